@@ -1,0 +1,65 @@
+# One command a job; `make help` lists them. Everything lives in .venv, made from the exact versions in locks/.
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# What the builds of source packages need goes in first, so that those builds take locked versions too.
+BUILD_TOOLS := $(shell grep -E '^(editables|hatchling|packaging|pathspec|pluggy|setuptools|trove-classifiers|wheel)==' locks/dev.txt)
+
+.PHONY: help
+help:  ## list the commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "gossamer needs Python 3.11 or newer; try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.made locks/dev.txt pyproject.toml
+	@echo "installing the locked versions into $(VENV) (a minute or two; PySpark is the big one)"
+	$(PIP) install --quiet --no-deps $(BUILD_TOOLS)
+	$(PIP) install --quiet --no-deps --no-build-isolation -r locks/dev.txt
+	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.installed locks/bench.txt
+	$(PIP) install --quiet --no-deps -r locks/bench.txt
+	@touch $@
+
+.PHONY: install demo test check bench swarm lock clean
+install: $(VENV)/.installed  ## create .venv and install the exact locked versions
+
+demo: $(VENV)/.installed  ## a fabric of real processes on loopback, judged by Spark
+	$(BIN)/gossamer demo
+
+test: $(VENV)/.installed  ## every test: checks, unit, paper, live sockets, Spark
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.installed  ## format, lint, types, import contracts, fast tests: under a minute
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q -m "not spark and not live and not slow"
+
+bench: $(VENV)/.bench  ## the numbers in the README, each beside its rivals in the same run
+	$(BIN)/python benchmarks/wire.py
+	$(BIN)/python benchmarks/filters.py
+
+swarm: $(VENV)/.installed  ## random faults over many seeds; a failure prints the line that replays it
+	$(BIN)/gossamer simulate swarm --seeds $(or $(SEEDS),200)
+
+lock:  ## resolve pyproject.toml anew (needs uv); writes versions only, no index and no address
+	uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header \
+	  --extra spark --group dev pyproject.toml -o locks/dev.txt --upgrade
+	uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header \
+	  --group bench -c locks/dev.txt -o locks/bench.txt --upgrade
+
+clean:  ## remove what the other commands made
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache gossamer-demo

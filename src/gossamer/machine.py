@@ -1,0 +1,110 @@
+"""The words every protocol core shares: the sans-IO contract.
+
+A machine is a plain object with no clock, no sockets and no global randomness. A driver (the simulator, or asyncio) feeds
+it messages, time, link changes and finished writes; it answers with a list of effects that the driver carries out:
+
+    Send      put a message on the way to some peers; fire and forget: it may be lost, repeated, reordered
+    Deliver   hand events to a subscription (at a bare overlay: to whoever owns the overlay)
+    Store     write records to disk, then call ``stored(token)``; what depends on them is sent after that
+    Note      a trace record for what a driver cannot see by itself
+
+User commands (subscribe, publish, ...) are methods of a machine; they append to the effects of the next ``wake`` and
+move ``deadline`` to now, so a driver re-reads ``deadline`` after every call.
+
+Rules that both drivers assert: after ``wake(now)``, ``deadline > now`` (else a real driver would spin); a bad message from
+a peer never raises (it is a ``Note(Rejected)``), local misuse does; nothing iterates a set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, ClassVar, NewType, Protocol, TypeVar
+
+from msgspec import Struct
+
+from gossamer.trace import Record
+
+Peer = NewType("Peer", int)
+"""A node as another sees it: 64 bits, the same for life."""
+
+Micros = NewType("Micros", int)
+"""Integer microseconds. Durations and points in time; each driver has its own origin."""
+
+Token = NewType("Token", int)
+"""Names one ``Store``, so that ``stored`` can say which one is on disk."""
+
+NEVER = Micros(2**63 - 1)
+PEER_MAX = 2**64 - 1
+MILLISECOND = Micros(1_000)
+SECOND = Micros(1_000_000)
+
+
+class LinkState(IntEnum):
+    """What a driver says of the link to a peer."""
+
+    UP = 1  # messages may flow
+    DOWN = 2  # they may not; what was on the way may be lost
+    FULL = 3  # the event queue to this peer is over its high mark: further event messages will be dropped, counted
+    READY = 4  # it has drained again
+
+
+class Message(Struct, frozen=True, array_like=True):
+    """Base of everything that travels. Each subclass sets a ``tag`` that is unique in ``net/wire.py``."""
+
+    is_event: ClassVar[bool] = False
+    """Event messages queue behind control messages and are the only ones a full queue drops."""
+
+
+class Keep(Struct, frozen=True, gc=False):
+    """Remember this value under this key, replacing what was there."""
+
+    key: str
+    value: bytes
+
+
+class Forget(Struct, frozen=True, gc=False):
+    key: str
+
+
+class Send(Struct, frozen=True):
+    to: tuple[Peer, ...]  # many recipients, encoded once
+    message: Message
+
+
+class Deliver(Struct, frozen=True):
+    subscription: int  # the subscription's number at this node; 0 from a bare overlay
+    events: Sequence[Any]
+
+
+class Store(Struct, frozen=True):
+    token: Token
+    records: tuple[Keep | Forget, ...]  # written in this order; a crash may keep any prefix of what is not yet stored
+
+
+class Note(Struct, frozen=True):
+    record: Record  # the driver stamps time and node
+
+
+Effect = Send | Deliver | Store | Note
+
+M = TypeVar("M", bound=Message, contravariant=True)
+
+
+class Machine(Protocol[M]):
+    """What a driver needs of a protocol core; ``M`` is the union of the messages it understands."""
+
+    deadline: Micros
+    """When ``wake`` is due; NEVER if idle."""
+
+    def receive(self, sender: Peer, message: M, now: Micros) -> list[Effect]:
+        """A message has arrived over the link to ``sender``."""
+
+    def wake(self, now: Micros) -> list[Effect]:
+        """Time has passed. Early and needless calls are harmless."""
+
+    def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
+        """The link to a peer has changed."""
+
+    def stored(self, token: Token, now: Micros) -> list[Effect]:
+        """What ``Store(token, ...)`` asked for is on disk."""

@@ -1,0 +1,216 @@
+"""Versioned records of what happened: what a simulation and a live node both write, and what the pipeline reads.
+
+A trace file is JSON lines: a ``Header``, then one ``Stamped`` record a line. The grain of each record is stated with it.
+Event ids are (publisher, incarnation, sequence); a subscription is (node, incarnation, subscription). Peers are 64-bit and
+travel as 16 hex digits, because JSON readers (Spark's included) have no unsigned 64-bit integers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+from msgspec import Struct
+
+VERSION = 1
+
+
+def hex_peer(peer: int) -> str:
+    return f"{peer:016x}"
+
+
+class Advertised(Struct, frozen=True, tag="advertised", tag_field="kind"):
+    """A topic's schema was advertised here, or learnt from a peer."""
+
+    topic: str
+    schema: str
+
+
+class Subscribing(Struct, frozen=True, tag="subscribing", tag_field="kind"):
+    """``subscribe`` was called: from here on events are allowed."""
+
+    subscription: int
+    topic: str
+    filter: str
+
+
+class Subscribed(Struct, frozen=True, tag="subscribed", tag_field="kind"):
+    """``subscribe`` returned: from here on events are due."""
+
+    subscription: int
+
+
+class Unsubscribed(Struct, frozen=True, tag="unsubscribed", tag_field="kind"):
+    """The subscription ended; nothing is due after this."""
+
+    subscription: int
+    reason: str = "asked"  # or "slow": cut off because it did not take its events in time
+
+
+class Published(Struct, frozen=True, tag="published", tag_field="kind"):
+    """One event was accepted from the user. One record an event."""
+
+    topic: str
+    sequence: int
+    incarnation: int
+    values: dict[str, Any]
+
+
+class Completed(Struct, frozen=True, tag="completed", tag_field="kind"):
+    """A receipt is complete. One record an event."""
+
+    sequence: int
+    incarnation: int
+    matched: int
+
+
+class Delivered(Struct, frozen=True, tag="delivered", tag_field="kind"):
+    """An event was handed to a subscription. One record a hand-over."""
+
+    subscription: int
+    publisher: str
+    incarnation: int
+    sequence: int
+    hops: int
+
+
+class Duplicate(Struct, frozen=True, tag="duplicate", tag_field="kind"):
+    """Copies of events that had arrived before; they were dropped. One record a message."""
+
+    peer: str
+    events: int
+
+
+class Rejected(Struct, frozen=True, tag="rejected", tag_field="kind"):
+    """A peer sent something that it must not send; it was ignored."""
+
+    peer: str
+    reason: str
+
+
+class Dropped(Struct, frozen=True, tag="dropped", tag_field="kind"):
+    """Something was dropped because a stated maximum was reached."""
+
+    what: str
+    count: int
+    reason: str
+
+
+class Linked(Struct, frozen=True, tag="linked", tag_field="kind"):
+    """The link to a peer changed; ``state`` is up, down, full or ready."""
+
+    peer: str
+    state: str
+
+
+class Restored(Struct, frozen=True, tag="restored", tag_field="kind"):
+    """The node came back with what its disk had kept."""
+
+    incarnation: int
+    events: int
+
+
+Record = (
+    Advertised
+    | Subscribing
+    | Subscribed
+    | Unsubscribed
+    | Published
+    | Completed
+    | Delivered
+    | Duplicate
+    | Rejected
+    | Dropped
+    | Linked
+    | Restored
+)
+
+
+class Header(Struct, frozen=True, tag="header", tag_field="kind"):
+    """The first line of a trace file."""
+
+    version: int
+    node: str
+    incarnation: int
+
+
+class Stamped(Struct, frozen=True):
+    """A record with its time (microseconds; Unix time when live, virtual time when simulated) and its node."""
+
+    at: int
+    node: str
+    record: Record
+
+
+_encoder = msgspec.json.Encoder()
+_header_decoder = msgspec.json.Decoder(Header)
+_stamped_decoder = msgspec.json.Decoder(Stamped)
+
+
+def plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as JSON can carry them: JSON has no NaN and no infinities, so these become strings that Spark reads back."""
+    return {
+        name: str(value).replace("inf", "Infinity").replace("nan", "NaN")
+        if type(value) is float and not math.isfinite(value)
+        else value
+        for name, value in values.items()
+    }
+
+
+class Writer:
+    """Appends stamped records to a file; the caller says when they must reach it."""
+
+    def __init__(self, file: IO[bytes], node: int, incarnation: int) -> None:
+        self._file, self._node = file, hex_peer(node)
+        file.write(_encoder.encode(Header(VERSION, self._node, incarnation)) + b"\n")
+
+    def write(self, at: int, record: Record) -> None:
+        self._file.write(_encoder.encode(Stamped(at, self._node, record)) + b"\n")
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+class Digest:
+    """A running hash over stamped records: equal digests mean equal runs, to the byte."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.blake2b(digest_size=16)
+        self.count = 0
+
+    def add(self, at: int, node: int, record: Record) -> None:
+        self._hash.update(_encoder.encode(Stamped(at, hex_peer(node), record)))
+        self.count += 1
+
+    def update(self, data: bytes) -> None:
+        self._hash.update(data)
+
+    def hexdigest(self) -> str:
+        return self._hash.hexdigest()
+
+
+class TraceError(ValueError):
+    """A trace file that cannot be read; says which line and what to do."""
+
+
+def read(path: Path) -> Iterator[Stamped]:
+    """The records of one trace file. A torn last line (the node was killed) ends the file; any other bad line is an error."""
+    with path.open("rb") as file:
+        first = file.readline()
+        try:
+            header = _header_decoder.decode(first)
+        except msgspec.DecodeError as error:
+            raise TraceError(f"{path}: line 1 is not a trace header ({error}); is this a gossamer trace file?") from None
+        if header.version != VERSION:
+            raise TraceError(f"{path}: trace version {header.version}, this gossamer reads {VERSION}; re-record or upgrade")
+        for number, line in enumerate(file, start=2):
+            try:
+                yield _stamped_decoder.decode(line)
+            except msgspec.DecodeError as error:
+                if not line.endswith(b"\n"):
+                    return
+                raise TraceError(f"{path}: line {number} is not a trace record ({error})") from None
