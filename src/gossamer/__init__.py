@@ -1,0 +1,77 @@
+"""Gossamer: brokerless publish/subscribe with SQL filters, and a Spark pipeline that agrees with it.
+
+``gossamer.Node`` is the fabric for Python programs; ``gossamer.filters`` has schemas and filters by themselves. Names are
+loaded when first used, so that importing a part does not load the rest.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Node": "gossamer.net.node",
+    "NodeError": "gossamer.net.node",
+    "JoinError": "gossamer.net.node",
+    "SlowSubscriberError": "gossamer.net.node",
+    "UndeliveredError": "gossamer.net.node",
+    "Done": "gossamer.net.node",
+    "Receipt": "gossamer.net.node",
+    "Subscription": "gossamer.net.node",
+    "run": "gossamer.net.node",
+    "NodeConfig": "gossamer.node",
+    "TopicError": "gossamer.node",
+    "Event": "gossamer.filters",
+    "Filter": "gossamer.filters",
+    "Schema": "gossamer.filters",
+    "FilterError": "gossamer.filters",
+    "SchemaError": "gossamer.filters",
+    "EventError": "gossamer.filters",
+}
+
+if TYPE_CHECKING:
+    from gossamer.filters import Event, EventError, Filter, FilterError, Schema, SchemaError
+    from gossamer.net.node import (
+        Done,
+        JoinError,
+        Node,
+        NodeError,
+        Receipt,
+        SlowSubscriberError,
+        Subscription,
+        UndeliveredError,
+        run,
+    )
+    from gossamer.node import NodeConfig, TopicError
+
+__all__ = [
+    "Done",
+    "Event",
+    "EventError",
+    "Filter",
+    "FilterError",
+    "JoinError",
+    "Node",
+    "NodeConfig",
+    "NodeError",
+    "Receipt",
+    "Schema",
+    "SchemaError",
+    "SlowSubscriberError",
+    "Subscription",
+    "TopicError",
+    "UndeliveredError",
+    "__version__",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'gossamer' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value

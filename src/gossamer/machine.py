@@ -94,8 +94,9 @@ M = TypeVar("M", bound=Message, contravariant=True)
 class Machine(Protocol[M]):
     """What a driver needs of a protocol core; ``M`` is the union of the messages it understands."""
 
-    deadline: Micros
-    """When ``wake`` is due; NEVER if idle."""
+    @property
+    def deadline(self) -> Micros:
+        """When ``wake`` is due; NEVER if idle."""
 
     def receive(self, sender: Peer, message: M, now: Micros) -> list[Effect]:
         """A message has arrived over the link to ``sender``."""

@@ -1,0 +1,1 @@
+"""Real sockets: TCP transport, the asyncio driver, discovery, disk, and ``gossamer.Node``."""

@@ -1,0 +1,40 @@
+"""``gossamer advertise``: make a topic known."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+import msgspec
+
+from gossamer.cli.common import join_option, json_option, run_until_signal
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("schema")
+@join_option
+@json_option
+def advertise(topic: str, schema: str, join: tuple[str, ...], as_json: bool) -> int:
+    """Make TOPIC known to the fabric, with its SCHEMA as Spark DDL text.
+
+    \b
+    Examples:
+      gossamer advertise weather "country STRING, city STRING, temp INT, at TIMESTAMP"
+    \b
+    Types: STRING, BINARY, BOOLEAN, INT, BIGINT, DOUBLE, TIMESTAMP, DATE.
+    """
+
+    async def main(stop: asyncio.Event) -> int:
+        import gossamer
+
+        text = gossamer.Schema.parse(schema).text  # a bad schema needs no fabric to be found out
+        async with gossamer.Node(join=join) as node:
+            await node.advertise(topic, text)
+        if as_json:
+            click.echo(msgspec.json.encode({"topic": topic, "schema": text}).decode())
+        else:
+            click.echo(f"{topic} ({text}) is advertised")
+        return 0
+
+    return run_until_signal(main)

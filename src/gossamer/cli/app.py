@@ -1,0 +1,111 @@
+"""The ``gossamer`` command: a group whose commands are imported when they are used, and one place that prints errors."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+import msgspec
+
+import gossamer
+
+# name -> (module, attribute, one line for the list)
+_COMMANDS = {
+    "node": ("gossamer.cli.node", "node", "Run a node of the fabric."),
+    "advertise": ("gossamer.cli.advertise", "advertise", "Make a topic known, with its schema."),
+    "subscribe": ("gossamer.cli.subscribe", "subscribe", "Print the events of a topic that pass a filter."),
+    "publish": ("gossamer.cli.publish", "publish", "Publish events and wait for their receipts."),
+    "status": ("gossamer.cli.status", "status", "Show the nodes that run on this machine."),
+    "simulate": ("gossamer.cli.simulate", "simulate", "Run a fabric in virtual time, with faults, from one seed."),
+    "pipeline": ("gossamer.cli.pipeline", "pipeline", "From traces to verdicts and figures, on Spark."),
+    "demo": ("gossamer.cli.demo", "demo", "A fabric of real processes on this machine, judged by Spark."),
+}
+
+OK, FAILED, MISUSE = 0, 1, 2
+
+
+class Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        found = _COMMANDS.get(cmd_name)
+        if found is None:
+            return None
+        command: click.Command = getattr(import_module(found[0]), found[1])
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):  # from the table: listing them must not import Spark
+            formatter.write_dl([(name, line) for name, (_, _, line) in _COMMANDS.items()])
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(gossamer.__version__, "-V", "--version", message="gossamer %(version)s")
+def app() -> None:
+    """Brokerless publish/subscribe: topics like tables, subscriptions like SELECT * FROM topic WHERE filter.
+
+    \b
+    Try it in four terminals:
+      gossamer node
+      gossamer advertise weather "country STRING, city STRING, temp INT"
+      gossamer subscribe weather "country = 'CH' AND temp > 30"
+      gossamer publish weather '{"country": "CH", "city": "Geneva", "temp": 31}'
+    \b
+    Or see it all at once, judged by Spark:
+      gossamer demo
+    """
+
+
+def _known_errors() -> tuple[type[Exception], ...]:
+    """What a user can cause and put right. Anything else is our fault and shows its traceback."""
+    from gossamer.filters import EventError, FilterError, SchemaError
+    from gossamer.net.admin import AdminError
+    from gossamer.net.disk import DataDirectoryError
+    from gossamer.net.mesh import AddressError
+    from gossamer.net.node import NodeError
+    from gossamer.node import TopicError
+    from gossamer.pipeline.session import MissingExtraError
+    from gossamer.trace import TraceError
+
+    return (
+        AddressError,
+        AdminError,
+        DataDirectoryError,
+        EventError,
+        FilterError,
+        MissingExtraError,
+        NodeError,
+        SchemaError,
+        TopicError,
+        TraceError,
+    )
+
+
+def main(argv: list[str] | None = None) -> None:
+    """The entry point. Exit codes: 0 fine, 1 something failed, 2 misuse."""
+    arguments = sys.argv[1:] if argv is None else argv
+    try:
+        result: Any = app.main(args=arguments, prog_name="gossamer", standalone_mode=False)
+    except click.ClickException as error:
+        _say(error.format_message(), "usage", arguments)
+        sys.exit(MISUSE)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader (head, say) has gone: not an error worth a word
+        sys.exit(OK)
+    except Exception as error:
+        if not isinstance(error, _known_errors()):
+            raise
+        _say(str(error), type(error).__name__, arguments)
+        sys.exit(MISUSE)
+    sys.exit(result if isinstance(result, int) else OK)
+
+
+def _say(message: str, kind: str, arguments: list[str]) -> None:
+    if "--json" in arguments:
+        sys.stdout.write(msgspec.json.encode({"error": message, "kind": kind}).decode() + "\n")
+    sys.stderr.write(f"gossamer: {message}\n")

@@ -1,0 +1,59 @@
+"""``gossamer status``: the nodes of this user on this machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from gossamer.cli.common import json_option
+
+
+@click.command()
+@click.option("--node", "address", metavar="HOST:PORT", help="Only the node that listens there.")
+@json_option
+def status(address: str | None, as_json: bool) -> int:
+    """Show the nodes that run on this machine: links, topics, subscriptions, outbox, problems.
+
+    \b
+    Examples:
+      gossamer status
+      gossamer status --node 127.0.0.1:7400 --json
+    """
+    from gossamer.net.admin import AdminError, statuses
+
+    found = [one for one in statuses() if address in (None, one["address"])]
+    if as_json:
+        for one in found:
+            click.echo(msgspec.json.encode(one).decode())
+    else:
+        Console(width=None).print(_table(found))
+    if not found:
+        where = f"at {address}" if address else "of yours on this machine"
+        raise AdminError(f"no node {where} is running; start one with: gossamer node")
+    return 0
+
+
+def _table(found: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in ("node", "address", "links", "topics", "subscriptions", "outbox", "duplicates in", "rejected", "dropped"):
+        table.add_column(column, justify="left" if column in ("node", "address") else "right")
+    table.add_column("last problem")
+    for one in found:
+        counters = one.get("counters", {})
+        table.add_row(
+            str(one["node"]),
+            str(one["address"]),
+            str(len(one.get("links", ()))),
+            str(len(one.get("topics", ()))),
+            str(len(one.get("subscriptions", ()))),
+            str(one.get("outbox", {}).get("events", 0)),
+            str(counters.get("duplicate_events_in", 0)),
+            str(counters.get("rejected", 0)),
+            str(counters.get("dropped", 0)),
+            str(one.get("last_problem", "")),
+        )
+    return table

@@ -1,0 +1,221 @@
+"""One TCP connection between two nodes: frames in, frames out, two lanes.
+
+Frames that are ready in one turn of the event loop leave in one write. Control frames go ahead of event frames: while the
+socket takes no more, both wait here, and control goes first when it does again. Event frames beyond ``EVENT_QUEUE_BYTES``
+are dropped, counted (their publisher sends them again); control frames beyond ``CONTROL_QUEUE_BYTES`` mean that the peer has
+stalled, and end the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from typing import TYPE_CHECKING, cast
+
+from gossamer.machine import LinkState, Peer
+from gossamer.node.wire import AnyMessage, Hello, Ping, Pong, Unframer, WireError, agree, encode
+
+if TYPE_CHECKING:
+    from gossamer.net.driver import Driver
+
+EVENT_QUEUE_BYTES = 16 << 20
+EVENT_QUEUE_LOW = 4 << 20
+CONTROL_QUEUE_BYTES = 16 << 20
+SOCKET_HIGH_WATER = 1 << 20
+HELLO_SECONDS = 5.0  # a connection that has not said hello by then is closed
+PING_SECONDS = 5.0  # a link that has been silent for this long is asked
+SILENCE_SECONDS = 15.0  # and given up after this
+
+_PING, _PONG = encode(Ping()), encode(Pong())
+
+
+class Connection(asyncio.Protocol):
+    """The protocol object. ``dialled`` is the address that we called, or None if the peer called us."""
+
+    def __init__(self, driver: Driver, dialled: str | None) -> None:
+        self.driver, self.dialled = driver, dialled
+        self.loop = driver.loop
+        self.hello: Hello | None = None  # the peer's
+        self.peer = Peer(0)
+        self.version = 0
+        self.closed = False
+        self.reason = ""
+        self.settled: asyncio.Future[None] = self.loop.create_future()  # the peer has said hello, or will not
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self._transport: asyncio.Transport | None = None
+        self._unframer = Unframer()
+        self._control: deque[bytes] = deque()
+        self._events: deque[bytes] = deque()
+        self._control_bytes = 0
+        self._event_bytes = 0
+        self._paused = False
+        self._full = False
+        self._scheduled = False
+        self._heard = self.loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+
+    # ------------------------------------------------------------ from asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=SOCKET_HIGH_WATER)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._timer = self.loop.call_later(HELLO_SECONDS, self._watch)
+        if not self.driver.opened(self):
+            return
+        self.send(encode(self.driver.hello()), is_event=False)
+
+    def data_received(self, data: bytes) -> None:
+        if self.closed:
+            return
+        self.bytes_in += len(data)
+        self._heard = self.loop.time()
+        try:
+            messages = self._unframer.feed(data)
+            if self.hello is None and messages:
+                self._greet(messages.pop(0))
+        except WireError as error:
+            self.close(error.reason, str(error))
+            return
+        if messages and not self.closed:
+            self._dispatch(messages)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        reason = self.reason
+        if not reason:
+            try:
+                self._unframer.end()
+                reason = "closed by peer" if exc is None else "connection lost"
+            except WireError as error:
+                reason = error.reason
+        self.closed, self.reason = True, reason
+        if self._timer is not None:
+            self._timer.cancel()
+        self._control.clear()
+        self._events.clear()
+        if not self.settled.done():
+            self.settled.set_result(None)
+        self.driver.lost(self, reason)
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._write()
+
+    # ---------------------------------------------------------------- messages
+
+    def _greet(self, message: AnyMessage) -> None:
+        if type(message) is not Hello:
+            raise WireError("no hello", f"the first message is a {type(message).__name__}")
+        self.version = agree(message)
+        self.hello, self.peer = message, Peer(message.peer)
+        self.driver.greeted(self)
+        if not self.settled.done():
+            self.settled.set_result(None)
+
+    def _dispatch(self, messages: list[AnyMessage]) -> None:
+        driver, peer = self.driver, self.peer
+        for message in messages:
+            kind = type(message)
+            if kind is Ping:
+                self.send(_PONG, is_event=False)
+            elif kind is Hello:
+                self.close("second hello", "a Hello in the middle of a connection")
+                return
+            elif kind is not Pong:
+                driver.received(peer, message)
+        driver.settle()
+
+    # ----------------------------------------------------------------- writing
+
+    def send(self, frame: bytes, *, is_event: bool) -> None:
+        if self.closed:
+            return
+        if is_event:
+            if self._event_bytes + len(frame) > EVENT_QUEUE_BYTES:
+                self.driver.count_dropped("event frame", 1, "queue to peer full")
+                return
+            self._events.append(frame)
+            self._event_bytes += len(frame)
+            if not self._full and self._event_bytes > EVENT_QUEUE_BYTES // 2:
+                self._full = True
+                self.driver.link_changed(self, LinkState.FULL)
+        else:
+            self._control.append(frame)
+            self._control_bytes += len(frame)
+            if self._control_bytes > CONTROL_QUEUE_BYTES:
+                self.close("stalled", "the peer does not read")
+                return
+        if not self._scheduled and not self._paused:
+            self._scheduled = True
+            self.loop.call_soon(self._write)
+
+    def _write(self) -> None:
+        self._scheduled = False
+        transport = self._transport
+        if self.closed or transport is None:
+            return
+        while not self._paused and (self._control or self._events):
+            frames: list[bytes] = []
+            size = 0
+            while self._control and size < SOCKET_HIGH_WATER:
+                frame = self._control.popleft()
+                self._control_bytes -= len(frame)
+                size += len(frame)
+                frames.append(frame)
+            while self._events and size < SOCKET_HIGH_WATER:
+                frame = self._events.popleft()
+                self._event_bytes -= len(frame)
+                size += len(frame)
+                frames.append(frame)
+            self.bytes_out += size
+            transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+        if self._full and self._event_bytes < EVENT_QUEUE_LOW:
+            self._full = False
+            self.driver.link_changed(self, LinkState.READY)
+
+    def flush(self) -> None:
+        """Write what waits now rather than at the end of this turn."""
+        if not self._paused:
+            self._write()
+
+    def close(self, reason: str, detail: str = "") -> None:
+        """End the connection, once; what is queued and can be written still goes."""
+        if self.closed:
+            return
+        self.reason = reason
+        self.driver.count_close(self, reason, detail)
+        if not self._paused:
+            self._write()
+        self.closed = True
+        if self._transport is not None:
+            if self._paused:
+                self._transport.abort()  # a peer that does not read would keep us waiting for ever
+            else:
+                self._transport.close()
+
+    def _watch(self) -> None:
+        """Ask silent peers, give up dead ones."""
+        if self.closed:
+            return
+        silent = self.loop.time() - self._heard
+        if self.hello is None:
+            self.close("no hello", f"nothing for {HELLO_SECONDS:g} s")
+            return
+        if silent > SILENCE_SECONDS:
+            self.close("silent", f"nothing for {silent:.0f} s")
+            if self._transport is not None:
+                self._transport.abort()
+            return
+        if silent >= PING_SECONDS / 2:
+            self.send(_PING, is_event=False)
+        self._timer = self.loop.call_later(PING_SECONDS, self._watch)

@@ -1,0 +1,230 @@
+"""The asyncio driver: one shell for any machine.
+
+Bytes in, calls to the machine, effects out, one timer. It owns the links (one connection per peer), the clock, the counters and
+the trace; what to do with deliveries is the caller's. The machine never sees a socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from gossamer import trace
+from gossamer.machine import NEVER, Deliver, Effect, LinkState, Machine, Message, Micros, Note, Peer, Send, Store, Token
+from gossamer.net.connection import Connection
+from gossamer.net.disk import Disk
+from gossamer.node.wire import MAGIC, VERSION, VERSION_MIN, AnyMessage, Contacts, Hello, encode
+
+CONNECTIONS_MAX = 1024  # open sockets, those that have not said hello yet included
+
+
+class Driver:
+    def __init__(
+        self,
+        machine: Machine[Any],
+        peer: Peer,
+        incarnation: int,
+        *,
+        deliver: Callable[[Deliver], None],
+        after: Callable[[], None],
+        address: str,
+        disk: Disk | None = None,
+        writer: trace.Writer | None = None,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.machine, self.peer, self.incarnation = machine, peer, incarnation
+        self.address = address
+        self.links: dict[Peer, Connection] = {}
+        self.connections: dict[Connection, None] = {}  # also those that have not said hello yet
+        self.counters: Counter[str] = Counter()
+        self.last_problem = ""
+        self.contacts: Callable[[tuple[str, ...]], None] = lambda addresses: None
+        self.changed: Callable[[Peer, LinkState], None] = lambda peer, state: None
+        self.noted: Callable[[trace.Record], None] = lambda record: None
+        self.closing = False
+        self._deliver, self._after = deliver, after
+        self._disk, self._writer = disk, writer
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = NEVER
+        self.soon = False  # a wake-up is due in this turn of the loop
+        self.tick = Micros(0)  # the time as of the last call to the machine: good enough for what needs no precision
+        # Traces of several processes are compared by time: Unix time at the start, then the monotonic clock.
+        self._origin = self.loop.time()
+        self._unix_origin = time.time_ns() // 1000
+
+    # ------------------------------------------------------------------- clock
+
+    def now(self) -> Micros:
+        self.tick = Micros(int((self.loop.time() - self._origin) * 1e6))
+        return self.tick
+
+    # ----------------------------------------------------------------- machine
+
+    def received(self, sender: Peer, message: AnyMessage) -> None:
+        if type(message) is Contacts:
+            self.contacts(message.addresses)
+            return
+        self.counters["messages_in"] += 1
+        self.perform(self.machine.receive(sender, message, self.now()))
+
+    def perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            kind = type(effect)
+            if kind is Send:
+                self._send(effect)  # type: ignore[arg-type]
+            elif kind is Deliver:
+                self._deliver(effect)  # type: ignore[arg-type]
+            elif kind is Note:
+                self._note(effect.record)  # type: ignore[union-attr]
+            elif kind is Store:
+                self._store(effect)  # type: ignore[arg-type]
+
+    def settle(self) -> None:
+        """After calls to the machine: tell the owner, and set the timer by the machine's deadline."""
+        self._after()
+        deadline = self.machine.deadline
+        if deadline <= self.now():
+            if not self.soon:
+                self.soon = True
+                self.loop.call_soon(self._wake_soon)
+        elif deadline != self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            self._timer_at = deadline
+            if deadline != NEVER:
+                self._timer = self.loop.call_at(self._origin + deadline / 1e6, self._wake_timer)
+
+    def _wake_timer(self) -> None:
+        self._timer, self._timer_at = None, NEVER
+        self._wake()
+
+    def _wake_soon(self) -> None:
+        if self.soon:
+            self._wake()
+
+    def wake(self) -> None:
+        """Let the machine act now: what was published since the last turn goes out in this one."""
+        self._wake()
+
+    def _wake(self) -> None:
+        self.soon = False
+        if self.closing:
+            return
+        deadline = self.machine.deadline
+        now = self.now()
+        if deadline != NEVER and deadline > now and deadline - now < 1000:
+            now = deadline  # timers may fire a clock tick early
+        self.perform(self.machine.wake(now))
+        assert self.machine.deadline > now, "a machine's deadline must lie ahead after wake()"
+        self.settle()
+
+    def _send(self, send: Send) -> None:
+        message = send.message
+        frame = encode(message)  # once, however many recipients
+        is_event = type(message).is_event
+        for peer in send.to:
+            connection = self.links.get(peer)
+            if connection is None:
+                self.counters["sends_without_link"] += 1
+            else:
+                connection.send(frame, is_event=is_event)
+
+    def send_to(self, peer: Peer, message: Message) -> None:
+        self._send(Send((peer,), message))
+
+    def _store(self, store: Store) -> None:
+        assert self._disk is not None, "a machine stores, but the node has no data directory"
+        self._disk.store(store, self._stored)
+
+    def _stored(self, token: Token) -> None:
+        if not self.closing:
+            self.perform(self.machine.stored(token, self.now()))
+            self.settle()
+
+    def _note(self, record: trace.Record) -> None:
+        kind = type(record)
+        if kind is trace.Rejected:
+            self.counters["rejected"] += 1
+            self.last_problem = f"rejected from {record.peer}: {record.reason}"  # type: ignore[union-attr]
+        elif kind is trace.Dropped:
+            self.counters["dropped"] += record.count  # type: ignore[union-attr]
+            self.last_problem = f"dropped {record.what}: {record.reason}"  # type: ignore[union-attr]
+        elif kind is trace.Duplicate:
+            self.counters["duplicate_events_in"] += record.events  # type: ignore[union-attr]
+        self.noted(record)
+        if self._writer is not None:
+            self._writer.write(self._unix_origin + self.now(), record)
+
+    # ------------------------------------------------------------- connections
+
+    def hello(self) -> Hello:
+        return Hello(MAGIC, VERSION_MIN, VERSION, self.peer, self.incarnation, self.address)
+
+    def opened(self, connection: Connection) -> bool:
+        if self.closing or len(self.connections) >= CONNECTIONS_MAX:
+            connection.close("too many connections", f"at most {CONNECTIONS_MAX}")
+            return False
+        self.connections[connection] = None
+        return True
+
+    def greeted(self, connection: Connection) -> None:
+        """A peer has said who it is. One link a peer: of two, both sides keep the one that the smaller peer dialled."""
+        peer = connection.peer
+        if peer == self.peer:
+            connection.close("myself", "this node's own address")
+            return
+        other = self.links.get(peer)
+        if other is not None:
+            same_direction = (other.dialled is None) == (connection.dialled is None)
+            ours_wins = (connection.dialled is not None) == (self.peer < peer)
+            if same_direction or ours_wins:  # same direction: the peer has come back, the old one is dead
+                self.links.pop(peer)
+                self._link(peer, LinkState.DOWN)
+                other.close("replaced", "a newer connection to the same peer")
+            else:
+                connection.close("replaced", "there is a connection to this peer already")
+                return
+        self.links[peer] = connection
+        self._link(peer, LinkState.UP)
+
+    def lost(self, connection: Connection, reason: str) -> None:
+        self.connections.pop(connection, None)
+        self.counters[f"closed: {reason}"] += 1
+        if connection.hello is not None and self.links.get(connection.peer) is connection:
+            del self.links[connection.peer]
+            self._link(connection.peer, LinkState.DOWN)
+
+    def link_changed(self, connection: Connection, state: LinkState) -> None:
+        if self.links.get(connection.peer) is connection:
+            self._link(connection.peer, state)
+
+    def _link(self, peer: Peer, state: LinkState) -> None:
+        if self.closing:
+            return
+        self._note(trace.Linked(trace.hex_peer(peer), state.name.lower()))
+        self.perform(self.machine.link(peer, state, self.now()))
+        self.changed(peer, state)
+        self.settle()
+
+    def count_dropped(self, what: str, count: int, reason: str) -> None:
+        self._note(trace.Dropped(what, count, reason))
+
+    def count_close(self, connection: Connection, reason: str, detail: str) -> None:
+        if detail and reason not in ("replaced", "myself", "leaving"):
+            self.last_problem = f"closed {connection.dialled or 'incoming'}: {reason} ({detail})"
+
+    # ------------------------------------------------------------------ ending
+
+    def close(self) -> None:
+        """Say nothing more to the machine; end every connection after what is queued."""
+        self.closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for connection in list(self.connections):
+            connection.close("leaving")
+        if self._writer is not None:
+            self._writer.flush()

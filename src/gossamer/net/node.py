@@ -1,0 +1,580 @@
+"""``gossamer.Node``: the fabric for Python programs, on asyncio.
+
+    async with gossamer.Node(join=["127.0.0.1:7400"]) as node:
+        await node.advertise("weather", "country STRING, city STRING, temp INT")
+        async with node.subscribe("weather", "country = 'CH' AND temp > 30") as events:
+            async for event in events: ...
+        receipt = await node.publish("weather", {"country": "CH", "city": "Geneva", "temp": 31})   # accepted
+        done = await receipt                                                                       # complete
+        done.matched
+
+Not thread-safe: use a node from the event loop that started it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import secrets
+from collections import deque
+from collections.abc import Generator, Iterable, Mapping
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Any, Self
+
+from msgspec import Struct, structs
+
+from gossamer import trace
+from gossamer.filters import Event, Filter
+from gossamer.machine import Deliver, Peer
+from gossamer.net.connection import Connection
+from gossamer.net.disk import Disk
+from gossamer.net.driver import Driver
+from gossamer.net.mesh import AddressError, Mesh, parse_address
+from gossamer.node import NodeConfig, NodeCore, SlowPolicy, Ticket, TopicError, WindowFullError
+from gossamer.node.core import INCARNATION_KEY
+from gossamer.node.outbox import Publication
+
+JOIN_SECONDS = 10.0
+TOPIC_SECONDS = 10.0
+DRAIN_SECONDS = 5.0
+
+
+class NodeError(RuntimeError):
+    """Something is wrong with this node; the message says what to do."""
+
+
+class JoinError(NodeError):
+    """None of the addresses to join answered."""
+
+
+class SlowSubscriberError(NodeError):
+    """This subscription was cut off: its events were not taken in time."""
+
+
+class UndeliveredError(NodeError):
+    """The node was closed while accepted events had no receipt, and it has no data directory to keep them in."""
+
+
+class Done(Struct, frozen=True):
+    """A complete receipt: every part of the fabric that could hold a match has reported."""
+
+    publisher: int
+    incarnation: int
+    sequence: int
+    matched: int  # how many subscriptions took the event: known, not guessed
+
+
+class _Waiter:
+    """Futures of those who wait for a publication."""
+
+    __slots__ = ("accepted", "complete")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.accepted: asyncio.Future[None] = loop.create_future()
+        self.complete: asyncio.Future[None] = loop.create_future()
+
+
+def _waiter(publication: Publication) -> _Waiter:
+    if publication.waiter is None:
+        publication.waiter = _Waiter(asyncio.get_running_loop())
+    waiter: _Waiter = publication.waiter
+    return waiter
+
+
+class Receipt(Ticket, frozen=True):
+    """Returned by ``publish`` once the event is accepted; await it for the complete receipt."""
+
+    def __await__(self) -> Generator[Any, None, Done]:
+        publication = self.publication
+        if publication.matched is None:
+            yield from asyncio.shield(_waiter(publication).complete).__await__()
+        return Done(publication.publisher, publication.incarnation, publication.first + self.index, self.matched)
+
+
+class Subscription:
+    """Events as they come: ``async with node.subscribe(...) as events``, then ``async for event in events``.
+
+    ``await node.subscribe(...)`` starts it as well; then call ``close`` when done.
+    """
+
+    def __init__(self, node: Node, topic: str, filter: str, timeout: float, slow: SlowPolicy) -> None:
+        self.topic, self.filter = topic, filter
+        self.number = 0
+        self.dropped = 0  # events dropped by slow="drop_oldest"
+        self._node, self._timeout, self._slow = node, timeout, slow
+        self._queue: deque[Event] = deque()
+        self._taken = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._ended: Exception | None = None
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self._start().__await__()
+
+    async def __aenter__(self) -> Self:
+        return await self._start()
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        queue = self._queue
+        while not queue:
+            if self._taken:
+                self._tell()
+            if self._ended is not None:
+                raise self._ended
+            assert self._waiter is None, "one consumer a subscription"
+            self._waiter = self._node._driver.loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        self._taken += 1
+        if self._taken >= 256:
+            self._tell()
+        return queue.popleft()
+
+    @property
+    def backlog(self) -> int:
+        """Events that wait to be taken."""
+        return len(self._queue)
+
+    async def close(self) -> None:
+        """Unsubscribe. Events that have not been taken are gone; further iteration ends."""
+        node = self._node
+        if self.number and node._subscriptions.pop(self.number, None) is not None and not node._driver.closing:
+            node._core.unsubscribe(self.number, node._driver.now())
+            node._driver.settle()
+        self._end(StopAsyncIteration())
+
+    async def _start(self) -> Self:
+        if self.number:
+            return self
+        node = self._node
+        await node._topic(self.topic, self._timeout)
+        self.number = node._core.subscribe(self.topic, self.filter, node._driver.now(), self._slow)
+        node._subscriptions[self.number] = self
+        node._driver.settle()
+        return self
+
+    def _tell(self) -> None:
+        node, taken = self._node, self._taken
+        self._taken = 0
+        if not node._driver.closing:
+            node._core.taken(self.number, taken, node._driver.now())
+            node._driver.settle()
+
+    def _deliver(self, events: Iterable[Event]) -> None:
+        self._queue.extend(events)
+        if self._slow is SlowPolicy.DROP_OLDEST:
+            over = len(self._queue) - self._node._core.config.buffer
+            if over > 0:
+                for _ in range(over):
+                    self._queue.popleft()
+                self.dropped += over
+                self._taken += over
+                self._node._driver.count_dropped("event", over, f"slow subscription to {self.topic!r}")
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _end(self, reason: Exception) -> None:
+        if self._ended is None:
+            self._ended = reason
+            self._queue.clear()
+            self._taken = 0
+            if self._waiter is not None and not self._waiter.done():
+                self._waiter.set_result(None)
+
+
+class Node:
+    """A member of the fabric. Use as ``async with Node(...) as node``."""
+
+    def __init__(
+        self,
+        *,
+        listen: str = "127.0.0.1:0",
+        join: Iterable[str] = (),
+        data_dir: str | Path | None = None,
+        trace_dir: str | Path | None = None,
+        degree: int = 6,
+        config: NodeConfig | None = None,
+        insecure: bool = False,
+        join_timeout: float = JOIN_SECONDS,
+    ) -> None:
+        """
+        listen: host:port; port 0 picks a free one (see ``address``).
+        join: addresses of nodes that are in the fabric already; none starts a new fabric.
+        data_dir: keeps this node's identity and outbox, so that accepted events survive a crash.
+        trace_dir: writes what happens as JSON lines, for ``gossamer pipeline verify``.
+        degree: links to keep up at least, as far as there are nodes.
+        insecure: allow to listen beyond loopback, where anybody who can reach the port can take part.
+        """
+        self._listen = parse_address(listen)
+        self._join = tuple([join] if isinstance(join, str) else join)
+        for address in self._join:
+            parse_address(address)
+        if not insecure and not _is_loopback(self._listen[0]):
+            raise NodeError(
+                f"{listen} is not a loopback address and peers are not authenticated yet; pass insecure=True to accept that"
+            )
+        if degree < 1:
+            raise NodeError(f"degree is {degree}; a node needs at least one link")
+        self._data_dir = Path(data_dir) if data_dir is not None else None
+        self._trace_dir = Path(trace_dir) if trace_dir is not None else None
+        self._degree, self._join_timeout = degree, join_timeout
+        config = config or NodeConfig()
+        flood = structs.replace(config.flood, join=bool(self._join))
+        self._config = structs.replace(config, flood=flood, trace=config.trace or trace_dir is not None)
+        self._subscriptions: dict[int, Subscription] = {}
+        self._window: deque[asyncio.Future[None]] = deque()
+        self._heard: list[tuple[str, asyncio.Future[None]]] = []  # who waits for a topic to be advertised
+        self._drained: asyncio.Future[None] | None = None
+        self._introduced: asyncio.Future[None] | None = None  # start() waits for a neighbour to tell its topics
+        self._confirmed: asyncio.Future[None] | None = None  # who waits until the neighbours know all topics
+        self._server: asyncio.Server | None = None
+        self._trace_file: Any = None
+        self.address = ""
+
+    # ---------------------------------------------------------------- lifetime
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        await self.close(drain=DRAIN_SECONDS if kind is None else 0.0)
+
+    async def start(self) -> None:
+        """Listen and join. Raises JoinError if none of the addresses to join answers in time."""
+        loop = asyncio.get_running_loop()
+        self._disk = Disk(self._data_dir) if self._data_dir is not None else None
+        if self._disk is not None:
+            kept = self._disk.kept()
+            self.peer = self._disk.peer()
+            self.incarnation = int(kept.get(INCARNATION_KEY, b"0")) + 1
+        else:
+            kept = None
+            self.peer, self.incarnation = Peer(secrets.randbits(64)), 1
+        rng = Random(secrets.randbits(64))
+        self._core = NodeCore(
+            self.peer,
+            incarnation=self.incarnation,
+            rng=rng,
+            config=self._config,
+            restored=kept,
+            durable=self._disk is not None,
+            ticket=Receipt,
+        )
+        writer = self._open_trace()
+        self._driver = Driver(
+            self._core,
+            self.peer,
+            self.incarnation,
+            deliver=self._delivered,
+            after=self._after,
+            address="",
+            disk=self._disk,
+            writer=writer,
+        )
+        self._driver.noted = self._noted
+        self._mesh = Mesh(self._driver, self._join, self._degree, rng)
+        host, port = self._listen
+        try:
+            self._server = await loop.create_server(lambda: Connection(self._driver, None), host, port)
+        except OSError as error:
+            await self.close(drain=0.0)
+            raise NodeError(f"cannot listen on {host}:{port}: {error.strerror or error}; choose another port") from None
+        bound = self._server.sockets[0].getsockname()
+        self.address = self._driver.address = f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
+        self._driver.wake()
+        self._mesh.start()
+        if self._join:
+            try:
+                async with asyncio.timeout(self._join_timeout):
+                    await self._mesh.joined.wait()
+                    if not self._core.topics.introduced:  # so that what our neighbour knows is known when this returns
+                        self._introduced = loop.create_future()
+                        await self._introduced
+            except TimeoutError:
+                problem = self._driver.last_problem
+                await self.close(drain=0.0)
+                raise JoinError(
+                    f"no node answered at {', '.join(self._join)} within {self._join_timeout:g} s ({problem or 'no answer'}); "
+                    "is one running there? start it with: gossamer node --listen HOST:PORT"
+                ) from None
+            except BaseException:
+                await self.close(drain=0.0)
+                raise
+
+    async def close(self, drain: float = DRAIN_SECONDS) -> None:
+        """Wait up to ``drain`` seconds for receipts, then leave the fabric politely."""
+        if not hasattr(self, "_mesh") or self._driver.closing:
+            return
+        undelivered = 0
+        if drain:
+            undelivered = await self._drain(drain)
+        self._driver.perform(self._core.wake(self._driver.now()))
+        for subscription in list(self._subscriptions.values()):
+            await subscription.close()
+        self._core.leave(self._driver.now())
+        self._driver.perform(self._core.wake(self._driver.now()))
+        if self._server is not None:
+            self._server.close()
+        await self._mesh.stop()
+        connections = list(self._driver.connections)
+        self._driver.close()
+        gone = NodeError("the node is closed")
+        for future in [*self._window, *(future for _, future in self._heard), self._confirmed]:
+            if future is not None and not future.done():
+                future.set_exception(gone)
+                future.exception()  # whoever waits sees it; nobody need
+        await _gone(connections)
+        if self._disk is not None:
+            await self._disk.close()
+        if self._trace_file is not None:
+            self._trace_file.close()
+        if undelivered and self._disk is None:
+            raise UndeliveredError(
+                f"closed with {undelivered} accepted events without a receipt after {drain:g} s; "
+                "await their receipts before closing, or give the node a data_dir to keep them in"
+            )
+
+    # ---------------------------------------------------------------- commands
+
+    async def advertise(self, topic: str, schema: str) -> None:
+        """Make a topic known, with its schema as Spark DDL text, for example ``country STRING, temp INT``."""
+        self._check_open()
+        self._core.advertise(topic, schema, self._driver.now())
+        self._driver.wake()
+        while self._core.topics.unconfirmed:  # our neighbours know it when this returns, and they pass it on
+            self._check_open()
+            self._confirmed = self._confirmed or self._driver.loop.create_future()
+            await asyncio.shield(self._confirmed)
+
+    def subscribe(
+        self, topic: str, filter: str = "", *, timeout: float = TOPIC_SECONDS, slow: SlowPolicy | str = SlowPolicy.BLOCK
+    ) -> Subscription:
+        """Events of a topic for which the filter, the text of a SQL WHERE clause, is TRUE; no filter means all.
+
+        Waits up to ``timeout`` seconds for the topic to be advertised. ``slow``: what happens when events are not taken in
+        time, "block" (publishers are held back; after 5 s this subscription is cut off) or "drop_oldest" (counted).
+        """
+        return Subscription(self, topic, filter, timeout, SlowPolicy(slow))
+
+    async def publish(self, topic: str, event: Mapping[str, Any]) -> Receipt:
+        """Accept an event. Returns once it is in the outbox (on disk, with a data_dir); await the receipt for the rest."""
+        driver = self._driver
+        if driver.closing:
+            self._check_open()
+        while True:
+            try:
+                receipt: Receipt = self._core.publish(topic, event, driver.tick)  # type: ignore[assignment]
+                break
+            except WindowFullError:
+                await self._window_opens()
+        publication = receipt.publication
+        if publication.first >= 0:  # its batch is full: send it now, and let the loop read what came back
+            driver.wake()
+            await asyncio.sleep(0)
+        elif not driver.soon:
+            driver.settle()
+        if self._disk is not None and not publication.accepted:
+            self._check_open()
+            await asyncio.shield(_waiter(publication).accepted)
+        return receipt
+
+    async def topic(self, topic: str, timeout: float = TOPIC_SECONDS) -> str:
+        """The topic's schema, once it is advertised."""
+        await self._topic(topic, timeout)
+        return self._core.topics.schemas[topic].text
+
+    def check_filter(self, topic: str, filter: str) -> str:
+        """The filter's canonical text. Raises FilterError or TopicError as ``subscribe`` would."""
+        schema = self._core.topics.schemas.get(topic)
+        if schema is None:
+            raise TopicError(f"topic {topic!r} is not advertised (as far as this node knows)")
+        return Filter.parse(filter, schema).text
+
+    async def drain(self, timeout: float = DRAIN_SECONDS) -> int:
+        """Wait until every accepted event has a complete receipt; returns how many still have none after ``timeout``."""
+        return await self._drain(timeout)
+
+    def status(self) -> dict[str, Any]:
+        """What this node is and does, as plain data."""
+        core, driver = self._core, self._driver
+        return {
+            "node": trace.hex_peer(self.peer),
+            "address": self.address,
+            "incarnation": self.incarnation,
+            "route": "flood",
+            "data_dir": str(self._data_dir) if self._data_dir else None,
+            "links": [
+                {
+                    "peer": trace.hex_peer(peer),
+                    "address": connection.hello.address if connection.hello else "",
+                    "dialled": connection.dialled is not None,
+                    "bytes_in": connection.bytes_in,
+                    "bytes_out": connection.bytes_out,
+                }
+                for peer, connection in driver.links.items()
+            ],
+            "topics": {topic: schema.text for topic, schema in core.topics.schemas.items()},
+            "subscriptions": [
+                {"topic": s.topic.name, "filter": s.filter.text, "backlog": s.backlog} for s in core.subscriptions.values()
+            ],
+            "outbox": {"events": core.outbox.events, "bytes": core.outbox.bytes},
+            "remembered_batches": core.flood.remembered,
+            "counters": dict(sorted(driver.counters.items())),
+            "last_problem": driver.last_problem,
+        }
+
+    # ------------------------------------------------------------------ inside
+
+    def _check_open(self) -> None:
+        if self._driver.closing:
+            raise NodeError("the node is closed")
+        if self._disk is not None and self._disk.failed is not None:
+            raise NodeError(f"the data directory failed: {self._disk.failed}; free some space or replace it, then restart")
+
+    async def _window_opens(self) -> None:
+        self._driver.wake()
+        while not self._core.window_is_open:
+            self._check_open()
+            future = self._driver.loop.create_future()
+            self._window.append(future)
+            await future
+
+    async def _topic(self, topic: str, timeout: float) -> None:
+        self._check_open()
+        if topic in self._core.topics.schemas:
+            return
+        future = self._driver.loop.create_future()
+        entry = (topic, future)
+        self._heard.append(entry)
+        try:
+            async with asyncio.timeout(timeout):
+                await future
+        except TimeoutError:
+            known = ", ".join(sorted(self._core.topics.schemas)[:10]) or "none"
+            raise TopicError(
+                f"topic {topic!r} was not advertised within {timeout:g} s (known topics: {known}); "
+                f'advertise it first: gossamer advertise {topic} "name STRING, ..."'
+            ) from None
+        finally:
+            self._heard.remove(entry)
+
+    async def _drain(self, timeout: float) -> int:
+        try:
+            async with asyncio.timeout(timeout):
+                while self._core.outbox.events:
+                    self._driver.wake()
+                    future = self._driver.loop.create_future()
+                    self._drained = future
+                    await future
+        except TimeoutError:
+            pass
+        return self._core.outbox.events
+
+    def _delivered(self, deliver: Deliver) -> None:
+        subscription = self._subscriptions.get(deliver.subscription)
+        if subscription is not None:
+            subscription._deliver(deliver.events)
+
+    def _after(self) -> None:
+        """After every call to the machine: wake those who wait for something that has happened."""
+        core = self._core
+        if self._introduced is not None and core.topics.introduced:
+            if not self._introduced.done():
+                self._introduced.set_result(None)
+            self._introduced = None
+        if self._confirmed is not None and not core.topics.unconfirmed:
+            self._confirmed.set_result(None)
+            self._confirmed = None
+        if not core.changed:
+            return
+        changed, core.changed = core.changed, []
+        for publication in changed:
+            waiter: _Waiter | None = publication.waiter
+            if waiter is not None:
+                if publication.accepted and not waiter.accepted.done():
+                    waiter.accepted.set_result(None)
+                if publication.matched is not None and not waiter.complete.done():
+                    waiter.complete.set_result(None)
+        if self._window and core.window_is_open:
+            while self._window:
+                future = self._window.popleft()
+                if not future.done():
+                    future.set_result(None)
+        if self._drained is not None and not core.outbox.events and not self._drained.done():
+            self._drained.set_result(None)
+
+    def _noted(self, record: trace.Record) -> None:
+        kind = type(record)
+        if kind is trace.Advertised:
+            for topic, future in self._heard:
+                if topic == record.topic and not future.done():  # type: ignore[union-attr]
+                    future.set_result(None)
+        elif kind is trace.Unsubscribed and record.reason == "slow":  # type: ignore[union-attr]
+            subscription = self._subscriptions.pop(record.subscription, None)  # type: ignore[union-attr]
+            if subscription is not None:
+                waiting = len(subscription._queue)
+                subscription._end(
+                    SlowSubscriberError(
+                        f"the subscription to {subscription.topic!r} was cut off: {waiting} events waited for more than "
+                        f"{self._config.block / 1e6:g} s; take events faster, or subscribe with slow='drop_oldest'"
+                    )
+                )
+
+    def _open_trace(self) -> trace.Writer | None:
+        if self._trace_dir is None:
+            return None
+        try:
+            self._trace_dir.mkdir(parents=True, exist_ok=True)
+            name = f"trace-{trace.hex_peer(self.peer)}-{self.incarnation}.jsonl"
+            self._trace_file = (self._trace_dir / name).open("wb", buffering=1 << 16)
+        except OSError as error:
+            raise NodeError(f"cannot write traces to {self._trace_dir}: {error.strerror or error}") from None
+        return trace.Writer(self._trace_file, self.peer, self.incarnation)
+
+
+async def _gone(connections: list[Connection]) -> None:
+    """Wait until closed connections have written what they had, within reason."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + 2.0
+    while loop.time() < until and any(c in c.driver.connections for c in connections):
+        await asyncio.sleep(0.005)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def run(main: Any) -> Any:
+    """``asyncio.run``, on uvloop where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(main)
+    return uvloop.run(main)
+
+
+__all__ = [
+    "AddressError",
+    "Done",
+    "JoinError",
+    "Node",
+    "NodeError",
+    "Receipt",
+    "SlowSubscriberError",
+    "Subscription",
+    "UndeliveredError",
+    "run",
+]

@@ -1,0 +1,129 @@
+"""Every message that travels between nodes, in one union, and the frames that carry them. Sans-IO: bytes in, messages out.
+
+A frame is a length (4 bytes, big-endian) and one message as msgpack: an array whose first element is the message's tag, so
+that fields may be added at the end. It lives here and not in ``net``, because the simulator passes every message through it
+too, and the two drivers do not import each other.
+
+A connection opens with a ``Hello`` from both sides. It says which versions its sender speaks; both talk in the highest that
+they share. Anything that is not a frame of a known message is a ``WireError``: its ``reason`` is one of REASONS, counted by
+the driver, and the connection ends.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from gossamer.machine import Message
+from gossamer.node.topics import Adverts, AdvertsTaken
+from gossamer.overlay.flood import Batch, Leave, Report, Uint64
+
+MAGIC = "gossamer"
+VERSION = 1
+VERSION_MIN = 1
+FRAME_MAX = 8 << 20
+ADDRESSES_MAX = 64
+_HEADER = 4
+
+REASONS = ("oversized", "garbage", "wrong shape", "wrong version", "no hello", "second hello", "truncated")
+
+Address = Annotated[str, Meta(max_length=255)]
+
+
+class Hello(Message, frozen=True, array_like=True, tag=1):
+    """The first message on a connection, from both sides."""
+
+    magic: Annotated[str, Meta(max_length=16)]
+    version_min: Annotated[int, Meta(ge=0, le=65535)]
+    version_max: Annotated[int, Meta(ge=0, le=65535)]
+    peer: Uint64
+    incarnation: Annotated[int, Meta(ge=0, le=2**53)]
+    address: Address  # where others can reach this node; empty if they cannot
+
+
+class Contacts(Message, frozen=True, array_like=True, tag=2):
+    """Addresses of nodes that the sender has links to."""
+
+    addresses: Annotated[tuple[Address, ...], Meta(max_length=ADDRESSES_MAX)]
+
+
+class Ping(Message, frozen=True, array_like=True, tag=3):
+    """Sent when a link has been silent; whoever hears it answers with a Pong."""
+
+
+class Pong(Message, frozen=True, array_like=True, tag=4):
+    pass
+
+
+AnyMessage = Hello | Contacts | Ping | Pong | Batch | Report | Leave | Adverts | AdvertsTaken
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(AnyMessage)
+
+
+class WireError(Exception):
+    """The bytes are not what a peer may send."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        assert reason in REASONS
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason = reason
+
+
+def encode(message: Message) -> bytes:
+    """The message as a frame."""
+    buffer = bytearray(_HEADER)
+    _encoder.encode_into(message, buffer, _HEADER)
+    size = len(buffer) - _HEADER
+    assert size <= FRAME_MAX, f"a {type(message).__name__} of {size} bytes does not fit a frame"
+    buffer[:_HEADER] = size.to_bytes(_HEADER, "big")
+    return bytes(buffer)
+
+
+def agree(hello: Hello) -> int:
+    """The version to talk in, or a WireError."""
+    if hello.magic != MAGIC:
+        raise WireError("garbage", "not a gossamer node")
+    version = min(VERSION, hello.version_max)
+    if version < max(VERSION_MIN, hello.version_min):
+        ours, theirs = f"{VERSION_MIN}..{VERSION}", f"{hello.version_min}..{hello.version_max}"
+        raise WireError("wrong version", f"this node speaks {ours}, the peer {theirs}")
+    return version
+
+
+class Unframer:
+    """Bytes to messages, however the bytes are cut."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[AnyMessage]:
+        """The messages that are complete now. After a WireError the connection is of no more use."""
+        if self._rest:
+            data = self._rest + data
+        messages: list[AnyMessage] = []
+        start, end = 0, len(data)
+        view = memoryview(data)
+        while end - start >= _HEADER:
+            size = int.from_bytes(view[start : start + _HEADER], "big")
+            if size > FRAME_MAX:
+                raise WireError("oversized", f"a frame of {size} bytes; at most {FRAME_MAX} are allowed")
+            stop = start + _HEADER + size
+            if stop > end:
+                break
+            try:
+                messages.append(_decoder.decode(view[start + _HEADER : stop]))
+            except msgspec.ValidationError as error:
+                raise WireError("wrong shape", str(error)) from None
+            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+                raise WireError("garbage", str(error)) from None
+            start = stop
+        self._rest = data[start:] if start else data
+        return messages
+
+    def end(self) -> None:
+        """The other side has closed: nothing may be left over."""
+        if self._rest:
+            raise WireError("truncated", f"{len(self._rest)} bytes of an unfinished frame")

@@ -1,0 +1,399 @@
+"""Flood: forward to all, deduplicate. The baseline that every plane is compared with.
+
+A batch of events runs through the fabric as a wave with feedback. The node that publishes it sends it over all its links;
+a node that gets it for the first time takes the sender as its parent, hands the batch to its owner, and sends it over its
+other links; a node that has it already answers at once. When all that a node waits for have reported, and its owner has taken
+the batch, it reports to its parent how many subscriptions took each event. So reports tile the fabric, every node counts
+once, and the publisher's receipt is exact.
+
+Messages:
+    Batch    events of one publisher and one topic, with consecutive sequence numbers; forwarded as they came
+    Report   how many subscriptions took each event of a batch, in the part of the fabric behind the sender
+    Leave    the sender goes for good: nobody need wait for it
+
+Losses: a node sends the batch again to those that have not reported, at growing intervals; a node that has reported says so
+again. Broken links: what was behind the link may not have been reached, so the report is not ``whole``, and the publisher
+starts another round. Nodes that have handed the batch over already do not do so again; they report what they counted.
+Flood knows neighbours, not members: a neighbour whose link broke without a ``Leave`` is waited for (``grace``), and only then
+the fabric goes on without it. A partition that heals within the grace loses nothing.
+
+Invariant: a batch is handed to the owner at most once, because an origin's table of batches is pruned only below the floor,
+the lowest sequence number that its publisher has no complete receipt for, and nothing below the floor is handed over.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Annotated, ClassVar
+
+from msgspec import Meta, Struct
+
+from gossamer.machine import MILLISECOND, NEVER, SECOND, Deliver, Effect, LinkState, Message, Micros, Note, Peer, Send, Token
+from gossamer.trace import Duplicate, Rejected, hex_peer
+
+BATCH_EVENTS_MAX = 1024
+BATCH_BYTES_MAX = 4 << 20
+TOPIC_LENGTH_MAX = 255
+WINDOW_MAX = 1 << 20  # how far an honest publisher's newest event may be ahead of its floor
+ORIGINS_MAX = 65_536  # publishers (with incarnation) remembered; the one idle for longest goes first
+MATCHED_MAX = 2**32 - 1  # subscriptions per event; sums stop here, so that a liar cannot make honest reports unreadable
+HOPS_MAX = 1 << 16  # more than the nodes of any fabric that floods
+
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Matched = Annotated[int, Meta(ge=0, le=MATCHED_MAX)]
+Uint64 = Annotated[int, Meta(ge=0)]  # msgpack itself ends at 64 bits
+
+
+class Batch(Message, frozen=True, array_like=True, tag=10):
+    """Events first .. first + count - 1 of a publisher, all on one topic."""
+
+    is_event: ClassVar[bool] = True
+
+    topic: Annotated[str, Meta(min_length=1, max_length=TOPIC_LENGTH_MAX)]
+    publisher: Uint64
+    incarnation: Count
+    first: Count
+    count: Annotated[int, Meta(ge=1, le=BATCH_EVENTS_MAX)]
+    floor: Count
+    round: Count
+    hops: Annotated[int, Meta(ge=0, le=HOPS_MAX)]
+    rows: Annotated[bytes, Meta(max_length=BATCH_BYTES_MAX)]  # opaque here: only who subscribes decodes it
+
+
+class Report(Message, frozen=True, array_like=True, tag=11):
+    """What became of a batch behind the sender."""
+
+    publisher: Uint64
+    incarnation: Count
+    first: Count
+    round: Count
+    whole: bool  # False: a link broke, so some nodes may not have been reached
+    matched: Annotated[tuple[Matched, ...], Meta(max_length=BATCH_EVENTS_MAX)] = ()  # per event; empty if all are zero
+
+
+class Leave(Message, frozen=True, array_like=True, tag=12):
+    """The sender goes for good."""
+
+
+class Finished(Struct, frozen=True):
+    """A receipt: every part of the fabric has reported."""
+
+    incarnation: int
+    first: int
+    matched: tuple[int, ...]
+
+
+Key = tuple[int, int, int]  # publisher, incarnation, first
+
+
+class FloodConfig(Struct, frozen=True, kw_only=True):
+    resend: Micros = Micros(
+        500 * MILLISECOND
+    )  # the first wait for a report; doubled each time. Above a round trip and a queue.
+    resend_max: Micros = Micros(8 * SECOND)  # longer waits only delay recovery
+    round_max: Micros = Micros(2 * SECOND)  # likewise between rounds
+    grace: Micros = Micros(5 * SECOND)  # how long a neighbour whose link broke is waited for
+    join: bool = False  # told to join a fabric: with no link, publications wait instead of completing alone
+
+
+class _Wave:
+    __slots__ = (
+        "attempts",
+        "batch",
+        "done",
+        "here",
+        "parent",
+        "resend_at",
+        "round",
+        "rounds",
+        "taken",
+        "total",
+        "waiting",
+        "whole",
+    )
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch: Batch | None = batch  # None once reported: only what a late question needs is kept
+        self.round = batch.round
+        self.rounds = 0  # how many were started from here
+        self.parent: int = -1
+        self.waiting: dict[Peer, None] = {}
+        self.here = True  # the owner has not taken it yet
+        self.taken: tuple[int, ...] = ()  # what the owner counted
+        self.total: list[int] = []
+        self.whole = True
+        self.done = False
+        self.attempts = 0
+        self.resend_at = NEVER
+
+
+class _Origin:
+    __slots__ = ("floor", "waves")
+
+    def __init__(self) -> None:
+        self.floor = 0
+        self.waves: dict[int, _Wave] = {}
+
+
+class Flood:
+    """The machine. Its owner takes batches (``Deliver(0, [batch])``, then ``took``) and reads ``finished``."""
+
+    def __init__(self, me: Peer, config: FloodConfig) -> None:
+        self.me, self.config = me, config
+        self.links: dict[Peer, bool] = {}  # False: its queue is full
+        self.finished: list[Finished] = []
+        self._lost: dict[Peer, Micros] = {}  # neighbours whose links broke, and until when they are waited for
+        self._leaving: dict[Peer, None] = {}
+        self.evicted = 0  # origins forgotten for want of room
+        self._origins: dict[tuple[int, int], _Origin] = {}
+        self._active: dict[Key, _Wave] = {}
+        self._timers: list[tuple[Micros, Key]] = []
+        self._out: list[Effect] = []
+
+    # ------------------------------------------------------------------ inputs
+
+    @property
+    def deadline(self) -> Micros:
+        return self._timers[0][0] if self._timers else NEVER
+
+    @property
+    def remembered(self) -> int:
+        """Batches in the deduplication tables, all origins together."""
+        return sum(len(origin.waves) for origin in self._origins.values())
+
+    def publish(self, batch: Batch, now: Micros) -> list[Effect]:
+        assert batch.publisher == self.me
+        key = (batch.publisher, batch.incarnation, batch.first)
+        origin = self._origin(key, batch.floor)
+        assert batch.first not in origin.waves
+        wave = origin.waves[batch.first] = _Wave(batch)
+        self._begin(key, wave, batch, -1, now)
+        self._out.append(Deliver(0, (batch,)))
+        return self._flush()
+
+    def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> list[Effect]:
+        """The owner has taken the batch, and this is how many of its subscriptions took each event."""
+        origin = self._origins.get(key[:2])
+        wave = origin.waves.get(key[2]) if origin else None
+        if wave is not None and wave.here:
+            wave.here, wave.taken = False, matched
+            self._add(wave, matched)
+            self._maybe_finish(key, wave, now)
+        return self._flush()
+
+    def receive(self, sender: Peer, message: Batch | Report | Leave, now: Micros) -> list[Effect]:
+        if type(message) is Batch:
+            self._receive_batch(sender, message, now)
+        elif type(message) is Report:
+            self._receive_report(sender, message, now)
+        elif sender in self.links:
+            self._leaving[sender] = None
+        return self._flush()
+
+    def wake(self, now: Micros) -> list[Effect]:
+        timers = self._timers
+        while timers and timers[0][0] <= now:
+            at, key = heapq.heappop(timers)
+            wave = self._active.get(key)
+            if wave is None or wave.resend_at != at:
+                continue  # a timer of an earlier wait
+            if wave.done:
+                self._next_round(key, wave, now)
+            elif wave.waiting:
+                self._send_batch(wave, now)
+                self._arm(key, wave, now)
+            else:
+                wave.resend_at = NEVER  # only the owner is awaited; it has limits of its own
+        return self._flush()
+
+    def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
+        if state is LinkState.DOWN:
+            if self.links.pop(peer, None) is not None:
+                if peer in self._leaving:
+                    del self._leaving[peer]
+                else:
+                    self._lost[peer] = Micros(now + self.config.grace)
+                for key, wave in list(self._active.items()):
+                    if not wave.done and peer in wave.waiting:
+                        del wave.waiting[peer]
+                        wave.whole = False
+                        self._maybe_finish(key, wave, now)
+        elif state is LinkState.UP:
+            self.links[peer] = True
+            self._lost.pop(peer, None)
+            self._leaving.pop(peer, None)
+            for key, wave in list(self._active.items()):  # what waited for a link, or for a better time, goes now
+                if wave.done and wave.parent == -1:
+                    self._next_round(key, wave, now)
+        elif peer in self.links:
+            self.links[peer] = state is LinkState.READY
+        return self._flush()
+
+    def stored(self, token: Token, now: Micros) -> list[Effect]:
+        return []  # floods nothing that depends on a disk
+
+    # ------------------------------------------------------------------- waves
+
+    def _receive_batch(self, sender: Peer, batch: Batch, now: Micros) -> None:
+        key = (batch.publisher, batch.incarnation, batch.first)
+        if batch.floor > batch.first or batch.first + batch.count - batch.floor > WINDOW_MAX:
+            self._reject(sender, "batch outside its publisher's window")
+            return
+        if batch.hops >= HOPS_MAX:
+            self._reject(sender, "batch has gone too far")
+            return
+        if batch.publisher == self.me:
+            # Our own comes back by another way. Of an earlier life: answered alike, the wave need not pass here.
+            self._duplicate(sender, batch)
+            self._answer(sender, batch)
+            return
+        origin = self._origin(key, batch.floor)
+        wave = origin.waves.get(batch.first)
+        if wave is None:
+            if batch.first < origin.floor:
+                self._duplicate(sender, batch)
+                self._answer(sender, batch)
+                return
+            wave = origin.waves[batch.first] = _Wave(batch)
+            self._begin(key, wave, batch, sender, now)
+            self._out.append(Deliver(0, (batch,)))
+            self._maybe_finish(key, wave, now)
+            return
+        self._duplicate(sender, batch)
+        if batch.round > wave.round:
+            self._begin(key, wave, batch, sender, now)
+            if not wave.here:
+                self._add(wave, wave.taken)
+            self._maybe_finish(key, wave, now)
+        elif batch.round == wave.round:
+            if sender != wave.parent:
+                self._answer(sender, batch)
+            elif wave.done:
+                self._report(key, wave)  # the first report was lost
+
+    def _receive_report(self, sender: Peer, report: Report, now: Micros) -> None:
+        key = (report.publisher, report.incarnation, report.first)
+        wave = self._active.get(key)
+        if wave is None or wave.batch is None or wave.round != report.round or sender not in wave.waiting:
+            return  # late or repeated: counted already
+        if report.matched and len(report.matched) != wave.batch.count:
+            self._reject(sender, "report for another number of events")
+            return
+        del wave.waiting[sender]
+        wave.whole = wave.whole and report.whole
+        self._add(wave, report.matched)
+        self._maybe_finish(key, wave, now)
+
+    def _begin(self, key: Key, wave: _Wave, batch: Batch, parent: int, now: Micros) -> None:
+        wave.batch, wave.round, wave.parent = batch, batch.round, parent
+        wave.waiting = {peer: None for peer in self.links if peer != parent}
+        wave.total, wave.done, wave.attempts = [], False, 0
+        wave.whole = not (parent == -1 and self.config.join and not self.links)
+        self._active[key] = wave
+        if wave.waiting:
+            self._send_batch(wave, now)
+            self._arm(key, wave, now)
+
+    def _send_batch(self, wave: _Wave, now: Micros) -> None:
+        batch = wave.batch
+        assert batch is not None
+        to = tuple(peer for peer in wave.waiting if self.links.get(peer))
+        if to:
+            onward = Batch(
+                batch.topic, batch.publisher, batch.incarnation, batch.first, batch.count, batch.floor,
+                wave.round, batch.hops + 1, batch.rows,
+            )  # fmt: skip
+            self._out.append(Send(to, onward))
+
+    def _arm(self, key: Key, wave: _Wave, now: Micros) -> None:
+        wait = min(self.config.resend << wave.attempts, self.config.resend_max)
+        wave.attempts = min(wave.attempts + 1, 16)
+        wave.resend_at = Micros(now + wait)
+        heapq.heappush(self._timers, (wave.resend_at, key))
+
+    def _add(self, wave: _Wave, matched: tuple[int, ...]) -> None:
+        if matched:
+            wave.total = [a + b for a, b in zip(wave.total, matched, strict=True)] if wave.total else list(matched)
+
+    def _maybe_finish(self, key: Key, wave: _Wave, now: Micros) -> None:
+        if wave.done or wave.here or wave.waiting:
+            return
+        assert wave.batch is not None
+        wave.done = True
+        if self._lost and self._still_lost(now):
+            wave.whole = False
+        if wave.parent != -1:
+            self._report(key, wave)
+            wave.batch, wave.resend_at = None, NEVER
+            del self._active[key]
+        elif wave.whole:
+            self.finished.append(Finished(key[1], key[2], tuple(wave.total) or (0,) * wave.batch.count))
+            wave.batch = None
+            del self._active[key]
+        else:
+            wait = min(self.config.resend << min(wave.rounds, 16), self.config.round_max)
+            wave.resend_at = Micros(now + wait)
+            heapq.heappush(self._timers, (wave.resend_at, key))
+
+    def _still_lost(self, now: Micros) -> bool:
+        for peer in [peer for peer, until in self._lost.items() if until <= now]:
+            del self._lost[peer]
+        return bool(self._lost)
+
+    def _next_round(self, key: Key, wave: _Wave, now: Micros) -> None:
+        batch = wave.batch
+        assert batch is not None
+        wave.rounds += 1
+        again = Batch(
+            batch.topic, batch.publisher, batch.incarnation, batch.first, batch.count, batch.floor,
+            wave.round + 1, 0, batch.rows,
+        )  # fmt: skip
+        self._begin(key, wave, again, -1, now)
+        self._add(wave, wave.taken)
+        self._maybe_finish(key, wave, now)
+
+    def _report(self, key: Key, wave: _Wave) -> None:
+        matched = tuple(wave.total) if any(wave.total) else ()
+        if matched and max(matched) > MATCHED_MAX:
+            matched = tuple(min(count, MATCHED_MAX) for count in matched)
+        self._out.append(Send((Peer(wave.parent),), Report(*key, wave.round, wave.whole, matched)))
+
+    def _answer(self, sender: Peer, batch: Batch) -> None:
+        """This node counts elsewhere (or, below the floor, has been counted): nothing to add here."""
+        self._out.append(Send((sender,), Report(batch.publisher, batch.incarnation, batch.first, batch.round, True)))
+
+    # ------------------------------------------------------------------ tables
+
+    def _origin(self, key: Key, floor: int) -> _Origin:
+        origin = self._origins.pop(key[:2], None)
+        if origin is None:
+            origin = _Origin()
+            if len(self._origins) >= ORIGINS_MAX:
+                self._origins.pop(next(iter(self._origins)))
+                self.evicted += 1
+        self._origins[key[:2]] = origin  # the most recently used is last
+        if floor > origin.floor:
+            origin.floor = floor
+            for first in [first for first in origin.waves if first < floor]:
+                wave = origin.waves[first]
+                if wave.done or wave.parent != -1:
+                    del origin.waves[first]
+                    self._active.pop((*key[:2], first), None)
+        return origin
+
+    def _duplicate(self, sender: Peer, batch: Batch) -> None:
+        self._out.append(Note(Duplicate(hex_peer(sender), batch.count)))
+
+    def _reject(self, sender: Peer, reason: str) -> None:
+        self._out.append(Note(Rejected(hex_peer(sender), reason)))
+
+    def _flush(self) -> list[Effect]:
+        timers, active = self._timers, self._active
+        while timers:  # most waits end early: without this a driver would wake up for each of them
+            at, key = timers[0]
+            wave = active.get(key)
+            if wave is not None and wave.resend_at == at:
+                break
+            heapq.heappop(timers)
+        out, self._out = self._out, []
+        return out
