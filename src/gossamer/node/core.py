@@ -114,7 +114,7 @@ class NodeCore:
         self.peer, self.incarnation, self.rng = peer, incarnation, rng
         self.config = config = config or NodeConfig()
         self.topics = Topics()
-        self.flood = Flood(peer, config.flood)
+        self.flood = Flood(peer, config.flood, restarted=incarnation > 1)
         self.outbox = Outbox(
             peer,
             incarnation,

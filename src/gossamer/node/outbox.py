@@ -199,4 +199,5 @@ class Outbox:
 
 def rows_decoder(schema: Schema) -> msgspec.msgpack.Decoder[list[tuple[Any, ...]]]:
     """Decodes a batch's rows and checks every value's type: they come from a peer."""
-    return msgspec.msgpack.Decoder(list[schema.row_type])
+    row: Any = schema.row_type
+    return msgspec.msgpack.Decoder(list[row])

@@ -138,8 +138,10 @@ class _Origin:
 class Flood:
     """The machine. Its owner takes batches (``Deliver(0, [batch])``, then ``took``) and reads ``finished``."""
 
-    def __init__(self, me: Peer, config: FloodConfig) -> None:
+    def __init__(self, me: Peer, config: FloodConfig, *, restarted: bool = False) -> None:
         self.me, self.config = me, config
+        # A node that comes back has forgotten its neighbours: for the grace it cannot say that it has reached them all.
+        self._whole_from: Micros | None = None if restarted else Micros(0)
         self.links: dict[Peer, bool] = {}  # False: its queue is full
         self.finished: list[Finished] = []
         self._lost: dict[Peer, Micros] = {}  # neighbours whose links broke, and until when they are waited for
@@ -200,7 +202,7 @@ class Flood:
             if wave.done:
                 self._next_round(key, wave, now)
             elif wave.waiting:
-                self._send_batch(wave, now)
+                self._send_batch(wave, tuple(wave.waiting))
                 self._arm(key, wave, now)
             else:
                 wave.resend_at = NEVER  # only the owner is awaited; it has limits of its own
@@ -219,12 +221,19 @@ class Flood:
                         wave.whole = False
                         self._maybe_finish(key, wave, now)
         elif state is LinkState.UP:
+            self._still_lost(now)
             self.links[peer] = True
             self._lost.pop(peer, None)
             self._leaving.pop(peer, None)
-            for key, wave in list(self._active.items()):  # what waited for a link, or for a better time, goes now
-                if wave.done and wave.parent == -1:
-                    self._next_round(key, wave, now)
+            for key, wave in list(self._active.items()):
+                if wave.done:
+                    self._next_round(key, wave, now)  # it waited for a link, or for a better time
+                elif peer != wave.parent:
+                    # A round under way goes there too: else it would be called whole without what lies behind this link.
+                    wave.waiting[peer] = None
+                    self._send_batch(wave, (peer,))
+                    if wave.resend_at == NEVER:
+                        self._arm(key, wave, now)
         elif peer in self.links:
             self.links[peer] = state is LinkState.READY
         return self._flush()
@@ -287,17 +296,17 @@ class Flood:
     def _begin(self, key: Key, wave: _Wave, batch: Batch, parent: int, now: Micros) -> None:
         wave.batch, wave.round, wave.parent = batch, batch.round, parent
         wave.waiting = {peer: None for peer in self.links if peer != parent}
-        wave.total, wave.done, wave.attempts = [], False, 0
+        wave.total, wave.done, wave.attempts, wave.resend_at = [], False, 0, NEVER
         wave.whole = not (parent == -1 and self.config.join and not self.links)
         self._active[key] = wave
         if wave.waiting:
-            self._send_batch(wave, now)
+            self._send_batch(wave, tuple(wave.waiting))
             self._arm(key, wave, now)
 
-    def _send_batch(self, wave: _Wave, now: Micros) -> None:
+    def _send_batch(self, wave: _Wave, peers: tuple[Peer, ...]) -> None:
         batch = wave.batch
         assert batch is not None
-        to = tuple(peer for peer in wave.waiting if self.links.get(peer))
+        to = tuple(peer for peer in peers if self.links.get(peer))  # a full link gets it when the wait is over
         if to:
             onward = Batch(
                 batch.topic, batch.publisher, batch.incarnation, batch.first, batch.count, batch.floor,
@@ -320,7 +329,7 @@ class Flood:
             return
         assert wave.batch is not None
         wave.done = True
-        if self._lost and self._still_lost(now):
+        if (self._lost or self._whole_from != 0) and self._still_lost(now):
             wave.whole = False
         if wave.parent != -1:
             self._report(key, wave)
@@ -336,9 +345,12 @@ class Flood:
             heapq.heappush(self._timers, (wave.resend_at, key))
 
     def _still_lost(self, now: Micros) -> bool:
+        """Some neighbour is still waited for, or this node has just come back and does not know who they were."""
+        if self._whole_from is None:
+            self._whole_from = Micros(now + self.config.grace)
         for peer in [peer for peer, until in self._lost.items() if until <= now]:
             del self._lost[peer]
-        return bool(self._lost)
+        return bool(self._lost) or now < self._whole_from
 
     def _next_round(self, key: Key, wave: _Wave, now: Micros) -> None:
         batch = wave.batch

@@ -1,0 +1,322 @@
+"""``gossamer pipeline``: from traces to verdicts and figures, on Spark."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from gossamer.cli.common import json_option
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from gossamer.pipeline.job import Result
+    from gossamer.pipeline.verify import Verdict
+
+COUNTS = ("expected", "delivered", "missed", "duplicate", "spurious")
+
+
+class PipelineError(click.ClickException):
+    """One line that says what is wrong and what to do."""
+
+    exit_code = 2
+
+
+class Count(click.ParamType[int | None]):
+    """A positive number, or ``all``."""
+
+    name = "n|all"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        if value in (None, "all"):
+            return None
+        if isinstance(value, int) or (value.isdecimal() and int(value) > 0):
+            return int(value)
+        return self.fail(f"{value!r} is neither a positive number nor 'all'", param, ctx)
+
+
+class Numbers(click.ParamType[tuple[int, ...]]):
+    """Numbers with commas between, or a range: ``10,20,40`` or ``0-9``."""
+
+    name = "n,n,..|n-n"
+
+    def __init__(self, minimum: int) -> None:
+        self.minimum = minimum
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        found: list[int] = []
+        for part in value.split(","):
+            first, dash, last = part.strip().partition("-")
+            if not first.isdecimal() or (dash and not last.isdecimal()):
+                self.fail(f"{value!r} is not a list of numbers such as 50,100 or 0-4", param, ctx)
+            found += range(int(first), int(last or first) + 1)
+        if not found or min(found) < self.minimum:
+            self.fail(f"{value!r}: numbers from {self.minimum} up are needed", param, ctx)
+        return tuple(dict.fromkeys(found))
+
+
+master_option = click.option(
+    "--master",
+    default="local[*]",
+    show_default=True,
+    metavar="URL",
+    help="Where Spark runs: local[*], spark://host:7077, ...",
+)
+
+
+@click.group()
+def pipeline() -> None:
+    """From traces to verdicts and figures, on Spark.
+
+    A trace becomes a workload of filters and events; Spark computes what each filter must get; simulations of the fabric are
+    fanned out over Spark and judged by that; a report shows it all. `verify` judges a live fabric the same way.
+    """
+
+
+@pipeline.command()
+@click.option("--trace", "traces", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
+              help="CSV (or .csv.gz) with columns peer, name, type, size; may be given several times. "
+              "Default: the sample that comes with gossamer.")  # fmt: skip
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where tables and report go.")
+@master_option
+@click.option("--nodes", type=Numbers(1), default="20,40,80", show_default=True, help="Sizes of the fabric.")
+@click.option("--seeds", type=Numbers(0), default="0,1", show_default=True, help="Seeds of the runs.")
+@click.option(
+    "--filters", type=Count(), default="1000", show_default=True, help="Filters: one for each peer, at most so many."
+)
+@click.option("--events", type=Count(), default="100", show_default=True, help="Events: one for each file, at most so many.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the workload.")
+@click.option(
+    "--overlay", "overlays", multiple=True, default=("flood",), show_default=True, help="May be given several times."
+)
+@click.option("--degree", type=click.IntRange(1), default=6, show_default=True, help="Links a node.")
+@click.option("--latency", default="constant:1ms", show_default=True, help="Latency model of a link.")
+@click.option("--loss", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Share of messages lost.")
+@click.option("--duplicate", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Share of messages repeated.")
+@json_option
+@click.pass_context
+def run(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
+    """Run the whole pipeline: traces, workload, oracle, runs, metrics, report.
+
+    Exit code 1 if anything was missed, duplicate or spurious, or a run failed.
+
+    \b
+    Examples:
+      gossamer pipeline run --out results
+      gossamer pipeline run --out results --trace files.csv.gz --nodes 100,400 --seeds 0-4
+      gossamer pipeline run --out results --events all --loss 0.01 --json
+    """
+    with _errors(), _spark(options["master"], "pipeline") as (spark, progress):
+        from gossamer.pipeline import job
+        from gossamer.pipeline.runs import Grid
+
+        bar = progress.add_task("start", total=len(job.STAGES))
+
+        def on_stage(name: str) -> None:
+            progress.update(bar, description=name, completed=job.STAGES.index(name))
+
+        grid = Grid(
+            overlays=tuple(dict.fromkeys(options["overlays"])),
+            nodes=options["nodes"],
+            seeds=options["seeds"],
+            degree=options["degree"],
+            latency=options["latency"],
+            loss=options["loss"],
+            repeat=options["duplicate"],
+        )
+        wanted = job.Job(options["out"], options["traces"], options["filters"], options["events"], options["seed"], grid)
+        result = job.run(spark, wanted, on_stage)
+        progress.update(bar, description="done", completed=len(job.STAGES))
+    if as_json:
+        click.echo(msgspec.json.encode(_plain_result(result)).decode())
+    else:
+        _print_result(result)
+    ctx.exit(0 if result.ok else 1)
+
+
+@pipeline.command()
+@json_option
+def tables(as_json: bool) -> None:
+    """Show every table: meaning, grain, key and columns.
+
+    \b
+    Examples:
+      gossamer pipeline tables
+      gossamer pipeline tables --json
+    """
+    from gossamer.pipeline.tables import TABLES, plain
+
+    if as_json:
+        for table in TABLES.values():
+            click.echo(msgspec.json.encode(plain(table)).decode())
+        return
+    for table in TABLES.values():
+        click.secho(table.name, bold=True, nl=False)
+        click.echo(f": {table.meaning}\n  one row: {table.grain}\n  key: {', '.join(table.key)}")
+        for column in table.columns:
+            click.echo(
+                f"    {column.name:<20} {column.type:<14} {column.meaning}{'' if column.required else ' (may be NULL)'}"
+            )
+
+
+@pipeline.command()
+@click.argument("table")
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where the pipeline wrote.")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Rows to show.")
+@json_option
+def show(table: str, out: Path, limit: int, as_json: bool) -> None:
+    """Show the first rows of a table.
+
+    \b
+    Examples:
+      gossamer pipeline show metrics --out results
+      gossamer pipeline show quarantine --out results --limit 100 --json
+    """
+    with _errors():
+        from gossamer.pipeline.session import require_spark
+
+        require_spark()
+        from gossamer.pipeline import job
+
+        rows, count = job.show(table, out, limit)
+    if as_json:
+        for row in rows:
+            click.echo(msgspec.json.encode(row).decode())
+        return
+    printed = Table(box=None, pad_edge=False)
+    for name in rows[0] if rows else ():
+        printed.add_column(name, overflow="fold")
+    for row in rows:
+        printed.add_row(*("" if value is None else str(value) for value in row.values()))
+    Console().print(printed)
+    click.echo(f"{len(rows):,} of {count:,} rows")
+
+
+@pipeline.command()
+@click.option(
+    "--traces", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Folder of the nodes' *.jsonl."
+)
+@click.option("--report", type=click.Path(path_type=Path), metavar="FILE", help="Write an HTML report there, too.")
+@master_option
+@json_option
+@click.pass_context
+def verify(ctx: click.Context, traces: Path, report: Path | None, master: str, as_json: bool) -> None:
+    """Judge what a live fabric did, from its nodes' trace files.
+
+    Exit code 1 if anything was missed, duplicate or spurious, or a trace could not be read.
+
+    \b
+    Examples:
+      gossamer pipeline verify --traces traces
+      gossamer pipeline verify --traces traces --report verdict.html --json
+    """
+    with _errors(), _spark(master, "verify") as (spark, _):
+        from gossamer.pipeline import verify as module
+        from gossamer.pipeline.report import write_demo
+
+        verdict = module.verify(spark, traces)
+        if report is not None:
+            write_demo(verdict, report, {"traces": str(traces)})
+    if as_json:
+        click.echo(msgspec.json.encode({"ok": verdict.ok, **msgspec.to_builtins(verdict)}).decode())
+    else:
+        _print_verdict(verdict)
+    ctx.exit(0 if verdict.ok else 1)
+
+
+@contextlib.contextmanager
+def _errors() -> Iterator[None]:
+    """What a user can cause and put right is one line; anything else is our fault and shows its traceback."""
+    from gossamer.pipeline.session import MissingExtraError, require_spark
+
+    try:
+        require_spark()
+    except MissingExtraError as error:
+        raise PipelineError(str(error)) from None
+    from gossamer.pipeline.job import JobError
+    from gossamer.pipeline.tables import ContractError
+    from gossamer.pipeline.traces import TraceError
+    from gossamer.pipeline.verify import VerifyError
+
+    try:
+        yield
+    except (ContractError, JobError, MissingExtraError, TraceError, VerifyError) as error:
+        raise PipelineError(str(error)) from None
+
+
+@contextlib.contextmanager
+def _spark(master: str, name: str) -> Iterator[tuple[SparkSession, Progress]]:
+    """A session, and a progress bar on stderr that shows what Spark's tasks are doing."""
+    from gossamer.pipeline.progress import watch
+    from gossamer.pipeline.session import session
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        starting = progress.add_task("starting Spark", total=None)
+        with session(f"gossamer {name}", master) as spark:
+            progress.update(starting, description="Spark tasks", total=0)
+
+            with watch(spark, _task_bar(progress, starting)):
+                yield spark, progress
+
+
+def _task_bar(progress: Progress, bar: Any) -> Callable[[int, int], None]:
+    def on_tasks(done: int, total: int) -> None:
+        progress.update(bar, completed=done, total=total)
+
+    return on_tasks
+
+
+def _plain_result(result: Result) -> dict[str, Any]:
+    return {
+        "ok": result.ok,
+        **result.totals,
+        "rows": result.rows,
+        "seconds": result.seconds,
+        "out": str(result.out),
+        "report": str(result.report),
+    }
+
+
+def _print_result(result: Result) -> None:
+    rows = result.rows
+    click.echo(f"trace      {rows['traces']:,} rows, {rows['quarantine']:,} in quarantine")
+    click.echo(f"workload   {rows['filters']:,} filters, {rows['events']:,} events, {rows['expected']:,} expected pairs")
+    click.echo(f"runs       {rows['runs']:,}, {result.totals['failed']:,} failed")
+    _print_counts(result.totals)
+    if result.totals["disagree"]:
+        click.secho(f"the simulator counted otherwise than the oracle in {result.totals['disagree']} runs", fg="red")
+    click.echo(f"report     {result.report}")
+
+
+def _print_verdict(verdict: Verdict) -> None:
+    click.echo(f"fabric     {verdict.nodes:,} nodes, {verdict.subscriptions:,} subscriptions, {verdict.events:,} events")
+    _print_counts({name: getattr(verdict, name) for name in COUNTS})
+    if verdict.latency_ms_p50 is not None:
+        click.echo(f"latency    p50 {verdict.latency_ms_p50:.2f} ms, p99 {verdict.latency_ms_p99:.2f} ms")
+    for name, words in (
+        ("allowed", "deliveries allowed, not due: subscription and event overlapped"),
+        ("incomplete", "events without a complete receipt"),
+        ("torn", "trace files with a torn last line"),
+        ("broken", "trace lines or events that could not be read"),
+    ):
+        if getattr(verdict, name):
+            click.echo(f"{name:<10} {getattr(verdict, name):,} {words}")
+    for example in verdict.examples:
+        click.echo(f"  {example.what}: event {example.event} {example.values} at {example.node}, filter {example.filter}")
+
+
+def _print_counts(counts: dict[str, int]) -> None:
+    for name in COUNTS:
+        bad = name in COUNTS[2:] and counts[name] > 0
+        click.secho(f"{name:<10} {counts[name]:,}", fg="red" if bad else None)

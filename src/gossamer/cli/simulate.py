@@ -1,0 +1,300 @@
+"""``gossamer simulate``: whole fabrics in virtual time, with faults, from one seed."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from gossamer.cli.common import json_option
+
+if TYPE_CHECKING:
+    from gossamer.sim.config import Config
+    from gossamer.sim.run import Outcome
+    from gossamer.sim.swarm import Flight
+
+PATIENCE_S = 2.0  # a progress bar for anything longer
+
+# flag, type, help: what is not given comes from the scenario, else from the defaults of gossamer.sim.Config.
+_OPTIONS: tuple[tuple[str, Any, str], ...] = (
+    ("nodes", int, "Nodes in the fabric. [200]"),
+    ("events", int, "Events to publish. [100]"),
+    ("subscriptions", int, "Subscriptions, dealt out to the nodes in turn. [200]"),
+    ("degree", int, "Neighbours of each node. [6]"),
+    ("seed", int, "Everything random comes from this number. [0]"),
+    ("interval", str, "Time between publications. [10ms]"),
+    ("burst", int, "Events published together. [1]"),
+    ("churn", int, "Subscriptions cancelled and made anew while events are published. [0]"),
+    ("consumer", str, "How long a subscriber takes for what it is handed. [0s]"),
+    ("window", int, "Events without a receipt that a node may have. [32768]"),
+    ("latency", str, "constant:1ms, uniform:1ms:10ms, lognormal:20ms:0.5, weibull, matrix:FILE. [constant:1ms]"),
+    ("loss", float, "Chance that a message is lost. [0]"),
+    ("duplicate", float, "Chance that a message arrives twice. [0]"),
+    ("reorder", float, "Chance that a message is late, so that others overtake it. [0]"),
+    ("stop", str, "When loss, duplicates and reordering stop, counted from the first publication. [never]"),
+    ("detect", str, "How long until a broken link is noticed. [300ms]"),
+    ("reconnect", str, "How long until a mended link is used again. [100ms]"),
+    ("queue-mark", int, "Event messages that may wait on a link. [256]"),
+    ("disk", str, "How long a write takes. [1ms]"),
+    ("seconds-max", float, "Virtual seconds that the fabric has to become quiet. [120]"),
+)
+
+
+def _run_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    command = json_option(command)
+    command = click.option("--full", is_flag=True, help="With --json: every hand-over and every node's load, too.")(command)
+    command = click.option("--durable", is_flag=True, default=None, help="Nodes have disks. [no]")(command)
+    for flag, kind, text in reversed(_OPTIONS):
+        command = click.option(f"--{flag}", type=kind, help=text)(command)
+    command = click.option("--rtt", metavar="FILE", help="Round-trip times in ms, a square matrix: --latency matrix:FILE.")(
+        command
+    )
+    return click.option("--scenario", metavar="FILE|NAME", help="A scenario file, or one that is shipped.")(command)
+
+
+@click.group(invoke_without_command=True)
+@click.option("--scenario", metavar="FILE|NAME", help="Run this scenario: a file, or one that is shipped.")
+@click.option("--seed", type=int, help="Another seed than the scenario's.")
+@json_option
+@click.pass_context
+def simulate(ctx: click.Context, scenario: str | None, seed: int | None, as_json: bool) -> int | None:
+    """Run a whole fabric in this process, in virtual time. The same seed gives the same run, to the byte.
+
+    \b
+    Examples:
+      gossamer simulate flood --nodes 200 --events 100 --seed 7
+      gossamer simulate flood --loss 0.05 --latency weibull --json
+      gossamer simulate --scenario partition
+      gossamer simulate swarm --seeds 100
+      gossamer simulate scenarios
+    """
+    if ctx.invoked_subcommand is not None:
+        return None
+    if scenario is None:
+        click.echo(ctx.get_help())
+        return 0
+    return _run("flood", {"scenario": scenario, "seed": seed}, as_json, full=False)
+
+
+@simulate.command()
+@_run_options
+def flood(as_json: bool, full: bool, **given: Any) -> int:
+    """Forward to all, deduplicate: the baseline.
+
+    Prints what was expected, delivered, missed, duplicate and spurious, what it cost, and a digest of everything that
+    happened. Exit code 1 if anything is missed, duplicate or spurious, or if a checker objects; then also the line that
+    replays the run.
+
+    \b
+    Examples:
+      gossamer simulate flood --nodes 200 --events 100 --seed 7 --json
+      gossamer simulate flood --nodes 30 --loss 0.1 --duplicate 0.1 --reorder 0.1
+      gossamer simulate flood --rtt PlanetLabData_1.gz --nodes 400
+      gossamer simulate flood --scenario crash-restart --seed 3
+    """
+    return _run("flood", given, as_json, full)
+
+
+@simulate.command()
+@click.option("--seeds", type=click.IntRange(1), default=100, show_default=True, help="How many seeds.")
+@click.option("--start", type=click.IntRange(0), default=0, show_default=True, help="The first seed.")
+@click.option("--jobs", type=click.IntRange(1), default=min(2, os.cpu_count() or 1), show_default=True, help="Processes.")
+@json_option
+def swarm(seeds: int, start: int, jobs: int, as_json: bool) -> int:
+    """Draw configuration, workload and faults from each seed; check every step; then stop the faults and demand that the
+    fabric becomes whole again. Exit code 1 if a seed fails; each one that does prints the line that replays it.
+
+    \b
+    Examples:
+      gossamer simulate swarm --seeds 200 --jobs 2
+      gossamer simulate swarm --start 166 --seeds 1
+    """
+    from gossamer.sim.swarm import swarm as fly_all
+
+    flights: list[Flight] = []
+    with _Bar("seeds") as bar:
+        for flight in fly_all(start, seeds, jobs):
+            flights.append(flight)
+            bar.update(len(flights) / seeds)
+            if as_json:
+                click.echo(msgspec.json.encode(msgspec.to_builtins(flight) | {"replay": flight.replay}).decode())
+            elif not flight.good:
+                _print_failure(flight)
+    _print_swarm(flights, start, as_json)
+    return 0 if all(flight.good for flight in flights) else 1
+
+
+@simulate.command()
+@json_option
+def scenarios(as_json: bool) -> int:
+    """List the scenarios that come with gossamer.
+
+    \b
+    Examples:
+      gossamer simulate scenarios
+      gossamer simulate --scenario swizzle
+    """
+    from gossamer.sim.config import shipped
+
+    found = shipped()
+    if as_json:
+        for name, scenario in found.items():
+            click.echo(msgspec.json.encode({"name": name, "about": scenario.about, "config": scenario.config}).decode())
+    else:
+        table = Table(box=None, pad_edge=False)
+        table.add_column("scenario")
+        table.add_column("what it does")
+        for name, scenario in found.items():
+            table.add_row(name, scenario.about)
+        Console().print(table)
+    return 0
+
+
+# ------------------------------------------------------------------------ inside
+
+
+def _run(overlay: str, given: dict[str, Any], as_json: bool, full: bool) -> int:
+    from gossamer.sim import ConfigError
+    from gossamer.sim.latency import LatencyError
+    from gossamer.sim.run import simulate as run
+
+    try:
+        config = _configure(overlay, given)
+        with _Bar("simulating") as bar:
+            outcome = run(config, progress=bar.update)
+    except (ConfigError, LatencyError) as error:
+        raise click.UsageError(str(error)) from None
+    replay = _replay(overlay, given, config)
+    if as_json:
+        click.echo(msgspec.json.encode(_summary(outcome, full) | {"replay": replay}).decode())
+    else:
+        _print_outcome(outcome)
+    if outcome.good:
+        return 0
+    for violation in outcome.violations:
+        click.echo(violation, err=True)
+    click.echo(f"seed {config.seed} failed; replay it with:\n  {replay}", err=True)
+    return 1
+
+
+def _configure(overlay: str, given: dict[str, Any]) -> Config:
+    """The scenario's configuration, or the default one, with what was given on the command line."""
+    from gossamer.sim import Config
+    from gossamer.sim.config import load
+
+    changes = {name: value for name, value in given.items() if value is not None and name not in ("scenario", "rtt")}
+    if given.get("rtt"):
+        if given.get("latency"):
+            raise click.UsageError("--rtt and --latency both say how long messages take; give one of them")
+        changes["latency"] = f"matrix:{given['rtt']}"
+    base = load(given["scenario"]).config if given.get("scenario") else Config()
+    return msgspec.structs.replace(base, overlay=overlay, **changes)
+
+
+def _replay(overlay: str, given: dict[str, Any], config: Config) -> str:
+    words = ["gossamer", "simulate", overlay]
+    for name, value in (given | {"seed": config.seed}).items():
+        if value is True:
+            words.append(f"--{name.replace('_', '-')}")
+        elif value not in (None, False):
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join(words)
+
+
+def _summary(outcome: Outcome, full: bool) -> dict[str, Any]:
+    summary: dict[str, Any] = msgspec.to_builtins(outcome)
+    if not full:
+        del summary["deliveries"], summary["loads"]
+    return {"seed": outcome.config.seed, "good": outcome.good} | summary
+
+
+def _print_outcome(outcome: Outcome) -> None:
+    config = outcome.config
+    title = f"{config.overlay}: {config.nodes} nodes, {config.subscriptions} subscriptions, {config.events} events, seed {config.seed}"
+    table = Table(title=title, title_justify="left", box=None, show_header=False, pad_edge=False)
+    table.add_column()
+    table.add_column(justify="right")
+    rows: tuple[tuple[str, str], ...] = (
+        ("expected", f"{outcome.expected:,}"),
+        ("delivered", f"{outcome.delivered:,}"),
+        ("missed", f"{outcome.missed:,}"),
+        ("duplicate", f"{outcome.duplicate:,}"),
+        ("spurious", f"{outcome.spurious:,}"),
+        ("receipts complete", f"{outcome.receipts_complete:,} of {config.events:,}"),
+        ("copies per delivery", f"{outcome.copies_per_delivery:,}"),
+        ("hops, mean and most", f"{outcome.hops_mean:.2f}, {outcome.hops_max}"),
+        ("latency p50, p99", f"{outcome.latency_ms_p50:.1f} ms, {outcome.latency_ms_p99:.1f} ms"),
+        ("messages", f"{outcome.messages:,}"),
+        ("bytes", f"{outcome.bytes:,}"),
+        ("virtual time", f"{outcome.virtual_seconds:.3f} s"),
+        ("digest", outcome.digest),
+    )
+    for name, text in rows:
+        table.add_row(name, text)
+    for name, count in outcome.fired.items():
+        table.add_row(f"[dim]{name}[/dim]", f"[dim]{count:,}[/dim]")
+    console = Console()
+    console.print(table)
+    console.print("[green]every due event arrived once[/green]" if outcome.good else "[red]something went wrong[/red]")
+
+
+def _print_failure(flight: Flight) -> None:
+    click.echo(f"seed {flight.seed} failed:")
+    for violation in flight.violations:
+        click.echo(f"  {violation}")
+    click.echo("drawn configuration:")
+    click.echo("".join(f"  {line}\n" for line in flight.toml.splitlines()), nl=False)
+    click.echo(f"replay: {flight.replay}")
+
+
+def _print_swarm(flights: list[Flight], start: int, as_json: bool) -> None:
+    fired: dict[str, int] = {}
+    for flight in flights:
+        for name, count in flight.fired.items():
+            fired[name] = fired.get(name, 0) + count
+    failed = [flight.seed for flight in flights if not flight.good]
+    totals = {
+        name: sum(getattr(flight, name) for flight in flights)
+        for name in ("expected", "delivered", "missed", "duplicate", "spurious", "messages")
+    }
+    if as_json:
+        click.echo(
+            msgspec.json.encode({"start": start, "seeds": len(flights), "failed": failed, **totals, "fired": fired}).decode()
+        )
+        return
+    click.echo(f"seeds {start} to {start + len(flights) - 1}: {len(flights) - len(failed)} good, {len(failed)} failed")
+    click.echo(", ".join(f"{name} {count:,}" for name, count in totals.items()))
+    click.echo("faults fired: " + ", ".join(f"{name} {count:,}" for name, count in sorted(fired.items())))
+
+
+class _Bar:
+    """A progress bar on standard error, once something takes longer than two seconds and somebody watches."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._began = what, time.monotonic()
+        self._progress: Progress | None = None
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def update(self, fraction: float) -> None:
+        if self._progress is None:
+            if time.monotonic() - self._began < PATIENCE_S or not sys.stderr.isatty():
+                return
+            self._progress = Progress(console=Console(stderr=True), transient=True)
+            self._task = self._progress.add_task(self._what, total=1.0)
+            self._progress.start()
+        self._progress.update(self._task, completed=fraction)
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()

@@ -1,0 +1,113 @@
+"""Frames: the same however they are cut; anything else is an error with a reason."""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossamer.node import wire
+from gossamer.node.topics import Adverts, AdvertsTaken
+from gossamer.overlay.flood import Batch, Leave, Report
+
+MESSAGES = [
+    wire.Hello(wire.MAGIC, 1, 1, 2**64 - 1, 3, "127.0.0.1:7400"),
+    wire.Contacts(("127.0.0.1:1", "[::1]:2")),
+    wire.Ping(),
+    wire.Pong(),
+    Batch("weather", 7, 1, 10, 2, 9, 0, 3, b"\x92\x91\x01\x91\x02"),
+    Report(7, 1, 10, 0, True, (1, 0)),
+    Report(7, 1, 10, 0, False),
+    Leave(),
+    Adverts((("weather", "country STRING"),)),
+    AdvertsTaken(("weather",)),
+]
+
+
+def frame(payload: bytes) -> bytes:
+    return struct.pack(">I", len(payload)) + payload
+
+
+def test_every_message_class_is_in_the_union_and_has_its_own_tag() -> None:
+    from typing import get_args
+
+    kinds = get_args(wire.AnyMessage)
+    assert {type(message) for message in MESSAGES} == set(kinds)
+    tags = [kind.__struct_config__.tag for kind in kinds]
+    assert len(set(tags)) == len(tags)
+
+
+def test_byte_by_byte_feeding_decodes_alike() -> None:
+    data = b"".join(wire.encode(message) for message in MESSAGES)
+    unframer = wire.Unframer()
+    got = [message for index in range(len(data)) for message in unframer.feed(data[index : index + 1])]
+    unframer.end()
+    assert got == MESSAGES == wire.Unframer().feed(data)
+
+
+@given(st.lists(st.sampled_from(MESSAGES), max_size=6), st.lists(st.integers(0, 400), max_size=8))
+def test_any_cut_decodes_alike(messages: list, cuts: list[int]) -> None:
+    data = b"".join(wire.encode(message) for message in messages)
+    places = sorted({min(cut, len(data)) for cut in cuts} | {0, len(data)})
+    unframer = wire.Unframer()
+    got = [m for a, b in zip(places, places[1:], strict=False) for m in unframer.feed(data[a:b])]
+    assert got == messages
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (struct.pack(">I", wire.FRAME_MAX + 1), "oversized"),
+        (b"GET / HTTP/1.1\r\n\r\n", "oversized"),
+        (frame(b"\xc1\xc1\xc1"), "garbage"),
+        (frame(b""), "garbage"),
+        (frame(b"\x92\x0a"), "wrong shape"),
+        (frame(msgspec.msgpack.encode({"tag": 10})), "wrong shape"),
+        (frame(msgspec.msgpack.encode([99, 1, 2])), "wrong shape"),
+        (frame(msgspec.msgpack.encode([10, "t", -1, 1, 1, 1, 1, 0, 0, b""])), "wrong shape"),
+        (frame(msgspec.msgpack.encode([10, "t", 1, 1, 1, 5000, 1, 0, 0, b""])), "wrong shape"),
+        (frame(msgspec.msgpack.encode([11, 1, 1, 1, 0, True, [-1]])), "wrong shape"),
+        (frame(b"\x91" * 5000), "wrong shape"),
+        (frame(msgspec.msgpack.encode([20, [["t" * 256, "a INT"]]])), "wrong shape"),
+    ],
+)
+def test_bad_bytes_have_a_reason(data: bytes, reason: str) -> None:
+    with pytest.raises(wire.WireError) as caught:
+        wire.Unframer().feed(data)
+    assert caught.value.reason == reason
+
+
+def test_a_frame_cut_off_at_the_end_is_truncated() -> None:
+    unframer = wire.Unframer()
+    unframer.feed(wire.encode(wire.Ping())[:-1])
+    with pytest.raises(wire.WireError) as caught:
+        unframer.end()
+    assert caught.value.reason == "truncated"
+
+
+@given(st.binary(max_size=300))
+def test_arbitrary_bytes_decode_or_are_refused(data: bytes) -> None:
+    for candidate in (data, frame(data)):
+        try:
+            wire.Unframer().feed(candidate)
+        except wire.WireError as error:
+            assert error.reason in wire.REASONS
+
+
+@pytest.mark.parametrize(("low", "high", "version"), [(1, 1, 1), (0, 9, 1), (1, 2, 1)])
+def test_versions_that_overlap_agree(low: int, high: int, version: int) -> None:
+    assert wire.agree(wire.Hello(wire.MAGIC, low, high, 1, 1, "")) == version
+
+
+def test_versions_that_do_not_overlap_are_refused_with_both_sides() -> None:
+    with pytest.raises(wire.WireError, match=r"this node speaks 1\.\.1, the peer 7\.\.9") as caught:
+        wire.agree(wire.Hello(wire.MAGIC, 7, 9, 1, 1, ""))
+    assert caught.value.reason == "wrong version"
+
+
+def test_fields_added_at_the_end_by_a_newer_version_are_ignored() -> None:
+    newer = msgspec.msgpack.encode([11, 7, 1, 10, 0, True, [1], "a field of version 2"])
+    assert wire.Unframer().feed(frame(newer)) == [Report(7, 1, 10, 0, True, (1,))]
