@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gossamer.pipeline.verify import Verdict
 
 COUNTS = ("expected", "delivered", "missed", "duplicate", "spurious")
+RUNS_MAX = 10_000
 
 
 class PipelineError(click.ClickException):
@@ -30,39 +31,28 @@ class PipelineError(click.ClickException):
     exit_code = 2
 
 
-class Count(click.ParamType[int | None]):
+def _count(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
     """A positive number, or ``all``."""
-
-    name = "n|all"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
-        if value in (None, "all"):
-            return None
-        if isinstance(value, int) or (value.isdecimal() and int(value) > 0):
-            return int(value)
-        return self.fail(f"{value!r} is neither a positive number nor 'all'", param, ctx)
+    if value == "all":
+        return None
+    if not value.isdecimal() or int(value) == 0:
+        raise click.BadParameter(f"{value!r} is neither a positive number nor 'all'")
+    return int(value)
 
 
-class Numbers(click.ParamType[tuple[int, ...]]):
-    """Numbers with commas between, or a range: ``10,20,40`` or ``0-9``."""
-
-    name = "n,n,..|n-n"
-
-    def __init__(self, minimum: int) -> None:
-        self.minimum = minimum
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        found: list[int] = []
-        for part in value.split(","):
-            first, dash, last = part.strip().partition("-")
-            if not first.isdecimal() or (dash and not last.isdecimal()):
-                self.fail(f"{value!r} is not a list of numbers such as 50,100 or 0-4", param, ctx)
-            found += range(int(first), int(last or first) + 1)
-        if not found or min(found) < self.minimum:
-            self.fail(f"{value!r}: numbers from {self.minimum} up are needed", param, ctx)
-        return tuple(dict.fromkeys(found))
+def _numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
+    """Numbers with commas between, and ranges: ``10,20,40`` or ``0-9``."""
+    found: list[int] = []
+    for part in value.split(","):
+        first, dash, last = part.strip().partition("-")
+        if (
+            not first.isdecimal()
+            or (dash and not last.isdecimal())
+            or int(last or first) - int(first) not in range(RUNS_MAX)
+        ):
+            raise click.BadParameter(f"{value!r} is not a list of numbers such as 50,100 or 0-4")
+        found += range(int(first), int(last or first) + 1)
+    return tuple(dict.fromkeys(found))
 
 
 master_option = click.option(
@@ -89,12 +79,26 @@ def pipeline() -> None:
               "Default: the sample that comes with gossamer.")  # fmt: skip
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where tables and report go.")
 @master_option
-@click.option("--nodes", type=Numbers(1), default="20,40,80", show_default=True, help="Sizes of the fabric.")
-@click.option("--seeds", type=Numbers(0), default="0,1", show_default=True, help="Seeds of the runs.")
 @click.option(
-    "--filters", type=Count(), default="1000", show_default=True, help="Filters: one for each peer, at most so many."
+    "--nodes", callback=_numbers, metavar="N,N,..", default="20,40,80", show_default=True, help="Sizes of the fabric."
 )
-@click.option("--events", type=Count(), default="100", show_default=True, help="Events: one for each file, at most so many.")
+@click.option("--seeds", callback=_numbers, metavar="N-N", default="0,1", show_default=True, help="Seeds of the runs.")
+@click.option(
+    "--filters",
+    callback=_count,
+    metavar="N|all",
+    default="1000",
+    show_default=True,
+    help="Filters: one for each peer, at most so many.",
+)
+@click.option(
+    "--events",
+    callback=_count,
+    metavar="N|all",
+    default="100",
+    show_default=True,
+    help="Events: one for each file, at most so many.",
+)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the workload.")
 @click.option(
     "--overlay", "overlays", multiple=True, default=("flood",), show_default=True, help="May be given several times."

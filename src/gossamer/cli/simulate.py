@@ -36,6 +36,7 @@ _OPTIONS: tuple[tuple[str, Any, str], ...] = (
     ("churn", int, "Subscriptions cancelled and made anew while events are published. [0]"),
     ("consumer", str, "How long a subscriber takes for what it is handed. [0s]"),
     ("window", int, "Events without a receipt that a node may have. [32768]"),
+    ("buffer", int, "Events that may wait for one subscriber. [16384]"),
     ("latency", str, "constant:1ms, uniform:1ms:10ms, lognormal:20ms:0.5, weibull, matrix:FILE. [constant:1ms]"),
     ("loss", float, "Chance that a message is lost. [0]"),
     ("duplicate", float, "Chance that a message arrives twice. [0]"),
@@ -219,7 +220,8 @@ def _summary(outcome: Outcome, full: bool) -> dict[str, Any]:
 
 def _print_outcome(outcome: Outcome) -> None:
     config = outcome.config
-    title = f"{config.overlay}: {config.nodes} nodes, {config.subscriptions} subscriptions, {config.events} events, seed {config.seed}"
+    sizes = f"{config.nodes} nodes, {config.subscriptions} subscriptions, {config.events} events"
+    title = f"{config.overlay}: {sizes}, seed {config.seed}"
     table = Table(title=title, title_justify="left", box=None, show_header=False, pad_edge=False)
     table.add_column()
     table.add_column(justify="right")

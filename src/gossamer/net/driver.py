@@ -51,15 +51,15 @@ class Driver:
         self._timer_at = NEVER
         self.soon = False  # a wake-up is due in this turn of the loop
         self.tick = Micros(0)  # the time as of the last call to the machine: good enough for what needs no precision
-        # Traces of several processes are compared by time: Unix time at the start, then the monotonic clock.
-        self._origin = self.loop.time()
+        # Not the loop's own clock: uvloop's stands still during a turn, and traces of several processes are compared by time.
+        self._origin = time.monotonic_ns()
         self._unix_origin = time.time_ns() // 1000
 
     # ------------------------------------------------------------------- clock
 
     def now(self) -> Micros:
-        self.tick = Micros(int((self.loop.time() - self._origin) * 1e6))
-        return self.tick
+        self.tick = now = Micros((time.monotonic_ns() - self._origin) // 1000)
+        return now
 
     # ----------------------------------------------------------------- machine
 
@@ -86,7 +86,8 @@ class Driver:
         """After calls to the machine: tell the owner, and set the timer by the machine's deadline."""
         self._after()
         deadline = self.machine.deadline
-        if deadline <= self.now():
+        now = self.now()
+        if deadline <= now:
             if not self.soon:
                 self.soon = True
                 self.loop.call_soon(self._wake_soon)
@@ -96,7 +97,7 @@ class Driver:
                 self._timer = None
             self._timer_at = deadline
             if deadline != NEVER:
-                self._timer = self.loop.call_at(self._origin + deadline / 1e6, self._wake_timer)
+                self._timer = self.loop.call_later((deadline - now) / 1e6, self._wake_timer)
 
     def _wake_timer(self) -> None:
         self._timer, self._timer_at = None, NEVER
@@ -116,8 +117,8 @@ class Driver:
             return
         deadline = self.machine.deadline
         now = self.now()
-        if deadline != NEVER and deadline > now and deadline - now < 1000:
-            now = deadline  # timers may fire a clock tick early
+        if deadline != NEVER and 0 < deadline - now < 2000:
+            now = deadline  # timers may fire a clock tick early, and uvloop's tick is a millisecond
         self.perform(self.machine.wake(now))
         assert self.machine.deadline > now, "a machine's deadline must lie ahead after wake()"
         self.settle()

@@ -149,7 +149,7 @@ class Subscription:
         node = self._node
         if self.number and node._subscriptions.pop(self.number, None) is not None and not node._driver.closing:
             node._core.unsubscribe(self.number, node._driver.now())
-            node._driver.settle()
+            node._driver.wake()
         self._end(StopAsyncIteration())
 
     async def _start(self) -> Self:
@@ -159,7 +159,7 @@ class Subscription:
         await node._topic(self.topic, self._timeout)
         self.number = node._core.subscribe(self.topic, self.filter, node._driver.now(), self._slow)
         node._subscriptions[self.number] = self
-        node._driver.settle()
+        node._driver.wake()  # now, so that the trace has it before this returns
         return self
 
     def _tell(self) -> None:

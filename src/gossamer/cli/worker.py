@@ -1,0 +1,91 @@
+"""A node process of ``gossamer demo``, told what to do by JSON lines on standard input; it answers on standard output.
+
+It ends when its input ends, so it never outlives whoever started it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+import click
+
+import gossamer
+from gossamer.cli.common import run_until_signal
+from gossamer.net import admin
+
+PROGRESS_EVERY = 50
+LINE_MAX = 64 << 20
+
+
+@click.command()
+@click.option("--join", multiple=True)
+@click.option("--trace-dir", required=True)
+def worker(join: tuple[str, ...], trace_dir: str) -> int:
+    """One node of a demo."""
+
+    async def main(stop: asyncio.Event) -> int:
+        async with gossamer.Node(join=join, trace_dir=trace_dir, degree=3) as node:
+            server, path = await admin.serve(node.address, lambda request: node.status())
+            try:
+                _say({"address": node.address, "node": node.status()["node"]})
+                await _obey(node)
+            finally:
+                server.close()
+                path.unlink(missing_ok=True)
+        _say({"stopped": True})
+        return 0
+
+    return run_until_signal(main)
+
+
+async def _obey(node: gossamer.Node) -> None:
+    reader = asyncio.StreamReader(limit=LINE_MAX)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    consumers: list[asyncio.Task[None]] = []
+    try:
+        while line := await reader.readline():
+            order = json.loads(line)
+            if order["do"] == "advertise":
+                await node.advertise(order["topic"], order["schema"])
+                _say({"advertised": order["topic"]})
+            elif order["do"] == "subscribe":
+                for text in order["filters"]:
+                    events = await node.subscribe(order["topic"], text)
+                    consumers.append(asyncio.create_task(_take(events)))
+                _say({"subscribed": len(consumers)})
+            elif order["do"] == "publish":
+                await _publish(node, order["topic"], order["events"])
+            elif order["do"] == "stop":
+                return
+    finally:
+        for task in consumers:
+            task.cancel()
+        await asyncio.gather(*consumers, return_exceptions=True)
+
+
+async def _take(events: gossamer.Subscription) -> None:
+    async for _ in events:
+        pass  # the trace has it; here it only has to be taken
+
+
+async def _publish(node: gossamer.Node, topic: str, events: list[dict[str, Any]]) -> None:
+    """Publish all, in waves, and say how far the receipts are."""
+    matched = 0
+    for start in range(0, len(events), PROGRESS_EVERY):
+        receipts = [await node.publish(topic, event) for event in events[start : start + PROGRESS_EVERY]]
+        for receipt in receipts:
+            matched += (await receipt).matched
+        _say({"completed": start + len(receipts), "matched": matched})
+    _say({"published": len(events), "matched": matched})
+
+
+def _say(what: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(worker.main(standalone_mode=False))
