@@ -47,6 +47,7 @@ class LinkState(IntEnum):
     DOWN = 2  # they may not; what was on the way may be lost
     FULL = 3  # the event queue to this peer is over its high mark: further event messages will be dropped, counted
     READY = 4  # it has drained again
+    CUT = 5  # down for cause: the peer broke the rules, so nobody need wait for it
 
 
 class Message(Struct, frozen=True, array_like=True):

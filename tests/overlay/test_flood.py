@@ -138,6 +138,13 @@ def test_one_that_said_leave_is_not_waited_for() -> None:
     assert net.machines[1].finished == [Finished(1, 1, (0, 0))]
 
 
+def test_one_that_was_cut_off_for_cause_is_not_waited_for() -> None:
+    net = Net([(1, 2), (1, 3)])
+    net.do(1, net.machines[1].link(Peer(2), LinkState.CUT, Micros(0)), Micros(0))
+    net.publish(1, batch())
+    assert net.machines[1].finished == [Finished(1, 1, (0, 0))]
+
+
 def test_nothing_below_the_floor_is_handed_over_and_tables_are_pruned() -> None:
     flood = Flood(Peer(9), FloodConfig())
     flood.link(Peer(2), LinkState.UP, Micros(0))
@@ -228,3 +235,17 @@ def test_a_node_that_came_back_does_not_call_anything_whole_at_once() -> None:
 
     assert not report(1, 1).whole
     assert report(6 * SECOND, 3).whole
+
+
+def test_a_neighbour_that_comes_back_after_its_report_is_not_counted_twice() -> None:
+    flood = Flood(Peer(1), FloodConfig())
+    for peer in (2, 3):
+        flood.link(Peer(peer), LinkState.UP, Micros(0))
+    flood.publish(batch(), Micros(0))
+    flood.took((1, 1, 1), (), Micros(0))
+    flood.receive(Peer(2), Report(1, 1, 1, 0, True, (1, 1)), Micros(1))
+    flood.link(Peer(2), LinkState.DOWN, Micros(2))
+    flood.link(Peer(2), LinkState.UP, Micros(3))
+    flood.receive(Peer(2), Report(1, 1, 1, 0, True, (1, 1)), Micros(4))
+    flood.receive(Peer(3), Report(1, 1, 1, 0, True), Micros(5))
+    assert flood.finished == [Finished(1, 1, (1, 1))]

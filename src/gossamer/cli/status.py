@@ -29,8 +29,12 @@ def status(address: str | None, as_json: bool) -> int:
     if as_json:
         for one in found:
             click.echo(msgspec.json.encode(one).decode())
-    else:
-        Console(width=None).print(_table(found))
+    elif found:
+        console = Console()
+        console.print(_table(found))
+        for one in found:
+            if one.get("last_problem"):
+                console.print(f"last problem of {one['address']}: {one['last_problem']}", style="yellow", soft_wrap=True)
     if not found:
         where = f"at {address}" if address else "of yours on this machine"
         raise AdminError(f"no node {where} is running; start one with: gossamer node")
@@ -39,9 +43,10 @@ def status(address: str | None, as_json: bool) -> int:
 
 def _table(found: list[dict[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False)
-    for column in ("node", "address", "links", "topics", "subscriptions", "outbox", "duplicates in", "rejected", "dropped"):
-        table.add_column(column, justify="left" if column in ("node", "address") else "right")
-    table.add_column("last problem")
+    for column in ("node", "address"):
+        table.add_column(column, no_wrap=True)
+    for column in ("links", "topics", "subs", "outbox", "dups", "rejects", "drops"):
+        table.add_column(column, justify="right")
     for one in found:
         counters = one.get("counters", {})
         table.add_row(
@@ -54,6 +59,5 @@ def _table(found: list[dict[str, Any]]) -> Table:
             str(counters.get("duplicate_events_in", 0)),
             str(counters.get("rejected", 0)),
             str(counters.get("dropped", 0)),
-            str(one.get("last_problem", "")),
         )
     return table

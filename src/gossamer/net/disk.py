@@ -32,7 +32,7 @@ class Disk:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gossamer-disk")
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(directory / _FILE, check_same_thread=False, isolation_level=None)
+            self._db = sqlite3.connect(directory / _FILE, check_same_thread=False, isolation_level=None, timeout=0.5)
             # One process a directory: two nodes with one identity would corrupt each other's receipts.
             self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
             self._db.execute("PRAGMA journal_mode = WAL")

@@ -16,7 +16,7 @@ from gossamer import trace
 from gossamer.machine import NEVER, Deliver, Effect, LinkState, Machine, Message, Micros, Note, Peer, Send, Store, Token
 from gossamer.net.connection import Connection
 from gossamer.net.disk import Disk
-from gossamer.node.wire import MAGIC, VERSION, VERSION_MIN, AnyMessage, Contacts, Hello, encode
+from gossamer.node.wire import MAGIC, MISCONDUCT, VERSION, VERSION_MIN, AnyMessage, Contacts, Hello, encode
 
 CONNECTIONS_MAX = 1024  # open sockets, those that have not said hello yet included
 
@@ -197,7 +197,7 @@ class Driver:
         self.counters[f"closed: {reason}"] += 1
         if connection.hello is not None and self.links.get(connection.peer) is connection:
             del self.links[connection.peer]
-            self._link(connection.peer, LinkState.DOWN)
+            self._link(connection.peer, LinkState.CUT if reason in MISCONDUCT else LinkState.DOWN)
 
     def link_changed(self, connection: Connection, state: LinkState) -> None:
         if self.links.get(connection.peer) is connection:

@@ -20,6 +20,7 @@ DIAL_SECONDS = 5.0
 RETRY_SECONDS = 0.1
 RETRY_SECONDS_MAX = 5.0
 GOSSIP_SECONDS = 2.0
+STAGGER_SECONDS = 0.3
 
 
 class AddressError(ValueError):
@@ -91,7 +92,7 @@ class Mesh:
                 for other in self.rng.sample(others, min(3, len(others))):
                     self.driver.send_to(other, Contacts((newcomer,)))
                 self.learn((newcomer,))
-        elif state is LinkState.DOWN:
+        elif state in (LinkState.DOWN, LinkState.CUT):
             self._grow()
 
     def _contacts(self) -> Contacts:
@@ -114,7 +115,8 @@ class Mesh:
 
     async def _try(self, address: str) -> None:
         try:
-            if not await self._dial(address):
+            await asyncio.sleep(STAGGER_SECONDS * self.rng.random())  # both ends have heard of each other at the same time
+            if address not in self._linked() and not await self._dial(address):
                 self._known.pop(address, None)  # heard of again if it comes back
         finally:
             self._dialling.pop(address, None)

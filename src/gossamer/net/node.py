@@ -38,7 +38,8 @@ from gossamer.node.outbox import Publication
 
 JOIN_SECONDS = 10.0
 TOPIC_SECONDS = 10.0
-DRAIN_SECONDS = 5.0
+DRAIN_SECONDS = 10.0  # more than the grace for a neighbour whose link broke
+REPORT_SECONDS = 1.0  # how long a node that leaves goes on relaying what it has begun
 
 
 class NodeError(RuntimeError):
@@ -318,9 +319,10 @@ class Node:
         undelivered = 0
         if drain:
             undelivered = await self._drain(drain)
-        self._driver.perform(self._core.wake(self._driver.now()))
         for subscription in list(self._subscriptions.values()):
             await subscription.close()
+        if drain and self._driver.links:
+            await self._reported()
         self._core.leave(self._driver.now())
         self._driver.perform(self._core.wake(self._driver.now()))
         if self._server is not None:
@@ -479,6 +481,13 @@ class Node:
         except TimeoutError:
             pass
         return self._core.outbox.events
+
+    async def _reported(self) -> None:
+        """Report what others wait for: who leaves with an event taken but not reported would not be counted."""
+        flood, loop = self._core.flood, self._driver.loop
+        mine, until = flood.under_way(), loop.time() + REPORT_SECONDS
+        while loop.time() < until and any(flood.is_under_way(key) for key in mine):
+            await asyncio.sleep(0.002)
 
     def _delivered(self, deliver: Deliver) -> None:
         subscription = self._subscriptions.get(deliver.subscription)

@@ -95,7 +95,7 @@ class Topics:
             self._send(peer, now)
             if not self.schemas:
                 self._out.append(Send((peer,), Adverts(())))  # nothing, but said: a newcomer waits for it
-        elif state is LinkState.DOWN:
+        elif state in (LinkState.DOWN, LinkState.CUT):
             self._unconfirmed.pop(peer, None)
         return self._flush()
 

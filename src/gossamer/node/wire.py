@@ -28,6 +28,7 @@ ADDRESSES_MAX = 64
 _HEADER = 4
 
 REASONS = ("oversized", "garbage", "wrong shape", "wrong version", "no hello", "second hello", "truncated")
+MISCONDUCT = REASONS[:-1]  # what no honest peer does; a truncated frame is also what a crash leaves
 
 Address = Annotated[str, Meta(max_length=255)]
 

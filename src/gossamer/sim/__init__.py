@@ -1,0 +1,26 @@
+"""The deterministic simulator: whole fabrics in one process, in virtual time, from one seed.
+
+    clock       virtual time, one heap
+    latency     how long messages take: models, RTT matrices
+    rules       what may befall a message: loss, duplication, reordering, partition, clog
+    network     links: epochs, queues, who is told that one broke
+    disk        writes that take time and are torn by crashes
+    world       drives the machines; crash, restart, pause
+    faults      faults as data, put on the clock
+    config      one run as data; scenario files
+    workload    filters and events, drawn or given
+    users       who subscribes, publishes and takes
+    history     what they did and saw
+    checkers    one property each
+    run         ``simulate``: from Config to Outcome
+    swarm       configurations, workloads and faults drawn from seeds
+
+The same seed gives the same run to the byte: one random.Random per node and one for the network, integers for time, ties by
+sequence number, and nothing iterates a set.
+"""
+
+from gossamer.sim.config import Config, ConfigError, Scenario
+from gossamer.sim.run import Delivery, Load, Outcome, simulate
+from gossamer.sim.workload import Workload
+
+__all__ = ["Config", "ConfigError", "Delivery", "Load", "Outcome", "Scenario", "Workload", "simulate"]

@@ -1,0 +1,95 @@
+"""Filter: a text, its meaning and its place in the dictionary."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, Self
+
+from gossamer.filters import order, tree
+from gossamer.filters.match import MatchRow, compile_row
+from gossamer.filters.model import Event
+from gossamer.filters.parse import parse
+from gossamer.filters.schema import Schema
+from gossamer.filters.text import write
+from gossamer.filters.tree import Node, Predicate
+
+
+class Filter:
+    """The text of a WHERE clause over a schema. Immutable; equal when canonical text and schema are.
+
+    Sorts in dictionary order (the seed's section 2): by `key`, which is that of its first conjunction, then the next.
+    """
+
+    schema: Schema
+    tree: Node
+
+    def __init__(self, node: Node, schema: Schema) -> None:
+        self.tree = node
+        self.schema = schema
+
+    @classmethod
+    def parse(cls, text: str, schema: Schema) -> Self:
+        """The filter that Spark would apply in `df.where(text)`, or FilterError. An empty text passes everything."""
+        return cls(parse(text, schema), schema)
+
+    def matches(self, event: Event | dict[str, Any]) -> bool:
+        """Whether the event passes; EventError if it does not fit the schema."""
+        return self.matches_row(self.schema.row(event))  # type: ignore[arg-type]
+
+    @cached_property
+    def matches_row(self) -> MatchRow:
+        """matches_row(row): whether a row of the schema passes. Compiled at its first use; the function itself."""
+        return compile_row(self.tree, self.schema)
+
+    @cached_property
+    def text(self) -> str:
+        """The canonical text: parses back to an equal filter."""
+        return write(self.tree, self.schema)
+
+    @cached_property
+    def attributes(self) -> tuple[str, ...]:
+        """The names of the attributes that it looks at, in declared order."""
+        return tuple(self.schema.names[i] for i in sorted(tree.attributes(self.tree)))
+
+    @cached_property
+    def conjunctions(self) -> tuple[tuple[Predicate, ...], ...]:
+        """The filter with OR and IN multiplied out: each conjunction sorted in the schema's order, and they by key."""
+        return tuple(conjunction for _, conjunction in self._sorted)
+
+    @cached_property
+    def keys(self) -> tuple[bytes, ...]:
+        """One byte key for each conjunction, in the order of `conjunctions`: the keys of its predicates in a row."""
+        return tuple(key for key, _ in self._sorted)
+
+    @cached_property
+    def key(self) -> bytes:
+        """The keys as one: compares as the tuple of them does."""
+        return order.encode_all(self.keys)
+
+    @cached_property
+    def _sorted(self) -> list[tuple[bytes, tuple[Predicate, ...]]]:
+        ranks = self.schema.ranks
+        found: dict[bytes, tuple[Predicate, ...]] = {}
+        for conjunction in tree.conjunctions(self.tree):
+            parts = {tree.predicate_key(predicate, ranks): predicate for predicate in conjunction}
+            ordered = sorted(parts)
+            found[b"".join(ordered)] = tuple(parts[key] for key in ordered)
+        return sorted(found.items(), key=lambda item: item[0])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Filter) and (self.tree, self.schema) == (other.tree, other.schema)
+
+    def __lt__(self, other: Filter) -> bool:
+        return (self.key, self.text) < (other.key, other.text)
+
+    def __hash__(self) -> int:
+        return hash((self.text, self.schema))
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"Filter.parse({self.text!r}, {self.schema!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).parse, (self.text, self.schema)

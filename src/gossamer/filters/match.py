@@ -1,0 +1,94 @@
+"""A tree to a Python function over rows.
+
+The function's source depends on the shape of the tree only: literals and matchers are arguments of a factory around it.
+So filters of one shape share compiled code, no text of a peer becomes code, and a call costs no more than the comparisons
+that it makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from gossamer.filters import pattern
+from gossamer.filters.schema import FLOATING, Schema, Type
+from gossamer.filters.tree import And, Compare, Const, In, Like, Node, Null, Or, Pair
+
+MatchRow = Callable[[tuple[Any, ...]], bool]
+
+
+def compile_row(node: Node, schema: Schema) -> MatchRow:
+    """The function that tells whether a row passes. A row shorter than the schema ends in NULLs."""
+    constants: list[Any] = []
+    source = _source(node, schema, constants)
+    return _factory(source, len(constants), len(schema.names))(*constants)
+
+
+@lru_cache(maxsize=4096)
+def _factory(source: str, constants: int, width: int) -> Callable[..., MatchRow]:
+    names = ", ".join(f"c{i}" for i in range(constants))
+    lines = [
+        f"def factory({names}):",
+        " def matches_row(r):",
+        "  try:",
+        f"   return {source}",
+        "  except IndexError:",
+        "   if len(r) >= width: raise",
+        "   return matches_row((*r, *[None] * (width - len(r))))",
+        " return matches_row",
+    ]
+    scope: dict[str, Any] = {"width": width}
+    exec(compile("\n".join(lines), "<gossamer filter>", "exec"), scope)
+    made: Callable[..., MatchRow] = scope["factory"]
+    return made
+
+
+def _source(node: Node, schema: Schema, constants: list[Any]) -> str:
+    """An expression over the row r. It needs no third truth value: the tree has no NOT, so NULL may count as False."""
+    if isinstance(node, Const):
+        return str(node.value)
+    if isinstance(node, And | Or):
+        word = " and " if isinstance(node, And) else " or "
+        return word.join(f"({_source(term, schema, constants)})" for term in node.terms)
+    if isinstance(node, Pair):
+        return _pair(node, schema)
+    if isinstance(node, Null):
+        return f"r[{node.attribute}] is {'not ' * node.negated}None"
+
+    def constant(value: Any) -> str:
+        constants.append(value)
+        return f"c{len(constants) - 1}"
+
+    present = f"(v := r[{node.attribute}]) is not None and "
+    if isinstance(node, In):
+        single = len(node.values) == 1
+        name = constant(node.values[0] if single else frozenset(node.values))
+        if node.negated:
+            return f"{present}v {'!=' if single else 'not in'} {name}"
+        return f"r[{node.attribute}] {'==' if single else 'in'} {name}"  # None is equal to no literal
+    if isinstance(node, Compare):
+        name = constant(node.value)
+        if schema.types[node.attribute] in FLOATING and node.op[0] == ">":
+            return f"{present}not v {'<=' if node.op == '>' else '<'} {name}"  # NaN is above every number
+        return f"{present}v {node.op} {name}"
+    test, value = pattern.like_source(node.pattern) if isinstance(node, Like) else ("{c}(v)", pattern.rlike(node.pattern))
+    return f"{present}{'not ' * node.negated}({test.format(c=constant(value))})"
+
+
+def _pair(node: Pair, schema: Schema) -> str:
+    kinds = schema.types[node.left], schema.types[node.right]
+    floating = not FLOATING.isdisjoint(kinds)
+    # Spark compares a BIGINT with a FLOAT or DOUBLE as DOUBLE; Python would compare them exactly.
+    a, b = (f"float({v})" if floating and kind is Type.BIGINT else v for v, kind in zip("ab", kinds, strict=True))
+    present = f"(a := r[{node.left}]) is not None and (b := r[{node.right}]) is not None and "
+    if not floating:
+        return f"{present}{a} {({'=': '==', '<>': '!='}).get(node.op, node.op)} {b}"
+    # NaN equals NaN and is above every number.
+    tests = {
+        "=": f"({a} == {b} or a != a and b != b)",
+        "<>": f"{a} != {b} and (a == a or b == b)",
+        "<": f"({a} < {b} or b != b and a == a)",
+        "<=": f"({a} <= {b} or b != b)",
+    }
+    return present + tests[node.op]

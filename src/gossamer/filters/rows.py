@@ -1,0 +1,278 @@
+"""Rows: an event's values as a tuple in declared order.
+
+Publishing and delivering pass through here once per event, so each schema gets functions written for it: the source is
+generated from positions only (names enter as constants beside it, never as code) and compiled once. The generated
+function covers values that are right as they are; anything else goes to the plain loop below it, which converts or
+explains.
+"""
+
+from __future__ import annotations
+
+import operator
+import struct
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+
+from gossamer.filters.model import EventError
+
+if TYPE_CHECKING:
+    from gossamer.filters.schema import Attribute
+
+_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
+_FLOAT = struct.Struct("<f")
+
+# When the value v of a type needs no conversion, as Python source. Strings must be encodable: no lone surrogates.
+_EXACT = {
+    "STRING": "type({v}) is str and ({v}.isascii() or encodable({v}))",
+    "BINARY": "type({v}) is bytes",
+    "BOOLEAN": "type({v}) is bool",
+    "DOUBLE": "type({v}) is float",
+    "FLOAT": "type({v}) is float and single({v})",
+    "TIMESTAMP": "type({v}) is datetime and {v}.tzinfo is UTC",
+    "DATE": "type({v}) is date",
+} | {name: f"type({{v}}) is int and {-(2 ** (bits - 1))} <= {{v}} <= {2 ** (bits - 1) - 1}" for name, bits in _BITS.items()}
+
+
+def encodable(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def to_float(value: float) -> float:
+    """The nearest single-precision number, as Spark's FLOAT holds it. OverflowError if it is out of range."""
+    rounded: float = _FLOAT.unpack(_FLOAT.pack(value))[0]
+    return rounded
+
+
+def single(value: float) -> bool:
+    try:
+        return to_float(value) == value or value != value
+    except OverflowError:
+        return False
+
+
+def make_row(attributes: tuple[Attribute, ...]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    """The function from a mapping to its row."""
+    names = _Names()
+    checked = [_check(f"v{i}", a) for i, a in enumerate(attributes)]
+    reads, sizes = _reads(attributes, names)
+    values = "".join(f"v{i}, " for i in range(len(attributes)))
+    lines = ["def row(m):", " try:", f"  if {' and '.join(sizes[:1])}:", *(f"   {line}" for line in reads)]
+    lines += [f"   if {' and '.join(sizes[1:] + checked)}: return ({values})"]
+    if len(sizes) == 1:
+        # Missing attributes are ordinary in content-based topics: they get generated code as well.
+        gets = [f"   v{i} = m.get({names(a.path[0])})" for i, a in enumerate(attributes)]
+        lines += ["  elif m.keys() <= known:", *gets, f"   if {' and '.join(checked)}: return ({values})"]
+    lines += [" except (KeyError, TypeError, AttributeError): pass", " return slow(m)"]
+    scope = names.scope | {
+        "known": frozenset(a.path[0] for a in attributes),
+        "slow": lambda m: _slow_row(attributes, m),
+        "encodable": encodable,
+        "single": single,
+        "datetime": datetime,
+        "date": date,
+        "UTC": UTC,
+    }
+    return _define("row", lines, scope)
+
+
+def make_values(attributes: tuple[Attribute, ...]) -> Callable[[tuple[Any, ...]], dict[str, Any]]:
+    """The function from a row back to a dictionary, nested where the schema is."""
+    names = _Names()
+    width = len(attributes)
+    variables = "".join(f"v{i}, " for i in range(width))
+    leaves = [(a.path, f"v{i}") for i, a in enumerate(attributes)]
+
+    def pad(row: tuple[Any, ...]) -> tuple[Any, ...]:
+        if len(row) > width:
+            raise EventError(f"a row of {len(row)} values for a schema of {width} attributes")
+        return (*row, *[None] * (width - len(row)))
+
+    lines = ["def values(r):", f" try: {variables} = r", f" except ValueError: {variables} = pad(r)"]
+    return _define("values", [*lines, f" return {_dictionary(leaves, names)}"], names.scope | {"pad": pad})
+
+
+def make_row_type(attributes: tuple[Attribute, ...]) -> Any:
+    """tuple[...] of what each attribute may hold, in msgspec's words."""
+    plain: dict[str, Any] = {"STRING": str, "BINARY": bytes, "BOOLEAN": bool, "FLOAT": float, "DOUBLE": float, "DATE": date}
+    plain["TIMESTAMP"] = Annotated[datetime, msgspec.Meta(tz=True)]
+    for name, bits in _BITS.items():
+        plain[name] = Annotated[int, msgspec.Meta(ge=-(2 ** (bits - 1)), le=2 ** (bits - 1) - 1)]
+    inner = tuple(plain[a.type] if a.required else plain[a.type] | None for a in attributes)
+    return tuple.__class_getitem__(inner)
+
+
+def _define(name: str, lines: list[str], scope: dict[str, Any]) -> Callable[..., Any]:
+    exec(compile("\n".join(lines), f"<gossamer {name}>", "exec"), scope)
+    made: Callable[..., Any] = scope[name]
+    return made
+
+
+class _Names:
+    """Constants k0, k1, ... of the generated source, one for each different name."""
+
+    def __init__(self) -> None:
+        self.scope: dict[str, Any] = {}
+        self._known: dict[str, str] = {}
+
+    def __call__(self, name: str) -> str:
+        variable = self._known.setdefault(name, f"k{len(self._known)}")
+        self.scope[variable] = name
+        return variable
+
+
+def _check(variable: str, attribute: Attribute) -> str:
+    exact = _EXACT[attribute.type].format(v=variable)
+    return f"({exact})" if attribute.required else f"({exact} or {variable} is None)"
+
+
+def _reads(attributes: tuple[Attribute, ...], names: _Names) -> tuple[list[str], list[str]]:
+    """Lines that read every leaf into v0, v1, ..., and conditions that no mapping holds anything else."""
+    lines: list[str] = []
+    mappings: dict[tuple[str, ...], tuple[str, set[str]]] = {(): ("m", set())}  # path -> variable, keys read from it
+    for i, attribute in enumerate(attributes):
+        for depth in range(1, len(attribute.path)):
+            path = attribute.path[:depth]
+            if path not in mappings:
+                variable = f"m{len(mappings)}"
+                above, keys = mappings[path[:-1]]
+                keys.add(path[-1])
+                mappings[path] = variable, set()
+                lines.append(f"{variable} = {above}[{names(path[-1])}]")
+        above, keys = mappings[attribute.path[:-1]]
+        keys.add(attribute.path[-1])
+        lines.append(f"v{i} = {above}[{names(attribute.path[-1])}]")
+    return lines, [f"len({variable}) == {len(keys)}" for variable, keys in mappings.values()]
+
+
+def _dictionary(leaves: list[tuple[tuple[str, ...], str]], names: _Names) -> str:
+    items: list[str] = []
+    i = 0
+    while i < len(leaves):
+        path, variable = leaves[i]
+        if len(path) == 1:
+            items.append(f"{names(path[0])}: {variable}")
+            i += 1
+            continue
+        end = i
+        while end < len(leaves) and leaves[end][0][0] == path[0]:
+            end += 1
+        inner = [(p[1:], v) for p, v in leaves[i:end]]
+        absent = " and ".join(f"{v} is None" for _, v in inner)  # a struct with nothing in it was missing
+        items.append(f"{names(path[0])}: None if {absent} else {_dictionary(inner, names)}")
+        i = end
+    return "{" + ", ".join(items) + "}"
+
+
+def _slow_row(attributes: tuple[Attribute, ...], mapping: Any) -> tuple[Any, ...]:
+    """Any mapping: converts what may be converted, names what is wrong."""
+    _refuse_unknown(mapping, tuple(a.path for a in attributes), "")
+    row: list[Any] = []
+    for attribute in attributes:
+        value = mapping
+        for key in attribute.path:
+            value = value.get(key) if value is not None else None
+        if value is None:
+            if attribute.required:
+                raise EventError(f"attribute {attribute.name!r} is NOT NULL, and the event has no value for it")
+        else:
+            value = _convert(attribute, value)
+        row.append(value)
+    return tuple(row)
+
+
+def _refuse_unknown(mapping: Any, paths: tuple[tuple[str, ...], ...], prefix: str) -> None:
+    from gossamer.filters.schema import nearest  # the two modules need each other; this way only on errors
+
+    if not (hasattr(mapping, "keys") and hasattr(mapping, "get")):
+        what = f"attribute {prefix[:-1]!r}" if prefix else "an event"
+        raise EventError(f"{what} is a mapping of names to values, not {type(mapping).__name__}")
+    known = dict.fromkeys(path[0] for path in paths)
+    for key in mapping.keys():  # noqa: SIM118 - an Event is no dict
+        if key not in known:
+            close = nearest(key, tuple(known)) if isinstance(key, str) else None
+            hint = f" (did you mean {prefix + close!r}?)" if close else ""
+            named = prefix + key if isinstance(key, str) else key
+            raise EventError(f"unknown attribute {named!r}{hint}; the topic has {', '.join(prefix + k for k in known)}")
+    for key in known:
+        inner = tuple(path[1:] for path in paths if path[0] == key and len(path) > 1)
+        if inner and mapping.get(key) is not None:
+            _refuse_unknown(mapping.get(key), inner, f"{prefix}{key}.")
+
+
+def _convert(attribute: Attribute, value: Any) -> Any:
+    kind = attribute.type
+    try:
+        converted = _CONVERT[kind](value)
+    except OverflowError:
+        raise EventError(f"attribute {attribute.name!r}: {value!r} is out of the range of {kind}") from None
+    except (TypeError, ValueError):
+        converted = None
+    if converted is None:
+        what = "text with lone surrogates" if isinstance(value, str) and kind == "STRING" else type(value).__name__
+        raise EventError(f"attribute {attribute.name!r} is {kind}, not {what}: {value!r:.60}")
+    return converted
+
+
+def _string(value: Any) -> str | None:
+    return str.__str__(value) if isinstance(value, str) and encodable(value) else None
+
+
+def _binary(value: Any) -> bytes | None:
+    return bytes(value) if isinstance(value, bytes | bytearray | memoryview) else None
+
+
+def _boolean(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _double(value: Any) -> float | None:
+    if isinstance(value, float):
+        return float(value)
+    return None if isinstance(value, bool) else float(operator.index(value))
+
+
+def _single(value: Any) -> float | None:
+    number = _double(value)
+    return None if number is None else to_float(number)
+
+
+def _integer(bits: int) -> Callable[[Any], int | None]:
+    def convert(value: Any) -> int | None:
+        if isinstance(value, bool):
+            return None
+        number = operator.index(value)
+        if not -(1 << (bits - 1)) <= number < 1 << (bits - 1):
+            raise OverflowError
+        return number
+
+    return convert
+
+
+def _timestamp(value: Any) -> datetime | None:
+    if not isinstance(value, datetime):
+        return None
+    value = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    # Rebuilt, so that a subclass (pandas has one) leaves a plain datetime.
+    return datetime(value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond, UTC)
+
+
+def _date(value: Any) -> date | None:
+    return value if isinstance(value, date) and not isinstance(value, datetime) else None
+
+
+_CONVERT: dict[str, Callable[[Any], Any]] = {
+    "STRING": _string,
+    "BINARY": _binary,
+    "BOOLEAN": _boolean,
+    "DOUBLE": _double,
+    "FLOAT": _single,
+    "TIMESTAMP": _timestamp,
+    "DATE": _date,
+} | {name: _integer(bits) for name, bits in _BITS.items()}

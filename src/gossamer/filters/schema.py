@@ -1,0 +1,261 @@
+"""A topic's schema: Spark DDL text to typed attributes.
+
+A STRUCT is carried as its leaves, under dotted names: `loc STRUCT<lat: DOUBLE, lon: DOUBLE>` is the two attributes
+`loc.lat` and `loc.lon`. Names are resolved as Spark does, whatever their case, in filters; events use the declared
+spelling, because a dictionary look-up per attribute is the hot path of publishing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, NoReturn, Self, get_args
+
+from gossamer.filters import rows
+from gossamer.filters.model import ATTRIBUTES_MAX, DDL_MAX, NAME_MAX, STRUCT_DEPTH_MAX, SchemaError
+
+Order = Literal["declared", "name"]
+
+
+class Type(enum.StrEnum):
+    """The types of attributes, by their names in Spark."""
+
+    STRING = "STRING"
+    BINARY = "BINARY"
+    BOOLEAN = "BOOLEAN"
+    TINYINT = "TINYINT"
+    SMALLINT = "SMALLINT"
+    INT = "INT"
+    BIGINT = "BIGINT"
+    FLOAT = "FLOAT"
+    DOUBLE = "DOUBLE"
+    TIMESTAMP = "TIMESTAMP"
+    DATE = "DATE"
+
+
+INTEGER_BITS: dict[Type, int] = {Type.TINYINT: 8, Type.SMALLINT: 16, Type.INT: 32, Type.BIGINT: 64}
+FLOATING = frozenset((Type.FLOAT, Type.DOUBLE))
+NUMERIC = FLOATING | frozenset(INTEGER_BITS)
+
+_TYPE_NAMES = {t.value: t for t in Type} | {
+    "BYTE": Type.TINYINT,
+    "SHORT": Type.SMALLINT,
+    "INTEGER": Type.INT,
+    "LONG": Type.BIGINT,
+    "REAL": Type.FLOAT,
+    "TIMESTAMP_LTZ": Type.TIMESTAMP,
+}
+
+# Words that begin or join constructs in Spark's grammar: as names they must stand in backquotes.
+_RESERVED = """
+    ALL AND ANY BETWEEN CASE CAST DISTINCT DIV ELSE END ESCAPE EXISTS FALSE FROM ILIKE IN INTERVAL IS LIKE NOT NULL OR
+    REGEXP RLIKE SELECT SOME STRUCT THEN TRUE VALUES WHEN WHERE XOR
+"""
+RESERVED = frozenset(_RESERVED.split())
+PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+_TOKEN = re.compile(
+    r"[ \t\r\n]*(?:(?P<quoted>`(?:[^`]|``)*`)|(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<mark>[<>:,])|(?P<end>\Z))"
+)
+
+
+class Attribute(NamedTuple):
+    """One leaf of a schema."""
+
+    path: tuple[str, ...]
+    type: Type
+    required: bool  # NOT NULL
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.path)
+
+
+class Schema:
+    """The attributes of a topic, in declared order. Immutable; equal when attributes and order are."""
+
+    attributes: tuple[Attribute, ...]
+    order: Order  # of the predicates in filters' keys
+    names: tuple[str, ...]  # dotted for leaves of structs
+    types: tuple[Type, ...]
+    ranks: tuple[int, ...]  # place of each attribute in the order
+    text: str  # canonical DDL; parses back to an equal schema
+
+    def __init__(self, attributes: tuple[Attribute, ...], order: Order = "declared") -> None:
+        self.attributes = attributes
+        self.order = order
+        self.names = tuple(a.name for a in attributes)
+        self.types = tuple(a.type for a in attributes)
+        self.text = ", ".join(_ddl([(a.path, a) for a in attributes], " "))
+        places = range(len(attributes))
+        by_order = sorted(places, key=self.names.__getitem__) if order == "name" else places
+        ranks = {index: rank for rank, index in enumerate(by_order)}
+        self.ranks = tuple(ranks[i] for i in places)
+        self._index = {name.lower(): i for i, name in enumerate(self.names)}
+
+    @classmethod
+    def parse(cls, ddl: str, order: Order = "declared") -> Self:
+        """The schema that Spark would read from `ddl`, or SchemaError. `order` is that of predicates in keys."""
+        if order not in get_args(Order):
+            raise ValueError(f"order is 'declared' or 'name', not {order!r}")
+        return cls(tuple(_Ddl(ddl).attributes()), order)
+
+    @cached_property
+    def row(self) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+        """row(mapping): the checked and normalised values in declared order; EventError if they do not fit."""
+        return rows.make_row(self.attributes)
+
+    @cached_property
+    def values(self) -> Callable[[tuple[Any, ...]], dict[str, Any]]:
+        """values(row): the row as a dictionary; what a short row lacks at its end is None."""
+        return rows.make_values(self.attributes)
+
+    @cached_property
+    def row_type(self) -> Any:
+        """The tuple type of a row, for msgspec to check what peers send."""
+        return rows.make_row_type(self.attributes)
+
+    def find(self, name: str) -> int | None:
+        """The position of the attribute that a filter calls `name`, whatever its case."""
+        return self._index.get(name.lower())
+
+    def nearest(self, name: str) -> str | None:
+        """The attribute that someone who wrote `name` may have meant."""
+        return nearest(name, self.names)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schema) and (self.attributes, self.order) == (other.attributes, other.order)
+
+    def __hash__(self) -> int:
+        return hash((self.attributes, self.order))
+
+    def __repr__(self) -> str:
+        return f"Schema.parse({self.text!r}{'' if self.order == 'declared' else f', order={self.order!r}'})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).parse, (self.text, self.order)
+
+
+def nearest(name: str, names: tuple[str, ...]) -> str | None:
+    # difflib is quadratic in the length: what a peer writes is cut first.
+    by_lower = {n.lower(): n for n in names}
+    close = difflib.get_close_matches(name[:NAME_MAX].lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[close[0]] if close else None
+
+
+def quote(path: tuple[str, ...]) -> str:
+    """A name as SQL text, in backquotes where it needs them."""
+    plain = (PLAIN_NAME.fullmatch(p) and p.upper() not in RESERVED for p in path)
+    return ".".join(p if ok else f"`{p.replace('`', '``')}`" for p, ok in zip(path, plain, strict=True))
+
+
+def _ddl(leaves: list[tuple[tuple[str, ...], Attribute]], colon: str) -> Iterator[str]:
+    """The DDL of consecutive leaves; those under one struct come together, so one pass groups them."""
+    i = 0
+    while i < len(leaves):
+        path, attribute = leaves[i]
+        head = quote(path[:1])
+        if len(path) == 1:
+            yield f"{head}{colon}{attribute.type}{' NOT NULL' if attribute.required else ''}"
+            i += 1
+        else:
+            end = i
+            while end < len(leaves) and leaves[end][0][0] == path[0]:
+                end += 1
+            inner = [(p[1:], a) for p, a in leaves[i:end]]
+            yield f"{head}{colon}STRUCT<{', '.join(_ddl(inner, ': '))}>"
+            i = end
+
+
+class _Ddl:
+    """A recursive-descent reader of `name [:] type [NOT NULL], ...`."""
+
+    def __init__(self, text: str) -> None:
+        if len(text) > DDL_MAX:
+            raise SchemaError(f"a schema has at most {DDL_MAX:,} characters; this one has {len(text):,}", text, DDL_MAX)
+        self.text = text
+        self.place = 0  # where the next token may begin
+        self.count = 0
+        self._next()
+
+    def _next(self) -> None:
+        match = _TOKEN.match(self.text, self.place)
+        if match is None:
+            start = len(self.text) - len(self.text[self.place :].lstrip(" \t\r\n"))
+            self._fail("a name, a type, ',' or ':' expected", start, start + 1)
+        kind = match.lastgroup
+        assert kind is not None
+        self.kind, self.token, self.start, self.place = kind, match[kind], match.start(kind), match.end()
+
+    def _fail(self, message: str, start: int | None = None, end: int | None = None) -> NoReturn:
+        raise SchemaError(message, self.text, self.start if start is None else start, self.place if end is None else end)
+
+    def _take(self, mark: str) -> bool:
+        if self.kind == "mark" and self.token == mark:
+            self._next()
+            return True
+        return False
+
+    def attributes(self) -> list[Attribute]:
+        found = self._fields((), 0)
+        if self.kind != "end":
+            self._fail("',' or the end of the schema expected")
+        return found
+
+    def _fields(self, parents: tuple[str, ...], depth: int) -> list[Attribute]:
+        found: list[Attribute] = []
+        seen: set[str] = set()
+        while True:
+            name, start, end = self._name()
+            if name.lower() in seen:
+                self._fail(f"attribute {name!r} is declared twice (Spark takes names whatever their case)", start, end)
+            seen.add(name.lower())
+            self._take(":")
+            found += self._type((*parents, name), depth)
+            if not self._take(","):
+                return found
+
+    def _name(self) -> tuple[str, int, int]:
+        if self.kind not in ("word", "quoted"):
+            self._fail("the name of an attribute expected")
+        name = self.token if self.kind == "word" else self.token[1:-1].replace("``", "`")
+        if not 0 < len(name) <= NAME_MAX:
+            self._fail(f"a name has 1 to {NAME_MAX} characters")
+        # Dots are the paths into structs; control characters and lone surrogates survive no print or encoding.
+        if "." in name or not name.isprintable() or name != name.strip():
+            self._fail("a name holds no dot, no control character and no space at its ends")
+        place = self.start, self.place
+        self._next()
+        return name, *place
+
+    def _type(self, path: tuple[str, ...], depth: int) -> list[Attribute]:
+        if self.kind != "word":
+            self._fail(f"the type of {path[-1]!r} expected")
+        word = self.token.upper()
+        if word == "STRUCT":
+            if depth == STRUCT_DEPTH_MAX:
+                self._fail(f"structs are at most {STRUCT_DEPTH_MAX} deep")
+            self._next()
+            if not self._take("<"):
+                self._fail("'<' expected after STRUCT")
+            inner = self._fields(path, depth + 1)
+            if not self._take(">"):
+                self._fail("',' or '>' expected")
+            return inner
+        kind = _TYPE_NAMES.get(word)
+        if kind is None:
+            self._fail(f"type {self.token} is not supported; supported: {', '.join(Type)}, STRUCT<...>")
+        self.count += 1
+        if self.count > ATTRIBUTES_MAX:
+            self._fail(f"a schema has at most {ATTRIBUTES_MAX} attributes")
+        self._next()
+        required = self.kind == "word" and self.token.upper() == "NOT"
+        if required:
+            self._next()
+            if self.kind != "word" or self.token.upper() != "NULL":
+                self._fail("NULL expected after NOT")
+            self._next()
+        return [Attribute(path, kind, required)]

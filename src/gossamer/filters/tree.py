@@ -1,0 +1,209 @@
+"""The tree of a filter, in negation normal form.
+
+Only TRUE passes, so the parser carries every NOT down to the predicates (De Morgan's laws and the complements of the
+comparisons hold in three-valued logic, and for Spark's total order of numbers with NaN), after which NULL and FALSE are
+one. What is left has no NOT, no literal of a type other than its attribute's, and no NULL; so the matcher, the keys and
+the covering relation each have eight small cases. `all_of` and `any_of` keep terms flat, unique and sorted: two texts
+that differ in the order of their terms only are one filter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import date, datetime
+from itertools import product
+from typing import TypeVar
+
+from msgspec import Struct
+
+from gossamer.filters import order
+
+Value = str | bytes | bool | int | float | date | datetime
+
+
+class Const(Struct, frozen=True):
+    """Passes everything, or nothing."""
+
+    value: bool
+
+
+class Compare(Struct, frozen=True):
+    """attribute op value, op one of < <= > >=."""
+
+    attribute: int
+    op: str
+    value: Value
+
+
+class In(Struct, frozen=True):
+    """attribute [NOT] IN (values); with one value it is = or <>. Values are sorted and unique."""
+
+    attribute: int
+    values: tuple[Value, ...]
+    negated: bool
+
+
+class Like(Struct, frozen=True):
+    """attribute [NOT] LIKE pattern, the escape character being a backslash."""
+
+    attribute: int
+    pattern: str
+    negated: bool
+
+
+class Rlike(Struct, frozen=True):
+    """attribute [NOT] RLIKE pattern."""
+
+    attribute: int
+    pattern: str
+    negated: bool
+
+
+class Null(Struct, frozen=True):
+    """attribute IS [NOT] NULL."""
+
+    attribute: int
+    negated: bool
+
+
+class Pair(Struct, frozen=True):
+    """attribute op attribute, op one of = <> < <=; the sides are swapped for > and >=."""
+
+    left: int
+    op: str
+    right: int
+
+
+class And(Struct, frozen=True):
+    terms: tuple[Node, ...]
+
+
+class Or(Struct, frozen=True):
+    terms: tuple[Node, ...]
+
+
+Predicate = Compare | In | Like | Rlike | Null | Pair
+Node = Const | Predicate | And | Or
+
+TRUE, FALSE = Const(True), Const(False)
+
+# Kinds of predicates on one attribute, in the order of keys: exact values first, then what is nearly as narrow.
+_NULL, _EQUAL, _LIKE, _FROM, _TO, _PAIR, _RLIKE, _NOT_EQUAL, _NOT_LIKE, _NOT_RLIKE, _NOT_NULL = range(0x10, 0xC0, 0x10)
+_COMPARE = {">=": _FROM, ">": _FROM + 1, "<": _TO, "<=": _TO + 1}
+_PAIRS = {"=": _PAIR, "<": _PAIR + 1, "<=": _PAIR + 2, "<>": _PAIR + 3}
+_COMPOUND = 0xFFFF  # after every attribute
+
+
+def predicate_key(node: Predicate, ranks: tuple[int, ...]) -> bytes:
+    """rank (2 bytes), kind (1 byte), operand: predicates in attribute order, one kind after the other, then by value."""
+    first = ranks[node.left] if type(node) is Pair else ranks[node.attribute]  # type: ignore[union-attr]
+    return first.to_bytes(2, "big") + _OPERANDS[type(node)](node, ranks)
+
+
+def _values(node: In, ranks: tuple[int, ...]) -> bytes:
+    encoded = b"".join(map(order.encode, node.values))
+    if len(node.values) == 1 and not node.negated:
+        return bytes((_EQUAL,)) + encoded
+    return bytes((_NOT_EQUAL if node.negated else _EQUAL + 1,)) + encoded + order.NULL  # NULL ends the list
+
+
+def _pattern(kind: int, negated: int) -> Callable[[Like | Rlike, tuple[int, ...]], bytes]:
+    return lambda node, ranks: bytes((negated if node.negated else kind,)) + order.encode(node.pattern)
+
+
+_OPERANDS: dict[type, Callable[..., bytes]] = {
+    Compare: lambda node, ranks: bytes((_COMPARE[node.op],)) + order.encode(node.value),
+    In: _values,
+    Like: _pattern(_LIKE, _NOT_LIKE),
+    Rlike: _pattern(_RLIKE, _NOT_RLIKE),
+    Null: lambda node, ranks: bytes((_NOT_NULL if node.negated else _NULL,)),
+    Pair: lambda node, ranks: bytes((_PAIRS[node.op],)) + ranks[node.right].to_bytes(2, "big"),
+}
+
+
+def node_key(node: Node, ranks: tuple[int, ...]) -> bytes:
+    """Sorts the terms of a compound; predicates come before compounds."""
+    if type(node) is And or type(node) is Or:
+        inner = b"".join(order.encode(node_key(term, ranks)) for term in node.terms)
+        return _COMPOUND.to_bytes(2, "big") + bytes((type(node) is Or,)) + inner
+    assert not isinstance(node, Const | And | Or)
+    return predicate_key(node, ranks)
+
+
+def all_of(terms: Iterable[Node], ranks: tuple[int, ...]) -> Node:
+    return _compound(And, TRUE, FALSE, terms, ranks)
+
+
+def any_of(terms: Iterable[Node], ranks: tuple[int, ...]) -> Node:
+    return _compound(Or, FALSE, TRUE, terms, ranks)
+
+
+C = TypeVar("C", And, Or)
+
+
+def _compound(kind: type[C], neutral: Const, absorbing: Const, terms: Iterable[Node], ranks: tuple[int, ...]) -> Node:
+    kept: dict[Node, None] = {}
+    values: dict[int, list[Value]] = {}  # x = 1 OR x IN (2, 3) is x IN (1, 2, 3); AND does the same with NOT IN
+    for term in _flat(kind, terms):
+        if term == absorbing:
+            return absorbing
+        if type(term) is In and term.negated is (kind is And):
+            values.setdefault(term.attribute, []).extend(term.values)
+        elif term != neutral:
+            kept[term] = None
+    for attribute, several in values.items():
+        kept[membership(attribute, several, kind is And)] = None
+    if not kept:
+        return neutral
+    if len(kept) == 1:
+        return next(iter(kept))
+    return kind(tuple(sorted(kept, key=lambda term: node_key(term, ranks))))
+
+
+def _flat(kind: type[And] | type[Or], terms: Iterable[Node]) -> Iterator[Node]:
+    for term in terms:
+        if type(term) is kind:
+            yield from term.terms
+        else:
+            yield term
+
+
+def membership(attribute: int, values: Iterable[Value], negated: bool) -> In:
+    return In(attribute, tuple(sorted(set(values), key=order.encode)), negated)
+
+
+def count(node: Node) -> int:
+    """How many conjunctions the node multiplies out to; known without doing it."""
+    if type(node) is And:
+        total = 1
+        for term in node.terms:
+            total *= count(term)
+        return total
+    if type(node) is Or:
+        return sum(map(count, node.terms))
+    if type(node) is In and not node.negated:
+        return len(node.values)
+    return int(node != FALSE)
+
+
+def conjunctions(node: Node) -> list[tuple[Predicate, ...]]:
+    """The node multiplied out: an event passes if it passes every predicate of at least one."""
+    if type(node) is And:
+        parts = [conjunctions(term) for term in node.terms]
+        return [tuple(p for part in choice for p in part) for choice in product(*parts)]
+    if type(node) is Or:
+        return [c for term in node.terms for c in conjunctions(term)]
+    if type(node) is In and not node.negated:
+        return [(In(node.attribute, (value,), False),) for value in node.values]
+    if type(node) is Const:
+        return [()] if node.value else []
+    assert not isinstance(node, Const | And | Or)
+    return [(node,)]
+
+
+def attributes(node: Node) -> set[int]:
+    if isinstance(node, And | Or):
+        return {a for term in node.terms for a in attributes(term)}
+    if isinstance(node, Pair):
+        return {node.left, node.right}
+    return set() if isinstance(node, Const) else {node.attribute}

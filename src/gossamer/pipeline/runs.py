@@ -1,0 +1,144 @@
+"""A grid of simulations, fanned out over Spark: one run a row, one row a task.
+
+A run that fails is a row with its error and the command that does it again; it never fails the job. This is the one place
+where Python runs inside Spark's tasks: a simulation is a Python program.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from gossamer.pipeline.tables import DELIVERIES, LOADS, RUNS, parse_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from gossamer.sim import Outcome, Workload
+
+_CONFIGURED = ("run", "overlay", "nodes", "filters", "events", "degree", "seed", "latency", "loss", "repeat", "replay")
+CONFIGURATIONS = ", ".join(f"{c.name} {c.type}" for c in RUNS.columns if c.name in _CONFIGURED)
+_DELIVERY = ", ".join(f"{c.name}: {c.type}" for c in DELIVERIES.columns if c.name not in DELIVERIES.key)
+_LOAD = ", ".join(f"{c.name}: {c.type}" for c in LOADS.columns if c.name != "run")
+RESULTS = f"{RUNS.ddl}, deliveries ARRAY<STRUCT<{_DELIVERY}>>, loads ARRAY<STRUCT<{_LOAD}>>"
+"""A whole run in one row: what a task returns, before it is split into three tables."""
+
+
+class Grid(Struct, frozen=True):
+    """Every combination of these is a run."""
+
+    overlays: tuple[str, ...] = ("flood",)
+    nodes: tuple[int, ...] = (20, 40, 80)
+    seeds: tuple[int, ...] = (0, 1)
+    degree: int = 6
+    latency: str = "constant:1ms"
+    loss: float = 0.0
+    repeat: float = 0.0
+    """Share of messages that the network repeats."""
+
+
+Simulate = Callable[[dict[str, Any], "Workload"], "Outcome"]
+"""A configuration (a row of the grid) and the workload -> what came of it."""
+
+
+def configurations(spark: SparkSession, grid: Grid, workload: Workload, command: Sequence[str]) -> DataFrame:
+    """One row a run. ``command`` is the pipeline's own command line without the grid; replay commands are made from it."""
+    rows = []
+    for run, (overlay, nodes, seed) in enumerate(itertools.product(grid.overlays, grid.nodes, grid.seeds)):
+        only = ["--overlay", overlay, "--nodes", nodes, "--seeds", seed, "--degree", grid.degree, "--latency", grid.latency]
+        only += ["--loss", grid.loss] if grid.loss else []
+        only += ["--duplicate", grid.repeat] if grid.repeat else []
+        replay = shlex.join([*command, *map(str, only)])
+        sizes = (nodes, len(workload.filters), len(workload.events), grid.degree)
+        rows.append((run, overlay, *sizes, seed, grid.latency, float(grid.loss), float(grid.repeat), replay))
+    return spark.createDataFrame(rows, CONFIGURATIONS)
+
+
+def simulate(configured: DataFrame, workload: Workload, runs: int, run: Simulate | None = None) -> DataFrame:
+    """Configurations -> RESULTS. ``run`` replaces the simulator in tests."""
+    schema = parse_schema(RESULTS)
+    call = run or _simulate
+
+    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        arrow = to_arrow_schema(schema)
+        for batch in batches:
+            for row in batch.to_pylist():
+                yield pa.RecordBatch.from_pylist([_attempt(row, workload, call)], schema=arrow)
+
+    # One run a task, the largest first, so that no core waits for a long one at the end.
+    return configured.repartitionByRange(runs, sf.desc("nodes"), "run").mapInArrow(each, schema)
+
+
+def runs(results: DataFrame) -> DataFrame:
+    return results.select(*RUNS.names)
+
+
+def deliveries(results: DataFrame) -> DataFrame:
+    exploded = results.select("run", sf.posexplode("deliveries").alias("delivery", "d"))
+    return exploded.select("run", sf.col("delivery").cast("BIGINT").alias("delivery"), "d.*").select(*DELIVERIES.names)
+
+
+def loads(results: DataFrame) -> DataFrame:
+    return results.select("run", sf.explode("loads").alias("l")).select("run", "l.*").select(*LOADS.names)
+
+
+def _simulate(row: dict[str, Any], workload: Workload) -> Outcome:
+    from gossamer.sim import Config, simulate
+
+    config = Config(
+        overlay=row["overlay"],
+        nodes=row["nodes"],
+        degree=row["degree"],
+        seed=row["seed"],
+        latency=row["latency"],
+        loss=row["loss"],
+        duplicate=row["repeat"],
+        events=row["events"],
+        subscriptions=row["filters"],
+    )
+    return simulate(config, workload)
+
+
+def _attempt(row: dict[str, Any], workload: Workload, call: Simulate) -> dict[str, Any]:
+    """One run as a row of RESULTS, whatever happens."""
+    try:
+        return {**row, "status": "ok", **_plain(call(row, workload))}
+    except Exception as error:  # a failed run is a row, never a failed job
+        return {**row, "status": "failed", "error": f"{type(error).__name__}: {error}", "deliveries": [], "loads": []}
+
+
+def _plain(outcome: Outcome) -> dict[str, Any]:
+    """An outcome of the simulator as columns."""
+    return {
+        "digest": outcome.digest,
+        "sim_expected": outcome.expected,
+        "sim_delivered": outcome.delivered,
+        "sim_missed": outcome.missed,
+        "sim_duplicate": outcome.duplicate,
+        "sim_spurious": outcome.spurious,
+        "copies": outcome.copies,
+        "violations": [str(violation) for violation in outcome.violations],
+        "deliveries": [
+            {"event": d.event, "filter": d.filter, "node": d.node, "latency_us": d.at, "hops": d.hops}
+            for d in outcome.deliveries
+        ],
+        "loads": [
+            {
+                "node": load.node,
+                "received": load.received,
+                "delivered": load.delivered,
+                "noise": load.noise,
+                "sent_bytes": load.sent_bytes,
+            }
+            for load in outcome.loads
+        ],
+    }

@@ -1,0 +1,265 @@
+"""Every table of the pipeline in one place: its grain, its key, its columns, and the check that a stage passes on write.
+
+The definitions are plain data, so that ``gossamer pipeline tables`` needs no Spark. Integers are BIGINT throughout: a
+narrower type saves nothing in Parquet and overflows in ANSI mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+
+class Column(Struct, frozen=True):
+    name: str
+    type: str
+    """Spark DDL."""
+    meaning: str
+    required: bool = True
+    """Never NULL."""
+
+
+class Table(Struct, frozen=True):
+    name: str
+    meaning: str
+    grain: str
+    key: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+    @property
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+    @property
+    def ddl(self) -> str:
+        return ", ".join(f"`{column.name}` {column.type}" for column in self.columns)
+
+    @property
+    def schema(self) -> StructType:
+        return parse_schema(self.ddl)
+
+
+def parse_schema(ddl: str) -> StructType:
+    """Spark's own reading of a schema's text."""
+    from pyspark.sql.types import StructType
+
+    schema = StructType.fromDDL(ddl)
+    assert isinstance(schema, StructType)
+    return schema
+
+
+class ContractError(ValueError):
+    """Rows that a table refuses; says which table, what is wrong and an example."""
+
+
+def _required(name: str, type: str, meaning: str) -> Column:
+    return Column(name, type, meaning)
+
+
+def _optional(name: str, type: str, meaning: str) -> Column:
+    return Column(name, type, meaning, required=False)
+
+
+_RUN = _required("run", "BIGINT", "the run")
+_EVENT = _required("event", "BIGINT", "the event: 0 .. events - 1")
+_FILTER = _required("filter", "BIGINT", "the filter: 0 .. filters - 1")
+_ITEM = (
+    _required("name", "STRING", "file name"),
+    _required("type", "STRING", "kind of file: dsc, orig.gz, ..."),
+    _required("size", "BIGINT", "bytes"),
+)
+
+TRACES = Table(
+    "traces",
+    "who shares which file, as read",
+    "one file held by one peer",
+    ("peer", "name", "type", "size"),
+    (
+        _required("peer", "STRING", "who holds the file"),
+        *_ITEM,
+        _required("source", "STRING", "file it was read from"),
+        _required("line", "BIGINT", "line in that file, from 1"),
+    ),
+)
+QUARANTINE = Table(
+    "quarantine",
+    "rows that could not be used, as they were found",
+    "one broken row",
+    ("source", "line"),
+    (
+        _required("source", "STRING", "file it was read from"),
+        _required("line", "BIGINT", "line in that file, from 1"),
+        _required("reason", "STRING", "why it cannot be used"),
+        _required("row", "STRING", "the text of the row"),
+    ),
+)
+FILTERS = Table(
+    "filters",
+    "the subscriptions of the workload",
+    "one filter: one for each peer",
+    ("filter",),
+    (
+        _FILTER,
+        _required("peer", "STRING", "whose it is"),
+        _required("shape", "STRING", "exact, range, prefix, ...: how the text was built"),
+        _required("text", "STRING", "the filter: a WHERE clause over name, type, size"),
+    ),
+)
+EVENTS = Table(
+    "events",
+    "the publications of the workload",
+    "one event: one for each file",
+    ("event",),
+    (_EVENT, _required("peer", "STRING", "a peer that holds the file"), *_ITEM),
+)
+EXPECTED = Table(
+    "expected",
+    "what must be delivered, by Spark's own reading of the filters' text",
+    "one event that one filter matches",
+    ("event", "filter"),
+    (_EVENT, _FILTER),
+)
+RUNS = Table(
+    "runs",
+    "simulations: the configuration, and what the simulator says of itself",
+    "one simulation",
+    ("run",),
+    (
+        _RUN,
+        _required("overlay", "STRING", "flood, ..."),
+        _required("nodes", "BIGINT", "number of nodes"),
+        _required("filters", "BIGINT", "filters of the workload; filter i lives on node i % nodes"),
+        _required("events", "BIGINT", "events of the workload"),
+        _required("degree", "BIGINT", "links a node"),
+        _required("seed", "BIGINT", "reproduces the run"),
+        _required("latency", "STRING", "latency model of a link"),
+        _required("loss", "DOUBLE", "share of messages lost"),
+        _required("repeat", "DOUBLE", "share of messages that the network repeats"),
+        _required("status", "STRING", "ok or failed"),
+        _optional("error", "STRING", "why it failed"),
+        _required("replay", "STRING", "the command that does this run again"),
+        _optional("digest", "STRING", "hash of the run's whole trace"),
+        _optional("sim_expected", "BIGINT", "the simulator's own count"),
+        _optional("sim_delivered", "BIGINT", "the simulator's own count"),
+        _optional("sim_missed", "BIGINT", "the simulator's own count"),
+        _optional("sim_duplicate", "BIGINT", "the simulator's own count"),
+        _optional("sim_spurious", "BIGINT", "the simulator's own count"),
+        _optional("copies", "BIGINT", "events that arrived at nodes, every copy counted"),
+        _optional("violations", "ARRAY<STRING>", "invariants that the simulator's checkers saw broken"),
+    ),
+)
+DELIVERIES = Table(
+    "deliveries",
+    "what the simulations delivered",
+    "one hand-over of an event to a filter's subscriber (a repeated one is a second row)",
+    ("run", "delivery"),
+    (
+        _RUN,
+        _required("delivery", "BIGINT", "ordinal in the run"),
+        _EVENT,
+        _FILTER,
+        _required("node", "BIGINT", "where it was handed over: 0 .. nodes - 1"),
+        _required("latency_us", "BIGINT", "virtual time since publication"),
+        _required("hops", "BIGINT", "links it crossed"),
+    ),
+)
+LOADS = Table(
+    "loads",
+    "what each node had to carry",
+    "one node in one run",
+    ("run", "node"),
+    (
+        _RUN,
+        _required("node", "BIGINT", "0 .. nodes - 1"),
+        _required("received", "BIGINT", "events that arrived, every copy counted"),
+        _required("delivered", "BIGINT", "hand-overs to its subscriptions"),
+        _required("noise", "BIGINT", "different events that arrived although no filter here matches them"),
+        _required("sent_bytes", "BIGINT", "bytes sent"),
+    ),
+)
+METRICS = Table(
+    "metrics",
+    "the runs, judged by the oracle",
+    "one simulation that ended",
+    ("run",),
+    (
+        _RUN,
+        _required("overlay", "STRING", "flood, ..."),
+        _required("nodes", "BIGINT", "number of nodes"),
+        _required("seed", "BIGINT", "reproduces the run"),
+        _required("expected", "BIGINT", "pairs (event, filter) that the oracle expects"),
+        _required("delivered", "BIGINT", "expected pairs that were delivered"),
+        _required("missed", "BIGINT", "expected pairs that were not"),
+        _required("duplicate", "BIGINT", "hand-overs beyond the first of a pair"),
+        _required("spurious", "BIGINT", "hand-overs that the oracle does not expect"),
+        _required("agrees", "BOOLEAN", "the simulator's own counts are the oracle's"),
+        _optional(
+            "copies_per_delivery", "DOUBLE", "events that arrived at nodes, every copy counted, for one delivered pair"
+        ),
+        _optional("noise", "DOUBLE", "noise events at a node / all events, mean over nodes (as in seed 001)"),
+        _optional("noise_node_max", "DOUBLE", "the same at the worst node"),
+        _optional("hops_mean", "DOUBLE", "links crossed, mean over deliveries"),
+        _optional("hops_max", "BIGINT", "links crossed, worst delivery"),
+        _optional("latency_ms_p50", "DOUBLE", "virtual time from publication to hand-over, median"),
+        _optional("latency_ms_p99", "DOUBLE", "the same, 99th percentile"),
+    ),
+)
+
+TABLES: Mapping[str, Table] = MappingProxyType(
+    {table.name: table for table in (TRACES, QUARANTINE, FILTERS, EVENTS, EXPECTED, RUNS, DELIVERIES, LOADS, METRICS)}
+)
+
+
+def check_schema(rows: DataFrame, table: Table) -> None:
+    """The columns are the table's, in its order and with its types. Nullability is not compared: Parquet does not keep it."""
+    found = [(field.name, field.dataType.simpleString()) for field in rows.schema.fields]
+    wanted = [(field.name, field.dataType.simpleString()) for field in table.schema.fields]
+    if found != wanted:
+        raise ContractError(f"table {table.name}: {_difference(found, wanted)}")
+
+
+def check_rows(rows: DataFrame, table: Table) -> int:
+    """No NULL in a required column, no key twice. Returns the number of rows; costs one pass."""
+    from pyspark.sql import functions as sf
+
+    required = {column.name for column in table.columns if column.required} | set(table.key)
+    nulls = [sf.count_if(sf.col(f"`{name}`").isNull()).alias(f"null {name}") for name in table.names if name in required]
+    keys = sf.count_distinct(sf.struct(*table.key)).alias("keys")
+    counted = rows.agg(sf.count(sf.lit(1)).alias("rows"), keys, *nulls).first()
+    assert counted is not None
+    for name in table.names:
+        if name in required and counted[f"null {name}"]:
+            raise ContractError(f"table {table.name}: {counted[f'null {name}']} of {counted['rows']} rows have no {name}")
+    if counted["keys"] != counted["rows"]:
+        repeated = rows.groupBy(*table.key).count().where("count > 1").orderBy(*table.key).first()
+        assert repeated is not None
+        example = ", ".join(f"{name}={repeated[name]!r}" for name in table.key)
+        raise ContractError(f"table {table.name}: key ({example}) occurs {repeated['count']} times; grain: {table.grain}")
+    return int(counted["rows"])
+
+
+def plain(table: Table) -> dict[str, Any]:
+    """A table as JSON shows it."""
+    return {
+        "table": table.name,
+        "meaning": table.meaning,
+        "grain": table.grain,
+        "key": list(table.key),
+        "columns": [{"name": c.name, "type": c.type, "required": c.required, "meaning": c.meaning} for c in table.columns],
+    }
+
+
+def _difference(found: list[tuple[str, str]], wanted: list[tuple[str, str]]) -> str:
+    """What is wrong with these columns, in words."""
+    have, want = dict(found), dict(wanted)
+    said = [f"no column {name}" for name in want if name not in have]
+    said += [f"unknown column {name}" for name in have if name not in want]
+    said += [f"{name} is {have[name]}, not {want[name]}" for name in want if name in have and have[name] != want[name]]
+    return "; ".join(said) or f"columns are in the order {', '.join(name for name, _ in found)}"

@@ -1,0 +1,226 @@
+"""Checkers: one property each, told of every step, written so that they can fail.
+
+    once        no subscription is handed an event twice
+    wanted      nothing is handed over that the filter does not want, or at the wrong time
+    intact      what is handed over is what was published
+    whole       what is due was handed over, once everything is quiet
+    receipts    a receipt comes once (again after a crash), and counts the subscriptions that took the event
+    floors      a publisher's floor never passes an event without receipt, and never falls
+    tables      deduplication tables hold nothing below the floors they have heard of
+    converged   once faults stop, links, subscriptions and receipts become whole again
+
+``contract`` (machine.py's rules) is checked by the simulator itself, ``oracle`` (two evaluations of each filter agree) when
+the workload is made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gossamer.sim.history import HandOver, History, Published
+from gossamer.sim.network import Packet
+from gossamer.sim.world import Node
+
+VIOLATIONS_MAX = 20  # told per checker; the rest is counted
+
+
+class Checker:
+    name = ""
+
+    def __init__(self) -> None:
+        self.violations: list[str] = []
+        self.count = 0
+
+    def fail(self, text: str) -> None:
+        self.count += 1
+        if len(self.violations) < VIOLATIONS_MAX:
+            self.violations.append(f"{self.name}: {text}")
+
+    def handed(self, history: History, hand: HandOver) -> None: ...
+    def completed(self, history: History, event: Published, life: int) -> None: ...
+    def sent(self, history: History, node: Node, packet: Packet) -> None: ...
+    def arrived(self, history: History, node: Node, packet: Packet) -> None:
+        """Events have come to a node for the first time in its life; further copies are not told."""
+
+    def finish(self, history: History) -> None: ...
+
+
+def _who(hand: HandOver) -> str:
+    what = f"event {hand.event.index}" if hand.event else f"event with id {hand.id}"
+    where = f"filter {hand.place.filter}" if hand.place else f"subscription {hand.number}"
+    return f"{what} at node {hand.node}, {where}"
+
+
+class Once(Checker):
+    name = "once"
+
+    def handed(self, history: History, hand: HandOver) -> None:
+        if hand.event and hand.place and hand.event.index in hand.place.got:
+            self.fail(f"{_who(hand)}: handed over again")
+
+
+class Wanted(Checker):
+    name = "wanted"
+
+    def handed(self, history: History, hand: HandOver) -> None:
+        event, place = hand.event, hand.place
+        if event is None:
+            self.fail(f"{_who(hand)}: was never published")
+        elif place is None:
+            self.fail(f"{_who(hand)}: no such subscription now")
+        elif not history.matches(place.filter, event.index):
+            self.fail(f"{_who(hand)}: the filter does not match")
+        elif not history.is_allowed(event, place):
+            self.fail(f"{_who(hand)}: the subscription and the publication do not overlap")
+
+
+class Intact(Checker):
+    name = "intact"
+
+    def __init__(self, published: Sequence[dict[str, Any]]) -> None:
+        super().__init__()
+        self._published = published
+
+    def handed(self, history: History, hand: HandOver) -> None:
+        if hand.event is not None:
+            values = self._published[hand.event.index]
+            for name, value in hand.values.items():
+                if not _same(value, values.get(name)):
+                    self.fail(f"{_who(hand)}: {name} is {value!r}, published as {values.get(name)!r}")
+
+
+def _same(a: Any, b: Any) -> bool:
+    return a == b or (isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b))
+
+
+class Whole(Checker):
+    name = "whole"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.due = 0
+
+    def finish(self, history: History) -> None:
+        for event in history.events:
+            for place in history.candidates(event):
+                if history.is_due(event, place):
+                    self.due += 1
+                    if event.index not in place.got:
+                        self.fail(
+                            f"event {event.index} of node {event.node} missed at node {place.node}, filter {place.filter}"
+                        )
+
+
+class Receipts(Checker):
+    name = "receipts"
+
+    def completed(self, history: History, event: Published, life: int) -> None:
+        if event.completed is not None and event.life == life:  # after a crash it may come again
+            self.fail(f"event {event.index}: a second receipt")
+
+    def finish(self, history: History) -> None:
+        for event in history.events:
+            if event.completed is None:
+                continue
+            low = high = 0
+            for place in history.candidates(event):
+                low += history.is_due(event, place)
+                high += history.is_allowed(event, place)
+            if not low <= event.matched <= high:
+                right = str(low) if low == high else f"{low} to {high}"
+                self.fail(f"event {event.index} of node {event.node}: matched is {event.matched}, right is {right}")
+
+
+class Floors(Checker):
+    name = "floors"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._floors: dict[tuple[int, int], tuple[int, int]] = {}  # of the newest event: its sequence and floor
+        self._checked: dict[tuple[int, int], int] = {}
+
+    def sent(self, history: History, node: Node, packet: Packet) -> None:
+        floor = getattr(packet.message, "floor", None)
+        if floor is None or not packet.ids or packet.ids[0][0] != node.peer:
+            return
+        publisher, incarnation, first = packet.ids[0]
+        key = (publisher, incarnation)
+        if floor > first:
+            self.fail(f"node {node.index}: event {first} sent with floor {floor}, above itself")
+        newest, before = self._floors.get(key, (0, 0))
+        if first > newest:  # one that is sent again keeps the floor it had
+            self._floors[key] = (first, floor)
+            if floor < before:
+                self.fail(f"node {node.index}: floor fell from {before} to {floor}")
+        for sequence in range(self._checked.get(key, 1), floor):
+            event = history.by_id.get((publisher, incarnation, sequence))
+            if event is not None and event.completed is None:
+                self.fail(f"node {node.index}: floor {floor} passes sequence {sequence}, which has no receipt")
+        self._checked[key] = max(floor, self._checked.get(key, 1))
+
+
+class Tables(Checker):
+    """``remembered`` reads a machine's number of remembered batches."""
+
+    name = "tables"
+    EVERY = 128  # arrivals between looks
+
+    def __init__(self, remembered: Callable[[Any], int | None]) -> None:
+        super().__init__()
+        self._remembered = remembered
+        self._heard: dict[tuple[int, int], dict[tuple[int, int], tuple[int, int]]] = {}
+        self._nodes: dict[int, Node] = {}
+        self._arrivals = 0
+
+    def sent(self, history: History, node: Node, packet: Packet) -> None:
+        if packet.ids and packet.ids[0][0] == node.peer:
+            self._hear(node, packet)
+
+    def arrived(self, history: History, node: Node, packet: Packet) -> None:
+        self._arrivals += 1
+        if self._arrivals % self.EVERY == 0:
+            self._look(history, node)  # before the node has seen this packet
+        self._hear(node, packet)
+
+    def _hear(self, node: Node, packet: Packet) -> None:
+        floor = getattr(packet.message, "floor", None)
+        if floor is None or not packet.ids:
+            return
+        self._nodes[node.index] = node
+        heard = self._heard.get((node.index, node.life))
+        if heard is None:
+            heard = self._heard[node.index, node.life] = {}
+        publisher, incarnation, last = packet.ids[-1]
+        key = (publisher, incarnation)
+        low, high = heard.get(key, (0, 0))
+        heard[key] = (floor if floor > low else low, last if last > high else high)
+
+    def finish(self, history: History) -> None:
+        for node in self._nodes.values():
+            self._look(history, node)
+
+    def _look(self, history: History, node: Node) -> None:
+        count = self._remembered(node.machine) if node.machine is not None else None
+        if count is None:
+            return
+        heard = dict(self._heard.get((node.index, node.life), {}))
+        for key, newest in history.newest.items():
+            if key[0] == node.peer:  # its own: it remembers what it could not send, too
+                heard[key] = (heard.get(key, (1, 0))[0], newest)
+        most = sum(high - low + 1 for low, high in heard.values())
+        if count > most:
+            self.fail(f"node {node.index} remembers {count} batches, though the floors it knows allow {most}")
+
+
+class Converged(Checker):
+    name = "converged"
+
+    def __init__(self, unquiet: Callable[[], list[str]]) -> None:
+        super().__init__()
+        self._unquiet = unquiet
+
+    def finish(self, history: History) -> None:
+        for reason in self._unquiet():
+            self.fail(reason)

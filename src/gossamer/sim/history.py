@@ -1,0 +1,103 @@
+"""What the users of the fabric did and saw, in order: the truth that checkers judge by.
+
+Order is a counter (``tick``) that goes up with each thing a user does or learns, so that two things in one microsecond still
+have an order. DESIGN.md, section 9: an event is *due* at a subscription that was there before the publication began and
+outlived the receipt; *allowed* where the two overlap; anything else handed over is *spurious*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from gossamer.sim.network import EventId
+
+
+class Published:
+    """One event of the workload, from the moment its user calls ``publish``."""
+
+    __slots__ = ("accepted", "at", "began", "closed", "completed", "id", "index", "life", "lost", "matched", "node")
+
+    def __init__(self, index: int, node: int, began: int, at: int) -> None:
+        self.index, self.node, self.began, self.at = index, node, began, at
+        self.id: EventId | None = None  # once the node has given it one
+        self.accepted: int | None = None  # tick
+        self.completed: int | None = None  # tick of the first receipt
+        self.closed: int | None = None  # tick of the last one; a publisher that crashed after a receipt may publish again
+        self.life = 0  # the life of its node that got the last receipt
+        self.matched = -1  # what the receipt said
+        self.lost = False  # its publisher crashed before it was safe: nobody may count on it
+
+
+class Place:
+    """One subscription at one life of a node. A filter that is subscribed again has a new place."""
+
+    __slots__ = ("began", "ended", "filter", "got", "node", "number", "returned")
+
+    def __init__(self, filter: int, node: int, began: int) -> None:
+        self.filter, self.node, self.began = filter, node, began
+        self.number = 0
+        self.returned: int | None = None  # tick
+        self.ended: int | None = None  # tick: cancelled, cut off, or crashed
+        self.got: dict[int, int] = {}  # event -> hand-overs
+
+
+class HandOver(Struct, frozen=True):
+    """An event given to a subscription. What is not known to the history is None."""
+
+    node: int
+    number: int
+    id: EventId
+    values: Any
+    event: Published | None
+    place: Place | None
+
+
+class History:
+    def __init__(self, filters: int, matching: Callable[[int], list[int]]) -> None:
+        self.tick = 0
+        self.events: list[Published] = []
+        self.by_id: dict[EventId, Published] = {}
+        self.newest: dict[tuple[int, int], int] = {}  # the last sequence number of a publisher's incarnation
+        self.places: list[Place] = []
+        self.by_filter: list[list[Place]] = [[] for _ in range(filters)]
+        self.handed = 0
+        self._matching = [dict.fromkeys(matching(filter)) for filter in range(filters)]
+        wanted: dict[int, list[int]] = {}
+        for filter, events in enumerate(self._matching):
+            for event in events:
+                wanted.setdefault(event, []).append(filter)
+        self._wanted = wanted
+
+    def next(self) -> int:
+        self.tick += 1
+        return self.tick
+
+    def add_place(self, place: Place) -> None:
+        self.places.append(place)
+        self.by_filter[place.filter].append(place)
+
+    def matches(self, filter: int, event: int) -> bool:
+        return event in self._matching[filter]
+
+    def candidates(self, event: Published) -> Iterator[Place]:
+        """Every place, past and present, whose filter matches the event."""
+        for filter in self._wanted.get(event.index, ()):
+            yield from self.by_filter[filter]
+
+    def matching(self, filter: int) -> Iterable[int]:
+        return self._matching[filter]
+
+    def is_due(self, event: Published, place: Place) -> bool:
+        if place.returned is None or place.returned > event.began:
+            return False
+        if event.completed is None:
+            return event.accepted is not None and not event.lost and place.ended is None
+        return place.ended is None or place.ended > event.completed
+
+    def is_allowed(self, event: Published, place: Place) -> bool:
+        if place.ended is not None and place.ended < event.began:
+            return False
+        return event.closed is None or event.closed > place.began

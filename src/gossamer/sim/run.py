@@ -1,0 +1,292 @@
+"""One run, from a configuration to its outcome: ``simulate``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from msgspec import Struct
+
+from gossamer.filters import Filter, Schema
+from gossamer.machine import Message, Micros, Peer
+from gossamer.node.core import NodeConfig, NodeCore
+from gossamer.node.wire import Unframer, encode
+from gossamer.overlay.flood import Batch, FloodConfig
+from gossamer.sim import checkers as check
+from gossamer.sim import latency
+from gossamer.sim.clock import duration
+from gossamer.sim.config import Config
+from gossamer.sim.graph import neighbours
+from gossamer.sim.history import History, Place, Published
+from gossamer.sim.network import EventId
+from gossamer.sim.rules import Duplication, Loss, Reordering
+from gossamer.sim.users import Users
+from gossamer.sim.workload import Shape, Workload, draw
+from gossamer.sim.world import AnyMachine, BreachError, Node, World
+
+CHUNK = 2_000  # steps between looks at whether the run is over
+LINGER = 2_000_000  # after everything is quiet: time for what is late to do harm
+LATE = 20_000  # how late a reordered message or a second copy may be, at most
+
+
+class Delivery(Struct, frozen=True):
+    """One hand-over. ``event`` and ``filter`` are places in the workload."""
+
+    event: int
+    filter: int
+    node: int
+    at: int  # microseconds after ``publish``
+    hops: int
+
+
+class Load(Struct, frozen=True):
+    node: int
+    received: int  # events that arrived, every copy counted
+    delivered: int  # hand-overs
+    noise: int  # different events that arrived though no filter here wants them
+    sent_bytes: int
+
+
+class Outcome(Struct):
+    config: Config
+    expected: int
+    delivered: int
+    missed: int
+    duplicate: int
+    spurious: int
+    copies: int  # events that arrived at nodes, every copy counted
+    copies_per_delivery: float
+    hops_mean: float
+    hops_max: int
+    latency_ms_p50: float
+    latency_ms_p99: float
+    receipts_complete: int
+    bytes: int
+    messages: int
+    virtual_seconds: float
+    digest: str
+    deliveries: list[Delivery]
+    loads: list[Load]
+    violations: list[str]
+    fired: dict[str, int]  # what befell messages, links, nodes and disks, and how often
+    notes: dict[str, int]  # what the nodes noted, by kind
+
+    @property
+    def good(self) -> bool:
+        return not (self.missed or self.duplicate or self.spurious or self.violations)
+
+
+class WireCodec:
+    """The real wire: frames as a socket would carry them."""
+
+    encode = staticmethod(encode)
+
+    def __init__(self) -> None:
+        self._feed = Unframer().feed
+
+    def decode(self, frame: bytes) -> Message:
+        (message,) = self._feed(frame)
+        return message
+
+    def ids(self, message: Message) -> tuple[EventId, ...]:
+        assert isinstance(message, Batch)
+        publisher, incarnation = message.publisher, message.incarnation
+        return tuple((publisher, incarnation, message.first + offset) for offset in range(message.count))
+
+
+Make = Callable[[Node, Config], AnyMachine]
+
+
+def make_core(node: Node, config: Config, kind: type[NodeCore] = NodeCore) -> NodeCore:
+    return kind(
+        node.peer,
+        incarnation=node.incarnation + 1,
+        rng=Random(f"node {config.seed} {node.index} {node.incarnation}"),
+        config=NodeConfig(
+            window=config.window,
+            batch_events=min(config.window, 512),
+            buffer=config.buffer,
+            trace=config.burst == 1,  # a trace needs one batch an event
+            flood=FloodConfig(join=config.nodes > 1),
+        ),
+        restored=dict(node.disk.contents) if node.incarnation and config.durable else None,
+        durable=config.durable,
+    )
+
+
+def remembered(machine: Any) -> int | None:
+    flood = getattr(machine, "flood", None)
+    return None if flood is None else flood.remembered
+
+
+def matching(workload: Workload, shapes: tuple[Shape, ...]) -> tuple[list[list[int]], list[str]]:
+    """For each filter the events it matches, by straight evaluation; and where the two evaluations differ."""
+    schema = Schema.parse(workload.schema)
+    by_text: dict[str, list[int]] = {}
+    differences: list[str] = []
+    for number, text in enumerate(workload.filters):
+        if text in by_text:
+            continue
+        parsed = Filter.parse(text, schema)
+        found = by_text[text] = [index for index, event in enumerate(workload.events) if parsed.matches(event)]
+        if shapes:
+            right = [index for index, event in enumerate(workload.events) if shapes[number].matches(event)]
+            if right != found:
+                differences.append(f"oracle: {text!r} matches {found}, evaluated by hand {right}")
+                by_text[text] = right
+    return [by_text[text] for text in workload.filters], differences
+
+
+class Run:
+    """A run in pieces, for tests that look inside; ``simulate`` is the whole."""
+
+    def __init__(self, config: Config, workload: Workload | None = None, make: Make = make_core) -> None:
+        shapes: tuple[Shape, ...] = ()
+        if workload is None:
+            drawn = draw(config.seed, config.subscriptions, config.events)
+            workload, shapes = drawn.workload, drawn.shapes
+        self.config, self.workload = config, workload
+        found, self.violations = matching(workload, shapes)
+        self.history = History(len(found), found.__getitem__)
+        self.deliveries: list[Delivery] = []
+        self.whole = check.Whole()
+        self.checkers: list[check.Checker] = [
+            check.Once(), check.Wanted(), check.Intact(workload.events), self.whole, check.Receipts(), check.Floors(),
+            check.Tables(remembered), check.Converged(self._unquiet),
+        ]  # fmt: skip
+        self.users = Users(config, workload, self.history, self.checkers, self._delivery)
+        self.world = self.users.world = World(
+            seed=config.seed,
+            make=lambda node: make(node, config),
+            codec=WireCodec(),
+            latency=latency.parse(config.latency, config.seed),
+            probe=self.users,
+            detect=duration(config.detect),
+            reconnect=duration(config.reconnect),
+            queue_mark=config.queue_mark,
+            disk_latency=duration(config.disk),
+        )
+        self._build()
+
+    def _build(self) -> None:
+        config, world = self.config, self.world
+        rng = Random(f"graph {config.seed}")
+        peers: dict[int, None] = {}
+        while len(peers) < config.nodes:
+            peers[int(rng.random() * 2**53) << 11 | int(rng.random() * 2**11)] = None
+        for peer in peers:
+            world.add_node(Peer(peer))
+        for a, b in neighbours(config.nodes, config.degree, rng):
+            world.network.add_link(a, b)
+        chance = world.rng
+        if config.loss:
+            world.network.rules.append(Loss(config.loss, chance))
+        if config.duplicate:
+            world.network.rules.append(Duplication(config.duplicate, LATE, chance))
+        if config.reorder:
+            world.network.rules.append(Reordering(config.reorder, LATE, chance))
+
+    def _unquiet(self) -> list[str]:
+        return self.users.unquiet()
+
+    def _delivery(self, event: Published, place: Place, at: int, hops: int) -> None:
+        self.deliveries.append(Delivery(event.index, place.filter, place.node, at - event.at, hops))
+
+    def go(self, progress: Callable[[float], None] | None = None) -> Outcome:
+        try:
+            self.world.start()
+            self.users.begin()
+            self._drive(progress)
+        except BreachError as breach:
+            self.violations.append(f"contract: {breach}")
+        else:
+            for checker in self.checkers:
+                checker.finish(self.history)
+        for checker in self.checkers:
+            self.violations += checker.violations
+            if checker.count > len(checker.violations):
+                self.violations.append(f"{checker.name}: and {checker.count - len(checker.violations)} more")
+        return self._outcome()
+
+    def _drive(self, progress: Callable[[float], None] | None) -> None:
+        clock, users = self.world.clock, self.users
+        limit = int(self.config.seconds_max * 1_000_000)
+        while True:
+            clock.run(users.over_at + limit, CHUNK)
+            if progress is not None:
+                progress(self._fraction())
+            if clock.next_at is None or clock.next_at > users.over_at + limit:
+                clock.now = Micros(max(clock.now, users.over_at))
+                break  # nothing will happen any more, or time is up
+            if not users.unquiet():
+                clock.run(clock.now + LINGER, 10_000_000)
+                break
+        if progress is not None:
+            progress(1.0)
+
+    def _fraction(self) -> float:
+        users = self.users
+        if users.started_at is None or users.over_at <= users.started_at:
+            return 0.0
+        return min(0.99, (self.world.clock.now - users.started_at) / (users.over_at - users.started_at))
+
+    def _outcome(self) -> Outcome:
+        world, users, deliveries = self.world, self.users, self.deliveries
+        copies = sum(node.received for node in world.nodes)
+        times = sorted(delivery.at for delivery in deliveries)
+        hops = [delivery.hops for delivery in deliveries]
+        return Outcome(
+            config=self.config,
+            expected=self.whole.due,
+            delivered=len(deliveries),
+            missed=self.whole.count,
+            duplicate=users.duplicates,
+            spurious=users.spurious,
+            copies=copies,
+            copies_per_delivery=round(copies / len(deliveries), 3) if deliveries else 0.0,
+            hops_mean=round(sum(hops) / len(hops), 3) if hops else 0.0,
+            hops_max=max(hops, default=0),
+            latency_ms_p50=_rank(times, 50) / 1_000,
+            latency_ms_p99=_rank(times, 99) / 1_000,
+            receipts_complete=sum(event.completed is not None for event in self.history.events),
+            bytes=world.bytes,
+            messages=world.messages,
+            virtual_seconds=world.clock.now / 1_000_000,
+            digest=world.digest.hexdigest(),
+            deliveries=deliveries,
+            loads=self._loads(),
+            violations=self.violations,
+            fired={name: count for name, count in sorted(world.counts.items()) if count},
+            notes=dict(sorted(users.notes.items())),
+        )
+
+    def _loads(self) -> list[Load]:
+        handed = [0] * len(self.world.nodes)
+        for delivery in self.deliveries:
+            handed[delivery.node] += 1
+        wanted = [bytearray(len(self.workload.events)) for _ in self.world.nodes]
+        for filter in range(len(self.workload.filters)):
+            row = wanted[filter % len(wanted)]
+            for event in self.history.matching(filter):
+                row[event] = 1
+        return [
+            Load(
+                node.index,
+                node.received,
+                handed[node.index],
+                sum(seen > want for seen, want in zip(self.users.seen[node.index], wanted[node.index], strict=True)),
+                node.sent_bytes,
+            )
+            for node in self.world.nodes
+        ]
+
+
+def _rank(times: list[int], percent: int) -> int:
+    """The nearest rank: the smallest time that this share of all does not exceed."""
+    return times[max(0, -(-len(times) * percent // 100) - 1)] if times else 0
+
+
+def simulate(config: Config, workload: Workload | None = None, progress: Callable[[float], None] | None = None) -> Outcome:
+    """Run the configuration; the workload is drawn from its seed if none is given. One seed, one outcome, to the byte."""
+    return Run(config, workload).go(progress)

@@ -1,0 +1,340 @@
+"""The users of the nodes: they advertise, subscribe, publish, take what they are handed, and come back after a crash.
+
+A run has three parts: setting up (the topic spreads, every filter is subscribed), publishing (with the faults), and settling
+(faults are over; everything due must arrive and every receipt complete). ``Users`` is the simulator's probe: it writes the
+history and passes every step on to the checkers.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, Protocol, cast
+
+from gossamer.machine import Deliver, Micros
+from gossamer.node.outbox import Publication, Ticket, WindowFullError
+from gossamer.node.topics import TopicError
+from gossamer.sim.checkers import Checker
+from gossamer.sim.clock import duration
+from gossamer.sim.config import Config
+from gossamer.sim.faults import schedule
+from gossamer.sim.history import HandOver, History, Place, Published
+from gossamer.sim.network import Packet
+from gossamer.sim.workload import Workload
+from gossamer.sim.world import AnyMachine, Node, Probe, World
+from gossamer.trace import Record, Unsubscribed
+
+SUBSCRIBE_RETRY = 50_000  # the topic is not known here yet
+PUBLISH_RETRY = 20_000  # the window is full, or nobody is there to publish
+LEAD_IN = 10_000  # between the last subscription and the first publication
+RETRIES_MAX = 2_000
+_HANDED = struct.Struct("<qiIQQQ")
+
+
+class Core(AnyMachine, Protocol):
+    """What the users call of a node's machine; ``NodeCore`` is one."""
+
+    changed: list[Publication]
+
+    def advertise(self, topic: str, schema: str, now: Micros) -> Any: ...
+    def subscribe(self, topic: str, filter: str, now: Micros) -> int: ...
+    def unsubscribe(self, number: int, now: Micros) -> None: ...
+    def publish(self, topic: str, event: dict[str, Any], now: Micros) -> Ticket: ...
+    def taken(self, number: int, count: int, now: Micros) -> None: ...
+
+
+class Delivery(Protocol):
+    def __call__(self, event: Published, place: Place, at: int, hops: int) -> None: ...
+
+
+class Users(Probe):
+    def __init__(
+        self, config: Config, workload: Workload, history: History, checkers: Sequence[Checker], delivery: Delivery
+    ) -> None:
+        self.config, self.workload, self.history = config, workload, history
+        self.checkers, self._delivery = checkers, delivery
+        self.world: World
+        self.started_at: int | None = None  # the first publication
+        self.over_at = 0  # the last publication and the last fault
+        self.published = 0
+        self.duplicates = 0
+        self.spurious = 0
+        self.notes: dict[str, int] = {}
+        self.seen = [bytearray(len(workload.events)) for _ in range(config.nodes)]  # which events came to a node
+        self._met = [bytearray(len(workload.events)) for _ in range(config.nodes)]  # the same, in this life of the node
+        self._rng = Random(f"users {config.seed}")
+        self._live: list[dict[int, Place]] = [{} for _ in range(config.nodes)]  # node -> subscription number -> place
+        self._placed: dict[int, Place] = {}  # filter -> its place now
+        self._unsealed: list[list[tuple[Published, Ticket]]] = [[] for _ in range(config.nodes)]
+        self._consumer = duration(config.consumer)
+        self._hooks: dict[str, list[Callable[..., None]]] = {
+            hook: [getattr(c, hook) for c in checkers if getattr(type(c), hook) is not getattr(Checker, hook)]
+            for hook in ("handed", "completed", "sent", "arrived")
+        }
+
+    # ------------------------------------------------------------- what they do
+
+    def begin(self) -> None:
+        self._advertise(self.world.nodes[0])
+        for filter in range(len(self.workload.filters)):
+            self.world.clock.push(self.world.clock.now, self._subscribe, filter, 0)
+        if not self.workload.filters:
+            self._start_publishing()
+
+    def _advertise(self, node: Node) -> None:
+        core = self._core(node)
+        if core is not None:
+            core.advertise(self.workload.topic, self.workload.schema, self.world.clock.now)
+            self.world.command(node)
+
+    def _core(self, node: Node) -> Core | None:
+        return None if node.paused else cast("Core | None", node.machine)
+
+    def _subscribe(self, filter: int, tries: int, _z: None) -> None:
+        node = self.world.nodes[filter % len(self.world.nodes)]
+        core, clock = self._core(node), self.world.clock
+        if filter in self._placed or node.machine is None:
+            return  # somebody was faster, or the restart will see to it
+        place = Place(filter, node.index, self.history.next())
+        try:
+            number = core.subscribe(self.workload.topic, self.workload.filters[filter], clock.now) if core else None
+        except TopicError:
+            number = None
+        if number is None:
+            if tries < RETRIES_MAX:
+                clock.push(clock.now + SUBSCRIBE_RETRY, self._subscribe, filter, tries + 1)
+            return
+        place.number = number
+        self.history.add_place(place)
+        self._live[node.index][number] = self._placed[filter] = place
+        self.world.command(node)
+        place.returned = self.history.next()
+        if self.started_at is None and len(self._placed) == len(self.workload.filters):
+            self._start_publishing()
+
+    def _start_publishing(self) -> None:
+        config, clock = self.config, self.world.clock
+        start = self.started_at = clock.now + LEAD_IN
+        interval = duration(config.interval)
+        for number, first in enumerate(range(0, len(self.workload.events), config.burst)):
+            self.over_at = start + number * interval
+            last = min(first + config.burst, len(self.workload.events))
+            clock.push(self.over_at, self._publish, range(first, last), self._below(config.nodes), 0)
+        span = self.over_at - start
+        for _ in range(config.churn if self.workload.filters else 0):
+            clock.push(start + self._below(span + 1), self._leave, self._below(len(self.workload.filters)))
+        for number, fault in enumerate(config.faults):
+            self.over_at = max(self.over_at, schedule(fault, self.world, start, Random(f"fault {config.seed} {number}")))
+        if config.stop:
+            stop = start + duration(config.stop)
+            self.over_at = max(self.over_at, stop)
+            clock.call(stop, self._calm)
+
+    def _calm(self) -> None:
+        network = self.world.network
+        network.rules = [rule for rule in network.rules if rule.name not in ("loss", "duplicate", "reorder")]
+
+    def _publish(self, events: range, wished: int, tries: int) -> None:
+        """The wished node publishes; if it is down, the next that is not."""
+        clock, nodes = self.world.clock, self.world.nodes
+        node = next((n for n in nodes[wished:] + nodes[:wished] if n.machine is not None and not n.paused), None)
+        core = self._core(node) if node is not None else None
+        done = 0
+        if node is not None and core is not None:
+            for index in events:
+                event = Published(index, node.index, self.history.next(), clock.now)
+                try:
+                    ticket = core.publish(self.workload.topic, self.workload.events[index], clock.now)
+                except (WindowFullError, TopicError):
+                    self.world.network.count("publish waited")
+                    break
+                self.history.events.append(event)
+                self._unsealed[node.index].append((event, ticket))
+                done += 1
+            self.world.command(node)
+        self.published += done
+        if done < len(events) and tries < RETRIES_MAX:
+            clock.push(clock.now + PUBLISH_RETRY, self._publish, events[done:], wished, tries + 1)
+
+    def _leave(self, filter: int, _y: None, _z: None) -> None:
+        place = self._placed.get(filter)
+        node = self.world.nodes[filter % len(self.world.nodes)]
+        core, clock = self._core(node), self.world.clock
+        if place is None or core is None:
+            return
+        self.world.network.count("churn")
+        core.unsubscribe(place.number, clock.now)
+        self._end(place)
+        self.world.command(node)
+        clock.push(clock.now + self._below(500_000), self._subscribe, filter, 0)
+
+    def _end(self, place: Place) -> None:
+        place.ended = self.history.next()
+        del self._live[place.node][place.number]
+        del self._placed[place.filter]
+
+    def _below(self, count: int) -> int:
+        return int(self._rng.random() * count)
+
+    # ------------------------------------------------------------ what they see
+
+    def called(self, node: Node) -> None:
+        unsealed = self._unsealed[node.index]
+        if unsealed:
+            self._seal(node, unsealed)
+        changed = cast(Core, node.machine).changed
+        if changed:
+            for publication in changed:
+                self._look(node, publication)
+            changed.clear()
+
+    def _seal(self, node: Node, unsealed: list[tuple[Published, Ticket]]) -> None:
+        open: list[tuple[Published, Ticket]] = []
+        for event, ticket in unsealed:
+            id = ticket.id
+            if id is None:
+                open.append((event, ticket))
+                continue
+            event.id = (node.peer, *id)
+            self.history.by_id[event.id] = event
+            self.history.newest[node.peer, id[0]] = id[1]
+            if ticket.publication.accepted:
+                event.accepted = self.history.next()
+        self._unsealed[node.index] = open
+
+    def _look(self, node: Node, publication: Publication) -> None:
+        for offset in range(publication.count):
+            event = self.history.by_id.get((node.peer, publication.incarnation, publication.first + offset))
+            if event is None:
+                self.notes["unknown receipt"] = self.notes.get("unknown receipt", 0) + 1
+                continue
+            if event.accepted is None:
+                event.accepted = self.history.next()
+            if publication.matched is not None:
+                for completed in self._hooks["completed"]:
+                    completed(self.history, event, node.life)
+                event.closed, event.life = self.history.next(), node.life
+                if event.completed is None:
+                    event.completed, event.matched = event.closed, publication.matched[offset]
+
+    def delivered(self, node: Node, effect: Deliver) -> None:
+        history, now = self.history, self.world.clock.now
+        history.next()
+        place = self._live[node.index].get(effect.subscription)
+        handling = self.world.handling
+        hops = getattr(handling.message, "hops", 0) if handling is not None else 0
+        for given in effect.events:
+            id = (given.publisher, given.incarnation, given.sequence)
+            event = history.by_id.get(id)
+            hand = HandOver(node.index, effect.subscription, id, given.values, event, place)
+            self.world.digest.update(_HANDED.pack(now, node.index, effect.subscription, *id))
+            for handed in self._hooks["handed"]:
+                handed(history, hand)
+            history.handed += 1
+            if event is None or place is None or not history.matches(place.filter, event.index):
+                self.spurious += 1
+            elif event.index in place.got:
+                self.duplicates += 1
+            elif not history.is_allowed(event, place):
+                self.spurious += 1
+            else:
+                self._delivery(event, place, now, hops)
+            if event is not None and place is not None:
+                place.got[event.index] = place.got.get(event.index, 0) + 1
+        if place is not None:
+            self._take(node, place, len(effect.events))
+
+    def _take(self, node: Node, place: Place, count: int) -> None:
+        if not self._consumer:
+            cast(Core, node.machine).taken(place.number, count, self.world.clock.now)
+        else:
+            life = node.life
+            self.world.clock.call(self.world.clock.now + self._consumer, lambda: self._taken(node, life, place, count))
+
+    def _taken(self, node: Node, life: int, place: Place, count: int) -> None:
+        core = self._core(node)
+        if life != node.life or place.ended is not None:
+            return
+        if core is None:  # the consumer stands still with its node
+            self.world.clock.call(self.world.clock.now + PUBLISH_RETRY, lambda: self._taken(node, life, place, count))
+            return
+        core.taken(place.number, count, self.world.clock.now)
+        self.world.command(node)
+
+    def noted(self, node: Node, record: Record) -> None:
+        kind = type(record).__name__.lower()
+        self.notes[kind] = self.notes.get(kind, 0) + 1
+        if type(record) is Unsubscribed and record.reason != "asked":
+            place = self._live[node.index].get(record.subscription)
+            if place is not None:
+                self._end(place)
+                self.world.clock.push(self.world.clock.now + SUBSCRIBE_RETRY, self._subscribe, place.filter, 0)
+
+    def sent(self, node: Node, packet: Packet) -> None:
+        by_id = self.history.by_id
+        known = [by_id[id] for id in packet.ids if id in by_id]
+        packet.events = tuple([event.index for event in known])
+        if packet.ids[0][0] == node.peer:
+            for event in known:
+                if event.closed is not None and event.life != node.life:
+                    event.closed = None  # it had no time to forget this one before it crashed
+        for sent in self._hooks["sent"]:
+            sent(self.history, node, packet)
+
+    def arrived(self, node: Node, packet: Packet) -> None:
+        events, met = packet.events, self._met[node.index]
+        if events and met[events[0]]:
+            return  # one more copy; batches are never cut differently
+        seen = self.seen[node.index]
+        for event in events:
+            met[event] = seen[event] = 1
+        for arrived in self._hooks["arrived"]:
+            arrived(self.history, node, packet)
+
+    def started(self, node: Node) -> None:
+        if node.incarnation == 0:
+            return
+        self._met[node.index] = bytearray(len(self.workload.events))
+        clock = self.world.clock
+        clock.call(clock.now, lambda: self._advertise(node))
+        for filter in range(node.index, len(self.workload.filters), len(self.world.nodes)):
+            clock.push(clock.now, self._subscribe, filter, 0)
+
+    def crashed(self, node: Node) -> None:
+        for place in list(self._live[node.index].values()):
+            self._end(place)
+        self._unsealed[node.index].clear()
+        for event in self.history.events:
+            if event.node == node.index and event.completed is None and not (self.config.durable and event.accepted):
+                event.lost = True
+
+    # -------------------------------------------------------------- when it ends
+
+    def unquiet(self) -> list[str]:
+        """Why the run is not over; empty when everything has settled."""
+        if self.started_at is None:
+            missing = len(self.workload.filters) - len(self._placed)
+            return [
+                f"{missing} of {len(self.workload.filters)} subscriptions could not be made: is the topic known everywhere?"
+            ]
+        if self.world.clock.now < self.over_at:
+            return ["faults or publications are still to come"]
+        reasons = []
+        if self.published < len(self.workload.events):
+            reasons.append(f"{len(self.workload.events) - self.published} events could not be published")
+        nodes = self.world.nodes
+        for filter in range(len(self.workload.filters)):
+            if filter not in self._placed and nodes[filter % len(nodes)].machine is not None:
+                reasons.append(f"filter {filter} is not subscribed")
+        for event in self.history.events:
+            if event.completed is None and not event.lost:
+                if nodes[event.node].machine is None:
+                    event.lost = True  # all faults are over: it stays down
+                else:
+                    reasons.append(f"event {event.index} of node {event.node} has no complete receipt")
+        if not self.world.network.settled():
+            reasons.append("a link that is whole has an end that does not know")
+        if self.world.network.in_flight_events:
+            reasons.append(f"{self.world.network.in_flight_events} event messages are on their way")
+        return reasons

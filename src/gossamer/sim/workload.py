@@ -1,0 +1,142 @@
+"""What is subscribed to and published: given, or drawn from the seed.
+
+The drawn workload looks like a file-sharing network: names, types, sizes. Each drawn filter comes with a ``Shape`` that
+evaluates it without ``gossamer.filters``, so that the checkers have a second opinion of what matches.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from msgspec import Struct
+
+TOPIC = "files"
+SCHEMA = "name STRING, type STRING, size BIGINT"
+
+_TYPES = ("audio", "video", "image", "text", "source", "archive", "binary", "font", "mail", "map", "disk", "book")
+_STEMS = (
+    "lib",
+    "py",
+    "gnome",
+    "kde",
+    "ruby",
+    "node",
+    "linux",
+    "font",
+    "perl",
+    "haskell",
+    "xorg",
+    "go",
+    "rust",
+    "tex",
+    "r",
+    "zig",
+)
+_ENDS = ("utils", "core", "doc", "dev", "data", "tools", "server", "client", "bin", "test")
+_SIZE_MAX = 1 << 30
+
+
+class Workload(Struct, frozen=True):
+    """Filter i lives on node i % nodes; event j is published by a node that the seed chooses."""
+
+    schema: str
+    filters: tuple[str, ...]
+    events: tuple[dict[str, Any], ...]
+    topic: str = TOPIC
+
+
+class Shape(Struct, frozen=True):
+    """A conjunction of an equality, a prefix and a range; ``None`` leaves a part out. A missing value never matches."""
+
+    type: str | None = None
+    prefix: str | None = None
+    low: int | None = None
+    high: int | None = None
+    holed: bool = False  # IS NULL on the type instead of an equality
+
+    @property
+    def text(self) -> str:
+        parts = []
+        if self.holed:
+            parts.append("type IS NULL")
+        if self.type is not None:
+            parts.append(f"type = '{self.type}'")
+        if self.prefix is not None:
+            parts.append(f"name LIKE '{self.prefix}%'")
+        if self.low is not None and self.high is not None:
+            parts.append(f"size BETWEEN {self.low} AND {self.high}")
+        elif self.low is not None:
+            parts.append(f"size >= {self.low}")
+        elif self.high is not None:
+            parts.append(f"size < {self.high}")
+        return " AND ".join(parts)
+
+    def matches(self, event: dict[str, Any]) -> bool:
+        kind, name, size = event.get("type"), event.get("name"), event.get("size")
+        if self.holed and kind is not None:
+            return False
+        if self.type is not None and kind != self.type:
+            return False
+        if self.prefix is not None and (name is None or not name.startswith(self.prefix)):
+            return False
+        if self.low is not None and (size is None or size < self.low):
+            return False
+        if self.high is None:
+            return True
+        return size is not None and (size <= self.high if self.low is not None else size < self.high)
+
+
+class Drawn(Struct, frozen=True):
+    workload: Workload
+    shapes: tuple[Shape, ...]
+
+
+def draw(seed: int, subscriptions: int, events: int) -> Drawn:
+    """Filters that let a few percent of the events through, and the events."""
+    rng = Random(f"workload {seed}")
+    shapes = tuple(_shape(rng) for _ in range(subscriptions))
+    published = tuple(_event(rng) for _ in range(events))
+    return Drawn(Workload(SCHEMA, tuple(shape.text for shape in shapes), published), shapes)
+
+
+def _below(rng: Random, count: int) -> int:
+    return int(rng.random() * count)
+
+
+def _pick(rng: Random, words: tuple[str, ...]) -> str:
+    # Popularity falls with rank, as it does for files.
+    return words[int(len(words) * rng.random() ** 1.5)]
+
+
+def _size(rng: Random) -> int:
+    return int(_SIZE_MAX ** rng.random())  # uniform in its logarithm
+
+
+def _event(rng: Random) -> dict[str, Any]:
+    event: dict[str, Any] = {
+        "name": f"{_pick(rng, _STEMS)}-{_pick(rng, _ENDS)}-{_below(rng, 1000)}",
+        "type": _pick(rng, _TYPES),
+        "size": _size(rng),
+    }
+    if rng.random() < 0.05:
+        event["type"] = None
+    if rng.random() < 0.02:
+        del event["size"]
+    return event
+
+
+def _shape(rng: Random) -> Shape:
+    draw = rng.random()
+    if draw < 0.02:
+        return Shape(holed=True)
+    if draw < 0.40:
+        return Shape(type=_pick(rng, _TYPES), prefix=_pick(rng, _STEMS))
+    if draw < 0.60:
+        return Shape(type=_pick(rng, _TYPES), low=_size(rng))
+    if draw < 0.75:
+        return Shape(prefix=f"{_pick(rng, _STEMS)}-{_pick(rng, _ENDS)}")
+    low = _size(rng)
+    if draw < 0.95:
+        return Shape(low=low, high=low + low // 4)
+    return Shape(high=1 + _below(rng, 8))

@@ -1,0 +1,360 @@
+"""The simulator: nodes, their machines, and everything that a driver does for a machine.
+
+One driver for any ``Machine``: pop what happens next, call the machine, carry out its effects, read its deadline again.
+Every message goes through a codec, so what cannot travel fails here and bytes are counted. Crash, restart, pause and disk
+faults are plain verbs of ``World``; what happens to messages is up to the network's rules.
+
+The contract of machine.py is checked at every step; a breach ends the run (``BreachError``), because nothing after it means
+anything.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from traceback import extract_tb
+from typing import Any, Protocol
+
+from gossamer.machine import NEVER, Deliver, Effect, LinkState, Message, Micros, Note, Peer, Send, Store, Token
+from gossamer.sim.clock import Clock
+from gossamer.sim.disk import Disk
+from gossamer.sim.latency import Latency
+from gossamer.sim.network import EventId, Link, Network, Packet
+from gossamer.sim.rules import Clog, Cut
+from gossamer.trace import Digest, Record
+
+GOODBYE = 10_000  # between the word and the deed
+_STAMP = struct.Struct("<qiI")
+
+
+class AnyMachine(Protocol):
+    """``Machine`` of any messages: what the simulator drives."""
+
+    @property
+    def deadline(self) -> Micros: ...
+    def receive(self, sender: Peer, message: Any, now: Micros) -> list[Effect]: ...
+    def wake(self, now: Micros) -> list[Effect]: ...
+    def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]: ...
+    def stored(self, token: Token, now: Micros) -> list[Effect]: ...
+
+
+class Codec(Protocol):
+    def encode(self, message: Message) -> bytes: ...
+    def decode(self, frame: bytes) -> Message: ...
+    def ids(self, message: Message) -> tuple[EventId, ...]:
+        """The events that an event message carries."""
+
+
+class BreachError(Exception):
+    """A machine, or the codec, broke the contract."""
+
+
+def _raised(node: Node, when: str, error: Exception) -> BreachError:
+    frame = extract_tb(error.__traceback__)[-1]
+    return BreachError(
+        f"node {node.index} raised {when}: {error!r} ({frame.name}, {Path(frame.filename).name}:{frame.lineno})"
+    )
+
+
+class Node:
+    """A machine with its surroundings."""
+
+    __slots__ = (
+        "armed", "disk", "inbox", "incarnation", "index", "life", "machine", "paused", "peer", "received",
+        "received_messages", "sent_bytes", "sent_messages",
+    )  # fmt: skip
+
+    def __init__(self, index: int, peer: Peer, disk: Disk) -> None:
+        self.index, self.peer, self.disk = index, peer, disk
+        self.machine: AnyMachine | None = None  # None: it is down
+        self.incarnation = 0
+        self.life = 0  # counts starts and crashes, so that what an earlier life asked for finds nobody
+        self.armed: int = NEVER
+        self.paused = False
+        self.inbox: list[Callable[[], None]] = []  # what waits for a paused node
+        self.received = self.received_messages = 0  # events (every copy), messages
+        self.sent_bytes = self.sent_messages = 0
+
+
+class Probe:
+    """Watches a run. The users of the nodes and the checkers are probes; all methods may be left out."""
+
+    def delivered(self, node: Node, effect: Deliver) -> None: ...
+    def noted(self, node: Node, record: Record) -> None: ...
+    def sent(self, node: Node, packet: Packet) -> None: ...
+    def arrived(self, node: Node, packet: Packet) -> None: ...
+    def called(self, node: Node) -> None: ...
+    def started(self, node: Node) -> None: ...
+    def crashed(self, node: Node) -> None: ...
+
+
+class World:
+    def __init__(
+        self,
+        *,
+        seed: int,
+        make: Callable[[Node], AnyMachine],
+        codec: Codec,
+        latency: Latency,
+        probe: Probe,
+        detect: int = 300_000,
+        reconnect: int = 100_000,
+        queue_mark: int = 256,
+        disk_latency: int = 1_000,
+    ) -> None:
+        self.clock = Clock()
+        self.rng = Random(f"network {seed}")
+        self.network = Network(
+            self.clock, self.rng, latency, arrive=self._arrive, tell=self._tell,
+            detect=detect, reconnect=reconnect, queue_mark=queue_mark,
+        )  # fmt: skip
+        self.nodes: list[Node] = []
+        self.digest = Digest()
+        self.counts = self.network.counts
+        self.messages = 0
+        self.bytes = 0
+        self.handling: Packet | None = None  # the packet whose effects are being carried out
+        self._seed, self._make, self._codec, self._probe = seed, make, codec, probe
+        self._disk_latency = disk_latency
+
+    # ----------------------------------------------------------------- set-up
+
+    def add_node(self, peer: Peer) -> Node:
+        index = self.network.add_node(peer)
+        node = Node(index, peer, Disk(Random(f"disk {self._seed} {index}")))
+        self.nodes.append(node)
+        return node
+
+    def start(self) -> None:
+        """Start all nodes, then join all links."""
+        for node in self.nodes:
+            self._start(node)
+        for pair in self.network.pairs():
+            self.network.mend_pair(pair, at_once=True)
+
+    # ------------------------------------------------------------ node actions
+
+    def crash(self, node: Node) -> None:
+        """The process is gone; so is what it had not stored. Neighbours will notice."""
+        if node.machine is None:
+            return
+        self.network.count("crash")
+        node.machine, node.armed, node.paused = None, NEVER, False
+        node.inbox.clear()
+        node.life += 1
+        torn = node.disk.torn
+        node.disk.crash()
+        self.network.count("torn", node.disk.torn - torn)
+        for link in self.network.links[node.index].values():
+            self.network.hang_up(link)
+            self.network.break_pair(link.pair, reset=True)
+        self._probe.crashed(node)
+
+    def leave(self, node: Node) -> None:
+        """The node tells its neighbours that it goes for good, and goes a moment later."""
+        if node.machine is None or node.paused:
+            return
+        self.network.count("leave")
+        life = node.life
+        node.machine.leave(self.clock.now)  # type: ignore[attr-defined]
+        self.command(node)
+        self.clock.call(self.clock.now + GOODBYE, lambda: self.crash(node) if life == node.life else None)
+
+    def restart(self, node: Node) -> None:
+        """A new incarnation with what the disk kept."""
+        if node.machine is not None:
+            return
+        self.network.count("restart")
+        node.incarnation += 1
+        self._start(node)
+        for link in self.network.links[node.index].values():
+            self.network.mend_pair(link.pair)
+
+    def pause(self, node: Node) -> None:
+        """As SIGSTOP does: time passes, messages queue, links stay."""
+        if node.machine is not None and not node.paused:
+            self.network.count("pause")
+            node.paused = True
+
+    def resume(self, node: Node) -> None:
+        if node.paused:
+            node.paused = False
+            inbox, node.inbox = node.inbox, []
+            for act in inbox:
+                act()
+            self._arm(node)
+
+    def fill_disk(self, node: Node) -> None:
+        self.network.count("disk full")
+        node.disk.full = True
+
+    def drain_disk(self, node: Node) -> None:
+        node.disk.full = False
+        for offset, _ in enumerate(node.disk.pending, start=1):
+            self.clock.push(self.clock.now + offset * self._disk_latency, self._stored, node, node.life)
+
+    def cut(self, cut: Cut, *, silent: bool = False) -> None:
+        """Begin a partition. Unless it is silent, connections across it break."""
+        self.network.rules.insert(0, cut)
+        if not silent:
+            for pair in self._across(cut):
+                self.network.break_pair(pair)
+
+    def heal(self, cut: Cut, *, silent: bool = False) -> None:
+        self.network.rules.remove(cut)
+        if not silent:
+            for pair in self._across(cut):
+                self.network.mend_pair(pair)
+
+    def _across(self, cut: Cut) -> list[Any]:
+        return [pair for pair in self.network.pairs() if cut.crosses(pair.ends[0].sender, pair.ends[0].to)]
+
+    def clog(self, clog: Clog) -> None:
+        self.network.rules.insert(0, clog)
+
+    def unclog(self, clog: Clog) -> None:
+        self.network.rules.remove(clog)
+        self.network.release()
+
+    # ----------------------------------------------------------------- driving
+
+    def command(self, node: Node) -> None:
+        """The user has called a command of the machine: its effects come out now."""
+        self._wake(node)
+
+    def _start(self, node: Node) -> None:
+        node.life += 1
+        node.machine = self._make(node)
+        node.paused = False
+        node.armed = NEVER
+        self._probe.started(node)
+        self._arm(node)
+
+    def _arrive(self, link: Link, packet: Packet, epoch: int) -> None:
+        node = self.nodes[link.to]
+        machine = node.machine
+        if machine is None:
+            self.network.count("closed")
+            return
+        if node.paused:
+            self.network.queue(link, packet)
+            node.inbox.append(lambda: self._late(link, packet, epoch))
+            return
+        node.received_messages += 1
+        if packet.is_event:
+            node.received += len(packet.ids)
+            self._probe.arrived(node, packet)
+        try:
+            effects = machine.receive(link.sender_peer, packet.message, self.clock.now)
+        except Exception as error:
+            raise _raised(node, f"on a {type(packet.message).__name__}", error) from error
+        self.handling = packet
+        self._after(node, effects)
+        self.handling = None
+
+    def _late(self, link: Link, packet: Packet, epoch: int) -> None:
+        self.network.unqueue(link, packet, epoch)
+        self._arrive(link, packet, epoch)
+
+    def _tell(self, index: int, far: int, state: LinkState) -> None:
+        node, peer = self.nodes[index], self.nodes[far].peer
+        if node.paused:
+            node.inbox.append(lambda: self._tell(index, far, state))
+        elif node.machine is not None:
+            try:
+                effects = node.machine.link(peer, state, self.clock.now)
+            except Exception as error:
+                raise _raised(node, f"when a link was {state.name}", error) from error
+            self._after(node, effects)
+
+    def _stored(self, node: Node, life: int, _z: None) -> None:
+        if life != node.life:
+            return
+        if node.paused:
+            node.inbox.append(lambda: self._stored(node, life, None))
+            return
+        for store in node.disk.finish():
+            assert node.machine is not None
+            try:
+                effects = node.machine.stored(store.token, self.clock.now)
+            except Exception as error:
+                raise _raised(node, "when records were stored", error) from error
+            self._after(node, effects)
+
+    def _arm(self, node: Node) -> None:
+        machine = node.machine
+        if machine is not None:
+            deadline = machine.deadline
+            if deadline < node.armed:
+                node.armed = max(deadline, self.clock.now)
+                self.clock.push(node.armed, self._timer, node, node.life, node.armed)
+
+    def _timer(self, node: Node, life: int, armed: int) -> None:
+        if life != node.life or armed != node.armed:
+            return  # of an earlier life, or another timer has taken its place
+        node.armed = NEVER
+        machine = node.machine
+        if machine is None or node.paused:
+            return
+        if machine.deadline <= self.clock.now:
+            self._wake(node)
+        else:
+            self._arm(node)
+
+    def _wake(self, node: Node) -> None:
+        machine, now = node.machine, self.clock.now
+        assert machine is not None
+        try:
+            effects = machine.wake(now)
+        except Exception as error:
+            raise _raised(node, "when woken", error) from error
+        if machine.deadline <= now:
+            raise BreachError(
+                f"node {node.index} woke at {now} us and wants to wake at {machine.deadline} us: a driver would spin"
+            )
+        self._after(node, effects)
+
+    def _after(self, node: Node, effects: list[Effect]) -> None:
+        self._probe.called(node)
+        for effect in effects:
+            kind = type(effect)
+            if kind is Send:
+                self._send(node, effect)  # type: ignore[arg-type]
+            elif kind is Note:
+                record = effect.record  # type: ignore[union-attr]
+                self.digest.add(self.clock.now, node.peer, record)
+                self._probe.noted(node, record)
+            elif kind is Deliver:
+                self._probe.delivered(node, effect)  # type: ignore[arg-type]
+            elif kind is Store:
+                at = node.disk.ask(effect, self.clock.now, self._disk_latency)  # type: ignore[arg-type]
+                self.clock.push(at, self._stored, node, node.life)
+            else:
+                raise BreachError(f"node {node.index} asked for {effect!r}, which is no effect")
+        self._arm(node)
+
+    def _send(self, node: Node, effect: Send) -> None:
+        message, codec = effect.message, self._codec
+        try:
+            frame = codec.encode(message)
+            decoded = codec.decode(frame)
+        except Exception as error:
+            raise BreachError(f"node {node.index} sent {message!r}, which cannot travel: {error}") from error
+        if decoded != message and codec.encode(decoded) != frame:  # NaN is not equal to itself
+            raise BreachError(f"node {node.index} sent {message!r}, which the codec turns into {decoded!r}")
+        size, copies = len(frame), len(effect.to)
+        self.digest.update(_STAMP.pack(self.clock.now, node.index, copies) + frame)
+        if decoded.is_event:
+            packet = Packet(decoded, size, codec.ids(decoded))
+            self._probe.sent(node, packet)
+        else:
+            packet = Packet(decoded, size, ())
+        self.messages += copies
+        self.bytes += size * copies
+        node.sent_messages += copies
+        node.sent_bytes += size * copies
+        send, index = self.network.send, node.index
+        for to in effect.to:
+            send(index, to, packet)

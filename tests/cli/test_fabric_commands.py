@@ -1,0 +1,126 @@
+"""The commands as a person runs them: real processes on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.live
+
+GOSSAMER = [sys.executable, "-m", "gossamer"]
+SECONDS = 30
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """Admin sockets of this test only."""
+    runtime = tmp_path / "run"
+    runtime.mkdir(mode=0o700)
+    return {**os.environ, "XDG_RUNTIME_DIR": str(runtime), "COLUMNS": "200"}
+
+
+@pytest.fixture
+def node(env: dict[str, str]) -> Iterator[str]:
+    """A running node; its address."""
+    command = [*GOSSAMER, "node", "--listen", "127.0.0.1:0", "--json"]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline())["address"]
+            process.send_signal(signal.SIGINT)
+            assert process.wait(SECONDS) == 0  # Ctrl-C leaves cleanly
+        finally:
+            process.kill()
+
+
+def gossamer(
+    env: dict[str, str], *arguments: str, code: int = 0, given: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [*GOSSAMER, *arguments], env=env, input=given, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert done.returncode == code, (done.stdout, done.stderr)
+    return done
+
+
+def test_advertise_subscribe_publish_status(env: dict[str, str], node: str) -> None:
+    said = gossamer(env, "advertise", "weather", "country STRING, temp INT, at TIMESTAMP", "--join", node, "--json")
+    assert json.loads(said.stdout) == {"topic": "weather", "schema": "country STRING, temp INT, at TIMESTAMP"}
+    command = [*GOSSAMER, "subscribe", "weather", "temp > 30", "--join", node, "--limit", "2", "--json"]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as subscriber:
+        try:
+            assert subscriber.stderr is not None
+            assert "temp > 30" in subscriber.stderr.readline()
+            one = '{"country": "CH", "temp": 31, "at": "2026-11-15T12:00:00+01:00"}'
+            said = gossamer(env, "publish", "weather", one, '{"temp": 30}', "--join", node, "--json")
+            assert [json.loads(line)["matched"] for line in said.stdout.splitlines()] == [1, 0]
+            said = gossamer(env, "publish", "weather", "--file", "-", "--join", node, given='{"temp": 29}\n\n{"temp": 32}\n')
+            assert said.stdout == "2 events published; taken by 1 subscriptions in all, 1 by none\n"
+            out, _ = subscriber.communicate(timeout=SECONDS)
+            values = [json.loads(line)["values"] for line in out.splitlines()]
+            assert values == [
+                {"country": "CH", "temp": 31, "at": "2026-11-15T11:00:00Z"},
+                {"country": None, "temp": 32, "at": None},
+            ]
+        finally:
+            subscriber.kill()
+    [status] = [json.loads(line) for line in gossamer(env, "status", "--json").stdout.splitlines()]
+    assert status["address"] == node
+    assert status["topics"] == {"weather": "country STRING, temp INT, at TIMESTAMP"}
+    assert node in gossamer(env, "status").stdout
+    assert "no node at 127.0.0.1:1 is running" in gossamer(env, "status", "--node", "127.0.0.1:1", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["advertise", "weather", "temp"], "gossamer: "),
+        (["publish", "weather"], "gossamer: nothing to publish"),
+        (["publish", "nosuch", "{}", "--wait", "0.2"], "gossamer: topic 'nosuch' was not advertised within 0.2 s"),
+        (["subscribe", "weather", "tenp > 3"], "did you mean"),
+        (["publish", "weather", "[1]"], "gossamer: argument 1 is not a JSON object but list"),
+        (["publish", "weather", "{"], "gossamer: argument 1 is not JSON"),
+        (["publish", "weather", '{"temp": "x"}'], "gossamer: argument 1: temp: Expected `int"),
+        (["advertise", "weather", "other INT"], "gossamer: topic 'weather' is already advertised as (temp INT)"),
+        (["nosuch"], "No such command 'nosuch'"),
+    ],
+)
+def test_errors_are_clear_and_exit_with_2(env: dict[str, str], node: str, arguments: list[str], message: str) -> None:
+    gossamer(env, "advertise", "weather", "temp INT", "--join", node)
+    join = [] if arguments == ["nosuch"] else ["--join", node]
+    done = gossamer(env, *arguments, *join, code=2)
+    assert message.lower() in done.stderr.lower()
+    assert "Traceback" not in done.stderr
+
+
+def test_errors_as_json(env: dict[str, str]) -> None:
+    done = gossamer(env, "subscribe", "weather", "--join", "nowhere", "--json", code=2)
+    assert json.loads(done.stdout) == {
+        "error": "'nowhere' is not an address; write host:port, for example 127.0.0.1:7400",
+        "kind": "AddressError",
+    }
+
+
+def test_nobody_there(env: dict[str, str]) -> None:
+    assert "no node of yours" in gossamer(env, "status", code=2).stderr
+
+
+def test_subscribe_that_ran_out_of_time_exits_with_1(env: dict[str, str], node: str) -> None:
+    gossamer(env, "advertise", "weather", "temp INT", "--join", node)
+    gossamer(env, "subscribe", "weather", "--join", node, "--limit", "1", "--timeout", "0.2", code=1)
+
+
+@pytest.mark.parametrize(
+    "command", ["", "node", "advertise", "subscribe", "publish", "status", "simulate", "pipeline", "demo"]
+)
+def test_help_has_examples(env: dict[str, str], command: str) -> None:
+    done = gossamer(env, *([command] if command else []), "--help")
+    assert "gossamer" in done.stdout
+    assert "Examples:" in done.stdout or "Try it" in done.stdout

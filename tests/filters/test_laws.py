@@ -1,0 +1,148 @@
+"""Laws of parsing and printing: print then parse is the identity, and no text does worse than FilterError."""
+
+from __future__ import annotations
+
+import random
+
+from filters import generate
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gossamer.filters import Filter, FilterError, Schema
+from gossamer.filters import tree as t
+from gossamer.filters.text import write
+
+SCHEMA = Schema.parse("s STRING, i INT, d DOUBLE, b BOOLEAN, f FLOAT, l BIGINT, at TIMESTAMP, day DATE, x BINARY, `t t` TINYINT, S2 STRING")
+RANKS = SCHEMA.ranks
+BITS = {"TINYINT": 8, "INT": 32, "BIGINT": 64}
+
+
+def values(attribute: int) -> st.SearchStrategy[t.Value]:
+    kind = SCHEMA.types[attribute].value
+    if kind in BITS:
+        edge = 2 ** (BITS[kind] - 1)
+        return st.integers(-edge + 1, edge - 2)  # at the very edges a comparison says TRUE or FALSE
+    return {
+        "STRING": st.text(),
+        "DOUBLE": st.floats(allow_nan=False, allow_infinity=False).map(lambda v: v + 0.0),
+        "FLOAT": st.floats(allow_nan=False, allow_infinity=False, width=32).map(lambda v: v + 0.0),
+        "BOOLEAN": st.booleans(),
+        "BINARY": st.binary(),
+        "DATE": st.dates(),
+        "TIMESTAMP": st.sampled_from(generate.TIMES),
+    }[kind]
+
+
+@st.composite
+def predicates(draw: st.DrawFn) -> t.Node:
+    attribute = draw(st.integers(0, len(SCHEMA.names) - 1))
+    boolean = SCHEMA.types[attribute] == "BOOLEAN"
+    kinds = ["null", "in"] + ["compare"] + ["rlike", "like"] * (attribute in (0, 10)) + ["pair"] * (attribute in (1, 2))
+    kind = draw(st.sampled_from(kinds))
+    negated = draw(st.booleans())
+    if kind == "null":
+        return t.Null(attribute, negated)
+    if kind == "compare":
+        return t.Compare(attribute, draw(st.sampled_from(["<", "<=", ">", ">="])), draw(values(attribute)))
+    if kind == "in":
+        several = draw(st.lists(values(attribute), min_size=1, max_size=1 if boolean else 4))
+        return t.membership(attribute, several, negated and not boolean)
+    if kind == "pair":
+        left, right = (1, 2) if attribute == 1 else (2, 5)
+        return t.Pair(left, draw(st.sampled_from(["=", "<>", "<", "<="])), right)
+    if kind == "like":
+        return t.Like(attribute, draw(st.sampled_from(["a%", "%a", "%a%", "_", "a_%", "\\%%", "\\\\_", "é%'\n%"])), negated)
+    return t.Rlike(attribute, draw(st.sampled_from(["a", "^a$", "(a+)+$", "\\d'\\.", "[é-ü]\n"])), negated)
+
+
+def compounds(inner: st.SearchStrategy[t.Node]) -> st.SearchStrategy[t.Node]:
+    several = st.lists(inner, min_size=2, max_size=4)
+    return several.map(lambda terms: t.all_of(terms, RANKS)) | several.map(lambda terms: t.any_of(terms, RANKS))
+
+
+TREES = st.recursive(predicates(), compounds, max_leaves=12)
+
+
+@given(TREES)
+@settings(max_examples=500)
+def test_print_then_parse_is_the_identity(node: t.Node) -> None:
+    text = write(node, SCHEMA)
+    found = Filter.parse(text, SCHEMA)
+    assert found.tree == node
+    assert found.text == text
+    assert t.count(node) >= len(found.keys)
+
+
+@given(TREES, st.randoms(use_true_random=False))
+def test_the_order_of_terms_does_not_matter(node: t.Node, rng: random.Random) -> None:
+    if isinstance(node, t.And | t.Or):
+        terms = list(node.terms)
+        rng.shuffle(terms)
+        joint = " AND " if isinstance(node, t.And) else " OR "
+        text = joint.join(f"({write(term, SCHEMA)})" for term in terms)
+        assert Filter.parse(text, SCHEMA) == Filter(node, SCHEMA)
+
+
+@given(st.integers(0, 2**32), st.integers(0, 7))
+@settings(max_examples=60)
+def test_generated_texts(seed: int, which: int) -> None:
+    batch = generate.batch(seed, texts=6, events=8)
+    schema = Schema.parse(batch.ddl)
+    rows = [schema.row(event) for event in batch.events]
+    for text in batch.texts:
+        found = Filter.parse(text, schema)
+        same = Filter.parse(found.text, schema)
+        assert same == found
+        assert same.text == found.text
+        assert same.key == found.key
+        conjunctions = [t.all_of(c, schema.ranks) for c in found.conjunctions]
+        apart = [Filter(c, schema) for c in conjunctions]
+        for row in rows:
+            assert found.matches_row(row) == any(f.matches_row(row) for f in apart), text
+        # An event passes the text, its negation, or neither (NULL); never both.
+        negation = Filter.parse(f"NOT ({text})", schema)
+        assert not any(found.matches_row(row) and negation.matches_row(row) for row in rows)
+
+
+@given(TREES, TREES, TREES)
+@settings(max_examples=50)
+def test_filters_are_totally_ordered(a: t.Node, b: t.Node, c: t.Node) -> None:
+    first, second, third = sorted(Filter(node, SCHEMA) for node in (a, b, c))
+    assert not second < first
+    assert not third < second
+    assert not third < first
+    assert (first == second) == (not first < second)
+
+
+WORDS = ["s", "i", "d", "b", "`t t`", "x", "NOT", "!", "AND", "OR", "(", ")", "IN", "LIKE", "RLIKE", "BETWEEN", "IS", "NULL", "TRUE"]
+WORDS += ["=", "<", "<=>", "<>", ",", "1", "-1", "1.5", "1e3", "2L", "'a'", "'%\\\\'", "r'('", '"b"', "X'00'", "DATE", "'2024-01-01'"]
+WORDS += ["TIMESTAMP", "ESCAPE", "'#'", ".", "-", "+", "--", "/*", "'", "`", "\\", "CASE", "f(", "é", "\x00", "\ud800", "🙂", "1e999999999"]
+SOUP = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join) | st.lists(st.sampled_from(WORDS), max_size=12).map("".join)
+
+
+@given(SOUP | st.text(st.characters()) | st.text(max_size=40))
+@settings(max_examples=1500)
+def test_any_text_parses_or_is_a_filter_error(text: str) -> None:
+    try:
+        found = Filter.parse(text, SCHEMA)
+    except FilterError as error:
+        str(error).encode()  # can be shown, whatever the text
+        return
+    assert Filter.parse(found.text, SCHEMA) == found
+    found.matches_row(SCHEMA.row({}))
+
+
+@given(st.integers(0, 2**32), st.data())
+@settings(max_examples=100)
+def test_a_damaged_text_parses_or_is_a_filter_error(seed: int, data: st.DataObject) -> None:
+    batch = generate.batch(seed, texts=1, events=1)
+    text = batch.texts[0]
+    cut = data.draw(st.integers(0, len(text)))
+    skip = data.draw(st.integers(0, 6))
+    damaged = text[:cut] + data.draw(st.sampled_from(["", *WORDS])) + text[cut + skip :]
+    schema = Schema.parse(batch.ddl)
+    try:
+        found = Filter.parse(damaged, schema)
+    except FilterError:
+        return
+    assert Filter.parse(found.text, schema) == found

@@ -1,0 +1,30 @@
+"""What every report must be."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+
+def assert_self_contained(page: str) -> None:
+    """No script, nothing loaded from anywhere, every tag closed, both themes."""
+    assert not re.search(r"https?://|src=|href=|@import|url\(", page)
+    assert "<script" not in page
+    assert "prefers-color-scheme:dark" in page
+    assert 'name="viewport"' in page
+    assert "eDonkey" in page  # what the trace stands in for
+    open_tags: list[str] = []
+
+    class Balanced(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: object) -> None:
+            if tag not in ("meta", "br"):
+                open_tags.append(tag)
+
+        def handle_startendtag(self, tag: str, attrs: object) -> None:
+            pass
+
+        def handle_endtag(self, tag: str) -> None:
+            assert open_tags.pop() == tag
+
+    Balanced().feed(page)
+    assert open_tags == []

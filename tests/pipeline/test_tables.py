@@ -1,0 +1,72 @@
+"""The tables' contracts: plain data, and a check that refuses what breaks them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gossamer.pipeline.tables import EXPECTED, TABLES, TRACES, ContractError, check_rows, check_schema, plain
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROW = ("p1", "a.dsc", "dsc", 5, "f.csv", 2)
+
+
+def test_every_table_states_its_contract() -> None:
+    assert list(TABLES) == [
+        "traces", "quarantine", "filters", "events", "expected", "runs", "deliveries", "loads", "metrics",
+    ]  # fmt: skip
+    for table in TABLES.values():
+        assert table.meaning
+        assert table.grain
+        assert table.key
+        assert set(table.key) <= set(table.names)
+        assert len(set(table.names)) == len(table.names)
+        assert all(column.meaning for column in table.columns)
+        assert all(column.required for column in table.columns if column.name in table.key)
+        assert plain(table)["columns"][0]["name"] == table.names[0]
+
+
+@pytest.mark.spark
+def test_schemas_are_spark_schemas(spark: SparkSession) -> None:
+    for table in TABLES.values():
+        assert [field.name for field in table.schema.fields] == table.names
+
+
+@pytest.mark.spark
+def test_good_rows_pass(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([ROW, ("p2", *ROW[1:])], TRACES.ddl)
+    check_schema(rows, TRACES)
+    assert check_rows(rows, TRACES) == 2
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("ddl", "row", "said"),
+    [
+        ("event BIGINT", (1,), "no column filter"),
+        ("event BIGINT, filter BIGINT, x INT", (1, 1, 1), "unknown column x"),
+        ("event BIGINT, filter INT", (1, 1), "filter is int, not bigint"),
+        ("filter BIGINT, event BIGINT", (1, 1), "columns are in the order filter, event"),
+    ],
+)
+def test_a_wrong_schema_is_refused(spark: SparkSession, ddl: str, row: tuple[Any, ...], said: str) -> None:
+    with pytest.raises(ContractError, match=f"table expected: {said}"):
+        check_schema(spark.createDataFrame([row], ddl), EXPECTED)
+
+
+@pytest.mark.spark
+def test_a_repeated_key_is_refused(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([(1, 1), (2, 1), (1, 1)], EXPECTED.ddl)
+    with pytest.raises(ContractError, match=r"key \(event=1, filter=1\) occurs 2 times"):
+        check_rows(rows, EXPECTED)
+
+
+@pytest.mark.spark
+def test_nulls_are_refused_in_keys_and_required_columns(spark: SparkSession) -> None:
+    with pytest.raises(ContractError, match="1 of 2 rows have no filter"):
+        check_rows(spark.createDataFrame([(1, None), (2, 1)], EXPECTED.ddl), EXPECTED)
+    with pytest.raises(ContractError, match="1 of 1 rows have no source"):
+        check_rows(spark.createDataFrame([(*ROW[:4], None, 2)], TRACES.ddl), TRACES)
