@@ -39,7 +39,20 @@ DATES += [date(9999, 12, 31), date(2024, 3, 1), date(2023, 12, 31), date(1900, 2
 TIMES = [datetime(d.year, d.month, d.day, tzinfo=UTC) for d in DATES[:5]]
 TIMES += [t + timedelta(hours=h, microseconds=u) for t in TIMES for h, u in ((2, 0), (23, 1), (0, 999_999), (10, 500_000))]
 TIMES += [datetime(2, 1, 1, tzinfo=UTC), datetime(9998, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)]
-TYPES = ["STRING", "STRING", "BINARY", "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "TIMESTAMP", "DATE"]
+TYPES = [
+    "STRING",
+    "STRING",
+    "BINARY",
+    "BOOLEAN",
+    "TINYINT",
+    "SMALLINT",
+    "INT",
+    "BIGINT",
+    "FLOAT",
+    "DOUBLE",
+    "TIMESTAMP",
+    "DATE",
+]
 NUMERIC = ("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE")
 OPS = ["=", "==", "<>", "!=", "<", "<=", ">", ">=", "<=>"]
 NAMES = ["country", "city", "temp", "At", "user", "date", "timestamp", "x", "r", "class", "type", "year", "é", "two words"]
@@ -138,7 +151,12 @@ class Writer:
         rng = self.rng
         path, kind = rng.choice(self.leaves)
         name = self._name(path)
-        makers: list[tuple[int, Callable[[str, str], str]]] = [(8, self._compare), (3, self._between), (4, self._in), (2, self._null)]
+        makers: list[tuple[int, Callable[[str, str], str]]] = [
+            (8, self._compare),
+            (3, self._between),
+            (4, self._in),
+            (2, self._null),
+        ]
         makers += [(2, self._pair)]
         if kind == "STRING":
             makers += [(10, self._like), (8, self._rlike)]
@@ -188,14 +206,18 @@ class Writer:
         return self._saw("IN", f"{name} {no}{self._word('IN')} ({', '.join(several)})")
 
     def _null(self, name: str, kind: str) -> str:
-        return self._saw("IS NULL", f"{name} {self._word('IS')} {self._word('NOT') + ' ' if self.rng.random() < 0.5 else ''}NULL")
+        return self._saw(
+            "IS NULL", f"{name} {self._word('IS')} {self._word('NOT') + ' ' if self.rng.random() < 0.5 else ''}NULL"
+        )
 
     def _pair(self, name: str, kind: str) -> str:
         others = [p for p, k in self.leaves if k == kind or (kind in NUMERIC and k in NUMERIC)]
         return self._saw("two attributes", f"{name} {self.rng.choice(OPS)} {self._name(self.rng.choice(others))}")
 
     def _constant(self) -> str:
-        return self._saw("constant", self.rng.choice(["TRUE", "false", "NULL", "1 = 1.0", "'a' < 'b'", "NULL = NULL", "1 > 2L"]))
+        return self._saw(
+            "constant", self.rng.choice(["TRUE", "false", "NULL", "1 = 1.0", "'a' < 'b'", "NULL = NULL", "1 > 2L"])
+        )
 
     # Literals.
 
@@ -222,7 +244,9 @@ class Writer:
 
     def _timestamp(self, value: datetime) -> str:
         self.features["TIMESTAMP"] += 1
-        zone, minutes = self.rng.choice([("", 0), ("Z", 0), ("+02:00", 120), ("-05:30", -330), ("+14:00", 840), ("-18:00", -1080)])
+        zone, minutes = self.rng.choice(
+            [("", 0), ("Z", 0), ("+02:00", 120), ("-05:30", -330), ("+14:00", 840), ("-18:00", -1080)]
+        )
         local = value.replace(tzinfo=None) + timedelta(minutes=minutes)
         if zone:
             self.features["TIMESTAMP with zone"] += 1
@@ -332,7 +356,20 @@ class Writer:
     def _piece(self, depth: int) -> str:
         rng = self.rng
         atoms = ["a", "b", "c", "a", "b", " ", "1", ".", r"\d", r"\w", r"\s", r"\D", r"\W", r"\S", "[a-c]", "[^a]", "[^\\w]"]
-        atoms += ["é", "\U0001f600", "[\U0001f600-\U0001f64f]", r"\.", r"\\", r"\n", r"[\r\n]", "[_%-]", r"[\d.]", "[é-ÿ]", "'", r"\-"]
+        atoms += [
+            "é",
+            "\U0001f600",
+            "[\U0001f600-\U0001f64f]",
+            r"\.",
+            r"\\",
+            r"\n",
+            r"[\r\n]",
+            "[_%-]",
+            r"[\d.]",
+            "[é-ÿ]",
+            "'",
+            r"\-",
+        ]
         atom = rng.choice(atoms)
         if depth and rng.random() < 0.25:
             # A group that must match something, so that it may be repeated.

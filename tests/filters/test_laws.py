@@ -12,7 +12,9 @@ from gossamer.filters import Filter, FilterError, Schema
 from gossamer.filters import tree as t
 from gossamer.filters.text import write
 
-SCHEMA = Schema.parse("s STRING, i INT, d DOUBLE, b BOOLEAN, f FLOAT, l BIGINT, at TIMESTAMP, day DATE, x BINARY, `t t` TINYINT, S2 STRING")
+SCHEMA = Schema.parse(
+    "s STRING, i INT, d DOUBLE, b BOOLEAN, f FLOAT, l BIGINT, at TIMESTAMP, day DATE, x BINARY, `t t` TINYINT, S2 STRING"
+)
 RANKS = SCHEMA.ranks
 BITS = {"TINYINT": 8, "INT": 32, "BIGINT": 64}
 
@@ -64,7 +66,7 @@ TREES = st.recursive(predicates(), compounds, max_leaves=12)
 
 
 @given(TREES)
-@settings(max_examples=500)
+@settings(deadline=None, max_examples=300)
 def test_print_then_parse_is_the_identity(node: t.Node) -> None:
     text = write(node, SCHEMA)
     found = Filter.parse(text, SCHEMA)
@@ -73,6 +75,7 @@ def test_print_then_parse_is_the_identity(node: t.Node) -> None:
     assert t.count(node) >= len(found.keys)
 
 
+@settings(deadline=None)
 @given(TREES, st.randoms(use_true_random=False))
 def test_the_order_of_terms_does_not_matter(node: t.Node, rng: random.Random) -> None:
     if isinstance(node, t.And | t.Or):
@@ -83,9 +86,9 @@ def test_the_order_of_terms_does_not_matter(node: t.Node, rng: random.Random) ->
         assert Filter.parse(text, SCHEMA) == Filter(node, SCHEMA)
 
 
-@given(st.integers(0, 2**32), st.integers(0, 7))
-@settings(max_examples=60)
-def test_generated_texts(seed: int, which: int) -> None:
+@given(st.integers(0, 2**32))
+@settings(deadline=None, max_examples=60)
+def test_generated_texts(seed: int) -> None:
     batch = generate.batch(seed, texts=6, events=8)
     schema = Schema.parse(batch.ddl)
     rows = [schema.row(event) for event in batch.events]
@@ -105,7 +108,7 @@ def test_generated_texts(seed: int, which: int) -> None:
 
 
 @given(TREES, TREES, TREES)
-@settings(max_examples=50)
+@settings(deadline=None, max_examples=50)
 def test_filters_are_totally_ordered(a: t.Node, b: t.Node, c: t.Node) -> None:
     first, second, third = sorted(Filter(node, SCHEMA) for node in (a, b, c))
     assert not second < first
@@ -114,14 +117,73 @@ def test_filters_are_totally_ordered(a: t.Node, b: t.Node, c: t.Node) -> None:
     assert (first == second) == (not first < second)
 
 
-WORDS = ["s", "i", "d", "b", "`t t`", "x", "NOT", "!", "AND", "OR", "(", ")", "IN", "LIKE", "RLIKE", "BETWEEN", "IS", "NULL", "TRUE"]
-WORDS += ["=", "<", "<=>", "<>", ",", "1", "-1", "1.5", "1e3", "2L", "'a'", "'%\\\\'", "r'('", '"b"', "X'00'", "DATE", "'2024-01-01'"]
-WORDS += ["TIMESTAMP", "ESCAPE", "'#'", ".", "-", "+", "--", "/*", "'", "`", "\\", "CASE", "f(", "é", "\x00", "\ud800", "🙂", "1e999999999"]
-SOUP = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join) | st.lists(st.sampled_from(WORDS), max_size=12).map("".join)
+WORDS = [
+    "s",
+    "i",
+    "d",
+    "b",
+    "`t t`",
+    "x",
+    "NOT",
+    "!",
+    "AND",
+    "OR",
+    "(",
+    ")",
+    "IN",
+    "LIKE",
+    "RLIKE",
+    "BETWEEN",
+    "IS",
+    "NULL",
+    "TRUE",
+]
+WORDS += [
+    "=",
+    "<",
+    "<=>",
+    "<>",
+    ",",
+    "1",
+    "-1",
+    "1.5",
+    "1e3",
+    "2L",
+    "'a'",
+    "'%\\\\'",
+    "r'('",
+    '"b"',
+    "X'00'",
+    "DATE",
+    "'2024-01-01'",
+]
+WORDS += [
+    "TIMESTAMP",
+    "ESCAPE",
+    "'#'",
+    ".",
+    "-",
+    "+",
+    "--",
+    "/*",
+    "'",
+    "`",
+    "\\",
+    "CASE",
+    "f(",
+    "é",
+    "\x00",
+    "\ud800",
+    "🙂",
+    "1e999999999",
+]
+SOUP = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join) | st.lists(st.sampled_from(WORDS), max_size=12).map(
+    "".join
+)
 
 
 @given(SOUP | st.text(st.characters()) | st.text(max_size=40))
-@settings(max_examples=1500)
+@settings(deadline=None, max_examples=1000)
 def test_any_text_parses_or_is_a_filter_error(text: str) -> None:
     try:
         found = Filter.parse(text, SCHEMA)
@@ -133,7 +195,7 @@ def test_any_text_parses_or_is_a_filter_error(text: str) -> None:
 
 
 @given(st.integers(0, 2**32), st.data())
-@settings(max_examples=100)
+@settings(deadline=None, max_examples=100)
 def test_a_damaged_text_parses_or_is_a_filter_error(seed: int, data: st.DataObject) -> None:
     batch = generate.batch(seed, texts=1, events=1)
     text = batch.texts[0]

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gossamer.filters.order import NULL, encode, encode_all, prefix_range
@@ -43,6 +43,7 @@ def ordered(a: Any, b: Any) -> int:
 def test_bytes_compare_as_values_do(kind: str) -> None:
     values = TYPES[kind] | st.none()
 
+    @settings(deadline=None)
     @given(values, values)
     def law(a: Any, b: Any) -> None:
         assert ordered(encode(a), encode(b)) == ordered(rank(a), rank(b))
@@ -50,6 +51,7 @@ def test_bytes_compare_as_values_do(kind: str) -> None:
     law()
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(sorted(TYPES)), min_size=1, max_size=4), st.data())
 def test_tuples_concatenate(kinds: list[str], data: st.DataObject) -> None:
     row = st.tuples(*[TYPES[kind] | st.none() for kind in kinds])
@@ -57,6 +59,7 @@ def test_tuples_concatenate(kinds: list[str], data: st.DataObject) -> None:
     assert ordered(encode_all(a), encode_all(b)) == ordered([rank(v) for v in a], [rank(v) for v in b])
 
 
+@settings(deadline=None)
 @given(st.lists(TEXTS, max_size=3), st.lists(TEXTS, max_size=3))
 @example(["a", "b"], ["a\x00", ""])
 @example(["a"], ["a", ""])
@@ -64,6 +67,7 @@ def test_a_shorter_tuple_comes_first(a: list[str], b: list[str]) -> None:
     assert ordered(encode_all(a), encode_all(b)) == ordered([rank(v) for v in a], [rank(v) for v in b])
 
 
+@settings(deadline=None)
 @given(TEXTS, TEXTS)
 @example("", "a")
 @example("a", "a")

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossamer.filters import Event, EventError, Schema, SchemaError, Type
@@ -87,6 +87,7 @@ def test_ddl_limits() -> None:
         Schema.parse("a" * 129 + " INT")
 
 
+@settings(deadline=None)
 @given(st.text() | st.text("ab` :,<>INTSTRUCT"))
 def test_any_ddl_parses_or_is_a_schema_error(ddl: str) -> None:
     try:
@@ -157,7 +158,9 @@ def test_row_converts_or_explains(name: str, given_value: Any, value: Any) -> No
 
 
 def test_row_names_what_is_unknown() -> None:
-    with pytest.raises(EventError, match=r"^unknown attribute 'tmep' \(did you mean 'temp'\?\); the topic has country, city"):
+    with pytest.raises(
+        EventError, match=r"^unknown attribute 'tmep' \(did you mean 'temp'\?\); the topic has country, city"
+    ):
         WEATHER.row({"tmep": 3})
     with pytest.raises(EventError, match="unknown attribute 'Temp'"):
         WEATHER.row({"country": "CH", "city": "Bern", "Temp": 3, "at": None})

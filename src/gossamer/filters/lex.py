@@ -1,7 +1,7 @@
 """The words of a filter's text, as Spark's own lexer cuts them; what it would cut otherwise is refused here.
 
 A token keeps its place, so that every later error can point at it. Strings are unescaped by Spark's rules: '' is a quote,
-a backslash escapes, r'...' is raw, and strings in a row are one. Escapes that Spark reads as the bare letter ('\\d' is 'd')
+a backslash escapes, r'...' is raw. Escapes that Spark reads as the bare letter ('\\d' is 'd')
 are refused: whoever writes one means something else.
 """
 
@@ -52,13 +52,8 @@ def tokens(text: str) -> list[Token]:
         if place == len(text):
             found.append(Token("end", "", place, place + 1))
             return found
-        token = _token(text, place)
-        last = found[-1] if found else None
-        if token.kind == "string" and last is not None and last.kind == "string":
-            found[-1] = Token("string", last.value + token.value, last.start, token.end)
-        else:
-            found.append(token)
-        place = token.end
+        found.append(_token(text, place))
+        place = found[-1].end
 
 
 def _token(text: str, place: int) -> Token:

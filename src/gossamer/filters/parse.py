@@ -361,8 +361,7 @@ class _Parser:
                 return self._literal(lambda: fit.typed(token.value.upper(), following.value), token.start, following.end)
             return self._attribute()
         if token.kind == "string":
-            self.place += 1
-            return self._literal(lambda: fit.string(token.value), token.start, token.end)
+            return self._strings()
         sign = token.value if token.kind == "op" and token.value in ("+", "-") else ""
         number = following if sign else token
         if number.kind == "number":
@@ -377,6 +376,15 @@ class _Parser:
         if token.kind == "word" and token.value in ("CASE", "CAST", "EXISTS", "INTERVAL", "SELECT", "DISTINCT", "STRUCT"):
             self._fail(f"{token.value} is not supported")
         self._fail("an attribute or a literal expected")
+
+    def _strings(self) -> Operand:
+        """Strings in a row are one."""
+        first = self.token
+        values: list[str] = []
+        while self.token.kind == "string":
+            values.append(self.token.value)
+            self.place += 1
+        return self._literal(lambda: fit.string("".join(values)), first.start, self.tokens[self.place - 1].end)
 
     def _literal(self, make: object, start: int, end: int) -> Operand:
         assert callable(make)

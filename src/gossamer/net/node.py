@@ -17,179 +17,31 @@ import asyncio
 import ipaddress
 import secrets
 from collections import deque
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Any, Self
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from gossamer import trace
-from gossamer.filters import Event, Filter
+from gossamer.filters import Filter
 from gossamer.machine import Deliver, Peer
 from gossamer.net.connection import Connection
 from gossamer.net.disk import Disk
 from gossamer.net.driver import Driver
+from gossamer.net.errors import JoinError, NodeError, SlowSubscriberError, UndeliveredError
 from gossamer.net.mesh import AddressError, Mesh, parse_address
-from gossamer.node import NodeConfig, NodeCore, SlowPolicy, Ticket, TopicError, WindowFullError
+from gossamer.net.receipt import Done, Receipt, Waiter, waiter
+from gossamer.net.subscription import Subscription
+from gossamer.node import NodeConfig, NodeCore, SlowPolicy, TopicError, WindowFullError
 from gossamer.node.core import INCARNATION_KEY
-from gossamer.node.outbox import Publication
 
 JOIN_SECONDS = 10.0
 TOPIC_SECONDS = 10.0
 DRAIN_SECONDS = 10.0  # more than the grace for a neighbour whose link broke
 REPORT_SECONDS = 1.0  # how long a node that leaves goes on relaying what it has begun
-
-
-class NodeError(RuntimeError):
-    """Something is wrong with this node; the message says what to do."""
-
-
-class JoinError(NodeError):
-    """None of the addresses to join answered."""
-
-
-class SlowSubscriberError(NodeError):
-    """This subscription was cut off: its events were not taken in time."""
-
-
-class UndeliveredError(NodeError):
-    """The node was closed while accepted events had no receipt, and it has no data directory to keep them in."""
-
-
-class Done(Struct, frozen=True):
-    """A complete receipt: every part of the fabric that could hold a match has reported."""
-
-    publisher: int
-    incarnation: int
-    sequence: int
-    matched: int  # how many subscriptions took the event: known, not guessed
-
-
-class _Waiter:
-    """Futures of those who wait for a publication."""
-
-    __slots__ = ("accepted", "complete")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.accepted: asyncio.Future[None] = loop.create_future()
-        self.complete: asyncio.Future[None] = loop.create_future()
-
-
-def _waiter(publication: Publication) -> _Waiter:
-    if publication.waiter is None:
-        publication.waiter = _Waiter(asyncio.get_running_loop())
-    waiter: _Waiter = publication.waiter
-    return waiter
-
-
-class Receipt(Ticket, frozen=True):
-    """Returned by ``publish`` once the event is accepted; await it for the complete receipt."""
-
-    def __await__(self) -> Generator[Any, None, Done]:
-        publication = self.publication
-        if publication.matched is None:
-            yield from asyncio.shield(_waiter(publication).complete).__await__()
-        return Done(publication.publisher, publication.incarnation, publication.first + self.index, self.matched)
-
-
-class Subscription:
-    """Events as they come: ``async with node.subscribe(...) as events``, then ``async for event in events``.
-
-    ``await node.subscribe(...)`` starts it as well; then call ``close`` when done.
-    """
-
-    def __init__(self, node: Node, topic: str, filter: str, timeout: float, slow: SlowPolicy) -> None:
-        self.topic, self.filter = topic, filter
-        self.number = 0
-        self.dropped = 0  # events dropped by slow="drop_oldest"
-        self._node, self._timeout, self._slow = node, timeout, slow
-        self._queue: deque[Event] = deque()
-        self._taken = 0
-        self._waiter: asyncio.Future[None] | None = None
-        self._ended: Exception | None = None
-
-    def __await__(self) -> Generator[Any, None, Self]:
-        return self._start().__await__()
-
-    async def __aenter__(self) -> Self:
-        return await self._start()
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.close()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Event:
-        queue = self._queue
-        while not queue:
-            if self._taken:
-                self._tell()
-            if self._ended is not None:
-                raise self._ended
-            assert self._waiter is None, "one consumer a subscription"
-            self._waiter = self._node._driver.loop.create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-        self._taken += 1
-        if self._taken >= 256:
-            self._tell()
-        return queue.popleft()
-
-    @property
-    def backlog(self) -> int:
-        """Events that wait to be taken."""
-        return len(self._queue)
-
-    async def close(self) -> None:
-        """Unsubscribe. Events that have not been taken are gone; further iteration ends."""
-        node = self._node
-        if self.number and node._subscriptions.pop(self.number, None) is not None and not node._driver.closing:
-            node._core.unsubscribe(self.number, node._driver.now())
-            node._driver.wake()
-        self._end(StopAsyncIteration())
-
-    async def _start(self) -> Self:
-        if self.number:
-            return self
-        node = self._node
-        await node._topic(self.topic, self._timeout)
-        self.number = node._core.subscribe(self.topic, self.filter, node._driver.now(), self._slow)
-        node._subscriptions[self.number] = self
-        node._driver.wake()  # now, so that the trace has it before this returns
-        return self
-
-    def _tell(self) -> None:
-        node, taken = self._node, self._taken
-        self._taken = 0
-        if not node._driver.closing:
-            node._core.taken(self.number, taken, node._driver.now())
-            node._driver.settle()
-
-    def _deliver(self, events: Iterable[Event]) -> None:
-        self._queue.extend(events)
-        if self._slow is SlowPolicy.DROP_OLDEST:
-            over = len(self._queue) - self._node._core.config.buffer
-            if over > 0:
-                for _ in range(over):
-                    self._queue.popleft()
-                self.dropped += over
-                self._taken += over
-                self._node._driver.count_dropped("event", over, f"slow subscription to {self.topic!r}")
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    def _end(self, reason: Exception) -> None:
-        if self._ended is None:
-            self._ended = reason
-            self._queue.clear()
-            self._taken = 0
-            if self._waiter is not None and not self._waiter.done():
-                self._waiter.set_result(None)
 
 
 class Node:
@@ -387,7 +239,7 @@ class Node:
             driver.settle()
         if self._disk is not None and not publication.accepted:
             self._check_open()
-            await asyncio.shield(_waiter(publication).accepted)
+            await asyncio.shield(waiter(publication).accepted)
         return receipt
 
     async def topic(self, topic: str, timeout: float = TOPIC_SECONDS) -> str:
@@ -508,12 +360,12 @@ class Node:
             return
         changed, core.changed = core.changed, []
         for publication in changed:
-            waiter: _Waiter | None = publication.waiter
-            if waiter is not None:
-                if publication.accepted and not waiter.accepted.done():
-                    waiter.accepted.set_result(None)
-                if publication.matched is not None and not waiter.complete.done():
-                    waiter.complete.set_result(None)
+            waiting: Waiter | None = publication.waiter
+            if waiting is not None:
+                if publication.accepted and not waiting.accepted.done():
+                    waiting.accepted.set_result(None)
+                if publication.matched is not None and not waiting.complete.done():
+                    waiting.complete.set_result(None)
         if self._window and core.window_is_open:
             while self._window:
                 future = self._window.popleft()

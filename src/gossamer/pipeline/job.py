@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -199,7 +200,7 @@ def read_traces(spark: SparkSession, paths: tuple[Path, ...]) -> DataFrame:
         try:
             if lines.first() is None:
                 raise JobError(f"{', '.join(path.name for path in chosen)}: no rows below the first line")
-        except PySparkException as error:
+        except (Py4JJavaError, PySparkException) as error:
             raise JobError(f"the trace cannot be read to its end: {_cause(error)}; is the file whole?") from None
         return traces.parse(lines, parsed[0][0])
 
@@ -232,8 +233,8 @@ def _literal(path: Path) -> str:
 
 def _first_line(path: Path) -> str:
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
-            line = file.readline()
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            line = file.readline().decode("utf-8")
     except FileNotFoundError:
         raise JobError(f"{path}: no such file; give a CSV file with --trace, or none for the shipped sample") from None
     except (OSError, EOFError, UnicodeDecodeError) as error:
@@ -271,7 +272,7 @@ def _command(job: Job) -> list[str]:
     return [*command, "--events", "all" if job.events is None else str(job.events)]
 
 
-def _cause(error: PySparkException) -> str:
+def _cause(error: Exception) -> str:
     """The innermost reason of a failed Spark job, in one line."""
     causes = re.findall(r"Caused by: [\w.$]*?(\w+): ([^\n]*)", str(error)) or [("", str(error).strip().split("\n")[0])]
     return ": ".join(part for part in causes[-1] if part)

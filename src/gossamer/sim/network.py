@@ -124,7 +124,15 @@ class Network:
                 self.count(rule.name)
                 self._carry_out(verdict, link, packet)
                 return
-        self._carry(link, packet, self._latency.delay(link.base, self._rng))
+        # The way of nearly all messages: _carry and _fly, written out.
+        clock = self._clock
+        at = clock.now + self._latency.delay(link.base, self._rng)
+        if at < link.last:
+            at = link.last
+        link.last = at
+        if packet.is_event:
+            self.in_flight_events += 1
+        clock.push(at, self._land, link, packet, link.epoch)
 
     def _carry_out(self, verdict: Verdict, link: Link, packet: Packet) -> None:
         if verdict is HOLD:
@@ -142,9 +150,7 @@ class Network:
         if at < link.last:
             at = link.last
         link.last = at
-        if packet.is_event:
-            self.in_flight_events += 1
-        self._clock.push(at, self._land, link, packet, link.epoch)
+        self._fly(at, link, packet)
 
     def _fly(self, at: int, link: Link, packet: Packet) -> None:
         if packet.is_event:

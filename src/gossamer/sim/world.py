@@ -284,6 +284,7 @@ class World:
             self._after(node, effects)
 
     def _arm(self, node: Node) -> None:
+        """Make sure that the node is woken in time. Later timers stay in the heap; they find another armed and do nothing."""
         machine = node.machine
         if machine is not None:
             deadline = machine.deadline
@@ -333,7 +334,9 @@ class World:
                 self.clock.push(at, self._stored, node, node.life)
             else:
                 raise BreachError(f"node {node.index} asked for {effect!r}, which is no effect")
-        self._arm(node)
+        machine = node.machine
+        if machine is not None and machine.deadline < node.armed:
+            self._arm(node)
 
     def _send(self, node: Node, effect: Send) -> None:
         message, codec = effect.message, self._codec

@@ -1,0 +1,19 @@
+"""What can go wrong with a node; each message says what to do."""
+
+from __future__ import annotations
+
+
+class NodeError(RuntimeError):
+    """Something is wrong with this node; the message says what to do."""
+
+
+class JoinError(NodeError):
+    """None of the addresses to join answered."""
+
+
+class SlowSubscriberError(NodeError):
+    """This subscription was cut off: its events were not taken in time."""
+
+
+class UndeliveredError(NodeError):
+    """The node was closed while accepted events had no receipt, and it has no data directory to keep them in."""

@@ -1,0 +1,112 @@
+"""A subscription as a program holds it: events as they come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Generator, Iterable
+from typing import TYPE_CHECKING, Any, Self
+
+from gossamer.filters import Event
+from gossamer.node import SlowPolicy
+
+if TYPE_CHECKING:
+    from gossamer.net.node import Node
+
+
+class Subscription:
+    """Events as they come: ``async with node.subscribe(...) as events``, then ``async for event in events``.
+
+    ``await node.subscribe(...)`` starts it as well; then call ``close`` when done.
+    """
+
+    def __init__(self, node: Node, topic: str, filter: str, timeout: float, slow: SlowPolicy) -> None:
+        self.topic, self.filter = topic, filter
+        self.number = 0
+        self.dropped = 0  # events dropped by slow="drop_oldest"
+        self._node, self._timeout, self._slow = node, timeout, slow
+        self._queue: deque[Event] = deque()
+        self._taken = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._ended: Exception | None = None
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self._start().__await__()
+
+    async def __aenter__(self) -> Self:
+        return await self._start()
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        queue = self._queue
+        while not queue:
+            if self._taken:
+                self._tell()
+            if self._ended is not None:
+                raise self._ended
+            assert self._waiter is None, "one consumer a subscription"
+            self._waiter = self._node._driver.loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        self._taken += 1
+        if self._taken >= 256:
+            self._tell()
+        return queue.popleft()
+
+    @property
+    def backlog(self) -> int:
+        """Events that wait to be taken."""
+        return len(self._queue)
+
+    async def close(self) -> None:
+        """Unsubscribe. Events that have not been taken are gone; further iteration ends."""
+        node = self._node
+        if self.number and node._subscriptions.pop(self.number, None) is not None and not node._driver.closing:
+            node._core.unsubscribe(self.number, node._driver.now())
+            node._driver.wake()
+        self._end(StopAsyncIteration())
+
+    async def _start(self) -> Self:
+        if self.number:
+            return self
+        node = self._node
+        await node._topic(self.topic, self._timeout)
+        self.number = node._core.subscribe(self.topic, self.filter, node._driver.now(), self._slow)
+        node._subscriptions[self.number] = self
+        node._driver.wake()  # now, so that the trace has it before this returns
+        return self
+
+    def _tell(self) -> None:
+        node, taken = self._node, self._taken
+        self._taken = 0
+        if not node._driver.closing:
+            node._core.taken(self.number, taken, node._driver.now())
+            node._driver.settle()
+
+    def _deliver(self, events: Iterable[Event]) -> None:
+        self._queue.extend(events)
+        if self._slow is SlowPolicy.DROP_OLDEST:
+            over = len(self._queue) - self._node._core.config.buffer
+            if over > 0:
+                for _ in range(over):
+                    self._queue.popleft()
+                self.dropped += over
+                self._taken += over
+                self._node._driver.count_dropped("event", over, f"slow subscription to {self.topic!r}")
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _end(self, reason: Exception) -> None:
+        if self._ended is None:
+            self._ended = reason
+            self._queue.clear()
+            self._taken = 0
+            if self._waiter is not None and not self._waiter.done():
+                self._waiter.set_result(None)
