@@ -270,7 +270,8 @@ class Writer:
         if form == "long" and -(2**63) <= whole < 2**63:
             return self._saw("L", f"{whole}{rng.choice('Ll')}")
         if form in ("decimal", "BD"):
-            exact = f"{Decimal(whole if abs(whole) < 2**63 - 2 else 9) + Decimal(rng.choice(['0', '0.5', '0.25', '0.1', '0.000000000000000001'])):f}"
+            part = rng.choice(["0", "0.5", "0.25", "0.1", "0.000000000000000001"])
+            exact = f"{Decimal(whole if abs(whole) < 2**63 - 2 else 9) + Decimal(part):f}"
             return self._saw("DECIMAL", exact + ("BD" if form == "BD" else "" if "." in exact else ".0"))
         if form == "double":
             return self._saw("DOUBLE", f"{value!r}{rng.choice('Dd')}")

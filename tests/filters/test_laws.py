@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from filters import generate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from filters import generate
 from gossamer.filters import Filter, FilterError, Schema
 from gossamer.filters import tree as t
 from gossamer.filters.text import write

@@ -202,7 +202,21 @@ def test_names_never_become_code() -> None:
 def test_row_type_checks_what_peers_send() -> None:
     codec = msgspec.msgpack.Decoder(list[ALL.row_type])  # type: ignore[name-defined]
     now = datetime(2024, 1, 1, 10, 0, 0, 5, UTC)
-    row = ALL.row(dict(s="é", bin=b"\0", b=True, t=1, h=2, i=3, l=4, f=0.5, d=math.inf, at=now, day=date(2024, 1, 1)))
+    row = ALL.row(
+        {
+            "s": "é",
+            "bin": b"\0",
+            "b": True,
+            "t": 1,
+            "h": 2,
+            "i": 3,
+            "l": 4,
+            "f": 0.5,
+            "d": math.inf,
+            "at": now,
+            "day": date(2024, 1, 1),
+        }
+    )
     assert codec.decode(msgspec.msgpack.encode([row, (None,) * 11])) == [row, (None,) * 11]
     for place, bad in [(0, 3), (2, 1), (3, 128), (4, 2**15), (5, 2**31), (6, 2**63), (8, "x"), (9, datetime(2024, 1, 1))]:
         with pytest.raises(msgspec.ValidationError):

@@ -41,6 +41,7 @@ _OPTIONS: tuple[tuple[str, Any, str], ...] = (
     ("loss", float, "Chance that a message is lost. [0]"),
     ("duplicate", float, "Chance that a message arrives twice. [0]"),
     ("reorder", float, "Chance that a message is late, so that others overtake it. [0]"),
+    ("late", str, "How late such a message, or a second copy, is at most. [20ms]"),
     ("stop", str, "When loss, duplicates and reordering stop, counted from the first publication. [never]"),
     ("detect", str, "How long until a broken link is noticed. [300ms]"),
     ("reconnect", str, "How long until a mended link is used again. [100ms]"),

@@ -185,7 +185,7 @@ class Connection(asyncio.Protocol):
 
     def flush(self) -> None:
         """Write what waits now rather than at the end of this turn."""
-        if not self._paused:
+        if self._scheduled and not self._paused:
             self._write()
 
     def close(self, reason: str, detail: str = "") -> None:

@@ -134,6 +134,11 @@ class Driver:
             else:
                 connection.send(frame, is_event=is_event)
 
+    def flush(self) -> None:
+        """Write now what would be written at the end of this turn."""
+        for connection in self.links.values():
+            connection.flush()
+
     def send_to(self, peer: Peer, message: Message) -> None:
         self._send(Send((peer,), message))
 

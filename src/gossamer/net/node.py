@@ -236,7 +236,11 @@ class Node:
             driver.wake()
             await asyncio.sleep(0)
         elif not driver.soon:
-            driver.settle()
+            if self._core.outbox.events == 1:  # nothing else is on its way: waiting for company would only cost time
+                driver.wake()
+                driver.flush()
+            else:
+                driver.settle()
         if self._disk is not None and not publication.accepted:
             self._check_open()
             await asyncio.shield(waiter(publication).accepted)

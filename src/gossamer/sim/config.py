@@ -42,6 +42,7 @@ class Config(Struct, frozen=True, kw_only=True):
     loss: float = 0.0  # chance that a message is lost
     duplicate: float = 0.0  # that it arrives twice
     reorder: float = 0.0  # that it is late, so that others overtake it
+    late: str = "20ms"  # how late such a message, or a second copy, is at most
     detect: str = "300ms"  # a broken link is noticed after half to one and a half of this
     reconnect: str = "100ms"  # a mended one is used again after half to one and a half of this
     queue_mark: int = 256  # event messages waiting on a link; beyond it, it is FULL
@@ -57,7 +58,7 @@ class Config(Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if not low <= value <= high:
                 raise ConfigError(f"{name} is {value}; it must be from {low} to {high}")
-        for name in ("disk", "interval", "consumer", "detect", "reconnect", "stop"):
+        for name in ("disk", "interval", "consumer", "late", "detect", "reconnect", "stop"):
             self._check_duration(name, getattr(self, name))
         for number, fault in enumerate(self.faults, start=1):
             for name in ("at", "lasts"):
@@ -91,7 +92,7 @@ _BOUNDS: tuple[tuple[str, float, float], ...] = (
 SECTIONS: dict[str, tuple[str, ...]] = {
     "fabric": ("overlay", "nodes", "degree", "durable", "disk", "window", "buffer"),
     "workload": ("events", "subscriptions", "interval", "burst", "churn", "consumer"),
-    "network": ("latency", "loss", "duplicate", "reorder", "detect", "reconnect", "queue_mark"),
+    "network": ("latency", "loss", "duplicate", "reorder", "late", "detect", "reconnect", "queue_mark"),
     "run": ("seed", "stop", "seconds_max"),
 }
 

@@ -27,7 +27,6 @@ from gossamer.sim.world import AnyMachine, BreachError, Node, World
 
 CHUNK = 2_000  # steps between looks at whether the run is over
 LINGER = 2_000_000  # after everything is quiet: time for what is late to do harm
-LATE = 20_000  # how late a reordered message or a second copy may be, at most
 
 
 class Delivery(Struct, frozen=True):
@@ -179,13 +178,13 @@ class Run:
             world.add_node(Peer(peer))
         for a, b in neighbours(config.nodes, config.degree, rng):
             world.network.add_link(a, b)
-        chance = world.rng
+        chance, late = world.rng, duration(config.late)
         if config.loss:
             world.network.rules.append(Loss(config.loss, chance))
         if config.duplicate:
-            world.network.rules.append(Duplication(config.duplicate, LATE, chance))
+            world.network.rules.append(Duplication(config.duplicate, late, chance))
         if config.reorder:
-            world.network.rules.append(Reordering(config.reorder, LATE, chance))
+            world.network.rules.append(Reordering(config.reorder, late, chance))
 
     def _unquiet(self) -> list[str]:
         return self.users.unquiet()

@@ -104,6 +104,8 @@ def draw_config(seed: int) -> Config:
         # One only: the ring in the graph stays connected without it, and nobody waits for what has said goodbye.
         gone = Leave(at=dice.time(0, 3_000), lasts=dice.time(50, 2_000), nodes=(dice.between(0, nodes - 1),))
         config = msgspec.structs.replace(config, faults=(*faults, gone))
+    if dice.chance(0.3):
+        config = msgspec.structs.replace(config, late=dice.time(20, 3_000))
     return config
 
 
