@@ -66,7 +66,7 @@ TREES = st.recursive(predicates(), compounds, max_leaves=12)
 
 
 @given(TREES)
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=200)
 def test_print_then_parse_is_the_identity(node: t.Node) -> None:
     text = write(node, SCHEMA)
     found = Filter.parse(text, SCHEMA)

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from gossamer.filters.pattern import like_prefix, rlike
+from gossamer.filters.pattern import rlike
+from gossamer.filters.tree import like_prefix
 
 ACCEPTED = r"""
     abc|a.c|^a|a$|^a$|a|a|b|(a|b)+$|(?:ab)*c|a{2}|a{2,}|a{1,3}?|a+?|[abc]|[^a-c]|[\d_]|\d\w\s\D\W\S|\.|\\|\[|\t\n\r\f|[\]\^\-\\]|[a-]|[-a]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Self
 
@@ -32,9 +33,9 @@ class Filter:
         """The filter that Spark would apply in `df.where(text)`, or FilterError. An empty text passes everything."""
         return cls(parse(text, schema), schema)
 
-    def matches(self, event: Event | dict[str, Any]) -> bool:
+    def matches(self, event: Event | Mapping[str, Any]) -> bool:
         """Whether the event passes; EventError if it does not fit the schema."""
-        return self.matches_row(self.schema.row(event))  # type: ignore[arg-type]
+        return self.matches_row(self.schema.row(event))
 
     @cached_property
     def matches_row(self) -> MatchRow:

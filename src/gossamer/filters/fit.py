@@ -91,7 +91,8 @@ def number(text: str, negative: bool) -> Literal:
 def _integer(digits: str, suffix: str, negative: bool) -> Literal:
     if not digits.isdigit():
         raise ValueError(f"the suffix {suffix} is for whole numbers")
-    if len(digits.lstrip("0")) > DECIMAL_WHOLE_MAX:
+    digits = digits.lstrip("0") or "0"  # Python counts leading zeros against its limit
+    if len(digits) > DECIMAL_WHOLE_MAX:
         raise ValueError(f"a whole number has at most {DECIMAL_WHOLE_MAX} digits")
     value = -int(digits) if negative else int(digits)
     bits = {"L": 64, "S": 16, "Y": 8}.get(suffix, 128)

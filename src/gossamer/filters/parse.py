@@ -321,7 +321,10 @@ class _Parser:
         if text is None:
             return FALSE
         try:
-            return pattern.like_node(attribute, text, escape, negated, self.schema.attributes[attribute].required)
+            node = pattern.like_node(attribute, text, escape, negated, self.schema.attributes[attribute].required)
+            if isinstance(node, tree.Like):
+                pattern.like_source(node.pattern)  # too large is an error now, and not at the first event
+            return node
         except ValueError as error:
             self._fail(str(error), place.start, place.end)
 

@@ -82,15 +82,12 @@ def _like_text(part: Any) -> str:
     return part.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
-def like_prefix(pattern: str) -> tuple[str, bool]:
-    """The characters that a match starts with, and whether that is all that the pattern asks."""
-    parts = _like_parts(pattern, "\\")
-    prefix = parts[0] if isinstance(parts[0], str) else ""
-    return prefix, parts[1:] == [_MANY] if prefix else parts == [_MANY]
-
-
+@lru_cache(maxsize=64)
 def like_source(pattern: str) -> tuple[str, Any]:
-    """(test, constant): Python source over v and the constant {c} that tells whether the string v matches."""
+    """(test, constant): Python source over v and the constant {c} that tells whether the string v matches.
+
+    ValueError if the pattern is too large.
+    """
     parts = _like_parts(pattern, "\\")
     kinds = tuple("x" if isinstance(p, str) else "_" if p is _ONE else "%" for p in parts)
     text = next((p for p in parts if isinstance(p, str)), "")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from gossamer.filters.model import EventError
+from gossamer.filters.model import Event, EventError
 
 if TYPE_CHECKING:
     from gossamer.filters.schema import Attribute
@@ -57,7 +57,7 @@ def single(value: float) -> bool:
         return False
 
 
-def make_row(attributes: tuple[Attribute, ...]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+def make_row(attributes: tuple[Attribute, ...]) -> Callable[[Mapping[str, Any] | Event], tuple[Any, ...]]:
     """The function from a mapping to its row."""
     names = _Names()
     checked = [_check(f"v{i}", a) for i, a in enumerate(attributes)]

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple, NoReturn, Self, get_args
 
 from gossamer.filters import rows
-from gossamer.filters.model import ATTRIBUTES_MAX, DDL_MAX, NAME_MAX, STRUCT_DEPTH_MAX, SchemaError
+from gossamer.filters.model import ATTRIBUTES_MAX, DDL_MAX, NAME_MAX, STRUCT_DEPTH_MAX, Event, SchemaError
 
 Order = Literal["declared", "name"]
 
@@ -105,7 +105,7 @@ class Schema:
         return cls(tuple(_Ddl(ddl).attributes()), order)
 
     @cached_property
-    def row(self) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    def row(self) -> Callable[[Mapping[str, Any] | Event], tuple[Any, ...]]:
         """row(mapping): the checked and normalised values in declared order; EventError if they do not fit."""
         return rows.make_row(self.attributes)
 

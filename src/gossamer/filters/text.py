@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import date, datetime
 
-from gossamer.filters.schema import Schema, Type, quote
+from gossamer.filters.schema import Schema, quote
 from gossamer.filters.tree import And, Compare, Const, In, Like, Node, Null, Or, Pair, Rlike, Value
 
 # Control characters, quotes and backslashes, and what would vanish from or break a line on a screen.
@@ -23,7 +23,7 @@ def write(node: Node, schema: Schema) -> str:
         return "TRUE" if node.value else "FALSE"
     if isinstance(node, Pair):
         return f"{_name(node.left, schema)} {node.op} {_name(node.right, schema)}"
-    return f"{_name(node.attribute, schema)} {_rest(node, schema.types[node.attribute])}"
+    return f"{_name(node.attribute, schema)} {_rest(node)}"
 
 
 def _inner(node: Node, schema: Schema) -> str:
@@ -35,12 +35,12 @@ def _name(attribute: int, schema: Schema) -> str:
     return quote(schema.attributes[attribute].path)
 
 
-def _rest(node: Compare | In | Like | Rlike | Null, kind: Type) -> str:
+def _rest(node: Compare | In | Like | Rlike | Null) -> str:
     no = "NOT " if not isinstance(node, Compare) and node.negated else ""
     if isinstance(node, Compare):
-        return f"{node.op} {literal(node.value, kind)}"
+        return f"{node.op} {literal(node.value)}"
     if isinstance(node, In):
-        values = [literal(value, kind) for value in node.values]
+        values = [literal(value) for value in node.values]
         if len(values) == 1:
             return f"{'<>' if no else '='} {values[0]}"
         return f"{no}IN ({', '.join(values)})"
@@ -49,8 +49,8 @@ def _rest(node: Compare | In | Like | Rlike | Null, kind: Type) -> str:
     return f"{no}{'LIKE' if isinstance(node, Like) else 'RLIKE'} {_string(node.pattern)}"
 
 
-def literal(value: Value, kind: Type) -> str:
-    """A value of an attribute of this type, as SQL text."""
+def literal(value: Value) -> str:
+    """A value as SQL text."""
     if isinstance(value, str):
         return _string(value)
     if isinstance(value, bool):

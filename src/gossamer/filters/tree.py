@@ -9,6 +9,7 @@ that differ in the order of their terms only are one filter.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime
 from itertools import product
@@ -89,9 +90,12 @@ TRUE, FALSE = Const(True), Const(False)
 
 # Kinds of predicates on one attribute, in the order of keys: exact values first, then what is nearly as narrow.
 _NULL, _EQUAL, _LIKE, _FROM, _TO, _PAIR, _RLIKE, _NOT_EQUAL, _NOT_LIKE, _NOT_RLIKE, _NOT_NULL = range(0x10, 0xC0, 0x10)
-_COMPARE = {">=": _FROM, ">": _FROM + 1, "<": _TO, "<=": _TO + 1}
+_COMPARE = {">=": (_FROM, 0), ">": (_FROM, 1), "<": (_TO, 0), "<=": (_TO, 1)}  # by their ends: < 3 ends before <= 3
 _PAIRS = {"=": _PAIR, "<": _PAIR + 1, "<=": _PAIR + 2, "<>": _PAIR + 3}
 _COMPOUND = 0xFFFF  # after every attribute
+
+_PREFIX = re.compile(r"(?:[^%_\\]|\\.)*", re.DOTALL)
+_UNESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
 
 def predicate_key(node: Predicate, ranks: tuple[int, ...]) -> bytes:
@@ -107,15 +111,29 @@ def _values(node: In, ranks: tuple[int, ...]) -> bytes:
     return bytes((_NOT_EQUAL if node.negated else _EQUAL + 1,)) + encoded + order.NULL  # NULL ends the list
 
 
-def _pattern(kind: int, negated: int) -> Callable[[Like | Rlike, tuple[int, ...]], bytes]:
-    return lambda node, ranks: bytes((negated if node.negated else kind,)) + order.encode(node.pattern)
+def _bound(kind: int, inner: int, value: Value) -> bytes:
+    return bytes((kind,)) + order.encode(value) + bytes((inner,))
+
+
+def _like(node: Like) -> bytes:
+    prefix, whole = like_prefix(node.pattern)
+    if whole and not node.negated:
+        return bytes((_LIKE,)) + order.encode(prefix)  # 'abc%' is a range of strings, and sorts as its start
+    return bytes((_NOT_LIKE if node.negated else _LIKE + 1,)) + order.encode(node.pattern)
+
+
+def like_prefix(pattern: str) -> tuple[str, bool]:
+    """The characters that a match of the LIKE pattern starts with, and whether that is all that the pattern asks."""
+    match = _PREFIX.match(pattern)
+    assert match is not None
+    return _UNESCAPE.sub(r"\1", match[0]), pattern[match.end() :] == "%"
 
 
 _OPERANDS: dict[type, Callable[..., bytes]] = {
-    Compare: lambda node, ranks: bytes((_COMPARE[node.op],)) + order.encode(node.value),
+    Compare: lambda node, ranks: _bound(*_COMPARE[node.op], node.value),
     In: _values,
-    Like: _pattern(_LIKE, _NOT_LIKE),
-    Rlike: _pattern(_RLIKE, _NOT_RLIKE),
+    Like: lambda node, ranks: _like(node),
+    Rlike: lambda node, ranks: bytes((_NOT_RLIKE if node.negated else _RLIKE,)) + order.encode(node.pattern),
     Null: lambda node, ranks: bytes((_NOT_NULL if node.negated else _NULL,)),
     Pair: lambda node, ranks: bytes((_PAIRS[node.op],)) + ranks[node.right].to_bytes(2, "big"),
 }

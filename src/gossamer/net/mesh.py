@@ -18,7 +18,7 @@ from gossamer.node.wire import ADDRESSES_MAX, Contacts
 KNOWN_MAX = 1024
 DIAL_SECONDS = 5.0
 RETRY_SECONDS = 0.1
-RETRY_SECONDS_MAX = 5.0
+RETRY_SECONDS_MAX = 2.0  # well within the grace that flood gives a neighbour
 GOSSIP_SECONDS = 2.0
 STAGGER_SECONDS = 0.3
 

@@ -25,7 +25,6 @@ from gossamer.sim.clock import DurationError, duration
 JITTER = 0.05
 RTT_SHAPE, RTT_SCALE_US = 1.38, 160_000.0
 DELAY_MIN = 1  # a message never arrives at the instant it was sent
-NODES_MAX = 20_000
 
 
 class LatencyError(ValueError):
