@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 COUNTS = ("expected", "delivered", "missed", "duplicate", "spurious")
 RUNS_MAX = 10_000
+SMALL_BYTES = 20_000_000
 
 
 class PipelineError(click.ClickException):
@@ -120,7 +121,7 @@ def run(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
       gossamer pipeline run --out results --trace files.csv.gz --nodes 100,400 --seeds 0-4
       gossamer pipeline run --out results --events all --loss 0.01 --json
     """
-    with _errors(), _spark(options["master"], "pipeline") as (spark, progress):
+    with _errors(), _spark(options["master"], "pipeline", options["traces"]) as (spark, progress):
         from gossamer.pipeline import job
         from gossamer.pipeline.runs import Grid
 
@@ -224,7 +225,7 @@ def verify(ctx: click.Context, traces: Path, report: Path | None, master: str, a
       gossamer pipeline verify --traces traces
       gossamer pipeline verify --traces traces --report verdict.html --json
     """
-    with _errors(), _spark(master, "verify") as (spark, _):
+    with _errors(), _spark(master, "verify", tuple(traces.glob("*.jsonl"))) as (spark, _):
         from gossamer.pipeline import verify as module
         from gossamer.pipeline.report import write_demo
 
@@ -259,15 +260,16 @@ def _errors() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _spark(master: str, name: str) -> Iterator[tuple[SparkSession, Progress]]:
+def _spark(master: str, name: str, inputs: tuple[Path, ...]) -> Iterator[tuple[SparkSession, Progress]]:
     """A session, and a progress bar on stderr that shows what Spark's tasks are doing."""
     from gossamer.pipeline.progress import watch
-    from gossamer.pipeline.session import session
+    from gossamer.pipeline.session import SMALL, session
 
+    small = sum(path.stat().st_size for path in inputs if path.is_file()) < SMALL_BYTES
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         starting = progress.add_task("starting Spark", total=None)
-        with session(f"gossamer {name}", master) as spark:
+        with session(f"gossamer {name}", master, conf=SMALL if small else None) as spark:
             progress.update(starting, description="Spark tasks", total=0)
 
             with watch(spark, _task_bar(progress, starting)):
