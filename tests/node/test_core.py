@@ -245,3 +245,7 @@ def test_the_trace_says_what_happened() -> None:
 def test_config_says_what_is_wrong() -> None:
     with pytest.raises(ValueError, match="window is 10"):
         NodeConfig(window=10)
+    with pytest.raises(ValueError, match="batch_events is 0"):
+        NodeConfig(batch_events=0)
+    with pytest.raises(ValueError, match="4 x batch_bytes"):
+        NodeConfig(event_bytes=8 << 20)

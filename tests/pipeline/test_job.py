@@ -63,6 +63,7 @@ def test_the_whole_job(spark: SparkSession, tmp_path: Path, invoke: Any) -> None
     assert_self_contained(page)
     assert f"{result.totals['delivered']:,} of {result.totals['expected']:,} expected deliveries arrived" in page
     assert "not 4 columns" in page
+    assert "This report is about another trace: t.csv." in page
 
     runs, count = job.show("runs", out, 10)
     assert count == 2

@@ -68,6 +68,7 @@ def test_a_report_with_everything_wrong(tmp_path: Path) -> None:
     )
     page = report.write_pipeline(facts, tmp_path / "report.html").read_text("utf-8")
     assert_self_contained(page)
+    assert report.STANDS_IN.split("'")[0] in page  # "... eDonkey ... Debian"
     for text in (
         "8 of 10 expected",
         "2 missed",

@@ -89,6 +89,7 @@ def test_missed_duplicate_spurious_and_allowed(spark: SparkSession, tmp_path: Pa
     page = report.write_demo(verdict, tmp_path / "demo.html", {"machine": "<this>"}).read_text("utf-8")
     assert "✗ 3 of 4 expected deliveries arrived; 1 missed, 1 duplicate, 3 spurious." in page
     assert "&lt;this&gt;" in page
+    assert "eDonkey" in page  # what the sample stands in for
 
 
 @pytest.mark.spark

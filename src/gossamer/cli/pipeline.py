@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -113,7 +114,7 @@ def pipeline() -> None:
 def run(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     """Run the whole pipeline: traces, workload, oracle, runs, metrics, report.
 
-    Exit code 1 if anything was missed, duplicate or spurious, or a run failed.
+    Exit code 1 if anything was missed, duplicate or spurious, or a run failed or broke an invariant.
 
     \b
     Examples:
@@ -198,12 +199,7 @@ def show(table: str, out: Path, limit: int, as_json: bool) -> None:
         for row in rows:
             click.echo(msgspec.json.encode(row).decode())
         return
-    printed = Table(box=None, pad_edge=False)
-    for name in rows[0] if rows else ():
-        printed.add_column(name, overflow="fold")
-    for row in rows:
-        printed.add_row(*("" if value is None else str(value) for value in row.values()))
-    Console().print(printed)
+    _print_rows([{name: "" if value is None else str(value) for name, value in row.items()} for row in rows])
     click.echo(f"{len(rows):,} of {count:,} rows")
 
 
@@ -231,12 +227,26 @@ def verify(ctx: click.Context, traces: Path, report: Path | None, master: str, a
 
         verdict = module.verify(spark, traces)
         if report is not None:
-            write_demo(verdict, report, {"traces": str(traces)})
+            write_demo(verdict, report, {"traces": str(traces)}, sample=False)
     if as_json:
         click.echo(msgspec.json.encode({"ok": verdict.ok, **msgspec.to_builtins(verdict)}).decode())
     else:
         _print_verdict(verdict)
     ctx.exit(0 if verdict.ok else 1)
+
+
+def _print_rows(rows: list[dict[str, str]]) -> None:
+    """A table where it fits the terminal, else one value a line."""
+    console = Console()
+    names = list(rows[0]) if rows else []
+    if sum(2 + max(len(name), *(len(row[name]) for row in rows)) for name in names) > console.width:
+        for row in rows:
+            click.echo("\n".join(f"{name:<20} {value}" for name, value in row.items()) + "\n")
+        return
+    table = Table(*names, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*(escape(value) for value in row.values()))
+    console.print(table)
 
 
 @contextlib.contextmanager
@@ -302,6 +312,8 @@ def _print_result(result: Result) -> None:
     _print_counts(result.totals)
     if result.totals["disagree"]:
         click.secho(f"the simulator counted otherwise than the oracle in {result.totals['disagree']} runs", fg="red")
+    if result.totals["violated"]:
+        click.secho(f"the simulator saw invariants broken in {result.totals['violated']} runs; see the report", fg="red")
     click.echo(f"report     {result.report}")
 
 

@@ -86,6 +86,7 @@ class Node:
         self._subscriptions: dict[int, Subscription] = {}
         self._window: deque[asyncio.Future[None]] = deque()
         self._heard: list[tuple[str, asyncio.Future[None]]] = []  # who waits for a topic to be advertised
+        self._eager = False  # an event has been sent without waiting for company in this turn of the loop
         self._drained: asyncio.Future[None] | None = None
         self._introduced: asyncio.Future[None] | None = None  # start() waits for a neighbour to tell its topics
         self._confirmed: asyncio.Future[None] | None = None  # who waits until the neighbours know all topics
@@ -236,7 +237,10 @@ class Node:
             driver.wake()
             await asyncio.sleep(0)
         elif not driver.soon:
-            if self._core.outbox.events == 1:  # nothing else is on its way: waiting for company would only cost time
+            if not self._eager and not self._core.outbox.events:
+                # Nothing else is on its way: waiting for company would only cost time. What follows in this turn waits.
+                self._eager = True
+                driver.loop.call_soon(self._turn_over)
                 driver.wake()
                 driver.flush()
             else:
@@ -285,7 +289,7 @@ class Node:
             "subscriptions": [
                 {"topic": s.topic.name, "filter": s.filter.text, "backlog": s.backlog} for s in core.subscriptions.values()
             ],
-            "outbox": {"events": core.outbox.events, "bytes": core.outbox.bytes},
+            "outbox": {"events": core.outbox.unsettled, "bytes": core.outbox.bytes},
             "remembered_batches": core.flood.remembered,
             "counters": dict(sorted(driver.counters.items())),
             "last_problem": driver.last_problem,
@@ -329,14 +333,14 @@ class Node:
     async def _drain(self, timeout: float) -> int:
         try:
             async with asyncio.timeout(timeout):
-                while self._core.outbox.events:
+                while self._core.outbox.unsettled:
                     self._driver.wake()
                     future = self._driver.loop.create_future()
                     self._drained = future
                     await future
         except TimeoutError:
             pass
-        return self._core.outbox.events
+        return self._core.outbox.unsettled
 
     async def _reported(self) -> None:
         """Report what others wait for: who leaves with an event taken but not reported would not be counted."""
@@ -344,6 +348,9 @@ class Node:
         mine, until = flood.under_way(), loop.time() + REPORT_SECONDS
         while loop.time() < until and any(flood.is_under_way(key) for key in mine):
             await asyncio.sleep(0.002)
+
+    def _turn_over(self) -> None:
+        self._eager = False
 
     def _delivered(self, deliver: Deliver) -> None:
         subscription = self._subscriptions.get(deliver.subscription)
@@ -375,7 +382,7 @@ class Node:
                 future = self._window.popleft()
                 if not future.done():
                     future.set_result(None)
-        if self._drained is not None and not core.outbox.events and not self._drained.done():
+        if self._drained is not None and not core.outbox.unsettled and not self._drained.done():
             self._drained.set_result(None)
 
     def _noted(self, record: trace.Record) -> None:

@@ -17,13 +17,12 @@ from random import Random
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
-from gossamer.filters import Event, Filter, Schema
+from gossamer.filters import Event, Filter, Schema, Type
 from gossamer.machine import NEVER, SECOND, Deliver, Effect, Keep, LinkState, Message, Micros, Note, Peer, Send, Store, Token
-from gossamer.node.outbox import Outbox, Publication, Ticket, WindowFullError, rows_decoder
+from gossamer.node.outbox import VALUE_BYTES, Limits, Outbox, Publication, Ticket, WindowFullError, rows_decoder
 from gossamer.node.topics import Adverts, AdvertsTaken, TopicError, Topics
-from gossamer.overlay.flood import WINDOW_MAX, Batch, Flood, FloodConfig, Key, Leave, Report
+from gossamer.overlay.flood import Batch, Flood, FloodConfig, Key, Leave, Report
 from gossamer.trace import (
     Completed,
     Delivered,
@@ -46,35 +45,34 @@ class SlowPolicy(StrEnum):
     DROP_OLDEST = "drop_oldest"
 
 
-class NodeConfig(Struct, frozen=True, kw_only=True):
-    """Every limit of a node. Larger is faster until memory or latency says otherwise."""
+class NodeConfig(Limits, frozen=True, kw_only=True):
+    """Every limit of a node."""
 
-    window: int = 32_768  # events without a receipt; beyond it ``publish`` waits
-    window_bytes: int = 32 << 20  # the same in bytes
-    batch_events: int = 512  # events that travel together at most
-    batch_bytes: int = 64 << 10  # a batch is sealed when it has reached this
-    event_bytes: int = 1 << 20  # one event, encoded
     buffer: int = 16_384  # events that may wait for one subscription's consumer
     block: Micros = Micros(5 * SECOND)  # how long a full buffer holds publishers back before the subscription is cut off
     subscriptions: int = 1_000_000  # subscriptions of this node
     trace: bool = False  # write a Note for each publication, hand-over and receipt
     flood: FloodConfig = FloodConfig()
 
-    def __post_init__(self) -> None:
-        if not self.batch_events <= self.window <= WINDOW_MAX - self.batch_events:
-            raise ValueError(f"window is {self.window}; it must be from batch_events ({self.batch_events}) to {WINDOW_MAX}")
-
 
 class _Topic:
     """What this node does with a topic that it knows the schema of."""
 
-    __slots__ = ("decoder", "name", "row", "schema", "subscriptions", "values")
+    __slots__ = ("decoder", "name", "row", "schema", "subscriptions", "values", "weigh")
 
     def __init__(self, name: str, schema: Schema) -> None:
         self.name, self.schema = name, schema
         self.row, self.values = schema.row, schema.values
-        self.decoder = rows_decoder(schema)
+        self.decoder, self.weigh = rows_decoder(schema), _weigher(schema)
         self.subscriptions: dict[int, Subscription] = {}
+
+
+def _weigher(schema: Schema) -> Callable[[tuple[Any, ...]], int]:
+    """A function that estimates a row's bytes, a character as one; generated, because every event pays for it."""
+    places = [place for place, kind in enumerate(schema.types) if kind in (Type.STRING, Type.BINARY)]
+    terms = [str(VALUE_BYTES * len(schema.types)), *(f"len(row[{place}] or ())" for place in places)]
+    made: Callable[[tuple[Any, ...]], int] = eval(f"lambda row: {' + '.join(terms)}")
+    return made
 
 
 class Subscription:
@@ -115,18 +113,12 @@ class NodeCore:
         self.config = config = config or NodeConfig()
         self.topics = Topics()
         self.flood = Flood(peer, config.flood, restarted=incarnation > 1)
-        self.outbox = Outbox(
-            peer,
-            incarnation,
-            durable=durable,
-            batch_events=config.batch_events,
-            batch_bytes=config.batch_bytes,
-            event_bytes=config.event_bytes,
-        )
+        self.outbox = Outbox(peer, incarnation, config, durable=durable)
         self.subscriptions: dict[int, Subscription] = {}
         self.changed: list[Publication] = []  # accepted or complete since the driver last looked; the driver clears it
         self._ticket, self._tracing = ticket, config.trace
-        self._window, self._window_bytes = config.window, config.window_bytes
+        self._heavy = config.event_bytes // 4  # an event that is estimated to be larger than this is measured
+        self._batch_events, self._batch_bytes = config.batch_events, config.batch_bytes
         self._known: dict[str, _Topic] = {}
         self._numbers = 0
         self._held: dict[Key, _Held] = {}
@@ -165,7 +157,8 @@ class NodeCore:
         known.subscriptions[subscription.number] = subscription
         if self.config.trace:
             # Flood keeps no routing state: a subscription is in force as soon as its own node knows it.
-            self._out.append(Note(Subscribing(subscription.number, topic, parsed.text)))
+            # The user's own text: whoever judges the trace must not depend on how we read it.
+            self._out.append(Note(Subscribing(subscription.number, topic, filter or "TRUE")))
             self._out.append(Note(Subscribed(subscription.number)))
         return subscription.number
 
@@ -181,16 +174,21 @@ class NodeCore:
     def publish(self, topic: str, event: Mapping[str, Any], now: Micros) -> Ticket:
         """Accept an event. What comes of it leaves with the next ``wake``, together with what else is published till then."""
         outbox = self.outbox
-        if outbox.events >= self._window or outbox.bytes >= self._window_bytes:
+        if outbox.is_full:
             raise WindowFullError(f"{outbox.events} events without a receipt, the most allowed (window, window_bytes)")
         known = self._known.get(topic) or self._topic(topic)
         row = known.row(event)
+        size = known.weigh(row)
+        if size > self._heavy:
+            outbox.measure(topic, row)
         publication = outbox.open.get(topic) or outbox.begin(topic)
-        is_full = outbox.add(publication, row)
-        ticket = self._ticket(publication, publication.count - 1)
+        rows = publication.rows
+        ticket = self._ticket(publication, len(rows))
+        rows.append(row)
+        publication.size += size
         if self._tracing:
             publication.traced.append(plain(known.values(row)))
-        if is_full:
+        if len(rows) >= self._batch_events or publication.size >= self._batch_bytes:
             self._seal(topic, now)
         return ticket
 
@@ -213,7 +211,7 @@ class NodeCore:
 
     @property
     def window_is_open(self) -> bool:
-        return self.outbox.events < self.config.window and self.outbox.bytes < self.config.window_bytes
+        return not self.outbox.is_full
 
     @property
     def deadline(self) -> Micros:
@@ -333,21 +331,25 @@ class NodeCore:
         """Deliver what matches; returns 1 or 0 for each event, or nothing if none matched."""
         values, matches = subscription.topic.values, subscription.matches
         topic, publisher, incarnation, first = batch.topic, batch.publisher, batch.incarnation, batch.first
-        hits = [matches(row) for row in rows]
-        if True not in hits:
-            return ()
         events = [
             Event(topic, publisher, incarnation, sequence, values(row))
-            for sequence, (row, hit) in enumerate(zip(rows, hits, strict=True), first)
-            if hit
+            for sequence, row in enumerate(rows, first)
+            if matches(row)
         ]
+        if not events:
+            return ()
         subscription.backlog += len(events)
         self._out.append(Deliver(subscription.number, events))
         if self.config.trace:
             name = hex_peer(publisher)
             for event in events:
                 self._out.append(Note(Delivered(subscription.number, name, incarnation, event.sequence, batch.hops)))
-        return tuple(map(int, hits))
+        if len(events) == len(rows):
+            return (1,) * len(rows)
+        counts = [0] * len(rows)
+        for event in events:
+            counts[event.sequence - first] = 1
+        return tuple(counts)
 
     def _release(self, subscription: Subscription, now: Micros) -> None:
         """This consumer holds nothing back any more."""

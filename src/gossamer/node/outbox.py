@@ -1,9 +1,9 @@
 """Publications: events gathered into batches, and held until their receipts are complete.
 
-Events of one topic that are published close together become one batch. Each event is encoded when it is published, straight
-into its batch, so its size is known while the caller can still be told. A batch is *sealed* when it is full or when the
-driver wakes the node; then its events get consecutive sequence numbers. With a data directory a sealed batch is stored before
-it is sent, and forgotten once its receipt is complete; what a crash leaves there is published again under its first ids.
+Events of one topic that are published close together become one batch. A batch is *sealed* when it is full or when the driver
+wakes the node: its events get consecutive sequence numbers and are encoded together, which costs a quarter of encoding them
+one by one; until then their sizes are estimated. With a data directory a sealed batch is stored before it is sent, and
+forgotten once its receipt is complete; what a crash leaves there is published again under its first ids.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from msgspec import Struct
 
 from gossamer.filters import EventError, Schema
 from gossamer.machine import Effect, Forget, Keep, Peer, Store, Token
-from gossamer.overlay.flood import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, Batch
+from gossamer.overlay.flood import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, WINDOW_MAX, Batch
 
 ROUND_BITS = 20
+VALUE_BYTES = 10  # no number, time or header of a string is longer
 _KEY = "out/"
 _encoder = msgspec.msgpack.Encoder()
 _kept_decoder = msgspec.msgpack.Decoder(Batch)
@@ -28,12 +29,12 @@ class Publication:
 
     __slots__ = (
         "accepted",
-        "buffer",
         "count",
         "first",
         "incarnation",
         "matched",
         "publisher",
+        "rows",
         "size",
         "topic",
         "traced",
@@ -42,9 +43,9 @@ class Publication:
 
     def __init__(self, topic: str, publisher: Peer) -> None:
         self.topic, self.publisher = topic, publisher
-        self.buffer = bytearray()  # the rows, one msgpack array each; handed over when sealed
-        self.count = 0
-        self.size = 0
+        self.rows: list[tuple[Any, ...]] = []  # until it is sealed
+        self.count = 0  # of events, once sealed
+        self.size = 0  # bytes: estimated while it is open
         self.first = -1  # sequence number of the first event, once sealed
         self.incarnation = 0
         self.accepted = False  # in the outbox, and on disk where there is one
@@ -80,50 +81,55 @@ class WindowFullError(RuntimeError):
     """Too many events without a receipt: wait for some to complete. ``Node.publish`` waits by itself."""
 
 
-def array_header(count: int) -> bytes:
-    """Msgpack's header of an array of this many elements."""
-    if count < 16:
-        return bytes((0x90 | count,))
-    return b"\xdc" + count.to_bytes(2, "big")
+class Limits(Struct, frozen=True, kw_only=True):
+    """What a publisher may have on its way. Larger is faster until memory or latency says otherwise."""
+
+    window: int = 32_768  # events without a receipt; beyond it ``publish`` waits
+    window_bytes: int = 32 << 20  # the same in bytes
+    batch_events: int = 512  # events that travel together at most
+    batch_bytes: int = 64 << 10  # a batch is sealed when it has about reached this
+    event_bytes: int = 1 << 20  # one event, encoded
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.batch_events <= BATCH_EVENTS_MAX:
+            raise ValueError(f"batch_events is {self.batch_events}; it must be from 1 to {BATCH_EVENTS_MAX}")
+        if not self.batch_events <= self.window <= WINDOW_MAX // 2:
+            raise ValueError(
+                f"window is {self.window}; it must be from batch_events ({self.batch_events}) to {WINDOW_MAX // 2}"
+            )
+        # A batch is sealed by estimate, in which a character counts as one byte and may take four.
+        if 4 * self.batch_bytes + self.event_bytes > BATCH_BYTES_MAX:
+            raise ValueError(
+                f"4 x batch_bytes + event_bytes must be at most {BATCH_BYTES_MAX}, the largest batch that nodes take"
+            )
 
 
 class Outbox:
     """Sealed publications in order, per incarnation, with floors and, where asked for, a disk behind them."""
 
-    def __init__(
-        self, me: Peer, incarnation: int, *, durable: bool, batch_events: int, batch_bytes: int, event_bytes: int
-    ) -> None:
-        assert 1 <= batch_events <= BATCH_EVENTS_MAX
-        assert batch_bytes + event_bytes <= BATCH_BYTES_MAX
-        self.me, self.incarnation, self.durable = me, incarnation, durable
-        self.batch_events, self.batch_bytes, self.event_bytes = batch_events, batch_bytes, event_bytes
-        self.events = 0  # without a receipt, open batches included
+    def __init__(self, me: Peer, incarnation: int, limits: Limits, *, durable: bool) -> None:
+        self.me, self.incarnation, self.limits, self.durable = me, incarnation, limits, durable
+        self.events = 0  # sealed and without a receipt
         self.bytes = 0
+        self.is_full = False  # as of the last change of these two, so at most one batch late
         self.open: dict[str, Publication] = {}
         self._next = 1
         self._tokens = 0
         self._sealed: dict[int, dict[int, Publication]] = {incarnation: {}}
         self._storing: dict[Token, Batch] = {}
 
-    def add(self, publication: Publication, row: tuple[Any, ...]) -> bool:
-        """Put an event into its topic's open batch; says whether the batch is full."""
-        buffer = publication.buffer
-        before = publication.size
-        _encoder.encode_into(row, buffer, before)
-        publication.size = after = len(buffer)
-        size = after - before
-        if size > self.event_bytes:
-            del buffer[before:]
-            publication.size = before
-            if not publication.count:
-                del self.open[publication.topic]
+    def measure(self, topic: str, row: tuple[Any, ...]) -> None:
+        """Refuse an event that is too large. Only those that may be are measured."""
+        size = len(_encoder.encode(row))
+        if size > self.limits.event_bytes:
             raise EventError(
-                f"an event of {size} bytes on {publication.topic!r}; at most {self.event_bytes} are allowed (event_bytes)"
+                f"an event of {size} bytes on {topic!r}; at most {self.limits.event_bytes} are allowed (event_bytes)"
             )
-        publication.count += 1
-        self.events += 1
-        self.bytes += size
-        return publication.count >= self.batch_events or after >= self.batch_bytes
+
+    @property
+    def unsettled(self) -> int:
+        """Events without a receipt, those in open batches included."""
+        return self.events + sum(len(publication.rows) for publication in self.open.values())
 
     def begin(self, topic: str) -> Publication:
         """Open a batch for a topic."""
@@ -133,12 +139,14 @@ class Outbox:
     def seal(self, topic: str) -> tuple[Publication, Batch | None, list[Effect]]:
         """Close the topic's open batch. Returns the batch when it may go at once, else the Store that it waits for."""
         publication = self.open.pop(topic)
+        rows = _encoder.encode(publication.rows)
         publication.first, publication.incarnation = self._next, self.incarnation
+        publication.count, publication.rows = len(publication.rows), []
+        publication.size = len(rows)
         self._next += publication.count
+        self._count(publication.count, publication.size)
         mine = self._sealed[self.incarnation]
         mine[publication.first] = publication
-        rows = array_header(publication.count) + bytes(publication.buffer)
-        publication.buffer = bytearray()
         floor = next(iter(mine))
         batch = Batch(topic, self.me, self.incarnation, publication.first, publication.count, floor, 0, 0, rows)
         if not self.durable:
@@ -160,8 +168,7 @@ class Outbox:
     def complete(self, incarnation: int, first: int, matched: tuple[int, ...]) -> tuple[Publication, list[Effect]]:
         publication = self._sealed[incarnation].pop(first)
         publication.matched = matched
-        self.events -= publication.count
-        self.bytes -= publication.size
+        self._count(-publication.count, -publication.size)
         if not self.durable:
             return publication, []
         return publication, [Store(self.token(), (Forget(self._key(incarnation, first)),))]
@@ -180,13 +187,17 @@ class Outbox:
             publication.count, publication.size = batch.count, len(batch.rows)
             publication.first, publication.incarnation, publication.accepted = batch.first, batch.incarnation, True
             self._sealed.setdefault(batch.incarnation, {})[batch.first] = publication
-            self.events += batch.count
-            self.bytes += publication.size
+            self._count(publication.count, publication.size)
             # Rounds of this life come after all rounds of earlier ones, which others may remember.
             life = self.incarnation << ROUND_BITS
             fresh = Batch(batch.topic, self.me, batch.incarnation, batch.first, batch.count, floor, life, 0, batch.rows)
             again.append((fresh, publication))
         return again
+
+    def _count(self, events: int, size: int) -> None:
+        self.events += events
+        self.bytes += size
+        self.is_full = self.events >= self.limits.window or self.bytes >= self.limits.window_bytes
 
     def token(self) -> Token:
         self._tokens += 1

@@ -59,11 +59,12 @@ class Result(Struct, frozen=True):
     seconds: dict[str, float]
     """Wall time of each stage."""
     totals: dict[str, int]
-    """expected, delivered, missed, duplicate, spurious over all runs; failed and disagreeing runs."""
+    """expected, delivered, missed, duplicate, spurious over all runs; and how many runs failed, disagree, or violated
+    an invariant."""
 
     @property
     def ok(self) -> bool:
-        return not any(self.totals[name] for name in ("missed", "duplicate", "spurious", "failed", "disagree"))
+        return not any(self.totals[name] for name in ("missed", "duplicate", "spurious", "failed", "disagree", "violated"))
 
 
 OnStage = Callable[[str], None]
@@ -125,7 +126,7 @@ def run(
         put(tables.METRICS, metrics.metrics(*judged))
     with stage("report"):
         facts = report.facts(**{name: get(TABLES[name]) for name in report.READS}, rows=rows)
-        page = report.write_pipeline(facts, job.out / "report.html")
+        page = report.write_pipeline(facts, job.out / "report.html", job.traces)
     return Result(job.out, page, rows, seconds, facts.totals)
 
 

@@ -22,6 +22,10 @@ STANDS_IN = (
     "stands Debian's source index (peers are maintainers, files are archive files), with the same three attributes: name, "
     "type, size. Its popularity is flatter, and many of its names begin alike."
 )
+OWN_TRACE = (
+    "Seed 001 used a trace of the eDonkey file-sharing network, which is not to be had; the sample that comes with gossamer, "
+    "from Debian's source index, stands in for it. This report is about another trace: "
+)
 HOW_JUDGED = (
     "Each node wrote down what it was asked and what it handed over. Spark read the filters' text and the events from there and "
     "computed by itself what was due; it shares no code with the fabric's own filters."
@@ -112,8 +116,9 @@ def facts(
     )
 
 
-def write_pipeline(facts: Facts, path: Path) -> Path:
-    """The report of a pipeline run."""
+def write_pipeline(facts: Facts, path: Path, traces: Sequence[Path] = ()) -> Path:
+    """The report of a pipeline run; no traces: it was the shipped sample."""
+    origin = OWN_TRACE + ", ".join(trace.name for trace in traces) + "." if traces else STANDS_IN
     total = facts.totals
     wrong = [f"{total[name]:,} {name}" for name in ("missed", "duplicate", "spurious") if total[name]]
     wrong += [f"{total[name]} runs {word}" for name, word in _RUN_FAULTS if total[name]]
@@ -126,7 +131,7 @@ def write_pipeline(facts: Facts, path: Path) -> Path:
     body = [
         _verdict(not wrong, said, wrong),
         _tiles(tiles),
-        f"<p>{escape(STANDS_IN)}</p>",
+        f"<p>{escape(origin)}</p>",
         "<p>What is expected was computed by Spark from the filters' text alone; what was delivered by simulating the fabric. "
         "The two share no code. The simulator's own counts are compared with the oracle's: "
         + ("they agree in every run." if not total["disagree"] else f"<b>they differ in {total['disagree']} runs.</b>")
@@ -149,8 +154,11 @@ def write_pipeline(facts: Facts, path: Path) -> Path:
 _RUN_FAULTS = (("failed", "failed"), ("disagree", "counted otherwise than the oracle"), ("violated", "broke an invariant"))
 
 
-def write_demo(verdict: Verdict, path: Path, facts: Mapping[str, str]) -> Path:
-    """The report of a live fabric. ``facts`` are further lines: what was run, on what, for how long."""
+def write_demo(verdict: Verdict, path: Path, facts: Mapping[str, str], *, sample: bool = True) -> Path:
+    """The report of a live fabric. ``facts`` are further lines: what was run, on what, for how long.
+
+    ``sample``: its events were the shipped sample, and the page says what that stands in for.
+    """
     wrong = [f"{getattr(verdict, name):,} {name}" for name in ("missed", "duplicate", "spurious") if getattr(verdict, name)]
     wrong += [f"{verdict.broken:,} trace lines or events unreadable"] if verdict.broken else []
     said = f"{verdict.delivered:,} of {verdict.expected:,} expected deliveries arrived"
@@ -160,7 +168,7 @@ def write_demo(verdict: Verdict, path: Path, facts: Mapping[str, str]) -> Path:
     body = [
         _verdict(verdict.ok, said, wrong),
         _tiles(tiles),
-        f"<p>{escape(STANDS_IN)}</p>",
+        f"<p>{escape(STANDS_IN)}</p>" if sample else "",
         f"<p>{escape(HOW_JUDGED)}</p>",
         f'<div class="figures">{"".join(_demo_figures(verdict))}</div>',
         "<h2>This run</h2>",
