@@ -227,7 +227,7 @@ class Driver:
 
     def close(self) -> None:
         """Say nothing more to the machine; end every connection after what is queued."""
-        self.closing = True
+        self.closing, self.soon = True, False  # nothing is due any more; callers that look at ``soon`` look further
         if self._timer is not None:
             self._timer.cancel()
         for connection in list(self.connections):

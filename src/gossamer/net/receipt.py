@@ -38,7 +38,7 @@ def waiter(publication: Publication) -> Waiter:
     return found
 
 
-class Receipt(Ticket, frozen=True):
+class Receipt(Ticket, frozen=True, gc=False):
     """Returned by ``publish`` once the event is accepted; await it for the complete receipt."""
 
     def __await__(self) -> Generator[Any, None, Done]:

@@ -54,7 +54,7 @@ class Publication:
         self.waiter: Any = None  # the driver's, for whoever waits for this batch
 
 
-class Ticket(Struct, frozen=True, weakref=False):
+class Ticket(Struct, frozen=True, gc=False):
     """One published event: where to look for its receipt."""
 
     publication: Publication
@@ -86,8 +86,8 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     window: int = 32_768  # events without a receipt; beyond it ``publish`` waits
     window_bytes: int = 32 << 20  # the same in bytes
-    batch_events: int = 512  # events that travel together at most
-    batch_bytes: int = 64 << 10  # a batch is sealed when it has about reached this
+    batch_events: int = 2048  # events that travel together at most
+    batch_bytes: int = 128 << 10  # a batch is sealed when it has about reached this
     event_bytes: int = 1 << 20  # one event, encoded
 
     def __post_init__(self) -> None:

@@ -31,7 +31,7 @@ from msgspec import Meta, Struct
 from gossamer.machine import MILLISECOND, NEVER, SECOND, Deliver, Effect, LinkState, Message, Micros, Note, Peer, Send, Token
 from gossamer.trace import Duplicate, Rejected, hex_peer
 
-BATCH_EVENTS_MAX = 1024
+BATCH_EVENTS_MAX = 4096
 BATCH_BYTES_MAX = 4 << 20
 TOPIC_LENGTH_MAX = 255
 WINDOW_MAX = 1 << 20  # how far an honest publisher's newest event may be ahead of its floor
