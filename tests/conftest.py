@@ -16,6 +16,7 @@ FAST = {
     "spark.default.parallelism": "2",
     "spark.sql.adaptive.enabled": "false",
     "spark.shuffle.compress": "false",
+    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
 }
 
 

@@ -72,6 +72,12 @@ def pipeline() -> None:
 
     A trace becomes a workload of filters and events; Spark computes what each filter must get; simulations of the fabric are
     fanned out over Spark and judged by that; a report shows it all. `verify` judges a live fabric the same way.
+
+    \b
+    Examples:
+      gossamer pipeline run --out results
+      gossamer pipeline show metrics --out results
+      gossamer pipeline verify --traces gossamer-demo/traces
     """
 
 
