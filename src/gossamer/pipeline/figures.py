@@ -14,7 +14,9 @@ WIDTH, HEIGHT = 460, 270
 LEFT, RIGHT, TOP, BOTTOM = 58, 12, 34, 48
 COLOURS = 4
 LABELS_MAX = 12
-"""Beyond so many bars, only some are labelled."""
+"""Beyond so many points, only some are labelled."""
+LETTER = 7
+"""About the width of a letter: labels that would run into each other are left out."""
 
 
 def bars(
@@ -33,7 +35,7 @@ def bars(
                 f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(0.5, width - 1):.1f}" height="{HEIGHT - BOTTOM - y:.1f}" '
                 f'fill="var(--c{place % COLOURS})"><title>{escape(said)}</title></rect>'
             )
-    step = math.ceil(len(labels) / LABELS_MAX) or 1
+    step = math.ceil((max(map(len, labels), default=0) + 0.5) * LETTER / slot) or 1
     for index in range(0, len(labels), step):
         parts.append(_text(LEFT + (index + 0.5) * slot, HEIGHT - BOTTOM + 16, labels[index], "middle"))
     words = "; ".join(

@@ -226,7 +226,7 @@ def _pipeline_figures(facts: Facts) -> Iterable[str]:
 
 
 def _demo_figures(verdict: Verdict) -> Iterable[str]:
-    nodes = [row.node[:6] for row in verdict.per_node]
+    nodes = [row.node[:4] for row in verdict.per_node]
     series = {
         "expected": [row.counts.expected for row in verdict.per_node],
         "delivered": [row.counts.delivered for row in verdict.per_node],
@@ -248,7 +248,9 @@ def _tiles(tiles: Mapping[str, Any]) -> str:
 
 
 def _table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> str:
-    head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in columns)
+    rows = list(rows)
+    words = {name for name in columns if any(isinstance(row[name], str) for row in rows)}
+    head = "".join(f"<th{' class=text' * (name in words)}>{escape(name.replace('_', ' '))}</th>" for name in columns)
     body = "".join(f"<tr>{''.join(_cell(row[name]) for name in columns)}</tr>" for row in rows)
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
