@@ -90,6 +90,7 @@ class Rejected(Struct, frozen=True, tag="rejected", tag_field="kind"):
 
     peer: str
     reason: str
+    cut: bool = False  # bad enough to be cut off for
 
 
 class Dropped(Struct, frozen=True, tag="dropped", tag_field="kind"):
@@ -153,12 +154,13 @@ _stamped_decoder = msgspec.json.Decoder(Stamped)
 
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """Values as JSON can carry them: JSON has no NaN and no infinities, so these become strings that Spark reads back."""
-    return {
-        name: str(value).replace("inf", "Infinity").replace("nan", "NaN")
-        if type(value) is float and not math.isfinite(value)
-        else value
-        for name, value in values.items()
-    }
+
+    def one(value: Any) -> Any:
+        if type(value) is float and not math.isfinite(value):
+            return str(value).replace("inf", "Infinity").replace("nan", "NaN")
+        return plain(value) if isinstance(value, dict) else value
+
+    return {name: one(value) for name, value in values.items()}
 
 
 class Writer:

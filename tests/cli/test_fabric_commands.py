@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,7 +63,7 @@ def test_advertise_subscribe_publish_status(env: dict[str, str], node: str) -> N
             said = gossamer(env, "publish", "weather", one, '{"temp": 30}', "--join", node, "--json")
             assert [json.loads(line)["matched"] for line in said.stdout.splitlines()] == [1, 0]
             said = gossamer(env, "publish", "weather", "--file", "-", "--join", node, given='{"temp": 29}\n\n{"temp": 32}\n')
-            assert said.stdout == "2 events published; taken by 1 subscriptions in all, 1 by none\n"
+            assert said.stdout == "2 events published; taken by 1 subscription in all, 1 by none\n"
             out, _ = subscriber.communicate(timeout=SECONDS)
             values = [json.loads(line)["values"] for line in out.splitlines()]
             assert values == [
@@ -85,8 +86,11 @@ def test_advertise_subscribe_publish_status(env: dict[str, str], node: str) -> N
         (["publish", "weather"], "gossamer: nothing to publish"),
         (["publish", "nosuch", "{}", "--wait", "0.2"], "gossamer: topic 'nosuch' was not advertised within 0.2 s"),
         (["subscribe", "weather", "tenp > 3"], "did you mean"),
-        (["publish", "weather", "[1]"], "gossamer: argument 1 is not a JSON object but list"),
-        (["publish", "weather", "{"], "gossamer: argument 1 is not JSON"),
+        (["publish", "weather", "[1]"], "gossamer: argument 1: not a JSON object but list"),
+        (["publish", "weather", "{"], "gossamer: argument 1: not JSON"),
+        (["publish", "weather", b'{"temp": "\xff"}'.decode("utf-8", "surrogateescape")], "gossamer: argument 1: not JSON"),
+        (["subscribe", "weather", "--timeout", "nan"], "'nan' is not a number of seconds"),
+        (["subscribe", "weather", "--wait", "-1"], "'-1' is not a number of seconds"),
         (["publish", "weather", '{"temp": "x"}'], "gossamer: argument 1: temp: Expected `int"),
         (["advertise", "weather", "other INT"], "gossamer: topic 'weather' is already advertised as (temp INT)"),
         (["nosuch"], "No such command 'nosuch'"),
@@ -124,3 +128,49 @@ def test_help_has_examples(env: dict[str, str], command: str) -> None:
     done = gossamer(env, *([command] if command else []), "--help")
     assert "gossamer" in done.stdout
     assert "Examples:" in done.stdout or "Try it" in done.stdout
+
+
+def test_what_went_out_before_a_bad_line_is_reported(env: dict[str, str], node: str) -> None:
+    gossamer(env, "advertise", "weather", "temp INT", "--join", node)
+    lines = '{"temp": 1}\n{"temp": 2}\n{"zzz": 3}\n{"temp": 4}\n'
+    done = gossamer(env, "publish", "weather", "--file", "-", "--join", node, code=2, given=lines)
+    assert done.stdout == "before the error: 2 events published; taken by 0 subscriptions in all, 2 by none\n"
+    assert "gossamer: line 3: unknown attribute 'zzz'" in done.stderr
+    done = gossamer(env, "publish", "weather", "--file", "-", "--join", node, "--json", code=2, given=lines)
+    assert [json.loads(line).get("matched") for line in done.stdout.splitlines()] == [0, 0, None]
+
+
+def test_ctrl_c_ends_what_waits(env: dict[str, str]) -> None:
+    command = [*GOSSAMER, "publish", "weather", "{}", "--join", "127.0.0.1:1"]
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as process:
+        time.sleep(1.0)  # whatever it does by then, starting or waiting for the fabric, it must end at once
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(SECONDS) in (130, -signal.SIGINT)
+        assert time.monotonic() - began < 5
+
+
+def test_a_reader_that_stalls_stops_neither_the_node_nor_ctrl_c(env: dict[str, str], node: str) -> None:
+    gossamer(env, "advertise", "numbers", "n INT", "--join", node)
+    command = [*GOSSAMER, "subscribe", "numbers", "--slow", "drop_oldest", "--join", node]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as subscriber:
+        try:
+            assert subscriber.stderr is not None
+            subscriber.stderr.readline()
+            lines = "".join(f'{{"n": {n}}}\n' for n in range(60_000))  # far more than the pipe and the buffer hold
+            said = gossamer(env, "publish", "numbers", "--file", "-", "--join", node, given=lines)
+            assert said.stdout.startswith("60000 events published; taken by 60000 subscriptions")
+            drops = [
+                json.loads(line)["counters"].get("dropped", 0)
+                for line in gossamer(env, "status", "--json").stdout.splitlines()
+            ]
+            assert max(drops) > 0  # counted, and shown by status
+            subscriber.send_signal(signal.SIGINT)
+            assert subscriber.wait(SECONDS) == 0
+        finally:
+            subscriber.kill()
+
+
+def test_nodes_of_another_fabric_are_not_let_in(env: dict[str, str], node: str) -> None:
+    done = gossamer(env, "advertise", "weather", "temp INT", "--join", node, "--fabric", "other", "--wait", "1", code=2)
+    assert "no node answered" in done.stderr

@@ -338,6 +338,27 @@ in a LIKE pattern # stands before %, _ or # only
             ^^^^""",
         ),
         (
+            "wet OR `loc.lat` > 1",
+            """
+in backquotes the dot is part of a name; write loc.lat
+  wet OR `loc.lat` > 1
+         ^^^^^^^^^""",
+        ),
+        (
+            "`LOC.the lon` > 1",
+            """
+in backquotes the dot is part of a name; write loc.`the lon`
+  `LOC.the lon` > 1
+  ^^^^^^^^^^^^^""",
+        ),
+        (
+            "single < -3.4028235e38F",
+            """
+the number is out of the range of FLOAT: Spark reads numbers up to 3.4028234663852886E+38
+  single < -3.4028235e38F
+           ^^^^^^^^^^^^^^""",
+        ),
+        (
             "temp < 10000000000000000000",
             """
 an integer is compared with numbers in the range of BIGINT, or with a DOUBLE: 1e20
@@ -393,7 +414,10 @@ REFUSED = """
     temp IS NOT 1 ¦ case = 1 ¦ (temp = 1 ¦ loc = 1 ¦ loc.lat.x = 1 ¦ `loc.lat` = 1 ¦ temp. = 1 ¦ é = 1 ¦ temp = 1;
     temp = :x ¦ temp = ? ¦ temp[0] = 1 ¦ temp & 1 = 1 ¦ TIMESTAMP_NTZ '2024-01-01' = at ¦ DATE '2024-01-01' '' = day
     temp IN (1,) ¦ temp IN (1 2) ¦ temp = (1, 2) ¦ (temp = 1) IS NULL ¦ (temp = 1) = wet ¦ (wet AND wet) = wet
-    b'a' = raw
+    b'a' = raw ¦ (NOT NOT temp) = 1 ¦ temp <= 9223372036854775807.5 ¦ 9223372036854775807.000000000000000001 > big
+    tiny IN (9223372036854775807.5) ¦ big >= -9223372036854775808.5 ¦ single = 3.4028234663852887e38F
+    ratio < 1.7976931348623158e308 ¦ ratio = -1.797693134862315708e308D ¦ temp < 1.7976931348623158e308
+    ratio < 1.79769313486231570000000000000000000000000000001e308
 """
 
 
@@ -401,6 +425,90 @@ REFUSED = """
 def test_refused(text: str) -> None:
     with pytest.raises(FilterError):
         Filter.parse(text, SCHEMA)
+
+
+def test_the_greatest_literals() -> None:
+    assert Filter.parse("big <= 9223372036854775807.0", SCHEMA).text == "big IS NOT NULL"
+    assert Filter.parse("big < 9223372036854775806.5", SCHEMA).text == "big < 9223372036854775807"
+    assert passes("single = 3.4028234663852886e38F", single=3.4028234663852886e38)
+    assert passes("ratio = -1.7976931348623157e308", ratio=-1.7976931348623157e308)
+
+
+def test_zero_has_one_sign() -> None:
+    tiny, zero = Filter.parse("single < -1e-50", SCHEMA), Filter.parse("single < 0", SCHEMA)
+    assert tiny == zero
+    assert (hash(tiny), tiny.text, tiny.key) == (hash(zero), "single < 0.0D", zero.key)
+    assert not tiny < zero
+    assert not zero < tiny
+
+
+def test_the_blank_text_is_true() -> None:
+    for blank in ("", " ", "\t\r\n "):
+        found = Filter.parse(blank, SCHEMA)
+        assert (found.text, found.keys, found.attributes) == ("TRUE", (b"",), ())
+        assert found == Filter.parse("TRUE", SCHEMA) == pickle.loads(pickle.dumps(found))
+
+
+def test_names_whose_lower_case_is_longer() -> None:
+    schema = Schema.parse("`\u0130` INT, `\u0130i\u0307` INT, `\u00c9\u03a3` INT")
+    assert Filter.parse("`\u0130` = 1", schema).attributes == ("\u0130",)
+    assert Filter.parse("`\u00e9\u03c2` = 1", schema).attributes == ("\u00c9\u03a3",)
+    for other in ("i\u0307", "i\u0307\u0130"):
+        assert schema.find(other) is None
+        with pytest.raises(FilterError, match="unknown attribute"):
+            Filter.parse(f"`{other}` = 1", schema)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "city = '" + "\x01" * 8000 + "'",
+        'city = "' + "'" * 8000 + '"',
+        "OR ".join(f"city RLIKE'a{i}'" for i in range(435)),
+        " OR ".join(f"!city<=>'{i}'" for i in range(200)),
+        "ratio IN (" + "1e9," * 1000 + "1e18)",
+    ],
+    ids=lambda text: text[:20],
+)
+def test_an_accepted_filter_can_be_sent(text: str) -> None:
+    """Filters travel as their canonical text, so that has the limits of a text."""
+    assert len(text) <= TEXT_MAX
+    try:
+        found = Filter.parse(text, SCHEMA)
+    except FilterError as error:
+        assert "canonical text" in error.message
+        assert "the maximum is 8,192" in error.message
+    else:
+        assert pickle.loads(pickle.dumps(found)) == found
+
+
+def test_canonical_text_limits() -> None:
+    fits = Filter.parse("city = '" + "\x01" * 1363 + "'", SCHEMA)
+    assert len(fits.text) == 8187
+    assert pickle.loads(pickle.dumps(fits)) == fits
+    with pytest.raises(FilterError, match="the canonical text has 8,193 characters; the maximum is 8,192"):
+        Filter.parse("city = '" + "\x01" * 1364 + "'", SCHEMA)
+    # An AND beside an OR stands in parentheses in the canonical text.
+    for depth in (DEPTH_MAX // 2, DEPTH_MAX // 2 + 1, DEPTH_MAX):
+        text = "".join(f"big = {i} OR temp > {i} AND (" for i in range(depth)) + "!temp <=> big" + ")" * depth
+        try:
+            found = Filter.parse(text, SCHEMA)
+        except FilterError as error:
+            assert depth > DEPTH_MAX // 2
+            assert "canonical text has parentheses" in error.message
+        else:
+            assert depth == DEPTH_MAX // 2
+            assert pickle.loads(pickle.dumps(found)) == found
+
+
+def test_nots_are_limited() -> None:
+    """Spark's parser recurses into NOT: some hundreds overflow its stack."""
+    for word in ("!", "NOT "):
+        assert passes(word * DEPTH_MAX + "wet", wet=True)
+        assert passes(f"{word * 40}({word * 24}wet) AND {word * DEPTH_MAX}wet", wet=True)
+        for text in (word * (DEPTH_MAX + 1) + "wet", f"{word * 40}({word * 25}wet)", f"({word * 2}" * 33 + "wet" + ")" * 33):
+            with pytest.raises(FilterError, match="NOTs are at most 64 deep"):
+                Filter.parse(text, SCHEMA)
 
 
 def test_limits() -> None:
@@ -465,6 +573,6 @@ def test_deep_texts_stay_far_from_the_recursion_limit() -> None:
         assert Filter.parse(found.text, SCHEMA) == found
         assert found.matches({"wet": True, "temp": 99, "must": 1})
         assert len(found.keys) == 1 + half
-        assert Filter.parse("NOT " * 2000 + "wet", SCHEMA).text == "wet = TRUE"
+        assert Filter.parse("NOT " * DEPTH_MAX + "wet", SCHEMA).text == "wet = TRUE"
     finally:
         sys.setrecursionlimit(limit)

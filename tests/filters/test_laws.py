@@ -117,6 +117,21 @@ def test_filters_are_totally_ordered(a: t.Node, b: t.Node, c: t.Node) -> None:
     assert (first == second) == (not first < second)
 
 
+@given(st.lists(TREES, min_size=2, max_size=6))
+@settings(deadline=None, max_examples=150)
+def test_keys_compare_as_their_parts_do(nodes: list[t.Node]) -> None:
+    """A key is the keys of its predicates in a row, and a filter's the keys of its conjunctions: neither changes the order."""
+    filters = [Filter(node, SCHEMA) for node in nodes]
+    parts = {f: [[t.predicate_key(p, RANKS) for p in c] for c in f.conjunctions] for f in filters}
+    for a in filters:
+        for b in filters:
+            assert (a.key < b.key) == (a.keys < b.keys) == (parts[a] < parts[b])
+            assert (a.key == b.key) == (parts[a] == parts[b])
+    predicates = {key for conjunctions in parts.values() for c in conjunctions for key in c}
+    for one in predicates:
+        assert not any(other != one and other.startswith(one) for other in predicates)
+
+
 WORDS = [
     "s",
     "i",

@@ -5,8 +5,12 @@ from __future__ import annotations
 import time
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from gossamer.filters.pattern import rlike
+from gossamer.filters.match import compile_row
+from gossamer.filters.pattern import LIKE_SPAN_MAX, like_node, rlike
+from gossamer.filters.schema import Schema
 from gossamer.filters.tree import like_prefix
 
 ACCEPTED = r"""
@@ -137,3 +141,87 @@ def test_pathological_patterns_cost_linear_time(pattern: str) -> None:
 )
 def test_like_prefix(pattern: str, prefix: tuple[str, bool]) -> None:
     assert like_prefix(pattern) == prefix
+
+
+SCHEMA = Schema.parse("s STRING")
+
+
+def like(pattern: str, text: str) -> bool:
+    return compile_row(like_node(0, pattern, "\\", False, False), SCHEMA)((text,))
+
+
+def reference(pattern: str, text: str) -> bool:
+    """LIKE in the plainest way: the places of the text that the pattern so far may end at."""
+    ends = {0}
+    place = 0
+    while place < len(pattern):
+        character = pattern[place]
+        if character == "%":
+            ends = set(range(min(ends, default=len(text) + 1), len(text) + 1))
+        else:
+            wild = character == "_"
+            if character == "\\":
+                place += 1
+                character = pattern[place]
+            ends = {end + 1 for end in ends if end < len(text) and (wild or text[end] == character)}
+        place += 1
+    return len(text) in ends
+
+
+PIECES = st.sampled_from(["a", "b", "ab", "%", "%", "_", "\\%", "\\_", "\\\\", "\n", "é", "\U0001f600", "."])
+
+
+@settings(deadline=None, max_examples=1500)
+@given(st.lists(PIECES, max_size=10).map("".join), st.text("ab%_\\\n\U0001f600é.", max_size=12) | st.text("ab", max_size=12))
+@example("a%a", "a")
+@example("%a_%a", "xaa")
+@example("%a_b%b_", "aabab")
+@example("_%a__%b", "aaab")
+def test_like_is_what_the_definition_says(pattern: str, text: str) -> None:
+    assert like(pattern, text) is reference(pattern, text)
+
+
+@settings(deadline=None, max_examples=500)
+@given(st.lists(PIECES, max_size=8), st.data())
+def test_like_finds_what_was_made_from_it(pieces: list[str], data: st.DataObject) -> None:
+    texts = {"%": st.text("ab", max_size=3), "_": st.sampled_from("ab\U0001f600")}
+    text = "".join(data.draw(texts[p]) if p in texts else p[-1] if p[0] == "\\" else p for p in pieces)
+    assert like("".join(pieces), text)
+
+
+MILLION = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("%a" * 500 + "%b", "a" * MILLION),
+        ("%a" * 4000 + "%b", "a" * MILLION),
+        ("%" + "a" * 8000 + "b%c", "a" * MILLION),
+        ("%" + "a" * 4000 + "b" + "a" * 4000 + "%c", "a" * 30_000),
+        ("%ab%" + "a" * 90 + "b%c", "a" * MILLION),
+        ("%_a" * 2700 + "%b", "a" * MILLION),
+        ("%a_a" * 2000 + "%b", "a" * MILLION),
+        ("%" + "a_" * (LIKE_SPAN_MAX // 2 - 1) + "b%", "a" * MILLION),
+        ("%" + "_a" * (LIKE_SPAN_MAX // 2 - 1) + "_b%", "é" + "a" * MILLION),
+        ("".join(f"%{i:x}_" for i in range(1500)) + "%", "0123456789abcdef" * 60_000),
+        ("".join(f"%{i:02x}_z" for i in range(1300)) + "%", "a" * MILLION),
+        ("_" * 8000 + "%b", "a" * MILLION),
+        ("a_" * 4000, "a" * MILLION),
+        ("%" + "a_" * 4000, "a" * MILLION),
+    ],
+    ids=lambda value: value[:12],
+)
+def test_no_like_pattern_costs_much(pattern: str, text: str) -> None:
+    start = time.perf_counter()
+    like(pattern, text)
+    assert time.perf_counter() - start < 0.8  # some tenths at most on a quiet machine
+
+
+def test_like_limit() -> None:
+    longest = "a_" * (LIKE_SPAN_MAX // 2 - 1) + "bc"
+    assert len(longest) == LIKE_SPAN_MAX
+    assert like(f"%{longest}__%", "x" + longest + "yz")
+    assert like(f"{longest}_c%{longest}_c", f"{longest}_c" * 2)  # at either end there is nothing to search
+    with pytest.raises(ValueError, match="at most 64 characters"):
+        like(f"%{longest}_c%", "")

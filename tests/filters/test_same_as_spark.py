@@ -6,6 +6,7 @@ prints the seed, the text and the event.
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
@@ -184,6 +185,68 @@ def test_edges_of_the_grammar(spark: SparkSession) -> None:
     for text in table(REFUSED):
         with pytest.raises(FilterError):
             Filter.parse(text, schema)
+
+
+def test_numbers_at_the_ends_of_types(spark: SparkSession) -> None:
+    """Next to the ends of every numeric type: the verdict is Spark's, or the text is refused, and it is if Spark does."""
+    ddl = "t TINYINT, h SMALLINT, i INT, l BIGINT, f FLOAT, d DOUBLE"
+    schema = Schema.parse(ddl)
+    ends = {"t": 2**7, "h": 2**15, "i": 2**31, "l": 2**63}
+    events: list[dict[str, Any]] = [{}, {name: end - 1 for name, end in ends.items()}]
+    events += [{name: -end for name, end in ends.items()}, {"f": 3.4028234663852886e38, "d": 1.7976931348623157e308}]
+    events += [{"f": value, "d": value} for value in (0.0, -0.0, float("inf"), float("-inf"), float("nan"))]
+    events.append({"f": -1.401298464324817e-45, "d": -5e-324, "l": 0, "t": 0})
+    bounds = [f"{whole}{part}" for end in ends.values() for whole in (end - 1, -end) for part in ("", ".5", ".0", "D")]
+    bounds += ["9223372036854775807.000000000000000001", "9223372036854775806.5", "-9223372036854775808.1", "-1e-50", "0"]
+    bounds += ["3.4028234663852886e38F", "-3.4028234663852886e38F", "1.7976931348623157e308", "-1.7976931348623157e308D"]
+    forms = [
+        "{n} < {v}",
+        "{n} <= {v}",
+        "NOT {n} > {v}",
+        "NOT {n} >= {v}",
+        "{v} > {n}",
+        "{n} = {v}",
+        "{n} <=> {v}",
+        "{n} <> {v}",
+    ]
+    filters: dict[str, Filter] = {}
+    for text in [form.format(n=n, v=v) for n in schema.names for v in bounds for form in forms]:
+        try:
+            filters[text] = Filter.parse(text, schema)
+        except FilterError as error:
+            assert "in the range of BIGINT" in error.message
+    assert len(filters) > 0.9 * len(schema.names) * len(bounds) * len(forms)
+    rows = [schema.row(event) for event in events]
+    df = spark_verdicts.frame(spark, ddl, events)
+    for text, theirs in zip(filters, spark_verdicts.verdicts(df, list(filters)), strict=True):
+        assert [filters[text].matches_row(row) for row in rows] == theirs, text
+
+
+def test_the_deepest_texts(spark: SparkSession) -> None:
+    """What the limits on NOTs and parentheses let through does not overflow Spark's stack."""
+    deep = "".join(f"i = {n} OR (t > {n} AND (NOT NOT " for n in range(32)) + "b" + "))" * 32
+    texts = ["!" * 64 + "b", "NOT " * 64 + "(" * 64 + "b" + ")" * 64, "NOT (" * 64 + "b" + ")" * 64, deep]
+    texts += [Filter.parse(deep, Schema.parse(EDGE_DDL)).text, " OR ".join(["b"] * 1600)]
+    schema = Schema.parse(EDGE_DDL)
+    rows = [schema.row(event) for event in EDGE_EVENTS]
+    df = spark_verdicts.frame(spark, EDGE_DDL, EDGE_EVENTS)
+    for text, theirs in zip(texts, spark_verdicts.verdicts(df, texts), strict=True):
+        assert [Filter.parse(text, schema).matches_row(row) for row in rows] == theirs, text[:60]
+
+
+def test_like_of_many_segments(spark: SparkSession) -> None:
+    pieces = ["a", "b", "ab", "_", "%", "a_b", "__", "%_", "\U0001f600"]
+    rng = random.Random(FIRST_SEED)
+    patterns = ["".join(rng.choices(pieces, k=rng.randint(2, 9))) + rng.choice(["", "%"]) for _ in range(400)]
+    events = [{"s": "".join(rng.choices(["a", "b", "\n", "\U0001f600"], [5, 5, 1, 1], k=k % 14))} for k in range(60)]
+    texts = [f"s LIKE '{p}'" for p in patterns]
+    schema = Schema.parse("s STRING")
+    df = spark_verdicts.frame(spark, "s STRING", events)
+    passed = 0
+    for text, theirs in zip(texts, spark_verdicts.verdicts(df, texts), strict=True):
+        assert [Filter.parse(text, schema).matches(event) for event in events] == theirs, text
+        passed += sum(theirs)
+    assert 0.05 < passed / (len(texts) * len(events)) < 0.9
 
 
 LITERALS = [

@@ -6,9 +6,8 @@ import asyncio
 import contextlib
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -18,30 +17,11 @@ from gossamer import trace
 from gossamer.machine import Micros
 from gossamer.net.disk import DataDirectoryError
 from gossamer.net.mesh import AddressError
-from gossamer.net.node import run
 from gossamer.node import wire
 from gossamer.overlay.flood import Batch
+from livenet import GENEVA, HELLO, SECONDS, WEATHER, go, take, until
 
 pytestmark = pytest.mark.live
-
-WEATHER = "country STRING, city STRING, temp INT"
-GENEVA = {"country": "CH", "city": "Geneva", "temp": 31}
-SECONDS = 20.0
-
-
-def go(main: Coroutine[Any, Any, Any]) -> Any:
-    """Run it, within limits, on the loop that users get."""
-    return run(asyncio.wait_for(main, SECONDS))
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Wait for a condition that other tasks bring about; ``go`` limits the time."""
-    while not condition():
-        await asyncio.sleep(0.005)
-
-
-async def take(events: gossamer.Subscription, count: int) -> list[gossamer.Event]:
-    return [await anext(events) for _ in range(count)]
 
 
 def test_the_example_of_the_design() -> None:
@@ -264,8 +244,6 @@ def test_the_trace_file_can_be_read_back(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------ bad peers
-
-HELLO = wire.encode(wire.Hello(wire.MAGIC, 1, 1, 77, 1, ""))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gossamer.node import wire
 from gossamer.node.topics import Adverts, AdvertsTaken
-from gossamer.overlay.flood import Batch, Leave, Report
+from gossamer.overlay.flood import Batch, Busy, Leave, Report
 
 MESSAGES = [
     wire.Hello(wire.MAGIC, 1, 1, 2**64 - 1, 3, "127.0.0.1:7400"),
@@ -22,7 +22,8 @@ MESSAGES = [
     Batch("weather", 7, 1, 10, 2, 9, 0, 3, b"\x92\x91\x01\x91\x02"),
     Report(7, 1, 10, 0, True, (1, 0)),
     Report(7, 1, 10, 0, False),
-    Leave(),
+    Leave((1, 2)),
+    Busy(7, 1, 10, 0),
     Adverts((("weather", "country STRING"),)),
     AdvertsTaken(("weather",)),
 ]

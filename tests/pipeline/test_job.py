@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,12 +94,56 @@ def test_a_table_that_breaks_its_contract_does_not_replace_a_good_one(spark: Spa
 
 
 @pytest.mark.spark
+def test_a_rename_that_fails_leaves_the_old_table(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.write(spark.createDataFrame([(1, 1)], EXPECTED.ddl), EXPECTED, tmp_path)
+    rename = Path.rename
+
+    def fails(self: Path, target: Path) -> Path:
+        if self.name.endswith("-new"):
+            raise OSError("no")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fails)
+    with pytest.raises(OSError, match="no"):
+        job.write(spark.createDataFrame([(2, 1)], EXPECTED.ddl), EXPECTED, tmp_path)
+    assert [tuple(row) for row in job.read(spark, EXPECTED, tmp_path).collect()] == [(1, 1)]
+    assert [path.name for path in tmp_path.iterdir()] == ["expected"]
+
+
+def test_what_killed_jobs_left_is_cleared_away(tmp_path: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    here, dead, alive = os.getpid(), gone.pid, os.getppid()
+    for name in (
+        f".traces-{dead}-new",
+        f".runs-{here}-new",
+        f".runs-{alive}-new",
+        f".events-{dead}-old",
+        "events",
+        ".x-1-new",
+    ):
+        (tmp_path / name).mkdir()
+    (tmp_path / f".filters-{dead}-old").mkdir()
+    (tmp_path / f".filters-{dead}-old" / "kept").touch()
+    job.recover(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [f".runs-{alive}-new", ".x-1-new", "events", "filters"]
+    )
+    assert (tmp_path / "filters" / "kept").exists()
+
+
+@pytest.mark.spark
 def test_misuse_is_one_line_and_exit_code_2(tmp_path: Path, invoke: Any) -> None:
     only_broken = tmp_path / "b.csv"
     only_broken.write_text("peer,name,type,size\nx\n")
+    hidden = tmp_path / "_h.csv"
+    hidden.write_text("peer,name,type,size\np,n,t,1\n")
     for words, said in (
         (("run", "--out", tmp_path / "o", "--trace", tmp_path / "no.csv"), "no such file"),
         (("run", "--out", tmp_path / "o", "--trace", only_broken), "no usable row in the trace, 1 in"),
+        (("run", "--out", tmp_path / "o", "--trace", hidden), "_h.csv: Spark ignores files"),
         (("run", "--out", only_broken), "cannot be made a folder"),
         (("show", "metrics", "--out", tmp_path / "o"), "no table metrics in"),
         (("show", "nothing", "--out", tmp_path / "o"), "no table 'nothing'; there are traces"),
@@ -124,6 +170,10 @@ def test_verify_prints_the_verdict(tmp_path: Path, invoke: Any) -> None:
     assert answer.exit_code == 1
     verdict = json.loads(answer.stdout)
     assert (verdict["ok"], verdict["expected"], verdict["missed"]) == (False, 1, 1)
+    write(tmp_path, A, [ADVERTISED, *publish(100, 1, {"size": 5}, took=0)])
+    answer = invoke("verify", "--traces", tmp_path)
+    assert answer.exit_code == 0
+    assert "incomplete 1 events without a complete receipt" in answer.output
 
 
 def test_tables_need_no_spark() -> None:

@@ -107,6 +107,14 @@ TRICKY = [
     "NOT (name = 'x' AND type IS NOT NULL)",
     "true",
     "name = r'raw'",
+    "1=1",
+    "true AND 1<2",
+    "1<2 AND size>3",
+    "5 BETWEEN 3 AND size",
+    "size > 3 -- '\n AND name = '=' -- '",
+    "size > 3 /* '*/ AND size < 9 /* '*/",
+    "NULL",
+    "NULL AND size = 5",
 ]
 
 
@@ -136,7 +144,17 @@ def test_tricky_texts_mean_the_same_both_ways(spark: SparkSession) -> None:
     } - {
         TRICKY.index("name IN ('x', NULL) AND size > 3"),
         TRICKY.index("name LIKE '100\\\\%%'"),
+        TRICKY.index("size > 3 -- '\n AND name = '=' -- '"),
+        TRICKY.index("NULL"),
+        TRICKY.index("NULL AND size = 5"),
     }
+
+
+@pytest.mark.spark
+def test_a_literal_that_spark_cannot_read_stays_in_its_text(spark: SparkSession) -> None:
+    _, subscribed = frames(spark, [{"name": "x"}], ["day = DATE '2020-99-99'", "day = DATE '2020-09-09'"])
+    whole = oracle.take_apart(subscribed).where("template IS NULL").collect()
+    assert [row["filter"] for row in whole] == [0]
 
 
 @pytest.mark.spark

@@ -10,6 +10,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import functions as sf
 
+from gossamer.filters import Filter, Schema
 from gossamer.pipeline import oracle, workload
 from gossamer.pipeline.tables import EVENTS, FILTERS, TRACES, check_rows, check_schema
 
@@ -38,6 +39,16 @@ def test_the_same_whatever_the_partitioning(spark: SparkSession) -> None:
     assert [row["event"] for row in events] == list(range(120))
     traces = spark.createDataFrame(rows(), TRACES.ddl)
     assert sorted(workload.filters(traces, 4, 70).collect()) != filters  # another seed, another workload
+
+
+@pytest.mark.spark
+def test_every_shape_matches_the_largest_size(spark: SparkSession) -> None:
+    largest = spark.createDataFrame([("p", "lib", "dsc", 2**63 - 1)], "peer STRING, name STRING, type STRING, size BIGINT")
+    for name, _, pattern in workload.SHAPES:
+        row = largest.select("*", workload._fill(pattern, 0).alias("text")).first()
+        assert row is not None
+        assert largest.where(row["text"]).count() == 1, name
+        Filter.parse(row["text"], Schema.parse(workload.SCHEMA))
 
 
 @pytest.mark.spark

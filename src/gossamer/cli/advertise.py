@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
+from pathlib import Path
 
 import click
 import msgspec
 
-from gossamer.cli.common import join_option, json_option, run_until_signal
+from gossamer.cli.common import Stop, join_option, json_option, node_options, run_until_signal
 
 
 @click.command()
 @click.argument("topic")
 @click.argument("schema")
 @join_option
+@node_options
 @json_option
-def advertise(topic: str, schema: str, join: tuple[str, ...], as_json: bool) -> int:
+def advertise(
+    topic: str, schema: str, join: tuple[str, ...], trace_dir: Path | None, fabric: str, wait: float, as_json: bool
+) -> int:
     """Make TOPIC known to the fabric, with its SCHEMA as Spark DDL text.
 
     \b
@@ -25,11 +28,11 @@ def advertise(topic: str, schema: str, join: tuple[str, ...], as_json: bool) -> 
     Types: STRING, BINARY, BOOLEAN, INT, BIGINT, DOUBLE, TIMESTAMP, DATE.
     """
 
-    async def main(stop: asyncio.Event) -> int:
+    async def main(stop: Stop) -> int:
         import gossamer
 
         text = gossamer.Schema.parse(schema).text  # a bad schema needs no fabric to be found out
-        async with gossamer.Node(join=join) as node:
+        async with gossamer.Node(join=join, trace_dir=trace_dir, fabric=fabric, join_timeout=wait) as node:
             await node.advertise(topic, text)
         if as_json:
             click.echo(msgspec.json.encode({"topic": topic, "schema": text}).decode())

@@ -67,7 +67,7 @@ def _known_errors() -> tuple[type[Exception], ...]:
     from gossamer.net.mesh import AddressError
     from gossamer.net.node import NodeError
     from gossamer.node import TopicError
-    from gossamer.pipeline.session import MissingExtraError
+    from gossamer.pipeline.session import MissingExtraError, SparkStartError
     from gossamer.trace import TraceError
 
     return (
@@ -79,6 +79,8 @@ def _known_errors() -> tuple[type[Exception], ...]:
         MissingExtraError,
         NodeError,
         SchemaError,
+        OSError,  # of the user's own files and folders: what we know more about has a class of its own
+        SparkStartError,
         TopicError,
         TraceError,
     )
@@ -89,10 +91,14 @@ def main(argv: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if argv is None else argv
     try:
         result: Any = app.main(args=arguments, prog_name="gossamer", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        sys.exit(MISUSE)
     except click.ClickException as error:
         _say(error.format_message(), "usage", arguments)
         sys.exit(MISUSE)
     except (click.Abort, KeyboardInterrupt):
+        sys.stderr.write("gossamer: interrupted\n")
         sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()  # the reader (head, say) has gone: not an error worth a word

@@ -3,15 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 DEFAULT_ADDRESS = "127.0.0.1:7400"
+INTERRUPTED = 130
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Seconds(click.ParamType[float]):
+    """A number of seconds, not negative, not nan."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = math.nan
+        if not 0 <= seconds < math.inf:
+            self.fail(f"{value!r} is not a number of seconds", param, ctx)
+        return seconds
+
+
+class Stop(asyncio.Event):
+    """Set by SIGINT and SIGTERM. A command that watches it by itself is ``patient``; any other is cancelled."""
+
+    patient = False
 
 
 def json_option(command: F) -> F:
@@ -26,27 +50,56 @@ def join_option(command: F) -> F:
         envvar="GOSSAMER_JOIN",
         default=(DEFAULT_ADDRESS,),
         show_default=True,
+        show_envvar=True,
         help="A node of the fabric; may be given several times.",
     )(command)
 
 
-def run_until_signal(main: Callable[[asyncio.Event], Coroutine[Any, Any, int]]) -> int:
-    """Run ``main(stop)``; SIGINT and SIGTERM set ``stop``, so that it can leave the fabric politely."""
+def node_options(command: F) -> F:
+    """What every command that is a node of its own takes."""
+    for option in (
+        click.option(
+            "--trace-dir", type=click.Path(path_type=Path, file_okay=False), help="Write traces for 'pipeline verify'."
+        ),
+        click.option(
+            "--fabric", default="", envvar="GOSSAMER_FABRIC", show_envvar=True, help="Only nodes of this name talk."
+        ),
+        click.option(
+            "--wait", type=Seconds(), default=10.0, show_default=True, help="Seconds to wait for fabric and topic."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def run_until_signal(main: Callable[[Stop], Coroutine[Any, Any, int]]) -> int:
+    """Run ``main(stop)``. SIGINT and SIGTERM end it: gently if it is patient, else by cancelling it; either leaves politely."""
     from gossamer.net.node import run
 
     async def guarded() -> int:
-        stop = asyncio.Event()
+        stop = Stop()
         loop = asyncio.get_running_loop()
+        task = asyncio.ensure_future(main(stop))
+
+        def interrupted() -> None:
+            if stop.is_set() or not stop.patient:
+                task.cancel()
+            stop.set()
+
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop.set)
-        return await main(stop)
+            loop.add_signal_handler(number, interrupted)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            return INTERRUPTED
 
     code: int = run(guarded())
     return code
 
 
-async def first_of(work: Coroutine[Any, Any, Any], stop: asyncio.Event, timeout: float | None = None) -> bool:
+async def first_of(work: Coroutine[Any, Any, Any], stop: Stop, timeout: float | None = None) -> bool:
     """Run the work until it ends (True), or until ``stop`` is set or the time is up (False). Its errors are raised."""
+    stop.patient = True
     task, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait({task, stopped}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)

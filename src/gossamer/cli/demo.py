@@ -47,7 +47,13 @@ class Run(msgspec.Struct, frozen=True):
 )
 @click.option("--events", default=2500, show_default=True, type=click.IntRange(1, 100_000), help="Events, from all nodes.")
 @click.option("--seed", default=1, show_default=True, help="Chooses filters and events from the trace.")
-@click.option("--out", default="gossamer-demo", show_default=True, type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "--out",
+    default="gossamer-demo",
+    show_default=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Traces and report.",
+)
 @click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
 @json_option
 def demo(nodes: int, filters: int, events: int, seed: int, out: Path, master: str, as_json: bool) -> int:
@@ -68,7 +74,7 @@ def demo(nodes: int, filters: int, events: int, seed: int, out: Path, master: st
     began = time.perf_counter()
     traces = _fresh(out)
     columns = (
-        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TextColumn("{task.fields[of]}"),
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(12), MofNCompleteColumn(), TextColumn("{task.fields[of]}"),
         TimeElapsedColumn(),
     )  # fmt: skip
     with Progress(*columns, console=Console(stderr=True)) as progress:
@@ -119,7 +125,7 @@ def _workload(
     """Filters and events out of the shipped sample, chosen by the seed."""
     from gossamer.pipeline import job, traces, workload
 
-    task = progress.add_task("filters and events from the sample trace", total=2, of="")
+    task = progress.add_task("filters and events from a trace", total=2, of="")
     sample = traces.good(job.read_traces(spark, ())).persist()
     texts = [row["text"] for row in workload.filters(sample, seed, filters).orderBy("filter").collect()]
     progress.update(task, completed=1)
@@ -136,7 +142,7 @@ async def _through_a_fabric(
     """Subscribe and publish from all nodes; returns how many hand-overs the receipts counted."""
     from gossamer.cli.fabric import Fabric
 
-    starting = progress.add_task(f"{nodes} node processes on loopback", total=nodes, of="started")
+    starting = progress.add_task(f"{nodes} node processes", total=nodes, of="started")
     async with Fabric(nodes, traces) as fabric:
         processes = fabric.processes
         progress.update(starting, completed=len(processes))
@@ -147,7 +153,7 @@ async def _through_a_fabric(
             process.tell({"do": "subscribe", "topic": TOPIC, "filters": texts[index::nodes]})
         for answer in asyncio.as_completed([process.answer() for process in processes]):
             progress.advance(subscribing, (await answer)["subscribed"])
-        publishing = progress.add_task("events", total=len(rows), of="with a complete receipt")
+        publishing = progress.add_task("events", total=len(rows), of="complete")
         for index, process in enumerate(processes):
             process.tell({"do": "publish", "topic": TOPIC, "events": rows[index::nodes]})
 
@@ -167,7 +173,7 @@ def _judge(spark: SparkSession, traces: Path, progress: Progress) -> Verdict:
     from gossamer.pipeline.progress import watch
     from gossamer.pipeline.verify import verify
 
-    task = progress.add_task("Spark computes what was due", total=None, of="tasks")
+    task = progress.add_task("Spark judges", total=None, of="tasks")
     with watch(spark, lambda done, all_tasks: progress.update(task, completed=done, total=all_tasks or None)):
         verdict = verify(spark, traces)
     progress.update(task, total=1, completed=1, of="")

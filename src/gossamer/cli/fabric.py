@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import sys
 from pathlib import Path
 from typing import Any, Self
@@ -28,10 +29,10 @@ class Process:
         self.address = ""
 
     @classmethod
-    async def start(cls, join: list[str], trace_dir: Path) -> Self:
+    async def start(cls, join: list[str], trace_dir: Path, fabric: str) -> Self:
         joins = [part for address in join for part in ("--join", address)]
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "gossamer.cli.worker", *joins, "--trace-dir", str(trace_dir),
+            sys.executable, "-m", "gossamer.cli.worker", *joins, "--trace-dir", str(trace_dir), "--fabric", fabric,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, limit=LINE_MAX,
             start_new_session=True,  # Ctrl-C is for us; the processes end when their input does
         )  # fmt: skip
@@ -74,15 +75,16 @@ class Fabric:
 
     def __init__(self, size: int, trace_dir: Path) -> None:
         self.size, self.trace_dir = size, trace_dir
+        self.name = f"demo-{secrets.token_hex(8)}"  # two demos on one machine must not meet
         self.processes: list[Process] = []
 
     async def __aenter__(self) -> Self:
         try:
-            self.processes.append(await Process.start([], self.trace_dir))
+            self.processes.append(await Process.start([], self.trace_dir, self.name))
             first = self.processes[0].address
             for start in range(1, self.size, 4):  # a few at a time: each is a Python interpreter that has to start
                 some = range(start, min(start + 4, self.size))
-                self.processes += await asyncio.gather(*(Process.start([first], self.trace_dir) for _ in some))
+                self.processes += await asyncio.gather(*(Process.start([first], self.trace_dir, self.name) for _ in some))
         except BaseException:
             await self.__aexit__()
             raise

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import click
 import msgspec
 
-from gossamer.cli.common import DEFAULT_ADDRESS, json_option, run_until_signal
+from gossamer.cli.common import DEFAULT_ADDRESS, Stop, json_option, node_options, run_until_signal
 
 
 @click.command()
 @click.option("--listen", default=DEFAULT_ADDRESS, show_default=True, metavar="HOST:PORT", help="Port 0 picks one.")
 @click.option("--join", multiple=True, metavar="HOST:PORT", help="A node of the fabric to join; may be given several times.")
 @click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Keep identity and outbox here.")
-@click.option("--trace-dir", type=click.Path(path_type=Path, file_okay=False), help="Write traces for 'pipeline verify'.")
 @click.option("--degree", default=6, show_default=True, type=click.IntRange(1, 64), help="Links to keep up at least.")
 @click.option("--insecure", is_flag=True, help="Allow to listen beyond loopback, open to anybody who can reach the port.")
+@node_options
 @json_option
 def node(
     listen: str,
     join: tuple[str, ...],
     data_dir: Path | None,
-    trace_dir: Path | None,
     degree: int,
     insecure: bool,
+    trace_dir: Path | None,
+    fabric: str,
+    wait: float,
     as_json: bool,
 ) -> int:
     """Run a node of the fabric until Ctrl-C.
@@ -37,12 +38,19 @@ def node(
       gossamer node --data-dir ./node1                          keeps its identity and what it has accepted
     """
 
-    async def main(stop: asyncio.Event) -> int:
+    async def main(stop: Stop) -> int:
         import gossamer
         from gossamer.net import admin
 
         running = gossamer.Node(
-            listen=listen, join=join, data_dir=data_dir, trace_dir=trace_dir, degree=degree, insecure=insecure
+            listen=listen,
+            join=join,
+            data_dir=data_dir,
+            trace_dir=trace_dir,
+            degree=degree,
+            fabric=fabric,
+            insecure=insecure,
+            join_timeout=wait,
         )
         async with running as this:
             server, path = await admin.serve(this.address, lambda request: this.status())
@@ -52,6 +60,7 @@ def node(
                     click.echo(msgspec.json.encode(started).decode())
                 else:
                     click.echo(f"node {this.status()['node']} listens on {this.address}; Ctrl-C leaves the fabric")
+                stop.patient = True
                 await stop.wait()
             finally:
                 server.close()

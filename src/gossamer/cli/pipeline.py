@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from gossamer.pipeline.job import Result
+    from gossamer.pipeline.runs import Grid
     from gossamer.pipeline.verify import Verdict
 
 COUNTS = ("expected", "delivered", "missed", "duplicate", "spurious")
@@ -128,24 +130,19 @@ def run(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
       gossamer pipeline run --out results --trace files.csv.gz --nodes 100,400 --seeds 0-4
       gossamer pipeline run --out results --events all --loss 0.01 --json
     """
+    for path in options["traces"]:
+        if not path.is_file():
+            raise PipelineError(f"{path}: no such file; give a CSV or .csv.gz with --trace")
+    with _errors():
+        grid = _grid(options)
     with _errors(), _spark(options["master"], "pipeline", options["traces"]) as (spark, progress):
         from gossamer.pipeline import job
-        from gossamer.pipeline.runs import Grid
 
         bar = progress.add_task("start", total=len(job.STAGES))
 
         def on_stage(name: str) -> None:
             progress.update(bar, description=name, completed=job.STAGES.index(name))
 
-        grid = Grid(
-            overlays=tuple(dict.fromkeys(options["overlays"])),
-            nodes=options["nodes"],
-            seeds=options["seeds"],
-            degree=options["degree"],
-            latency=options["latency"],
-            loss=options["loss"],
-            repeat=options["duplicate"],
-        )
         wanted = job.Job(options["out"], options["traces"], options["filters"], options["events"], options["seed"], grid)
         result = job.run(spark, wanted, on_stage)
         progress.update(bar, description="done", completed=len(job.STAGES))
@@ -227,11 +224,21 @@ def verify(ctx: click.Context, traces: Path, report: Path | None, master: str, a
       gossamer pipeline verify --traces traces
       gossamer pipeline verify --traces traces --report verdict.html --json
     """
-    with _errors(), _spark(master, "verify", tuple(traces.glob("*.jsonl"))) as (spark, _):
+    with _errors():
+        files = tuple(traces.glob("*.jsonl"))
+        if not files:
+            raise PipelineError(f"{traces}: no trace files (*.jsonl) here; run nodes with --trace-dir {traces}, then verify")
+    with _errors(), _spark(master, "verify", files) as (spark, _):
         from gossamer.pipeline import verify as module
         from gossamer.pipeline.report import write_demo
 
         verdict = module.verify(spark, traces)
+        if not verdict.events or not verdict.subscriptions:
+            what = "subscription" if verdict.events else "publication"
+            raise module.VerifyError(
+                f"{traces}: not one {what} in these traces, so there is nothing to judge; "
+                "the nodes that subscribe and publish need --trace-dir too"
+            )
         if report is not None:
             write_demo(verdict, report, {"traces": str(traces)}, sample=False)
     if as_json:
@@ -253,6 +260,31 @@ def _print_rows(rows: list[dict[str, str]]) -> None:
     for row in rows:
         table.add_row(*(escape(value) for value in row.values()))
     console.print(table)
+
+
+def _grid(options: dict[str, Any]) -> Grid:
+    """The runs that were asked for; what the simulator would refuse is refused before Spark starts."""
+    from gossamer.pipeline.runs import Grid
+    from gossamer.sim import Config, ConfigError
+
+    grid = Grid(
+        overlays=tuple(dict.fromkeys(options["overlays"])),
+        nodes=options["nodes"],
+        seeds=options["seeds"],
+        degree=options["degree"],
+        latency=options["latency"],
+        loss=options["loss"],
+        repeat=options["duplicate"],
+    )
+    try:
+        for overlay, nodes, seed in itertools.product(grid.overlays, grid.nodes, grid.seeds):
+            Config(
+                overlay=overlay, nodes=nodes, degree=grid.degree, seed=seed,
+                latency=grid.latency, loss=grid.loss, duplicate=grid.repeat,
+            )  # fmt: skip
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
+    return grid
 
 
 @contextlib.contextmanager

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO, Any, get_args
 
 import click
 import msgspec
 
 import gossamer
-from gossamer.cli.common import join_option, json_option, run_until_signal
+from gossamer.cli.common import INTERRUPTED, Stop, join_option, json_option, node_options, run_until_signal
 
+RECEIPTS_MAX = 10_000  # held at a time
 _NON_FINITE = ("NaN", "Infinity", "-Infinity")
 
 
@@ -21,10 +24,17 @@ _NON_FINITE = ("NaN", "Infinity", "-Infinity")
 @click.argument("events", nargs=-1, metavar="[JSON]...")
 @click.option("--file", "source", type=click.File("rb"), help="JSON lines, one event each; - is standard input.")
 @join_option
-@click.option("--wait", default=10.0, show_default=True, help="Seconds to wait for the topic to be advertised.")
+@node_options
 @json_option
 def publish(
-    topic: str, events: tuple[str, ...], source: IO[bytes] | None, join: tuple[str, ...], wait: float, as_json: bool
+    topic: str,
+    events: tuple[str, ...],
+    source: IO[bytes] | None,
+    join: tuple[str, ...],
+    trace_dir: Path | None,
+    fabric: str,
+    wait: float,
+    as_json: bool,
 ) -> int:
     """Publish events, given as JSON objects, and wait for their receipts.
 
@@ -39,56 +49,78 @@ def publish(
     if not events and source is None:
         raise click.UsageError("nothing to publish: give events as JSON objects, or --file")
 
-    async def main(stop: asyncio.Event) -> int:
-        async with gossamer.Node(join=join) as node:
-            schema = gossamer.Schema.parse(await node.topic(topic, wait))
-            receipts: list[gossamer.Receipt] = []
-            published = matched = unmatched = 0
-
-            async def settle() -> None:
-                nonlocal matched, unmatched
-                for receipt in receipts:
-                    done = await receipt
-                    matched += done.matched
-                    unmatched += not done.matched
-                    if as_json:
-                        line = {"sequence": done.sequence, "matched": done.matched, "publisher": f"{done.publisher:016x}"}
-                        sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
-                receipts.clear()
-
-            for place, text in _texts(events, source):
-                if stop.is_set():
-                    break
-                receipts.append(await node.publish(topic, _event(schema, text, place)))
-                published += 1
-                if len(receipts) >= 10_000:
-                    await settle()
-            await settle()
-        if not as_json:
-            one = "event" if published == 1 else "events"
-            click.echo(f"{published} {one} published; taken by {matched} subscriptions in all, {unmatched} by none")
+    async def main(stop: Stop) -> int:
+        sent = Sent(as_json)
+        try:
+            async with gossamer.Node(join=join, trace_dir=trace_dir, fabric=fabric, join_timeout=wait) as node:
+                schema = gossamer.Schema.parse(await node.topic(topic, wait))
+                try:
+                    for place, text in _texts(events, source):
+                        try:
+                            sent.receipts.append(await node.publish(topic, _event(schema, text)))
+                        except gossamer.EventError as error:
+                            raise gossamer.EventError(f"{place}: {error}") from None
+                        if len(sent.receipts) >= RECEIPTS_MAX:
+                            await sent.settle()
+                finally:
+                    await sent.settle()  # what has gone out is reported, whatever stops the rest
+        except asyncio.CancelledError:
+            sent.summary("interrupted: ")
+            return INTERRUPTED
+        except gossamer.EventError:
+            sent.summary("before the error: ")
+            raise
+        sent.summary()
         return 0
 
     return run_until_signal(main)
 
 
+class Sent:
+    """What was published, and what its receipts said."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+        self.receipts: list[gossamer.Receipt] = []
+        self.published = self.matched = self.unmatched = 0
+
+    async def settle(self) -> None:
+        while self.receipts:
+            done = await self.receipts[0]
+            self.receipts.pop(0)
+            self.published += 1
+            self.matched += done.matched
+            self.unmatched += not done.matched
+            if self.as_json:
+                line = {"sequence": done.sequence, "matched": done.matched, "publisher": f"{done.publisher:016x}"}
+                sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
+
+    def summary(self, why: str = "") -> None:
+        if self.as_json or (why and not self.published):
+            return
+        events = "event" if self.published == 1 else "events"
+        subscriptions = "subscription" if self.matched == 1 else "subscriptions"
+        taken = f"taken by {self.matched} {subscriptions} in all, {self.unmatched} by none"
+        click.echo(f"{why}{self.published} {events} published; {taken}")
+
+
 def _texts(events: tuple[str, ...], source: IO[bytes] | None) -> Iterator[tuple[str, bytes]]:
     for number, text in enumerate(events, 1):
-        yield f"argument {number}", text.encode()
+        yield f"argument {number}", os.fsencode(text)  # as it was typed, even if that is no text
     if source is not None:
         for number, line in enumerate(source, 1):
             if line.strip():
                 yield f"line {number}", line
 
 
-def _event(schema: gossamer.Schema, text: bytes, place: str) -> dict[str, Any]:
+def _event(schema: gossamer.Schema, text: bytes) -> dict[str, Any]:
     """An event from JSON, with the types that the schema asks for: JSON has no times, no bytes, no NaN."""
     try:
         values = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise gossamer.EventError(f"{place} is not JSON: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise gossamer.EventError(f"not JSON: {error}") from None
     if not isinstance(values, dict):
-        raise gossamer.EventError(f"{place} is not a JSON object but {type(values).__name__}")
+        raise gossamer.EventError(f"not a JSON object but {type(values).__name__}")
     for name, kind in zip(schema.names, get_args(schema.row_type), strict=True):
         value = values.get(name)
         if value is None:
@@ -99,5 +131,5 @@ def _event(schema: gossamer.Schema, text: bytes, place: str) -> dict[str, Any]:
         try:
             values[name] = msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
-            raise gossamer.EventError(f"{place}: {name}: {error}") from None
+            raise gossamer.EventError(f"{name}: {error}") from None
     return values

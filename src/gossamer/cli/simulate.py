@@ -80,8 +80,12 @@ def simulate(ctx: click.Context, scenario: str | None, seed: int | None, as_json
       gossamer simulate scenarios
     """
     if ctx.invoked_subcommand is not None:
+        if scenario is not None or seed is not None or as_json:
+            raise click.UsageError(f"options go behind the command: gossamer simulate {ctx.invoked_subcommand} ...")
         return None
     if scenario is None:
+        if seed is not None or as_json:
+            raise click.UsageError("nothing to run: give --scenario, or a command such as flood")
         click.echo(ctx.get_help())
         return 0
     return _run("flood", {"scenario": scenario, "seed": seed}, as_json, full=False)
@@ -103,6 +107,8 @@ def flood(as_json: bool, full: bool, **given: Any) -> int:
       gossamer simulate flood --rtt PlanetLabData_1.gz --nodes 400
       gossamer simulate flood --scenario crash-restart --seed 3
     """
+    if full and not as_json:
+        raise click.UsageError("--full goes with --json")
     return _run("flood", given, as_json, full)
 
 
@@ -199,6 +205,8 @@ def _configure(overlay: str, given: dict[str, Any]) -> Config:
             raise click.UsageError("--rtt and --latency both say how long messages take; give one of them")
         changes["latency"] = f"matrix:{given['rtt']}"
     base = load(given["scenario"]).config if given.get("scenario") else Config()
+    if given.get("disk") and not changes.get("durable", base.durable):
+        raise click.UsageError("--disk goes with --durable: without it nothing is written")
     return msgspec.structs.replace(base, overlay=overlay, **changes)
 
 
@@ -207,7 +215,7 @@ def _replay(overlay: str, given: dict[str, Any], config: Config) -> str:
     for name, value in (given | {"seed": config.seed}).items():
         if value is True:
             words.append(f"--{name.replace('_', '-')}")
-        elif value not in (None, False):
+        elif value is not None and value is not False:
             words += [f"--{name.replace('_', '-')}", str(value)]
     return shlex.join(words)
 

@@ -45,7 +45,7 @@ def _table(found: list[dict[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False)
     for column in ("node", "address"):
         table.add_column(column, no_wrap=True)
-    for column in ("links", "topics", "subs", "outbox", "dups", "rejects", "drops"):
+    for column in ("links", "topics", "subs", "outbox", "dups", "rej", "drop"):
         table.add_column(column, justify="right")
     for one in found:
         counters = one.get("counters", {})

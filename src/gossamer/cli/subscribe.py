@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import queue
 import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
 import click
 import msgspec
 
-from gossamer.cli.common import first_of, join_option, json_option, run_until_signal
+from gossamer.cli.common import Seconds, Stop, first_of, join_option, json_option, node_options, run_until_signal
+
+if TYPE_CHECKING:
+    from gossamer.net.subscription import Subscription
+
+LINES_MAX = 1000  # written at a time
 
 
 @click.command()
@@ -16,8 +27,7 @@ from gossamer.cli.common import first_of, join_option, json_option, run_until_si
 @click.argument("filter", default="")
 @join_option
 @click.option("--limit", type=click.IntRange(1), help="Stop after this many events.")
-@click.option("--timeout", type=float, help="Stop after this many seconds; exit code 1 if --limit was not reached.")
-@click.option("--wait", default=10.0, show_default=True, help="Seconds to wait for the topic to be advertised.")
+@click.option("--timeout", type=Seconds(), help="Stop after this many seconds; exit code 1 if --limit was not reached.")
 @click.option(
     "--slow",
     type=click.Choice(["block", "drop_oldest"]),
@@ -25,6 +35,7 @@ from gossamer.cli.common import first_of, join_option, json_option, run_until_si
     show_default=True,
     help="When output is too slow.",
 )
+@node_options
 @json_option
 def subscribe(
     topic: str,
@@ -32,8 +43,10 @@ def subscribe(
     join: tuple[str, ...],
     limit: int | None,
     timeout: float | None,
-    wait: float,
     slow: str,
+    trace_dir: Path | None,
+    fabric: str,
+    wait: float,
     as_json: bool,
 ) -> int:
     """Print the events of TOPIC for which FILTER, the text of a SQL WHERE clause, is TRUE.
@@ -45,32 +58,78 @@ def subscribe(
       gossamer subscribe weather "city LIKE 'Gen%'" --limit 1 --json
     """
 
-    async def main(stop: asyncio.Event) -> int:
+    async def main(stop: Stop) -> int:
         import gossamer
+        from gossamer.net import admin
 
-        async with gossamer.Node(join=join) as node, node.subscribe(topic, filter, timeout=wait, slow=slow) as events:
+        running = gossamer.Node(join=join, trace_dir=trace_dir, fabric=fabric, join_timeout=wait)
+        async with running as node, node.subscribe(topic, filter, timeout=wait, slow=slow) as events:
+            server, path = await admin.serve(node.address, lambda request: node.status())
             click.echo(f"subscribed to {topic} WHERE {node.check_filter(topic, filter)}; Ctrl-C ends", err=True)
-
-            async def take() -> None:
-                count = 0
-                async for event in events:
-                    if as_json:
-                        record = {
-                            "topic": event.topic,
-                            "publisher": f"{event.publisher:016x}",
-                            "incarnation": event.incarnation,
-                        }
-                        line = {**record, "sequence": event.sequence, "values": event.values}
-                        sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
-                    else:
-                        sys.stdout.buffer.write(msgspec.json.encode(event.values) + b"\n")
-                    count += 1
-                    if not events.backlog or count == limit:
-                        sys.stdout.buffer.flush()
-                    if count == limit:
-                        return
-
-            finished = await first_of(take(), stop, timeout)
+            try:
+                finished = await first_of(_print(events, limit, as_json), stop, timeout)
+            finally:
+                server.close()
+                path.unlink(missing_ok=True)
             return 0 if finished or limit is None or stop.is_set() else 1
 
     return run_until_signal(main)
+
+
+async def _print(events: Subscription, limit: int | None, as_json: bool) -> None:
+    """Print until the limit. Writing happens in a thread: a reader that stalls must not stop the node."""
+    with Output() as output:
+        lines: list[bytes] = []
+        count = 0
+        async for event in events:
+            if as_json:
+                head = {"topic": event.topic, "publisher": f"{event.publisher:016x}", "incarnation": event.incarnation}
+                lines.append(msgspec.json.encode({**head, "sequence": event.sequence, "values": event.values}))
+            else:
+                lines.append(msgspec.json.encode(event.values))
+            count += 1
+            if not events.backlog or count == limit or len(lines) >= LINES_MAX:
+                await output.write(b"\n".join(lines) + b"\n")
+                lines.clear()
+            if count == limit:
+                return
+
+
+class Output:
+    """Standard output, written by a thread that may be left behind if the reader never reads again."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._work: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="output", daemon=True)
+
+    def __enter__(self) -> Self:
+        sys.stdout.flush()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._work.put(None)
+
+    async def write(self, data: bytes) -> None:
+        done = self._loop.create_future()
+        self._work.put((data, done))
+        await done
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            data, done = work
+            try:
+                while data:
+                    data = data[os.write(1, data) :]
+                self._tell(done, None)
+            except OSError as error:
+                self._tell(done, error)
+
+    def _tell(self, done: asyncio.Future[None], error: OSError | None) -> None:
+        def finish() -> None:
+            if not done.done():
+                done.set_result(None) if error is None else done.set_exception(error)
+
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(finish)

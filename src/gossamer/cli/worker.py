@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 import gossamer
-from gossamer.cli.common import run_until_signal
+from gossamer.cli.common import Stop, run_until_signal
 from gossamer.net import admin
 
 PROGRESS_EVERY = 50
@@ -23,11 +23,12 @@ LINE_MAX = 64 << 20
 @click.command()
 @click.option("--join", multiple=True)
 @click.option("--trace-dir", required=True)
-def worker(join: tuple[str, ...], trace_dir: str) -> int:
+@click.option("--fabric", required=True)
+def worker(join: tuple[str, ...], trace_dir: str, fabric: str) -> int:
     """One node of a demo."""
 
-    async def main(stop: asyncio.Event) -> int:
-        async with gossamer.Node(join=join, trace_dir=trace_dir, degree=3) as node:
+    async def main(stop: Stop) -> int:
+        async with gossamer.Node(join=join, trace_dir=trace_dir, fabric=fabric, degree=3) as node:
             server, path = await admin.serve(node.address, lambda request: node.status())
             try:
                 _say({"address": node.address, "node": node.status()["node"]})

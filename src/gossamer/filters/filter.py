@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from gossamer.filters import order, tree
 from gossamer.filters.match import MatchRow, compile_row
-from gossamer.filters.model import Event
+from gossamer.filters.model import DEPTH_MAX, TEXT_MAX, Event, FilterError
 from gossamer.filters.parse import parse
 from gossamer.filters.schema import Schema
 from gossamer.filters.text import write
@@ -31,7 +31,16 @@ class Filter:
     @classmethod
     def parse(cls, text: str, schema: Schema) -> Self:
         """The filter that Spark would apply in `df.where(text)`, or FilterError. An empty text passes everything."""
-        return cls(parse(text, schema), schema)
+        found = cls(parse(text, schema), schema)
+        # What is accepted must parse back from its canonical text: so filters travel, and are pickled.
+        depth = tree.depth(found.tree)
+        if depth > DEPTH_MAX:
+            message = f"the canonical text has parentheses {depth} deep; the maximum is {DEPTH_MAX}"
+            raise FilterError(message, text, 0, len(text))
+        if len(found.text) > TEXT_MAX:
+            message = f"the canonical text has {len(found.text):,} characters; the maximum is {TEXT_MAX:,}"
+            raise FilterError(message, text, 0, len(text))
+        return found
 
     def matches(self, event: Event | Mapping[str, Any]) -> bool:
         """Whether the event passes; EventError if it does not fit the schema."""

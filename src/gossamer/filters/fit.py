@@ -44,6 +44,8 @@ DECIMAL_WHOLE_MAX = 20
 DECIMAL_SCALE_MAX = 18
 
 _FLOAT_MAX = to_float(3.4028234663852886e38)
+# The greatest literals that Spark reads, compared before rounding: a little more would round to the same number.
+_LITERAL_MAX = {"FLOAT": Decimal("3.4028234663852886E+38"), "DOUBLE": Decimal("1.7976931348623157E+308")}
 _NUMBER = re.compile(r"(?P<digits>[0-9.]+)(?:[eE](?P<exponent>[+-]?[0-9]+))?(?P<suffix>[A-Za-z]*)")
 _DATE = re.compile(r"([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2}))?)?", re.ASCII)
 _TIMESTAMP = re.compile(
@@ -84,7 +86,7 @@ def number(text: str, negative: bool) -> Literal:
         raise ValueError("the exponent is out of the range of DOUBLE")
     value = Decimal(("-" if negative else "") + match["digits"] + f"e{exponent}")
     if suffix in ("F", "D") or (suffix == "" and match["exponent"] is not None):
-        return _floating(value, suffix)
+        return _floating(value, "FLOAT" if suffix == "F" else "DOUBLE")
     return _decimal(value)
 
 
@@ -101,15 +103,13 @@ def _integer(digits: str, suffix: str, negative: bool) -> Literal:
     return Literal("INTEGER", value)
 
 
-def _floating(value: Decimal, suffix: str) -> Literal:
-    name = "FLOAT" if suffix == "F" else "DOUBLE"
-    number = float(value)
-    try:
-        number = _nearest_float(value) if suffix == "F" else number
-    except OverflowError:
-        number = math.inf
-    if math.isinf(number) or (number == 0 and value != 0):
-        raise ValueError(f"the number is out of the range of {name}")
+def _floating(value: Decimal, name: str) -> Literal:
+    most = _LITERAL_MAX[name]
+    if value.copy_abs() > most:  # abs() would round
+        raise ValueError(f"the number is out of the range of {name}: Spark reads numbers up to {most}")
+    number = _nearest_float(value) if name == "FLOAT" else float(value)
+    if number == 0 and value != 0:
+        raise ValueError(f"the number is too near to zero for {name}")
     return Literal(name, number + 0.0)
 
 
@@ -265,8 +265,8 @@ def _integer_bounds(kind: Type, value: object) -> tuple[int, int]:
     """(least integer that is >= value, greatest that is <= value) as the wide type compares them."""
     if not isinstance(value, float):
         assert isinstance(value, int | Decimal)
-        if not -(1 << 63) <= value < 1 << 63:
-            # Spark folds `x < 10000000000000000000` to TRUE, which lets NULL pass.
+        if not -(1 << 63) <= value <= (1 << 63) - 1:
+            # Spark folds `x < 9223372036854775807.5` to TRUE, which lets NULL pass.
             raise ValueError("an integer is compared with numbers in the range of BIGINT, or with a DOUBLE: 1e20")
         return math.ceil(value), math.floor(value)
     limit = 1 << (INTEGER_BITS[kind] - 1)
@@ -309,7 +309,7 @@ def _bounded_integer(attribute: int, schema: Schema, op: str, least: int, greate
 def _single(attribute: int, schema: Schema, op: str, value: float) -> Node:
     """A FLOAT with a DOUBLE: the bound is the nearest float below or above, finite so that it can be printed."""
     try:
-        near = to_float(value)
+        near = to_float(value) + 0.0  # -0.0 would make an equal filter with another text
     except OverflowError:
         near = math.copysign(_FLOAT_MAX, value)
     if near == value:

@@ -21,7 +21,7 @@ from gossamer.filters.fit import Literal, UnlikeError
 from gossamer.filters.lex import Token, tokens
 from gossamer.filters.model import CONJUNCTIONS_MAX, DEPTH_MAX, FilterError, printable
 from gossamer.filters.rows import encodable
-from gossamer.filters.schema import Schema, Type
+from gossamer.filters.schema import Schema, Type, quote
 from gossamer.filters.tree import FALSE, Const, Node, Null
 
 _COMPARISONS = frozenset(("=", "<>", "<", "<=", ">", ">=", "<=>"))
@@ -40,12 +40,18 @@ class Operand(Struct, frozen=True):
 class _Frame:
     """What stands between one "(" and its ")"."""
 
-    def __init__(self, negated: bool, start: int) -> None:
+    def __init__(self, negated: bool, start: int, around: int) -> None:
         self.negated = negated
         self.start = start
+        self.around = around  # NOTs that it is inside of
         self.terms: list[list[Node]] = [[]]  # OR of AND
         self.operand: Operand | None = None  # when the frame holds nothing else
-        self.flip = False  # NOTs before the next factor
+        self.nots = 0  # before the next factor
+
+    @property
+    def flipped(self) -> bool:
+        """Whether the next factor is negated."""
+        return self.negated != bool(self.nots % 2)
 
 
 def parse(text: str, schema: Schema) -> Node:
@@ -92,16 +98,18 @@ class _Parser:
     def parse(self) -> Node:
         if self.token.kind == "end":
             return tree.TRUE
-        frames = [_Frame(False, 0)]
+        frames = [_Frame(False, 0, 0)]
         while True:
             frame = frames[-1]
             while self._is("NOT") or self._is("!"):
-                frame.flip = not frame.flip
+                frame.nots += 1
+                if frame.around + frame.nots > DEPTH_MAX:
+                    self._fail(f"NOTs are at most {DEPTH_MAX} deep")
                 self.place += 1
             if self._is("("):
                 if len(frames) > DEPTH_MAX:
                     self._fail(f"parentheses are at most {DEPTH_MAX} deep")
-                frames.append(_Frame(frame.negated != frame.flip, self.token.start))
+                frames.append(_Frame(frame.flipped, self.token.start, frame.around + frame.nots))
                 self.place += 1
                 continue
             self._factor(frame, self._operand())
@@ -128,11 +136,11 @@ class _Parser:
 
     def _factor(self, frame: _Frame, operand: Operand) -> None:
         """A predicate that begins with `operand`; or the operand alone, which waits to be told what it is."""
-        negated = frame.negated != frame.flip
+        negated = frame.flipped
         node = self._predicate(operand, negated)
         if node is not None:
             self._add(frame, node)
-        elif self._is(")") and len(frame.terms) == 1 and not frame.terms[0] and not frame.flip:
+        elif self._is(")") and len(frame.terms) == 1 and not frame.terms[0] and not frame.nots:
             frame.operand = operand  # "(x)" may go on as "(x) = 1"
         else:
             if not (self._is("AND") or self._is("OR") or self._is(")") or self.token.kind == "end"):
@@ -141,12 +149,12 @@ class _Parser:
 
     def _settle(self, frame: _Frame) -> None:
         assert frame.operand is not None
-        self._add(frame, self._truth(frame.operand, frame.negated != frame.flip))
+        self._add(frame, self._truth(frame.operand, frame.flipped))
         frame.operand = None
 
     def _add(self, frame: _Frame, node: Node) -> None:
         frame.terms[-1].append(node)
-        frame.flip = False
+        frame.nots = 0
 
     def _close(self, frame: _Frame) -> Node:
         if frame.operand is not None:
@@ -409,7 +417,10 @@ class _Parser:
             self._fail(f"function calls are not supported: {first.value[:40]}", first.start, self.token.end)
         name = ".".join(parts)
         index = self.schema.find(name)
-        if index is None or any("." in part for part in parts):
+        if index is not None and any("." in part for part in parts):
+            written = quote(self.schema.attributes[index].path)
+            self._fail(f"in backquotes the dot is part of a name; write {written}", first.start, end)
+        if index is None:
             close = self.schema.nearest(name)
             hint = f" (did you mean {close!r}?)" if close else ""
             self._fail(f"unknown attribute {name[:80]!r}{hint}", first.start, end)

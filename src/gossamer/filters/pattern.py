@@ -1,5 +1,8 @@
 """LIKE and RLIKE: patterns to trees and matchers. Nothing here backtracks; a pattern from a peer costs linear time.
 
+LIKE is matched piece by piece: what stands before the first % and after the last one has its place, and each piece between
+two of them is taken where it is found first, which leaves most to the rest.
+
 RLIKE is Java's `find()`. The subset below means the same to java.util.regex and to RE2, once `.`, `\\s` and `$` are
 written out as Java has them (RE2's differ on \\r, \\x0B, \\u0085, \\u2028, \\u2029):
 
@@ -12,6 +15,7 @@ written out as Java has them (RE2's differ on \\r, \\x0B, \\u0085, \\u2028, \\u2
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final, NoReturn
@@ -26,7 +30,10 @@ REPEAT_NESTED_MAX: Final = 1_000
 GROUP_DEPTH_MAX: Final = 32
 MEMORY_MAX: Final = 1 << 20  # bytes that RE2 may take for one pattern; a larger one is refused
 
+LIKE_SPAN_MAX: Final = 64  # characters of a piece between two % that has a _ between others: each is tried at each place
+
 Matcher = Callable[[str], bool]
+Finder = Callable[[str, int, int], int]
 
 _ONE, _MANY = object(), object()  # the wildcards _ and %
 
@@ -97,8 +104,71 @@ def like_source(pattern: str) -> tuple[str, Any]:
         return "v.endswith({c})", text
     if kinds == ("%", "x", "%"):
         return "{c} in v", text
-    expression = "".join(_quote(p) if isinstance(p, str) else "." if p is _ONE else ".*" for p in parts)
-    return "{c}(v)", _search(f"(?s)\\A{expression}\\z")
+    return "{c}(v)", _like_matcher(parts)
+
+
+def _like_matcher(parts: list[Any]) -> Matcher:
+    pieces: list[list[Any]] = [[]]
+    for part in parts:
+        if part is _MANY:
+            pieces.append([])
+        else:
+            pieces[-1].append(part)
+    head, head_length = _placed(pieces[0])
+    if len(pieces) == 1:
+        return lambda v: len(v) == head_length and all(v.startswith(run, at) for at, run in head)
+    finders = [_finder(piece) for piece in pieces[1:-1]]
+    tail, tail_length = _placed(pieces[-1])
+
+    def matches(v: str) -> bool:
+        place, end = head_length, len(v) - tail_length
+        if place > end or not all(v.startswith(run, at) for at, run in head):
+            return False
+        if not all(v.startswith(run, end + at) for at, run in tail):
+            return False
+        for find in finders:
+            place = find(v, place, end)
+            if not 0 <= place <= end:
+                return False
+        return True
+
+    return matches
+
+
+def _placed(piece: list[Any]) -> tuple[list[tuple[int, str]], int]:
+    """The runs of characters, each with its place, and the length of the whole."""
+    runs: list[tuple[int, str]] = []
+    length = 0
+    for part in piece:
+        if isinstance(part, str):
+            runs.append((length, part))
+        length += len(part) if isinstance(part, str) else 1
+    return runs, length
+
+
+def _finder(piece: list[Any]) -> Finder:
+    """find(v, start, end): where the piece ends that begins first in v[start:end]; -1, or beyond the end, if none does."""
+    runs, length = _placed(piece)
+    first = runs[0][1]  # % comes after _ in parts, so a piece after a % begins with characters
+    if len(runs) == 1:
+
+        def find(v: str, start: int, end: int) -> int:
+            place = v.find(first, start, end)
+            return place if place < 0 else place + length
+
+        return find
+    at, last = runs[-1]
+    span = at + len(last)
+    if span > LIKE_SPAN_MAX:
+        raise ValueError(f"in a LIKE pattern a text with _ inside, between two %, has at most {LIKE_SPAN_MAX} characters")
+    # Of fixed length, so Python's own engine has nothing to go back for.
+    search = re.compile("".join(re.escape(p) if isinstance(p, str) else "." for p in piece), re.DOTALL).search
+
+    def find_wild(v: str, start: int, end: int) -> int:
+        match = search(v, start, end)
+        return -1 if match is None else match.end()
+
+    return find_wild
 
 
 # RLIKE

@@ -122,7 +122,8 @@ class Schema:
 
     def find(self, name: str) -> int | None:
         """The position of the attribute that a filter calls `name`, whatever its case."""
-        return self._index.get(name.lower())
+        index = self._index.get(name.lower())
+        return index if index is not None and _same(name, self.names[index]) else None
 
     def nearest(self, name: str) -> str | None:
         """The attribute that someone who wrote `name` may have meant."""
@@ -139,6 +140,11 @@ class Schema:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).parse, (self.text, self.order)
+
+
+def _same(a: str, b: str) -> bool:
+    """Spark's other test of names, Java's equalsIgnoreCase: character by character ("İ".lower() has two)."""
+    return len(a) == len(b) and all(x.lower() == y.lower() or x.upper() == y.upper() for x, y in zip(a, b, strict=True))
 
 
 def nearest(name: str, names: tuple[str, ...]) -> str | None:

@@ -204,6 +204,13 @@ def count(node: Node) -> int:
     return int(node != FALSE)
 
 
+def depth(node: Node) -> int:
+    """How deep the parentheses of the canonical text are."""
+    if type(node) is And or type(node) is Or:
+        return max(depth(term) + (type(term) in (And, Or)) for term in node.terms)
+    return 0
+
+
 def conjunctions(node: Node) -> list[tuple[Predicate, ...]]:
     """The node multiplied out: an event passes if it passes every predicate of at least one."""
     if type(node) is And:

@@ -27,7 +27,9 @@ class AdminError(RuntimeError):
 def directory() -> Path:
     """Where this user's admin sockets are. Refuses a directory that somebody else could have put there."""
     base = os.environ.get("XDG_RUNTIME_DIR")
-    path = Path(base) / "gossamer" if base else Path(tempfile.gettempdir()) / f"gossamer-{os.getuid()}"
+    path = (
+        Path(base) / "gossamer" if base and Path(base).is_dir() else Path(tempfile.gettempdir()) / f"gossamer-{os.getuid()}"
+    )
     path.mkdir(mode=0o700, exist_ok=True)
     info = path.lstat()
     if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o077:
@@ -49,8 +51,8 @@ async def serve(address: str, answer: Callable[[dict[str, Any]], dict[str, Any]]
                 reply = {"error": f"not a request: {error}"}
             writer.write(json.dumps(reply).encode() + b"\n")
             await writer.drain()
-        except (TimeoutError, ConnectionError):
-            return  # whoever asked has gone
+        except (TimeoutError, ConnectionError, ValueError):
+            return  # whoever asked has gone, or talks without end
         finally:
             writer.close()
 

@@ -14,7 +14,17 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from gossamer.machine import LinkState, Peer
-from gossamer.node.wire import AnyMessage, Hello, Ping, Pong, Unframer, WireError, agree, encode
+from gossamer.node.wire import (
+    MISCONDUCT,
+    AnyMessage,
+    Hello,
+    Ping,
+    Pong,
+    Unframer,
+    WireError,
+    agree,
+    encode,
+)
 
 if TYPE_CHECKING:
     from gossamer.net.driver import Driver
@@ -25,7 +35,8 @@ CONTROL_QUEUE_BYTES = 16 << 20
 SOCKET_HIGH_WATER = 1 << 20
 HELLO_SECONDS = 5.0  # a connection that has not said hello by then is closed
 PING_SECONDS = 5.0  # a link that has been silent for this long is asked
-SILENCE_SECONDS = 15.0  # and given up after this
+SILENCE_SECONDS = 10.0  # and given up after this
+LINGER_SECONDS = 2.0  # what a closed connection still has to write gets this long
 
 _PING, _PONG = encode(Ping()), encode(Pong())
 
@@ -42,10 +53,11 @@ class Connection(asyncio.Protocol):
         self.closed = False
         self.reason = ""
         self.settled: asyncio.Future[None] = self.loop.create_future()  # the peer has said hello, or will not
+        self.rejected = 0  # messages that the machine would not have
         self.bytes_in = 0
         self.bytes_out = 0
         self._transport: asyncio.Transport | None = None
-        self._unframer = Unframer()
+        self._unframer = Unframer(stranger=True)
         self._control: deque[bytes] = deque()
         self._events: deque[bytes] = deque()
         self._control_bytes = 0
@@ -88,21 +100,18 @@ class Connection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        reason = self.reason
-        if not reason:
-            try:
-                self._unframer.end()
-                reason = "closed by peer" if exc is None else "connection lost"
-            except WireError as error:
-                reason = error.reason
-        self.closed, self.reason = True, reason
-        if self._timer is not None:
-            self._timer.cancel()
         self._control.clear()
         self._events.clear()
-        if not self.settled.done():
-            self.settled.set_result(None)
-        self.driver.lost(self, reason)
+        self.driver.unplugged(self)
+        if self.closed:
+            return
+        self.closed = True
+        try:
+            self._unframer.end()
+            self.reason = "closed by peer" if exc is None else "connection lost"
+        except WireError as error:
+            self.reason = error.reason
+        self._gone(self.reason)
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -162,7 +171,7 @@ class Connection(asyncio.Protocol):
     def _write(self) -> None:
         self._scheduled = False
         transport = self._transport
-        if self.closed or transport is None:
+        if self.closed or transport is None or transport.is_closing():
             return
         while not self._paused and (self._control or self._events):
             frames: list[bytes] = []
@@ -189,19 +198,28 @@ class Connection(asyncio.Protocol):
             self._write()
 
     def close(self, reason: str, detail: str = "") -> None:
-        """End the connection, once; what is queued and can be written still goes."""
+        """End the connection, once. The link is down from now on; what is queued and can be written still goes."""
         if self.closed:
             return
-        self.reason = reason
         self.driver.count_close(self, reason, detail)
-        if not self._paused:
+        if not self._paused and reason not in MISCONDUCT:
             self._write()
-        self.closed = True
-        if self._transport is not None:
-            if self._paused:
-                self._transport.abort()  # a peer that does not read would keep us waiting for ever
+        self.closed, self.reason = True, reason
+        transport = self._transport
+        if transport is not None:
+            if self._paused or reason in MISCONDUCT:
+                transport.abort()  # who does not read would keep us waiting for ever
             else:
-                self._transport.close()
+                transport.close()
+                self.loop.call_later(LINGER_SECONDS, transport.abort)
+        self._gone(reason)
+
+    def _gone(self, reason: str) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.settled.done():
+            self.settled.set_result(None)
+        self.driver.lost(self, reason)
 
     def _watch(self) -> None:
         """Ask silent peers, give up dead ones."""
@@ -212,9 +230,8 @@ class Connection(asyncio.Protocol):
             self.close("no hello", f"nothing for {HELLO_SECONDS:g} s")
             return
         if silent > SILENCE_SECONDS:
+            self._paused = True  # nobody reads: do not wait for what is queued
             self.close("silent", f"nothing for {silent:.0f} s")
-            if self._transport is not None:
-                self._transport.abort()
             return
         if silent >= PING_SECONDS / 2:
             self.send(_PING, is_event=False)

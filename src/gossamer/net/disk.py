@@ -7,6 +7,7 @@ the disk. They are committed in the order they were asked for.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import sqlite3
 from collections.abc import Callable
@@ -24,9 +25,10 @@ class DataDirectoryError(OSError):
 
 
 class Disk:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, on_failure: Callable[[Exception], None] = lambda error: None) -> None:
         self.loop = asyncio.get_running_loop()
         self.failed: Exception | None = None
+        self._on_failure = on_failure
         self._waiting: list[tuple[Store, Callable[[Token], None]]] = []
         self._busy = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gossamer-disk")
@@ -68,9 +70,11 @@ class Disk:
             return
 
         def finished(future: asyncio.Future[None]) -> None:
-            if future.exception() is not None:
-                self.failed = future.exception()  # type: ignore[assignment]
-                return  # nothing is called stored that is not; the owner sees ``failed``
+            error = future.exception()
+            if isinstance(error, Exception):
+                self.failed = error  # nothing is called stored that is not
+                self._on_failure(error)
+                return
             for store, done in batch:
                 done(store.token)
             self._commit_next()
@@ -88,12 +92,18 @@ class Disk:
                         self._db.execute("DELETE FROM kept WHERE key = ?", (record.key,))
             self._db.execute("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            with contextlib.suppress(sqlite3.Error):  # the first error is the one to tell
+                self._db.execute("ROLLBACK")
             raise
 
     async def close(self) -> None:
-        """Finish what was asked for, then let go of the directory."""
-        await self.loop.run_in_executor(self._thread, self._commit, [store for store, _ in self._waiting])
-        self._waiting = []
-        self._thread.shutdown(wait=True)
-        self._db.close()
+        """Finish what was asked for, then let go of the directory, come what may."""
+        try:
+            if self.failed is None:
+                waiting, self._waiting = [store for store, _ in self._waiting], []
+                await self.loop.run_in_executor(self._thread, self._commit, waiting)
+        except sqlite3.Error as error:
+            self.failed = error
+        finally:
+            self._thread.shutdown(wait=True)
+            self._db.close()

@@ -18,6 +18,7 @@ from gossamer.net.connection import Connection
 from gossamer.net.disk import Disk
 from gossamer.node.wire import MAGIC, MISCONDUCT, VERSION, VERSION_MIN, AnyMessage, Contacts, Hello, encode
 
+REJECTED_MAX = 1000  # messages that a peer must not send, per connection: then it is cut off
 CONNECTIONS_MAX = 1024  # open sockets, those that have not said hello yet included
 
 
@@ -31,6 +32,7 @@ class Driver:
         deliver: Callable[[Deliver], None],
         after: Callable[[], None],
         address: str,
+        fabric: str = "",
         disk: Disk | None = None,
         writer: trace.Writer | None = None,
     ) -> None:
@@ -41,6 +43,8 @@ class Driver:
         self.connections: dict[Connection, None] = {}  # also those that have not said hello yet
         self.counters: Counter[str] = Counter()
         self.last_problem = ""
+        self.fabric = fabric
+        self.before: Callable[[], None] = lambda: None  # called before the machine is woken
         self.contacts: Callable[[tuple[str, ...]], None] = lambda addresses: None
         self.changed: Callable[[Peer, LinkState], None] = lambda peer, state: None
         self.noted: Callable[[trace.Record], None] = lambda record: None
@@ -115,6 +119,7 @@ class Driver:
         self.soon = False
         if self.closing:
             return
+        self.before()
         deadline = self.machine.deadline
         now = self.now()
         if deadline != NEVER and 0 < deadline - now < 2000:
@@ -156,6 +161,12 @@ class Driver:
         if kind is trace.Rejected:
             self.counters["rejected"] += 1
             self.last_problem = f"rejected from {record.peer}: {record.reason}"  # type: ignore[union-attr]
+            link = self.links.get(Peer(int(record.peer, 16)))  # type: ignore[union-attr]
+            if link is not None:
+                link.rejected += 1
+                if record.cut or link.rejected > REJECTED_MAX:  # type: ignore[union-attr]
+                    # Not from inside the machine's own effects: the link goes down when they have been carried out.
+                    self.loop.call_soon(link.close, "does not report" if record.cut else "garbage", record.reason)  # type: ignore[union-attr]
         elif kind is trace.Dropped:
             self.counters["dropped"] += record.count  # type: ignore[union-attr]
             self.last_problem = f"dropped {record.what}: {record.reason}"  # type: ignore[union-attr]
@@ -163,12 +174,21 @@ class Driver:
             self.counters["duplicate_events_in"] += record.events  # type: ignore[union-attr]
         self.noted(record)
         if self._writer is not None:
-            self._writer.write(self._unix_origin + self.now(), record)
+            try:
+                self._writer.write(self._unix_origin + self.now(), record)
+            except OSError as error:
+                self._stop_tracing(error)
+
+    def _stop_tracing(self, error: OSError) -> None:
+        """A disk that takes no more trace must not stop the node: it goes on without, and says so."""
+        self._writer = None
+        self.counters["traces_stopped"] += 1
+        self.last_problem = f"the trace ends here, it cannot be written: {error.strerror or error}"
 
     # ------------------------------------------------------------- connections
 
     def hello(self) -> Hello:
-        return Hello(MAGIC, VERSION_MIN, VERSION, self.peer, self.incarnation, self.address)
+        return Hello(MAGIC, VERSION_MIN, VERSION, self.peer, self.incarnation, self.address, self.fabric)
 
     def opened(self, connection: Connection) -> bool:
         if self.closing or len(self.connections) >= CONNECTIONS_MAX:
@@ -182,6 +202,10 @@ class Driver:
         peer = connection.peer
         if peer == self.peer:
             connection.close("myself", "this node's own address")
+            return
+        assert connection.hello is not None
+        if connection.hello.fabric != self.fabric:
+            connection.close("other fabric", f"the peer belongs to fabric {connection.hello.fabric!r}, not {self.fabric!r}")
             return
         other = self.links.get(peer)
         if other is not None:
@@ -198,11 +222,15 @@ class Driver:
         self._link(peer, LinkState.UP)
 
     def lost(self, connection: Connection, reason: str) -> None:
-        self.connections.pop(connection, None)
+        """The connection is of no more use, though its socket may linger."""
         self.counters[f"closed: {reason}"] += 1
         if connection.hello is not None and self.links.get(connection.peer) is connection:
             del self.links[connection.peer]
             self._link(connection.peer, LinkState.CUT if reason in MISCONDUCT else LinkState.DOWN)
+
+    def unplugged(self, connection: Connection) -> None:
+        """Its socket is gone."""
+        self.connections.pop(connection, None)
 
     def link_changed(self, connection: Connection, state: LinkState) -> None:
         if self.links.get(connection.peer) is connection:
@@ -233,4 +261,7 @@ class Driver:
         for connection in list(self.connections):
             connection.close("leaving")
         if self._writer is not None:
-            self._writer.flush()
+            try:
+                self._writer.flush()
+            except OSError as error:
+                self._stop_tracing(error)

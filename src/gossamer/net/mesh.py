@@ -8,6 +8,7 @@ together again.
 from __future__ import annotations
 
 import asyncio
+import re
 from random import Random
 
 from gossamer.machine import LinkState, Peer
@@ -30,7 +31,7 @@ class AddressError(ValueError):
 def parse_address(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+    if not colon or not host or not host.isprintable() or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
         raise AddressError(f"{address!r} is not an address; write host:port, for example 127.0.0.1:7400")
     return host, int(port)
 
@@ -40,6 +41,7 @@ class Mesh:
         self.driver, self.join, self.degree, self.rng = driver, join, degree, rng
         self.joined = asyncio.Event()
         self._known: dict[str, None] = {}  # addresses heard of, oldest first
+        self._peers: dict[str, Peer] = {}  # who was found behind an address: one peer may have several
         self._mine: dict[str, None] = {}  # addresses that turned out to be this node's own
         self._dialling: dict[str, None] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -62,6 +64,11 @@ class Mesh:
     def learn(self, addresses: tuple[str, ...]) -> None:
         for address in addresses:
             if address and address != self.driver.address and address not in self._mine:
+                try:
+                    parse_address(address)
+                except AddressError:
+                    self.driver.counters["bad_addresses"] += 1
+                    continue
                 self._known.pop(address, None)
                 self._known[address] = None
         while len(self._known) > KNOWN_MAX:
@@ -72,7 +79,7 @@ class Mesh:
 
     def _linked(self) -> dict[str, None]:
         """Addresses that there is a link to: as dialled, and as the peer gives its own."""
-        found: dict[str, None] = {}
+        found = {address: None for address, peer in self._peers.items() if peer in self.driver.links}
         for connection in self.driver.links.values():
             if connection.dialled:
                 found[connection.dialled] = None
@@ -138,13 +145,18 @@ class Mesh:
             async with asyncio.timeout(DIAL_SECONDS):
                 _, connection = await loop.create_connection(lambda: Connection(self.driver, address), host, port)
                 await asyncio.shield(connection.settled)
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, ValueError) as error:  # ValueError: a name that no resolver takes
             self.driver.counters["dials_failed"] += 1
-            self.driver.last_problem = f"cannot reach {address}: {str(error) or 'timed out'}"
+            if address in self.join:  # others come and go
+                self.driver.last_problem = f"cannot reach {address}: {str(error) or 'timed out'}"
             return False
         if connection.reason == "myself":
             self._mine[address] = None
-        return connection.hello is not None and connection.reason != "myself"
+        elif connection.hello is not None:
+            self._peers[address] = connection.peer
+            if len(self._peers) > KNOWN_MAX:
+                self._peers.pop(next(iter(self._peers)))
+        return connection.hello is not None and connection.reason not in ("myself", "other fabric")
 
     async def _gossip(self) -> None:
         while True:

@@ -14,6 +14,7 @@ Not thread-safe: use a node from the event loop that started it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import secrets
 from collections import deque
@@ -41,6 +42,7 @@ from gossamer.node.core import INCARNATION_KEY
 JOIN_SECONDS = 10.0
 TOPIC_SECONDS = 10.0
 DRAIN_SECONDS = 10.0  # more than the grace for a neighbour whose link broke
+CONFIRM_SECONDS = 5.0  # how long advertise waits for the neighbours' word
 REPORT_SECONDS = 1.0  # how long a node that leaves goes on relaying what it has begun
 
 
@@ -55,6 +57,7 @@ class Node:
         data_dir: str | Path | None = None,
         trace_dir: str | Path | None = None,
         degree: int = 6,
+        fabric: str = "",
         config: NodeConfig | None = None,
         insecure: bool = False,
         join_timeout: float = JOIN_SECONDS,
@@ -65,6 +68,7 @@ class Node:
         data_dir: keeps this node's identity and outbox, so that accepted events survive a crash.
         trace_dir: writes what happens as JSON lines, for ``gossamer pipeline verify``.
         degree: links to keep up at least, as far as there are nodes.
+        fabric: a name; nodes talk only to nodes of the same fabric.
         insecure: allow to listen beyond loopback, where anybody who can reach the port can take part.
         """
         self._listen = parse_address(listen)
@@ -73,13 +77,13 @@ class Node:
             parse_address(address)
         if not insecure and not _is_loopback(self._listen[0]):
             raise NodeError(
-                f"{listen} is not a loopback address and peers are not authenticated yet; pass insecure=True to accept that"
+                f"{listen} is not loopback, and peers are not authenticated yet; accept that with --insecure (insecure=True)"
             )
         if degree < 1:
             raise NodeError(f"degree is {degree}; a node needs at least one link")
         self._data_dir = Path(data_dir) if data_dir is not None else None
         self._trace_dir = Path(trace_dir) if trace_dir is not None else None
-        self._degree, self._join_timeout = degree, join_timeout
+        self._degree, self._fabric, self._join_timeout = degree, fabric, join_timeout
         config = config or NodeConfig()
         flood = structs.replace(config.flood, join=bool(self._join))
         self._config = structs.replace(config, flood=flood, trace=config.trace or trace_dir is not None)
@@ -87,9 +91,13 @@ class Node:
         self._window: deque[asyncio.Future[None]] = deque()
         self._heard: list[tuple[str, asyncio.Future[None]]] = []  # who waits for a topic to be advertised
         self._eager = False  # an event has been sent without waiting for company in this turn of the loop
-        self._drained: asyncio.Future[None] | None = None
+        self._drains: list[asyncio.Future[None]] = []
         self._introduced: asyncio.Future[None] | None = None  # start() waits for a neighbour to tell its topics
         self._confirmed: asyncio.Future[None] | None = None  # who waits until the neighbours know all topics
+        self._closing: asyncio.Task[None] | None = None
+        self._releasing: asyncio.Task[None] | None = None
+        self._refuses = False  # no more commands
+        self._disk: Disk | None = None
         self._server: asyncio.Server | None = None
         self._trace_file: Any = None
         self.address = ""
@@ -105,15 +113,22 @@ class Node:
 
     async def start(self) -> None:
         """Listen and join. Raises JoinError if none of the addresses to join answers in time."""
+        try:
+            await self._start()
+        except BaseException:
+            self._refuses = True
+            await self._release()
+            raise
+
+    async def _start(self) -> None:
         loop = asyncio.get_running_loop()
-        self._disk = Disk(self._data_dir) if self._data_dir is not None else None
-        if self._disk is not None:
+        kept = None
+        self.peer, self.incarnation = Peer(secrets.randbits(64)), 1
+        if self._data_dir is not None:
+            self._disk = Disk(self._data_dir, self._disk_failed)
             kept = self._disk.kept()
             self.peer = self._disk.peer()
             self.incarnation = int(kept.get(INCARNATION_KEY, b"0")) + 1
-        else:
-            kept = None
-            self.peer, self.incarnation = Peer(secrets.randbits(64)), 1
         rng = Random(secrets.randbits(64))
         self._core = NodeCore(
             self.peer,
@@ -124,7 +139,6 @@ class Node:
             durable=self._disk is not None,
             ticket=Receipt,
         )
-        writer = self._open_trace()
         self._driver = Driver(
             self._core,
             self.peer,
@@ -132,72 +146,93 @@ class Node:
             deliver=self._delivered,
             after=self._after,
             address="",
+            fabric=self._fabric,
             disk=self._disk,
-            writer=writer,
+            writer=self._open_trace(),
         )
-        self._driver.noted = self._noted
+        self._driver.noted, self._driver.before = self._noted, self._tell_blocked
         self._mesh = Mesh(self._driver, self._join, self._degree, rng)
         host, port = self._listen
         try:
             self._server = await loop.create_server(lambda: Connection(self._driver, None), host, port)
         except OSError as error:
-            await self.close(drain=0.0)
-            raise NodeError(f"cannot listen on {host}:{port}: {error.strerror or error}; choose another port") from None
+            raise NodeError(f"cannot listen on {host}:{port}: {error.strerror or error}; choose another address") from None
         bound = self._server.sockets[0].getsockname()
-        self.address = self._driver.address = f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
+        self.address = f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
+        if not ipaddress.ip_address(bound[0]).is_unspecified:  # "everywhere" is no address that others could dial
+            self._driver.address = self.address
         self._driver.wake()
         self._mesh.start()
         if self._join:
-            try:
-                async with asyncio.timeout(self._join_timeout):
-                    await self._mesh.joined.wait()
-                    if not self._core.topics.introduced:  # so that what our neighbour knows is known when this returns
-                        self._introduced = loop.create_future()
-                        await self._introduced
-            except TimeoutError:
-                problem = self._driver.last_problem
-                await self.close(drain=0.0)
-                raise JoinError(
-                    f"no node answered at {', '.join(self._join)} within {self._join_timeout:g} s ({problem or 'no answer'}); "
-                    "is one running there? start it with: gossamer node --listen HOST:PORT"
-                ) from None
-            except BaseException:
-                await self.close(drain=0.0)
-                raise
+            await self._joined()
+
+    async def _joined(self) -> None:
+        try:
+            async with asyncio.timeout(self._join_timeout):
+                await self._mesh.joined.wait()
+                if not self._core.topics.introduced:  # so that what our neighbour knows is known when this returns
+                    self._introduced = self._driver.loop.create_future()
+                    await self._introduced
+        except TimeoutError:
+            raise JoinError(
+                f"no node answered at {', '.join(self._join)} within {self._join_timeout:g} s "
+                f"({self._driver.last_problem or 'no answer'}); "
+                "is one running there? start it with: gossamer node --listen HOST:PORT"
+            ) from None
 
     async def close(self, drain: float = DRAIN_SECONDS) -> None:
-        """Wait up to ``drain`` seconds for receipts, then leave the fabric politely."""
-        if not hasattr(self, "_mesh") or self._driver.closing:
+        """Wait up to ``drain`` seconds for receipts, then leave the fabric politely. Goes on if the caller is cancelled."""
+        if not hasattr(self, "_mesh"):
+            if self._releasing is not None:
+                await asyncio.shield(self._releasing)
             return
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close(drain))
+        await asyncio.shield(self._closing)
+
+    async def _close(self, drain: float) -> None:
         undelivered = 0
-        if drain:
-            undelivered = await self._drain(drain)
-        for subscription in list(self._subscriptions.values()):
-            await subscription.close()
-        if drain and self._driver.links:
-            await self._reported()
-        self._core.leave(self._driver.now())
-        self._driver.perform(self._core.wake(self._driver.now()))
-        if self._server is not None:
-            self._server.close()
-        await self._mesh.stop()
-        connections = list(self._driver.connections)
-        self._driver.close()
-        gone = NodeError("the node is closed")
-        for future in [*self._window, *(future for _, future in self._heard), self._confirmed]:
-            if future is not None and not future.done():
-                future.set_exception(gone)
-                future.exception()  # whoever waits sees it; nobody need
-        await _gone(connections)
-        if self._disk is not None:
-            await self._disk.close()
-        if self._trace_file is not None:
-            self._trace_file.close()
-        if undelivered and self._disk is None:
+        try:
+            if drain and not self._refuses:
+                await self._drain(drain)
+            self._refuses = True
+            self._core.outbox.close()
+            undelivered = self._core.outbox.unsettled
+            if not self._driver.closing:
+                for subscription in list(self._subscriptions.values()):
+                    await subscription.close()
+                if drain and self._driver.links:
+                    await self._reported()
+                self._core.leave(self._driver.now())
+                self._driver.perform(self._core.wake(self._driver.now()))
+        finally:
+            await self._release()
+        if undelivered and drain and (self._disk is None or self._disk.failed is not None):
             raise UndeliveredError(
                 f"closed with {undelivered} accepted events without a receipt after {drain:g} s; "
                 "await their receipts before closing, or give the node a data_dir to keep them in"
             )
+
+    async def _release(self) -> None:
+        """Let go of everything that start() took hold of, however far it got; once, and to the end."""
+        if self._releasing is None:
+            self._releasing = asyncio.get_running_loop().create_task(self._let_go())
+        await asyncio.shield(self._releasing)
+
+    async def _let_go(self) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            if self._trace_file is not None:
+                stack.callback(_close_file, self._trace_file)
+            if self._disk is not None:
+                stack.push_async_callback(self._disk.close)
+            if self._server is not None:
+                self._server.close()
+            if hasattr(self, "_mesh"):
+                await self._mesh.stop()
+                connections = list(self._driver.connections)
+                self._driver.close()
+                self._fail(NodeError("the node is closed"))
+                await _gone(connections)
 
     # ---------------------------------------------------------------- commands
 
@@ -206,10 +241,12 @@ class Node:
         self._check_open()
         self._core.advertise(topic, schema, self._driver.now())
         self._driver.wake()
-        while self._core.topics.unconfirmed:  # our neighbours know it when this returns, and they pass it on
-            self._check_open()
-            self._confirmed = self._confirmed or self._driver.loop.create_future()
-            await asyncio.shield(self._confirmed)
+        with contextlib.suppress(TimeoutError):  # one that does not confirm gets it again and again, but nobody waits for it
+            async with asyncio.timeout(CONFIRM_SECONDS):
+                while self._core.topics.unconfirmed:  # our neighbours know it when this returns, and they pass it on
+                    self._check_open()
+                    self._confirmed = self._confirmed or self._driver.loop.create_future()
+                    await asyncio.shield(self._confirmed)
 
     def subscribe(
         self, topic: str, filter: str = "", *, timeout: float = TOPIC_SECONDS, slow: SlowPolicy | str = SlowPolicy.BLOCK
@@ -226,7 +263,8 @@ class Node:
         driver = self._driver
         while True:
             try:
-                receipt: Receipt = self._core.publish(topic, event, driver.tick)  # type: ignore[assignment]
+                now = driver.tick if driver.soon else driver.now()
+                receipt: Receipt = self._core.publish(topic, event, now)  # type: ignore[assignment]
                 break
             except WindowFullError:
                 await self._window_opens()
@@ -273,6 +311,7 @@ class Node:
             "node": trace.hex_peer(self.peer),
             "address": self.address,
             "incarnation": self.incarnation,
+            "fabric": self._fabric,
             "route": "flood",
             "data_dir": str(self._data_dir) if self._data_dir else None,
             "links": [
@@ -298,7 +337,7 @@ class Node:
     # ------------------------------------------------------------------ inside
 
     def _check_open(self) -> None:
-        if self._driver.closing:
+        if self._refuses:
             raise NodeError("the node is closed")
         if self._disk is not None and self._disk.failed is not None:
             raise NodeError(f"the data directory failed: {self._disk.failed}; free some space or replace it, then restart")
@@ -309,7 +348,11 @@ class Node:
             self._check_open()
             future = self._driver.loop.create_future()
             self._window.append(future)
-            await future
+            try:
+                await future
+            finally:
+                with contextlib.suppress(ValueError):  # gone already when it was woken
+                    self._window.remove(future)
 
     async def _topic(self, topic: str, timeout: float) -> None:
         self._check_open()
@@ -331,15 +374,15 @@ class Node:
             self._heard.remove(entry)
 
     async def _drain(self, timeout: float) -> int:
-        try:
-            async with asyncio.timeout(timeout):
-                while self._core.outbox.unsettled:
-                    self._driver.wake()
-                    future = self._driver.loop.create_future()
-                    self._drained = future
+        self._driver.wake()
+        if self._core.outbox.unsettled:
+            future = self._driver.loop.create_future()
+            self._drains.append(future)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
                     await future
-        except TimeoutError:
-            pass
+            if future in self._drains:
+                self._drains.remove(future)
         return self._core.outbox.unsettled
 
     async def _reported(self) -> None:
@@ -348,6 +391,29 @@ class Node:
         mine, until = flood.under_way(), loop.time() + REPORT_SECONDS
         while loop.time() < until and any(flood.is_under_way(key) for key in mine):
             await asyncio.sleep(0.002)
+
+    def _disk_failed(self, error: Exception) -> None:
+        self._driver.last_problem = f"the data directory failed: {error}"
+        self._fail(NodeError(f"the data directory failed: {error}; free some space or replace it, then restart"))
+
+    def _fail(self, error: NodeError) -> None:
+        """Whoever waits for something that cannot come any more is told so."""
+        futures = [*self._window, *self._drains, *(future for _, future in self._heard), self._confirmed, self._introduced]
+        for publication in self._core.outbox.publications():
+            found = waiter(publication)
+            futures += [found.accepted, found.complete]
+        for future in futures:
+            if future is not None and not future.done():
+                future.set_exception(error)
+                future.exception()  # seen by whoever waits; nobody need
+
+    def _tell_blocked(self) -> None:
+        """A slow consumer has perhaps taken something since it last said so."""
+        for number in self._core.blocked():
+            subscription = self._subscriptions.get(number)
+            if subscription is not None and subscription._taken:
+                taken, subscription._taken = subscription._taken, 0
+                self._core.taken(number, taken, self._driver.now())
 
     def _turn_over(self) -> None:
         self._eager = False
@@ -382,8 +448,11 @@ class Node:
                 future = self._window.popleft()
                 if not future.done():
                     future.set_result(None)
-        if self._drained is not None and not core.outbox.unsettled and not self._drained.done():
-            self._drained.set_result(None)
+        if self._drains and not core.outbox.unsettled:
+            for future in self._drains:
+                if not future.done():
+                    future.set_result(None)
+            self._drains.clear()
 
     def _noted(self, record: trace.Record) -> None:
         kind = type(record)
@@ -412,6 +481,11 @@ class Node:
         except OSError as error:
             raise NodeError(f"cannot write traces to {self._trace_dir}: {error.strerror or error}") from None
         return trace.Writer(self._trace_file, self.peer, self.incarnation)
+
+
+def _close_file(file: Any) -> None:
+    with contextlib.suppress(OSError):  # a full disk has been counted already
+        file.close()
 
 
 async def _gone(connections: list[Connection]) -> None:

@@ -8,6 +8,7 @@ forgotten once its receipt is complete; what a crash leaves there is published a
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 import msgspec
@@ -111,11 +112,13 @@ class Outbox:
         self.me, self.incarnation, self.limits, self.durable = me, incarnation, limits, durable
         self.events = 0  # sealed and without a receipt
         self.bytes = 0
+        self._closed = False
         self.is_full = False  # as of the last change of these two, so at most one batch late
         self.open: dict[str, Publication] = {}
+        self.opened = 0  # events accepted since all batches were last sealed together
         self._next = 1
         self._tokens = 0
-        self._sealed: dict[int, dict[int, Publication]] = {incarnation: {}}
+        self._sealed: dict[int, OrderedDict[int, Publication]] = {incarnation: OrderedDict()}
         self._storing: dict[Token, Batch] = {}
 
     def measure(self, topic: str, row: tuple[Any, ...]) -> None:
@@ -130,6 +133,14 @@ class Outbox:
     def unsettled(self) -> int:
         """Events without a receipt, those in open batches included."""
         return self.events + sum(len(publication.rows) for publication in self.open.values())
+
+    def publications(self) -> list[Publication]:
+        """All without a receipt."""
+        return [*self.open.values(), *(one for sealed in self._sealed.values() for one in sealed.values())]
+
+    def close(self) -> None:
+        """Accept no more."""
+        self._closed = self.is_full = True
 
     def begin(self, topic: str) -> Publication:
         """Open a batch for a topic."""
@@ -186,7 +197,7 @@ class Outbox:
             publication = Publication(batch.topic, self.me)
             publication.count, publication.size = batch.count, len(batch.rows)
             publication.first, publication.incarnation, publication.accepted = batch.first, batch.incarnation, True
-            self._sealed.setdefault(batch.incarnation, {})[batch.first] = publication
+            self._sealed.setdefault(batch.incarnation, OrderedDict())[batch.first] = publication
             self._count(publication.count, publication.size)
             # Rounds of this life come after all rounds of earlier ones, which others may remember.
             life = self.incarnation << ROUND_BITS
@@ -197,7 +208,8 @@ class Outbox:
     def _count(self, events: int, size: int) -> None:
         self.events += events
         self.bytes += size
-        self.is_full = self.events >= self.limits.window or self.bytes >= self.limits.window_bytes
+        over = self.events >= self.limits.window or self.bytes >= self.limits.window_bytes
+        self.is_full = over or self._closed
 
     def token(self) -> Token:
         self._tokens += 1

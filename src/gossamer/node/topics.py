@@ -1,8 +1,8 @@
 """Topics: their names and schemas, and how every node comes to know them.
 
-An advertisement goes to every neighbour and on from there; each link keeps what its far end has not confirmed and sends it
-again, so a loss delays it and nothing more. The first schema of a topic that a node hears of stands; another one is an error
-at whoever advertises it, and a counted rejection when it comes from a peer.
+An advertisement goes to every neighbour and on from there; each link keeps what its far end has not confirmed, a bounded part
+of it on the way at a time, and sends it again, so a loss delays it and nothing more. The first schema of a topic that a node
+hears of stands; another one is an error at whoever advertises it, and a counted rejection when it comes from a peer.
 
 Messages:
     Adverts        topics with their schemas
@@ -22,7 +22,9 @@ from gossamer.trace import Advertised, Dropped, Rejected, hex_peer
 TOPICS_MAX = 4096
 TOPIC_LENGTH_MAX = 255
 SCHEMA_LENGTH_MAX = 16_384
+SCHEMAS_LENGTH_MAX = 16 << 20  # of all topics together
 ADVERTS_A_MESSAGE = 64
+CHARACTERS_ON_THE_WAY = 256 << 10  # unconfirmed, per link
 RESEND = Micros(500 * MILLISECOND)
 
 Name = Annotated[str, Meta(min_length=1, max_length=TOPIC_LENGTH_MAX)]
@@ -48,7 +50,8 @@ class Topics:
         self.schemas: dict[str, Schema] = {}
         self.deadline = NEVER
         self.introduced = False  # some neighbour has told what it knows
-        self._unconfirmed: dict[Peer, dict[str, None]] = {}  # per link: what its far end has not confirmed
+        self._unconfirmed: dict[Peer, dict[str, bool]] = {}  # per link: what its far end has not confirmed; True: on the way
+        self._characters = 0
         self._out: list[Effect] = []
 
     @property
@@ -65,8 +68,10 @@ class Topics:
             )
         known = self.schemas.get(topic)
         if known is None:
-            if len(self.schemas) >= TOPICS_MAX:
-                raise TopicError(f"there are {TOPICS_MAX} topics already, the most that a node keeps")
+            if not self._has_room(schema):
+                raise TopicError(
+                    f"no room for another topic: a node keeps {TOPICS_MAX}, with schemas of {SCHEMAS_LENGTH_MAX} characters"
+                )
             self._learn(topic, schema, None, now)
         elif known != schema:
             raise TopicError(
@@ -87,11 +92,13 @@ class Topics:
             if pending is not None:
                 for topic in message.topics:
                     pending.pop(topic, None)
+                if pending and next(iter(pending.values())) is False:  # all that was on the way has arrived: the next part
+                    self._send(sender, now)
         return self._flush()
 
     def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
         if state is LinkState.UP:
-            self._unconfirmed[peer] = dict.fromkeys(self.schemas)
+            self._unconfirmed[peer] = dict.fromkeys(self.schemas, False)
             self._send(peer, now)
             if not self.schemas:
                 self._out.append(Send((peer,), Adverts(())))  # nothing, but said: a newcomer waits for it
@@ -122,26 +129,41 @@ class Topics:
             if known != schema:
                 reason = f"topic {topic!r} is ({known.text}) here and ({schema.text}) at the peer"
                 self._out.append(Note(Rejected(hex_peer(sender), reason)))
-        elif len(self.schemas) >= TOPICS_MAX:
-            self._out.append(Note(Dropped("topic", 1, f"more than {TOPICS_MAX} topics")))
+        elif not self._has_room(schema):
+            self._out.append(Note(Dropped("topic", 1, f"more than {TOPICS_MAX} topics or {SCHEMAS_LENGTH_MAX} characters")))
         else:
             self._learn(topic, schema, sender, now)
 
     def _learn(self, topic: str, schema: Schema, sender: Peer | None, now: Micros) -> None:
         self.schemas[topic] = schema
+        self._characters += len(schema.text)
         self._out.append(Note(Advertised(topic, schema.text)))
         for peer, pending in self._unconfirmed.items():
             if peer != sender:
-                pending[topic] = None
-                self._out.append(Send((peer,), Adverts(((topic, schema.text),))))
+                pending[topic] = len(pending) < ADVERTS_A_MESSAGE
+                if pending[topic]:
+                    self._out.append(Send((peer,), Adverts(((topic, schema.text),))))
         self.deadline = min(self.deadline, Micros(now + RESEND))
 
     def _send(self, peer: Peer, now: Micros) -> None:
-        pending = [(topic, self.schemas[topic].text) for topic in self._unconfirmed[peer]]
-        for start in range(0, len(pending), ADVERTS_A_MESSAGE):
-            self._out.append(Send((peer,), Adverts(tuple(pending[start : start + ADVERTS_A_MESSAGE]))))
-        if pending:
+        """Send the first part of what is unconfirmed; the rest follows when that is confirmed."""
+        pending = self._unconfirmed[peer]
+        part: list[tuple[str, str]] = []
+        characters = 0
+        for topic in pending:
+            text = self.schemas[topic].text
+            characters += len(topic) + len(text)
+            if part and (len(part) == ADVERTS_A_MESSAGE or characters > CHARACTERS_ON_THE_WAY):
+                break
+            part.append((topic, text))
+        for topic, _ in part:
+            pending[topic] = True
+        if part:
+            self._out.append(Send((peer,), Adverts(tuple(part))))
             self.deadline = min(self.deadline, Micros(now + RESEND))
+
+    def _has_room(self, schema: Schema) -> bool:
+        return len(self.schemas) < TOPICS_MAX and self._characters + len(schema.text) <= SCHEMAS_LENGTH_MAX
 
     def _flush(self) -> list[Effect]:
         out, self._out = self._out, []

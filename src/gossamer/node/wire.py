@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from gossamer.machine import Message
 from gossamer.node.topics import Adverts, AdvertsTaken
-from gossamer.overlay.flood import Batch, Leave, Report, Uint64
+from gossamer.overlay.flood import Batch, Busy, Leave, Report, Uint64
 
 MAGIC = "gossamer"
 VERSION = 1
@@ -27,7 +27,18 @@ FRAME_MAX = 8 << 20
 ADDRESSES_MAX = 64
 _HEADER = 4
 
-REASONS = ("oversized", "garbage", "wrong shape", "wrong version", "no hello", "second hello", "truncated")
+HELLO_MAX = 4096  # the first frame of a connection
+
+REASONS = (
+    "oversized",
+    "garbage",
+    "wrong shape",
+    "wrong version",
+    "no hello",
+    "second hello",
+    "does not report",
+    "truncated",
+)
 MISCONDUCT = REASONS[:-1]  # what no honest peer does; a truncated frame is also what a crash leaves
 
 Address = Annotated[str, Meta(max_length=255)]
@@ -42,6 +53,7 @@ class Hello(Message, frozen=True, array_like=True, tag=1):
     peer: Uint64
     incarnation: Annotated[int, Meta(ge=0, le=2**53)]
     address: Address  # where others can reach this node; empty if they cannot
+    fabric: Annotated[str, Meta(max_length=255)] = ""  # nodes of different fabrics do not talk
 
 
 class Contacts(Message, frozen=True, array_like=True, tag=2):
@@ -58,7 +70,7 @@ class Pong(Message, frozen=True, array_like=True, tag=4):
     pass
 
 
-AnyMessage = Hello | Contacts | Ping | Pong | Batch | Report | Leave | Adverts | AdvertsTaken
+AnyMessage = Hello | Contacts | Ping | Pong | Batch | Report | Busy | Leave | Adverts | AdvertsTaken
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AnyMessage)
@@ -97,22 +109,29 @@ def agree(hello: Hello) -> int:
 class Unframer:
     """Bytes to messages, however the bytes are cut."""
 
-    def __init__(self) -> None:
-        self._rest = b""
+    def __init__(self, *, stranger: bool = False) -> None:
+        self._frame_max = HELLO_MAX if stranger else FRAME_MAX  # until the first message
+        self._rest = bytearray()
+        self._need = _HEADER  # bytes that make the next step possible: a slow dribble costs no parsing
 
     def feed(self, data: bytes) -> list[AnyMessage]:
         """The messages that are complete now. After a WireError the connection is of no more use."""
         if self._rest:
-            data = self._rest + data
+            self._rest += data
+            if len(self._rest) < self._need:
+                return []
+            data = bytes(self._rest)
         messages: list[AnyMessage] = []
         start, end = 0, len(data)
         view = memoryview(data)
+        self._need = _HEADER
         while end - start >= _HEADER:
             size = int.from_bytes(view[start : start + _HEADER], "big")
-            if size > FRAME_MAX:
-                raise WireError("oversized", f"a frame of {size} bytes; at most {FRAME_MAX} are allowed")
+            if size > self._frame_max:
+                raise WireError("oversized", f"a frame of {size} bytes; at most {self._frame_max} are allowed")
             stop = start + _HEADER + size
             if stop > end:
+                self._need = _HEADER + size
                 break
             try:
                 messages.append(_decoder.decode(view[start + _HEADER : stop]))
@@ -120,8 +139,8 @@ class Unframer:
                 raise WireError("wrong shape", str(error)) from None
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
                 raise WireError("garbage", str(error)) from None
-            start = stop
-        self._rest = data[start:] if start else data
+            start, self._frame_max = stop, FRAME_MAX
+        self._rest = bytearray(view[start:])
         return messages
 
     def end(self) -> None:

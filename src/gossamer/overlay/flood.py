@@ -9,13 +9,15 @@ once, and the publisher's receipt is exact.
 Messages:
     Batch    events of one publisher and one topic, with consecutive sequence numbers; forwarded as they came
     Report   how many subscriptions took each event of a batch, in the part of the fabric behind the sender
-    Leave    the sender goes for good: nobody need wait for it
+    Busy     the sender has the batch and still waits for others: be patient
+    Leave    the sender goes for good: nobody need wait for it, but for its neighbours, which look for other links
 
 Losses: a node sends the batch again to those that have not reported, at growing intervals; a node that has reported says so
 again. Broken links: what was behind the link may not have been reached, so the report is not ``whole``, and the publisher
 starts another round. Nodes that have handed the batch over already do not do so again; they report what they counted.
 Flood knows neighbours, not members: a neighbour whose link broke without a ``Leave`` is waited for (``grace``), and only then
-the fabric goes on without it. A partition that heals within the grace loses nothing.
+the fabric goes on without it. A partition that heals within the grace loses nothing. A neighbour that neither reports nor says
+that it is busy (``patience``) is to be cut off.
 
 Invariant: a batch is handed to the owner at most once, because an origin's table of batches is pruned only below the floor,
 the lowest sequence number that its publisher has no complete receipt for, and nothing below the floor is handed over.
@@ -24,18 +26,22 @@ the lowest sequence number that its publisher has no complete receipt for, and n
 from __future__ import annotations
 
 import heapq
+from collections import OrderedDict
 from typing import Annotated, ClassVar
 
 from msgspec import Meta, Struct
 
 from gossamer.machine import MILLISECOND, NEVER, SECOND, Deliver, Effect, LinkState, Message, Micros, Note, Peer, Send, Token
-from gossamer.trace import Duplicate, Rejected, hex_peer
+from gossamer.trace import Dropped, Duplicate, Rejected, hex_peer
 
 BATCH_EVENTS_MAX = 4096
 BATCH_BYTES_MAX = 4 << 20
 TOPIC_LENGTH_MAX = 255
 WINDOW_MAX = 1 << 20  # how far an honest publisher's newest event may be ahead of its floor
-ORIGINS_MAX = 65_536  # publishers (with incarnation) remembered; the one idle for longest goes first
+ORIGINS_MAX = (
+    65_536  # publishers (with incarnation) remembered; the one idle for longest, with nothing under way, goes first
+)
+NEIGHBOURS_MAX = 4096
 MATCHED_MAX = 2**32 - 1  # subscriptions per event; sums stop here, so that a liar cannot make honest reports unreadable
 HOPS_MAX = 1 << 16  # more than the nodes of any fabric that floods
 
@@ -72,7 +78,18 @@ class Report(Message, frozen=True, array_like=True, tag=11):
 
 
 class Leave(Message, frozen=True, array_like=True, tag=12):
-    """The sender goes for good."""
+    """The sender goes for good. Who was behind it may need a moment to find another way."""
+
+    neighbours: Annotated[tuple[Uint64, ...], Meta(max_length=NEIGHBOURS_MAX)] = ()
+
+
+class Busy(Message, frozen=True, array_like=True, tag=13):
+    """The batch is here and not yet reported, because others have not reported yet."""
+
+    publisher: Uint64
+    incarnation: Count
+    first: Count
+    round: Count
 
 
 class Finished(Struct, frozen=True):
@@ -93,6 +110,8 @@ class FloodConfig(Struct, frozen=True, kw_only=True):
     resend_max: Micros = Micros(8 * SECOND)  # longer waits only delay recovery
     round_max: Micros = Micros(2 * SECOND)  # likewise between rounds
     grace: Micros = Micros(5 * SECOND)  # how long a neighbour whose link broke is waited for
+    leave_grace: Micros = Micros(2 * SECOND)  # and the neighbours of one that left, unless there is a link to them
+    patience: Micros = Micros(15 * SECOND)  # without a word about a batch; more than a slow subscriber's ``block``
     join: bool = False  # told to join a fabric: with no link, publications wait instead of completing alone
 
 
@@ -100,6 +119,7 @@ class _Wave:
     __slots__ = (
         "attempts",
         "batch",
+        "count",
         "done",
         "heard",
         "here",
@@ -114,11 +134,12 @@ class _Wave:
     )
 
     def __init__(self, batch: Batch) -> None:
+        self.count = batch.count
         self.batch: Batch | None = batch  # None once reported: only what a late question needs is kept
         self.round = batch.round
         self.rounds = 0  # how many were started from here
         self.parent: int = -1
-        self.waiting: dict[Peer, None] = {}
+        self.waiting: dict[Peer, Micros] = {}  # who has not reported, and when they last gave a sign
         self.heard: dict[Peer, None] = {}  # who has reported in this round: nobody counts twice
         self.here = True  # the owner has not taken it yet
         self.taken: tuple[int, ...] = ()  # what the owner counted
@@ -130,11 +151,12 @@ class _Wave:
 
 
 class _Origin:
-    __slots__ = ("floor", "waves")
+    __slots__ = ("active", "floor", "waves")
 
     def __init__(self) -> None:
         self.floor = 0
-        self.waves: dict[int, _Wave] = {}
+        self.active = 0  # waves under way
+        self.waves: OrderedDict[int, _Wave] = OrderedDict()  # a dict is slow to give its first key after many have gone
 
 
 class Flood:
@@ -149,7 +171,7 @@ class Flood:
         self._lost: dict[Peer, Micros] = {}  # neighbours whose links broke, and until when they are waited for
         self._leaving: dict[Peer, None] = {}
         self.evicted = 0  # origins forgotten for want of room
-        self._origins: dict[tuple[int, int], _Origin] = {}
+        self._origins: OrderedDict[tuple[int, int], _Origin] = OrderedDict()
         self._active: dict[Key, _Wave] = {}
         self._timers: list[tuple[Micros, Key]] = []
         self._out: list[Effect] = []
@@ -176,6 +198,7 @@ class Flood:
         assert batch.publisher == self.me
         key = (batch.publisher, batch.incarnation, batch.first)
         origin = self._origin(key, batch.floor)
+        assert origin is not None, "an own publication needs no room of others"
         assert batch.first not in origin.waves
         wave = origin.waves[batch.first] = _Wave(batch)
         self._begin(key, wave, batch, -1, now)
@@ -192,13 +215,21 @@ class Flood:
             self._maybe_finish(key, wave, now)
         return self._flush()
 
-    def receive(self, sender: Peer, message: Batch | Report | Leave, now: Micros) -> list[Effect]:
+    def receive(self, sender: Peer, message: Batch | Report | Busy | Leave, now: Micros) -> list[Effect]:
         if type(message) is Batch:
             self._receive_batch(sender, message, now)
         elif type(message) is Report:
             self._receive_report(sender, message, now)
-        elif sender in self.links:
+        elif type(message) is Busy:
+            wave = self._active.get((message.publisher, message.incarnation, message.first))
+            if wave is not None and wave.round == message.round and sender in wave.waiting:
+                wave.waiting[sender] = now
+        elif type(message) is Leave and sender in self.links:
             self._leaving[sender] = None
+            for neighbour in message.neighbours:
+                if neighbour != self.me and neighbour not in self.links and len(self._lost) < NEIGHBOURS_MAX:
+                    until = Micros(now + self.config.leave_grace)
+                    self._lost[Peer(neighbour)] = max(until, self._lost.get(Peer(neighbour), until))
         return self._flush()
 
     def wake(self, now: Micros) -> list[Effect]:
@@ -210,11 +241,13 @@ class Flood:
                 continue  # a timer of an earlier wait
             if wave.done:
                 self._next_round(key, wave, now)
-            elif wave.waiting:
-                self._send_batch(wave, tuple(wave.waiting))
-                self._arm(key, wave, now)
             else:
-                wave.resend_at = NEVER  # only the owner is awaited; it has limits of its own
+                self._give_up_the_mute(key, wave, now)
+                if wave.waiting:
+                    self._send_batch(wave, tuple(wave.waiting))
+                    self._arm(key, wave, now)
+                elif not wave.done:
+                    wave.resend_at = NEVER  # only the owner is awaited; it has limits of its own
         return self._flush()
 
     def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
@@ -226,7 +259,10 @@ class Flood:
                 for key, wave in list(self._active.items()):
                     if not wave.done and peer in wave.waiting:
                         del wave.waiting[peer]
-                        wave.whole = False
+                        if state is LinkState.DOWN:
+                            wave.whole = (
+                                False  # who was cut off for cause is not waited for, nor is another round made for it
+                            )
                         self._maybe_finish(key, wave, now)
         elif state is LinkState.UP:
             self._still_lost(now)
@@ -238,7 +274,7 @@ class Flood:
                     self._next_round(key, wave, now)  # it waited for a link, or for a better time
                 elif peer != wave.parent and peer not in wave.heard:
                     # A round under way goes there too: else it would be called whole without what lies behind this link.
-                    wave.waiting[peer] = None
+                    wave.waiting[peer] = now
                     self._send_batch(wave, (peer,))
                     if wave.resend_at == NEVER:
                         self._arm(key, wave, now)
@@ -265,6 +301,9 @@ class Flood:
             self._answer(sender, batch)
             return
         origin = self._origin(key, batch.floor)
+        if origin is None:
+            self._out.append(Note(Dropped("batch", 1, f"more than {ORIGINS_MAX} publishers with events under way")))
+            return
         wave = origin.waves.get(batch.first)
         if wave is None:
             if batch.first < origin.floor:
@@ -275,6 +314,9 @@ class Flood:
             self._begin(key, wave, batch, sender, now)
             self._out.append(Deliver(0, (batch,)))
             self._maybe_finish(key, wave, now)
+            return
+        if batch.count != wave.count:
+            self._reject(sender, "batch with another number of events than before")
             return
         self._duplicate(sender, batch)
         if batch.round > wave.round:
@@ -287,13 +329,15 @@ class Flood:
                 self._answer(sender, batch)
             elif wave.done:
                 self._report(key, wave)  # the first report was lost
+            else:
+                self._out.append(Send((sender,), Busy(*key, wave.round)))
 
     def _receive_report(self, sender: Peer, report: Report, now: Micros) -> None:
         key = (report.publisher, report.incarnation, report.first)
         wave = self._active.get(key)
         if wave is None or wave.batch is None or wave.round != report.round or sender not in wave.waiting:
             return  # late or repeated: counted already
-        if report.matched and len(report.matched) != wave.batch.count:
+        if report.matched and len(report.matched) != wave.count:
             self._reject(sender, "report for another number of events")
             return
         del wave.waiting[sender]
@@ -304,11 +348,13 @@ class Flood:
 
     def _begin(self, key: Key, wave: _Wave, batch: Batch, parent: int, now: Micros) -> None:
         wave.batch, wave.round, wave.parent = batch, batch.round, parent
-        wave.waiting = {peer: None for peer in self.links if peer != parent}
+        wave.waiting = {peer: now for peer in self.links if peer != parent}
         wave.heard = {}
         wave.total, wave.done, wave.attempts, wave.resend_at = [], False, 0, NEVER
         wave.whole = not (parent == -1 and self.config.join and not self.links)
-        self._active[key] = wave
+        if key not in self._active:
+            self._active[key] = wave
+            self._origins[key[:2]].active += 1
         if wave.waiting:
             self._send_batch(wave, tuple(wave.waiting))
             self._arm(key, wave, now)
@@ -318,8 +364,11 @@ class Flood:
         assert batch is not None
         to = tuple(peer for peer in peers if self.links.get(peer))  # a full link gets it when the wait is over
         if to:
+            floor = batch.floor
+            if wave.parent == -1:  # ours: the floor of today, else a batch that waits for long would leave the window
+                floor = min(batch.first, self._origins[(batch.publisher, batch.incarnation)].floor)
             onward = Batch(
-                batch.topic, batch.publisher, batch.incarnation, batch.first, batch.count, batch.floor,
+                batch.topic, batch.publisher, batch.incarnation, batch.first, batch.count, floor,
                 wave.round, batch.hops + 1, batch.rows,
             )  # fmt: skip
             self._out.append(Send(to, onward))
@@ -344,15 +393,31 @@ class Flood:
         if wave.parent != -1:
             self._report(key, wave)
             wave.batch, wave.resend_at = None, NEVER
-            del self._active[key]
+            self._inactive(key)
         elif wave.whole:
-            self.finished.append(Finished(key[1], key[2], tuple(wave.total) or (0,) * wave.batch.count))
+            self.finished.append(Finished(key[1], key[2], tuple(wave.total) or (0,) * wave.count))
             wave.batch = None
-            del self._active[key]
+            self._inactive(key)
         else:
             wait = min(self.config.resend << min(wave.rounds, 16), self.config.round_max)
             wave.resend_at = Micros(now + wait)
             heapq.heappush(self._timers, (wave.resend_at, key))
+
+    def _inactive(self, key: Key) -> None:
+        if self._active.pop(key, None) is not None:
+            origin = self._origins.get(key[:2])
+            if origin is not None:
+                origin.active -= 1
+
+    def _give_up_the_mute(self, key: Key, wave: _Wave, now: Micros) -> None:
+        """Who has its link up but says nothing about a batch is to be cut off, and nobody waits for it any longer."""
+        for peer, sign in list(wave.waiting.items()):
+            if not self.links.get(peer):
+                wave.waiting[peer] = now  # its queue is full: it may not have got it yet
+            elif now - sign >= self.config.patience:
+                self._out.append(Note(Rejected(hex_peer(peer), "does not report", cut=True)))
+                del wave.waiting[peer]
+        self._maybe_finish(key, wave, now)
 
     def _still_lost(self, now: Micros) -> bool:
         """Some neighbour is still waited for, or this node has just come back and does not know who they were."""
@@ -386,22 +451,36 @@ class Flood:
 
     # ------------------------------------------------------------------ tables
 
-    def _origin(self, key: Key, floor: int) -> _Origin:
-        origin = self._origins.pop(key[:2], None)
+    def _origin(self, key: Key, floor: int) -> _Origin | None:
+        """What is known of a publisher's life; None if there is no room for one more."""
+        origins = self._origins
+        origin = origins.get(key[:2])
         if origin is None:
-            origin = _Origin()
-            if len(self._origins) >= ORIGINS_MAX:
-                self._origins.pop(next(iter(self._origins)))
-                self.evicted += 1
-        self._origins[key[:2]] = origin  # the most recently used is last
+            if len(origins) >= ORIGINS_MAX and not self._evict() and key[0] != self.me:
+                return None
+            origin = origins[key[:2]] = _Origin()
+        else:
+            origins.move_to_end(key[:2])
         if floor > origin.floor:
             origin.floor = floor
-            for first in [first for first in origin.waves if first < floor]:
-                wave = origin.waves[first]
-                if wave.done or wave.parent != -1:
-                    del origin.waves[first]
-                    self._active.pop((*key[:2], first), None)
+            waves = origin.waves
+            while waves:  # mostly in order; one that came late stays until those before it have gone
+                first = next(iter(waves))
+                if first >= floor or (waves[first].parent == -1 and not waves[first].done):
+                    break
+                del waves[first]
+                self._inactive((*key[:2], first))
         return origin
+
+    def _evict(self) -> bool:
+        for place, (key, origin) in enumerate(self._origins.items()):
+            if not origin.active and key[0] != self.me:
+                del self._origins[key]
+                self.evicted += 1
+                return True
+            if place > 100:
+                break
+        return False
 
     def _duplicate(self, sender: Peer, batch: Batch) -> None:
         self._out.append(Note(Duplicate(hex_peer(sender), batch.count)))

@@ -32,6 +32,8 @@ STAGES = ("traces", "workload", "oracle", "runs", "metrics", "report")
 CHECKED_MAX = 128
 """So many filters of a workload are also evaluated text by text, and must give what the templates gave."""
 
+HIDDEN = "Spark ignores files whose names begin with _ or a dot; rename it"
+
 
 class JobError(ValueError):
     """A job that cannot be done; says why and what to do."""
@@ -102,6 +104,7 @@ def run(
         job.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise JobError(f"{job.out}: cannot be made a folder ({error.strerror}); choose another with --out") from None
+    recover(job.out)
     with stage("traces"):
         parsed = read_traces(spark, job.traces).persist()
         put(tables.QUARANTINE, traces.broken(parsed))
@@ -157,17 +160,42 @@ def read(spark: SparkSession, table: Table, out: Path) -> DataFrame:
 def write(rows: DataFrame, table: Table, out: Path) -> int:
     """Write beside the place, check, rename. Returns the number of rows."""
     tables.check_schema(rows, table)
-    fresh, old = out / f".{table.name}-{os.getpid()}-new", out / f".{table.name}-{os.getpid()}-old"
+    place, fresh, old = out / table.name, *(out / f".{table.name}-{os.getpid()}-{what}" for what in ("new", "old"))
     try:
         rows.write.mode("overwrite").parquet(str(fresh))
         count = tables.check_rows(rows.sparkSession.read.schema(table.schema).parquet(_literal(fresh)), table)
-        if (out / table.name).exists():
-            (out / table.name).rename(old)
-        fresh.rename(out / table.name)
+        if place.exists():
+            place.rename(old)
+        fresh.rename(place)
     finally:
+        if old.exists() and not place.exists():
+            old.rename(place)
         shutil.rmtree(fresh, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
     return count
+
+
+def recover(out: Path) -> None:
+    """Clear away what killed jobs left beside the tables; a job killed between its two renames gets its old table back."""
+    for left in sorted(out.glob(".*-*-*")):
+        known = re.fullmatch(r"\.(\w+)-(\d+)-(new|old)", left.name)
+        if known is None or known[1] not in TABLES or _runs(int(known[2])):
+            continue
+        if known[3] == "old" and not (out / known[1]).exists():
+            left.rename(out / known[1])
+        else:
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _runs(pid: int) -> bool:
+    """Another process has this number; ours is not meant, since it has written nothing yet."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return pid != os.getpid()
 
 
 def show(name: str, out: Path, limit: int) -> tuple[list[dict[str, Any]], int]:
@@ -190,6 +218,8 @@ def read_traces(spark: SparkSession, paths: tuple[Path, ...]) -> DataFrame:
         chosen = paths or (stack.enter_context(sample()),)
         parsed = []
         for path in chosen:
+            if is_hidden(path):
+                raise JobError(f"{path}: {HIDDEN}")
             names = traces.header(_first_line(path), path.name)
             lines = read_lines(spark, [path]).where("line > 1")
             parsed.append((names, lines))
@@ -219,6 +249,11 @@ def read_lines(spark: SparkSession, paths: Iterable[Path]) -> DataFrame:
     starts = blocks.select("source", "block", "first", sf.coalesce(sf.sum("size").over(before), sf.lit(0)).alias("before"))
     numbered = found.join(sf.broadcast(starts), on=["source", "block"], how="inner")
     return numbered.select("source", (sf.col("place") - sf.col("first") + sf.col("before") + 1).alias("line"), "row")
+
+
+def is_hidden(path: Path) -> bool:
+    """Spark would silently read nothing from it."""
+    return path.resolve().name.startswith(("_", "."))
 
 
 def _source(uri: Column) -> Column:

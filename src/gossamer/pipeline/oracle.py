@@ -29,20 +29,22 @@ CHUNK = 64
 
 _STRING = r"'(?:[^'\\]|'')*'"
 _LITERALS = (
-    # kind, what it looks like, how Spark's parser would read it
-    ("date", rf"\bDATE\s*{_STRING}", "CAST({unquoted} AS DATE)"),
-    ("timestamp", rf"\bTIMESTAMP\s*{_STRING}", "CAST({unquoted} AS TIMESTAMP)"),
-    ("s", _STRING, "{unquoted}"),
-    ("e", r"(?<![\w.])(?:\d{1,15}(?:\.\d{0,15})?|\.\d{1,15})E[+-]?\d{1,3}(?![\w.])", "CAST({text} AS DOUBLE)"),
-    ("n", r"(?<![\w.])(?:\d{1,15}\.\d{0,15}|\.\d{1,15})(?![\w.])", "CAST({text} AS DECIMAL(38,18))"),
-    ("i", r"(?<![\w.])\d{1,18}(?![\w.])", "CAST({text} AS BIGINT)"),
+    # kind, what it looks like, the type that Spark's parser would give it
+    ("date", rf"\bDATE\s*{_STRING}", "DATE"),
+    ("timestamp", rf"\bTIMESTAMP\s*{_STRING}", "TIMESTAMP"),
+    ("s", _STRING, "STRING"),
+    ("e", r"(?<![\w.])(?:\d{1,15}(?:\.\d{0,15})?|\.\d{1,15})E[+-]?\d{1,3}(?![\w.])", "DOUBLE"),
+    ("n", r"(?<![\w.])(?:\d{1,15}\.\d{0,15}|\.\d{1,15})(?![\w.])", "DECIMAL(38,18)"),
+    ("i", r"(?<![\w.])\d{1,18}(?![\w.])", "BIGINT"),
 )
 _LITERAL = "(?i)(" + "|".join(pattern for _, pattern, _ in _LITERALS) + ")"
 # What is left of a text must be made of these alone (no quotes, comments, parameters), and a literal may stand beside
 # punctuation and these words only (no ESCAPE '!', X'1F', INTERVAL '1' DAY, 5L): else the text is left whole.
 _WORDS = "AND|OR|NOT|LIKE|RLIKE|BETWEEN|IN|IS"
 _PLAIN = r"^[\w\s.,()=<>!@+-]*$"
-_ODD = rf"(?i)\b(?!(?:{_WORDS})\b)\w+\s*@|@\w|@\s+(?!(?:{_WORDS})\b)[\w@]"
+_ODD = rf"(?i)\b(?!(?:{_WORDS})\b)\w+\s*@|@\w|@\s+(?!(?:{_WORDS})\b)[\w@]|--|/\*"
+# Columns of our own beside the attributes: an attribute's name has no dot.
+_EVENT, _FILTER, _PLACE = "gossamer.event", "gossamer.filter", "gossamer.{}"
 
 
 def matches(events: DataFrame, filters: DataFrame) -> DataFrame:
@@ -77,20 +79,32 @@ def take_apart(filters: DataFrame) -> DataFrame:
     """
     skeleton = sf.regexp_replace("text", _LITERAL, "@")
     literals = sf.regexp_extract_all("text", sf.lit(_LITERAL), sf.lit(0))
-    kinds = sf.array_join(sf.transform(literals, _kind), " ")
+    kinds = sf.transform(literals, _kind)
     known = sf.length(sf.regexp_replace(skeleton, "[^@]", "")) == sf.size(literals)  # else the text has an @ of its own
-    sure = known & skeleton.rlike(_PLAIN) & ~skeleton.rlike(_ODD)
+    read = ~sf.exists(kinds, lambda kind: kind.isNull())
+    sure = known & read & skeleton.rlike(_PLAIN) & ~skeleton.rlike(_ODD)
     return filters.select(
         "filter",
         "text",
-        sf.when(sure, sf.concat(skeleton, sf.lit("\n"), kinds)).alias("template"),
+        sf.when(sure, sf.concat(skeleton, sf.lit("\n"), sf.array_join(kinds, " "))).alias("template"),
         literals.alias("literals"),
     )
 
 
 def _kind(literal: Column) -> Column:
-    kinds = (sf.when(literal.rlike(f"(?i)^(?:{pattern})$"), sf.lit(kind)) for kind, pattern, _ in _LITERALS)
-    return sf.coalesce(*kinds)
+    """NULL where Spark cannot read the literal: DATE '2020-99-99'."""
+    chosen = sf.lit(None).cast("STRING")
+    for kind, pattern, _ in reversed(_LITERALS):
+        known = sf.when(_read(literal, kind).isNotNull(), sf.lit(kind))
+        chosen = sf.when(literal.rlike(f"(?i)^(?:{pattern})$"), known).otherwise(chosen)
+    return chosen
+
+
+def _read(literal: Column, kind: str) -> Column:
+    """A literal's text as a value. Never an error: Spark may evaluate this for the literals of any template."""
+    unquoted = sf.replace(sf.regexp_extract(literal, "'((?:[^']|'')*)'", 1), sf.lit("''"), sf.lit("'"))
+    type = next(type for known, _, type in _LITERALS if known == kind)
+    return (unquoted if kind in ("date", "timestamp", "s") else literal).try_cast(type)
 
 
 def judge(pairs: DataFrame, handed: DataFrame, by: Sequence[str]) -> DataFrame:
@@ -128,22 +142,21 @@ def counts() -> dict[str, Column]:
 
 
 def _flat(events: DataFrame) -> DataFrame:
-    return events.select(sf.col("event").alias("__event"), "values.*")
+    return events.select(sf.col("event").alias(_EVENT), "values.*")
 
 
 def _evaluate(events: DataFrame, filters: DataFrame, texts: list[Row]) -> DataFrame:
     """The pairs of these few filters, each text evaluated on every event."""
     key = filters.schema["filter"].dataType
+
+    def where(row: Row) -> Column:
+        passes = sf.coalesce(sf.expr(row["text"]), sf.lit(False))  # the text NULL alone has no type
+        return sf.when(passes, sf.lit(row["filter"]).cast(key))
+
     found = [
         _flat(events).select(
-            sf.col("__event").alias("event"),
-            sf.explode(
-                sf.array_compact(
-                    sf.array(
-                        *(sf.when(sf.expr(row["text"]), sf.lit(row["filter"]).cast(key)) for row in texts[at : at + CHUNK])
-                    )
-                )
-            ).alias("filter"),
+            sf.col(f"`{_EVENT}`").alias("event"),
+            sf.explode(sf.array_compact(sf.array(*map(where, texts[at : at + CHUNK])))).alias("filter"),
         )
         for at in range(0, len(texts), CHUNK)
     ]
@@ -154,16 +167,13 @@ def _evaluate(events: DataFrame, filters: DataFrame, texts: list[Row]) -> DataFr
 def _join(events: DataFrame, apart: DataFrame, template: str) -> DataFrame:
     """The pairs of the filters of one template. No hint: a forced broadcast join is the slow one where keys are coarse."""
     skeleton, _, kinds = template.rpartition("\n")
-    readings = {kind: reading for kind, _, reading in _LITERALS}
-    here, literals = sf.col("template") == template, []
-    for place, kind in enumerate(kinds.split()):
-        text = f"get(literals, {place})"
-        unquoted = f"replace(regexp_extract({text}, \"'((?:[^']|'')*)'\", 1), \"''\", \"'\")"
-        value = sf.expr(readings[kind].format(text=text, unquoted=unquoted))
-        # Spark may evaluate this before the condition on the template, where a cast of another's literal would fail.
-        literals.append(sf.when(here, value).alias(f"__{place}"))
+    literals = [
+        _read(sf.get("literals", sf.lit(place)), kind).alias(_PLACE.format(place))
+        for place, kind in enumerate(kinds.split())
+    ]
     head, *rest = skeleton.split("@")
-    condition = head + "".join(f"__{place}{piece}" for place, piece in enumerate(rest))
-    chosen = apart.where(here).select(sf.col("filter").alias("__filter"), *literals)
-    joined = _flat(events).join(chosen, on=sf.expr(condition), how="inner")
-    return joined.select(sf.col("__event").alias("event"), sf.col("__filter").alias("filter"))
+    condition = head + "".join(f"`{_PLACE.format(place)}`{piece}" for place, piece in enumerate(rest))
+    chosen = apart.where(sf.col("template") == template).select(sf.col("filter").alias(_FILTER), *literals)
+    # AND TRUE: the text NULL alone has no type.
+    joined = _flat(events).join(chosen, on=sf.expr(condition) & sf.lit(True), how="inner")
+    return joined.select(sf.col(f"`{_EVENT}`").alias("event"), sf.col(f"`{_FILTER}`").alias("filter"))

@@ -164,9 +164,14 @@ def write_demo(verdict: Verdict, path: Path, facts: Mapping[str, str], *, sample
     said = f"{verdict.delivered:,} of {verdict.expected:,} expected deliveries arrived"
     tiles: dict[str, Any] = {name: getattr(verdict, name) for name in ("nodes", "subscriptions", "events")}
     tiles |= {name: getattr(verdict, name) for name in ("expected", "delivered", "missed", "duplicate", "spurious")}
+    tiles |= {"incomplete": verdict.incomplete} if verdict.incomplete else {}
     tiles |= {"latency p50, ms": verdict.latency_ms_p50, "latency p99, ms": verdict.latency_ms_p99}
+    incomplete = (
+        f"{verdict.incomplete:,} events never had a complete receipt: they are due to nobody, and no part of this verdict."
+    )
     body = [
         _verdict(verdict.ok, said, wrong),
+        f'<p class="bad">{escape(incomplete)}</p>' if verdict.incomplete else "",
         _tiles(tiles),
         f"<p>{escape(STANDS_IN)}</p>" if sample else "",
         f"<p>{escape(HOW_JUDGED)}</p>",
@@ -185,7 +190,6 @@ def write_demo(verdict: Verdict, path: Path, facts: Mapping[str, str], *, sample
         if verdict.allowed
         else []
     )
-    notes += [f"{verdict.incomplete:,} events never had a complete receipt."] if verdict.incomplete else []
     notes += [f"{verdict.torn:,} trace files end in a torn line: their nodes were killed."] if verdict.torn else []
     body += [f"<p>{escape(note)}</p>" for note in notes]
     return _write(path, "Gossamer: a live fabric, judged by Spark", body)

@@ -113,7 +113,13 @@ def _attempt(row: dict[str, Any], workload: Workload, call: Simulate) -> dict[st
     try:
         return {**row, "status": "ok", **_plain(call(row, workload))}
     except Exception as error:  # a failed run is a row, never a failed job
-        return {**row, "status": "failed", "error": f"{type(error).__name__}: {error}", "deliveries": [], "loads": []}
+        said = _utf8(f"{type(error).__name__}: {error}")
+        return {**row, "status": "failed", "error": said, "deliveries": [], "loads": []}
+
+
+def _utf8(text: str) -> str:
+    """Text that Arrow takes: a lone surrogate becomes its escape."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _plain(outcome: Outcome) -> dict[str, Any]:
@@ -126,7 +132,7 @@ def _plain(outcome: Outcome) -> dict[str, Any]:
         "sim_duplicate": outcome.duplicate,
         "sim_spurious": outcome.spurious,
         "copies": outcome.copies,
-        "violations": [str(violation) for violation in outcome.violations],
+        "violations": [_utf8(str(violation)) for violation in outcome.violations],
         "deliveries": [
             {"event": d.event, "filter": d.filter, "node": d.node, "latency_us": d.at, "hops": d.hops}
             for d in outcome.deliveries

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 import shutil
 import stat
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,6 +45,10 @@ SMALL = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
 
 class MissingExtraError(ImportError):
     """A command needs an extra that is not installed."""
+
+
+class SparkStartError(RuntimeError):
+    """Spark does not start; says why and what to try."""
 
 
 def require_spark() -> None:
@@ -81,7 +87,13 @@ def ensure_java() -> Path | None:
 
 
 def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gossamer"
+    """Where two small files are kept that Spark's start needs."""
+    path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gossamer"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        path = Path(tempfile.gettempdir()) / f"gossamer-cache-{os.getuid()}"
+    return path
 
 
 def _write(path: Path, text: str, *, executable: bool = False) -> None:
@@ -127,8 +139,18 @@ def session(
     builder = SparkSession.builder.master(master).appName(app)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs a traceback of its own for what we raise or report
+    try:
+        spark = builder.getOrCreate()
+    except Exception as error:
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise SparkStartError(f"Spark does not start on {master!r}: {reason[:200]}; try --master 'local[*]'") from error
     try:
         yield spark
-    finally:
-        spark.stop()
+    except BaseException:
+        with contextlib.suppress(
+            Exception
+        ):  # what went wrong may have taken the JVM with it; the first error is the one to tell
+            spark.stop()
+        raise
+    spark.stop()

@@ -1,7 +1,8 @@
 """What a live fabric did, judged from its nodes' trace files: Spark reads the filters' text and the events, and says what was due.
 
 The trace files (``gossamer.trace``) are the only input. *Due*: the subscription was made before the event was published, and
-ended, if at all, after the event's receipt was complete. *Allowed*: they overlap. Anything else handed over is *spurious*.
+ended, if at all, after the event's receipt was complete. *Allowed*: they overlap. Anything else handed over is *spurious*, and
+so is what was handed over before the subscription was asked for or after it ended.
 Time stamps of different nodes are compared, so their clocks must agree to within the time a subscriber waits before it
 relies on its subscription; on one machine they do.
 """
@@ -10,22 +11,26 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from msgspec import Struct
-from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession, Window
+from msgspec import Struct, structs
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StringType, StructType
 
 from gossamer import trace
 from gossamer.pipeline import oracle
-from gossamer.pipeline.job import read_lines
+from gossamer.pipeline.job import HIDDEN, is_hidden, read_lines
 from gossamer.pipeline.tables import parse_schema
 
 EXAMPLES_MAX = 10
 SUBSCRIPTIONS_MAX = 1000
+TEXT_MAX = 200
+"""So much of a filter's text in an error."""
 
 _RECORD = (
     "at BIGINT, node STRING, kind STRING, version BIGINT, incarnation BIGINT, record STRUCT<kind: STRING, topic: STRING, "
@@ -33,6 +38,7 @@ _RECORD = (
     "publisher: STRING, hops: BIGINT>, broken STRING"
 )
 _SUBSCRIPTION = ("node", "incarnation", "subscription")
+_BROKEN = "gossamer.broken"  # beside the attributes, whose names have no dot
 
 
 class VerifyError(ValueError):
@@ -93,10 +99,12 @@ class Verdict(Struct, frozen=True):
     subscriptions: int
     nodes: int
     incomplete: int
-    """Events whose receipt was never complete."""
+    """Events whose receipt was never complete. Nothing of them is due, so they are no part of ``ok``: look at them yourself."""
     broken: int
-    """Lines or events that could not be read, other than a file's torn last line: the verdict may be wrong by these."""
+    """Lines or events that could not be read or contradict each other, other than a file's torn last line: the verdict may be
+    wrong by these."""
     torn: int
+    """Files that end inside a line: their nodes were killed."""
     latency_ms_p50: float | None
     latency_ms_p99: float | None
     latency_ms: tuple[tuple[float, int], ...]
@@ -118,6 +126,8 @@ def verify(spark: SparkSession, trace_dir: Path) -> Verdict:
     if not trace_dir.is_dir():
         raise VerifyError(f"{trace_dir}: no such folder; give the folder that holds the nodes' trace files (*.jsonl)")
     paths = sorted(trace_dir.glob("*.jsonl"))
+    if hidden := [path for path in paths if is_hidden(path)]:
+        raise VerifyError(f"{hidden[0]}: {HIDDEN}")
     if not paths:
         raise VerifyError(f"{trace_dir}: no trace files (*.jsonl); start nodes with a trace folder, then verify it")
     with contextlib.ExitStack() as kept:
@@ -126,44 +136,78 @@ def verify(spark: SparkSession, trace_dir: Path) -> Verdict:
             kept.callback(rows.persist().unpersist)
             return rows
 
-        records = keep(parse(read_lines(spark, paths)))
+        records = keep(parse(read_lines(spark, paths), [path for path in paths if _is_cut(path)]))
         nodes, broken, torn = _check_files(records, len(paths))
-        subscribed, published, handed = keep(subscriptions(records)), keep(events(records)), keep(hand_overs(records))
-        found, unreadable = matches(published, subscribed, topics(records))
-        judged = keep(oracle.judge(pairs(found, subscribed, published), handed, ("event", *_SUBSCRIPTION)))
-        return _verdict(judged, handed, subscribed, published, nodes, broken + unreadable, torn)
+        subscribed, published = keep(subscriptions(records)), keep(events(records))
+        handed = keep(hand_overs(records, subscribed))
+        read = {topic: keep(rows) for topic, rows in read_values(published, topics(records)).items()}
+        with _names_the_filter(read, subscribed):
+            due = pairs(matches(published, subscribed, read), subscribed, published).withColumn("alive", sf.lit(True))
+            judged = keep(oracle.judge(due, handed, ("event", *_SUBSCRIPTION, "alive")))
+            judged.count()
+        broken += sum(rows.where(f"values IS NULL OR values.`{_BROKEN}` IS NOT NULL").count() for rows in read.values())
+        return _verdict(judged, handed, subscribed, published, nodes, broken, torn)
 
 
-def parse(lines: DataFrame) -> DataFrame:
-    """Lines (source, line, row) -> one record a row; ``incarnation`` is that of the header above it."""
+def _is_cut(path: Path) -> bool:
+    """Does the file end inside a line? Then its node was killed."""
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(size - 1, 0))
+        return file.read(1) not in (b"", b"\n")
+
+
+def parse(lines: DataFrame, cut: Sequence[Path]) -> DataFrame:
+    """Lines (source, line, row) -> one record a row; ``incarnation`` is that of the header above it.
+
+    ``cut`` are the files that end inside a line; that line is ``cut``, whether it can be read or not. A broken record has no kind.
+    """
     parsed = lines.select("source", "line", sf.from_json("row", _RECORD, {"columnNameOfCorruptRecord": "broken"}).alias("r"))
     in_file = Window.partitionBy("source").orderBy("line")
-    header = sf.when(sf.col("r.kind") == "header", sf.col("r.incarnation"))
-    unknown = sf.col("r.kind").isNull() & (sf.col("r.record.kind").isNull() | sf.col("r.at").isNull())
+    is_header = sf.col("r.kind") == "header"
+    good = sf.col("r.broken").isNull() & sf.coalesce(_is_whole(), sf.lit(False))
+    last = sf.row_number().over(Window.partitionBy("source").orderBy(sf.desc("line"))) == 1
+    of_header = sf.last(sf.when(is_header, sf.struct("r.node", "r.incarnation")), ignorenulls=True).over(in_file)
     return parsed.select(
         "source",
         "line",
-        (sf.col("r.broken").isNotNull() | unknown).alias("broken"),
-        (sf.row_number().over(Window.partitionBy("source").orderBy(sf.desc("line"))) == 1).alias("last"),
-        sf.coalesce("r.record.kind", "r.kind").alias("kind"),
+        (~good).alias("broken"),
+        (last & sf.col("source").isin([str(path.resolve()) for path in cut])).alias("cut"),
+        sf.when(good, sf.coalesce("r.record.kind", "r.kind")).alias("kind"),
         sf.col("r.version").alias("version"),
-        sf.col("r.at").alias("at"),
-        sf.col("r.node").alias("node"),
-        sf.last(header, ignorenulls=True).over(in_file).alias("incarnation"),
+        sf.when(good, sf.col("r.at")).alias("at"),
+        sf.when(good, sf.col("r.node")).otherwise(of_header["node"]).alias("node"),
+        of_header["incarnation"].alias("incarnation"),
         sf.col("r.record").alias("record"),
     )
 
 
+def _is_whole() -> Column:
+    """A header or a record of a known kind, with every field that its kind needs."""
+    read = {field.name for field in parse_schema(_RECORD)["record"].dataType.fields}  # type: ignore[attr-defined]
+
+    def there(*names: str) -> Column:
+        return functools.reduce(Column.__and__, (sf.col(f"r.{name}").isNotNull() for name in names))
+
+    whole = (sf.col("r.kind") == "header") & there("version", "node", "incarnation")
+    for record in get_args(trace.Record):
+        needed = [f"record.{field.name}" for field in structs.fields(record) if field.required and field.name in read]
+        kind = sf.col("r.record.kind") == record.__struct_config__.tag
+        whole = sf.coalesce(whole, sf.lit(False)) | (kind & there("at", "node", *needed))
+    return whole
+
+
 def _check_files(records: DataFrame, files: int) -> tuple[int, int, int]:
     """Are these trace files of a version that we read? Returns (nodes, broken lines, torn last lines)."""
-    first = sf.col("line") == 1
+    first, torn = sf.col("line") == 1, sf.col("broken") & sf.col("cut")
+    headless = first & ~torn & ~sf.coalesce(sf.col("kind") == "header", sf.lit(False))
     row = records.agg(
-        sf.min(sf.when(first & ~sf.coalesce(sf.col("kind") == "header", sf.lit(False)), sf.col("source"))).alias("headless"),
+        sf.min(sf.when(headless, sf.col("source"))).alias("headless"),
         sf.count_if(first).alias("started"),
         sf.max(sf.when(sf.col("version") != trace.VERSION, sf.col("version"))).alias("version"),
         sf.count_distinct("node").alias("nodes"),
-        sf.count_if(sf.col("broken") & ~sf.col("last")).alias("broken"),
-        sf.count_if(sf.col("broken") & sf.col("last")).alias("torn"),
+        sf.count_if(sf.col("broken") & ~sf.col("cut")).alias("broken"),
+        sf.count_if(torn).alias("torn"),
     ).first()
     assert row is not None
     if row["headless"] is not None:
@@ -204,10 +248,14 @@ def subscriptions(records: DataFrame) -> DataFrame:
             at("unsubscribed").alias("unsubscribed_at"),
         )
     )
-    # A node that came back in a new incarnation lost its subscriptions when the old one fell silent.
-    lives = records.where("incarnation IS NOT NULL").groupBy("node", "incarnation").agg(sf.max("at").alias("silent_at"))
+    # A node that was killed, or came back in a new incarnation, lost its subscriptions when the old one fell silent.
+    lives = (
+        records.where("incarnation IS NOT NULL")
+        .groupBy("node", "incarnation")
+        .agg(sf.max("at").alias("silent_at"), sf.bool_or("cut").alias("killed"))
+    )
     next_life = sf.lead("incarnation").over(Window.partitionBy("node").orderBy("incarnation"))
-    lives = lives.withColumn("silent_at", sf.when(next_life.isNotNull(), sf.col("silent_at")))
+    lives = lives.withColumn("silent_at", sf.when(sf.col("killed") | next_life.isNotNull(), sf.col("silent_at")))
     return (
         made.join(lives, on=["node", "incarnation"], how="left")
         .withColumn("ended_at", sf.least("unsubscribed_at", "silent_at"))
@@ -216,7 +264,8 @@ def subscriptions(records: DataFrame) -> DataFrame:
 
 
 def events(records: DataFrame) -> DataFrame:
-    """(event, topic, values, published_at, completed_at); an event is named publisher/incarnation/sequence."""
+    """(event, topic, values, published_at, completed_at, times): an event is named publisher/incarnation/sequence, and was
+    published so many times; more than once is wrong."""
     published, completed = sf.col("kind") == "published", sf.col("kind") == "completed"
     return (
         records.where(published | completed)
@@ -226,66 +275,106 @@ def events(records: DataFrame) -> DataFrame:
             sf.min_by("record.values", sf.when(published, sf.col("at"))).alias("values"),
             sf.min(sf.when(published, sf.col("at"))).alias("published_at"),
             sf.min(sf.when(completed, sf.col("at"))).alias("completed_at"),
+            sf.count_if(published).alias("times"),
         )
         .where("published_at IS NOT NULL")
-        .select("event", "topic", "values", "published_at", "completed_at")
+        .select("event", "topic", "values", "published_at", "completed_at", "times")
     )
 
 
-def hand_overs(records: DataFrame) -> DataFrame:
-    """(event, node, incarnation, subscription, copies, at, hops); time and hops of the first copy."""
+def hand_overs(records: DataFrame, subscribed: DataFrame) -> DataFrame:
+    """(event, node, incarnation, subscription, alive, copies, at, hops); time and hops of the first copy.
+
+    ``alive``: handed over while the subscription was asked for. The copies of one pair may be some of each.
+    """
+    alive = (sf.col("at") >= sf.col("subscribing_at")) & (sf.col("ended_at").isNull() | (sf.col("at") <= sf.col("ended_at")))
     return (
         records.where("kind = 'delivered'")
-        .groupBy(
-            _event_id("record.publisher").alias("event"),
-            "node",
-            "incarnation",
-            sf.col("record.subscription").alias("subscription"),
-        )
+        .withColumn("event", _event_id("record.publisher"))
+        .withColumn("subscription", sf.col("record.subscription"))
+        .join(subscribed.select(*_SUBSCRIPTION, "subscribing_at", "ended_at"), on=list(_SUBSCRIPTION), how="left")
+        .groupBy("event", *_SUBSCRIPTION, sf.coalesce(alive, sf.lit(False)).alias("alive"))
         .agg(
             sf.count(sf.lit(1)).alias("copies"),
             sf.min("at").alias("at"),
             sf.min_by("record.hops", "at").alias("hops"),
         )
-        .select("event", *_SUBSCRIPTION, "copies", "at", "hops")
+        .select("event", *_SUBSCRIPTION, "alive", "copies", "at", "hops")
     )
 
 
-def matches(published: DataFrame, subscribed: DataFrame, schemas: dict[str, StructType]) -> tuple[DataFrame, int]:
-    """(event, topic, filter) where the filter's text is TRUE of the event; and how many events could not be read."""
+def read_values(published: DataFrame, schemas: dict[str, StructType]) -> dict[str, DataFrame]:
+    """(event, values STRUCT) of each topic; the struct has one more field, with the text of what could not be read."""
     used = {row["topic"] for row in published.select("topic").distinct().collect()}
     if unknown := sorted(used - set(schemas)):
         raise VerifyError(f"topic {unknown[0]!r} was published but never advertised in these traces; are files missing?")
-    found, unreadable = [published.select("event", "topic", sf.col("topic").alias("filter")).where(sf.lit(False))], 0
+    found = {}
     for topic in sorted(used):
-        schema = StructType(list(schemas[topic].fields)).add("__broken", StringType())
-        read = published.where(sf.col("topic") == topic).select(
-            "event", sf.from_json("values", schema, {"columnNameOfCorruptRecord": "__broken"}).alias("values")
-        )
-        unreadable += read.where("values IS NULL OR values.__broken IS NOT NULL").count()
-        texts = subscribed.where(sf.col("topic") == topic).select(sf.col("filter").alias("text")).distinct()
-        try:
-            pairs = oracle.matches(
-                read.select("event", sf.col("values").dropFields("__broken").alias("values")),
-                texts.select(sf.col("text").alias("filter"), "text"),
-            )
-        except AnalysisException as error:
-            raise VerifyError(f"topic {topic!r}: Spark does not read a filter: {str(error).splitlines()[0]}") from None
+        schema = StructType(list(schemas[topic].fields)).add(_BROKEN, StringType())
+        values = sf.from_json("values", schema, {"columnNameOfCorruptRecord": _BROKEN})
+        found[topic] = published.where(sf.col("topic") == topic).select("event", values.alias("values"))
+    return found
+
+
+def matches(published: DataFrame, subscribed: DataFrame, read: dict[str, DataFrame]) -> DataFrame:
+    """(event, topic, filter) where the filter's text is TRUE of the event."""
+    found = [published.select("event", "topic", sf.col("topic").alias("filter")).where(sf.lit(False))]
+    for topic, rows in read.items():
+        pairs = oracle.matches(_attributes(rows), _texts(subscribed, topic))
         found.append(pairs.select("event", sf.lit(topic).alias("topic"), "filter"))
-    return functools.reduce(DataFrame.unionByName, found).select("event", "topic", "filter"), unreadable
+    return functools.reduce(DataFrame.unionByName, found).select("event", "topic", "filter")
+
+
+def _attributes(rows: DataFrame) -> DataFrame:
+    return rows.select("event", sf.col("values").dropFields(f"`{_BROKEN}`").alias("values"))
+
+
+def _texts(subscribed: DataFrame, topic: str) -> DataFrame:
+    texts = subscribed.where((sf.col("topic") == topic) & sf.col("filter").isNotNull()).select("filter").distinct()
+    return texts.select("filter", sf.col("filter").alias("text"))
+
+
+@contextlib.contextmanager
+def _names_the_filter(read: dict[str, DataFrame], subscribed: DataFrame) -> Iterator[None]:
+    """If Spark fails, find the filter that it fails on, by halves."""
+    try:
+        yield
+    except (Py4JJavaError, PySparkException):
+        for topic, rows in read.items():
+            texts = sorted(row["text"] for row in _texts(subscribed, topic).collect())
+            while len(texts) > 1:
+                half = texts[: len(texts) // 2]
+                texts = half if _failure(rows, half) else texts[len(half) :]
+            if texts and (failure := _failure(rows, texts)):
+                text = texts[0] if len(texts[0]) <= TEXT_MAX else texts[0][:TEXT_MAX] + "..."
+                raise VerifyError(f"topic {topic!r}: Spark does not read a filter: {text!r}: {failure}") from None
+        raise
+
+
+def _failure(rows: DataFrame, texts: list[str]) -> str | None:
+    """What Spark says against these filters, in one line."""
+    try:
+        filters = rows.sparkSession.createDataFrame([(text, text) for text in texts], "filter STRING, text STRING")
+        oracle.matches_by_text(_attributes(rows), filters).count()
+    except Py4JJavaError as error:
+        return str(error.java_exception).strip().split("\n")[0]
+    except PySparkException as error:
+        return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return None
 
 
 def pairs(found: DataFrame, subscribed: DataFrame, published: DataFrame) -> DataFrame:
     """(event, node, incarnation, subscription, due): the pairs that match and are due or allowed."""
+    # No subscription outlives a receipt that is never complete: such an event is allowed at most.
     due = (sf.col("subscribed_at") < sf.col("published_at")) & (
-        sf.col("ended_at").isNull() | (sf.col("completed_at") <= sf.col("ended_at"))
+        sf.col("completed_at").isNotNull() & (sf.col("ended_at").isNull() | (sf.col("completed_at") < sf.col("ended_at")))
     )
     allowed = (sf.col("completed_at").isNull() | (sf.col("subscribing_at") <= sf.col("completed_at"))) & (
         sf.col("ended_at").isNull() | (sf.col("ended_at") >= sf.col("published_at"))
     )
     return (
         found.join(subscribed, on=["topic", "filter"], how="inner")
-        .join(published.drop("topic", "values"), on="event", how="inner")
+        .join(published.drop("topic", "values", "times"), on="event", how="inner")
         .where(allowed)
         .select("event", *_SUBSCRIPTION, sf.coalesce(due, sf.lit(False)).alias("due"))
     )
@@ -298,7 +387,8 @@ def _event_id(publisher: str) -> Any:
 def _verdict(
     judged: DataFrame, handed: DataFrame, subscribed: DataFrame, published: DataFrame, nodes: int, broken: int, torn: int
 ) -> Verdict:
-    of_published = published.agg(sf.count(sf.lit(1)), sf.count_if(sf.col("completed_at").isNull())).first()
+    again = sf.coalesce(sf.sum(sf.col("times") - 1), sf.lit(0))
+    of_published = published.agg(sf.count(sf.lit(1)), sf.count_if(sf.col("completed_at").isNull()), again).first()
     assert of_published is not None
     total, per_node, per_subscription = _per_subscription(judged, subscribed)
     timed = handed.join(published.select("event", "published_at"), on="event", how="inner").select(
@@ -319,7 +409,7 @@ def _verdict(
         subscriptions=subscribed.count(),
         nodes=nodes,
         incomplete=of_published[1],
-        broken=broken,
+        broken=broken + of_published[2],
         torn=torn,
         latency_ms_p50=percentiles["p"][0] if percentiles["p"] else None,
         latency_ms_p99=percentiles["p"][1] if percentiles["p"] else None,

@@ -23,7 +23,7 @@ SHAPES = (
     ("from", 2, "type = {type} AND size >= {size}"),
     ("either", 5, "name = {name} OR (type = {type} AND size = {size})"),
     ("in", 4, "type IN ({type}, 'dsc') AND name LIKE {prefix}"),
-    ("not", 4, "NOT (type <> {type}) AND size > {below} AND size < {above}"),
+    ("not", 4, "NOT (type <> {type}) AND size > {below} AND size {under}"),
 )
 """Shape, its share in percent, its text. The wide shapes are few: they alone would decide the number of deliveries."""
 
@@ -93,7 +93,7 @@ def _fill(pattern: str, seed: int) -> Column:
         "low": sf.greatest(size - margin, sf.lit(0)),
         "high": sf.coalesce(sf.try_add(size, margin), size),
         "below": size - margin,
-        "above": sf.coalesce(sf.try_add(size, margin), sf.lit(2**63 - 1)),
+        "under": sf.coalesce(sf.concat(sf.lit("< "), sf.try_add(size, margin)), sf.concat(sf.lit("<= "), size)),
         "prefix": _quote(sf.concat(_like(sf.substring(name, sf.lit(1), length)), sf.lit("%"))),
         "middle": _quote(sf.concat(sf.lit("%"), _like(sf.substring(name, sf.lit(2), length + sf.lit(2))), sf.lit("%"))),
     }

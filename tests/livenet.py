@@ -1,0 +1,31 @@
+"""What tests on real sockets share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import gossamer
+from gossamer.net.node import run
+from gossamer.node import wire
+
+HELLO = wire.encode(wire.Hello(wire.MAGIC, 1, 1, 77, 1, ""))
+WEATHER = "country STRING, city STRING, temp INT"
+GENEVA = {"country": "CH", "city": "Geneva", "temp": 31}
+SECONDS = 20.0
+
+
+def go(main: Coroutine[Any, Any, Any]) -> Any:
+    """Run it, within limits, on the loop that users get."""
+    return run(asyncio.wait_for(main, SECONDS))
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for a condition that other tasks bring about; ``go`` limits the time."""
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+async def take(events: gossamer.Subscription, count: int) -> list[gossamer.Event]:
+    return [await anext(events) for _ in range(count)]
