@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import gossamer
-from gossamer.net.node import run
+from gossamer.net.loop import run
 from gossamer.node import wire
 
 HELLO = wire.encode(wire.Hello(wire.MAGIC, 1, 1, 77, 1, ""))

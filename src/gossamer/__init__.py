@@ -20,7 +20,7 @@ _HOMES = {
     "Done": "gossamer.net.node",
     "Receipt": "gossamer.net.node",
     "Subscription": "gossamer.net.node",
-    "run": "gossamer.net.node",
+    "run": "gossamer.net.loop",
     "NodeConfig": "gossamer.node",
     "TopicError": "gossamer.node",
     "Event": "gossamer.filters",
@@ -33,6 +33,7 @@ _HOMES = {
 
 if TYPE_CHECKING:
     from gossamer.filters import Event, EventError, Filter, FilterError, Schema, SchemaError
+    from gossamer.net.loop import run
     from gossamer.net.node import (
         Done,
         JoinError,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
         SlowSubscriberError,
         Subscription,
         UndeliveredError,
-        run,
     )
     from gossamer.node import NodeConfig, TopicError
 

@@ -14,7 +14,8 @@ import pytest
 import gossamer
 from gossamer.machine import MILLISECOND, SECOND, Micros
 from gossamer.node import wire
-from gossamer.overlay.flood import Batch, FloodConfig
+from gossamer.overlay.batch import Batch
+from gossamer.overlay.flood import FloodConfig
 from livenet import GENEVA, HELLO, WEATHER, go, until
 
 pytestmark = pytest.mark.live

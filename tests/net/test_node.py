@@ -18,7 +18,7 @@ from gossamer.machine import Micros
 from gossamer.net.disk import DataDirectoryError
 from gossamer.net.mesh import AddressError
 from gossamer.node import wire
-from gossamer.overlay.flood import Batch
+from gossamer.overlay.batch import Batch
 from livenet import GENEVA, HELLO, SECONDS, WEATHER, go, take, until
 
 pytestmark = pytest.mark.live

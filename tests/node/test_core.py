@@ -12,7 +12,7 @@ from gossamer.node import NodeConfig, NodeCore, SlowPolicy, TopicError, WindowFu
 from gossamer.node.core import INCARNATION_KEY
 from gossamer.node.topics import TOPICS_MAX, Adverts, AdvertsTaken
 from gossamer.node.wire import Ping
-from gossamer.overlay.flood import Batch, Report
+from gossamer.overlay.batch import Batch, Report
 from gossamer.trace import Completed, Delivered, Dropped, Published, Rejected, Restored, Subscribed, Unsubscribed
 
 NOW = Micros(1000)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gossamer.node import wire
 from gossamer.node.topics import Adverts, AdvertsTaken
-from gossamer.overlay.flood import Batch, Busy, Leave, Report
+from gossamer.overlay.batch import Batch, Busy, Leave, Report
 
 MESSAGES = [
     wire.Hello(wire.MAGIC, 1, 1, 2**64 - 1, 3, "127.0.0.1:7400"),

@@ -7,7 +7,8 @@ from collections import deque
 import pytest
 
 from gossamer.machine import NEVER, SECOND, Deliver, LinkState, Micros, Note, Peer, Send
-from gossamer.overlay.flood import HOPS_MAX, MATCHED_MAX, WINDOW_MAX, Batch, Finished, Flood, FloodConfig, Leave, Report
+from gossamer.overlay.batch import HOPS_MAX, MATCHED_MAX, WINDOW_MAX, Batch, Leave, Report
+from gossamer.overlay.flood import Finished, Flood, FloodConfig
 from gossamer.trace import Duplicate, Rejected
 
 ROWS = b"opaque"

@@ -147,7 +147,7 @@ def test_misuse_is_one_line_and_exit_code_2(tmp_path: Path, invoke: Any) -> None
         (("run", "--out", only_broken), "cannot be made a folder"),
         (("show", "metrics", "--out", tmp_path / "o"), "no table metrics in"),
         (("show", "nothing", "--out", tmp_path / "o"), "no table 'nothing'; there are traces"),
-        (("verify", "--traces", tmp_path / "o" / "none"), "no such folder"),
+        (("verify", "--traces", tmp_path / "o" / "none"), "none: no "),
         (("run", "--out", tmp_path / "o", "--nodes", "ten"), "not a list of numbers"),
         (("run", "--out", tmp_path / "o", "--events", "0"), "neither a positive number nor 'all'"),
     ):

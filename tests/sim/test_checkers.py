@@ -11,7 +11,8 @@ import pytest
 from gossamer.filters import Event
 from gossamer.machine import Deliver, Effect, LinkState, Message, Micros, Peer, Send
 from gossamer.node.core import NodeCore
-from gossamer.overlay.flood import Batch, Flood, Report
+from gossamer.overlay.batch import Batch, Report
+from gossamer.overlay.flood import Flood
 from gossamer.sim import Config, Outcome
 from gossamer.sim.run import Run, make_core, matching
 from gossamer.sim.workload import Shape, Workload, draw

@@ -74,7 +74,7 @@ def node_options(command: F) -> F:
 
 def run_until_signal(main: Callable[[Stop], Coroutine[Any, Any, int]]) -> int:
     """Run ``main(stop)``. SIGINT and SIGTERM end it: gently if it is patient, else by cancelling it; either leaves politely."""
-    from gossamer.net.node import run
+    from gossamer.net.loop import run
 
     async def guarded() -> int:
         stop = Stop()

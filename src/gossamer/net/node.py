@@ -35,6 +35,7 @@ from gossamer.net.driver import Driver
 from gossamer.net.errors import JoinError, NodeError, SlowSubscriberError, UndeliveredError
 from gossamer.net.mesh import AddressError, Mesh, parse_address
 from gossamer.net.receipt import Done, Receipt, Waiter, waiter
+from gossamer.net.status import describe
 from gossamer.net.subscription import Subscription
 from gossamer.node import NodeConfig, NodeCore, SlowPolicy, TopicError, WindowFullError
 from gossamer.node.core import INCARNATION_KEY
@@ -306,33 +307,8 @@ class Node:
 
     def status(self) -> dict[str, Any]:
         """What this node is and does, as plain data."""
-        core, driver = self._core, self._driver
-        return {
-            "node": trace.hex_peer(self.peer),
-            "address": self.address,
-            "incarnation": self.incarnation,
-            "fabric": self._fabric,
-            "route": "flood",
-            "data_dir": str(self._data_dir) if self._data_dir else None,
-            "links": [
-                {
-                    "peer": trace.hex_peer(peer),
-                    "address": connection.hello.address if connection.hello else "",
-                    "dialled": connection.dialled is not None,
-                    "bytes_in": connection.bytes_in,
-                    "bytes_out": connection.bytes_out,
-                }
-                for peer, connection in driver.links.items()
-            ],
-            "topics": {topic: schema.text for topic, schema in core.topics.schemas.items()},
-            "subscriptions": [
-                {"topic": s.topic.name, "filter": s.filter.text, "backlog": s.backlog} for s in core.subscriptions.values()
-            ],
-            "outbox": {"events": core.outbox.unsettled, "bytes": core.outbox.bytes},
-            "remembered_batches": core.flood.remembered,
-            "counters": dict(sorted(driver.counters.items())),
-            "last_problem": driver.last_problem,
-        }
+        about = {"address": self.address, "data_dir": str(self._data_dir) if self._data_dir else None}
+        return about | describe(self._core, self._driver)
 
     # ------------------------------------------------------------------ inside
 
@@ -503,15 +479,6 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def run(main: Any) -> Any:
-    """``asyncio.run``, on uvloop where it is installed."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(main)
-    return uvloop.run(main)
-
-
 __all__ = [
     "AddressError",
     "Done",
@@ -522,5 +489,4 @@ __all__ = [
     "SlowSubscriberError",
     "Subscription",
     "UndeliveredError",
-    "run",
 ]

@@ -22,7 +22,8 @@ from gossamer.filters import Event, Filter, Schema, Type
 from gossamer.machine import NEVER, SECOND, Deliver, Effect, Keep, LinkState, Message, Micros, Note, Peer, Send, Store, Token
 from gossamer.node.outbox import VALUE_BYTES, Limits, Outbox, Publication, Ticket, WindowFullError, rows_decoder
 from gossamer.node.topics import Adverts, AdvertsTaken, TopicError, Topics
-from gossamer.overlay.flood import NEIGHBOURS_MAX, Batch, Busy, Flood, FloodConfig, Key, Leave, Report
+from gossamer.overlay.batch import NEIGHBOURS_MAX, Batch, Busy, Leave, Report
+from gossamer.overlay.flood import Flood, FloodConfig, Key
 from gossamer.trace import (
     Completed,
     Delivered,

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from gossamer.filters import EventError, Schema
 from gossamer.machine import Effect, Forget, Keep, Peer, Store, Token
-from gossamer.overlay.flood import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, WINDOW_MAX, Batch
+from gossamer.overlay.batch import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, WINDOW_MAX, Batch
 
 ROUND_BITS = 20
 VALUE_BYTES = 10  # no number, time or header of a string is longer

@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from gossamer.machine import Message
 from gossamer.node.topics import Adverts, AdvertsTaken
-from gossamer.overlay.flood import Batch, Busy, Leave, Report, Uint64
+from gossamer.overlay.batch import Batch, Busy, Leave, Report, Uint64
 
 MAGIC = "gossamer"
 VERSION = 1

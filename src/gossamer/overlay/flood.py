@@ -27,69 +27,14 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from typing import Annotated, ClassVar
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from gossamer.machine import MILLISECOND, NEVER, SECOND, Deliver, Effect, LinkState, Message, Micros, Note, Peer, Send, Token
+from gossamer.machine import MILLISECOND, NEVER, SECOND, Deliver, Effect, LinkState, Micros, Note, Peer, Send, Token
+from gossamer.overlay.batch import HOPS_MAX, MATCHED_MAX, NEIGHBOURS_MAX, WINDOW_MAX, Batch, Busy, Leave, Report
 from gossamer.trace import Dropped, Duplicate, Rejected, hex_peer
 
-BATCH_EVENTS_MAX = 4096
-BATCH_BYTES_MAX = 4 << 20
-TOPIC_LENGTH_MAX = 255
-WINDOW_MAX = 1 << 20  # how far an honest publisher's newest event may be ahead of its floor
-ORIGINS_MAX = (
-    65_536  # publishers (with incarnation) remembered; the one idle for longest, with nothing under way, goes first
-)
-NEIGHBOURS_MAX = 4096
-MATCHED_MAX = 2**32 - 1  # subscriptions per event; sums stop here, so that a liar cannot make honest reports unreadable
-HOPS_MAX = 1 << 16  # more than the nodes of any fabric that floods
-
-Count = Annotated[int, Meta(ge=0, le=2**53)]
-Matched = Annotated[int, Meta(ge=0, le=MATCHED_MAX)]
-Uint64 = Annotated[int, Meta(ge=0)]  # msgpack itself ends at 64 bits
-
-
-class Batch(Message, frozen=True, array_like=True, tag=10):
-    """Events first .. first + count - 1 of a publisher, all on one topic."""
-
-    is_event: ClassVar[bool] = True
-
-    topic: Annotated[str, Meta(min_length=1, max_length=TOPIC_LENGTH_MAX)]
-    publisher: Uint64
-    incarnation: Count
-    first: Count
-    count: Annotated[int, Meta(ge=1, le=BATCH_EVENTS_MAX)]
-    floor: Count
-    round: Count
-    hops: Annotated[int, Meta(ge=0, le=HOPS_MAX)]
-    rows: Annotated[bytes, Meta(max_length=BATCH_BYTES_MAX)]  # opaque here: only who subscribes decodes it
-
-
-class Report(Message, frozen=True, array_like=True, tag=11):
-    """What became of a batch behind the sender."""
-
-    publisher: Uint64
-    incarnation: Count
-    first: Count
-    round: Count
-    whole: bool  # False: a link broke, so some nodes may not have been reached
-    matched: Annotated[tuple[Matched, ...], Meta(max_length=BATCH_EVENTS_MAX)] = ()  # per event; empty if all are zero
-
-
-class Leave(Message, frozen=True, array_like=True, tag=12):
-    """The sender goes for good. Who was behind it may need a moment to find another way."""
-
-    neighbours: Annotated[tuple[Uint64, ...], Meta(max_length=NEIGHBOURS_MAX)] = ()
-
-
-class Busy(Message, frozen=True, array_like=True, tag=13):
-    """The batch is here and not yet reported, because others have not reported yet."""
-
-    publisher: Uint64
-    incarnation: Count
-    first: Count
-    round: Count
+ORIGINS_MAX = 65_536  # publishers (with incarnation) remembered; the longest idle, with nothing under way, goes first
 
 
 class Finished(Struct, frozen=True):
@@ -151,12 +96,18 @@ class _Wave:
 
 
 class _Origin:
-    __slots__ = ("active", "floor", "waves")
+    __slots__ = ("active", "firsts", "floor", "waves")
 
     def __init__(self) -> None:
         self.floor = 0
         self.active = 0  # waves under way
-        self.waves: OrderedDict[int, _Wave] = OrderedDict()  # a dict is slow to give its first key after many have gone
+        self.waves: dict[int, _Wave] = {}
+        self.firsts: list[int] = []  # their keys as a heap: what falls below the floor is found without looking at the rest
+
+    def add(self, batch: Batch) -> _Wave:
+        wave = self.waves[batch.first] = _Wave(batch)
+        heapq.heappush(self.firsts, batch.first)
+        return wave
 
 
 class Flood:
@@ -200,7 +151,7 @@ class Flood:
         origin = self._origin(key, batch.floor)
         assert origin is not None, "an own publication needs no room of others"
         assert batch.first not in origin.waves
-        wave = origin.waves[batch.first] = _Wave(batch)
+        wave = origin.add(batch)
         self._begin(key, wave, batch, -1, now)
         self._out.append(Deliver(0, (batch,)))
         return self._flush()
@@ -310,7 +261,7 @@ class Flood:
                 self._duplicate(sender, batch)
                 self._answer(sender, batch)
                 return
-            wave = origin.waves[batch.first] = _Wave(batch)
+            wave = origin.add(batch)
             self._begin(key, wave, batch, sender, now)
             self._out.append(Deliver(0, (batch,)))
             self._maybe_finish(key, wave, now)
@@ -463,12 +414,9 @@ class Flood:
             origins.move_to_end(key[:2])
         if floor > origin.floor:
             origin.floor = floor
-            waves = origin.waves
-            while waves:  # mostly in order; one that came late stays until those before it have gone
-                first = next(iter(waves))
-                if first >= floor or (waves[first].parent == -1 and not waves[first].done):
-                    break
-                del waves[first]
+            while origin.firsts and origin.firsts[0] < floor:
+                first = heapq.heappop(origin.firsts)
+                del origin.waves[first]
                 self._inactive((*key[:2], first))
         return origin
 

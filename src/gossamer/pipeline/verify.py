@@ -163,9 +163,10 @@ def parse(lines: DataFrame, cut: Sequence[Path]) -> DataFrame:
     ``cut`` are the files that end inside a line; that line is ``cut``, whether it can be read or not. A broken record has no kind.
     """
     parsed = lines.select("source", "line", sf.from_json("row", _RECORD, {"columnNameOfCorruptRecord": "broken"}).alias("r"))
+    parsed = parsed.withColumn("good", sf.col("r.broken").isNull() & sf.coalesce(_is_whole(), sf.lit(False)))
     in_file = Window.partitionBy("source").orderBy("line")
     is_header = sf.col("r.kind") == "header"
-    good = sf.col("r.broken").isNull() & sf.coalesce(_is_whole(), sf.lit(False))
+    good = sf.col("good")
     last = sf.row_number().over(Window.partitionBy("source").orderBy(sf.desc("line"))) == 1
     of_header = sf.last(sf.when(is_header, sf.struct("r.node", "r.incarnation")), ignorenulls=True).over(in_file)
     return parsed.select(
@@ -189,12 +190,11 @@ def _is_whole() -> Column:
     def there(*names: str) -> Column:
         return functools.reduce(Column.__and__, (sf.col(f"r.{name}").isNotNull() for name in names))
 
-    whole = (sf.col("r.kind") == "header") & there("version", "node", "incarnation")
+    whole = sf.when(sf.col("r.kind") == "header", there("version", "node", "incarnation"))
     for record in get_args(trace.Record):
         needed = [f"record.{field.name}" for field in structs.fields(record) if field.required and field.name in read]
-        kind = sf.col("r.record.kind") == record.__struct_config__.tag
-        whole = sf.coalesce(whole, sf.lit(False)) | (kind & there("at", "node", *needed))
-    return whole
+        whole = whole.when(sf.col("r.record.kind") == record.__struct_config__.tag, there("at", "node", *needed))
+    return whole  # NULL: of no kind
 
 
 def _check_files(records: DataFrame, files: int) -> tuple[int, int, int]:

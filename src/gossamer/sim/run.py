@@ -12,7 +12,8 @@ from gossamer.filters import Filter, Schema
 from gossamer.machine import Message, Micros, Peer
 from gossamer.node.core import NodeConfig, NodeCore
 from gossamer.node.wire import Unframer, encode
-from gossamer.overlay.flood import Batch, FloodConfig
+from gossamer.overlay.batch import Batch
+from gossamer.overlay.flood import FloodConfig
 from gossamer.sim import checkers as check
 from gossamer.sim import latency
 from gossamer.sim.clock import duration

@@ -1,0 +1,67 @@
+"""Batches and the reports on them: what travels, whatever the overlay.
+
+A batch holds events of one publisher and one topic with consecutive sequence numbers. It stays whole from its publisher to its
+subscribers; relays do not look inside. The bounds are checked when a message is decoded: they come from peers.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from gossamer.machine import Message
+
+BATCH_EVENTS_MAX = 4096
+BATCH_BYTES_MAX = 4 << 20
+TOPIC_LENGTH_MAX = 255
+WINDOW_MAX = 1 << 20  # how far an honest publisher's newest event may be ahead of its floor
+NEIGHBOURS_MAX = 4096
+MATCHED_MAX = 2**32 - 1  # subscriptions per event; sums stop here, so that a liar cannot make honest reports unreadable
+HOPS_MAX = 1 << 16  # more than the nodes of any fabric that floods
+
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Matched = Annotated[int, Meta(ge=0, le=MATCHED_MAX)]
+Uint64 = Annotated[int, Meta(ge=0)]  # msgpack itself ends at 64 bits
+
+
+class Batch(Message, frozen=True, array_like=True, tag=10):
+    """Events first .. first + count - 1 of a publisher, all on one topic."""
+
+    is_event: ClassVar[bool] = True
+
+    topic: Annotated[str, Meta(min_length=1, max_length=TOPIC_LENGTH_MAX)]
+    publisher: Uint64
+    incarnation: Count
+    first: Count
+    count: Annotated[int, Meta(ge=1, le=BATCH_EVENTS_MAX)]
+    floor: Count
+    round: Count
+    hops: Annotated[int, Meta(ge=0, le=HOPS_MAX)]
+    rows: Annotated[bytes, Meta(max_length=BATCH_BYTES_MAX)]  # opaque here: only who subscribes decodes it
+
+
+class Report(Message, frozen=True, array_like=True, tag=11):
+    """What became of a batch behind the sender."""
+
+    publisher: Uint64
+    incarnation: Count
+    first: Count
+    round: Count
+    whole: bool  # False: a link broke, so some nodes may not have been reached
+    matched: Annotated[tuple[Matched, ...], Meta(max_length=BATCH_EVENTS_MAX)] = ()  # per event; empty if all are zero
+
+
+class Leave(Message, frozen=True, array_like=True, tag=12):
+    """The sender goes for good. Who was behind it may need a moment to find another way."""
+
+    neighbours: Annotated[tuple[Uint64, ...], Meta(max_length=NEIGHBOURS_MAX)] = ()
+
+
+class Busy(Message, frozen=True, array_like=True, tag=13):
+    """The batch is here and not yet reported, because others have not reported yet."""
+
+    publisher: Uint64
+    incarnation: Count
+    first: Count
+    round: Count
