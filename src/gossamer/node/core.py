@@ -195,9 +195,7 @@ class NodeCore:
             self._seal(topic, now)
         outbox.opened += 1
         if outbox.opened >= OPEN_MAX:
-            for name in list(outbox.open):
-                self._seal(name, now)
-            outbox.opened = 0
+            self._seal_all(now)
         return ticket
 
     def taken(self, number: int, count: int, now: Micros) -> None:
@@ -252,8 +250,7 @@ class NodeCore:
             again, self._again = self._again, []
             for batch, _ in again:
                 self._absorb(self.flood.publish(batch, now), now)
-        for topic in list(self.outbox.open):
-            self._seal(topic, now)
+        self._seal_all(now)
         self._absorb(self.topics.wake(now), now)
         self._absorb(self.flood.wake(now), now)
         for subscription in [s for s in self._blocked.values() if s.blocked_at + self.config.block <= now]:
@@ -293,6 +290,11 @@ class NodeCore:
         self._out += effects
         if batch is not None:
             self._absorb(self.flood.publish(batch, now), now)
+
+    def _seal_all(self, now: Micros) -> None:
+        for topic in list(self.outbox.open):
+            self._seal(topic, now)
+        self.outbox.opened = 0
 
     def _absorb(self, effects: list[Effect], now: Micros) -> None:
         """Take what a child machine says: its deliveries are ours to match, the rest is passed on."""
