@@ -142,7 +142,7 @@ class RaisesTheFloor(LowersTheFloor):
 
 class _Hoarder(Flood):
     def _origin(self, key: Any, floor: int) -> Any:
-        return super()._origin(key, 0)
+        return super()._origin(key, floor if key[0] == self.me else 0)  # what it sends is right; what it keeps is not
 
 
 class Hoards(NodeCore):
