@@ -42,6 +42,8 @@ class Disk:
             self._db.execute("CREATE TABLE IF NOT EXISTS kept (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID")
         except (OSError, sqlite3.Error) as error:
             self._thread.shutdown(wait=False)
+            if hasattr(self, "_db"):
+                self._db.close()
             hint = "is another node using it?" if "locked" in str(error) else "is it a writable directory?"
             raise DataDirectoryError(f"cannot use data directory {directory}: {error}; {hint}") from error
 
