@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow  # whole runs, many of them
+
 
 def output(hash_seed: str, *arguments: str) -> str:
     done = subprocess.run(

@@ -11,6 +11,8 @@ from gossamer.sim import simulate
 from gossamer.sim.config import from_toml
 from gossamer.sim.swarm import OUTAGE_MAX, draw_config, fly, swarm
 
+pytestmark = pytest.mark.slow  # whole runs, many of them
+
 PAST = tomllib.loads((Path(__file__).parent.parent / "seeds.toml").read_text("utf-8"))["past"]
 
 
