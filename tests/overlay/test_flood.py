@@ -250,3 +250,21 @@ def test_a_neighbour_that_comes_back_after_its_report_is_not_counted_twice() -> 
     flood.receive(Peer(2), Report(1, 1, 1, 0, True, (1, 1)), Micros(4))
     flood.receive(Peer(3), Report(1, 1, 1, 0, True), Micros(5))
     assert flood.finished == [Finished(1, 1, (1, 1))]
+
+
+def test_nobody_waits_in_a_circle_when_a_relay_forgets() -> None:
+    net = Net([(1, 2), (2, 3), (3, 4), (4, 2)], {3: (1, 1), 4: (1, 0)})
+    net.lose |= {(3, 4), (4, 3), (3, 2), (4, 2)}  # 3 and 4 have it from 2 and wait for each other's word
+    net.publish(1, batch())
+    net.lose.clear()
+    for a in (1, 3, 4):  # 2 crashes, and comes back with no memory
+        net.do(a, net.machines[a].link(Peer(2), LinkState.DOWN, Micros(1000)), Micros(1000))
+    net.machines[2] = Flood(Peer(2), FloodConfig(), restarted=True)
+    for a in (3, 4, 1):
+        net.do(a, net.machines[a].link(Peer(2), LinkState.UP, Micros(2000)), Micros(2000))
+        net.do(2, net.machines[2].link(Peer(a), LinkState.UP, Micros(2000)), Micros(2000))
+    net.run(2000)
+    for second in range(1, 20):
+        net.wake(second * SECOND)
+    assert net.machines[1].finished == [Finished(1, 1, (2, 1))]
+    assert {peer: len(got) for peer, got in net.handed.items()} == {1: 1, 2: 2, 3: 1, 4: 1}  # 2 in two lives

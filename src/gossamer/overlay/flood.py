@@ -46,6 +46,7 @@ class Finished(Struct, frozen=True):
 
 
 Key = tuple[int, int, int]  # publisher, incarnation, first
+_NOBODY = -2  # the parent of a wave whose parent's link broke; -1 is the publisher's own
 
 
 class FloodConfig(Struct, frozen=True, kw_only=True):
@@ -208,6 +209,8 @@ class Flood:
                 if not left and state is LinkState.DOWN:
                     self._lost[peer] = Micros(now + self.config.grace)
                 for key, wave in list(self._active.items()):
+                    if wave.parent == peer:
+                        wave.parent = _NOBODY  # else one that came back could be waited for by those it waits for
                     if not wave.done and peer in wave.waiting:
                         del wave.waiting[peer]
                         if state is LinkState.DOWN:
@@ -277,7 +280,7 @@ class Flood:
             self._maybe_finish(key, wave, now)
         elif batch.round == wave.round:
             if sender != wave.parent:
-                self._answer(sender, batch)
+                self._answer(sender, batch, whole=wave.parent != _NOBODY)
             elif wave.done:
                 self._report(key, wave)  # the first report was lost
             else:
@@ -391,14 +394,19 @@ class Flood:
         self._maybe_finish(key, wave, now)
 
     def _report(self, key: Key, wave: _Wave) -> None:
+        if wave.parent == _NOBODY:
+            return
         matched = tuple(wave.total) if any(wave.total) else ()
         if matched and max(matched) > MATCHED_MAX:
             matched = tuple(min(count, MATCHED_MAX) for count in matched)
         self._out.append(Send((Peer(wave.parent),), Report(*key, wave.round, wave.whole, matched)))
 
-    def _answer(self, sender: Peer, batch: Batch) -> None:
-        """This node counts elsewhere (or, below the floor, has been counted): nothing to add here."""
-        self._out.append(Send((sender,), Report(batch.publisher, batch.incarnation, batch.first, batch.round, True)))
+    def _answer(self, sender: Peer, batch: Batch, *, whole: bool = True) -> None:
+        """This node counts elsewhere (or, below the floor, has been counted): nothing to add here.
+
+        Not whole: it lost the one it would have reported to, so this round will not count what is behind it.
+        """
+        self._out.append(Send((sender,), Report(batch.publisher, batch.incarnation, batch.first, batch.round, whole)))
 
     # ------------------------------------------------------------------ tables
 
