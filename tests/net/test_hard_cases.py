@@ -31,8 +31,6 @@ async def stranger(node: gossamer.Node, *messages: Any) -> tuple[asyncio.StreamR
 
 def test_nobody_behind_one_who_leaves_is_forgotten() -> None:
     async def main() -> None:
-        async with gossamer.Node() as hub:
-            pass  # only for a free address
         hub = gossamer.Node()
         await hub.start()
         async with contextlib.AsyncExitStack() as stack:
