@@ -7,6 +7,8 @@ it messages, time, link changes and finished writes; it answers with a list of e
     Deliver   hand events to a subscription (at a bare overlay: to whoever owns the overlay)
     Store     write records to disk, then call ``stored(token)``; what depends on them is sent after that
     Note      a trace record for what a driver cannot see by itself
+    Dial      try to open a link to whoever listens at an address; ``link(peer, UP)`` says that it worked, silence that it did not
+    Hangup    close the link to a peer, after what is queued; ``link(peer, DOWN)`` follows at both ends
 
 User commands (subscribe, publish, ...) are methods of a machine; they append to the effects of the next ``wake`` and
 move ``deadline`` to now, so a driver re-reads ``deadline`` after every call.
@@ -87,7 +89,15 @@ class Note(Struct, frozen=True):
     record: Record  # the driver stamps time and node
 
 
-Effect = Send | Deliver | Store | Note
+class Dial(Struct, frozen=True):
+    address: str
+
+
+class Hangup(Struct, frozen=True):
+    peer: Peer
+
+
+Effect = Send | Deliver | Store | Note | Dial | Hangup
 
 M = TypeVar("M", bound=Message, contravariant=True)
 

@@ -115,6 +115,21 @@ class Restored(Struct, frozen=True, tag="restored", tag_field="kind"):
     events: int
 
 
+class Member(Struct, frozen=True, tag="member", tag_field="kind"):
+    """A node became a member of this node's view, or ceased to be one, or began a new life."""
+
+    peer: str
+    incarnation: int
+    change: str  # joined, new life, left (it said so itself), failed (declared dead)
+
+
+class Conflict(Struct, frozen=True, tag="conflict", tag_field="kind"):
+    """Another process uses this node's identity: a data directory was copied, or a name given twice."""
+
+    peer: str
+    incarnation: int
+
+
 Record = (
     Advertised
     | Subscribing
@@ -128,6 +143,8 @@ Record = (
     | Dropped
     | Linked
     | Restored
+    | Member
+    | Conflict
 )
 
 

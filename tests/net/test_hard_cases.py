@@ -16,6 +16,8 @@ from gossamer.machine import MILLISECOND, SECOND, Micros
 from gossamer.node import wire
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.flood import FloodConfig
+from gossamer.overlay.interest.messages import News
+from gossamer.overlay.interest.record import Record
 from livenet import GENEVA, HELLO, WEATHER, go, until
 
 pytestmark = pytest.mark.live
@@ -121,10 +123,10 @@ def test_addresses_that_are_none_are_counted_and_not_passed_on() -> None:
             failures: list[Any] = []
             asyncio.get_running_loop().set_exception_handler(lambda loop, context: failures.append(context))
             bad = ("nonsense", "a" * 70 + ".x:80", "..:1", ":", "x:99999", "x:٣", "\x00:1")
-            _, writer = await stranger(a, wire.Contacts(bad))
+            members = tuple(Record(2**63 + number, 256, 1, address) for number, address in enumerate(bad))
+            _, writer = await stranger(a, News(records=members))
             await until(lambda: a.status()["counters"].get("bad_addresses", 0) >= 4)
-            await until(lambda: not a._mesh._dialling)
-            assert "nonsense" not in a._mesh._known
+            await until(lambda: not a._dialler._dialling)
             writer.close()
             gc.collect()
             assert not failures
@@ -257,7 +259,7 @@ def test_an_address_by_another_name_makes_no_second_link() -> None:
         async with gossamer.Node() as a:
             port = a.address.split(":")[1]
             async with gossamer.Node(join=[f"127.0.0.1:{port}", f"localhost:{port}", f"LOCALHOST:{port}"]) as b:
-                await until(lambda: len(b._mesh._peers) == 3)
+                await until(lambda: all(f"{name}:{port}" in b._dialler._peers for name in ("localhost", "LOCALHOST")))
                 settled = b.status()["counters"].get("closed: replaced", 0)
                 await asyncio.sleep(3.5)  # longer than the join addresses are left alone
                 assert b.status()["counters"].get("closed: replaced", 0) == settled

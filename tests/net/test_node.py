@@ -15,8 +15,8 @@ import pytest
 import gossamer
 from gossamer import trace
 from gossamer.machine import Micros
+from gossamer.net.dialler import AddressError
 from gossamer.net.disk import DataDirectoryError
-from gossamer.net.mesh import AddressError
 from gossamer.node import wire
 from gossamer.overlay.batch import Batch
 from livenet import GENEVA, HELLO, SECONDS, WEATHER, go, take, until
@@ -55,9 +55,9 @@ def test_on_the_standard_loop_too() -> None:
 def test_a_line_of_nodes_relays_and_everybody_is_counted() -> None:
     async def main() -> None:
         async with contextlib.AsyncExitStack() as stack:
-            nodes = [await stack.enter_async_context(gossamer.Node(degree=1))]
+            nodes = [await stack.enter_async_context(gossamer.Node(k=1))]
             for _ in range(4):
-                nodes.append(await stack.enter_async_context(gossamer.Node(join=[nodes[-1].address], degree=1)))
+                nodes.append(await stack.enter_async_context(gossamer.Node(join=[nodes[-1].address], k=1)))
             await nodes[0].advertise("weather", WEATHER)
             subscriptions = [await node.subscribe("weather", "temp >= 0") for node in nodes]
             receipts = [await nodes[4].publish("weather", {**GENEVA, "temp": temp}) for temp in range(-50, 50)]
@@ -336,7 +336,7 @@ def test_a_silent_link_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_two_dials_at_once_leave_one_link() -> None:
     async def main() -> None:
         async with gossamer.Node() as a, gossamer.Node() as b:
-            dials: list[Awaitable[bool]] = [a._mesh._dial(b.address), b._mesh._dial(a.address)]
+            dials: list[Awaitable[None]] = [a._dialler._dial(b.address), b._dialler._dial(a.address)]
             await asyncio.gather(*dials)
             await until(lambda: len(a._driver.connections) == len(b._driver.connections) == 1)
             assert len(a.status()["links"]) == len(b.status()["links"]) == 1

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from gossamer.node import wire
 from gossamer.node.topics import Adverts, AdvertsTaken
 from gossamer.overlay.batch import Batch, Busy, Leave, Report
+from gossamer.overlay.interest import messages as interest
+from gossamer.overlay.interest.record import Record
 
 MESSAGES = [
     wire.Hello(wire.MAGIC, 1, 1, 2**64 - 1, 3, "127.0.0.1:7400"),
-    wire.Contacts(("127.0.0.1:1", "[::1]:2")),
     wire.Ping(),
     wire.Pong(),
     Batch("weather", 7, 1, 10, 2, 9, 0, 3, b"\x92\x91\x01\x91\x02"),
@@ -26,6 +27,26 @@ MESSAGES = [
     Busy(7, 1, 10, 0),
     Adverts((("weather", "country STRING"),)),
     AdvertsTaken(("weather",)),
+    interest.Flip(2**64 - 1, 257, 3, 2**63, -1),
+    interest.Flips((interest.Lone(7, 257, 3, 5, 4),)),
+    interest.News(
+        (interest.Diff(7, 257, 5, 3, b"12345678\0\0\0\1"),),
+        (Record(7, 257, 5, "127.0.0.1:7400", b"12345678", b"\0\0\0\1"),),
+        (interest.Suspicion(7, 257, 5, 8, True),),
+        (interest.Gone(7, 257, False),),
+    ),
+    interest.Greet(Record(7, 257, 1), 2**64 - 1, 3, True),
+    interest.Want(False),
+    interest.Beat(2**64 - 1),
+    interest.Probe(7),
+    interest.Vouch(7),
+    interest.Buckets(b"12345678"),
+    interest.Have(1, b"\0", b"x" * 20),
+    interest.Ask(b"12345678"),
+    interest.Barrier(7, 1, 257, 3),
+    interest.Reached(7, 1, 2**64 - 1),
+    interest.NameAsk(b"12345678"),
+    interest.NameTell(("weather",)),
 ]
 
 

@@ -63,8 +63,8 @@ def _known_errors() -> tuple[type[Exception], ...]:
     """What a user can cause and put right. Anything else is our fault and shows its traceback."""
     from gossamer.filters import EventError, FilterError, SchemaError
     from gossamer.net.admin import AdminError
+    from gossamer.net.dialler import AddressError
     from gossamer.net.disk import DataDirectoryError
-    from gossamer.net.mesh import AddressError
     from gossamer.net.node import NodeError
     from gossamer.node import TopicError
     from gossamer.pipeline.session import MissingExtraError, SparkStartError

@@ -14,7 +14,9 @@ from gossamer.cli.common import DEFAULT_ADDRESS, Stop, json_option, node_options
 @click.option("--listen", default=DEFAULT_ADDRESS, show_default=True, metavar="HOST:PORT", help="Port 0 picks one.")
 @click.option("--join", multiple=True, metavar="HOST:PORT", help="A node of the fabric to join; may be given several times.")
 @click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Keep identity and outbox here.")
-@click.option("--degree", default=6, show_default=True, type=click.IntRange(1, 64), help="Links to keep up at least.")
+@click.option(
+    "--k", default=6, show_default=True, type=click.IntRange(1, 32), help="Any K - 1 nodes may fail at once; links a node."
+)
 @click.option("--insecure", is_flag=True, help="Allow to listen beyond loopback, open to anybody who can reach the port.")
 @node_options
 @json_option
@@ -22,7 +24,7 @@ def node(
     listen: str,
     join: tuple[str, ...],
     data_dir: Path | None,
-    degree: int,
+    k: int,
     insecure: bool,
     trace_dir: Path | None,
     fabric: str,
@@ -47,7 +49,7 @@ def node(
             join=join,
             data_dir=data_dir,
             trace_dir=trace_dir,
-            degree=degree,
+            k=k,
             fabric=fabric,
             insecure=insecure,
             join_timeout=wait,

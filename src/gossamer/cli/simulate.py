@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from gossamer.cli.common import json_option
+from gossamer.cli.progress import Bar
+from gossamer.cli.simulate_interest import interest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gossamer.sim.config import Config
+    from gossamer.sim.interest.swarm import InterestFlight
     from gossamer.sim.run import Outcome
     from gossamer.sim.swarm import Flight
-
-PATIENCE_S = 2.0  # a progress bar for anything longer
 
 # flag, type, help: what is not given comes from the scenario, else from the defaults of gossamer.sim.Config.
 _OPTIONS: tuple[tuple[str, Any, str], ...] = (
@@ -75,6 +75,7 @@ def simulate(ctx: click.Context, scenario: str | None, seed: int | None, as_json
     Examples:
       gossamer simulate flood --nodes 200 --events 100 --seed 7
       gossamer simulate flood --loss 0.05 --latency weibull --json
+      gossamer simulate interest --nodes 200 --seed 1
       gossamer simulate --scenario partition
       gossamer simulate swarm --seeds 100
       gossamer simulate scenarios
@@ -112,12 +113,18 @@ def flood(as_json: bool, full: bool, **given: Any) -> int:
     return _run("flood", given, as_json, full)
 
 
+simulate.add_command(interest)
+
+
 @simulate.command()
+@click.option(
+    "--overlay", type=click.Choice(["flood", "interest"]), default="flood", show_default=True, help="What the swarm is of."
+)
 @click.option("--seeds", type=click.IntRange(1), default=100, show_default=True, help="How many seeds.")
 @click.option("--start", type=click.IntRange(0), default=0, show_default=True, help="The first seed.")
 @click.option("--jobs", type=click.IntRange(1), default=min(2, os.cpu_count() or 1), show_default=True, help="Processes.")
 @json_option
-def swarm(seeds: int, start: int, jobs: int, as_json: bool) -> int:
+def swarm(overlay: str, seeds: int, start: int, jobs: int, as_json: bool) -> int:
     """Draw configuration, workload and faults from each seed; check every step; then stop the faults and demand that the
     fabric becomes whole again. Exit code 1 if a seed fails; each one that does prints the line that replays it.
 
@@ -125,12 +132,17 @@ def swarm(seeds: int, start: int, jobs: int, as_json: bool) -> int:
     Examples:
       gossamer simulate swarm --seeds 200 --jobs 2
       gossamer simulate swarm --start 166 --seeds 1
+      gossamer simulate swarm --overlay interest --seeds 100
     """
-    from gossamer.sim.swarm import swarm as fly_all
+    from gossamer.sim.interest.swarm import swarm as fly_interest
+    from gossamer.sim.swarm import swarm as fly_flood
 
-    flights: list[Flight] = []
-    with _Bar("seeds") as bar:
-        for flight in fly_all(start, seeds, jobs):
+    flights: list[Flight | InterestFlight] = []
+    flown: Iterator[Flight | InterestFlight] = (
+        fly_interest(start, seeds, jobs) if overlay == "interest" else fly_flood(start, seeds, jobs)
+    )
+    with Bar("seeds") as bar:
+        for flight in flown:
             flights.append(flight)
             bar.update(len(flights) / seeds)
             if as_json:
@@ -177,7 +189,7 @@ def _run(overlay: str, given: dict[str, Any], as_json: bool, full: bool) -> int:
 
     try:
         config = _configure(overlay, given)
-        with _Bar("simulating") as bar:
+        with Bar("simulating") as bar:
             outcome = run(config, progress=bar.update)
     except (ConfigError, LatencyError) as error:
         raise click.UsageError(str(error)) from None
@@ -258,7 +270,7 @@ def _print_outcome(outcome: Outcome) -> None:
     console.print("[green]every due event arrived once[/green]" if outcome.good else "[red]something went wrong[/red]")
 
 
-def _print_failure(flight: Flight) -> None:
+def _print_failure(flight: Flight | InterestFlight) -> None:
     click.echo(f"seed {flight.seed} failed:")
     for violation in flight.violations:
         click.echo(f"  {violation}")
@@ -267,7 +279,7 @@ def _print_failure(flight: Flight) -> None:
     click.echo(f"replay: {flight.replay}")
 
 
-def _print_swarm(flights: list[Flight], start: int, as_json: bool) -> None:
+def _print_swarm(flights: list[Flight | InterestFlight], start: int, as_json: bool) -> None:
     fired: dict[str, int] = {}
     for flight in flights:
         for name, count in flight.fired.items():
@@ -275,7 +287,8 @@ def _print_swarm(flights: list[Flight], start: int, as_json: bool) -> None:
     failed = [flight.seed for flight in flights if not flight.good]
     totals = {
         name: sum(getattr(flight, name) for flight in flights)
-        for name in ("expected", "delivered", "missed", "duplicate", "spurious", "messages")
+        for name in ("expected", "delivered", "missed", "duplicate", "spurious", "changes", "messages")
+        if hasattr(flights[0], name)
     }
     if as_json:
         click.echo(
@@ -285,27 +298,3 @@ def _print_swarm(flights: list[Flight], start: int, as_json: bool) -> None:
     click.echo(f"seeds {start} to {start + len(flights) - 1}: {len(flights) - len(failed)} good, {len(failed)} failed")
     click.echo(", ".join(f"{name} {count:,}" for name, count in totals.items()))
     click.echo("faults fired: " + ", ".join(f"{name} {count:,}" for name, count in sorted(fired.items())))
-
-
-class _Bar:
-    """A progress bar on standard error, once something takes longer than two seconds and somebody watches."""
-
-    def __init__(self, what: str) -> None:
-        self._what, self._began = what, time.monotonic()
-        self._progress: Progress | None = None
-
-    def __enter__(self) -> _Bar:
-        return self
-
-    def update(self, fraction: float) -> None:
-        if self._progress is None:
-            if time.monotonic() - self._began < PATIENCE_S or not sys.stderr.isatty():
-                return
-            self._progress = Progress(console=Console(stderr=True), transient=True)
-            self._task = self._progress.add_task(self._what, total=1.0)
-            self._progress.start()
-        self._progress.update(self._task, completed=fraction)
-
-    def __exit__(self, *_: object) -> None:
-        if self._progress is not None:
-            self._progress.stop()

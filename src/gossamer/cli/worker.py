@@ -28,7 +28,7 @@ def worker(join: tuple[str, ...], trace_dir: str, fabric: str) -> int:
     """One node of a demo."""
 
     async def main(stop: Stop) -> int:
-        async with gossamer.Node(join=join, trace_dir=trace_dir, fabric=fabric, degree=3) as node:
+        async with gossamer.Node(join=join, trace_dir=trace_dir, fabric=fabric, k=3) as node:
             server, path = await admin.serve(node.address, lambda request: node.status())
             try:
                 _say({"address": node.address, "node": node.status()["node"]})

@@ -13,10 +13,25 @@ from collections.abc import Callable
 from typing import Any
 
 from gossamer import trace
-from gossamer.machine import NEVER, Deliver, Effect, LinkState, Machine, Message, Micros, Note, Peer, Send, Store, Token
+from gossamer.machine import (
+    NEVER,
+    Deliver,
+    Dial,
+    Effect,
+    Hangup,
+    LinkState,
+    Machine,
+    Message,
+    Micros,
+    Note,
+    Peer,
+    Send,
+    Store,
+    Token,
+)
 from gossamer.net.connection import Connection
 from gossamer.net.disk import Disk
-from gossamer.node.wire import MAGIC, MISCONDUCT, VERSION, VERSION_MIN, AnyMessage, Contacts, Hello, encode
+from gossamer.node.wire import MAGIC, MISCONDUCT, VERSION, VERSION_MIN, AnyMessage, Hello, encode
 
 REJECTED_MAX = 1000  # messages that a peer must not send, per connection: then it is cut off
 CONNECTIONS_MAX = 1024  # open sockets, those that have not said hello yet included
@@ -45,7 +60,7 @@ class Driver:
         self.last_problem = ""
         self.fabric = fabric
         self.before: Callable[[], None] = lambda: None  # called before the machine is woken
-        self.contacts: Callable[[tuple[str, ...]], None] = lambda addresses: None
+        self.dial: Callable[[str], None] = lambda address: None
         self.changed: Callable[[Peer, LinkState], None] = lambda peer, state: None
         self.noted: Callable[[trace.Record], None] = lambda record: None
         self.closing = False
@@ -68,9 +83,6 @@ class Driver:
     # ----------------------------------------------------------------- machine
 
     def received(self, sender: Peer, message: AnyMessage) -> None:
-        if type(message) is Contacts:
-            self.contacts(message.addresses)
-            return
         self.counters["messages_in"] += 1
         self.perform(self.machine.receive(sender, message, self.now()))
 
@@ -85,6 +97,12 @@ class Driver:
                 self._note(effect.record)  # type: ignore[union-attr]
             elif kind is Store:
                 self._store(effect)  # type: ignore[arg-type]
+            elif kind is Dial:
+                self.dial(effect.address)  # type: ignore[union-attr]
+            elif kind is Hangup:
+                link = self.links.get(effect.peer)  # type: ignore[union-attr]
+                if link is not None:  # not from inside the machine's own effects: DOWN follows when they are carried out
+                    self.loop.call_soon(link.close, "unlinked")
 
     def settle(self) -> None:
         """After calls to the machine: tell the owner, and set the timer by the machine's deadline."""

@@ -17,7 +17,6 @@ import asyncio
 import contextlib
 import ipaddress
 import secrets
-from collections import deque
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from random import Random
@@ -28,22 +27,25 @@ from msgspec import structs
 
 from gossamer import trace
 from gossamer.filters import Filter
-from gossamer.machine import Deliver, Peer
+from gossamer.machine import Deliver, LinkState, Peer
 from gossamer.net.connection import Connection
+from gossamer.net.dialler import AddressError, Dialler, parse_address
 from gossamer.net.disk import Disk
 from gossamer.net.driver import Driver
 from gossamer.net.errors import JoinError, NodeError, SlowSubscriberError, UndeliveredError
-from gossamer.net.mesh import AddressError, Mesh, parse_address
-from gossamer.net.receipt import Done, Receipt, Waiter, waiter
+from gossamer.net.receipt import Done, Receipt, waiter
 from gossamer.net.status import describe
 from gossamer.net.subscription import Subscription
+from gossamer.net.waiting import Waiting
 from gossamer.node import NodeConfig, NodeCore, SlowPolicy, TopicError, WindowFullError
 from gossamer.node.core import INCARNATION_KEY
+from gossamer.overlay.interest.config import InterestConfig, InterestConfigError
 
 JOIN_SECONDS = 10.0
 TOPIC_SECONDS = 10.0
 DRAIN_SECONDS = 10.0  # more than the grace for a neighbour whose link broke
 CONFIRM_SECONDS = 5.0  # how long advertise waits for the neighbours' word
+GOODBYE_SECONDS = 1.0  # how long a node that leaves waits for its neighbours to open other links
 REPORT_SECONDS = 1.0  # how long a node that leaves goes on relaying what it has begun
 
 
@@ -57,7 +59,7 @@ class Node:
         join: Iterable[str] = (),
         data_dir: str | Path | None = None,
         trace_dir: str | Path | None = None,
-        degree: int = 6,
+        k: int = 6,
         fabric: str = "",
         config: NodeConfig | None = None,
         insecure: bool = False,
@@ -68,7 +70,7 @@ class Node:
         join: addresses of nodes that are in the fabric already; none starts a new fabric.
         data_dir: keeps this node's identity and outbox, so that accepted events survive a crash.
         trace_dir: writes what happens as JSON lines, for ``gossamer pipeline verify``.
-        degree: links to keep up at least, as far as there are nodes.
+        k: the overlay stays connected when any k - 1 nodes fail at once; a node has about k links.
         fabric: a name; nodes talk only to nodes of the same fabric.
         insecure: allow to listen beyond loopback, where anybody who can reach the port can take part.
         """
@@ -80,23 +82,21 @@ class Node:
             raise NodeError(
                 f"{listen} is not loopback, and peers are not authenticated yet; accept that with --insecure (insecure=True)"
             )
-        if degree < 1:
-            raise NodeError(f"degree is {degree}; a node needs at least one link")
         self._data_dir = Path(data_dir) if data_dir is not None else None
         self._trace_dir = Path(trace_dir) if trace_dir is not None else None
-        self._degree, self._fabric, self._join_timeout = degree, fabric, join_timeout
+        self._fabric, self._join_timeout = fabric, join_timeout
         config = config or NodeConfig()
         flood = structs.replace(config.flood, join=bool(self._join))
-        self._config = structs.replace(config, flood=flood, trace=config.trace or trace_dir is not None)
+        try:
+            interest = structs.replace(config.interest or InterestConfig(), k=k, join=self._join)
+        except InterestConfigError as error:
+            raise NodeError(str(error)) from None
+        self._config = structs.replace(config, flood=flood, interest=interest, trace=config.trace or trace_dir is not None)
         self._subscriptions: dict[int, Subscription] = {}
-        self._window: deque[asyncio.Future[None]] = deque()
-        self._heard: list[tuple[str, asyncio.Future[None]]] = []  # who waits for a topic to be advertised
         self._eager = False  # an event has been sent without waiting for company in this turn of the loop
-        self._drains: list[asyncio.Future[None]] = []
-        self._introduced: asyncio.Future[None] | None = None  # start() waits for a neighbour to tell its topics
-        self._confirmed: asyncio.Future[None] | None = None  # who waits until the neighbours know all topics
         self._closing: asyncio.Task[None] | None = None
         self._releasing: asyncio.Task[None] | None = None
+        self._linked = asyncio.Event()
         self._refuses = False  # no more commands
         self._disk: Disk | None = None
         self._server: asyncio.Server | None = None
@@ -140,19 +140,24 @@ class Node:
             durable=self._disk is not None,
             ticket=Receipt,
         )
+        assert self._core.interest is not None
+        self._interest = self._core.interest
         self._driver = Driver(
             self._core,
             self.peer,
             self.incarnation,
             deliver=self._delivered,
-            after=self._after,
+            after=lambda: self._waiting.settle(),
             address="",
             fabric=self._fabric,
             disk=self._disk,
             writer=self._open_trace(),
         )
+        self._waiting = Waiting(self._core, self._driver, self._check_open)
         self._driver.noted, self._driver.before = self._noted, self._tell_blocked
-        self._mesh = Mesh(self._driver, self._join, self._degree, rng)
+        self._driver.changed = self._link_changed
+        self._dialler = Dialler(self._driver, self._join)
+        self._driver.dial = self._dialler.dial
         host, port = self._listen
         try:
             self._server = await loop.create_server(lambda: Connection(self._driver, None), host, port)
@@ -162,18 +167,16 @@ class Node:
         self.address = f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
         if not ipaddress.ip_address(bound[0]).is_unspecified:  # "everywhere" is no address that others could dial
             self._driver.address = self.address
+            self._interest.readdress(self.address, self._driver.now())
         self._driver.wake()
-        self._mesh.start()
         if self._join:
             await self._joined()
 
     async def _joined(self) -> None:
         try:
             async with asyncio.timeout(self._join_timeout):
-                await self._mesh.joined.wait()
-                if not self._core.topics.introduced:  # so that what our neighbour knows is known when this returns
-                    self._introduced = self._driver.loop.create_future()
-                    await self._introduced
+                await self._linked.wait()
+                await self._waiting.introduced()  # so that what our neighbour knows is known when this returns
         except TimeoutError:
             raise JoinError(
                 f"no node answered at {', '.join(self._join)} within {self._join_timeout:g} s "
@@ -183,7 +186,7 @@ class Node:
 
     async def close(self, drain: float = DRAIN_SECONDS) -> None:
         """Wait up to ``drain`` seconds for receipts, then leave the fabric politely. Goes on if the caller is cancelled."""
-        if not hasattr(self, "_mesh"):
+        if not hasattr(self, "_dialler"):
             if self._releasing is not None:
                 await asyncio.shield(self._releasing)
             return
@@ -195,7 +198,7 @@ class Node:
         undelivered = 0
         try:
             if drain and not self._refuses:
-                await self._drain(drain)
+                await self._waiting.drained(drain)
             self._refuses = True
             self._core.outbox.close()
             undelivered = self._core.outbox.unsettled
@@ -204,6 +207,7 @@ class Node:
                     await subscription.close()
                 if drain and self._driver.links:
                     await self._reported()
+                    await self._said_goodbye()
                 self._core.leave(self._driver.now())
                 self._driver.perform(self._core.wake(self._driver.now()))
         finally:
@@ -228,11 +232,11 @@ class Node:
                 stack.push_async_callback(self._disk.close)
             if self._server is not None:
                 self._server.close()
-            if hasattr(self, "_mesh"):
-                await self._mesh.stop()
+            if hasattr(self, "_dialler"):
+                await self._dialler.stop()
                 connections = list(self._driver.connections)
                 self._driver.close()
-                self._fail(NodeError("the node is closed"))
+                self._waiting.fail(NodeError("the node is closed"))
                 await _gone(connections)
 
     # ---------------------------------------------------------------- commands
@@ -244,10 +248,7 @@ class Node:
         self._driver.wake()
         with contextlib.suppress(TimeoutError):  # one that does not confirm gets it again and again, but nobody waits for it
             async with asyncio.timeout(CONFIRM_SECONDS):
-                while self._core.topics.unconfirmed:  # our neighbours know it when this returns, and they pass it on
-                    self._check_open()
-                    self._confirmed = self._confirmed or self._driver.loop.create_future()
-                    await asyncio.shield(self._confirmed)
+                await self._waiting.confirmed()  # our neighbours know it when this returns, and they pass it on
 
     def subscribe(
         self, topic: str, filter: str = "", *, timeout: float = TOPIC_SECONDS, slow: SlowPolicy | str = SlowPolicy.BLOCK
@@ -268,7 +269,7 @@ class Node:
                 receipt: Receipt = self._core.publish(topic, event, now)  # type: ignore[assignment]
                 break
             except WindowFullError:
-                await self._window_opens()
+                await self._waiting.window()
         publication = receipt.publication
         if publication.first < 0 and driver.soon and self._disk is None:
             return receipt  # the usual way: it leaves with the others of this turn
@@ -291,7 +292,7 @@ class Node:
 
     async def topic(self, topic: str, timeout: float = TOPIC_SECONDS) -> str:
         """The topic's schema, once it is advertised."""
-        await self._topic(topic, timeout)
+        await self._waiting.topic(topic, timeout)
         return self._core.topics.schemas[topic].text
 
     def check_filter(self, topic: str, filter: str) -> str:
@@ -303,7 +304,7 @@ class Node:
 
     async def drain(self, timeout: float = DRAIN_SECONDS) -> int:
         """Wait until every accepted event has a complete receipt; returns how many still have none after ``timeout``."""
-        return await self._drain(timeout)
+        return await self._waiting.drained(timeout)
 
     def status(self) -> dict[str, Any]:
         """What this node is and does, as plain data."""
@@ -318,49 +319,6 @@ class Node:
         if self._disk is not None and self._disk.failed is not None:
             raise NodeError(f"the data directory failed: {self._disk.failed}; free some space or replace it, then restart")
 
-    async def _window_opens(self) -> None:
-        self._driver.wake()
-        while not self._core.window_is_open:
-            self._check_open()
-            future = self._driver.loop.create_future()
-            self._window.append(future)
-            try:
-                await future
-            finally:
-                with contextlib.suppress(ValueError):  # gone already when it was woken
-                    self._window.remove(future)
-
-    async def _topic(self, topic: str, timeout: float) -> None:
-        self._check_open()
-        if topic in self._core.topics.schemas:
-            return
-        future = self._driver.loop.create_future()
-        entry = (topic, future)
-        self._heard.append(entry)
-        try:
-            async with asyncio.timeout(timeout):
-                await future
-        except TimeoutError:
-            known = ", ".join(sorted(self._core.topics.schemas)[:10]) or "none"
-            raise TopicError(
-                f"topic {topic!r} was not advertised within {timeout:g} s (known topics: {known}); "
-                f'advertise it first: gossamer advertise {topic} "name STRING, ..."'
-            ) from None
-        finally:
-            self._heard.remove(entry)
-
-    async def _drain(self, timeout: float) -> int:
-        self._driver.wake()
-        if self._core.outbox.unsettled:
-            future = self._driver.loop.create_future()
-            self._drains.append(future)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout):
-                    await future
-            if future in self._drains:
-                self._drains.remove(future)
-        return self._core.outbox.unsettled
-
     async def _reported(self) -> None:
         """Report what others wait for: who leaves with an event taken but not reported would not be counted."""
         flood, loop = self._core.flood, self._driver.loop
@@ -368,20 +326,22 @@ class Node:
         while loop.time() < until and any(flood.is_under_way(key) for key in mine):
             await asyncio.sleep(0.002)
 
+    async def _said_goodbye(self) -> None:
+        """Link before unlink: the neighbours open other links before ours go."""
+        interest, loop = self._interest, self._driver.loop
+        self._core.say_goodbye(self._driver.now())
+        self._driver.wake()
+        until = loop.time() + GOODBYE_SECONDS
+        while loop.time() < until and not interest.may_go:
+            await asyncio.sleep(0.005)
+
+    def _link_changed(self, peer: Peer, state: LinkState) -> None:
+        if state is LinkState.UP:
+            self._linked.set()
+
     def _disk_failed(self, error: Exception) -> None:
         self._driver.last_problem = f"the data directory failed: {error}"
-        self._fail(NodeError(f"the data directory failed: {error}; free some space or replace it, then restart"))
-
-    def _fail(self, error: NodeError) -> None:
-        """Whoever waits for something that cannot come any more is told so."""
-        futures = [*self._window, *self._drains, *(future for _, future in self._heard), self._confirmed, self._introduced]
-        for publication in self._core.outbox.publications():
-            found = waiter(publication)
-            futures += [found.accepted, found.complete]
-        for future in futures:
-            if future is not None and not future.done():
-                future.set_exception(error)
-                future.exception()  # seen by whoever waits; nobody need
+        self._waiting.fail(NodeError(f"the data directory failed: {error}; free some space or replace it, then restart"))
 
     def _tell_blocked(self) -> None:
         """A slow consumer has perhaps taken something since it last said so."""
@@ -399,43 +359,10 @@ class Node:
         if subscription is not None:
             subscription._deliver(deliver.events)
 
-    def _after(self) -> None:
-        """After every call to the machine: wake those who wait for something that has happened."""
-        core = self._core
-        if self._introduced is not None and core.topics.introduced:
-            if not self._introduced.done():
-                self._introduced.set_result(None)
-            self._introduced = None
-        if self._confirmed is not None and not core.topics.unconfirmed:
-            self._confirmed.set_result(None)
-            self._confirmed = None
-        if not core.changed:
-            return
-        changed, core.changed = core.changed, []
-        for publication in changed:
-            waiting: Waiter | None = publication.waiter
-            if waiting is not None:
-                if publication.accepted and not waiting.accepted.done():
-                    waiting.accepted.set_result(None)
-                if publication.matched is not None and not waiting.complete.done():
-                    waiting.complete.set_result(None)
-        if self._window and core.window_is_open:
-            while self._window:
-                future = self._window.popleft()
-                if not future.done():
-                    future.set_result(None)
-        if self._drains and not core.outbox.unsettled:
-            for future in self._drains:
-                if not future.done():
-                    future.set_result(None)
-            self._drains.clear()
-
     def _noted(self, record: trace.Record) -> None:
         kind = type(record)
         if kind is trace.Advertised:
-            for topic, future in self._heard:
-                if topic == record.topic and not future.done():  # type: ignore[union-attr]
-                    future.set_result(None)
+            self._waiting.advertised(record.topic)  # type: ignore[union-attr]
         elif kind is trace.Unsubscribed and record.reason == "slow":  # type: ignore[union-attr]
             subscription = self._subscriptions.pop(record.subscription, None)  # type: ignore[union-attr]
             if subscription is not None:

@@ -77,7 +77,7 @@ class Subscription:
         if self.number:
             return self
         node = self._node
-        await node._topic(self.topic, self._timeout)
+        await node._waiting.topic(self.topic, self._timeout)
         self.number = node._core.subscribe(self.topic, self.filter, node._driver.now(), self._slow)
         node._subscriptions[self.number] = self
         node._driver.wake()  # now, so that the trace has it before this returns

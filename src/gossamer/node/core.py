@@ -19,15 +19,35 @@ from typing import Any
 import msgspec
 
 from gossamer.filters import Event, Filter, Schema, Type
-from gossamer.machine import NEVER, SECOND, Deliver, Effect, Keep, LinkState, Message, Micros, Note, Peer, Send, Store, Token
+from gossamer.machine import (
+    NEVER,
+    SECOND,
+    Deliver,
+    Effect,
+    Hangup,
+    Keep,
+    LinkState,
+    Message,
+    Micros,
+    Note,
+    Peer,
+    Send,
+    Store,
+    Token,
+)
 from gossamer.node.outbox import VALUE_BYTES, Limits, Outbox, Publication, Ticket, WindowFullError, rows_decoder
 from gossamer.node.topics import Adverts, AdvertsTaken, TopicError, Topics
 from gossamer.overlay.batch import NEIGHBOURS_MAX, Batch, Busy, Leave, Report
 from gossamer.overlay.flood import Flood, FloodConfig, Key
+from gossamer.overlay.interest.config import InterestConfig
+from gossamer.overlay.interest.core import Interest
+from gossamer.overlay.interest.messages import InterestMessage
+from gossamer.overlay.interest.record import ViewChange
 from gossamer.trace import (
     Completed,
     Delivered,
     Dropped,
+    Member,
     Published,
     Rejected,
     Restored,
@@ -55,6 +75,7 @@ class NodeConfig(Limits, frozen=True, kw_only=True):
     subscriptions: int = 1_000_000  # subscriptions of this node
     trace: bool = False  # write a Note for each publication, hand-over and receipt
     flood: FloodConfig = FloodConfig()
+    interest: InterestConfig | None = None  # None: links are somebody else's business, and there is no view
 
 
 class _Topic:
@@ -110,12 +131,15 @@ class NodeCore:
         restored: Mapping[str, bytes] | None = None,
         durable: bool = False,
         ticket: Callable[[Publication, int], Ticket] = Ticket,
+        address: str = "",
     ) -> None:
         self.peer, self.incarnation, self.rng = peer, incarnation, rng
         self.config = config = config or NodeConfig()
         self.topics = Topics()
         self.flood = Flood(peer, config.flood, restarted=incarnation > 1)
         self.outbox = Outbox(peer, incarnation, config, durable=durable)
+        self.interest: Interest | None = None
+        self.view_changes: list[ViewChange] = []  # since the driver last looked; the driver clears it
         self.subscriptions: dict[int, Subscription] = {}
         self.changed: list[Publication] = []  # accepted or complete since the driver last looked; the driver clears it
         self._ticket, self._tracing = ticket, config.trace
@@ -134,6 +158,13 @@ class NodeCore:
             Adverts: self.topics.receive,
             AdvertsTaken: self.topics.receive,
         }
+        if config.interest is not None:
+            self.interest = Interest(
+                peer, incarnation=incarnation, address=address, rng=rng, config=config.interest, durable=durable,
+                restored=restored,
+            )  # fmt: skip
+            for kind in InterestMessage.__args__:
+                self._handlers[kind] = self._receive_interest
         if durable:
             # Stores are kept in order, so no publication of this incarnation is on disk without this record.
             self._out.append(Store(self.outbox.token(), (Keep(INCARNATION_KEY, b"%d" % incarnation),)))
@@ -158,6 +189,8 @@ class NodeCore:
         subscription = Subscription(self._numbers, known, parsed, policy)
         self.subscriptions[subscription.number] = subscription
         known.subscriptions[subscription.number] = subscription
+        if self.interest is not None:
+            self.interest.subscribe(topic, now)
         if self.config.trace:
             # Flood keeps no routing state: a subscription is in force as soon as its own node knows it.
             # The user's own text: whoever judges the trace must not depend on how we read it.
@@ -170,6 +203,8 @@ class NodeCore:
         if subscription is None:
             return
         del subscription.topic.subscriptions[number]
+        if self.interest is not None:
+            self.interest.unsubscribe(subscription.topic.name, now)
         self._release(subscription, now)
         if self.config.trace or reason != "asked":
             self._out.append(Note(Unsubscribed(number, reason)))
@@ -212,10 +247,17 @@ class NodeCore:
             self._release(subscription, now)
 
     def leave(self, now: Micros) -> None:
-        """Tell the neighbours that this node goes for good."""
+        """Tell the neighbours that this node goes for good. With a view, say so first (``say_goodbye``)."""
         links = tuple(self.flood.links)
         if links:
-            self._out.append(Send(links, Leave(links[:NEIGHBOURS_MAX])))
+            # Neighbours that have all opened other links already need not wait for each other.
+            alone = () if self.interest is not None and self.interest.may_go else links[:NEIGHBOURS_MAX]
+            self._out.append(Send(links, Leave(alone)))
+
+    def say_goodbye(self, now: Micros) -> None:
+        """Let the neighbours open other links before this node's go; ``interest.may_go`` says when they have."""
+        if self.interest is not None:
+            self.interest.leave(now)
 
     def blocked(self) -> list[int]:
         """Subscriptions that hold publishers back now."""
@@ -232,6 +274,8 @@ class NodeCore:
         if self._out or self.outbox.open or self._again:
             return Micros(0)
         deadline = min(self.flood.deadline, self.topics.deadline)
+        if self.interest is not None:
+            deadline = min(deadline, self.interest.deadline)
         if self._blocked:
             first = next(iter(self._blocked.values()))  # blocked in this order
             deadline = min(deadline, Micros(first.blocked_at + self.config.block))
@@ -253,6 +297,8 @@ class NodeCore:
         self._seal_all(now)
         self._absorb(self.topics.wake(now), now)
         self._absorb(self.flood.wake(now), now)
+        if self.interest is not None:
+            self._absorb_interest(self.interest.wake(now))
         for subscription in [s for s in self._blocked.values() if s.blocked_at + self.config.block <= now]:
             self._out.append(Note(Dropped("subscription", subscription.backlog, "slow: its events were not taken in time")))
             self.unsubscribe(subscription.number, now, "slow")
@@ -261,10 +307,12 @@ class NodeCore:
     def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
         self._absorb(self.topics.link(peer, state, now), now)
         self._absorb(self.flood.link(peer, state, now), now)
+        if self.interest is not None:
+            self._absorb_interest(self.interest.link(peer, state, now))
         return self._flush()
 
     def stored(self, token: Token, now: Micros) -> list[Effect]:
-        ready = self.outbox.stored(token)
+        ready = self.outbox.stored(token) if token > 0 else None  # others are the interest plane's, which waits for none
         if ready is not None:
             batch, publication = ready
             self.changed.append(publication)
@@ -313,6 +361,27 @@ class NodeCore:
             if self.config.trace:
                 for index, matched in enumerate(receipt.matched):
                     self._out.append(Note(Completed(receipt.first + index, receipt.incarnation, matched)))
+
+    def _receive_interest(self, sender: Peer, message: Any, now: Micros) -> list[Effect]:
+        assert self.interest is not None
+        self._absorb_interest(self.interest.receive(sender, message, now))
+        return []
+
+    def _absorb_interest(self, effects: list[Effect]) -> None:
+        """What the interest plane says: its view changes are kept for the driver, links that it closes are not waited for."""
+        for effect in effects:
+            if type(effect) is Deliver:
+                self.view_changes += effect.events
+                if self._tracing:
+                    for change in effect.events:
+                        if change.reason != "news":
+                            record = change.after if change.after is not None else change.before
+                            self._out.append(Note(Member(hex_peer(change.peer), record.incarnation, change.reason)))
+            else:
+                if type(effect) is Hangup:
+                    self.flood.unlink(effect.peer)
+                    self._out.append(Send((effect.peer,), Leave()))
+                self._out.append(effect)
 
     def _arrived(self, batch: Batch, now: Micros) -> None:
         key = (batch.publisher, batch.incarnation, batch.first)

@@ -19,12 +19,12 @@ from msgspec import Meta
 from gossamer.machine import Message
 from gossamer.node.topics import Adverts, AdvertsTaken
 from gossamer.overlay.batch import Batch, Busy, Leave, Report, Uint64
+from gossamer.overlay.interest.messages import InterestMessage
 
 MAGIC = "gossamer"
 VERSION = 1
 VERSION_MIN = 1
 FRAME_MAX = 8 << 20
-ADDRESSES_MAX = 64
 _HEADER = 4
 
 HELLO_MAX = 4096  # the first frame of a connection
@@ -56,12 +56,6 @@ class Hello(Message, frozen=True, array_like=True, tag=1):
     fabric: Annotated[str, Meta(max_length=255)] = ""  # nodes of different fabrics do not talk
 
 
-class Contacts(Message, frozen=True, array_like=True, tag=2):
-    """Addresses of nodes that the sender has links to."""
-
-    addresses: Annotated[tuple[Address, ...], Meta(max_length=ADDRESSES_MAX)]
-
-
 class Ping(Message, frozen=True, array_like=True, tag=3):
     """Sent when a link has been silent; whoever hears it answers with a Pong."""
 
@@ -70,7 +64,7 @@ class Pong(Message, frozen=True, array_like=True, tag=4):
     pass
 
 
-AnyMessage = Hello | Contacts | Ping | Pong | Batch | Report | Busy | Leave | Adverts | AdvertsTaken
+AnyMessage = Hello | Ping | Pong | Batch | Report | Busy | Leave | Adverts | AdvertsTaken | InterestMessage
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AnyMessage)

@@ -139,6 +139,11 @@ class Flood:
         """Batches in the deduplication tables, all origins together."""
         return sum(len(origin.waves) for origin in self._origins.values())
 
+    def unlink(self, peer: Peer) -> None:
+        """The link to a neighbour is about to be closed because neither end needs it: nobody waits for it to come back."""
+        if peer in self.links:
+            self._leaving[peer] = None
+
     def under_way(self) -> list[Key]:
         """Batches that this node still has to report, or to complete."""
         return list(self._active)

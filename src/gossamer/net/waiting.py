@@ -1,0 +1,159 @@
+"""Who waits for what the machine will say: a receipt, room in the window, a topic, a barrier.
+
+After every call to the machine (``settle``) those whose wait is over are woken. Whoever waits for something that cannot come any
+more is told so (``fail``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable
+
+from gossamer.net.driver import Driver
+from gossamer.net.errors import NodeError
+from gossamer.net.receipt import Waiter, waiter
+from gossamer.node import NodeCore, TopicError
+
+Future = asyncio.Future[None]
+
+
+class Waiting:
+    def __init__(self, core: NodeCore, driver: Driver, check: Callable[[], None]) -> None:
+        self._core, self._driver, self._check = core, driver, check  # check raises if the node is closed
+        self._window: deque[Future] = deque()
+        self._topics: list[tuple[str, Future]] = []
+        self._drains: list[Future] = []
+        self._barriers: dict[int, Future] = {}
+        self._introduced: Future | None = None
+        self._confirmed: Future | None = None
+
+    async def window(self) -> None:
+        """Until the outbox has room."""
+        self._driver.wake()
+        while not self._core.window_is_open:
+            self._check()
+            future = self._driver.loop.create_future()
+            self._window.append(future)
+            try:
+                await future
+            finally:
+                with contextlib.suppress(ValueError):  # gone already when it was woken
+                    self._window.remove(future)
+
+    async def topic(self, topic: str, timeout: float) -> None:
+        """Until a topic is advertised."""
+        self._check()
+        if topic in self._core.topics.schemas:
+            return
+        future = self._driver.loop.create_future()
+        entry = (topic, future)
+        self._topics.append(entry)
+        try:
+            async with asyncio.timeout(timeout):
+                await future
+        except TimeoutError:
+            known = ", ".join(sorted(self._core.topics.schemas)[:10]) or "none"
+            raise TopicError(
+                f"topic {topic!r} was not advertised within {timeout:g} s (known topics: {known}); "
+                f'advertise it first: gossamer advertise {topic} "name STRING, ..."'
+            ) from None
+        finally:
+            self._topics.remove(entry)
+
+    def advertised(self, topic: str) -> None:
+        for wanted, future in self._topics:
+            if wanted == topic and not future.done():
+                future.set_result(None)
+
+    async def drained(self, timeout: float) -> int:
+        """Until every accepted event has a receipt; returns how many have none after the timeout."""
+        self._driver.wake()
+        if self._core.outbox.unsettled:
+            future = self._driver.loop.create_future()
+            self._drains.append(future)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await future
+            if future in self._drains:
+                self._drains.remove(future)
+        return self._core.outbox.unsettled
+
+    async def introduced(self) -> None:
+        """Until some neighbour has told its topics."""
+        if not self._core.topics.introduced:
+            self._introduced = self._driver.loop.create_future()
+            await self._introduced
+
+    async def confirmed(self) -> None:
+        """Until all neighbours know all topics that we know."""
+        while self._core.topics.unconfirmed:
+            self._check()
+            self._confirmed = self._confirmed or self._driver.loop.create_future()
+            await asyncio.shield(self._confirmed)
+
+    async def barrier(self) -> None:
+        """Until every live node has what this node wants."""
+        self._check()
+        interest = self._core.interest
+        assert interest is not None
+        number = interest.barrier(self._driver.now())
+        future = self._barriers[number] = self._driver.loop.create_future()
+        self._driver.wake()
+        try:
+            await future
+        finally:
+            self._barriers.pop(number, None)
+
+    def settle(self) -> None:
+        """After every call to the machine: wake those who wait for something that has happened."""
+        core = self._core
+        if self._introduced is not None and core.topics.introduced:
+            if not self._introduced.done():
+                self._introduced.set_result(None)
+            self._introduced = None
+        if self._confirmed is not None and not core.topics.unconfirmed:
+            self._confirmed.set_result(None)
+            self._confirmed = None
+        if self._barriers and core.interest is not None:
+            done = core.interest.barriers_done
+            while done:
+                future = self._barriers.get(done.pop())
+                if future is not None and not future.done():
+                    future.set_result(None)
+        if core.changed:
+            self._published()
+
+    def _published(self) -> None:
+        core = self._core
+        changed, core.changed = core.changed, []
+        for publication in changed:
+            waiting: Waiter | None = publication.waiter
+            if waiting is not None:
+                if publication.accepted and not waiting.accepted.done():
+                    waiting.accepted.set_result(None)
+                if publication.matched is not None and not waiting.complete.done():
+                    waiting.complete.set_result(None)
+        if self._window and core.window_is_open:
+            while self._window:
+                future = self._window.popleft()
+                if not future.done():
+                    future.set_result(None)
+        if self._drains and not core.outbox.unsettled:
+            for future in self._drains:
+                if not future.done():
+                    future.set_result(None)
+            self._drains.clear()
+
+    def fail(self, error: NodeError) -> None:
+        """Whoever waits for something that cannot come any more is told so."""
+        futures = [*self._window, *self._drains, *(future for _, future in self._topics), *self._barriers.values()]
+        futures += [future for future in (self._confirmed, self._introduced) if future is not None]
+        for publication in self._core.outbox.publications():
+            found = waiter(publication)
+            futures += [found.accepted, found.complete]
+        for future in futures:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # seen by whoever waits; nobody need

@@ -1,0 +1,166 @@
+"""Barriers: when does every live node know what I want?
+
+A wave with feedback over the overlay: each node passes the question on, waits until it has the origin's record itself and all to
+whom it passed the question have answered, and answers with the sum of the members it stands for (64 bits each, spread, modulo
+2**64). A node that is asked twice answers the second time with nothing to add. The barrier is reached when the sum is that of
+the origin's view: every member has answered, each once. If not (somebody crashed or joined in between, or a message was lost),
+the origin asks again. What is lost is sent again by whoever waits.
+"""
+
+from __future__ import annotations
+
+from gossamer.machine import MILLISECOND, NEVER, SECOND, Effect, Micros, Peer, Send
+from gossamer.overlay.interest.links import Links
+from gossamer.overlay.interest.messages import Barrier, Reached
+from gossamer.overlay.interest.view import View
+
+AGAIN = Micros(200 * MILLISECOND)  # before a question without answer is repeated
+AGAIN_MAX = Micros(2 * SECOND)
+RETRY = Micros(50 * MILLISECOND)  # before another wave, when the sum was not that of the view
+WAVES_MAX = 1024  # waves of others that are remembered; the oldest go first
+_MASK = 2**64 - 1
+
+Key = tuple[Peer, int]
+
+
+class _Wave:
+    __slots__ = ("again_at", "answer", "attempts", "barrier", "parent", "total", "waiting")
+
+    def __init__(self, barrier: Barrier, parent: Peer | None, waiting: dict[Peer, None]) -> None:
+        self.barrier, self.parent, self.waiting = barrier, parent, waiting
+        self.total = 0
+        self.answer: int | None = None  # what was answered; for those who did not hear it
+        self.attempts = 0
+        self.again_at = NEVER
+
+
+class Barriers:
+    def __init__(self, me: Peer, view: View, links: Links) -> None:
+        self.done: list[int] = []  # numbers of barriers that were reached
+        self._me, self._view, self._links = me, view, links
+        self._numbers = 0
+        self._waves: dict[Key, _Wave] = {}  # oldest first
+        self._active: dict[Key, _Wave] = {}  # those of them that are not answered yet
+        self._asked: dict[int, tuple[int, int]] = {}  # own barriers: the version that all must have
+        self._retry: dict[int, Micros] = {}  # when to start their next wave
+        self._own: dict[int, int] = {}  # number of a wave to number of the barrier
+
+    @property
+    def deadline(self) -> Micros:
+        if not self._active and not self._retry:
+            return NEVER
+        return min([*(wave.again_at for wave in self._active.values()), *self._retry.values()])
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._active)
+
+    def ask(self, life: int, version: int, now: Micros) -> int:
+        """Begin a barrier on this node's own record; returns its number."""
+        self._numbers += 1
+        self._asked[self._numbers] = (life, version)
+        self._retry[self._numbers] = now
+        return self._numbers
+
+    def receive(self, sender: Peer, message: Barrier | Reached, now: Micros) -> list[Effect]:
+        if type(message) is Barrier:
+            return self._barrier(sender, message, now)
+        assert type(message) is Reached
+        wave = self._waves.get((Peer(message.origin), message.number))
+        if wave is None or sender not in wave.waiting:
+            return []
+        del wave.waiting[sender]
+        wave.total = (wave.total + message.total) & _MASK
+        return self._maybe_answer(wave, now)
+
+    def _barrier(self, sender: Peer, message: Barrier, now: Micros) -> list[Effect]:
+        key = (Peer(message.origin), message.number)
+        wave = self._waves.get(key)
+        if wave is not None:
+            if wave.parent == sender:
+                if wave.answer is None:
+                    return []
+                return [Send((sender,), Reached(message.origin, message.number, wave.answer))]
+            return [Send((sender,), Reached(message.origin, message.number, 0))]
+        if message.origin == self._me:
+            return []  # of an earlier life
+        if len(self._waves) >= WAVES_MAX:
+            oldest = next(iter(self._waves))
+            del self._waves[oldest]
+            self._active.pop(oldest, None)
+        others = {peer: None for peer in self._links.carriers() if peer != sender and peer != message.origin}
+        wave = self._waves[key] = self._active[key] = _Wave(message, sender, others)
+        return self._pass_on(wave, now) + self._maybe_answer(wave, now)
+
+    def _pass_on(self, wave: _Wave, now: Micros) -> list[Effect]:
+        if not wave.waiting:
+            wave.again_at = NEVER
+            return []
+        wave.again_at = Micros(now + min(AGAIN << wave.attempts, AGAIN_MAX))
+        wave.attempts = min(wave.attempts + 1, 8)
+        return [Send(tuple(wave.waiting), wave.barrier)]
+
+    def _maybe_answer(self, wave: _Wave, now: Micros) -> list[Effect]:
+        barrier = wave.barrier
+        if wave.waiting or wave.answer is not None:
+            return []
+        known = self._view.members.get(Peer(barrier.origin))
+        if known is None or known.order[:2] < (barrier.life, barrier.version):
+            return []  # its news is still on the way here
+        mine = self._view.members[self._me].spread
+        wave.answer, wave.again_at = (wave.total + mine) & _MASK, NEVER
+        self._active.pop((Peer(barrier.origin), barrier.number), None)
+        if wave.parent is not None:
+            return [Send((wave.parent,), Reached(barrier.origin, barrier.number, wave.answer))]
+        number = self._own.pop(barrier.number)
+        if wave.answer == self._view.total:
+            del self._asked[number]
+            self.done.append(number)
+        else:
+            self._retry[number] = Micros(now + RETRY)
+        return []
+
+    def changed(self, peer: Peer, now: Micros) -> list[Effect]:
+        """The record of a peer is new here: waves of that origin may go on."""
+        effects: list[Effect] = []
+        for (origin, _), wave in list(self._active.items()):
+            if origin == peer:
+                effects += self._maybe_answer(wave, now)
+        return effects
+
+    def closed(self, peer: Peer, now: Micros) -> list[Effect]:
+        """A link is down: nobody answers over it. What is missing shows in the sum."""
+        effects: list[Effect] = []
+        for wave in list(self._active.values()):
+            if wave.waiting.pop(peer, 0) is None:
+                effects += self._maybe_answer(wave, now)
+        return effects
+
+    def wake(self, now: Micros) -> list[Effect]:
+        effects: list[Effect] = []
+        for key, wave in list(self._active.items()):
+            if wave.again_at <= now:
+                if wave.attempts >= 6:
+                    self._give_up(key, wave, now)
+                else:
+                    effects += self._pass_on(wave, now)
+        for number, at in list(self._retry.items()):
+            if at <= now:
+                del self._retry[number]
+                effects += self._start(number, now)
+        return effects
+
+    def _give_up(self, key: Key, wave: _Wave, now: Micros) -> None:
+        """Somebody does not answer; its origin starts another wave, by then with other links."""
+        del self._waves[key], self._active[key]
+        if wave.parent is None:
+            self._retry[self._own.pop(wave.barrier.number)] = Micros(now + RETRY)
+
+    def _start(self, number: int, now: Micros) -> list[Effect]:
+        life, version = self._asked[number]
+        self._numbers += 1  # waves and barriers share the numbers
+        self._own[self._numbers] = number
+        barrier = Barrier(self._me, self._numbers, life, version)
+        key = (self._me, self._numbers)
+        wave = self._waves[key] = self._active[key] = _Wave(barrier, None, dict.fromkeys(self._links.carriers()))
+        return self._pass_on(wave, now) + self._maybe_answer(wave, now)

@@ -1,0 +1,408 @@
+"""The interest plane of one node, sans-IO: every node knows which nodes want which topic, and hears of each change.
+
+``Interest`` is the machine. It holds the node's own record and its view of all others, and ties the parts together:
+    view      who is a member and wants what            gossip    news that some neighbours lack, and rounds that send it
+    links     the K-connected overlay                   sync      making two views equal, digest first
+    detector  signs of life, suspicion, verdicts        barrier   when does every live node know?
+    names     hashes back to names                      state     what news changes, and what is answered
+
+The seed's pseudo-code (paragraphs 47 to 54) is ``subscribe``, ``unsubscribe``, ``_round``, ``link``, and
+``State.diff``, ``whole`` and ``gone``.
+ALGORITHM.md beside this file says what is as in the seed, what is not, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from random import Random
+from typing import Any
+
+from msgspec.structs import replace
+
+from gossamer.machine import NEVER, SECOND, Deliver, Dial, Effect, LinkState, Message, Micros, Peer, Send, Token
+from gossamer.overlay.interest.barrier import Barriers
+from gossamer.overlay.interest.config import InterestConfig
+from gossamer.overlay.interest.detector import Detector, Suspect
+from gossamer.overlay.interest.gossip import Gossip, flip_changes
+from gossamer.overlay.interest.links import Link, Links
+from gossamer.overlay.interest.messages import (
+    Ask,
+    Barrier,
+    Beat,
+    Buckets,
+    Flip,
+    Flips,
+    Gone,
+    Greet,
+    Have,
+    NameAsk,
+    NameTell,
+    News,
+    Probe,
+    Reached,
+    Vouch,
+    Want,
+)
+from gossamer.overlay.interest.names import Names
+from gossamer.overlay.interest.own import InterestError, Own
+from gossamer.overlay.interest.record import CHANGE, INCARNATION_MAX, Pool, Record, topic_hash
+from gossamer.overlay.interest.state import LIFE_KEY, PEERS_KEY, State
+from gossamer.overlay.interest.sync import Sync
+from gossamer.overlay.interest.view import View
+
+TICKS = 4  # looks at the neighbours in each beat
+
+
+class Interest:
+    """The machine. ``Deliver(0, changes)`` hands its owner what changed in the view, as ``ViewChange``."""
+
+    def __init__(
+        self,
+        me: Peer,
+        *,
+        incarnation: int,
+        address: str,
+        rng: Random,
+        config: InterestConfig,
+        pool: Pool | None = None,
+        durable: bool = False,
+        restored: Mapping[str, bytes] | None = None,
+        hash: Callable[[str], bytes] = topic_hash,
+    ) -> None:
+        remembered = _read_peers(restored)
+        if remembered:
+            config = replace(config, join=tuple(dict.fromkeys([*config.join, *remembered])))
+        self.me, self.config, self.rng = me, config, rng
+        incarnation = max(1, incarnation, _read_life(restored) + 1)
+        self.view = View(config.k, members_max=config.members_max, pairs_max=config.pairs_max, pool=pool)
+        self.names = Names(hash)
+        self._own = Own(me, incarnation, int(rng.random() * 256), address, self.names)
+        self._gossip = Gossip(whole=config.news == "whole")
+        self._links = Links(me, config, self.view, rng)
+        self._detector = Detector(me, config, self.view, self._links, self._gossip, rng)
+        self._sync = Sync(me, self.view)
+        self._barriers = Barriers(me, self.view, self._links)
+        self._state = State(
+            me, config, self._own, self.view, self._links, self._gossip, self._detector, self._sync, self._barriers,
+            durable=durable,
+        )  # fmt: skip
+        self.counters = self._state.counters
+        self._commanded = False
+        self._round_at: Micros = NEVER
+        self._is_coalescing = False
+        self._is_busy = False
+        self._recent = 0  # changes since the last beat
+        self._last_round = Micros(0)
+        self._tick_at = Micros(0)
+        self._ticks = int(rng.random() * TICKS)
+        self._handlers: dict[type[Message], Callable[[Peer, Any, Micros], None]] = {
+            Flip: self._flip, Flips: self._flips, News: self._news, Greet: self._greet, Want: self._want, Beat: self._beat,
+            Probe: self._probe, Vouch: self._vouch, Buckets: self._on_buckets, Have: self._on_have, Ask: self._on_ask,
+            Barrier: self._on_barrier, Reached: self._on_barrier, NameAsk: self._name_ask, NameTell: self._name_tell,
+        }  # fmt: skip
+
+    # ---------------------------------------------------------------- what is known
+
+    @property
+    def record(self) -> Record:
+        """This node's own."""
+        return self._own.record
+
+    @property
+    def links(self) -> dict[Peer, Link]:
+        return self._links.up
+
+    @property
+    def neighbours(self) -> tuple[Peer, ...]:
+        """Who the overlay says should be linked, by the view of this moment."""
+        return self.view.graph.neighbours(self.me)
+
+    @property
+    def suspects(self) -> dict[Peer, Suspect]:
+        return self._detector.suspects
+
+    @property
+    def barriers_done(self) -> list[int]:
+        return self._barriers.done
+
+    @property
+    def conflict(self) -> bool:
+        """Another process uses this node's name."""
+        return self._state.conflict
+
+    @property
+    def strain(self) -> int:
+        return self._detector.strain
+
+    def interested(self, topic: str) -> dict[Peer, bytes]:
+        """Who wants a topic, and their stamps."""
+        return self.view.interested(self.names.hash(topic))
+
+    # ---------------------------------------------------------------- commands
+
+    def subscribe(self, topic: str, now: Micros, route: int = 0, source: str = "user") -> None:
+        """Want a topic. Several sources may want it, several times; it is left when none does any longer."""
+        self._change(self._own.join(topic, route, source), now)
+
+    def unsubscribe(self, topic: str, now: Micros, source: str = "user") -> None:
+        self._change(self._own.part(topic, source), now)
+
+    def drop_source(self, source: str, now: Micros) -> None:
+        """A source is gone: what only it wanted is left."""
+        self._change(self._own.drop_source(source), now)
+
+    def leave(self, now: Micros) -> None:
+        """Say goodbye: neighbours that lose a link by it open another one first."""
+        self._state.has_left = self._links.leaving = True
+        self._links.deadline = Micros(0)
+        self._gossip.rumour(Gone(self.me, self.record.life, True), None)
+        self._command()
+
+    @property
+    def may_go(self) -> bool:
+        """After ``leave``: no neighbour needs its link to this node any longer, each has opened another one."""
+        return not any(link.theirs for link in self._links.up.values())
+
+    def barrier(self, now: Micros) -> int:
+        """Returns a number that is in ``barriers_done`` once every live node has this node's present record."""
+        self._command()
+        return self._barriers.ask(self.record.life, self.record.version, now)
+
+    def ask_names(self, topics: Iterable[bytes], now: Micros) -> int:
+        """Ask for names that are not known here; returns how many are asked for. Those not linked are dialled: ask again."""
+        asked = 0
+        for topic in self.names.unknown(topics):
+            holders = self.view.interested(topic)
+            linked = next((peer for peer in holders if peer in self._links.up), None)
+            if linked is not None:
+                self._state.out += self.names.question(linked, [topic])
+                asked += 1
+            elif holders:
+                address = self.view.members[next(iter(holders))].record.address
+                if address:
+                    self._state.out.append(Dial(address))
+        self._command()
+        return asked
+
+    def readdress(self, address: str, now: Micros) -> None:
+        """This node can be reached somewhere else."""
+        if address != self.record.address:
+            base = self.record.version
+            self._state.renew(self._own.move(address), base, None, now)
+            self._command()
+
+    def _change(self, changes: bytes, now: Micros) -> None:
+        if changes:
+            if self._own.is_worn:
+                self._state.new_life(self.record.incarnation + 1, now)
+            record, base = self._own.change(changes)
+            self._state.renew(record, base, changes, now)
+            self._command()
+
+    def _command(self) -> None:
+        self._commanded = True
+
+    # ------------------------------------------------------------------ inputs
+
+    @property
+    def deadline(self) -> Micros:
+        if self._commanded or self._state.out or self._state.changes:
+            return Micros(0)
+        return min(self._round_at, self._tick_at, self._links.deadline, self._barriers.deadline)
+
+    def receive(self, sender: Peer, message: Message, now: Micros) -> list[Effect]:
+        link = self._links.up.get(sender)
+        if link is not None:
+            link.heard = now
+            if self._detector.suspects or self._detector.is_asked:
+                self._state.out += self._detector.heard(sender, now)
+            handler = self._handlers.get(type(message))
+            if handler is not None:
+                handler(sender, message, now)
+                if self._gossip:
+                    self._schedule(now)
+        return self._flush()
+
+    def wake(self, now: Micros) -> list[Effect]:
+        self._commanded = False
+        if now >= self._tick_at:
+            self._tick(now)
+        if now >= self._links.deadline:
+            self._state.out += self._links.upkeep(now)
+        if now >= self._barriers.deadline:
+            self._state.out += self._barriers.wake(now)
+        self._schedule(now)
+        if now >= self._round_at:
+            self._round(now)
+        return self._flush()
+
+    def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
+        if state is LinkState.UP:
+            link = self._links.opened(peer, now)
+            self._detector.up(peer)
+            self._state.out.append(Send((peer,), self._greeting(link.mine)))
+        elif state is LinkState.DOWN or state is LinkState.CUT:
+            ours = self._links.closed(peer, now)
+            if not ours:
+                self._detector.reset(peer, now)
+            self._state.out += self._barriers.closed(peer, now)
+        return self._flush()
+
+    def stored(self, token: Token, now: Micros) -> list[Effect]:
+        return []
+
+    # ------------------------------------------------------------------ rounds
+
+    def _schedule(self, now: Micros) -> None:
+        """When is the next round? At once past the threshold, soon after news, else at the period."""
+        gossip, config = self._gossip, self.config
+        if not gossip or self._round_at <= now:
+            return
+        if config.threshold and gossip.changes >= config.threshold and (self._gossip.own or not config.coalesce):
+            self._round_at = now
+        elif config.coalesce and self._gossip.theirs:
+            if not self._is_coalescing:
+                self._is_coalescing = True
+                wait = config.coalesce * (8 if self._is_busy else 2)
+                soon = now + 1 + int(wait * self.rng.random())  # drawn, so that what neighbours send does not cross
+                self._round_at = min(self._round_at, Micros(soon))
+        elif config.period and self._round_at == NEVER:
+            self._round_at = Micros(max(now, self._last_round + config.period))
+
+    def _round(self, now: Micros) -> None:
+        self._round_at, self._last_round = NEVER, now
+        self._is_coalescing = False
+        self._recent += self._gossip.changes
+        if self._gossip:
+            self._state.out += self._gossip.round(self._links.carriers())
+            self.counters["rounds"] += 1
+
+    def _tick(self, now: Micros) -> None:
+        config = self.config
+        each = config.beat // TICKS
+        if self._tick_at and now - self._tick_at > config.beat:
+            self._detector.slept(now)
+            self.counters["slept"] += 1
+        self._tick_at = Micros(now + each)
+        self._ticks += 1
+        self._state.out += self._detector.tick(now)
+        while self._detector.verdicts:
+            peer, life = self._detector.verdicts.pop()
+            self._gossip.rumour(Gone(peer, life, False), None)
+            self._state.bury(peer, life, now, left=False)
+        if self._ticks % TICKS == 0:
+            self._is_busy, self._recent = self._recent * SECOND >= config.busy * config.beat, 0
+            links = tuple(peer for peer, link in self._links.up.items() if link.greeted)
+            if links:
+                self._state.out.append(Send(links, Beat(self.view.digest)))
+            strangers = tuple(peer for peer, link in self._links.up.items() if not link.greeted)
+            if strangers:  # a greeting was lost
+                self._state.out.append(Send(strangers, self._greeting(wants=True)))
+            self._state.out += self._links.dial_lost(now)
+            self.view.forget(Micros(now - config.forget))
+            self._state.keep_peers(now)
+
+    # ---------------------------------------------------------------- messages
+
+    def _greet(self, sender: Peer, message: Greet, now: Micros) -> None:
+        link = self._links.up[sender]
+        if message.record.peer != sender:
+            self._state.reject(sender, "a greeting in another's name")
+            return
+        link.greeted, link.theirs = True, message.want
+        self._state.whole(sender, message.record, now)
+        self._state.out += self._sync.greeted(sender, message.digest, message.members)
+        self._links.deadline = min(self._links.deadline, Micros(now + self.config.settle))
+
+    def _greeting(self, wants: bool) -> Greet:
+        return Greet(self.record, self.view.digest, len(self.view.members), wants)
+
+    def _want(self, sender: Peer, message: Want, now: Micros) -> None:
+        self._links.up[sender].theirs = message.want
+        self._links.deadline = min(self._links.deadline, Micros(now + self.config.settle))
+
+    def _flip(self, sender: Peer, message: Flip, now: Micros) -> None:
+        changes = flip_changes(message.topic, message.stamp)
+        self._state.diff(sender, Peer(message.peer), message.life, message.version, message.version - 1, changes, now)
+
+    def _flips(self, sender: Peer, message: Flips, now: Micros) -> None:
+        for flip in message.flips:
+            changes = flip_changes(flip.topic, flip.stamp)
+            self._state.diff(sender, Peer(flip.peer), flip.life, flip.version, flip.version - 1, changes, now)
+
+    def _news(self, sender: Peer, message: News, now: Micros) -> None:
+        for diff in message.diffs:
+            if len(diff.changes) % CHANGE or diff.base >= diff.version:
+                self._state.reject(sender, "a change that is no change")
+                continue
+            self._state.diff(sender, Peer(diff.peer), diff.life, diff.version, diff.base, diff.changes, now)
+        for record in message.records:
+            self._state.whole(sender, record, now)
+        for claim in message.suspicions:
+            self._state.suspicion(sender, claim, now)
+        for gone in message.gone:
+            self._state.gone(sender, gone, now)
+
+    def _beat(self, sender: Peer, message: Beat, now: Micros) -> None:
+        link = self._links.up[sender]
+        if link.greeted:
+            self._state.out += self._sync.beat(sender, link, message.digest, now)
+        else:  # its greeting was lost
+            self._state.out.append(Send((sender,), Probe(self.me)))
+
+    def _probe(self, sender: Peer, message: Probe, now: Micros) -> None:
+        link = self._links.up[sender]
+        if message.peer == self.me:
+            self._state.out.append(Send((sender,), Beat(self.view.digest)))
+        elif message.peer == sender:  # it has not got our greeting
+            self._state.out.append(Send((sender,), self._greeting(link.mine)))
+        else:
+            self._state.out += self._detector.probe(sender, Peer(message.peer), now)
+
+    def _vouch(self, sender: Peer, message: Vouch, now: Micros) -> None:
+        self._detector.vouch(Peer(message.peer), now)
+
+    def _on_buckets(self, sender: Peer, message: Buckets, now: Micros) -> None:
+        self._take(sender, self._sync.buckets(sender, message))
+
+    def _on_have(self, sender: Peer, message: Have, now: Micros) -> None:
+        self._take(sender, self._sync.have(sender, message, now))
+
+    def _on_ask(self, sender: Peer, message: Ask, now: Micros) -> None:
+        self._take(sender, self._sync.ask(sender, message))
+
+    def _on_barrier(self, sender: Peer, message: Barrier | Reached, now: Micros) -> None:
+        self._state.out += self._barriers.receive(sender, message, now)
+
+    def _name_ask(self, sender: Peer, message: NameAsk, now: Micros) -> None:
+        self._take(sender, self.names.ask(sender, message))
+
+    def _name_tell(self, sender: Peer, message: NameTell, now: Micros) -> None:
+        self.names.tell(message)
+
+    def _take(self, sender: Peer, effects: list[Effect] | None) -> None:
+        if effects is None:
+            self._state.reject(sender, "a malformed message of the interest plane")
+        else:
+            self._state.out += effects
+
+    def _flush(self) -> list[Effect]:
+        state = self._state
+        if state.changes:
+            state.out.append(Deliver(0, tuple(state.changes)))
+            state.changes = []
+        out, state.out = state.out, []
+        return out
+
+
+def _read_life(restored: Mapping[str, bytes] | None) -> int:
+    value = (restored or {}).get(LIFE_KEY, b"0")
+    return min(int(value), INCARNATION_MAX - 1) if value.isdigit() else 0
+
+
+def _read_peers(restored: Mapping[str, bytes] | None) -> tuple[str, ...]:
+    text = (restored or {}).get(PEERS_KEY, b"").decode("utf-8", "replace")
+    return tuple(line for line in text.split("\n") if line)
+
+
+__all__ = ["Interest", "InterestError"]

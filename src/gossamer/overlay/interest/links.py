@@ -1,0 +1,196 @@
+"""Links: which ones the overlay should have, which ones are up, and how one becomes the other.
+
+The member set implies the overlay (graph.py), so a node needs nobody's leave to know its neighbours. Two nodes whose views differ
+for a moment may disagree; so each end of a link says whether it wants it, and a link is closed only when neither end has wanted it
+for a while. A node that lacks some of its neighbours wants all the links it has: nothing is unlinked before what replaces it is
+linked.
+
+Lost peers are remembered with their addresses and dialled now and then, so that two halves of a partition find each other. The
+rate is shared: about two attempts a second on each lost peer from the whole fabric, however large it is.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from gossamer.machine import MILLISECOND, NEVER, Dial, Effect, Hangup, Micros, Peer, Send
+from gossamer.overlay.interest.config import InterestConfig
+from gossamer.overlay.interest.messages import Want
+from gossamer.overlay.interest.view import View
+
+SECOND_DIALLER = Micros(300 * MILLISECOND)  # the greater peer waits for the smaller one to dial
+LOST_DIALS = 2.0  # attempts a second on each lost peer, from the whole fabric
+LOST_A_TICK = 4  # lost peers dialled at once by one node
+
+
+class Link:
+    """A link that is up."""
+
+    __slots__ = ("differs", "greeted", "heard", "mine", "refused", "theirs", "unwanted_since", "up_at")
+
+    def __init__(self, now: Micros) -> None:
+        self.up_at = self.heard = now
+        self.greeted = False  # it has said who it is
+        self.mine = False  # this end wants it
+        self.theirs = False  # the other end does
+        self.unwanted_since = NEVER
+        self.refused = False  # there are too many: it is told what we know, and closed
+        self.differs = 0  # signs of life in a row with another digest
+
+
+class Links:
+    def __init__(self, me: Peer, config: InterestConfig, view: View, rng: Random) -> None:
+        self.up: dict[Peer, Link] = {}
+        self.wanted: dict[Peer, Micros] = {}  # since when
+        self.missing: dict[Peer, Micros] = {}  # wanted and not up, since when
+        self.deadline = Micros(0)
+        self.closing: dict[Peer, None] = {}  # hung up by us
+        self.leaving = False  # this node goes: its links are for the others
+        self._me, self._config, self._view, self._rng = me, config, view, rng
+        self._membership = -1
+        self._lost_joins: list[str] = []
+        self._lost_at = -1
+        self._dialled: dict[str, Micros] = {}  # when last
+        self._joins = 0
+
+    # ------------------------------------------------------------------ events
+
+    def opened(self, peer: Peer, now: Micros) -> Link:
+        link = self.up[peer] = Link(now)
+        link.refused = len(self.up) > self._config.links_max and peer not in self.wanted
+        link.mine = self._wants(peer)
+        self.missing.pop(peer, None)
+        self.closing.pop(peer, None)
+        self.deadline = min(self.deadline, Micros(now + self._config.settle))
+        return link
+
+    def closed(self, peer: Peer, now: Micros) -> bool:
+        """Returns whether this was our own doing."""
+        self.up.pop(peer, None)
+        if peer in self.wanted:
+            self.missing.setdefault(peer, now)
+            known = self._view.members.get(peer)
+            if known is not None:
+                self._dialled.pop(known.record.address, None)  # at once: a connection that broke is not a host that died
+        self.deadline = min(self.deadline, Micros(now + self._config.settle))
+        return self.closing.pop(peer, 0) is None
+
+    def carriers(self) -> list[Peer]:
+        """Links that news goes over."""
+        return [peer for peer, link in self.up.items() if link.greeted and (link.mine or link.theirs)]
+
+    @property
+    def is_short(self) -> bool:
+        """Some neighbour is not linked yet, or nobody is known: every link is dear."""
+        return bool(self.missing) or len(self._view.members) == 1
+
+    def _wants(self, peer: Peer) -> bool:
+        return not self.leaving and (peer in self.wanted or self.is_short)
+
+    # ------------------------------------------------------------------ upkeep
+
+    def upkeep(self, now: Micros) -> list[Effect]:
+        """Bring what is up nearer to what is wanted. ``deadline`` says when to look again."""
+        config, view = self._config, self._view
+        effects: list[Effect] = []
+        if view.membership != self._membership:
+            self._membership = view.membership
+            before = self.wanted
+            self.wanted = {peer: before.get(peer, now) for peer in view.graph.neighbours(self._me)}
+        self.missing = {peer: self.missing.get(peer, now) for peer in self.wanted if peer not in self.up}
+        for peer in self.missing if not self.leaving else ():
+            effects += self._dial_member(peer, now)
+        effects += self._tell_wants(now)
+        effects += self._close_unwanted(now)
+        effects += self._dial_joins(now)
+        self.deadline = self._next(now)
+        if len(self._dialled) > 4 * config.links_max:
+            self._dialled = {a: at for a, at in self._dialled.items() if at + config.dial > now}
+        return effects
+
+    def _next(self, now: Micros) -> Micros:
+        config = self._config
+        if self.missing:
+            return Micros(now + config.settle)
+        if len(self._view.members) == 1 and config.join:
+            return Micros(now + config.dial // 4)
+        if any(link.refused or link.unwanted_since != NEVER for link in self.up.values()):
+            return Micros(now + config.linger // 4)
+        return NEVER
+
+    def _dial_member(self, peer: Peer, now: Micros) -> list[Effect]:
+        known = self._view.members.get(peer)
+        if known is None or not known.record.address:
+            return []
+        if self._me > peer and now - self.missing[peer] < SECOND_DIALLER:
+            return []
+        return self._dial(known.record.address, now)
+
+    def _dial(self, address: str, now: Micros) -> list[Effect]:
+        last = self._dialled.get(address)
+        if last is not None and now - last < self._config.dial:
+            return []
+        self._dialled[address] = now
+        return [Dial(address)]
+
+    def _dial_joins(self, now: Micros) -> list[Effect]:
+        """Alone: one of the addresses to begin with, in turn."""
+        join = self._config.join
+        if not join or len(self._view.members) > 1 or self.up:
+            return []
+        if not self._joins:
+            self._joins = 1 + int(self._rng.random() * len(join))  # not all newcomers at the first one
+        self._joins += 1
+        return [Dial(join[self._joins % len(join)])]
+
+    def dial_lost(self, now: Micros) -> list[Effect]:
+        """Called once a second: try some of those that are gone; perhaps it was the network."""
+        view, rng = self._view, self._rng
+        chance = LOST_DIALS / max(1, len(view.members))
+        if self._lost_at != view.membership:  # an address to begin with whose node is not a member: lost, too
+            self._lost_at = view.membership
+            known = {member.record.address for member in view.members.values()} if self._config.join else set()
+            self._lost_joins = [address for address in self._config.join if address not in known]
+        if not view.tombs and not self._lost_joins:
+            return []
+        addresses = self._lost_joins + [tomb.address for tomb in view.tombs.values() if tomb.address and not tomb.left]
+        expected = chance * len(addresses)
+        count = min(LOST_A_TICK, int(expected) + (rng.random() < expected % 1))
+        effects: list[Effect] = []
+        for _ in range(count):
+            effects += self._dial(addresses[int(rng.random() * len(addresses))], now)
+        return effects
+
+    def _tell_wants(self, now: Micros) -> list[Effect]:
+        turned: dict[bool, list[Peer]] = {True: [], False: []}
+        for peer, link in self.up.items():
+            mine = self._wants(peer)
+            if mine != link.mine:
+                link.mine = mine
+                turned[mine].append(peer)
+            unwanted = not mine and not link.theirs and link.greeted
+            if not unwanted:
+                link.unwanted_since = NEVER
+            elif link.unwanted_since == NEVER:
+                link.unwanted_since = now
+        return [Send(tuple(peers), Want(mine)) for mine, peers in turned.items() if peers]
+
+    def _close_unwanted(self, now: Micros) -> list[Effect]:
+        config = self._config
+        effects: list[Effect] = []
+        for peer, link in self.up.items():
+            is_stranger = not link.greeted and now - link.up_at > 4 * config.linger
+            if link.refused and peer in self.wanted:
+                link.refused = False
+            overdue = link.refused and now - link.up_at > config.linger
+            if peer not in self.closing and (is_stranger or overdue or now - link.unwanted_since >= config.linger):
+                self.closing[peer] = None
+                effects.append(Hangup(peer))
+        excess = len(self.up) - 2 * config.links_max
+        if excess > 0:  # no room even for those that are only told what we know
+            for peer, link in list(self.up.items())[::-1]:
+                if excess > 0 and link.refused and peer not in self.closing:
+                    self.closing[peer] = None
+                    effects.append(Hangup(peer))
+                    excess -= 1
+        return effects

@@ -1,0 +1,131 @@
+"""Making two views equal: digest first, then what differs, in bounded messages.
+
+On a new link (claim 6) and whenever signs of life keep showing another digest, one end sends the digests of the parts of its view
+(``Buckets``); the other answers with what it has in the parts that differ (``Have``: who, life, version); the first sends what the
+other lacks and asks for what it lacks itself. A newcomer that knows only itself is sent everything at once. The cost is that of
+the difference, and a whole view is never repeated. What is learnt this way is news, and goes on as news; what was known is not.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from gossamer.machine import MILLISECOND, SECOND, Effect, Micros, Peer, Send
+from gossamer.overlay.interest.gossip import pack
+from gossamer.overlay.interest.links import Link
+from gossamer.overlay.interest.messages import BUCKETS_MAX, ITEMS_MAX, Ask, Buckets, Gone, Have
+from gossamer.overlay.interest.record import Record
+from gossamer.overlay.interest.view import View, pack_entries, read_entries
+
+QUIET = Micros(300 * MILLISECOND)  # a view that changed later than this differs because news is on its way
+ASK_AGAIN = Micros(1 * SECOND)
+ENTRIES_A_MESSAGE = 4096
+ASKED_MAX = 65_536
+
+
+class Sync:
+    def __init__(self, me: Peer, view: View) -> None:
+        self.started = 0  # exchanges
+        self._me, self._view = me, view
+        self._asked: dict[Peer, Micros] = {}  # records on their way to us
+
+    def greeted(self, peer: Peer, digest: int, members: int) -> list[Effect]:
+        """A new link: its far end has said what it knows."""
+        view = self._view
+        if digest == view.digest or len(view.members) <= 1:
+            return []
+        if members <= 1:  # a newcomer
+            return self._send(peer, [known.record for other, known in view.members.items() if other != peer], [])
+        return self.start(peer) if self._me < peer else []
+
+    def beat(self, peer: Peer, link: Link, digest: int, now: Micros) -> list[Effect]:
+        """A sign of life, with the digest of its sender's view."""
+        view = self._view
+        if digest == view.digest:
+            link.differs = 0
+            return []
+        link.differs += 1
+        first = self._me < peer  # one end is enough, but it may not have noticed
+        if (first and (now - view.changed_at > QUIET or link.differs >= 3)) or link.differs >= 5:
+            link.differs = 0
+            return self.start(peer)
+        return []
+
+    def start(self, peer: Peer) -> list[Effect]:
+        self.started += 1
+        digests = self._view.bucket_digests(self._view.parts())
+        return [Send((peer,), Buckets(struct.pack(f">{len(digests)}Q", *digests)))]
+
+    def buckets(self, peer: Peer, message: Buckets) -> list[Effect] | None:
+        """None: the message is malformed."""
+        parts, rest = divmod(len(message.digests), 8)
+        if rest or not 0 < parts <= BUCKETS_MAX or parts & parts - 1:
+            return None
+        view = self._view
+        theirs = struct.unpack(f">{parts}Q", message.digests)
+        differing = [place for place, (a, b) in enumerate(zip(theirs, view.bucket_digests(parts), strict=True)) if a != b]
+        effects: list[Effect] = []
+        each = max(1, ENTRIES_A_MESSAGE * parts // max(1, len(view.members)))  # parts a message
+        for start in range(0, len(differing), each):
+            some = bytes(differing[start : start + each])
+            effects.append(Send((peer,), Have(parts, some, pack_entries(view.entries(parts, some)))))
+        return effects
+
+    def have(self, peer: Peer, message: Have, now: Micros) -> list[Effect] | None:
+        if BUCKETS_MAX % message.parts or len(message.entries) % 20:
+            return None
+        view = self._view
+        mine = view.entries(message.parts, message.buckets)
+        theirs = read_entries(message.entries)
+        records: list[Record] = []
+        gone: list[Gone] = []
+        wanted: list[Peer] = []
+        for other, order in theirs.items():
+            here = mine.get(other)
+            if here is None:
+                if view.is_dead(other, order[0]):
+                    gone.append(Gone(other, view.tombs[other].life, view.tombs[other].left))
+                elif other not in view.members:
+                    wanted.append(other)
+            elif order > here:
+                wanted.append(other)
+            elif order < here:
+                records.append(view.members[other].record)
+        records += [view.members[other].record for other in mine if other not in theirs and other != peer]
+        return self._send(peer, records, gone) + self.want(peer, wanted, now)
+
+    def want(self, peer: Peer, wanted: list[Peer], now: Micros) -> list[Effect]:
+        """Ask for records, but not twice at a time."""
+        asked = self._asked
+        ask = [other for other in wanted if asked.get(other, Micros(-ASK_AGAIN)) + ASK_AGAIN <= now and other != self._me]
+        for other in ask:
+            asked[other] = now
+        if len(asked) > ASKED_MAX:
+            self._asked = {other: at for other, at in asked.items() if at + ASK_AGAIN > now}
+        return [
+            Send((peer,), Ask(struct.pack(f">{len(some)}Q", *some)))
+            for start in range(0, len(ask), ITEMS_MAX)
+            if (some := ask[start : start + ITEMS_MAX])
+        ]
+
+    def came(self, peer: Peer) -> None:
+        """A record has arrived."""
+        self._asked.pop(peer, None)
+
+    def ask(self, peer: Peer, message: Ask) -> list[Effect] | None:
+        count, rest = divmod(len(message.peers), 8)
+        if rest:
+            return None
+        view = self._view
+        records: list[Record] = []
+        gone: list[Gone] = []
+        for other in struct.unpack(f">{count}Q", message.peers):
+            known = view.members.get(other)
+            if known is not None:
+                records.append(known.record)
+            elif other in view.tombs:
+                gone.append(Gone(other, view.tombs[other].life, view.tombs[other].left))
+        return self._send(peer, records, gone)
+
+    def _send(self, peer: Peer, records: list[Record], gone: list[Gone]) -> list[Effect]:
+        return [Send((peer,), message) for message in pack([*records, *gone])]

@@ -1,0 +1,208 @@
+"""The view: who is a member and what each of them wants; what every node should hold alike.
+
+Merging is taking the greatest record of each peer, in the order of records. A death is remembered for a while (``tombs``), so
+that late news of that life does not bring it back; a greater life does. Digests: the whole view, and each of 256 parts of it by
+peer, are sums (exclusive or) of the records' digests, kept up as records change: equal sums, equal views.
+
+What wants a topic is looked up through an index, kept for the topics that somebody at this node has asked about and no others:
+a node publishes to a few topics, and the view may hold a million pairs.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from itertools import islice
+
+from gossamer.machine import Micros, Peer
+from gossamer.overlay.interest.graph import Graph
+from gossamer.overlay.interest.messages import BUCKETS_MAX
+from gossamer.overlay.interest.record import Known, Pool, Record, ViewChange, learn
+
+TOMBS_MAX = 65_536
+WATCHED_MAX = 65_536  # topics in the index
+_ENTRY = struct.Struct(">QIII")
+_MASK = 2**64 - 1
+
+
+class Tomb:
+    __slots__ = ("address", "at", "left", "life")
+
+    def __init__(self, life: int, at: Micros, address: str, left: bool) -> None:
+        self.life, self.at, self.address, self.left = life, at, address, left
+
+
+class View:
+    def __init__(self, k: int, *, members_max: int, pairs_max: int, pool: Pool | None = None) -> None:
+        self.members: dict[Peer, Known] = {}
+        self.graph = Graph(k)
+        self.tombs: dict[Peer, Tomb] = {}  # oldest first
+        self.digest = 0
+        self.total = 0  # of the members' spreads: what a barrier must add up to
+        self.pairs = 0
+        self.version = 0  # counts changes of this view
+        self.membership = 0  # counts those of who is a member
+        self.changed_at = Micros(0)
+        self._members_max, self._pairs_max = members_max, pairs_max
+        self._learn = pool.get if pool is not None else learn
+        self._buckets = [0] * BUCKETS_MAX
+        self._watched: dict[bytes, dict[Peer, bytes]] = {}
+
+    # ----------------------------------------------------------------- changes
+
+    def refuses(self, record: Record) -> str:
+        """Why there is no room for this record; empty if there is."""
+        known = self.members.get(Peer(record.peer))
+        if known is None and len(self.members) >= self._members_max:
+            return f"a member more than the {self._members_max} allowed (members_max)"
+        if self.pairs + record.count - (known.record.count if known else 0) > self._pairs_max:
+            return f"more (node, topic) pairs than the {self._pairs_max} allowed (pairs_max)"
+        return ""
+
+    def learn(self, record: Record) -> Known | None:
+        """The record, checked and with its digest; None if it is malformed."""
+        return self._learn(record)
+
+    def put(self, known: Known, now: Micros) -> ViewChange:
+        """Take a record that is greater than what is here."""
+        record = known.record
+        peer = Peer(record.peer)
+        old = self.members.get(peer)
+        self.members[peer] = known
+        part = known.spread >> 56
+        if old is None:
+            self.graph.add(peer)
+            self.membership += 1
+            self.total = (self.total + known.spread) & _MASK
+            self.tombs.pop(peer, None)
+            change, reason = known.digest, "joined"
+            self.pairs += record.count
+        else:
+            change = known.digest ^ old.digest
+            reason = "news" if old.record.life == record.life else "new life"
+            self.pairs += record.count - old.record.count
+        self.digest ^= change
+        self._buckets[part] ^= change
+        self._touch(now)
+        if self._watched:
+            self._reindex(peer, old.record if old else None, record)
+        return ViewChange(peer, old.record if old else None, record, reason)
+
+    def remove(self, peer: Peer, life: int, now: Micros, *, left: bool) -> ViewChange | None:
+        """This life of the peer is over."""
+        old = self.members.get(peer)
+        tomb = self.tombs.pop(peer, None)
+        address = old.record.address if old else tomb.address if tomb else ""
+        if tomb is None or life > tomb.life:
+            tomb = Tomb(life, now, address, left)
+        self.tombs[peer] = tomb
+        if len(self.tombs) > TOMBS_MAX:
+            del self.tombs[next(iter(self.tombs))]
+        if old is None or old.record.life > life:
+            return None
+        del self.members[peer]
+        self.graph.remove(peer)
+        self.membership += 1
+        self.total = (self.total - old.spread) & _MASK
+        self.pairs -= old.record.count
+        self.digest ^= old.digest
+        self._buckets[old.spread >> 56] ^= old.digest
+        self._touch(now)
+        if self._watched:
+            self._reindex(peer, old.record, None)
+        return ViewChange(peer, old.record, None, "left" if left else "failed")
+
+    def is_dead(self, peer: Peer, life: int) -> bool:
+        tomb = self.tombs.get(peer)
+        return tomb is not None and life <= tomb.life
+
+    def forget(self, before: Micros) -> None:
+        """Deaths from before this time are not remembered any longer."""
+        while self.tombs:
+            peer = next(iter(self.tombs))
+            if self.tombs[peer].at >= before:
+                break
+            del self.tombs[peer]
+
+    def _touch(self, now: Micros) -> None:
+        self.version += 1
+        self.changed_at = now
+
+    # ----------------------------------------------------------------- queries
+
+    def interested(self, topic: bytes) -> dict[Peer, bytes]:
+        """Who wants a topic, and their stamps."""
+        found = self._watched.get(topic)
+        if found is None:
+            found = {}
+            for peer, known in self.members.items():
+                stamp = known.record.stamp(topic)
+                if stamp is not None:
+                    found[peer] = stamp
+            if len(self._watched) >= WATCHED_MAX:
+                del self._watched[next(iter(self._watched))]
+            self._watched[topic] = found
+        return found
+
+    def topics(self) -> Iterator[bytes]:
+        """Every topic that somebody wants, once."""
+        seen: dict[bytes, None] = {}
+        for known in self.members.values():
+            topics = known.record.topics
+            for at in range(0, len(topics), 8):
+                topic = topics[at : at + 8]
+                if topic not in seen:
+                    seen[topic] = None
+                    yield topic
+
+    def _reindex(self, peer: Peer, old: Record | None, new: Record | None) -> None:
+        if len(self._watched) <= 64:
+            topics = list(self._watched)
+        else:  # few changed topics, or many watched ones: look at what this peer has or had
+            topics = [
+                topic for topic in {**(old.pairs() if old else {}), **(new.pairs() if new else {})} if topic in self._watched
+            ]
+        for topic in topics:
+            stamp = new.stamp(topic) if new else None
+            if stamp is None:
+                self._watched[topic].pop(peer, None)
+            else:
+                self._watched[topic][peer] = stamp
+
+    # ----------------------------------------------------------------- digests
+
+    def parts(self) -> int:
+        """Into how many parts to cut the view, so that a part has a few members: a power of two."""
+        count = 1
+        while count < BUCKETS_MAX and count * 4 < len(self.members):
+            count *= 2
+        return count
+
+    def bucket_digests(self, parts: int) -> tuple[int, ...]:
+        """The digests of the parts, by the top bits of the members' spreads."""
+        width = BUCKETS_MAX // parts
+        digests = []
+        for start in range(0, BUCKETS_MAX, width):
+            digest = 0
+            for value in islice(self._buckets, start, start + width):
+                digest ^= value
+            digests.append(digest)
+        return tuple(digests)
+
+    def entries(self, parts: int, buckets: bytes) -> dict[Peer, tuple[int, int, int]]:
+        """All that is in these parts: peer to (life, version, check)."""
+        wanted = bytearray(BUCKETS_MAX)
+        for bucket in buckets:
+            if bucket < parts:
+                wanted[bucket] = 1
+        width = BUCKETS_MAX // parts
+        return {peer: known.order for peer, known in self.members.items() if wanted[(known.spread >> 56) // width]}
+
+
+def pack_entries(entries: dict[Peer, tuple[int, int, int]]) -> bytes:
+    return b"".join([_ENTRY.pack(peer, *order) for peer, order in entries.items()])
+
+
+def read_entries(data: bytes) -> dict[Peer, tuple[int, int, int]]:
+    whole = len(data) - len(data) % _ENTRY.size
+    return {Peer(peer): (life, version, check) for peer, life, version, check in _ENTRY.iter_unpack(data[:whole])}
