@@ -17,6 +17,11 @@ _HOMES = {
     "JoinError": "gossamer.net.node",
     "SlowSubscriberError": "gossamer.net.node",
     "UndeliveredError": "gossamer.net.node",
+    "BarrierError": "gossamer.net.errors",
+    "ViewLagError": "gossamer.net.view",
+    "Change": "gossamer.net.view",
+    "Interested": "gossamer.net.view",
+    "InterestConfig": "gossamer.overlay.interest.config",
     "Done": "gossamer.net.node",
     "Receipt": "gossamer.net.node",
     "Subscription": "gossamer.net.node",
@@ -44,14 +49,21 @@ if TYPE_CHECKING:
         Subscription,
         UndeliveredError,
     )
+    from gossamer.net.errors import BarrierError
+    from gossamer.net.view import Change, Interested, ViewLagError
     from gossamer.node import NodeConfig, TopicError
+    from gossamer.overlay.interest.config import InterestConfig
 
 __all__ = [
+    "BarrierError",
+    "Change",
     "Done",
     "Event",
     "EventError",
     "Filter",
     "FilterError",
+    "InterestConfig",
+    "Interested",
     "JoinError",
     "Node",
     "NodeConfig",
@@ -63,6 +75,7 @@ __all__ = [
     "Subscription",
     "TopicError",
     "UndeliveredError",
+    "ViewLagError",
     "__version__",
     "run",
 ]

@@ -55,7 +55,7 @@ def node(
             join_timeout=wait,
         )
         async with running as this:
-            server, path = await admin.serve(this.address, lambda request: this.status())
+            server, path = await admin.serve(this.address, this.answer)
             try:
                 if as_json:
                     started = {"node": this.status()["node"], "address": this.address, "incarnation": this.incarnation}

@@ -16,7 +16,7 @@ from gossamer.cli.common import json_option
 @click.option("--node", "address", metavar="HOST:PORT", help="Only the node that listens there.")
 @json_option
 def status(address: str | None, as_json: bool) -> int:
-    """Show the nodes that run on this machine: links, topics, subscriptions, outbox, problems.
+    """Show the nodes that run on this machine: members, links, topics, subscriptions, outbox, traffic, problems.
 
     \b
     Examples:
@@ -33,6 +33,9 @@ def status(address: str | None, as_json: bool) -> int:
         console = Console()
         console.print(_table(found))
         for one in found:
+            if one.get("conflict"):
+                text = f"{one['address']}: another process uses this node's identity; was its data directory copied?"
+                console.print(text, style="red", soft_wrap=True)
             if one.get("last_problem"):
                 console.print(f"last problem of {one['address']}: {one['last_problem']}", style="yellow", soft_wrap=True)
     if not found:
@@ -45,17 +48,35 @@ def _table(found: list[dict[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False)
     for column in ("node", "address"):
         table.add_column(column, no_wrap=True)
-    for column in ("links", "topics", "subs", "outbox", "dups", "rej", "drop"):
+    for column in (
+        "members",
+        "links",
+        "suspects",
+        "view",
+        "topics",
+        "subs",
+        "outbox",
+        "kB in",
+        "kB out",
+        "dups",
+        "rej",
+        "drop",
+    ):
         table.add_column(column, justify="right")
     for one in found:
         counters = one.get("counters", {})
         table.add_row(
             str(one["node"]),
             str(one["address"]),
+            str(one.get("members", "")),
             str(len(one.get("links", ()))),
+            str(len(one.get("suspects", ()))),
+            str(one.get("view", {}).get("version", "")),
             str(len(one.get("topics", ()))),
             str(len(one.get("subscriptions", ()))),
             str(one.get("outbox", {}).get("events", 0)),
+            str(one.get("bytes_in", 0) // 1000),
+            str(one.get("bytes_out", 0) // 1000),
             str(counters.get("duplicate_events_in", 0)),
             str(counters.get("rejected", 0)),
             str(counters.get("dropped", 0)),

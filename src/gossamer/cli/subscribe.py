@@ -64,7 +64,7 @@ def subscribe(
 
         running = gossamer.Node(join=join, trace_dir=trace_dir, fabric=fabric, join_timeout=wait)
         async with running as node, node.subscribe(topic, filter, timeout=wait, slow=slow) as events:
-            server, path = await admin.serve(node.address, lambda request: node.status())
+            server, path = await admin.serve(node.address, node.answer)
             click.echo(f"subscribed to {topic} WHERE {node.check_filter(topic, filter)}; Ctrl-C ends", err=True)
             try:
                 finished = await first_of(_print(events, limit, as_json), stop, timeout)

@@ -29,7 +29,7 @@ def worker(join: tuple[str, ...], trace_dir: str, fabric: str) -> int:
 
     async def main(stop: Stop) -> int:
         async with gossamer.Node(join=join, trace_dir=trace_dir, fabric=fabric, k=3) as node:
-            server, path = await admin.serve(node.address, lambda request: node.status())
+            server, path = await admin.serve(node.address, node.answer)
             try:
                 _say({"address": node.address, "node": node.status()["node"]})
                 await _obey(node)

@@ -12,7 +12,7 @@ import os
 import socket
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,20 +37,22 @@ def directory() -> Path:
     return path
 
 
-async def serve(address: str, answer: Callable[[dict[str, Any]], dict[str, Any]]) -> tuple[asyncio.Server, Path]:
-    """Listen for requests about the node at this address."""
-    path = directory() / f"{address.replace(':', '_').replace('[', '').replace(']', '')}.sock"
+Answer = Callable[[dict[str, Any]], AsyncIterator[Any]]
+
+
+async def serve(address: str, answer: Answer) -> tuple[asyncio.Server, Path]:
+    """Listen for requests about the node at this address. An answer may have many lines; either side may end it."""
+    path = directory() / f"{_stem(address)}.sock"
 
     async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             line = await asyncio.wait_for(reader.readline(), ANSWER_SECONDS)
             try:
                 request = json.loads(line)
-                reply = answer(request if isinstance(request, dict) else {})
             except ValueError as error:
-                reply = {"error": f"not a request: {error}"}
-            writer.write(json.dumps(reply).encode() + b"\n")
-            await writer.drain()
+                writer.write(json.dumps({"error": f"not a request: {error}"}).encode() + b"\n")
+                return
+            await _reply(answer(request if isinstance(request, dict) else {}), reader, writer)
         except (TimeoutError, ConnectionError, ValueError):
             return  # whoever asked has gone, or talks without end
         finally:
@@ -60,20 +62,74 @@ async def serve(address: str, answer: Callable[[dict[str, Any]], dict[str, Any]]
     return await asyncio.start_unix_server(client, path, limit=REQUEST_MAX), path
 
 
-def ask(path: Path, request: dict[str, Any]) -> dict[str, Any]:
-    """One request, one answer."""
+async def _reply(lines: AsyncIterator[Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Write lines as they come; stop when whoever asked hangs up, even if no line comes."""
+
+    async def write() -> None:
+        async for line in lines:
+            writer.write(json.dumps(line).encode() + b"\n")
+            await writer.drain()
+
+    work, gone = asyncio.ensure_future(write()), asyncio.ensure_future(reader.read(1))
+    try:
+        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            work.result()
+    finally:
+        for task in (work, gone):
+            task.cancel()
+        await asyncio.gather(work, gone, return_exceptions=True)
+
+
+def lines(path: Path, request: dict[str, Any], *, patient: bool = False) -> Iterator[Any]:
+    """The lines of an answer as they come; ``patient``: however long that takes."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(ANSWER_SECONDS)
         sock.connect(str(path))
         sock.sendall(json.dumps(request).encode() + b"\n")
-        data = b""
-        while not data.endswith(b"\n"):
-            more = sock.recv(1 << 16)
-            if not more:
-                raise AdminError(f"{path} closed before it answered")
-            data += more
-    reply: dict[str, Any] = json.loads(data)
-    return reply
+        sock.settimeout(None if patient else ANSWER_SECONDS)
+        with sock.makefile("rb") as file:
+            for line in file:
+                yield json.loads(line)
+
+
+def ask(path: Path, request: dict[str, Any]) -> dict[str, Any]:
+    """One request, one answer."""
+    for reply in lines(path, request):
+        if isinstance(reply, dict):
+            return reply
+    raise AdminError(f"{path} closed before it answered")
+
+
+def find(address: str | None) -> Path:
+    """The socket of the node that listens at this address; without one, of the only node there is."""
+    found = [path for path in sorted(directory().glob("*.sock")) if _answers(path)]
+    if address is not None:
+        found = [path for path in found if path.stem == _stem(address)]
+    if not found:
+        where = f"at {address}" if address else "of yours on this machine"
+        raise AdminError(f"no node {where} is running; start one with: gossamer node")
+    if len(found) > 1:
+        some = ", ".join(path.stem.replace("_", ":") for path in found[:5])
+        raise AdminError(f"{len(found)} nodes are running here ({some}...); say which one: --node HOST:PORT")
+    return found[0]
+
+
+def _answers(path: Path) -> bool:
+    try:
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(ANSWER_SECONDS)
+            sock.connect(str(path))
+    except ConnectionRefusedError:
+        path.unlink(missing_ok=True)  # of a node that is gone
+        return False
+    except OSError:
+        return False
+    return True
+
+
+def _stem(address: str) -> str:
+    return address.replace(":", "_").replace("[", "").replace("]", "")
 
 
 def statuses() -> list[dict[str, Any]]:

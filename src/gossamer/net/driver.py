@@ -64,6 +64,7 @@ class Driver:
         self.changed: Callable[[Peer, LinkState], None] = lambda peer, state: None
         self.noted: Callable[[trace.Record], None] = lambda record: None
         self.closing = False
+        self.closed_bytes_in = self.closed_bytes_out = 0  # of connections that are gone
         self._deliver, self._after = deliver, after
         self._disk, self._writer = disk, writer
         self._timer: asyncio.TimerHandle | None = None
@@ -188,6 +189,9 @@ class Driver:
         elif kind is trace.Dropped:
             self.counters["dropped"] += record.count  # type: ignore[union-attr]
             self.last_problem = f"dropped {record.what}: {record.reason}"  # type: ignore[union-attr]
+        elif kind is trace.Conflict:
+            self.counters["conflicts"] += 1
+            self.last_problem = "another process uses this node's identity: was its data directory copied? stop one of them"
         elif kind is trace.Duplicate:
             self.counters["duplicate_events_in"] += record.events  # type: ignore[union-attr]
         self.noted(record)
@@ -248,7 +252,9 @@ class Driver:
 
     def unplugged(self, connection: Connection) -> None:
         """Its socket is gone."""
-        self.connections.pop(connection, None)
+        if self.connections.pop(connection, 0) is None:
+            self.closed_bytes_in += connection.bytes_in
+            self.closed_bytes_out += connection.bytes_out
 
     def link_changed(self, connection: Connection, state: LinkState) -> None:
         if self.links.get(connection.peer) is connection:

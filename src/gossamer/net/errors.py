@@ -17,3 +17,7 @@ class SlowSubscriberError(NodeError):
 
 class UndeliveredError(NodeError):
     """The node was closed while accepted events had no receipt, and it has no data directory to keep them in."""
+
+
+class BarrierError(NodeError):
+    """Not every live node has confirmed a subscription in time. It was undone."""

@@ -17,13 +17,14 @@ import asyncio
 import contextlib
 import ipaddress
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Any, Self
+from weakref import WeakSet
 
-from msgspec import structs
+from msgspec import structs, to_builtins
 
 from gossamer import trace
 from gossamer.filters import Filter
@@ -32,10 +33,12 @@ from gossamer.net.connection import Connection
 from gossamer.net.dialler import AddressError, Dialler, parse_address
 from gossamer.net.disk import Disk
 from gossamer.net.driver import Driver
-from gossamer.net.errors import JoinError, NodeError, SlowSubscriberError, UndeliveredError
+from gossamer.net.errors import BarrierError, JoinError, NodeError, SlowSubscriberError, UndeliveredError
 from gossamer.net.receipt import Done, Receipt, waiter
+from gossamer.net.source import Handle, Source
 from gossamer.net.status import describe
 from gossamer.net.subscription import Subscription
+from gossamer.net.view import Changes, TopicView
 from gossamer.net.waiting import Waiting
 from gossamer.node import NodeConfig, NodeCore, SlowPolicy, TopicError, WindowFullError
 from gossamer.node.core import INCARNATION_KEY
@@ -97,6 +100,7 @@ class Node:
         self._closing: asyncio.Task[None] | None = None
         self._releasing: asyncio.Task[None] | None = None
         self._linked = asyncio.Event()
+        self._view_readers: WeakSet[Changes] = WeakSet()
         self._refuses = False  # no more commands
         self._disk: Disk | None = None
         self._server: asyncio.Server | None = None
@@ -147,7 +151,7 @@ class Node:
             self.peer,
             self.incarnation,
             deliver=self._delivered,
-            after=lambda: self._waiting.settle(),
+            after=self._after,
             address="",
             fabric=self._fabric,
             disk=self._disk,
@@ -237,6 +241,8 @@ class Node:
                 connections = list(self._driver.connections)
                 self._driver.close()
                 self._waiting.fail(NodeError("the node is closed"))
+                for reader in list(self._view_readers):
+                    reader.wake()
                 await _gone(connections)
 
     # ---------------------------------------------------------------- commands
@@ -251,14 +257,31 @@ class Node:
                 await self._waiting.confirmed()  # our neighbours know it when this returns, and they pass it on
 
     def subscribe(
-        self, topic: str, filter: str = "", *, timeout: float = TOPIC_SECONDS, slow: SlowPolicy | str = SlowPolicy.BLOCK
+        self,
+        topic: str,
+        filter: str = "",
+        *,
+        timeout: float = TOPIC_SECONDS,
+        slow: SlowPolicy | str = SlowPolicy.BLOCK,
+        barrier: bool = False,
+        source: str = "user",
     ) -> Subscription:
         """Events of a topic for which the filter, the text of a SQL WHERE clause, is TRUE; no filter means all.
 
         Waits up to ``timeout`` seconds for the topic to be advertised. ``slow``: what happens when events are not taken in
         time, "block" (publishers are held back; after 5 s this subscription is cut off) or "drop_oldest" (counted).
+        ``barrier``: return only when every live node knows of it; a BarrierError after ``timeout``. ``source``: on whose
+        behalf; a topic stays in this node's interest while any source wants it.
         """
-        return Subscription(self, topic, filter, timeout, SlowPolicy(slow))
+        return Subscription(self, topic, filter, timeout, SlowPolicy(slow), barrier=barrier, source=source)
+
+    def source(self, name: str, handle: Handle) -> Source:
+        """Subscriptions that a service outside the fabric decides on; their events go to ``handle``."""
+        return Source(self, name, handle)
+
+    def view(self, topic: str | None = None) -> TopicView:
+        """Who wants a topic, and how that changes; without a topic, who wants what."""
+        return TopicView(self, topic)
 
     async def publish(self, topic: str, event: Mapping[str, Any]) -> Receipt:
         """Accept an event. Returns once it is in the outbox (on disk, with a data_dir); await the receipt for the rest."""
@@ -311,6 +334,22 @@ class Node:
         about = {"address": self.address, "data_dir": str(self._data_dir) if self._data_dir else None}
         return about | describe(self._core, self._driver)
 
+    async def answer(self, request: dict[str, Any]) -> AsyncIterator[Any]:
+        """What the admin socket asks: {"do": "status"}, or {"do": "view", "topic": ..., "watch": true}."""
+        do = request.get("do")
+        if do == "view":
+            topic = request.get("topic")
+            view = self.view(topic if isinstance(topic, str) else None)
+            changes = view.changes() if request.get("watch") else None
+            await view.names()
+            for one in view.nodes():
+                yield to_builtins(one)
+            if changes is not None:
+                async for change in changes:
+                    yield to_builtins(change)
+        else:
+            yield self.status() if do == "status" else {"error": f"unknown request {do!r}"}
+
     # ------------------------------------------------------------------ inside
 
     def _check_open(self) -> None:
@@ -358,6 +397,13 @@ class Node:
         subscription = self._subscriptions.get(deliver.subscription)
         if subscription is not None:
             subscription._deliver(deliver.events)
+
+    def _after(self) -> None:
+        self._waiting.settle()
+        if self._core.view_changes:
+            changes, self._core.view_changes = self._core.view_changes, []
+            for reader in list(self._view_readers):
+                reader.put(changes)
 
     def _noted(self, record: trace.Record) -> None:
         kind = type(record)
@@ -408,6 +454,7 @@ def _is_loopback(host: str) -> bool:
 
 __all__ = [
     "AddressError",
+    "BarrierError",
     "Done",
     "JoinError",
     "Node",

@@ -9,15 +9,42 @@ from gossamer.node import NodeCore
 from gossamer.trace import hex_peer
 
 
+def _membership(core: NodeCore) -> dict[str, Any]:
+    interest = core.interest
+    if interest is None:
+        return {}
+    view = interest.view
+    return {
+        "members": len(view.members),
+        "neighbours": [hex_peer(peer) for peer in interest.neighbours],
+        "suspects": [
+            {"peer": hex_peer(peer), "by": [hex_peer(by) for by in suspect.by], "mine": suspect.mine}
+            for peer, suspect in interest.suspects.items()
+        ],
+        "view": {
+            "version": view.version,
+            "digest": hex_peer(view.digest),
+            "pairs": view.pairs,
+            "remembered_deaths": len(view.tombs),
+        },
+        "life": interest.record.incarnation,
+        "conflict": interest.conflict,
+        "strain": interest.strain,
+        "interest": dict(sorted(interest.counters.items())),
+    }
+
+
 def describe(core: NodeCore, driver: Driver) -> dict[str, Any]:
     return {
         "node": hex_peer(core.peer),
         "incarnation": core.incarnation,
         "fabric": driver.fabric,
         "route": "flood",
+        **_membership(core),
         "links": [
             {
                 "peer": hex_peer(peer),
+                "neighbour": core.interest is not None and peer in core.interest.neighbours,
                 "address": connection.hello.address if connection.hello else "",
                 "dialled": connection.dialled is not None,
                 "bytes_in": connection.bytes_in,
@@ -31,6 +58,8 @@ def describe(core: NodeCore, driver: Driver) -> dict[str, Any]:
         ],
         "outbox": {"events": core.outbox.unsettled, "bytes": core.outbox.bytes},
         "remembered_batches": core.flood.remembered,
+        "bytes_in": sum(connection.bytes_in for connection in driver.links.values()) + driver.closed_bytes_in,
+        "bytes_out": sum(connection.bytes_out for connection in driver.links.values()) + driver.closed_bytes_out,
         "counters": dict(sorted(driver.counters.items())),
         "last_problem": driver.last_problem,
     }

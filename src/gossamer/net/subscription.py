@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any, Self
 
 from gossamer.filters import Event
+from gossamer.net.errors import BarrierError
 from gossamer.node import SlowPolicy
 
 if TYPE_CHECKING:
@@ -20,11 +21,22 @@ class Subscription:
     ``await node.subscribe(...)`` starts it as well; then call ``close`` when done.
     """
 
-    def __init__(self, node: Node, topic: str, filter: str, timeout: float, slow: SlowPolicy) -> None:
+    def __init__(
+        self,
+        node: Node,
+        topic: str,
+        filter: str,
+        timeout: float,
+        slow: SlowPolicy,
+        *,
+        barrier: bool = False,
+        source: str = "user",
+    ) -> None:
         self.topic, self.filter = topic, filter
         self.number = 0
         self.dropped = 0  # events dropped by slow="drop_oldest"
         self._node, self._timeout, self._slow = node, timeout, slow
+        self._barrier, self._source = barrier, source
         self._queue: deque[Event] = deque()
         self._taken = 0
         self._waiter: asyncio.Future[None] | None = None
@@ -78,9 +90,22 @@ class Subscription:
             return self
         node = self._node
         await node._waiting.topic(self.topic, self._timeout)
-        self.number = node._core.subscribe(self.topic, self.filter, node._driver.now(), self._slow)
+        self.number = node._core.subscribe(self.topic, self.filter, node._driver.now(), self._slow, self._source)
         node._subscriptions[self.number] = self
         node._driver.wake()  # now, so that the trace has it before this returns
+        if self._barrier:
+            try:
+                async with asyncio.timeout(self._timeout):
+                    await node._waiting.barrier()
+            except BaseException as error:
+                await self.close()
+                if isinstance(error, TimeoutError):
+                    raise BarrierError(
+                        f"not every node has confirmed the subscription to {self.topic!r} within {self._timeout:g} s "
+                        f"({len(node._interest.suspects)} of {len(node._interest.view.members)} members do not answer); "
+                        "try again, with a longer timeout, or without barrier"
+                    ) from None
+                raise
         return self
 
     def _tell(self) -> None:

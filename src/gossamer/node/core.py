@@ -40,7 +40,7 @@ from gossamer.node.topics import Adverts, AdvertsTaken, TopicError, Topics
 from gossamer.overlay.batch import NEIGHBOURS_MAX, Batch, Busy, Leave, Report
 from gossamer.overlay.flood import Flood, FloodConfig, Key
 from gossamer.overlay.interest.config import InterestConfig
-from gossamer.overlay.interest.core import Interest
+from gossamer.overlay.interest.core import Interest, InterestError
 from gossamer.overlay.interest.messages import InterestMessage
 from gossamer.overlay.interest.record import ViewChange
 from gossamer.trace import (
@@ -101,10 +101,10 @@ def _weigher(schema: Schema) -> Callable[[tuple[Any, ...]], int]:
 class Subscription:
     """``SELECT * FROM topic WHERE filter``, at this node."""
 
-    __slots__ = ("backlog", "blocked_at", "filter", "held", "matches", "number", "policy", "topic")
+    __slots__ = ("backlog", "blocked_at", "filter", "held", "matches", "number", "policy", "source", "topic")
 
-    def __init__(self, number: int, topic: _Topic, filter: Filter, policy: SlowPolicy) -> None:
-        self.number, self.topic, self.filter, self.policy = number, topic, filter, policy
+    def __init__(self, number: int, topic: _Topic, filter: Filter, policy: SlowPolicy, source: str) -> None:
+        self.number, self.topic, self.filter, self.policy, self.source = number, topic, filter, policy, source
         self.matches: Callable[[tuple[Any, ...]], bool] = filter.matches_row
         self.backlog = 0  # events handed over that the consumer has not taken
         self.blocked_at = NEVER
@@ -179,18 +179,23 @@ class NodeCore:
         self._absorb(self.topics.advertise(topic, parsed, now), now)
         return parsed
 
-    def subscribe(self, topic: str, filter: str, now: Micros, policy: SlowPolicy = SlowPolicy.BLOCK) -> int:
+    def subscribe(
+        self, topic: str, filter: str, now: Micros, policy: SlowPolicy = SlowPolicy.BLOCK, source: str = "user"
+    ) -> int:
         """Returns the subscription's number. Raises TopicError for a topic that is not known here (yet), and FilterError."""
         known = self._topic(topic)
         parsed = Filter.parse(filter, known.schema)
         if len(self.subscriptions) >= self.config.subscriptions:
             raise TopicError(f"this node has {len(self.subscriptions)} subscriptions already, its maximum (subscriptions)")
+        if self.interest is not None:
+            try:
+                self.interest.subscribe(topic, now, source=source)
+            except InterestError as error:
+                raise TopicError(str(error)) from None
         self._numbers += 1
-        subscription = Subscription(self._numbers, known, parsed, policy)
+        subscription = Subscription(self._numbers, known, parsed, policy, source)
         self.subscriptions[subscription.number] = subscription
         known.subscriptions[subscription.number] = subscription
-        if self.interest is not None:
-            self.interest.subscribe(topic, now)
         if self.config.trace:
             # Flood keeps no routing state: a subscription is in force as soon as its own node knows it.
             # The user's own text: whoever judges the trace must not depend on how we read it.
@@ -204,7 +209,7 @@ class NodeCore:
             return
         del subscription.topic.subscriptions[number]
         if self.interest is not None:
-            self.interest.unsubscribe(subscription.topic.name, now)
+            self.interest.unsubscribe(subscription.topic.name, now, subscription.source)
         self._release(subscription, now)
         if self.config.trace or reason != "asked":
             self._out.append(Note(Unsubscribed(number, reason)))

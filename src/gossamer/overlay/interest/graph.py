@@ -22,14 +22,15 @@ in A and S together. Suppose that none of them holds more of A than of S; let on
 spaced, a node of A has at most s picks in a stretch that is not its own. Its own stretch begins and ends with nodes of S, and
 as picks are also far, it has at most s - 2 there. All its K - 2 picks lie in A and S, so S has at least K nodes: a contradiction.
 So whatever fewer than K nodes cut off has, on ring 0, a stretch with three nodes of A or more and more of A than of S, and so has
-the rest; all the picks of all those nodes must fall into one small group. The chance of that is about N^(8 - 3 K), so for K = 3
-and 4 the span is wider, and the group must be larger (for K = 3, of 14, hence none up to 29 members). Not seen for any K in
-millions of member sets.
+the rest; all the picks of all those nodes must fall into one small group. That is not impossible, only unlikely: by a count of
+coincidences, not a proof, about N^(8 - 3 K). So for K = 3 and 4 the span is wider, and the group must be larger (for K = 3, of
+14, hence none up to 29 members). For each K from 3 to 8 it was not seen in over a million random member sets.
 
-Bounds: the degree is at least K, on average K + K^2 / N or so, and a third of a link more for odd K. The diameter is that of a
-random regular graph, within ceil(log(N) / log(K - 1)) + 3. K = 2 is a ring, and K = 1 is the same ring: it costs one link more
-than a path and halves the way. A join or a leave changes about 3 K / 2 links: K of its own, and K / 2 in the gaps it opens or
-closes. Only between SMALL * K members and one more, all links but those of ring 0 change; these keep the fabric in one piece.
+Bounds: the degree is at least K, on average K + K^2 / N or so, and a third of a link more for odd K. The diameter, as measured,
+is that of a random regular graph, within ceil(log(N) / log(K - 1)) + 3. K = 2 is a ring, and K = 1 is the same ring: it costs
+one link more than a path and halves the way. A join or a leave changes about 3 K / 2 links: K of its own, and K / 2 in the gaps
+it opens or closes. Only between SMALL * K members and one more, all links but those of ring 0 change; these keep the fabric in
+one piece.
 
 Identifiers need not be random: their order on ring 0 may be any, and further rings are ordered by a strong hash. The hash is
 invertible, so rings are sorted lists of plain integers. Hashes are remembered, and so are the integers: a simulation holds
@@ -59,7 +60,7 @@ _FIRST_INVERSE, _SECOND_INVERSE = pow(_FIRST, -1, 1 << 64), pow(_SECOND, -1, 1 <
 class Graph:
     """Members and the links between them that the member set implies."""
 
-    __slots__ = ("_k", "_members", "_places", "_rings", "_span")
+    __slots__ = ("_further", "_k", "_members", "_places", "_rings", "_span")
 
     def __init__(self, k: int = 6) -> None:
         if k < 1:
@@ -68,7 +69,7 @@ class Graph:
         self._span = SPAN_LOW.get(k, SPAN)
         further = (self._k - 1) // 2
         self._rings: tuple[list[int], ...] = tuple([] for _ in range(1 + further))
-        self._members = self._rings[0]
+        self._members, *self._further = self._rings
         self._places = _placer(further)
 
     def add(self, peer: Peer) -> None:
@@ -77,9 +78,9 @@ class Graph:
         if at < len(members) and members[at] == peer:
             return
         places = self._places(peer)
-        members.insert(at, places[0])
-        for ring in range(1, len(places)):
-            insort(self._rings[ring], places[ring])
+        members[at:at] = places[:1]  # the remembered integer, not yet another one; and quicker than insert()
+        for ring, place in zip(self._further, places[1:], strict=True):
+            insort(ring, place)
 
     def add_all(self, peers: Iterable[Peer]) -> None:
         """The same as adding one after the other; quicker if they are many."""

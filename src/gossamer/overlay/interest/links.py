@@ -79,13 +79,12 @@ class Links:
         """Links that news goes over."""
         return [peer for peer, link in self.up.items() if link.greeted and (link.mine or link.theirs)]
 
-    @property
-    def is_short(self) -> bool:
-        """Some neighbour is not linked yet, or nobody is known: every link is dear."""
-        return bool(self.missing) or len(self._view.members) == 1
-
     def _wants(self, peer: Peer) -> bool:
-        return not self.leaving and (peer in self.wanted or self.is_short)
+        if self.leaving:
+            return False
+        if peer in self.wanted or self.missing:  # some neighbour is not linked yet: every link is dear
+            return True
+        return len(self._view.members) == 1 and peer not in self._view.tombs  # nobody is known: so is a newcomer's
 
     # ------------------------------------------------------------------ upkeep
 

@@ -27,6 +27,7 @@ PEERS_KEY = "peers"
 PEERS_KEPT = 64  # addresses on disk, to find the fabric again by
 KEEP_EVERY = Micros(10 * SECOND)
 REFUTE_GAP = Micros(100_000)  # between answers to what others say of this node: a liar cannot make it shout
+CONFLICT_GAP = Micros(5 * SECOND)  # the same, once another process is known to use this name: neither can win
 CONFLICTS = 3  # answers to another life within a minute: then it is no old life, it is another process
 FIRST_TOKEN = -1  # tokens of this plane are negative: the node's own count up from 1
 
@@ -151,7 +152,7 @@ class State:
         self._answer_life(life, now)
 
     def _answer_life(self, life: int, now: Micros) -> None:
-        if now - self._refuted_at < REFUTE_GAP or self.has_left:
+        if now - self._refuted_at < (CONFLICT_GAP if self.conflict else REFUTE_GAP) or self.has_left:
             return
         self._refuted_at = now
         self._refutes = [at for at in self._refutes if now - at < 60 * SECOND] + [now]

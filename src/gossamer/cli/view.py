@@ -1,0 +1,64 @@
+"""``gossamer view``: who wants which topic, as a node of this machine knows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from gossamer.cli.common import INTERRUPTED, json_option
+
+
+@click.command()
+@click.argument("topic", required=False)
+@click.option("--node", "address", metavar="HOST:PORT", help="Ask the node that listens there (if several run here).")
+@click.option("--watch", is_flag=True, help="Go on: print who joins, leaves, and leaves and comes back, until Ctrl-C.")
+@json_option
+def view(topic: str | None, address: str | None, watch: bool, as_json: bool) -> int:
+    """Show who wants which topic, as a running node of yours knows it.
+
+    \b
+    Examples:
+      gossamer view                      every topic, and who wants it
+      gossamer view weather --json       the nodes that subscribe to weather, one JSON object a line
+      gossamer view weather --watch      and every change from now on
+    """
+    from gossamer.net import admin
+
+    path = admin.find(address)
+    request = {"do": "view", "topic": topic, "watch": watch}
+    try:
+        if as_json:
+            for line in admin.lines(path, request, patient=True):
+                click.echo(msgspec.json.encode(line).decode())
+        else:
+            _show(admin.lines(path, request, patient=True), watch, topic)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return 0
+
+
+def _show(lines: Any, watch: bool, topic: str | None) -> None:
+    console = Console()
+    if watch:
+        for line in lines:
+            kind = line.get("kind", "wants")
+            colour = {"joined": "green", "left": "red", "returned": "yellow"}.get(kind, "")
+            why = f"  ({line['reason']})" if line.get("reason", "news") != "news" else ""
+            console.print(f"{kind:<9} {line['topic']}  {line['node']}  {line['address']}{why}", style=colour, soft_wrap=True)
+        return
+    found = list(lines)
+    if not found:
+        console.print(f"nobody wants {topic}" if topic else "nobody wants anything yet")
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("topic", "node", "address", "route"):
+        table.add_column(column, no_wrap=column != "topic")
+    table.add_column("leaves", justify="right")
+    for one in found:
+        mark = " (suspected)" if one["suspected"] else ""
+        table.add_row(one["topic"], one["node"], one["address"] + mark, one["route"], str(one["leaves"]))
+    console.print(table)
