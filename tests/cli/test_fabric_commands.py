@@ -174,3 +174,35 @@ def test_a_reader_that_stalls_stops_neither_the_node_nor_ctrl_c(env: dict[str, s
 def test_nodes_of_another_fabric_are_not_let_in(env: dict[str, str], node: str) -> None:
     done = gossamer(env, "advertise", "weather", "temp INT", "--join", node, "--fabric", "other", "--wait", "1", code=2)
     assert "no node answered" in done.stderr
+
+
+def test_view_shows_names_and_watches(env: dict[str, str], node: str) -> None:
+    assert "nobody wants anything yet" in gossamer(env, "view").stdout
+    gossamer(env, "advertise", "weather", "temp INT", "--join", node)
+    watch = [*GOSSAMER, "view", "weather", "--watch", "--json", "--node", node]
+    subscribe = [*GOSSAMER, "subscribe", "weather", "--join", node]
+    with subprocess.Popen(watch, env=env, stdout=subprocess.PIPE, text=True) as watching:
+        try:
+            assert watching.stdout is not None
+            with subprocess.Popen(
+                subscribe, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            ) as subscriber:
+                try:
+                    joined = json.loads(watching.stdout.readline())
+                    shown = [
+                        json.loads(line) for line in gossamer(env, "view", "--node", node, "--json").stdout.splitlines()
+                    ]
+                    assert [(one["topic"], one["node"]) for one in shown] == [("weather", joined["node"])]
+                    assert joined["node"] in gossamer(env, "view", "weather", "--node", node).stdout
+                    subscriber.send_signal(signal.SIGINT)
+                    subscriber.communicate(timeout=SECONDS)
+                finally:
+                    subscriber.kill()
+            left = json.loads(watching.stdout.readline())
+            assert (left["kind"], left["topic"], left["node"]) == ("left", "weather", joined["node"])
+            watching.send_signal(signal.SIGINT)
+            assert watching.wait(SECONDS) == 130
+        finally:
+            watching.kill()
+    assert "nobody wants weather" in gossamer(env, "view", "weather").stdout
+    assert "no node at 127.0.0.1:1" in gossamer(env, "view", "--node", "127.0.0.1:1", code=2).stderr

@@ -87,7 +87,8 @@ def test_thirty_processes_a_third_of_them_killed(tmp_path: Path, monkeypatch: py
             if process not in processes[1 : KILLED + 1]
         ]
         for process, _ in alive:
-            assert process.stdin and process.stdout
+            assert process.stdin is not None
+            assert process.stdout is not None
             process.stdin.write("\n")
             process.stdin.flush()
             assert process.stdout.readline().strip() == "quiet"

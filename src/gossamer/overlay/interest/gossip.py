@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from gossamer.machine import Message, Peer, Send
 from gossamer.overlay.interest.messages import ITEMS_MAX, NEWS_BYTES, Diff, Flip, Flips, Gone, Lone, News, Suspicion
-from gossamer.overlay.interest.record import CHANGE, LEFT, STAMP, TOPIC, Record
+from gossamer.overlay.interest.record import CHANGE, LEFT, STAMP, TOPIC, TOPICS_MAX, Record
 
 RUMOURS_MAX = 65_536  # suspicions and deaths waiting for a round: one of each a member
 
@@ -56,6 +56,8 @@ class Gossip:
             else:
                 touched = before.touched | touched
                 base = before.base
+                if len(touched) > TOPICS_MAX:
+                    touched = None  # more than a change may hold
         self._fresh[peer] = Fresh(record, base, touched, known)
 
     def heard(self, source: Peer, peer: Peer, life: int, version: int) -> None:

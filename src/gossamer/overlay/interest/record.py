@@ -130,9 +130,9 @@ def _apply_one(topics: bytes, stamps: bytes, topic: bytes, stamp: bytes) -> tupl
 
 
 def is_well_formed(record: Record) -> bool:
-    """What types cannot say: lengths agree, and topics ascend strictly."""
+    """What types cannot say: lengths agree, and topics ascend strictly; nor do they see a record that changes made too long."""
     count, rest = divmod(len(record.topics), TOPIC)
-    if rest or len(record.stamps) != count * STAMP:
+    if rest or count > TOPICS_MAX or len(record.stamps) != count * STAMP:
         return False
     hashes = struct.unpack(f">{count}Q", record.topics)
     return all(map(int.__lt__, hashes, hashes[1:]))
