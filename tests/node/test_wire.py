@@ -42,6 +42,7 @@ MESSAGES = [
     interest.Vouch(7),
     interest.Buckets(b"12345678"),
     interest.Have(1, b"\0", b"x" * 20),
+    interest.Offer(b"x" * 20),
     interest.Ask(b"12345678"),
     interest.Barrier(7, 1, 257, 3),
     interest.Reached(7, 1, 2**64 - 1),

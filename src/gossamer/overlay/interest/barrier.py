@@ -18,6 +18,7 @@ AGAIN = Micros(200 * MILLISECOND)  # before a question without answer is repeate
 AGAIN_MAX = Micros(2 * SECOND)
 RETRY = Micros(50 * MILLISECOND)  # before another wave, when the sum was not that of the view
 WAVES_MAX = 1024  # waves of others that are remembered; the oldest go first
+ATTEMPTS = 16  # to ask a neighbour, half a minute: with half of all messages lost, six would fail one wave after the other
 _MASK = 2**64 - 1
 
 Key = tuple[Peer, int]
@@ -85,10 +86,8 @@ class Barriers:
         if message.origin == self._me:
             return []  # of an earlier life
         if len(self._waves) >= WAVES_MAX:
-            oldest = next(iter(self._waves))
-            del self._waves[oldest]
-            self._active.pop(oldest, None)
-        others = {peer: None for peer in self._links.carriers() if peer != sender and peer != message.origin}
+            self._evict(next(iter(self._waves)), now)
+        others = {peer: None for peer in self._neighbours() if peer != sender and peer != message.origin}
         wave = self._waves[key] = self._active[key] = _Wave(message, sender, others)
         return self._pass_on(wave, now) + self._maybe_answer(wave, now)
 
@@ -96,8 +95,8 @@ class Barriers:
         if not wave.waiting:
             wave.again_at = NEVER
             return []
-        wave.again_at = Micros(now + min(AGAIN << wave.attempts, AGAIN_MAX))
-        wave.attempts = min(wave.attempts + 1, 8)
+        wave.again_at = Micros(now + min(AGAIN << min(wave.attempts, 8), AGAIN_MAX))
+        wave.attempts += 1
         return [Send(tuple(wave.waiting), wave.barrier)]
 
     def _maybe_answer(self, wave: _Wave, now: Micros) -> list[Effect]:
@@ -112,6 +111,7 @@ class Barriers:
         self._active.pop((Peer(barrier.origin), barrier.number), None)
         if wave.parent is not None:
             return [Send((wave.parent,), Reached(barrier.origin, barrier.number, wave.answer))]
+        del self._waves[self._me, barrier.number]
         number = self._own.pop(barrier.number)
         if wave.answer == self._view.total:
             del self._asked[number]
@@ -129,7 +129,7 @@ class Barriers:
         return effects
 
     def closed(self, peer: Peer, now: Micros) -> list[Effect]:
-        """A link is down: nobody answers over it. What is missing shows in the sum."""
+        """A link is down, or its peer is dead: nobody answers over it. What is missing shows in the sum."""
         effects: list[Effect] = []
         for wave in list(self._active.values()):
             if wave.waiting.pop(peer, 0) is None:
@@ -140,8 +140,8 @@ class Barriers:
         effects: list[Effect] = []
         for key, wave in list(self._active.items()):
             if wave.again_at <= now:
-                if wave.attempts >= 6:
-                    self._give_up(key, wave, now)
+                if wave.attempts >= ATTEMPTS:
+                    self._evict(key, now)
                 else:
                     effects += self._pass_on(wave, now)
         for number, at in list(self._retry.items()):
@@ -150,11 +150,16 @@ class Barriers:
                 effects += self._start(number, now)
         return effects
 
-    def _give_up(self, key: Key, wave: _Wave, now: Micros) -> None:
-        """Somebody does not answer; its origin starts another wave, by then with other links."""
-        del self._waves[key], self._active[key]
-        if wave.parent is None:
-            self._retry[self._own.pop(wave.barrier.number)] = Micros(now + RETRY)
+    def _evict(self, key: Key, now: Micros) -> None:
+        """Somebody does not answer, or there are too many; its origin starts another wave, by then with other links."""
+        del self._waves[key]
+        self._active.pop(key, None)
+        if key[0] == self._me:
+            self._retry[self._own.pop(key[1])] = Micros(now + RETRY)
+
+    def _neighbours(self) -> list[Peer]:
+        """Whom to ask: the link to a node that was declared dead may still be up."""
+        return [peer for peer in self._links.carriers() if peer in self._view.members]
 
     def _start(self, number: int, now: Micros) -> list[Effect]:
         life, version = self._asked[number]
@@ -162,5 +167,5 @@ class Barriers:
         self._own[self._numbers] = number
         barrier = Barrier(self._me, self._numbers, life, version)
         key = (self._me, self._numbers)
-        wave = self._waves[key] = self._active[key] = _Wave(barrier, None, dict.fromkeys(self._links.carriers()))
+        wave = self._waves[key] = self._active[key] = _Wave(barrier, None, dict.fromkeys(self._neighbours()))
         return self._pass_on(wave, now) + self._maybe_answer(wave, now)

@@ -44,5 +44,7 @@ class InterestConfig(Struct, frozen=True, kw_only=True):
             raise InterestConfigError(f"news is {self.news!r}; it must be 'diff' or 'whole'")
         if min(self.threshold, self.coalesce, self.period) < 0:
             raise InterestConfigError("threshold, coalesce and period must not be negative; 0 turns one off")
+        if min(self.beat // 4, self.suspect_after, self.settle, self.dial // 4, self.linger // 4) < 1:
+            raise InterestConfigError("beat, suspect_after, settle, dial and linger must be 4 microseconds or more")
         if not (self.threshold or self.coalesce or self.period):
             raise InterestConfigError("threshold, coalesce and period are all 0: no gossip round would ever start")

@@ -38,6 +38,7 @@ from gossamer.overlay.interest.messages import (
     NameAsk,
     NameTell,
     News,
+    Offer,
     Probe,
     Reached,
     Vouch,
@@ -51,6 +52,7 @@ from gossamer.overlay.interest.sync import Sync
 from gossamer.overlay.interest.view import View
 
 TICKS = 4  # looks at the neighbours in each beat
+BUSY_WAITS = 8  # times ``coalesce`` that a round waits at most when there is much news, instead of twice
 
 
 class Interest:
@@ -97,8 +99,9 @@ class Interest:
         self._ticks = int(rng.random() * TICKS)
         self._handlers: dict[type[Message], Callable[[Peer, Any, Micros], None]] = {
             Flip: self._flip, Flips: self._flips, News: self._news, Greet: self._greet, Want: self._want, Beat: self._beat,
-            Probe: self._probe, Vouch: self._vouch, Buckets: self._on_buckets, Have: self._on_have, Ask: self._on_ask,
-            Barrier: self._on_barrier, Reached: self._on_barrier, NameAsk: self._name_ask, NameTell: self._name_tell,
+            Probe: self._probe, Vouch: self._vouch, Buckets: self._on_buckets, Have: self._on_have,
+            Offer: self._on_offer, Ask: self._on_ask, Barrier: self._on_barrier, Reached: self._on_barrier,
+            NameAsk: self._name_ask, NameTell: self._name_tell,
         }  # fmt: skip
 
     # ---------------------------------------------------------------- what is known
@@ -154,7 +157,7 @@ class Interest:
     def leave(self, now: Micros) -> None:
         """Say goodbye: neighbours that lose a link by it open another one first."""
         self._state.has_left = self._links.leaving = True
-        self._links.deadline = Micros(0)
+        self._links.deadline = self._round_at = Micros(0)  # at once, whatever starts rounds otherwise
         self._gossip.rumour(Gone(self.me, self.record.life, True), None)
         self._command()
 
@@ -260,10 +263,10 @@ class Interest:
             return
         if config.threshold and gossip.changes >= config.threshold and (self._gossip.own or not config.coalesce):
             self._round_at = now
-        elif config.coalesce and self._gossip.theirs:
+        elif config.coalesce and (self._gossip.theirs or not (config.threshold or config.period)):
             if not self._is_coalescing:
                 self._is_coalescing = True
-                wait = config.coalesce * (8 if self._is_busy else 2)
+                wait = config.coalesce * (BUSY_WAITS if self._is_busy else 2)
                 soon = now + 1 + int(wait * self.rng.random())  # drawn, so that what neighbours send does not cross
                 self._round_at = min(self._round_at, Micros(soon))
         elif config.period and self._round_at == NEVER:
@@ -367,6 +370,9 @@ class Interest:
 
     def _on_have(self, sender: Peer, message: Have, now: Micros) -> None:
         self._take(sender, self._sync.have(sender, message, now))
+
+    def _on_offer(self, sender: Peer, message: Offer, now: Micros) -> None:
+        self._take(sender, self._sync.offer(sender, message, now))
 
     def _on_ask(self, sender: Peer, message: Ask, now: Micros) -> None:
         self._take(sender, self._sync.ask(sender, message))

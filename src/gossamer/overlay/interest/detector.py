@@ -118,6 +118,8 @@ class Detector:
             suspect.mine = False
             suspect.by.pop(self._me, None)
             suspect.resets.pop(self._me, None)
+            if not suspect.by and suspect.condemned == NEVER:
+                del self.suspects[peer]
 
     def _sign(self, peer: Peer) -> Micros:
         """The last sign of life."""
@@ -175,7 +177,8 @@ class Detector:
         if suspect is None:
             suspect = self.suspects[peer] = Suspect(known.record.life, known.record.version, now)
         if not suspect.mine or (was_reset and self._me not in suspect.resets):
-            suspect.mine = True
+            if not suspect.mine:
+                suspect.mine, suspect.since = True, now  # what others said before, or we withdrew, is no haste
             suspect.by[self._me] = None
             if was_reset:
                 suspect.resets[self._me] = None
@@ -187,6 +190,8 @@ class Detector:
             if now >= suspect.condemned or (suspect.mine and now - suspect.since >= self._delay(peer, suspect)):
                 del self.suspects[peer]
                 self.verdicts.append((peer, suspect.life))
+            elif not suspect.mine and suspect.condemned == NEVER and now - suspect.since > 2 * self._config.verdict_alone:
+                del self.suspects[peer]  # whoever said so has had time for a verdict, and gave none
             elif suspect.mine and peer in self._links.up:  # the suspect should know: it can answer
                 claim = Suspicion(peer, suspect.life, suspect.version, self._me, False)
                 effects.append(Send((peer,), News(suspicions=(claim,))))

@@ -12,19 +12,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gossamer.machine import Message, Peer, Send
-from gossamer.overlay.interest.messages import ITEMS_MAX, NEWS_BYTES, Diff, Flip, Flips, Gone, Lone, News, Suspicion
-from gossamer.overlay.interest.record import CHANGE, LEFT, STAMP, TOPIC, TOPICS_MAX, Record
+from gossamer.overlay.interest.messages import ITEMS_MAX, NEWS_BYTES, Diff, Flip, Flips, Gone, Lone, News, Offer, Suspicion
+from gossamer.overlay.interest.record import CHANGE, LEFT, STAMP, TOPIC, TOPICS_MAX, Known, Record, pack_entries
 
+OFFER_BYTES = 256  # of topics in whole records, to one link in one round: from there on they are offered
 RUMOURS_MAX = 65_536  # suspicions and deaths waiting for a round: one of each a member
 
 
 class Fresh:
     """A changed record that has not been sent in a round yet."""
 
-    __slots__ = ("base", "known", "record", "touched")
+    __slots__ = ("base", "is_own", "known", "order", "record", "touched")
 
-    def __init__(self, record: Record, base: int, touched: dict[bytes, bytes] | None, known: dict[Peer, None]) -> None:
-        self.record, self.base, self.known = record, base, known
+    def __init__(self, new: Known, base: int, touched: dict[bytes, bytes] | None, source: Peer | None) -> None:
+        self.record, self.order, self.base = new.record, new.order, base
+        self.known: dict[Peer, None] = {} if source is None else {source: None}  # who has it
+        self.is_own = source is None  # this node's own record: nobody can have it yet
         self.touched = touched  # None: send the whole record
 
 
@@ -43,11 +46,11 @@ class Gossip:
     def __bool__(self) -> bool:
         return bool(self._fresh or self._rumours)
 
-    def changed(self, record: Record, base: int, changes: bytes | None, source: Peer | None) -> None:
+    def changed(self, new: Known, base: int, changes: bytes | None, source: Peer | None) -> None:
         """A record is new here. ``changes``: what was touched after ``base``; None if only the whole is known."""
         self._count(source)
+        record = new.record
         peer = Peer(record.peer)
-        known: dict[Peer, None] = {} if source is None else {source: None}
         touched = None if changes is None or self._whole else _read(changes)
         before = self._fresh.get(peer)
         if before is not None and touched is not None:
@@ -58,7 +61,7 @@ class Gossip:
                 base = before.base
                 if len(touched) > TOPICS_MAX:
                     touched = None  # more than a change may hold
-        self._fresh[peer] = Fresh(record, base, touched, known)
+        self._fresh[peer] = Fresh(new, base, touched, source)
 
     def heard(self, source: Peer, peer: Peer, life: int, version: int) -> None:
         """A neighbour has told us what we know already: it need not be told."""
@@ -95,7 +98,7 @@ class Gossip:
         if len(fresh) == 1 and not rumours:
             only = fresh[0]
             to = tuple([link for link in links if link not in only.known and link != only.record.peer])
-            return [Send(to, _lone(only))] if to else []
+            return [Send(to, message) for message in self._offer([only])] if to else []
         groups: dict[tuple[int, ...], list[Peer]] = {}
         for link in links:
             lacks = [place for place, item in enumerate(fresh) if link not in item.known and link != item.record.peer]
@@ -105,8 +108,22 @@ class Gossip:
         sends: list[Send] = []
         for places, peers in groups.items():
             items: list[Fresh | Rumour] = [fresh[p] if p < len(fresh) else rumours[p - len(fresh)][0] for p in places]
-            sends += [Send(tuple(peers), message) for message in pack(items)]
+            sends += [Send(tuple(peers), message) for message in self._offer(items)]
         return sends
+
+    def _offer(self, items: list[Fresh | Rumour]) -> list[Message]:
+        """Messages for these items. Whole records of others, unless they are short, are offered: most links have them by then."""
+        if len(items) == 1 and isinstance(items[0], Fresh) and items[0].touched is not None:
+            return [_lone(items[0])]
+        whole = [item for item in items if isinstance(item, Fresh) and item.touched is None and not item.is_own]
+        if self._whole or sum(len(item.record.topics) for item in whole) < OFFER_BYTES:
+            return list(pack(items))
+        rest = [item for item in items if not (isinstance(item, Fresh) and item.touched is None and not item.is_own)]
+        offers = [
+            Offer(pack_entries({Peer(item.record.peer): item.order for item in whole[at : at + ITEMS_MAX]}))
+            for at in range(0, len(whole), ITEMS_MAX)
+        ]
+        return [*offers, *pack(rest)]
 
 
 def _read(changes: bytes) -> dict[bytes, bytes]:

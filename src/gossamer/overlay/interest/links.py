@@ -113,7 +113,7 @@ class Links:
             return Micros(now + config.settle)
         if len(self._view.members) == 1 and config.join:
             return Micros(now + config.dial // 4)
-        if any(link.refused or link.unwanted_since != NEVER for link in self.up.values()):
+        if any(link.refused or not link.greeted or link.unwanted_since != NEVER for link in self.up.values()):
             return Micros(now + config.linger // 4)
         return NEVER
 
@@ -167,7 +167,7 @@ class Links:
             if mine != link.mine:
                 link.mine = mine
                 turned[mine].append(peer)
-            unwanted = not mine and not link.theirs and link.greeted
+            unwanted = not mine and link.greeted and not (link.theirs and peer in self._view.members)
             if not unwanted:
                 link.unwanted_since = NEVER
             elif link.unwanted_since == NEVER:

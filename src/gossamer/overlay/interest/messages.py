@@ -31,6 +31,7 @@ BUCKETS_MAX = 256
 HAVE_ENTRY = 20  # bytes: peer, life, version, check
 NEWS_BYTES = 128 << 10  # a message is closed when it has so many
 NAMES_MAX = 256
+NAME_MAX = 255  # characters
 
 Number = Annotated[int, Meta(ge=0, le=2**53)]
 Stamp = Annotated[int, Meta(ge=-1, le=2**32 - 2)]  # -1: left
@@ -128,6 +129,10 @@ class Have(Message, frozen=True, array_like=True, tag=38):
     entries: Annotated[bytes, Meta(max_length=HAVE_ENTRY * 65_536)]
 
 
+class Offer(Message, frozen=True, array_like=True, tag=45):
+    entries: Annotated[bytes, Meta(max_length=HAVE_ENTRY * ITEMS_MAX)]
+
+
 class Ask(Message, frozen=True, array_like=True, tag=39):
     peers: Annotated[bytes, Meta(max_length=8 * ITEMS_MAX)]  # 8 bytes each
 
@@ -150,9 +155,24 @@ class NameAsk(Message, frozen=True, array_like=True, tag=42):
 
 
 class NameTell(Message, frozen=True, array_like=True, tag=43):
-    names: Annotated[tuple[Annotated[str, Meta(max_length=255)], ...], Meta(max_length=NAMES_MAX)]
+    names: Annotated[tuple[Annotated[str, Meta(max_length=NAME_MAX)], ...], Meta(max_length=NAMES_MAX)]
 
 
 InterestMessage = (
-    Flip | Flips | News | Greet | Want | Beat | Probe | Vouch | Buckets | Have | Ask | Barrier | Reached | NameAsk | NameTell
+    Flip
+    | Flips
+    | News
+    | Greet
+    | Want
+    | Beat
+    | Probe
+    | Vouch
+    | Buckets
+    | Have
+    | Offer
+    | Ask
+    | Barrier
+    | Reached
+    | NameAsk
+    | NameTell
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from gossamer.machine import Effect, Peer, Send
-from gossamer.overlay.interest.messages import NAMES_MAX, NameAsk, NameTell
+from gossamer.overlay.interest.messages import NAME_MAX, NAMES_MAX, NameAsk, NameTell
 from gossamer.overlay.interest.record import TOPIC, topic_hash
 
 KNOWN_MAX = 1_000_000
@@ -57,7 +57,7 @@ class Names:
             return None
         topics = message.topics
         found = [self._names.get(topics[at : at + TOPIC]) for at in range(0, len(topics), TOPIC)]
-        names = tuple(name for name in found if name is not None)
+        names = tuple(name for name in found if name is not None and len(name) <= NAME_MAX)
         return [Send((peer,), NameTell(names))] if names else []
 
     def tell(self, message: NameTell) -> None:

@@ -30,7 +30,7 @@ class Own:
         self.record = Record(me, incarnation << 8 | nonce, 1, address)
         self.leaves = 0  # the leave counter
         self._nonce, self._names = nonce, names
-        self._sources: dict[bytes, dict[str, int]] = {}  # who wants a topic, and how often
+        self._sources: dict[bytes, dict[tuple[str, str], int]] = {}  # who wants a topic (and by which name), and how often
 
     def join(self, topic: str, route: int, source: str) -> bytes:
         """Want a topic; returns the change, empty if others want it already."""
@@ -40,7 +40,7 @@ class Own:
             if len(self._sources) >= TOPICS_MAX:
                 raise InterestError(f"this node wants {TOPICS_MAX} topics already, the most allowed")
             sources = self._sources[name] = {}
-        sources[source] = sources.get(source, 0) + 1
+        sources[source, topic] = sources.get((source, topic), 0) + 1
         stamp = self.record.stamp(name)
         if stamp is not None and stamp[-1] & 3 == route:
             return b""
@@ -51,20 +51,21 @@ class Own:
         """Want it no longer; returns the change, empty if others still want it."""
         name = self._names.hash(topic)
         sources = self._sources.get(name, {})
-        if source not in sources:
+        if (source, topic) not in sources:
             return b""
-        sources[source] -= 1
-        if sources[source]:
+        sources[source, topic] -= 1
+        if sources[source, topic]:
             return b""
-        return self._drop(name, source)
+        return self._drop(name, (source, topic))
 
     def drop_source(self, source: str) -> bytes:
         """A source is gone: what only it wanted is left."""
-        return b"".join([self._drop(name, source) for name, by in list(self._sources.items()) if source in by])
+        ends = [(name, who) for name, sources in self._sources.items() for who in sources if who[0] == source]
+        return b"".join([self._drop(name, who) for name, who in ends])
 
-    def _drop(self, name: bytes, source: str) -> bytes:
+    def _drop(self, name: bytes, who: tuple[str, str]) -> bytes:
         sources = self._sources[name]
-        del sources[source]
+        del sources[who]
         if sources:
             return b""
         del self._sources[name]

@@ -139,6 +139,7 @@ def is_well_formed(record: Record) -> bool:
 
 
 _HEAD = struct.Struct(">QII")
+_ENTRY = struct.Struct(">QIII")
 _MASK = 2**64 - 1
 
 
@@ -184,6 +185,15 @@ class Pool:
 
 def learn(record: Record) -> Known | None:
     return Known(record) if is_well_formed(record) else None
+
+
+def pack_entries(entries: dict[Peer, tuple[int, int, int]]) -> bytes:
+    return b"".join([_ENTRY.pack(peer, *order) for peer, order in entries.items()])
+
+
+def read_entries(data: bytes) -> dict[Peer, tuple[int, int, int]]:
+    whole = len(data) - len(data) % _ENTRY.size
+    return {Peer(peer): (life, version, check) for peer, life, version, check in _ENTRY.iter_unpack(data[:whole])}
 
 
 class ViewChange(Struct, frozen=True):

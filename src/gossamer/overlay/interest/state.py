@@ -131,8 +131,9 @@ class State:
 
     def renew(self, record: Record, base: int, changes: bytes | None, now: Micros) -> None:
         """This node's own record is new."""
-        self._put(self._know(record), now)
-        self.gossip.changed(record, base, changes, None)
+        known = self._know(record)
+        self._put(known, now)
+        self.gossip.changed(known, base, changes, None)
 
     def _refute(self, now: Micros) -> None:
         """I am alive: the same interest, in a greater version."""
@@ -183,7 +184,7 @@ class State:
             self.out.append(Note(Dropped("record", 1, refusal)))
             return
         self._put(known, now)
-        self.gossip.changed(record, base, changes, sender)
+        self.gossip.changed(known, base, changes, sender)
         if self.detector.suspects:
             self.detector.renewed(Peer(record.peer), record.life, record.version)
         if self.barriers.is_waiting:
@@ -199,6 +200,7 @@ class State:
         change = self.view.remove(peer, life, now, left=left)
         self.detector.removed(peer)
         self.gossip.drop(peer)
+        self.out += self.barriers.closed(peer, now)
         if change is not None:
             self.changes.append(change)
             self.links.deadline = min(self.links.deadline, Micros(now + self.config.settle))

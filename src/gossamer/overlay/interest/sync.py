@@ -13,9 +13,9 @@ import struct
 from gossamer.machine import MILLISECOND, SECOND, Effect, Micros, Peer, Send
 from gossamer.overlay.interest.gossip import pack
 from gossamer.overlay.interest.links import Link
-from gossamer.overlay.interest.messages import BUCKETS_MAX, ITEMS_MAX, Ask, Buckets, Gone, Have
-from gossamer.overlay.interest.record import Record
-from gossamer.overlay.interest.view import View, pack_entries, read_entries
+from gossamer.overlay.interest.messages import BUCKETS_MAX, HAVE_ENTRY, ITEMS_MAX, Ask, Buckets, Gone, Have, Offer
+from gossamer.overlay.interest.record import Record, pack_entries, read_entries
+from gossamer.overlay.interest.view import View
 
 QUIET = Micros(300 * MILLISECOND)  # a view that changed later than this differs because news is on its way
 ASK_AGAIN = Micros(1 * SECOND)
@@ -27,7 +27,7 @@ class Sync:
     def __init__(self, me: Peer, view: View) -> None:
         self.started = 0  # exchanges
         self._me, self._view = me, view
-        self._asked: dict[Peer, Micros] = {}  # records on their way to us
+        self._asked: dict[Peer, Micros] = {}  # records on their way to us; oldest first
 
     def greeted(self, peer: Peer, digest: int, members: int) -> list[Effect]:
         """A new link: its far end has said what it knows."""
@@ -72,7 +72,7 @@ class Sync:
         return effects
 
     def have(self, peer: Peer, message: Have, now: Micros) -> list[Effect] | None:
-        if BUCKETS_MAX % message.parts or len(message.entries) % 20:
+        if BUCKETS_MAX % message.parts or len(message.entries) % HAVE_ENTRY:
             return None
         view = self._view
         mine = view.entries(message.parts, message.buckets)
@@ -94,14 +94,30 @@ class Sync:
         records += [view.members[other].record for other in mine if other not in theirs and other != peer]
         return self._send(peer, records, gone) + self.want(peer, wanted, now)
 
+    def offer(self, peer: Peer, message: Offer, now: Micros) -> list[Effect] | None:
+        """Records that the sender has: ask for those that are news."""
+        if len(message.entries) % HAVE_ENTRY:
+            return None
+        view, members = self._view, self._view.members
+        wanted = []
+        for other, order in read_entries(message.entries).items():
+            known = members.get(other)
+            if known is None:
+                if not view.is_dead(other, order[0]):
+                    wanted.append(other)
+            elif order > known.order:
+                wanted.append(other)
+        return self.want(peer, wanted, now)
+
     def want(self, peer: Peer, wanted: list[Peer], now: Micros) -> list[Effect]:
         """Ask for records, but not twice at a time."""
         asked = self._asked
         ask = [other for other in wanted if asked.get(other, Micros(-ASK_AGAIN)) + ASK_AGAIN <= now and other != self._me]
         for other in ask:
+            asked.pop(other, None)
             asked[other] = now
-        if len(asked) > ASKED_MAX:
-            self._asked = {other: at for other, at in asked.items() if at + ASK_AGAIN > now}
+            if len(asked) > ASKED_MAX:
+                del asked[next(iter(asked))]
         return [
             Send((peer,), Ask(struct.pack(f">{len(some)}Q", *some)))
             for start in range(0, len(ask), ITEMS_MAX)
@@ -119,7 +135,7 @@ class Sync:
         view = self._view
         records: list[Record] = []
         gone: list[Gone] = []
-        for other in struct.unpack(f">{count}Q", message.peers):
+        for other in dict.fromkeys(struct.unpack(f">{count}Q", message.peers)):
             known = view.members.get(other)
             if known is not None:
                 records.append(known.record)

@@ -10,7 +10,6 @@ a node publishes to a few topics, and the view may hold a million pairs.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from itertools import islice
 
@@ -21,7 +20,6 @@ from gossamer.overlay.interest.record import Known, Pool, Record, ViewChange, le
 
 TOMBS_MAX = 65_536
 WATCHED_MAX = 65_536  # topics in the index
-_ENTRY = struct.Struct(">QIII")
 _MASK = 2**64 - 1
 
 
@@ -118,10 +116,12 @@ class View:
 
     def forget(self, before: Micros) -> None:
         """Deaths from before this time are not remembered any longer."""
-        while self.tombs:
-            peer = next(iter(self.tombs))
-            if self.tombs[peer].at >= before:
+        old = []
+        for peer, tomb in self.tombs.items():
+            if tomb.at >= before:
                 break
+            old.append(peer)
+        for peer in old:
             del self.tombs[peer]
 
     def _touch(self, now: Micros) -> None:
@@ -172,9 +172,9 @@ class View:
     # ----------------------------------------------------------------- digests
 
     def parts(self) -> int:
-        """Into how many parts to cut the view, so that a part has a few members: a power of two."""
+        """Into how many parts to cut the view, so that the parts' digests and a part's entries are of like size; a power of two."""
         count = 1
-        while count < BUCKETS_MAX and count * 4 < len(self.members):
+        while count < BUCKETS_MAX and 2 * count * count < 5 * len(self.members):  # 8 bytes a digest, 20 an entry
             count *= 2
         return count
 
@@ -197,12 +197,3 @@ class View:
                 wanted[bucket] = 1
         width = BUCKETS_MAX // parts
         return {peer: known.order for peer, known in self.members.items() if wanted[(known.spread >> 56) // width]}
-
-
-def pack_entries(entries: dict[Peer, tuple[int, int, int]]) -> bytes:
-    return b"".join([_ENTRY.pack(peer, *order) for peer, order in entries.items()])
-
-
-def read_entries(data: bytes) -> dict[Peer, tuple[int, int, int]]:
-    whole = len(data) - len(data) % _ENTRY.size
-    return {Peer(peer): (life, version, check) for peer, life, version, check in _ENTRY.iter_unpack(data[:whole])}
