@@ -129,7 +129,8 @@ def test_keys_compare_as_their_parts_do(nodes: list[t.Node]) -> None:
             assert (a.key == b.key) == (parts[a] == parts[b])
     predicates = {key for conjunctions in parts.values() for c in conjunctions for key in c}
     for one in predicates:
-        assert not any(other != one and other.startswith(one) for other in predicates)
+        # A string with NUL in it goes on with FF where a shorter one ends, and no key begins so: what follows decides alike.
+        assert not any(other != one and other.startswith(one) and other[len(one)] != 0xFF for other in predicates)
 
 
 WORDS = [

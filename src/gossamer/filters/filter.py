@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, Self
 
-from gossamer.filters import order, tree
+from gossamer.filters import cover, order, place, tree
+from gossamer.filters.box import Box, boxes
 from gossamer.filters.match import MatchRow, compile_row
 from gossamer.filters.model import DEPTH_MAX, TEXT_MAX, Event, FilterError
 from gossamer.filters.parse import parse
+from gossamer.filters.place import PLACEMENTS_MAX, Class, Placement
 from gossamer.filters.schema import Schema
 from gossamer.filters.text import write
 from gossamer.filters.tree import Node, Predicate
@@ -86,6 +88,27 @@ class Filter:
             found[b"".join(ordered)] = tuple(parts[key] for key in ordered)
         return sorted(found.items(), key=lambda item: item[0])
 
+    @cached_property
+    def boxes(self) -> list[Box]:
+        """The filter as sets of values: what covering, placements and the index work with."""
+        return boxes(self.tree, self.schema)
+
+    def covers(self, other: Filter) -> bool:
+        """Whether every event that passes `other` passes this one. True is always right; False may be for want of proof.
+
+        Without OR it is exact, RLIKE and comparisons of two attributes excepted (cover.py).
+        """
+        if other.schema != self.schema:
+            raise ValueError("two filters are compared over one schema")
+        return cover.covers(self.boxes, other.boxes, self.schema)
+
+    def placements(self, allowed: Iterable[Class] | None = None, most: int = PLACEMENTS_MAX) -> tuple[Placement, ...]:
+        """Where the filter is entered in the dictionary, in these classes or (None) in its own; at most `most` places.
+
+        An event passes the filter if and only if for one of them `takes(placement, row)` and the residual passes.
+        """
+        return place.placements(self.tree, self.boxes, self.schema, allowed, most)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Filter) and (self.tree, self.schema) == (other.tree, other.schema)
 
@@ -103,3 +126,14 @@ class Filter:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).parse, (self.text, self.schema)
+
+
+def merge(filters: Iterable[Filter]) -> tuple[Filter, ...]:
+    """Fewer filters, none with OR, that together pass exactly the events that the given ones do; sorted."""
+    several = list(filters)
+    if not several:
+        return ()
+    schema = several[0].schema
+    if any(each.schema != schema for each in several):
+        raise ValueError("filters are merged over one schema")
+    return tuple(sorted(Filter(node, schema) for node in cover.merge((each.tree for each in several), schema)))

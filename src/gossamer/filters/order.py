@@ -1,9 +1,10 @@
 """Values as bytes that compare as the values do (memcomparable, after FoundationDB's tuple layer).
 
 `encode(a) < encode(b)` if and only if Spark's ORDER BY puts a before b: NULL first, FALSE before TRUE, numbers with
--0.0 equal to 0.0 and NaN after infinity, strings by their UTF-8 bytes. No encoding is a prefix of another of the same type,
-so encodings put one after the other compare as tuples do. Integers of every width share one form, and so do FLOAT and
-DOUBLE: an attribute that widens keeps its keys.
+-0.0 equal to 0.0 and NaN after infinity, strings by their UTF-8 bytes. Where an encoding is a prefix of another of the same
+type (only '' of '\\0', and so on), the longer one goes on with FF, which nothing that follows begins with; so encodings put one
+after the other compare as tuples do. Integers of every width share one form, and so do FLOAT and DOUBLE: an attribute that
+widens keeps its keys.
 
     NULL                00
     anything else       01, then

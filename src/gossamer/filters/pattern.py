@@ -89,6 +89,14 @@ def _like_text(part: Any) -> str:
     return part.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
+def like_tokens(pattern: str) -> list[Any]:
+    """A pattern of a Like as single characters, with ... for _ and None for %."""
+    found: list[Any] = []
+    for part in _like_parts(pattern, "\\"):
+        found += part if isinstance(part, str) else [... if part is _ONE else None]
+    return found
+
+
 @lru_cache(maxsize=64)
 def like_source(pattern: str) -> tuple[str, Any]:
     """(test, constant): Python source over v and the constant {c} that tells whether the string v matches.

@@ -211,14 +211,14 @@ def depth(node: Node) -> int:
     return 0
 
 
-def conjunctions(node: Node) -> list[tuple[Predicate, ...]]:
-    """The node multiplied out: an event passes if it passes every predicate of at least one."""
+def conjunctions(node: Node, split: bool = True) -> list[tuple[Predicate, ...]]:
+    """The node multiplied out: an event passes if it passes every predicate of at least one. `split` is for IN as well."""
     if type(node) is And:
-        parts = [conjunctions(term) for term in node.terms]
+        parts = [conjunctions(term, split) for term in node.terms]
         return [tuple(p for part in choice for p in part) for choice in product(*parts)]
     if type(node) is Or:
-        return [c for term in node.terms for c in conjunctions(term)]
-    if type(node) is In and not node.negated:
+        return [c for term in node.terms for c in conjunctions(term, split)]
+    if type(node) is In and not node.negated and split:
         return [(In(node.attribute, (value,), False),) for value in node.values]
     if type(node) is Const:
         return [()] if node.value else []
