@@ -12,14 +12,23 @@ import pytest
 README = (Path(__file__).parent.parent / "README.md").read_text()
 
 
+def run(number: int) -> list[str]:
+    code = re.findall(r"```python\n(.*?)```", README, re.S)[number]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
 @pytest.mark.live
 def test_the_worked_example() -> None:
-    [code] = re.findall(r"```python\n(.*?)```", README, re.S)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    first, second = done.stdout.splitlines()
+    first, second = run(0)
     assert first == "1 subscription took it"
     assert re.fullmatch(r"Geneva \(\d+, 1, 1\)", second)
-    assert done.stderr == ""
+
+
+@pytest.mark.live
+def test_the_example_of_the_view() -> None:
+    assert run(1) == ["1 node wants weather", "joined left"]
 
 
 def test_every_command_that_is_named_exists() -> None:
