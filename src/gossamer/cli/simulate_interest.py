@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gossamer.sim.interest.measure import Measured
 
 SCENARIO_NODES = 100  # of an experiment, unless told otherwise
-SCENARIOS = ("crashes", "loss", "pause", "partition", "restart", "churn", "flips", "dead")
+SCENARIOS = ("crashes", "loss", "pause", "partition", "restart", "churn", "leave", "flips", "dead")
 
 # name in Measured, what a reader sees, format
 _ROWS: tuple[tuple[str, str, str], ...] = (
@@ -32,6 +32,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ("hops_p99", "hops of a change, p99", "{:,}"),
     ("ms_p50", "time until a node knows, p50", "{:.1f} ms"),
     ("ms_p99", "time until a node knows, p99", "{:.1f} ms"),
+    ("barrier_ms", "time until it is told that all know, p50", "{:.1f} ms"),
     ("copies_per_node", "copies of a change into a node", "{:.2f}"),
     ("bytes_per_change", "bytes into a node for a lone change", "{:,.1f}"),
     ("bytes_per_change_names", "the same with names for hashes", "{:,.1f}"),
@@ -60,7 +61,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     "--news", type=click.Choice(["diff", "whole"]), help="What a change carries: itself, or the whole interest. [diff]"
 )
 @click.option("--threshold", type=int, help="Pending changes that start a gossip round; 0: none does. [1]")
-@click.option("--coalesce", help="How long news from others may wait for company; 0s: not at all. [1ms]")
+@click.option("--coalesce", help="How long news from others may wait for company; 0s: not at all. [3ms]")
 @click.option("--period", help="Between rounds, if anything is pending; 0s: never. [1s]")
 @click.option("--changes", type=int, help="Lone changes to measure. [20]")
 @click.option("--rate", type=int, help="Changes a second, for the amortised cost. [100]")
@@ -83,7 +84,7 @@ def interest(as_json: bool, jobs: int, **given: Any) -> int:
     Starts the fabric cold, waits until every view is the truth, measures the overlay, lone changes, steady changes and silence,
     all in virtual time. Exit code 1 if a view is wrong in the end or a checker objects.
 
-    With --scenario it makes trouble instead (crashes, loss, pause, partition, restart, churn, flips, dead), says what is
+    With --scenario it makes trouble instead (crashes, loss, pause, partition, restart, churn, leave, flips, dead), says what is
     demanded, what was found, and exits with 1 if the demand is not met.
 
     \b

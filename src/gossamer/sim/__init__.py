@@ -4,6 +4,7 @@
     latency     how long messages take: models, RTT matrices
     rules       what may befall a message: loss, duplication, reordering, partition, clog
     network     links: epochs, queues, who is told that one broke
+    switchboard links that machines dial and hang up themselves
     disk        writes that take time and are torn by crashes
     world       drives the machines; crash, restart, pause
     faults      faults as data, put on the clock
@@ -14,6 +15,9 @@
     checkers    one property each
     run         ``simulate``: from Config to Outcome
     swarm       configurations, workloads and faults drawn from seeds
+    churn       who comes and goes, as measured
+    connectivity  how many nodes must fail to cut a graph apart
+    interest/   the same for the interest plane: runs, checkers, figures, experiments, swarm
 
 The same seed gives the same run to the byte: one random.Random per node and one for the network, integers for time, ties by
 sequence number, and nothing iterates a set.

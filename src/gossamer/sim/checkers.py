@@ -26,7 +26,9 @@ from gossamer.sim.world import Node
 VIOLATIONS_MAX = 20  # told per checker; the rest is counted
 
 
-class Checker:
+class Findings:
+    """What a checker has found."""
+
     name = ""
 
     def __init__(self) -> None:
@@ -38,6 +40,12 @@ class Checker:
         if len(self.violations) < VIOLATIONS_MAX:
             self.violations.append(f"{self.name}: {text}")
 
+    def told(self) -> list[str]:
+        more = self.count - len(self.violations)
+        return [*self.violations, f"{self.name}: and {more} more"] if more else list(self.violations)
+
+
+class Checker(Findings):
     def handed(self, history: History, hand: HandOver) -> None: ...
     def completed(self, history: History, event: Published, life: int) -> None: ...
     def sent(self, history: History, node: Node, packet: Packet) -> None: ...

@@ -6,7 +6,7 @@ import difflib
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -17,6 +17,7 @@ from gossamer.sim.faults import AnyFault
 
 OVERLAYS = ("flood",)
 NODES_MAX = 20_000
+C = TypeVar("C")
 SCENARIOS = Path(__file__).parent / "scenarios"
 
 
@@ -59,27 +60,36 @@ class Config(Struct, frozen=True, kw_only=True):
             if not low <= value <= high:
                 raise ConfigError(f"{name} is {value}; it must be from {low} to {high}")
         for name in ("disk", "interval", "consumer", "late", "detect", "reconnect", "stop"):
-            self._check_duration(name, getattr(self, name))
-        for number, fault in enumerate(self.faults, start=1):
-            for name in ("at", "lasts"):
-                self._check_duration(f"fault {number}: {name}", getattr(fault, name))
-            wrong = [node for node in fault.nodes if not 0 <= node < self.nodes]
-            if wrong:
-                raise ConfigError(f"fault {number}: there is no node {wrong[0]}; nodes are 0 to {self.nodes - 1}")
-            if not 0 < fault.share <= 1:
-                raise ConfigError(f"fault {number}: share is {fault.share}; it must be above 0 and at most 1")
-        if not self.latency.startswith("matrix:"):  # files are read when the run begins
-            try:
-                latency.parse(self.latency, 0)
-            except latency.LatencyError as error:
-                raise ConfigError(str(error)) from None
+            check_duration(name, getattr(self, name))
+        check_faults(self.faults, self.nodes)
+        check_latency(self.latency)
 
-    def _check_duration(self, name: str, text: str) -> None:
+
+def check_duration(name: str, text: str) -> None:
+    try:
+        if text or name != "stop":
+            duration(text)
+    except DurationError as error:
+        raise ConfigError(f"{name}: {error}") from None
+
+
+def check_faults(faults: tuple[AnyFault, ...], nodes: int) -> None:
+    for number, fault in enumerate(faults, start=1):
+        for name in ("at", "lasts"):
+            check_duration(f"fault {number}: {name}", getattr(fault, name))
+        wrong = [node for node in fault.nodes if not 0 <= node < nodes]
+        if wrong:
+            raise ConfigError(f"fault {number}: there is no node {wrong[0]}; nodes are 0 to {nodes - 1}")
+        if not 0 < fault.share <= 1:
+            raise ConfigError(f"fault {number}: share is {fault.share}; it must be above 0 and at most 1")
+
+
+def check_latency(text: str) -> None:
+    if not text.startswith("matrix:"):  # files are read when the run begins
         try:
-            if text or name != "stop":
-                duration(text)
-        except DurationError as error:
-            raise ConfigError(f"{name}: {error}") from None
+            latency.parse(text, 0)
+        except latency.LatencyError as error:
+            raise ConfigError(str(error)) from None
 
 
 _BOUNDS: tuple[tuple[str, float, float], ...] = (
@@ -105,9 +115,13 @@ class Scenario(Struct, frozen=True):
 
 def to_toml(config: Config, about: str = "") -> str:
     """The configuration as a scenario file: parses back to an equal one. What is as by default is left out."""
-    default = Config()
+    return dump(config, Config(), SECTIONS, about)
+
+
+def dump(config: Any, default: Any, sections: Mapping[str, tuple[str, ...]], about: str = "") -> str:
+    """Any run's configuration as a scenario file; what is as by default is left out."""
     lines = [f"about = {_toml(about)}"] if about else []
-    for section, names in SECTIONS.items():
+    for section, names in sections.items():
         changed = [name for name in names if getattr(config, name) != getattr(default, name)]
         if changed:
             lines += ["", f"[{section}]", *(f"{name} = {_toml(getattr(config, name))}" for name in changed)]
@@ -121,6 +135,12 @@ def _toml(value: Any) -> str:
 
 
 def from_toml(text: str, where: str) -> Scenario:
+    about, config = parse(text, where, Config, SECTIONS)
+    return Scenario(Path(where).stem, about, config)
+
+
+def parse(text: str, where: str, kind: type[C], sections: Mapping[str, tuple[str, ...]]) -> tuple[str, C]:
+    """What a scenario file says it is about, and its configuration."""
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -129,19 +149,18 @@ def from_toml(text: str, where: str) -> Scenario:
     faults = tables.pop("fault", [])
     fields: dict[str, Any] = {"faults": faults}
     for section, table in tables.items():
-        if section not in SECTIONS:
-            _unknown(where, "section or key", section, [*SECTIONS, "fault", "about"])
+        if section not in sections:
+            _unknown(where, "section or key", section, [*sections, "fault", "about"])
         if not isinstance(table, Mapping):
             raise ConfigError(f"{where}: {section} must be a table: write [{section}]")
         for key, value in table.items():
-            if key not in SECTIONS[section]:
-                _unknown(where, f"key in [{section}]", key, SECTIONS[section])
+            if key not in sections[section]:
+                _unknown(where, f"key in [{section}]", key, sections[section])
             fields[key] = value
     try:
-        config = msgspec.convert(fields, Config)
+        return str(about), msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{where}: {error}") from None
-    return Scenario(Path(where).stem, str(about), config)
 
 
 def _unknown(where: str, what: str, name: str, known: list[str] | tuple[str, ...]) -> None:

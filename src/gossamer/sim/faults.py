@@ -54,6 +54,8 @@ class Crash(Fault, frozen=True, kw_only=True, tag="crash", tag_field="kind"):
     """The processes die, writes are torn; after ``lasts`` they start again. ``lasts = "0s"``: they stay down."""
 
     share: float = 0.1
+    silent: bool = False  # with their hosts: nobody is told (dialled links only)
+    wipe: bool = False  # they come back with empty disks
 
 
 class Leave(Fault, frozen=True, kw_only=True, tag="leave", tag_field="kind"):
@@ -109,9 +111,9 @@ def _clog(world: World, nodes: tuple[int, ...], begin: int, end: int) -> None:
 def _stop(fault: Crash | Leave | Pause | FullDisk, world: World, node: Node, begin: int, end: int) -> None:
     call = world.clock.call
     if isinstance(fault, Crash | Leave):
-        call(begin, lambda: world.crash(node) if isinstance(fault, Crash) else world.leave(node))
+        call(begin, lambda: world.crash(node, silent=fault.silent) if isinstance(fault, Crash) else world.leave(node))
         if end > begin:
-            call(end, lambda: world.restart(node))
+            call(end, lambda: world.restart(node, wipe=isinstance(fault, Crash) and fault.wipe))
     elif isinstance(fault, Pause):
         call(begin, lambda: world.pause(node))
         call(end, lambda: world.resume(node))

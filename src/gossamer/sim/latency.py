@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import zlib
 from functools import lru_cache
 from pathlib import Path
 from random import Random
@@ -114,7 +115,7 @@ def read_matrix(path: str) -> tuple[tuple[float, ...], ...]:
     try:
         data = Path(path).read_bytes()
         text = (gzip.decompress(data) if path.endswith(".gz") else data).decode("ascii")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise LatencyError(f"cannot read the RTT matrix {path}: {error}") from None
     rows: list[tuple[float, ...]] = []
     for number, line in enumerate(text.splitlines(), start=1):

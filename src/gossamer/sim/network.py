@@ -5,6 +5,9 @@ A link is a connection, as TCP would give it: in order unless a rule says otherw
 its own, and are told DOWN; after the repair both are told UP, and a new epoch begins. In between, the two ends may disagree
 for a while, as they do in life.
 
+Links of a fixed graph are laid with ``add_link`` and stay; those that machines dial (switchboard.py) are one ``Pair`` for one
+connection, made when both ends are told UP and dropped from the tables once neither end believes in it.
+
 A link's event queue (what a clog holds, and what waits at a paused node) has a mark: beyond it the sender is told FULL and
 further event messages are dropped, until half of it has drained and the sender is told READY.
 """
@@ -17,9 +20,10 @@ from random import Random
 from gossamer.machine import LinkState, Message, Peer
 from gossamer.sim.clock import Clock
 from gossamer.sim.latency import Latency
-from gossamer.sim.rules import HOLD, PASS, Carry, Drop, Rule, Verdict
+from gossamer.sim.rules import HOLD, PASS, Carry, Clog, Cut, Drop, Rule, Verdict
 
 Key = tuple[int, int]
+AGAIN = 100_000  # between attempts to say that an end is gone, while a partition is in the way
 EventId = tuple[int, int, int]  # publisher, incarnation, sequence
 
 
@@ -54,13 +58,14 @@ class Link:
 class Pair:
     """Both directions between two nodes, and why they cannot talk."""
 
-    __slots__ = ("broken", "ends", "generation", "reset")
+    __slots__ = ("broken", "dialled", "ends", "generation", "reset")
 
     def __init__(self, one: Link, other: Link) -> None:
         self.ends = (one, other)
         self.broken = 1  # reasons; not joined yet is one
         self.reset = True  # the next join begins a new epoch even if neither end noticed the break
         self.generation = 0
+        self.dialled = False  # one connection; it never joins again
 
 
 class Network:
@@ -78,9 +83,11 @@ class Network:
     ) -> None:
         self.rules: list[Rule] = []
         self.links: list[dict[Peer, Link]] = []  # by node, then by the peer at the far end
+        self.knocked: Callable[[Link], None] = lambda _link: None  # something came over a connection whose far end is gone
         self.counts: dict[str, int] = {}  # what befell messages: rule names, and full, unlinked, closed, refused
         self.in_flight_events = 0
-        self._clock, self._rng, self._latency = clock, rng, latency
+        self.clock = self._clock = clock
+        self._rng, self._latency = rng, latency
         self._arrive, self._tell = arrive, tell
         self._detect, self._reconnect, self._queue_mark = detect, reconnect, queue_mark
         self._peers: list[Peer] = []
@@ -96,13 +103,20 @@ class Network:
     def add_link(self, a: int, b: int) -> Pair:
         """A pair that may talk once ``mend`` has removed the reason not to."""
         assert a != b
+        one, other = self._ends(a, b)
+        self.links[a][self._peers[b]], self.links[b][self._peers[a]] = one, other
+        self._pairs[min(a, b), max(a, b)] = one.pair
+        return one.pair
+
+    def _ends(self, a: int, b: int) -> tuple[Link, Link]:
         base = self._latency.base(a, b)
         one, other = Link(a, b, self._peers[a], base), Link(b, a, self._peers[b], base)
         one.back, other.back = other, one
-        pair = one.pair = other.pair = Pair(one, other)
-        self.links[a][self._peers[b]], self.links[b][self._peers[a]] = one, other
-        self._pairs[min(a, b), max(a, b)] = pair
-        return pair
+        one.pair = other.pair = Pair(one, other)
+        return one, other
+
+    def peer(self, index: int) -> Peer:
+        return self._peers[index]
 
     def pairs(self) -> list[Pair]:
         return list(self._pairs.values())
@@ -162,6 +176,8 @@ class Network:
             self.in_flight_events -= 1
         if epoch != link.epoch or not link.back.up:
             self.count("closed")
+            if link.pair.dialled and link.up:
+                self.knocked(link)
             return
         self._arrive(link, packet, epoch)
 
@@ -218,7 +234,11 @@ class Network:
         pair.broken -= 1
         if pair.broken == 0:
             pair.generation += 1
-            if at_once:
+            if pair.dialled:
+                for end in pair.ends:
+                    if end.up and not end.back.up:  # the other has given up meanwhile
+                        self._clock.push(self._later(self._detect), self._notice, pair, end, pair.generation)
+            elif at_once:
                 self._join(pair, pair.generation, None)
             else:
                 self._clock.push(self._later(self._reconnect), self._join, pair, pair.generation)
@@ -230,6 +250,8 @@ class Network:
         if end.held:
             self.count("closed", len(end.held))
             end.held = []
+        if end.pair.dialled:
+            self._drop(end)
 
     def settled(self) -> bool:
         """Both ends of every pair that may talk know that they may."""
@@ -264,3 +286,62 @@ class Network:
         for end in pair.ends:
             self.count("told up")
             self._tell(end.sender, end.to, LinkState.UP)
+
+    # ---------------------------------------------------------- dialled links
+
+    def connect(self, a: int, b: int) -> None:
+        """A new connection between these two; what is left of an earlier one breaks now."""
+        key = (min(a, b), max(a, b))
+        old = self._pairs.get(key)
+        for end in old.ends if old is not None else ():
+            if end.up:
+                self._close(end)
+        one, other = self._ends(a, b)
+        pair = one.pair
+        pair.dialled, pair.broken, pair.reset = True, 0, False
+        self._pairs[key] = pair
+        self.links[a][self._peers[b]], self.links[b][self._peers[a]] = one, other
+        for end in pair.ends:
+            end.up, end.last = True, self._clock.now
+        for end in pair.ends:
+            if end.up:  # told of the first, a machine may have hung up already
+                self.count("told up")
+                self._tell(end.sender, end.to, LinkState.UP)
+
+    def lose(self, end: Link, at: int) -> None:
+        """This end is gone; the other hears of it then, once there is a way from here to there."""
+        self._clock.push(at, self._lost, end)
+
+    def passes(self, sender: int, to: int) -> bool:
+        """Whether no partition and no clog is between the two, in this direction."""
+        for rule in self.rules:
+            if isinstance(rule, Cut):
+                if rule.crosses(sender, to) and not (rule.one_way and sender not in rule.side):
+                    return False
+            elif isinstance(rule, Clog) and (sender in rule.nodes or to in rule.nodes):
+                return False
+        return True
+
+    def later(self) -> int:
+        """When something that broke now is noticed."""
+        return self._later(self._detect)
+
+    def one_way(self, a: int, b: int) -> int:
+        return self._latency.delay(self._latency.base(a, b), self._rng)
+
+    def _lost(self, end: Link, _y: None, _z: None) -> None:
+        if end.back.up:
+            if self.passes(end.sender, end.to):
+                self._close(end.back)
+            else:
+                self._clock.push(self._clock.now + max(self._detect, AGAIN), self._lost, end)
+
+    def _drop(self, end: Link) -> None:
+        links = self.links[end.sender]
+        far = end.back.sender_peer
+        if links.get(far) is end:
+            del links[far]
+        if not end.back.up:
+            key = (min(end.sender, end.to), max(end.sender, end.to))
+            if self._pairs.get(key) is end.pair:
+                del self._pairs[key]

@@ -204,9 +204,7 @@ class Run:
             for checker in self.checkers:
                 checker.finish(self.history)
         for checker in self.checkers:
-            self.violations += checker.violations
-            if checker.count > len(checker.violations):
-                self.violations.append(f"{checker.name}: and {checker.count - len(checker.violations)} more")
+            self.violations += checker.told()
         return self._outcome()
 
     def _drive(self, progress: Callable[[float], None] | None) -> None:

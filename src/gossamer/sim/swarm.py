@@ -47,11 +47,11 @@ class Flight(Struct, frozen=True):
         return f"gossamer simulate swarm --start {self.seed} --seeds 1"
 
 
-class _Dice:
+class Dice:
     """Draws by ``random()`` alone: its stream is the one that Python keeps."""
 
-    def __init__(self, seed: int) -> None:
-        self._rng = Random(f"swarm {seed}")
+    def __init__(self, seed: str) -> None:
+        self._rng = Random(seed)
 
     def chance(self, share: float) -> bool:
         return self._rng.random() < share
@@ -67,7 +67,7 @@ class _Dice:
 
 
 def draw_config(seed: int) -> Config:
-    dice = _Dice(seed)
+    dice = Dice(f"swarm {seed}")
     nodes = dice.between(2, 8) if dice.chance(0.4) else dice.between(2, NODES_MAX)
     latencies = (
         "constant:1ms", "uniform:1ms:30ms", "lognormal:20ms:0.6", "weibull",
@@ -109,7 +109,7 @@ def draw_config(seed: int) -> Config:
     return config
 
 
-def _draw_faults(dice: _Dice, durable: bool) -> tuple[AnyFault, ...]:
+def _draw_faults(dice: Dice, durable: bool) -> tuple[AnyFault, ...]:
     faults: list[AnyFault] = []
     at = 0
     for _ in range(dice.between(0, 3)):  # outages, one after another

@@ -333,6 +333,11 @@ class Users(Probe):
                     event.lost = True  # all faults are over: it stays down
                 else:
                     reasons.append(f"event {event.index} of node {event.node} has no complete receipt")
+            elif event.completed is not None and event.closed is None and nodes[event.node].machine is not None:
+                # Complete once, but its publisher crashed before it could forget it, and goes through it all again.
+                reasons.append(
+                    f"event {event.index} of node {event.node} is published again and has no receipt for that yet"
+                )
         if not self.world.network.settled():
             reasons.append("a link that is whole has an end that does not know")
         if self.world.network.in_flight_events:

@@ -17,15 +17,31 @@ from random import Random
 from traceback import extract_tb
 from typing import Any, Protocol
 
-from gossamer.machine import NEVER, Deliver, Effect, LinkState, Message, Micros, Note, Peer, Send, Store, Token
+from gossamer.machine import (
+    NEVER,
+    Deliver,
+    Dial,
+    Effect,
+    Hangup,
+    LinkState,
+    Message,
+    Micros,
+    Note,
+    Peer,
+    Send,
+    Store,
+    Token,
+)
 from gossamer.sim.clock import Clock
 from gossamer.sim.disk import Disk
 from gossamer.sim.latency import Latency
 from gossamer.sim.network import EventId, Link, Network, Packet
 from gossamer.sim.rules import Clog, Cut
+from gossamer.sim.switchboard import Switchboard
 from gossamer.trace import Digest, Record
 
 GOODBYE = 10_000  # between the word and the deed
+GOODBYE_MAX = 2_000_000  # and at most, if others still need it
 _STAMP = struct.Struct("<qiI")
 
 
@@ -62,14 +78,16 @@ class Node:
     """A machine with its surroundings."""
 
     __slots__ = (
-        "armed", "disk", "inbox", "incarnation", "index", "life", "machine", "paused", "peer", "received",
-        "received_messages", "sent_bytes", "sent_messages",
+        "armed", "disk", "ended", "inbox", "incarnation", "index", "life", "machine", "paused", "peer", "received",
+        "received_messages", "remembers", "sent_bytes", "sent_messages",
     )  # fmt: skip
 
     def __init__(self, index: int, peer: Peer, disk: Disk) -> None:
         self.index, self.peer, self.disk = index, peer, disk
         self.machine: AnyMachine | None = None  # None: it is down
+        self.ended: AnyMachine | None = None  # what ran here before it went down
         self.incarnation = 0
+        self.remembers = 0  # earlier lives that its disk knows of
         self.life = 0  # counts starts and crashes, so that what an earlier life asked for finds nobody
         self.armed: int = NEVER
         self.paused = False
@@ -88,6 +106,10 @@ class Probe:
     def called(self, node: Node) -> None: ...
     def started(self, node: Node) -> None: ...
     def crashed(self, node: Node) -> None: ...
+    def resumed(self, node: Node) -> None: ...
+    def linked(self, node: Node, peer: Peer, state: LinkState) -> None: ...
+    def sending(self, node: Node, to: tuple[Peer, ...], message: Message, size: int) -> None: ...
+    def receiving(self, node: Node, sender: Node, packet: Packet) -> None: ...
 
 
 class World:
@@ -116,16 +138,35 @@ class World:
         self.messages = 0
         self.bytes = 0
         self.handling: Packet | None = None  # the packet whose effects are being carried out
+        self.handling_from = -1  # the node that it came from
+        self.switchboard = Switchboard(self.network, self._life)
         self._seed, self._make, self._codec, self._probe = seed, make, codec, probe
         self._disk_latency = disk_latency
+        self._leaving: dict[int, bool] = {}  # nodes that have said goodbye; whether they are to come back at once
+        # Told of every message only if the probe cares: these are the hot ones.
+        kind = type(probe)
+        self._sending = probe.sending if kind.sending is not Probe.sending else None
+        self._receiving = probe.receiving if kind.receiving is not Probe.receiving else None
 
     # ----------------------------------------------------------------- set-up
 
-    def add_node(self, peer: Peer) -> Node:
+    def add_node(self, peer: Peer, address: str = "") -> Node:
+        """With an address, others can dial it."""
         index = self.network.add_node(peer)
         node = Node(index, peer, Disk(Random(f"disk {self._seed} {index}")))
         self.nodes.append(node)
+        if address:
+            self.switchboard.listen(index, address)
         return node
+
+    def boot(self, node: Node) -> None:
+        """Start one node for the first time; ``start`` does it for all."""
+        assert node.life == 0
+        self._start(node)
+
+    def _life(self, index: int) -> int:
+        node = self.nodes[index]
+        return node.life if node.machine is not None else 0
 
     def start(self) -> None:
         """Start all nodes, then join all links."""
@@ -136,38 +177,65 @@ class World:
 
     # ------------------------------------------------------------ node actions
 
-    def crash(self, node: Node) -> None:
-        """The process is gone; so is what it had not stored. Neighbours will notice."""
+    def crash(self, node: Node, *, silent: bool = False) -> None:
+        """The process is gone; so is what it had not stored. Neighbours will notice, unless it goes silently: with its host."""
         if node.machine is None:
             return
         self.network.count("crash")
+        node.ended = node.machine
         node.machine, node.armed, node.paused = None, NEVER, False
         node.inbox.clear()
         node.life += 1
         torn = node.disk.torn
         node.disk.crash()
         self.network.count("torn", node.disk.torn - torn)
-        for link in self.network.links[node.index].values():
+        for link in list(self.network.links[node.index].values()):
             self.network.hang_up(link)
-            self.network.break_pair(link.pair, reset=True)
+            if not link.pair.dialled:
+                self.network.break_pair(link.pair, reset=True)
+            elif not silent:
+                self.switchboard.lost(link)
         self._probe.crashed(node)
 
     def leave(self, node: Node) -> None:
         """The node tells its neighbours that it goes for good, and goes a moment later."""
-        if node.machine is None or node.paused:
+        if node.machine is None or node.paused or node.index in self._leaving:
             return
         self.network.count("leave")
         life = node.life
         node.machine.leave(self.clock.now)  # type: ignore[attr-defined]
         self.command(node)
-        self.clock.call(self.clock.now + GOODBYE, lambda: self.crash(node) if life == node.life else None)
+        self._go(node, life, self.clock.now + GOODBYE_MAX)
 
-    def restart(self, node: Node) -> None:
-        """A new incarnation with what the disk kept."""
+    def _go(self, node: Node, life: int, latest: int) -> None:
+        """Stop it in a moment; a machine may say (``may_go``) that others still need it."""
+
+        def stop() -> None:
+            if life != node.life:
+                self._leaving.pop(node.index, None)
+            elif getattr(node.machine, "may_go", True) or self.clock.now >= latest:
+                self.crash(node)
+                if self._leaving.pop(node.index):  # it was to be back by now
+                    self.restart(node)
+            else:
+                self._go(node, life, latest)
+
+        self._leaving.setdefault(node.index, False)
+        self.clock.call(self.clock.now + GOODBYE, stop)
+
+    def restart(self, node: Node, *, wipe: bool = False) -> None:
+        """A new incarnation with what the disk kept; ``wipe``: with an empty disk."""
         if node.machine is not None:
+            if node.index in self._leaving:
+                self._leaving[node.index] = True
             return
         self.network.count("restart")
         node.incarnation += 1
+        node.remembers += 1
+        if wipe:
+            self.network.count("wiped")
+            node.remembers = 0
+            node.disk.contents.clear()
         self._start(node)
         for link in self.network.links[node.index].values():
             self.network.mend_pair(link.pair)
@@ -181,6 +249,7 @@ class World:
     def resume(self, node: Node) -> None:
         if node.paused:
             node.paused = False
+            self._probe.resumed(node)
             inbox, node.inbox = node.inbox, []
             for act in inbox:
                 act()
@@ -226,7 +295,7 @@ class World:
 
     def _start(self, node: Node) -> None:
         node.life += 1
-        node.machine = self._make(node)
+        node.machine, node.ended = self._make(node), None
         node.paused = False
         node.armed = NEVER
         self._probe.started(node)
@@ -246,11 +315,13 @@ class World:
         if packet.is_event:
             node.received += len(packet.ids)
             self._probe.arrived(node, packet)
+        if self._receiving is not None:
+            self._receiving(node, self.nodes[link.sender], packet)
         try:
             effects = machine.receive(link.sender_peer, packet.message, self.clock.now)
         except Exception as error:
             raise _raised(node, f"on a {type(packet.message).__name__}", error) from error
-        self.handling = packet
+        self.handling, self.handling_from = packet, link.sender
         self._after(node, effects)
         self.handling = None
 
@@ -263,6 +334,7 @@ class World:
         if node.paused:
             node.inbox.append(lambda: self._tell(index, far, state))
         elif node.machine is not None:
+            self._probe.linked(node, peer, state)
             try:
                 effects = node.machine.link(peer, state, self.clock.now)
             except Exception as error:
@@ -319,6 +391,7 @@ class World:
 
     def _after(self, node: Node, effects: list[Effect]) -> None:
         self._probe.called(node)
+        hung: tuple[Peer, ...] = ()
         for effect in effects:
             kind = type(effect)
             if kind is Send:
@@ -332,8 +405,15 @@ class World:
             elif kind is Store:
                 at = node.disk.ask(effect, self.clock.now, self._disk_latency)  # type: ignore[arg-type]
                 self.clock.push(at, self._stored, node, node.life)
+            elif kind is Dial:
+                self.switchboard.dial(node.index, effect.address)  # type: ignore[union-attr]
+            elif kind is Hangup:
+                if self.switchboard.hang_up(node.index, effect.peer):  # type: ignore[union-attr]
+                    hung = (*hung, effect.peer)  # type: ignore[union-attr]
             else:
                 raise BreachError(f"node {node.index} asked for {effect!r}, which is no effect")
+        for peer in hung:
+            self._tell(node.index, self.switchboard.by_peer(peer), LinkState.DOWN)
         machine = node.machine
         if machine is not None and machine.deadline < node.armed:
             self._arm(node)
@@ -354,6 +434,8 @@ class World:
             self._probe.sent(node, packet)
         else:
             packet = Packet(decoded, size, ())
+        if self._sending is not None:
+            self._sending(node, effect.to, decoded, size)
         self.messages += copies
         self.bytes += size * copies
         node.sent_messages += copies

@@ -1,0 +1,10 @@
+"""The interest plane in the simulator.
+
+config       one run as data
+names        topic names, and what messages weigh with them
+run          nodes, users, counts: ``InterestRun``
+checkers     one property each
+measure      the figures: cold start, lone and steady changes, silence
+experiments  one kind of trouble and one demand each
+swarm        everything drawn from the seed
+"""

@@ -1,0 +1,83 @@
+"""Links that machines open and close themselves: addresses, dialling, hanging up.
+
+A dial takes a round trip and then both ends are told UP, unless nobody lives at the address, a partition (in either direction)
+or a clog is in between, or the two are joined already; then nothing happens, which is counted. A paused process is dialled as
+any other, because its kernel answers; it hears of the link when it goes on. Messages may be lost to the rules, a handshake is
+not: connections repeat theirs.
+
+Who hangs up is told DOWN at once, the far end after what is on its way. A process that dies is noticed after a while; a host
+that dies is not, until something is sent to it after it is back, or its own new connection takes the place of the old one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gossamer.machine import Peer
+from gossamer.sim.network import Link, Network
+
+
+class Switchboard:
+    """``life`` tells the life of a node, 0 if it is down."""
+
+    def __init__(self, network: Network, life: Callable[[int], int]) -> None:
+        self._network, self._life = network, life
+        self._clock = network.clock
+        self._at: dict[str, int] = {}
+        self._by_peer: dict[Peer, int] = {}
+        network.knocked = self._knocked
+
+    def listen(self, index: int, address: str) -> None:
+        assert address not in self._at, f"two nodes at {address}"
+        self._at[address] = index
+        self._by_peer[self._network.peer(index)] = index
+
+    def by_peer(self, peer: Peer) -> int:
+        return self._by_peer[peer]
+
+    def dial(self, index: int, address: str) -> None:
+        network, far = self._network, self._at.get(address)
+        network.count("dial")
+        if far is None or not self._life(far) or not self._can_meet(index, far):
+            network.count("dial unanswered")
+        elif far == index or self._joined(index, far):
+            network.count("dial needless")
+        else:
+            at = self._clock.now + network.one_way(index, far) + network.one_way(far, index)
+            self._clock.push(at, self._meet, index, far, (self._life(index), self._life(far)))
+
+    def hang_up(self, index: int, peer: Peer) -> bool:
+        """Close this end; the caller tells it. Returns whether there was a link."""
+        network = self._network
+        link = network.links[index].get(peer)
+        if link is None or not link.pair.dialled:
+            network.count("hangup of nothing")
+            return False
+        network.count("hangup")
+        network.hang_up(link)
+        network.lose(link, max(link.last, self._clock.now + network.one_way(index, link.to)))
+        return True
+
+    def lost(self, end: Link) -> None:
+        """The process at this end is gone, its host is not: the far end notices after a while."""
+        self._network.lose(end, self._network.later())
+
+    def _meet(self, index: int, far: int, lives: tuple[int, int]) -> None:
+        if (self._life(index), self._life(far)) != lives or not self._can_meet(index, far):
+            self._network.count("dial unanswered")
+        elif self._joined(index, far):
+            self._network.count("dial needless")  # both dialled at once
+        else:
+            self._network.connect(index, far)
+
+    def _can_meet(self, a: int, b: int) -> bool:
+        return not self._network.rules or (self._network.passes(a, b) and self._network.passes(b, a))
+
+    def _joined(self, a: int, b: int) -> bool:
+        link = self._network.links[a].get(self._network.peer(b))
+        return link is not None and link.up and link.back.up
+
+    def _knocked(self, link: Link) -> None:
+        """Something came over a link whose far end is gone: if its host is there, it says so."""
+        if self._life(link.to) and self._network.passes(link.to, link.sender):
+            self._network.lose(link.back, self._clock.now + self._network.one_way(link.to, link.sender))
