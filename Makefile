@@ -54,6 +54,8 @@ bench: $(VENV)/.bench  ## the numbers in the README, each beside its rivals in t
 
 swarm: $(VENV)/.installed  ## random faults over many seeds; a failure prints the line that replays it
 	$(BIN)/gossamer simulate swarm --seeds $(or $(SEEDS),200)
+	$(BIN)/gossamer simulate swarm --overlay fabric --seeds $(or $(SEEDS),200)
+	$(BIN)/gossamer simulate swarm --overlay interest --seeds $(or $(SEEDS),200)
 
 lock:  ## resolve pyproject.toml anew (needs uv); writes versions only, no index and no address
 	uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header \

@@ -118,7 +118,11 @@ simulate.add_command(interest)
 
 @simulate.command()
 @click.option(
-    "--overlay", type=click.Choice(["flood", "interest"]), default="flood", show_default=True, help="What the swarm is of."
+    "--overlay",
+    type=click.Choice(["flood", "interest", "fabric"]),
+    default="flood",
+    show_default=True,
+    help="What the swarm is of: flood over a fixed graph, the interest plane, or whole nodes.",
 )
 @click.option("--seeds", type=click.IntRange(1), default=100, show_default=True, help="How many seeds.")
 @click.option("--start", type=click.IntRange(0), default=0, show_default=True, help="The first seed.")
@@ -139,7 +143,7 @@ def swarm(overlay: str, seeds: int, start: int, jobs: int, as_json: bool) -> int
 
     flights: list[Flight | InterestFlight] = []
     flown: Iterator[Flight | InterestFlight] = (
-        fly_interest(start, seeds, jobs) if overlay == "interest" else fly_flood(start, seeds, jobs)
+        fly_interest(start, seeds, jobs) if overlay == "interest" else fly_flood(start, seeds, jobs, overlay)
     )
     with Bar("seeds") as bar:
         for flight in flown:

@@ -15,7 +15,7 @@ from gossamer.sim import latency
 from gossamer.sim.clock import DurationError, duration
 from gossamer.sim.faults import AnyFault
 
-OVERLAYS = ("flood",)
+OVERLAYS = ("flood", "fabric")  # flood over a fixed graph; whole nodes: flood over links that the interest plane keeps
 NODES_MAX = 20_000
 C = TypeVar("C")
 SCENARIOS = Path(__file__).parent / "scenarios"

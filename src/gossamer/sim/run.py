@@ -14,6 +14,7 @@ from gossamer.node.core import NodeConfig, NodeCore
 from gossamer.node.wire import Unframer, encode
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.flood import FloodConfig
+from gossamer.overlay.interest.config import InterestConfig
 from gossamer.sim import checkers as check
 from gossamer.sim import latency
 from gossamer.sim.clock import duration
@@ -109,10 +110,21 @@ def make_core(node: Node, config: Config, kind: type[NodeCore] = NodeCore) -> No
             buffer=config.buffer,
             trace=True,
             flood=FloodConfig(join=config.nodes > 1),
+            interest=InterestConfig(k=config.degree, join=_seeds(config)) if config.overlay == "fabric" else None,
         ),
         restored=dict(node.disk.contents) if node.incarnation and config.durable else None,
         durable=config.durable,
+        address=address(node.index),
     )
+
+
+def address(index: int) -> str:
+    return f"node-{index}"
+
+
+def _seeds(config: Config) -> tuple[str, ...]:
+    """Where nodes of a fabric find each other: any of the first three, one of which may be down."""
+    return tuple(map(address, range(min(3, config.nodes))))
 
 
 def remembered(machine: Any) -> int | None:
@@ -175,10 +187,11 @@ class Run:
         peers: dict[int, None] = {}
         while len(peers) < config.nodes:
             peers[int(rng.random() * 2**53) << 11 | int(rng.random() * 2**11)] = None
-        for peer in peers:
-            world.add_node(Peer(peer))
-        for a, b in neighbours(config.nodes, config.degree, rng):
-            world.network.add_link(a, b)
+        for index, peer in enumerate(peers):
+            world.add_node(Peer(peer), address(index))
+        if config.overlay == "flood":
+            for a, b in neighbours(config.nodes, config.degree, rng):
+                world.network.add_link(a, b)
         chance, late = world.rng, duration(config.late)
         if config.loss:
             world.network.rules.append(Loss(config.loss, chance))

@@ -41,10 +41,11 @@ class Flight(Struct, frozen=True):
     messages: int
     fired: dict[str, int]
     toml: str  # the drawn configuration
+    overlay: str = "flood"
 
     @property
     def replay(self) -> str:
-        return f"gossamer simulate swarm --start {self.seed} --seeds 1"
+        return f"gossamer simulate swarm --overlay {self.overlay} --start {self.seed} --seeds 1"
 
 
 class Dice:
@@ -142,6 +143,12 @@ def fly(seed: int) -> Flight:
     return flight(seed, config, simulate(config))
 
 
+def fly_fabric(seed: int) -> Flight:
+    """The same draw, with whole nodes: flood over links that the interest plane opens and closes."""
+    config = msgspec.structs.replace(draw_config(seed), overlay="fabric")
+    return flight(seed, config, simulate(config))
+
+
 def flight(seed: int, config: Config, outcome: Outcome) -> Flight:
     return Flight(
         seed=seed,
@@ -156,13 +163,15 @@ def flight(seed: int, config: Config, outcome: Outcome) -> Flight:
         messages=outcome.messages,
         fired=outcome.fired,
         toml=to_toml(config),
+        overlay=config.overlay,
     )
 
 
-def swarm(start: int, seeds: int, jobs: int = 1) -> Iterator[Flight]:
+def swarm(start: int, seeds: int, jobs: int = 1, overlay: str = "flood") -> Iterator[Flight]:
     """Fly the seeds, in order; with several jobs, in several processes."""
+    one = fly_fabric if overlay == "fabric" else fly
     if jobs <= 1 or seeds <= 1:
-        yield from map(fly, range(start, start + seeds))
+        yield from map(one, range(start, start + seeds))
         return
     with ProcessPoolExecutor(min(jobs, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
-        yield from pool.map(fly, range(start, start + seeds), chunksize=max(1, min(16, seeds // (4 * jobs))))
+        yield from pool.map(one, range(start, start + seeds), chunksize=max(1, min(16, seeds // (4 * jobs))))

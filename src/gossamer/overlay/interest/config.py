@@ -40,6 +40,8 @@ class InterestConfig(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.k < 1 or self.k > 32:
             raise InterestConfigError(f"k is {self.k}; it must be from 1 to 32")
+        if not 1 <= self.members_max <= 65_536:
+            raise InterestConfigError(f"members_max is {self.members_max}; it must be from 1 to 65,536")
         if self.news not in ("diff", "whole"):
             raise InterestConfigError(f"news is {self.news!r}; it must be 'diff' or 'whole'")
         if min(self.threshold, self.coalesce, self.period) < 0:

@@ -302,6 +302,7 @@ class Interest:
             if strangers:  # a greeting was lost
                 self._state.out.append(Send(strangers, self._greeting(wants=True)))
             self._state.out += self._links.dial_lost(now)
+            self._state.out += self._links.remind()
             self.view.forget(Micros(now - config.forget))
             self._state.keep_peers(now)
 

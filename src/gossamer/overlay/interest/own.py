@@ -13,6 +13,7 @@ from gossamer.overlay.interest.record import (
     COUNTER_MAX,
     INCARNATION_MAX,
     LEFT,
+    ROUTES,
     TOPICS_MAX,
     VERSION_MAX,
     Record,
@@ -34,6 +35,8 @@ class Own:
 
     def join(self, topic: str, route: int, source: str) -> bytes:
         """Want a topic; returns the change, empty if others want it already."""
+        if not 0 <= route < len(ROUTES):
+            raise InterestError(f"route {route} is none of {', '.join(ROUTES)} (0 to {len(ROUTES) - 1})")
         name = self._names.learn(topic)
         sources = self._sources.get(name)
         if sources is None:

@@ -205,6 +205,14 @@ class ViewChange(Struct, frozen=True):
     reason: str  # "joined", "news", "left" (by itself), "failed" (declared dead), "new life"
 
     @property
+    def is_interest(self) -> bool:
+        """Somebody came, went or began anew, or wants something else; not a sign of life, nor another address."""
+        old, new = self.before, self.after
+        if old is None or new is None or old.life != new.life:
+            return True
+        return old.topics != new.topics or old.stamps != new.stamps
+
+    @property
     def joined(self) -> tuple[bytes, ...]:
         return self._compare()[0]
 

@@ -28,6 +28,7 @@ PEERS_KEPT = 64  # addresses on disk, to find the fabric again by
 KEEP_EVERY = Micros(10 * SECOND)
 REFUTE_GAP = Micros(100_000)  # between answers to what others say of this node: a liar cannot make it shout
 CONFLICT_GAP = Micros(5 * SECOND)  # the same, once another process is known to use this name: neither can win
+CONFLICT_MEMORY = Micros(60 * SECOND)
 CONFLICTS = 3  # answers to another life within a minute: then it is no old life, it is another process
 FIRST_TOKEN = -1  # tokens of this plane are negative: the node's own count up from 1
 
@@ -156,9 +157,9 @@ class State:
         if now - self._refuted_at < (CONFLICT_GAP if self.conflict else REFUTE_GAP) or self.has_left:
             return
         self._refuted_at = now
-        self._refutes = [at for at in self._refutes if now - at < 60 * SECOND] + [now]
-        if len(self._refutes) > CONFLICTS and not self.conflict:
-            self.conflict = True
+        self._refutes = [at for at in self._refutes if now - at < CONFLICT_MEMORY] + [now]
+        was, self.conflict = self.conflict, len(self._refutes) > CONFLICTS  # over once nobody has answered for a while
+        if self.conflict and not was:
             self.out.append(Note(Conflict(hex_peer(self.me), life >> 8)))
         self.new_life(max(self.own.record.life, life) // 256 + 1, now)
 
@@ -192,7 +193,8 @@ class State:
 
     def _put(self, known: Known, now: Micros) -> None:
         change = self.view.put(known, now)
-        self.changes.append(change)
+        if change.is_interest:
+            self.changes.append(change)
         if change.reason != "news":
             self.links.deadline = min(self.links.deadline, Micros(now + self.config.settle))
 

@@ -110,9 +110,9 @@ class Sync:
         return self.want(peer, wanted, now)
 
     def want(self, peer: Peer, wanted: list[Peer], now: Micros) -> list[Effect]:
-        """Ask for records, but not twice at a time."""
+        """Ask for records, but not twice at a time; of this node itself as well: what others hold of it may want an answer."""
         asked = self._asked
-        ask = [other for other in wanted if asked.get(other, Micros(-ASK_AGAIN)) + ASK_AGAIN <= now and other != self._me]
+        ask = [other for other in wanted if asked.get(other, Micros(-ASK_AGAIN)) + ASK_AGAIN <= now]
         for other in ask:
             asked.pop(other, None)
             asked[other] = now

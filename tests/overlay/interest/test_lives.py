@@ -1,0 +1,226 @@
+"""Lives of a node: restarts with and without memory, wrong verdicts, worn counters, and two processes of one name."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossamer.machine import SECOND, Keep, Micros, Note, Peer, Store
+from gossamer.overlay.interest.core import Interest, InterestError
+from gossamer.overlay.interest.messages import Flip, Gone, News
+from gossamer.overlay.interest.record import (
+    COUNTER_MAX,
+    INCARNATION_MAX,
+    TOPICS_MAX,
+    VERSION_MAX,
+    Record,
+    ViewChange,
+    read_stamp,
+    topic_hash,
+)
+from gossamer.trace import Conflict
+from interestnet import Net, befriend, sends, single, told
+
+
+def test_a_restart_without_memory_is_not_shadowed_by_its_old_life() -> None:
+    """The old life is known everywhere in a greater version; the new process knows nothing of it."""
+    net = Net(8, k=3)
+    net.settle()
+    for version in range(20):
+        net.subscribe(5, f"old-{version}")
+    net.settle()
+    net.crash(5)
+    net.start(5)
+    net.subscribe(5, "new")
+    net.settle()
+    for machine in net.machines:
+        assert list(machine.view.members[net.peer(5)].record.pairs()) == [topic_hash("new")]
+        assert net.peer(5) not in machine.interested("old-3")
+    assert net[5].record.incarnation == 2
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.15, 30.0])
+def test_a_restart_shows_as_a_return_even_if_nobody_noticed_the_end(wait: float) -> None:
+    """What the old process held is lost: whoever retains data for the topic must send it again."""
+    net = Net(8, k=3)
+    net.subscribe(5, "a")
+    net.settle()
+    for place in net.places:
+        place.changes.clear()
+    net.crash(5, silent=wait == 0.0)
+    net.run(wait)
+    net.start(5)
+    net.subscribe(5, "a")
+    net.settle()
+    for place in net.places:
+        if place.number != 5:
+            seen = [change for change in place.changes if change.peer == net.peer(5)]
+            assert {change.reason for change in seen} <= {"new life", "failed", "joined", "news"}
+            assert {"new life", "joined"} & {change.reason for change in seen}
+            assert any(topic_hash("a") in (*change.joined, *change.returned) for change in seen)
+
+
+def test_a_restart_with_a_data_directory_begins_a_greater_life() -> None:
+    net = Net(5, k=2, start=False)
+    for number in range(5):
+        net.start(number, disk=True)
+    net.settle()
+    net.run(12)  # addresses of others are kept now and then
+    lives = []
+    for _ in range(3):
+        lives.append(net[3].record.incarnation)
+        net.crash(3)
+        net.start(3, disk=True)
+        assert net[3].record.incarnation > lives[-1]
+        assert len(net[3].config.join) >= 3
+        net.settle()
+    assert lives == sorted(set(lives))
+
+
+def test_the_kept_life_is_the_one_that_is_lived() -> None:
+    node = single(1, durable=True)
+    stores = [effect for effect in node.wake(Micros(0)) if isinstance(effect, Store)]
+    assert stores[0].records == (Keep("interest", b"1"),)
+    befriend(node, 11)
+    effects = node.receive(Peer(11), News(gone=(Gone(1, node.record.life, False),)), Micros(SECOND))
+    [store] = [effect for effect in effects if isinstance(effect, Store)]
+    assert store.records == (Keep("interest", b"2"),)
+    assert len({effect.token for effect in [*stores, store]}) == len(stores) + 1
+
+
+@pytest.mark.parametrize("kept", [b"", b"nonsense", b"-5", b"99999999999999999999", b"\xff"])
+def test_a_damaged_life_on_disk_is_survived(kept: bytes) -> None:
+    node = single(1, restored={"interest": kept, "peers": b"\xff\n\nhost:1\n"})
+    assert 1 <= node.record.incarnation <= INCARNATION_MAX
+    assert "host:1" in node.config.join
+    befriend(node, 11)
+
+
+def test_a_node_declared_dead_comes_back_in_a_new_life() -> None:
+    net = Net(8, k=3)
+    net.subscribe(2, "a")
+    net.settle()
+    life = net[2].record.life
+    for number in (0, 1, 3, 4):
+        net.inject(number, 5, News(gone=(Gone(net.peer(2), life, False),)))
+    net.run(5)
+    net.settle()
+    assert net[2].record.life > life
+    assert net[2].counters["declared dead"] >= 1
+    assert all(net.peer(2) in machine.interested("a") for machine in net.machines)
+    net.run(20)
+    assert net[2].counters["new lives"] <= 2  # and that is the end of it
+
+
+def test_a_new_life_shows_all_its_topics_as_returned() -> None:
+    """Nobody knows what was missed in between."""
+    node = single(1)
+    node.subscribe("a", Micros(0)), node.subscribe("b", Micros(0), route=2)
+    befriend(node, 11)
+    before = node.record
+    node.receive(Peer(11), News(gone=(Gone(1, before.life, False),)), Micros(SECOND))
+    change = ViewChange(Peer(1), before, node.record, "new life")
+    assert set(change.returned) == {topic_hash("a"), topic_hash("b")}
+    assert read_stamp(node.record.stamp(topic_hash("b")) or b"") == (0, 2)  # the route stays
+
+
+def test_two_processes_of_one_name_are_reported_and_do_not_shout() -> None:
+    net = Net(8, k=3)
+    net.settle()
+    double = net.add(net.peer(4))
+    net.start(double)
+    net.bytes.clear()
+    net.run(20)
+    for number in (4, double):
+        assert net[number].conflict
+        notes = [note for note in net.places[number].notes if isinstance(note, Conflict)]
+        assert len(notes) == 1
+        assert notes[0].peer == f"{net.peer(4):016x}"
+        assert net[number].counters["new lives"] <= 20 * 10 + 1  # a tenth of a second apart at least
+    assert all(not net[number].conflict for number in range(8) if number != 4)
+    assert sum(net.bytes.values()) / 9 / 20 < 20_000  # bytes a second and node
+    net.crash(double)
+    net.run(5)
+    net.settle()
+    lives = net[4].counters["new lives"]
+    net.run(10)
+    assert net[4].counters["new lives"] == lives  # the other is gone: peace
+
+
+def test_an_old_life_alone_is_no_conflict() -> None:
+    net = Net(6, k=2)
+    net.settle()
+    for _ in range(3):
+        net.crash(3)
+        net.start(3)
+        net.settle()
+        assert not net[3].conflict
+
+
+def test_answers_are_at_least_a_tenth_of_a_second_apart() -> None:
+    node = single(1)
+    befriend(node, 11)
+    for millisecond in range(1000):
+        node.receive(Peer(11), News(gone=(Gone(1, node.record.life, False),)), Micros(SECOND + millisecond * 1000))
+    assert 1 <= node.counters["new lives"] <= 10
+
+
+@pytest.mark.parametrize("what", ["version", "leaves"])
+def test_a_worn_life_is_followed_by_a_new_one(what: str) -> None:
+    node = single(1)
+    befriend(node, 11)
+    node.subscribe("a", Micros(0)), node.subscribe("b", Micros(0))
+    own = node._own
+    if what == "version":
+        old = own.record
+        own.record = Record(old.peer, old.life, VERSION_MAX, old.address, old.topics, old.stamps)
+    else:
+        own.leaves = COUNTER_MAX - 1
+    before = node.record
+    node.unsubscribe("a", Micros(SECOND)), node.subscribe("a", Micros(SECOND))
+    assert node.record.life > before.life
+    change = ViewChange(Peer(1), before, node.record, "new life")
+    assert topic_hash("a") in change.returned
+    sends(node.wake(Micros(SECOND)))  # what follows can travel
+
+
+def test_more_topics_than_allowed_is_a_typed_error() -> None:
+    node = single(1)
+    node._own._sources = {number.to_bytes(8, "big"): {} for number in range(TOPICS_MAX)}
+    with pytest.raises(InterestError, match="65536 topics already"):
+        node.subscribe("one more", Micros(0))
+    assert len(node._own._sources) == TOPICS_MAX
+
+
+def forged(node: Interest, life: int, version: int) -> list[News | Flip]:
+    return [
+        News(records=(Record(1, life, version, "elsewhere"),)),
+        Flip(1, life, version, 5, 0),
+        News(diffs=(), records=(Record(1, life, version, "", topic_hash("x"), bytes(4)),)),
+    ]
+
+
+@pytest.mark.parametrize("version", [1_000, VERSION_MAX])
+def test_the_owner_answers_what_others_say_of_it(version: int) -> None:
+    """Someone else's record in an absurd version: the owner outdoes it, and its own word is what lasts."""
+    for place in range(3):
+        node = single(1)
+        befriend(node, 11)
+        node.subscribe("mine", Micros(0))
+        before = node.record
+        effects = node.receive(Peer(11), forged(node, before.life, version)[place], Micros(SECOND))
+        assert (node.record.life, node.record.version) > (before.life, version)
+        assert node.record.topics == before.topics
+        assert not [e for e in effects if isinstance(e, Note)]
+        assert told(effects)[-1].after == node.record
+
+
+def test_what_was_said_in_the_past_is_not_answered() -> None:
+    node = single(1)
+    befriend(node, 11)
+    for topic in "abc":
+        node.subscribe(topic, Micros(0))
+    record = node.record
+    for old in (record, Record(1, record.life, 2), Record(1, 5, VERSION_MAX)):
+        node.receive(Peer(11), News(records=(old,)), Micros(SECOND))
+    node.receive(Peer(11), Flip(1, record.life, record.version, 5, 0), Micros(SECOND))
+    assert node.record == record
