@@ -224,3 +224,17 @@ def test_what_was_said_in_the_past_is_not_answered() -> None:
         node.receive(Peer(11), News(records=(old,)), Micros(SECOND))
     node.receive(Peer(11), Flip(1, record.life, record.version, 5, 0), Micros(SECOND))
     assert node.record == record
+
+
+def test_a_conflict_that_is_over_is_forgotten() -> None:
+    node = single()
+    for second in range(6):
+        now = Micros(second * SECOND)
+        node._state._about_me(node.record.life + 256, 1, None, now)
+        node.wake(now)
+    assert node.conflict
+    node.wake(Micros(30 * SECOND))
+    assert node.conflict
+    for second in range(66, 70):  # a beat is among them
+        node.wake(Micros(second * SECOND))
+    assert not node.conflict

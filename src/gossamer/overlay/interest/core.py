@@ -305,6 +305,7 @@ class Interest:
             self._state.out += self._links.remind()
             self.view.forget(Micros(now - config.forget))
             self._state.keep_peers(now)
+            self._state.calm_down(now)
 
     # ---------------------------------------------------------------- messages
 

@@ -158,10 +158,15 @@ class State:
             return
         self._refuted_at = now
         self._refutes = [at for at in self._refutes if now - at < CONFLICT_MEMORY] + [now]
-        was, self.conflict = self.conflict, len(self._refutes) > CONFLICTS  # over once nobody has answered for a while
-        if self.conflict and not was:
+        if len(self._refutes) > CONFLICTS and not self.conflict:
+            self.conflict = True
             self.out.append(Note(Conflict(hex_peer(self.me), life >> 8)))
         self.new_life(max(self.own.record.life, life) // 256 + 1, now)
+
+    def calm_down(self, now: Micros) -> None:
+        """Once a beat: a conflict that has not shown for a while is over."""
+        if self.conflict and now - self._refuted_at >= CONFLICT_MEMORY:
+            self.conflict = False
 
     def new_life(self, incarnation: int, now: Micros) -> None:
         self.counters["new lives"] += 1
