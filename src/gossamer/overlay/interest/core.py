@@ -276,6 +276,7 @@ class Interest:
         self._round_at, self._last_round = NEVER, now
         self._is_coalescing = False
         self._recent += self._gossip.changes
+        self._is_busy = self._is_busy or self._recent * SECOND >= self.config.busy * self.config.beat
         if self._gossip:
             self._state.out += self._gossip.round(self._links.carriers())
             self.counters["rounds"] += 1

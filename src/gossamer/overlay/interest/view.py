@@ -33,7 +33,8 @@ class Tomb:
 class View:
     def __init__(self, k: int, *, members_max: int, pairs_max: int, pool: Pool | None = None) -> None:
         self.members: dict[Peer, Known] = {}
-        self.graph = Graph(k)
+        self._graph = Graph(k)
+        self._newcomers: list[Peer] = []  # members that the graph has not been told of: many at once cost less
         self.tombs: dict[Peer, Tomb] = {}  # oldest first
         self.digest = 0
         self.total = 0  # of the members' spreads: what a barrier must add up to
@@ -45,6 +46,14 @@ class View:
         self._learn = pool.get if pool is not None else learn
         self._buckets = [0] * BUCKETS_MAX
         self._watched: dict[bytes, dict[Peer, bytes]] = {}
+
+    @property
+    def graph(self) -> Graph:
+        """The overlay that the members imply."""
+        if self._newcomers:
+            self._graph.add_all(self._newcomers)
+            self._newcomers.clear()
+        return self._graph
 
     # ----------------------------------------------------------------- changes
 
@@ -69,7 +78,7 @@ class View:
         self.members[peer] = known
         part = known.spread >> 56
         if old is None:
-            self.graph.add(peer)
+            self._newcomers.append(peer)
             self.membership += 1
             self.total = (self.total + known.spread) & _MASK
             self.tombs.pop(peer, None)
