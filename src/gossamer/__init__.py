@@ -38,6 +38,7 @@ _HOMES = {
 
 if TYPE_CHECKING:
     from gossamer.filters import Event, EventError, Filter, FilterError, Schema, SchemaError
+    from gossamer.net.errors import BarrierError
     from gossamer.net.loop import run
     from gossamer.net.node import (
         Done,
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
         Subscription,
         UndeliveredError,
     )
-    from gossamer.net.errors import BarrierError
     from gossamer.net.view import Change, Interested, ViewLagError
     from gossamer.node import NodeConfig, TopicError
     from gossamer.overlay.interest.config import InterestConfig
