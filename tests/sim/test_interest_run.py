@@ -44,7 +44,7 @@ def test_a_small_fabric_is_measured() -> None:
     assert found.bytes_amortised > 0
     assert 10 < found.idle_bytes_per_s < 1_000
     assert 1.0 <= found.cold_start_s < 10
-    assert 12 < found.memory_mb_per_million_pairs < 64
+    assert 11 < found.memory_mb_per_million_pairs < 64  # 12 bytes a pair, in units of 2**20
     assert found.digest == measure(SMALL).digest
 
 

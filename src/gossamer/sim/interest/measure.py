@@ -244,6 +244,7 @@ def memory_per_million_pairs(nodes: int = 1_000, topics: int = 1_000) -> float:
         known = learn(record)
         assert known is not None
         view.put(known, Micros(0))
+    assert len(view.graph) == nodes  # it is told of members when it is asked: it counts, too
     used = tracemalloc.get_traced_memory()[0] - before
     if not was_tracing:
         tracemalloc.stop()
