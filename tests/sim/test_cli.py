@@ -103,7 +103,7 @@ def test_a_failed_seed_prints_its_configuration_and_its_replay(monkeypatch: pyte
     assert result.return_value == 1
     assert "seed 5 failed:\n  once: made up\n" in result.stdout
     assert "[run]\n  seed = 5" in result.stdout
-    assert "replay: gossamer simulate swarm --start 5 --seeds 1" in result.stdout
+    assert "replay: gossamer simulate swarm --overlay flood --start 5 --seeds 1" in result.stdout
 
 
 def test_scenarios_are_listed() -> None:

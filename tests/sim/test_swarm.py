@@ -9,7 +9,7 @@ import pytest
 
 from gossamer.sim import simulate
 from gossamer.sim.config import from_toml
-from gossamer.sim.swarm import OUTAGE_MAX, draw_config, fly, swarm
+from gossamer.sim.swarm import OUTAGE_MAX, draw_config, fly, fly_fabric, swarm
 
 pytestmark = pytest.mark.slow  # whole runs, many of them
 
@@ -19,6 +19,13 @@ PAST = tomllib.loads((Path(__file__).parent.parent / "seeds.toml").read_text("ut
 @pytest.mark.parametrize("seed", range(30))
 def test_swarm(seed: int) -> None:
     flight = fly(seed)
+    assert flight.good, "\n".join([*flight.violations, flight.toml, flight.replay])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_swarm_of_whole_nodes(seed: int) -> None:
+    """Flood over links that the interest plane opens and closes, under the same faults."""
+    flight = fly_fabric(seed)
     assert flight.good, "\n".join([*flight.violations, flight.toml, flight.replay])
 
 
