@@ -15,6 +15,8 @@ from rich.table import Table
 from gossamer.cli.common import json_option
 from gossamer.cli.progress import Bar
 from gossamer.cli.simulate_interest import interest
+from gossamer.cli.simulate_skiplist import skiplist
+from gossamer.cli.simulate_tree import tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +24,11 @@ if TYPE_CHECKING:
     from gossamer.sim.config import Config
     from gossamer.sim.interest.swarm import InterestFlight
     from gossamer.sim.run import Outcome
+    from gossamer.sim.skiplist.swarm import SkipFlight
     from gossamer.sim.swarm import Flight
+    from gossamer.sim.tree.swarm import TreeFlight
+
+    AnyFlight = Flight | InterestFlight | SkipFlight | TreeFlight
 
 # flag, type, help: what is not given comes from the scenario, else from the defaults of gossamer.sim.Config.
 _OPTIONS: tuple[tuple[str, Any, str], ...] = (
@@ -76,6 +82,8 @@ def simulate(ctx: click.Context, scenario: str | None, seed: int | None, as_json
       gossamer simulate flood --nodes 200 --events 100 --seed 7
       gossamer simulate flood --loss 0.05 --latency weibull --json
       gossamer simulate interest --nodes 200 --seed 1
+      gossamer simulate skiplist --entries 300 --seed 7
+      gossamer simulate tree --hosts 120 --seed 7
       gossamer simulate --scenario partition
       gossamer simulate swarm --seeds 100
       gossamer simulate scenarios
@@ -114,15 +122,17 @@ def flood(as_json: bool, full: bool, **given: Any) -> int:
 
 
 simulate.add_command(interest)
+simulate.add_command(skiplist)
+simulate.add_command(tree)
 
 
 @simulate.command()
 @click.option(
     "--overlay",
-    type=click.Choice(["flood", "interest", "fabric"]),
+    type=click.Choice(["flood", "interest", "fabric", "skiplist", "tree"]),
     default="flood",
     show_default=True,
-    help="What the swarm is of: flood over a fixed graph, the interest plane, or whole nodes.",
+    help="What the swarm is of: flood over a fixed graph, the interest plane, skip lists, dispatch trees, or whole nodes.",
 )
 @click.option("--seeds", type=click.IntRange(1), default=100, show_default=True, help="How many seeds.")
 @click.option("--start", type=click.IntRange(0), default=0, show_default=True, help="The first seed.")
@@ -137,14 +147,21 @@ def swarm(overlay: str, seeds: int, start: int, jobs: int, as_json: bool) -> int
       gossamer simulate swarm --seeds 200 --jobs 2
       gossamer simulate swarm --start 166 --seeds 1
       gossamer simulate swarm --overlay interest --seeds 100
+      gossamer simulate swarm --overlay skiplist --seeds 100
+      gossamer simulate swarm --overlay tree --seeds 100
     """
     from gossamer.sim.interest.swarm import swarm as fly_interest
+    from gossamer.sim.skiplist.swarm import swarm as fly_skiplist
     from gossamer.sim.swarm import swarm as fly_flood
+    from gossamer.sim.tree.swarm import swarm as fly_tree
 
-    flights: list[Flight | InterestFlight] = []
-    flown: Iterator[Flight | InterestFlight] = (
-        fly_interest(start, seeds, jobs) if overlay == "interest" else fly_flood(start, seeds, jobs, overlay)
-    )
+    flights: list[AnyFlight] = []
+    planes: dict[str, Callable[[int, int, int], Iterator[AnyFlight]]] = {
+        "interest": fly_interest,
+        "skiplist": fly_skiplist,
+        "tree": fly_tree,
+    }
+    flown = planes[overlay](start, seeds, jobs) if overlay in planes else fly_flood(start, seeds, jobs, overlay)
     with Bar("seeds") as bar:
         for flight in flown:
             flights.append(flight)
@@ -274,7 +291,7 @@ def _print_outcome(outcome: Outcome) -> None:
     console.print("[green]every due event arrived once[/green]" if outcome.good else "[red]something went wrong[/red]")
 
 
-def _print_failure(flight: Flight | InterestFlight) -> None:
+def _print_failure(flight: AnyFlight) -> None:
     click.echo(f"seed {flight.seed} failed:")
     for violation in flight.violations:
         click.echo(f"  {violation}")
@@ -283,7 +300,7 @@ def _print_failure(flight: Flight | InterestFlight) -> None:
     click.echo(f"replay: {flight.replay}")
 
 
-def _print_swarm(flights: list[Flight | InterestFlight], start: int, as_json: bool) -> None:
+def _print_swarm(flights: list[AnyFlight], start: int, as_json: bool) -> None:
     fired: dict[str, int] = {}
     for flight in flights:
         for name, count in flight.fired.items():

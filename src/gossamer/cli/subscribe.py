@@ -35,6 +35,13 @@ LINES_MAX = 1000  # written at a time
     show_default=True,
     help="When output is too slow.",
 )
+@click.option(
+    "--route",
+    type=click.Choice(["flood", "skiplist", "tree"]),
+    default="flood",
+    show_default=True,
+    help="How events come here: to every node, by the filter's order, or along one tree.",
+)
 @node_options
 @json_option
 def subscribe(
@@ -44,6 +51,7 @@ def subscribe(
     limit: int | None,
     timeout: float | None,
     slow: str,
+    route: str,
     trace_dir: Path | None,
     fabric: str,
     wait: float,
@@ -56,6 +64,7 @@ def subscribe(
       gossamer subscribe weather
       gossamer subscribe weather "country = 'CH' AND temp > 30"
       gossamer subscribe weather "city LIKE 'Gen%'" --limit 1 --json
+      gossamer subscribe weather "temp > 30" --route tree
     """
 
     async def main(stop: Stop) -> int:
@@ -63,7 +72,7 @@ def subscribe(
         from gossamer.net import admin
 
         running = gossamer.Node(join=join, trace_dir=trace_dir, fabric=fabric, join_timeout=wait)
-        async with running as node, node.subscribe(topic, filter, timeout=wait, slow=slow) as events:
+        async with running as node, node.subscribe(topic, filter, timeout=wait, slow=slow, route=route) as events:
             server, path = await admin.serve(node.address, node.answer)
             click.echo(f"subscribed to {topic} WHERE {node.check_filter(topic, filter)}; Ctrl-C ends", err=True)
             try:

@@ -36,11 +36,11 @@ from gossamer.net.driver import Driver
 from gossamer.net.errors import BarrierError, JoinError, NodeError, SlowSubscriberError, UndeliveredError
 from gossamer.net.receipt import Done, Receipt, waiter
 from gossamer.net.source import Handle, Source
-from gossamer.net.status import describe
+from gossamer.net.status import describe, describe_tree
 from gossamer.net.subscription import Subscription
 from gossamer.net.view import Changes, TopicView
 from gossamer.net.waiting import Waiting
-from gossamer.node import NodeConfig, NodeCore, SlowPolicy, TopicError, WindowFullError
+from gossamer.node import NodeConfig, NodeCore, Route, RouteError, SlowPolicy, TopicError, WindowFullError
 from gossamer.node.core import INCARNATION_KEY
 from gossamer.overlay.interest.config import InterestConfig, InterestConfigError
 
@@ -265,15 +265,22 @@ class Node:
         slow: SlowPolicy | str = SlowPolicy.BLOCK,
         barrier: bool = False,
         source: str = "user",
+        route: Route | str = Route.FLOOD,
     ) -> Subscription:
         """Events of a topic for which the filter, the text of a SQL WHERE clause, is TRUE; no filter means all.
 
         Waits up to ``timeout`` seconds for the topic to be advertised. ``slow``: what happens when events are not taken in
         time, "block" (publishers are held back; after 5 s this subscription is cut off) or "drop_oldest" (counted).
         ``barrier``: return only when every live node knows of it; a BarrierError after ``timeout``. ``source``: on whose
-        behalf; a topic stays in this node's interest while any source wants it.
+        behalf; a topic stays in this node's interest while any source wants it. ``route``: how events come here: "flood" (every
+        node gets every event), "skiplist" (to what matches, by the filter's ordered part) or "tree" (over one tree of all
+        nodes, where somebody behind a link may want it; any filter). Returns when every publication from then on finds it.
         """
-        return Subscription(self, topic, filter, timeout, SlowPolicy(slow), barrier=barrier, source=source)
+        try:
+            way = Route(route)
+        except ValueError:
+            raise RouteError(f"unknown route {route!r}; known: {', '.join(Route)}") from None
+        return Subscription(self, topic, filter, timeout, SlowPolicy(slow), barrier=barrier, source=source, route=way)
 
     def source(self, name: str, handle: Handle) -> Source:
         """Subscriptions that a service outside the fabric decides on; their events go to ``handle``."""
@@ -334,19 +341,27 @@ class Node:
         about = {"address": self.address, "data_dir": str(self._data_dir) if self._data_dir else None}
         return about | describe(self._core, self._driver)
 
+    def tree(self) -> list[dict[str, Any]]:
+        """The dispatch tree of route "tree" over all members, parents before children: who is where."""
+        assert self._core.tree is not None
+        return describe_tree(self._core.tree.drawn())
+
     async def answer(self, request: dict[str, Any]) -> AsyncIterator[Any]:
-        """What the admin socket asks: {"do": "status"}, or {"do": "view", "topic": ..., "watch": true}."""
+        """What the admin socket asks: {"do": "status"}, "tree", or "view" with "topic" and "watch"."""
         do = request.get("do")
         if do == "view":
             topic = request.get("topic")
             view = self.view(topic if isinstance(topic, str) else None)
             changes = view.changes() if request.get("watch") else None
             await view.names()
-            for one in view.nodes():
-                yield to_builtins(one)
+            for interested in view.nodes():
+                yield to_builtins(interested)
             if changes is not None:
                 async for change in changes:
                     yield to_builtins(change)
+        elif do == "tree":
+            for one in self.tree():
+                yield one
         else:
             yield self.status() if do == "status" else {"error": f"unknown request {do!r}"}
 
@@ -401,7 +416,8 @@ class Node:
     def _after(self) -> None:
         self._waiting.settle()
         if self._core.view_changes:
-            changes, self._core.view_changes = self._core.view_changes, []
+            changes = self._core.view_changes.copy()
+            self._core.view_changes.clear()
             for reader in list(self._view_readers):
                 reader.put(changes)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from gossamer.net.driver import Driver
 from gossamer.node import NodeCore
+from gossamer.node.tree import Drawn
 from gossamer.trace import hex_peer
 
 
@@ -34,12 +35,33 @@ def _membership(core: NodeCore) -> dict[str, Any]:
     }
 
 
+def describe_tree(drawn: list[Drawn]) -> list[dict[str, Any]]:
+    """The tree as plain data, from the root down."""
+    by_peer = {one.peer: one for one in drawn}
+    found: list[dict[str, Any]] = []
+    level = [(one.peer, 0) for one in drawn if one.parent is None]
+    while level:
+        peer, depth = level.pop()
+        one = by_peer[peer]
+        found.append(
+            {
+                "node": hex_peer(peer),
+                "address": one.address,
+                "parent": hex_peer(one.parent) if one.parent is not None else None,
+                "depth": depth,
+                "children": [hex_peer(child) for child in one.children],
+                "linked": one.linked,
+            }
+        )
+        level += [(child, depth + 1) for child in reversed(one.children)]
+    return found
+
+
 def describe(core: NodeCore, driver: Driver) -> dict[str, Any]:
     return {
         "node": hex_peer(core.peer),
         "incarnation": core.incarnation,
         "fabric": driver.fabric,
-        "route": "flood",
         **_membership(core),
         "links": [
             {
@@ -54,7 +76,14 @@ def describe(core: NodeCore, driver: Driver) -> dict[str, Any]:
         ],
         "topics": {topic: schema.text for topic, schema in core.topics.schemas.items()},
         "subscriptions": [
-            {"topic": s.topic.name, "filter": s.filter.text, "backlog": s.backlog} for s in core.subscriptions.values()
+            {
+                "topic": s.topic.name,
+                "filter": s.filter.text,
+                "route": s.route.value,
+                "in_force": s.in_force,
+                "backlog": s.backlog,
+            }
+            for s in core.subscriptions.values()
         ],
         "outbox": {"events": core.outbox.unsettled, "bytes": core.outbox.bytes},
         "remembered_batches": core.flood.remembered,

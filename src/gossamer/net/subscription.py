@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from gossamer.filters import Event
 from gossamer.net.errors import BarrierError
-from gossamer.node import SlowPolicy
+from gossamer.node import Route, SlowPolicy
 
 if TYPE_CHECKING:
     from gossamer.net.node import Node
@@ -31,8 +31,9 @@ class Subscription:
         *,
         barrier: bool = False,
         source: str = "user",
+        route: Route = Route.FLOOD,
     ) -> None:
-        self.topic, self.filter = topic, filter
+        self.topic, self.filter, self.route = topic, filter, route
         self.number = 0
         self.dropped = 0  # events dropped by slow="drop_oldest"
         self._node, self._timeout, self._slow = node, timeout, slow
@@ -90,22 +91,24 @@ class Subscription:
             return self
         node = self._node
         await node._waiting.topic(self.topic, self._timeout)
-        self.number = node._core.subscribe(self.topic, self.filter, node._driver.now(), self._slow, self._source)
+        now = node._driver.now()
+        self.number = node._core.subscribe(self.topic, self.filter, now, self._slow, self._source, self.route)
         node._subscriptions[self.number] = self
         node._driver.wake()  # now, so that the trace has it before this returns
-        if self._barrier:
-            try:
-                async with asyncio.timeout(self._timeout):
+        try:
+            async with asyncio.timeout(self._timeout):
+                await node._waiting.entered(self.number)
+                if self._barrier:
                     await node._waiting.barrier()
-            except BaseException as error:
-                await self.close()
-                if isinstance(error, TimeoutError):
-                    raise BarrierError(
-                        f"not every node has confirmed the subscription to {self.topic!r} within {self._timeout:g} s "
-                        f"({len(node._interest.suspects)} of {len(node._interest.view.members)} members do not answer); "
-                        "try again, with a longer timeout, or without barrier"
-                    ) from None
-                raise
+        except BaseException as error:
+            await self.close()
+            if isinstance(error, TimeoutError):
+                raise BarrierError(
+                    f"not every node has confirmed the subscription to {self.topic!r} within {self._timeout:g} s "
+                    f"({len(node._interest.suspects)} of {len(node._interest.view.members)} members do not answer); "
+                    "try again, or with a longer timeout"
+                ) from None
+            raise
         return self
 
     def _tell(self) -> None:

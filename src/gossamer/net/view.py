@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from gossamer.net.errors import NodeError
 from gossamer.overlay.interest.names import Names
-from gossamer.overlay.interest.record import ROUTES, Record, ViewChange, read_stamp
+from gossamer.overlay.interest.record import Record, ViewChange, read_stamp, route_names
 from gossamer.trace import hex_peer
 
 if TYPE_CHECKING:
@@ -72,9 +72,17 @@ class TopicView:
             pairs = [(peer, *pair) for peer, known in members.items() for pair in known.record.pairs().items()]
         for peer, topic, stamp in pairs:
             record = members[peer].record
-            counter, route = read_stamp(stamp)
+            counter, routes = read_stamp(stamp)
             name = self.topic or names.show(topic)
-            about = (hex_peer(peer), record.address, name, ROUTES[route], counter, record.incarnation, peer in suspects)
+            about = (
+                hex_peer(peer),
+                record.address,
+                name,
+                route_names(routes),
+                counter,
+                record.incarnation,
+                peer in suspects,
+            )
             found.append(Interested(*about))
         return sorted(found, key=lambda one: (one.topic, one.node))
 

@@ -26,6 +26,7 @@ class Waiting:
         self._topics: list[tuple[str, Future]] = []
         self._drains: list[Future] = []
         self._barriers: dict[int, Future] = {}
+        self._entering: dict[int, Future] = {}
         self._introduced: Future | None = None
         self._confirmed: Future | None = None
 
@@ -106,6 +107,17 @@ class Waiting:
         finally:
             self._barriers.pop(number, None)
 
+    async def entered(self, number: int) -> None:
+        """Until a subscription is in force: every publication from then on finds it."""
+        self._check()
+        if self._core.subscriptions[number].in_force:
+            return
+        future = self._entering[number] = self._driver.loop.create_future()
+        try:
+            await future
+        finally:
+            self._entering.pop(number, None)
+
     def settle(self) -> None:
         """After every call to the machine: wake those who wait for something that has happened."""
         core = self._core
@@ -122,6 +134,12 @@ class Waiting:
                 future = self._barriers.get(done.pop())
                 if future is not None and not future.done():
                     future.set_result(None)
+        if core.entered:
+            for number in core.entered:
+                future = self._entering.get(number)
+                if future is not None and not future.done():
+                    future.set_result(None)
+            core.entered.clear()
         if core.changed:
             self._published()
 
@@ -149,6 +167,7 @@ class Waiting:
     def fail(self, error: NodeError) -> None:
         """Whoever waits for something that cannot come any more is told so."""
         futures = [*self._window, *self._drains, *(future for _, future in self._topics), *self._barriers.values()]
+        futures += self._entering.values()
         futures += [future for future in (self._confirmed, self._introduced) if future is not None]
         for publication in self._core.outbox.publications():
             found = waiter(publication)

@@ -1,30 +1,25 @@
-"""One node, sans-IO: topics, subscriptions, publications and their receipts, over flood for now.
+"""One node, sans-IO: topics, subscriptions, publications and their receipts, over several planes.
 
-``NodeCore`` is a machine made of machines: ``Topics`` spreads advertisements, ``Flood`` carries batches. It takes what flood
-hands over, matches it against the node's own subscriptions, and tells flood how many took each event.
+``NodeCore`` is a machine made of machines. ``Topics`` spreads advertisements, ``Interest`` keeps the members, their links and
+who wants what by which route, and behind each route (planes.py) is a plane that carries batches. The node publishes a batch by
+every route that is in use on its topic; the receipt is complete when all of them have reported, and ``matched`` is their sum,
+because a subscription has one route. What a plane hands over is matched against this node's own subscriptions (local.py).
 
-Flow: a subscription's consumer says what it has taken (``taken``). While more than ``buffer`` events wait for it, this node
-does not report the batches that brought them, so their publishers' windows fill and they slow down: back-pressure runs end
-to end and no relay ever stops reading. After ``block`` a subscription that takes nothing is cut off (``SlowPolicy.BLOCK``); with
-``SlowPolicy.DROP_OLDEST`` the driver drops instead, counted.
+A subscription is *in force* when every publication from then on finds it: when its plane has laid it and every live node knows of
+its route (a barrier of the interest plane). Flood needs neither, because it reaches everybody: it is left out only where others
+routes, and not flood, have been in use for a while. A node that joins publishes nothing before it knows what the fabric knows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from enum import StrEnum
 from random import Random
 from typing import Any
 
-import msgspec
-
-from gossamer.filters import Event, Filter, Schema, Type
+from gossamer.filters import Filter, Schema
 from gossamer.machine import (
-    NEVER,
     SECOND,
-    Deliver,
     Effect,
-    Hangup,
     Keep,
     LinkState,
     Message,
@@ -35,23 +30,29 @@ from gossamer.machine import (
     Store,
     Token,
 )
-from gossamer.node.outbox import VALUE_BYTES, Limits, Outbox, Publication, Ticket, WindowFullError, rows_decoder
+from gossamer.node.lists import Lists
+from gossamer.node.local import Local, SlowPolicy, Subscription
+from gossamer.node.outbox import Limits, Outbox, Publication, Ticket, WindowFullError
+from gossamer.node.planes import FloodPlane, Route, RouteError
+from gossamer.node.routing import Routing
 from gossamer.node.topics import Adverts, AdvertsTaken, TopicError, Topics
+from gossamer.node.tree import TreePlane
 from gossamer.overlay.batch import NEIGHBOURS_MAX, Batch, Busy, Leave, Report
-from gossamer.overlay.flood import Flood, FloodConfig, Key
+from gossamer.overlay.flood import Flood, FloodConfig
 from gossamer.overlay.interest.config import InterestConfig
 from gossamer.overlay.interest.core import Interest, InterestError
 from gossamer.overlay.interest.messages import InterestMessage
 from gossamer.overlay.interest.record import ViewChange
+from gossamer.overlay.skiplist.config import SkipConfig
+from gossamer.overlay.skiplist.messages import SkiplistMessage
+from gossamer.overlay.tree.config import TreeConfig
+from gossamer.overlay.tree.messages import TreeMessage
 from gossamer.trace import (
     Completed,
-    Delivered,
     Dropped,
-    Member,
     Published,
     Rejected,
     Restored,
-    Subscribed,
     Subscribing,
     Unsubscribed,
     hex_peer,
@@ -59,12 +60,8 @@ from gossamer.trace import (
 )
 
 INCARNATION_KEY = "incarnation"
+PASSES_MAX = 8
 OPEN_MAX = 4096  # events in open batches, all topics together: the window counts sealed events only
-
-
-class SlowPolicy(StrEnum):
-    BLOCK = "block"
-    DROP_OLDEST = "drop_oldest"
 
 
 class NodeConfig(Limits, frozen=True, kw_only=True):
@@ -75,47 +72,9 @@ class NodeConfig(Limits, frozen=True, kw_only=True):
     subscriptions: int = 1_000_000  # subscriptions of this node
     trace: bool = False  # write a Note for each publication, hand-over and receipt
     flood: FloodConfig = FloodConfig()
-    interest: InterestConfig | None = None  # None: links are somebody else's business, and there is no view
-
-
-class _Topic:
-    """What this node does with a topic that it knows the schema of."""
-
-    __slots__ = ("decoder", "name", "row", "schema", "subscriptions", "values", "weigh")
-
-    def __init__(self, name: str, schema: Schema) -> None:
-        self.name, self.schema = name, schema
-        self.row, self.values = schema.row, schema.values
-        self.decoder, self.weigh = rows_decoder(schema), _weigher(schema)
-        self.subscriptions: dict[int, Subscription] = {}
-
-
-def _weigher(schema: Schema) -> Callable[[tuple[Any, ...]], int]:
-    """A function that estimates a row's bytes, a character as one; generated, because every event pays for it."""
-    places = [place for place, kind in enumerate(schema.types) if kind in (Type.STRING, Type.BINARY)]
-    terms = [str(VALUE_BYTES * len(schema.types)), *(f"len(row[{place}] or ())" for place in places)]
-    made: Callable[[tuple[Any, ...]], int] = eval(f"lambda row: {' + '.join(terms)}")
-    return made
-
-
-class Subscription:
-    """``SELECT * FROM topic WHERE filter``, at this node."""
-
-    __slots__ = ("backlog", "blocked_at", "filter", "held", "matches", "number", "policy", "source", "topic")
-
-    def __init__(self, number: int, topic: _Topic, filter: Filter, policy: SlowPolicy, source: str) -> None:
-        self.number, self.topic, self.filter, self.policy, self.source = number, topic, filter, policy, source
-        self.matches: Callable[[tuple[Any, ...]], bool] = filter.matches_row
-        self.backlog = 0  # events handed over that the consumer has not taken
-        self.blocked_at = NEVER
-        self.held: dict[Key, None] = {}  # batches whose report waits for this consumer
-
-
-class _Held:
-    __slots__ = ("blockers", "matched")
-
-    def __init__(self, matched: tuple[int, ...], blockers: int) -> None:
-        self.matched, self.blockers = matched, blockers
+    interest: InterestConfig | None = None  # None: links are somebody else's business, there is no view, and flood is all
+    skiplist: SkipConfig = SkipConfig()
+    tree: TreeConfig = TreeConfig()
 
 
 class NodeCore:
@@ -135,36 +94,33 @@ class NodeCore:
     ) -> None:
         self.peer, self.incarnation, self.rng = peer, incarnation, rng
         self.config = config = config or NodeConfig()
+        self._out: list[Effect] = []
         self.topics = Topics()
         self.flood = Flood(peer, config.flood, restarted=incarnation > 1)
         self.outbox = Outbox(peer, incarnation, config, durable=durable)
         self.interest: Interest | None = None
-        self.view_changes: list[ViewChange] = []  # since the driver last looked; the driver clears it
-        self.subscriptions: dict[int, Subscription] = {}
-        self.changed: list[Publication] = []  # accepted or complete since the driver last looked; the driver clears it
-        self._ticket, self._tracing = ticket, config.trace
-        self._heavy = config.event_bytes // 4  # an event that is estimated to be larger than this is measured
-        self._batch_events, self._batch_bytes = config.batch_events, config.batch_bytes
-        self._known: dict[str, _Topic] = {}
-        self._numbers = 0
-        self._held: dict[Key, _Held] = {}
-        self._blocked: dict[int, Subscription] = {}
-        self._out: list[Effect] = []
-        self._handlers: dict[type[Message], Callable[[Peer, Any, Micros], list[Effect]]] = {
-            Batch: self.flood.receive,
-            Report: self.flood.receive,
-            Busy: self.flood.receive,
-            Leave: self.flood.receive,
-            Adverts: self.topics.receive,
-            AdvertsTaken: self.topics.receive,
-        }
         if config.interest is not None:
             self.interest = Interest(
                 peer, incarnation=incarnation, address=address, rng=rng, config=config.interest, durable=durable,
                 restored=restored,
             )  # fmt: skip
-            for kind in InterestMessage.__args__:
-                self._handlers[kind] = self._receive_interest
+        self.local = Local(self.topics.schemas, self._out, buffer=config.buffer, block=config.block, tracing=config.trace)
+        self.routing = Routing(self.flood, self.interest, self.local, self._out, tracing=config.trace)
+        self.routing.planes[Route.FLOOD] = FloodPlane(self.flood)
+        self.tree: TreePlane | None = None
+        self.lists: Lists | None = None
+        self.changed: list[Publication] = []  # accepted or complete since the driver last looked; the driver clears it
+        self._ticket, self._tracing = ticket, config.trace
+        self._heavy = config.event_bytes // 4  # an event that is estimated to be larger than this is measured
+        self._batch_events, self._batch_bytes = config.batch_events, config.batch_bytes
+        self._known, self._numbers, self._learnt = self.local.topics, 0, 0
+        self._handlers: dict[type[Message], Callable[[Peer, Any, Micros], None]] = {
+            Adverts: self._receive_topics, AdvertsTaken: self._receive_topics
+        }  # fmt: skip
+        for kind in (Batch, Report, Busy, Leave):
+            self._handlers[kind] = self._receive_flood
+        if self.interest is not None:
+            self._compose(self.interest)
         if durable:
             # Stores are kept in order, so no publication of this incarnation is on disk without this record.
             self._out.append(Store(self.outbox.token(), (Keep(INCARNATION_KEY, b"%d" % incarnation),)))
@@ -172,45 +128,70 @@ class NodeCore:
         if restored is not None:
             self._out.append(Note(Restored(incarnation, sum(batch.count for batch, _ in self._again))))
 
+    def _compose(self, interest: Interest) -> None:
+        """The planes that need members."""
+        links, planes = lambda: list(interest.links), self.routing.planes
+        self.lists = planes[Route.SKIPLIST] = Lists(
+            self.peer, self.incarnation, self.rng, self.config.skiplist, interest, schemas=self.topics.schemas, links=links,
+            arrived=lambda batch, now: self.local.arrived(Route.SKIPLIST, batch, now),
+        )  # fmt: skip
+        self.tree = planes[Route.TREE] = TreePlane(
+            self.config.tree, interest, links, lambda peer: peer in interest.links and interest.links[peer].is_wanted
+        )
+        for kinds, handler in (
+            (InterestMessage, self._receive_interest), (SkiplistMessage, self._receive_skiplist),
+            (TreeMessage, self._receive_tree),
+        ):  # fmt: skip
+            for kind in kinds.__args__:
+                self._handlers[kind] = handler
+
     # ---------------------------------------------------------------- commands
 
     def advertise(self, topic: str, schema: str | Schema, now: Micros) -> Schema:
         parsed = Schema.parse(schema) if isinstance(schema, str) else schema
-        self._absorb(self.topics.advertise(topic, parsed, now), now)
+        self._out += self.topics.advertise(topic, parsed, now)
+        self._learn()
         return parsed
 
     def subscribe(
-        self, topic: str, filter: str, now: Micros, policy: SlowPolicy = SlowPolicy.BLOCK, source: str = "user"
+        self,
+        topic: str,
+        filter: str,
+        now: Micros,
+        policy: SlowPolicy = SlowPolicy.BLOCK,
+        source: str = "user",
+        route: Route = Route.FLOOD,
     ) -> int:
-        """Returns the subscription's number. Raises TopicError for a topic that is not known here (yet), and FilterError."""
-        known = self._topic(topic)
+        """Returns the subscription's number, which is in ``entered`` once it is in force.
+
+        Raises TopicError for a topic that is not known here (yet), FilterError, and RouteError.
+        """
+        known = self.local.topic(topic)
         parsed = Filter.parse(filter, known.schema)
-        if len(self.subscriptions) >= self.config.subscriptions:
-            raise TopicError(f"this node has {len(self.subscriptions)} subscriptions already, its maximum (subscriptions)")
-        if self.interest is not None:
-            try:
-                self.interest.subscribe(topic, now, source=source)
-            except InterestError as error:
-                raise TopicError(str(error)) from None
-        self._numbers += 1
-        subscription = Subscription(self._numbers, known, parsed, policy, source)
-        self.subscriptions[subscription.number] = subscription
-        known.subscriptions[subscription.number] = subscription
+        if len(self.local.subscriptions) >= self.config.subscriptions:
+            raise TopicError(
+                f"this node has {len(self.local.subscriptions)} subscriptions already, its maximum (subscriptions)"
+            )
+        if route not in self.routing.planes:
+            raise RouteError(f"route {route.value!r} needs a view of the fabric, which this node does not keep (interest)")
+        subscription = Subscription(self._numbers + 1, known, parsed, policy, source, route)
         if self.config.trace:
-            # Flood keeps no routing state: a subscription is in force as soon as its own node knows it.
             # The user's own text: whoever judges the trace must not depend on how we read it.
             self._out.append(Note(Subscribing(subscription.number, topic, filter.strip() or "TRUE")))
-            self._out.append(Note(Subscribed(subscription.number)))
+        try:
+            self.routing.enter(subscription, now)
+        except InterestError as error:
+            raise TopicError(str(error)) from None
+        self._numbers += 1
+        self.local.add(subscription)
         return subscription.number
 
     def unsubscribe(self, number: int, now: Micros, reason: str = "asked") -> None:
-        subscription = self.subscriptions.pop(number, None)
+        subscription = self.local.remove(number)
         if subscription is None:
             return
-        del subscription.topic.subscriptions[number]
-        if self.interest is not None:
-            self.interest.unsubscribe(subscription.topic.name, now, subscription.source)
-        self._release(subscription, now)
+        self.routing.abandon(subscription, now)
+        self._report(now)
         if self.config.trace or reason != "asked":
             self._out.append(Note(Unsubscribed(number, reason)))
 
@@ -219,7 +200,7 @@ class NodeCore:
         outbox = self.outbox
         if outbox.is_full:
             raise WindowFullError(f"{outbox.events} events without a receipt, the most allowed (window, window_bytes)")
-        known = self._known.get(topic) or self._topic(topic)
+        known = self._known.get(topic) or self.local.topic(topic)
         row = known.row(event)
         size = known.weigh(row)
         if size > self._heavy:
@@ -240,16 +221,9 @@ class NodeCore:
 
     def taken(self, number: int, count: int, now: Micros) -> None:
         """The consumer has taken this many events."""
-        subscription = self.subscriptions.get(number)
-        if subscription is None:
-            return
-        subscription.backlog -= count
-        assert subscription.backlog >= 0
-        if count and number in self._blocked:  # slow, but not asleep: only one that takes nothing is cut off
-            subscription.blocked_at = now
-            self._blocked[number] = self._blocked.pop(number)
-        if subscription.held and subscription.backlog <= self.config.buffer // 2:
-            self._release(subscription, now)
+        self.local.taken(number, count, now)
+        if self.local.released:
+            self._report(now)
 
     def leave(self, now: Micros) -> None:
         """Tell the neighbours that this node goes for good. With a view, say so first (``say_goodbye``)."""
@@ -261,79 +235,110 @@ class NodeCore:
 
     def say_goodbye(self, now: Micros) -> None:
         """Let the neighbours open other links before this node's go; ``interest.may_go`` says when they have."""
+        self.routing.leave(now)
         if self.interest is not None:
             self.interest.leave(now)
 
+    # -------------------------------------------------------- what the driver reads
+
+    @property
+    def subscriptions(self) -> dict[int, Subscription]:
+        return self.local.subscriptions
+
+    @property
+    def entered(self) -> list[int]:
+        """Subscriptions that have come into force since the driver last looked; the driver clears it."""
+        return self.routing.entered
+
+    @property
+    def view_changes(self) -> list[ViewChange]:
+        """Since the driver last looked; the driver clears it."""
+        return self.routing.view_changes
+
     def blocked(self) -> list[int]:
         """Subscriptions that hold publishers back now."""
-        return list(self._blocked)
-
-    # ------------------------------------------------------------------ inputs
+        return list(self.local.blocked)
 
     @property
     def window_is_open(self) -> bool:
         return not self.outbox.is_full
 
+    # ------------------------------------------------------------------ inputs
+
     @property
     def deadline(self) -> Micros:
         if self._out or self.outbox.open or self._again:
             return Micros(0)
-        deadline = min(self.flood.deadline, self.topics.deadline)
-        if self.interest is not None:
-            deadline = min(deadline, self.interest.deadline)
-        if self._blocked:
-            first = next(iter(self._blocked.values()))  # blocked in this order
-            deadline = min(deadline, Micros(first.blocked_at + self.config.block))
-        return deadline
+        deadline = min(self.routing.deadline, self.topics.deadline, self.local.deadline)
+        return min(deadline, self.interest.deadline) if self.interest is not None else deadline
 
     def receive(self, sender: Peer, message: Message, now: Micros) -> list[Effect]:
         handler = self._handlers.get(type(message))
         if handler is None:
             self._out.append(Note(Rejected(hex_peer(sender), f"unexpected {type(message).__name__}")))
         else:
-            self._absorb(handler(sender, message, now), now)
-        return self._flush()
+            handler(sender, message, now)
+        return self._flush(now)
 
     def wake(self, now: Micros) -> list[Effect]:
         if self._again:
             again, self._again = self._again, []
             for batch, _ in again:
-                self._absorb(self.flood.publish(batch, now), now)
+                self.routing.publish(batch, now)
         self._seal_all(now)
-        self._absorb(self.topics.wake(now), now)
-        self._absorb(self.flood.wake(now), now)
-        if self.interest is not None:
-            self._absorb_interest(self.interest.wake(now))
-        for subscription in [s for s in self._blocked.values() if s.blocked_at + self.config.block <= now]:
+        self._out += self.topics.wake(now)
+        for _ in range(PASSES_MAX):  # the planes act on what changed in the view, and the view on what they ask of it
+            self.routing.wake(now)
+            if self.interest is None or (self.interest.deadline > now and self.routing.deadline > now):
+                break
+            self.routing.interest_says(self.interest.wake(now), now)
+        for subscription in self.local.overdue(now):
             self._out.append(Note(Dropped("subscription", subscription.backlog, "slow: its events were not taken in time")))
             self.unsubscribe(subscription.number, now, "slow")
-        return self._flush()
+        return self._flush(now)
 
     def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
-        self._absorb(self.topics.link(peer, state, now), now)
-        self._absorb(self.flood.link(peer, state, now), now)
+        self._out += self.topics.link(peer, state, now)
         if self.interest is not None:
-            self._absorb_interest(self.interest.link(peer, state, now))
-        return self._flush()
+            self.routing.interest_says(self.interest.link(peer, state, now), now)
+        self.routing.link(peer, state, now)
+        return self._flush(now)
 
     def stored(self, token: Token, now: Micros) -> list[Effect]:
         ready = self.outbox.stored(token) if token > 0 else None  # others are the interest plane's, which waits for none
         if ready is not None:
             batch, publication = ready
             self.changed.append(publication)
-            self._absorb(self.flood.publish(batch, now), now)
-        return self._flush()
+            self.routing.publish(batch, now)
+        return self._flush(now)
 
     # ------------------------------------------------------------------ inside
 
-    def _topic(self, name: str) -> _Topic:
-        known = self._known.get(name)
-        if known is None:
-            schema = self.topics.schemas.get(name)
-            if schema is None:
-                raise TopicError(f"topic {name!r} is not advertised (as far as this node knows): advertise it first")
-            known = self._known[name] = _Topic(name, schema)
-        return known
+    def _receive_topics(self, sender: Peer, message: Any, now: Micros) -> None:
+        self._out += self.topics.receive(sender, message, now)
+        self._learn()
+
+    def _receive_flood(self, sender: Peer, message: Any, now: Micros) -> None:
+        self.routing.receive(Route.FLOOD, sender, message, now)
+
+    def _receive_skiplist(self, sender: Peer, message: Any, now: Micros) -> None:
+        self.routing.receive(Route.SKIPLIST, sender, message, now)
+
+    def _receive_tree(self, sender: Peer, message: Any, now: Micros) -> None:
+        self.routing.receive(Route.TREE, sender, message, now)
+
+    def _receive_interest(self, sender: Peer, message: Any, now: Micros) -> None:
+        assert self.interest is not None
+        self.routing.interest_says(self.interest.receive(sender, message, now), now)
+
+    def _learn(self) -> None:
+        """Tell the planes that look at content of new topics."""
+        schemas = self.topics.schemas
+        if len(schemas) > self._learnt and self.tree is not None and self.lists is not None:
+            for topic in list(schemas)[self._learnt :]:
+                self.tree.learn(topic, schemas[topic])
+                self.lists.learn(topic)
+        self._learnt = len(schemas)
 
     def _seal(self, topic: str, now: Micros) -> None:
         publication, batch, effects = self.outbox.seal(topic)
@@ -342,24 +347,26 @@ class NodeCore:
         publication.traced = []
         self._out += effects
         if batch is not None:
-            self._absorb(self.flood.publish(batch, now), now)
+            self.routing.publish(batch, now)
 
     def _seal_all(self, now: Micros) -> None:
         for topic in list(self.outbox.open):
             self._seal(topic, now)
         self.outbox.opened = 0
 
-    def _absorb(self, effects: list[Effect], now: Micros) -> None:
-        """Take what a child machine says: its deliveries are ours to match, the rest is passed on."""
-        for effect in effects:
-            if type(effect) is Deliver:
-                for batch in effect.events:
-                    self._arrived(batch, now)
-            else:
-                self._out.append(effect)
-        finished = self.flood.finished
-        while finished:
-            receipt = finished.pop(0)
+    def _report(self, now: Micros) -> None:
+        self.routing.report(now)
+
+    def _flush(self, now: Micros) -> list[Effect]:
+        if self.routing.finished:
+            self._complete()
+        out = self._out.copy()
+        self._out.clear()
+        return out
+
+    def _complete(self) -> None:
+        finished, self.routing.finished = self.routing.finished, []
+        for receipt in finished:
             publication, stores = self.outbox.complete(receipt.incarnation, receipt.first, receipt.matched)
             self._out += stores
             self.changed.append(publication)
@@ -367,97 +374,5 @@ class NodeCore:
                 for index, matched in enumerate(receipt.matched):
                     self._out.append(Note(Completed(receipt.first + index, receipt.incarnation, matched)))
 
-    def _receive_interest(self, sender: Peer, message: Any, now: Micros) -> list[Effect]:
-        assert self.interest is not None
-        self._absorb_interest(self.interest.receive(sender, message, now))
-        return []
 
-    def _absorb_interest(self, effects: list[Effect]) -> None:
-        """What the interest plane says: its view changes are kept for the driver, links that it closes are not waited for."""
-        for effect in effects:
-            if type(effect) is Deliver:
-                self.view_changes += effect.events
-                if self._tracing:
-                    for change in effect.events:
-                        if change.reason != "news":
-                            record = change.after if change.after is not None else change.before
-                            self._out.append(Note(Member(hex_peer(change.peer), record.incarnation, change.reason)))
-            else:
-                if type(effect) is Hangup:
-                    self.flood.unlink(effect.peer)
-                    self._out.append(Send((effect.peer,), Leave()))
-                self._out.append(effect)
-
-    def _arrived(self, batch: Batch, now: Micros) -> None:
-        key = (batch.publisher, batch.incarnation, batch.first)
-        known = self._known.get(batch.topic)
-        if known is None or not known.subscriptions:
-            self._absorb(self.flood.took(key, (), now), now)
-            return
-        try:
-            rows = known.decoder.decode(batch.rows)
-            if len(rows) != batch.count:
-                raise msgspec.ValidationError(f"{len(rows)} rows in a batch of {batch.count}")
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            self._out.append(Note(Rejected(hex_peer(batch.publisher), f"events on {batch.topic!r}: {error}")))
-            self._absorb(self.flood.took(key, (), now), now)
-            return
-        matched: tuple[int, ...] = ()
-        blockers = 0
-        for subscription in known.subscriptions.values():
-            counts = self._hand_over(subscription, batch, rows)
-            if counts:
-                matched = tuple(map(int.__add__, matched, counts)) if matched else counts
-                if subscription.backlog > self.config.buffer and subscription.policy is SlowPolicy.BLOCK:
-                    blockers += 1
-                    subscription.held[key] = None
-                    if subscription.number not in self._blocked:
-                        subscription.blocked_at = now
-                        self._blocked[subscription.number] = subscription
-        if blockers:
-            self._held[key] = _Held(matched, blockers)
-        else:
-            self._absorb(self.flood.took(key, matched, now), now)
-
-    def _hand_over(self, subscription: Subscription, batch: Batch, rows: list[tuple[Any, ...]]) -> tuple[int, ...]:
-        """Deliver what matches; returns 1 or 0 for each event, or nothing if none matched."""
-        values, matches = subscription.topic.values, subscription.matches
-        topic, publisher, incarnation, first = batch.topic, batch.publisher, batch.incarnation, batch.first
-        events = [
-            Event(topic, publisher, incarnation, sequence, values(row))
-            for sequence, row in enumerate(rows, first)
-            if matches(row)
-        ]
-        if not events:
-            return ()
-        subscription.backlog += len(events)
-        self._out.append(Deliver(subscription.number, events))
-        if self.config.trace:
-            name = hex_peer(publisher)
-            for event in events:
-                self._out.append(Note(Delivered(subscription.number, name, incarnation, event.sequence, batch.hops)))
-        if len(events) == len(rows):
-            return (1,) * len(rows)
-        counts = [0] * len(rows)
-        for event in events:
-            counts[event.sequence - first] = 1
-        return tuple(counts)
-
-    def _release(self, subscription: Subscription, now: Micros) -> None:
-        """This consumer holds nothing back any more."""
-        self._blocked.pop(subscription.number, None)
-        subscription.blocked_at = NEVER
-        held, subscription.held = subscription.held, {}
-        for key in held:
-            entry = self._held[key]
-            entry.blockers -= 1
-            if not entry.blockers:
-                del self._held[key]
-                self._absorb(self.flood.took(key, entry.matched, now), now)
-
-    def _flush(self) -> list[Effect]:
-        out, self._out = self._out, []
-        return out
-
-
-__all__ = ["NodeConfig", "NodeCore", "SlowPolicy", "Subscription", "Ticket", "WindowFullError"]
+__all__ = ["NodeConfig", "NodeCore", "Route", "RouteError", "SlowPolicy", "Subscription", "Ticket", "WindowFullError"]

@@ -20,6 +20,8 @@ from gossamer.machine import Message
 from gossamer.node.topics import Adverts, AdvertsTaken
 from gossamer.overlay.batch import Batch, Busy, Leave, Report, Uint64
 from gossamer.overlay.interest.messages import InterestMessage
+from gossamer.overlay.skiplist.messages import SkiplistMessage
+from gossamer.overlay.tree.messages import TreeMessage
 
 MAGIC = "gossamer"
 VERSION = 1
@@ -64,7 +66,20 @@ class Pong(Message, frozen=True, array_like=True, tag=4):
     pass
 
 
-AnyMessage = Hello | Ping | Pong | Batch | Report | Busy | Leave | Adverts | AdvertsTaken | InterestMessage
+AnyMessage = (
+    Hello
+    | Ping
+    | Pong
+    | Batch
+    | Report
+    | Busy
+    | Leave
+    | Adverts
+    | AdvertsTaken
+    | InterestMessage
+    | SkiplistMessage
+    | TreeMessage
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AnyMessage)

@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gossamer.sim.codec import floor_of, plane_of
 from gossamer.sim.history import HandOver, History, Published
 from gossamer.sim.network import Packet
 from gossamer.sim.world import Node
@@ -150,7 +151,7 @@ class Floors(Checker):
         self._checked: dict[tuple[int, int], int] = {}
 
     def sent(self, history: History, node: Node, packet: Packet) -> None:
-        floor = getattr(packet.message, "floor", None)
+        floor = floor_of(packet.message)
         if floor is None or not packet.ids or packet.ids[0][0] != node.peer:
             return
         publisher, incarnation, first = packet.ids[0]
@@ -170,15 +171,15 @@ class Floors(Checker):
 
 
 class Tables(Checker):
-    """``remembered`` reads a machine's number of remembered batches."""
+    """``remembered`` reads how many batches a plane of a machine remembers. Each plane knows the floors that came to it."""
 
     name = "tables"
     EVERY = 128  # arrivals between looks
 
-    def __init__(self, remembered: Callable[[Any], int | None]) -> None:
+    def __init__(self, remembered: Callable[[Any, str], int | None]) -> None:
         super().__init__()
         self._remembered = remembered
-        self._heard: dict[tuple[int, int], dict[tuple[int, int], tuple[int, int]]] = {}
+        self._heard: dict[tuple[int, int, str], dict[tuple[int, int], tuple[int, int]]] = {}
         self._nodes: dict[int, Node] = {}
         self._arrivals = 0
 
@@ -189,17 +190,15 @@ class Tables(Checker):
     def arrived(self, history: History, node: Node, packet: Packet) -> None:
         self._arrivals += 1
         if self._arrivals % self.EVERY == 0:
-            self._look(history, node)  # before the node has seen this packet
+            self._look(history, node, plane_of(packet.message))  # before the node has seen this packet
         self._hear(node, packet)
 
     def _hear(self, node: Node, packet: Packet) -> None:
-        floor = getattr(packet.message, "floor", None)
+        floor = floor_of(packet.message)
         if floor is None or not packet.ids:
             return
         self._nodes[node.index] = node
-        heard = self._heard.get((node.index, node.life))
-        if heard is None:
-            heard = self._heard[node.index, node.life] = {}
+        heard = self._heard.setdefault((node.index, node.life, plane_of(packet.message)), {})
         publisher, incarnation, last = packet.ids[-1]
         key = (publisher, incarnation)
         low, high = heard.get(key, (0, 0))
@@ -207,19 +206,20 @@ class Tables(Checker):
 
     def finish(self, history: History) -> None:
         for node in self._nodes.values():
-            self._look(history, node)
+            for plane in ("flood", "lists", "tree"):
+                self._look(history, node, plane)
 
-    def _look(self, history: History, node: Node) -> None:
-        count = self._remembered(node.machine) if node.machine is not None else None
+    def _look(self, history: History, node: Node, plane: str) -> None:
+        count = self._remembered(node.machine, plane) if node.machine is not None else None
         if count is None:
             return
-        heard = dict(self._heard.get((node.index, node.life), {}))
+        heard = dict(self._heard.get((node.index, node.life, plane), {}))
         for key, newest in history.newest.items():
             if key[0] == node.peer:  # its own: it remembers what it could not send, too
                 heard[key] = (heard.get(key, (1, 0))[0], newest)
         most = sum(high - low + 1 for low, high in heard.values())
         if count > most:
-            self.fail(f"node {node.index} remembers {count} batches, though the floors it knows allow {most}")
+            self.fail(f"node {node.index} remembers {count} batches ({plane}), though the floors it knows allow {most}")
 
 
 class Converged(Checker):

@@ -11,11 +11,13 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from gossamer.node.planes import Route
 from gossamer.sim import latency
 from gossamer.sim.clock import DurationError, duration
 from gossamer.sim.faults import AnyFault
 
 OVERLAYS = ("flood", "fabric")  # flood over a fixed graph; whole nodes: flood over links that the interest plane keeps
+ROUTES = (*Route, "mixed")
 NODES_MAX = 20_000
 C = TypeVar("C")
 SCENARIOS = Path(__file__).parent / "scenarios"
@@ -27,6 +29,7 @@ class ConfigError(ValueError):
 
 class Config(Struct, frozen=True, kw_only=True):
     overlay: str = "flood"
+    route: str = "flood"  # of the subscriptions; with overlay "fabric" also skiplist, tree, or mixed: one after the other
     nodes: int = 200
     degree: int = 6  # neighbours of a node in the random graph
     durable: bool = False  # nodes have disks: accepted events survive crashes
@@ -55,6 +58,10 @@ class Config(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.overlay not in OVERLAYS:
             raise ConfigError(f"unknown overlay {self.overlay!r}; known: {', '.join(OVERLAYS)}")
+        if self.route not in ROUTES:
+            raise ConfigError(f"unknown route {self.route!r}; known: {', '.join(ROUTES)}")
+        if self.route != "flood" and self.overlay != "fabric":
+            raise ConfigError(f"route {self.route!r} needs overlay 'fabric', whose nodes know each other")
         for name, low, high in _BOUNDS:
             value = getattr(self, name)
             if not low <= value <= high:
@@ -63,6 +70,10 @@ class Config(Struct, frozen=True, kw_only=True):
             check_duration(name, getattr(self, name))
         check_faults(self.faults, self.nodes)
         check_latency(self.latency)
+
+    def route_of(self, filter: int) -> Route:
+        """The route of a subscription."""
+        return list(Route)[filter % len(Route)] if self.route == "mixed" else Route(self.route)
 
 
 def check_duration(name: str, text: str) -> None:
@@ -100,7 +111,7 @@ _BOUNDS: tuple[tuple[str, float, float], ...] = (
 )  # fmt: skip
 
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "fabric": ("overlay", "nodes", "degree", "durable", "disk", "window", "buffer"),
+    "fabric": ("overlay", "route", "nodes", "degree", "durable", "disk", "window", "buffer"),
     "workload": ("events", "subscriptions", "interval", "burst", "churn", "consumer"),
     "network": ("latency", "loss", "duplicate", "reorder", "late", "detect", "reconnect", "queue_mark"),
     "run": ("seed", "stop", "seconds_max"),

@@ -9,19 +9,17 @@ from typing import Any
 from msgspec import Struct
 
 from gossamer.filters import Filter, Schema
-from gossamer.machine import Message, Micros, Peer
+from gossamer.machine import Micros, Peer
 from gossamer.node.core import NodeConfig, NodeCore
-from gossamer.node.wire import Unframer, encode
-from gossamer.overlay.batch import Batch
 from gossamer.overlay.flood import FloodConfig
 from gossamer.overlay.interest.config import InterestConfig
 from gossamer.sim import checkers as check
 from gossamer.sim import latency
 from gossamer.sim.clock import duration
+from gossamer.sim.codec import WireCodec
 from gossamer.sim.config import Config
 from gossamer.sim.graph import neighbours
 from gossamer.sim.history import History, Place, Published
-from gossamer.sim.network import EventId
 from gossamer.sim.rules import Duplication, Loss, Reordering
 from gossamer.sim.users import Users
 from gossamer.sim.workload import Shape, Workload, draw
@@ -78,24 +76,6 @@ class Outcome(Struct):
         return not (self.missed or self.duplicate or self.spurious or self.violations)
 
 
-class WireCodec:
-    """The real wire: frames as a socket would carry them."""
-
-    encode = staticmethod(encode)
-
-    def __init__(self) -> None:
-        self._feed = Unframer().feed
-
-    def decode(self, frame: bytes) -> Message:
-        (message,) = self._feed(frame)
-        return message
-
-    def ids(self, message: Message) -> tuple[EventId, ...]:
-        assert isinstance(message, Batch)
-        publisher, incarnation = message.publisher, message.incarnation
-        return tuple((publisher, incarnation, message.first + offset) for offset in range(message.count))
-
-
 Make = Callable[[Node, Config], AnyMachine]
 
 
@@ -127,9 +107,10 @@ def _seeds(config: Config) -> tuple[str, ...]:
     return tuple(map(address, range(min(3, config.nodes))))
 
 
-def remembered(machine: Any) -> int | None:
-    flood = getattr(machine, "flood", None)
-    return None if flood is None else flood.remembered
+def remembered(machine: Any, plane: str) -> int | None:
+    """How many batches a plane of a node remembers; None if it has none."""
+    found = getattr(machine, plane, None)
+    return None if found is None else found.remembered
 
 
 def matching(workload: Workload, shapes: tuple[Shape, ...]) -> tuple[list[list[int]], list[str]]:

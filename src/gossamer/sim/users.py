@@ -14,9 +14,11 @@ from typing import Any, Protocol, cast
 
 from gossamer.machine import Deliver, Micros
 from gossamer.node.outbox import Publication, Ticket, WindowFullError
+from gossamer.node.planes import Route
 from gossamer.node.topics import TopicError
 from gossamer.sim.checkers import Checker
 from gossamer.sim.clock import duration
+from gossamer.sim.codec import hops_of, plane_of
 from gossamer.sim.config import Config
 from gossamer.sim.faults import schedule
 from gossamer.sim.history import HandOver, History, Place, Published
@@ -37,8 +39,10 @@ class Core(AnyMachine, Protocol):
 
     changed: list[Publication]
 
+    @property
+    def entered(self) -> list[int]: ...
     def advertise(self, topic: str, schema: str, now: Micros) -> Any: ...
-    def subscribe(self, topic: str, filter: str, now: Micros) -> int: ...
+    def subscribe(self, topic: str, filter: str, now: Micros, *, route: Route) -> int: ...
     def unsubscribe(self, number: int, now: Micros) -> None: ...
     def publish(self, topic: str, event: dict[str, Any], now: Micros) -> Ticket: ...
     def taken(self, number: int, count: int, now: Micros) -> None: ...
@@ -62,7 +66,7 @@ class Users(Probe):
         self.spurious = 0
         self.notes: dict[str, int] = {}
         self.seen = [bytearray(len(workload.events)) for _ in range(config.nodes)]  # which events came to a node
-        self._met = [bytearray(len(workload.events)) for _ in range(config.nodes)]  # the same, in this life of the node
+        self._met: list[dict[str, bytearray]] = [{} for _ in range(config.nodes)]  # the same, in this life, by plane
         self._rng = Random(f"users {config.seed}")
         self._live: list[dict[int, Place]] = [{} for _ in range(config.nodes)]  # node -> subscription number -> place
         self._placed: dict[int, Place] = {}  # filter -> its place now
@@ -98,7 +102,8 @@ class Users(Probe):
             return  # somebody was faster, or the restart will see to it
         place = Place(filter, node.index, self.history.next())
         try:
-            number = core.subscribe(self.workload.topic, self.workload.filters[filter], clock.now) if core else None
+            text, route = self.workload.filters[filter], self.config.route_of(filter)
+            number = core.subscribe(self.workload.topic, text, clock.now, route=route) if core else None
         except TopicError:
             number = None
         if number is None:
@@ -109,8 +114,18 @@ class Users(Probe):
         self.history.add_place(place)
         self._live[node.index][number] = self._placed[filter] = place
         self.world.command(node)
-        place.returned = self.history.next()
-        if self.started_at is None and len(self._placed) == len(self.workload.filters):
+        assert core is not None
+        self._entered(node, core)
+
+    def _entered(self, node: Node, core: Core) -> None:
+        """Subscriptions that are in force: from here on events are due."""
+        for number in core.entered:
+            place = self._live[node.index].get(number)
+            if place is not None:
+                place.returned = self.history.next()
+        core.entered.clear()
+        placed = self._placed.values()
+        if self.started_at is None and len(placed) == len(self.workload.filters) and all(p.returned for p in placed):
             self._start_publishing()
 
     def _start_publishing(self) -> None:
@@ -183,9 +198,12 @@ class Users(Probe):
         unsealed = self._unsealed[node.index]
         if unsealed:
             self._seal(node, unsealed)
-        changed = cast(Core, node.machine).changed
+        core = cast(Core, node.machine)
+        if core.entered:
+            self._entered(node, core)
+        changed = core.changed
         if changed:
-            for publication in changed:
+            for publication in dict.fromkeys(changed):  # accepted and complete in one call, perhaps
                 self._look(node, publication)
             changed.clear()
 
@@ -223,7 +241,7 @@ class Users(Probe):
         history.next()
         place = self._live[node.index].get(effect.subscription)
         handling = self.world.handling
-        hops = getattr(handling.message, "hops", 0) if handling is not None else 0
+        hops = hops_of(handling.message) if handling is not None else 0
         for given in effect.events:
             id = (given.publisher, given.incarnation, given.sequence)
             event = history.by_id.get(id)
@@ -272,6 +290,8 @@ class Users(Probe):
                 self.world.clock.push(self.world.clock.now + SUBSCRIBE_RETRY, self._subscribe, place.filter, 0)
 
     def sent(self, node: Node, packet: Packet) -> None:
+        if not packet.ids:
+            return  # a question about entries, not an event
         by_id = self.history.by_id
         known = [by_id[id] for id in packet.ids if id in by_id]
         packet.events = tuple([event.index for event in known])
@@ -283,7 +303,10 @@ class Users(Probe):
             sent(self.history, node, packet)
 
     def arrived(self, node: Node, packet: Packet) -> None:
-        events, met = packet.events, self._met[node.index]
+        if not packet.ids:
+            return
+        events, planes = packet.events, self._met[node.index]
+        met = planes.setdefault(plane_of(packet.message), bytearray(len(self.workload.events)))
         if events and met[events[0]]:
             return  # one more copy; batches are never cut differently
         seen = self.seen[node.index]
@@ -295,7 +318,7 @@ class Users(Probe):
     def started(self, node: Node) -> None:
         if node.incarnation == 0:
             return
-        self._met[node.index] = bytearray(len(self.workload.events))
+        self._met[node.index] = {}
         clock = self.world.clock
         clock.call(clock.now, lambda: self._advertise(node))
         for filter in range(node.index, len(self.workload.filters), len(self.world.nodes)):
@@ -314,9 +337,9 @@ class Users(Probe):
     def unquiet(self) -> list[str]:
         """Why the run is not over; empty when everything has settled."""
         if self.started_at is None:
-            missing = len(self.workload.filters) - len(self._placed)
+            missing = len(self.workload.filters) - sum(place.returned is not None for place in self._placed.values())
             return [
-                f"{missing} of {len(self.workload.filters)} subscriptions could not be made: is the topic known everywhere?"
+                f"{missing} of {len(self.workload.filters)} subscriptions are not in force: is the topic known everywhere?"
             ]
         if self.world.clock.now < self.over_at:
             return ["faults or publications are still to come"]
@@ -325,7 +348,8 @@ class Users(Probe):
             reasons.append(f"{len(self.workload.events) - self.published} events could not be published")
         nodes = self.world.nodes
         for filter in range(len(self.workload.filters)):
-            if filter not in self._placed and nodes[filter % len(nodes)].machine is not None:
+            placed = self._placed.get(filter)
+            if (placed is None or placed.returned is None) and nodes[filter % len(nodes)].machine is not None:
                 reasons.append(f"filter {filter} is not subscribed")
         for event in self.history.events:
             if event.completed is None and not event.lost:

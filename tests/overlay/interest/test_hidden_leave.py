@@ -34,7 +34,7 @@ class Pair:
         self.there: list[Message] = []  # on the way to the observer
         self.back: list[Message] = []
         self.left: dict[str, int] = {}
-        self.wanted: dict[str, int] = {}  # by how many
+        self.wanted: dict[str, list[int]] = {}  # by which routes
         self.truth: dict[tuple[int, int], dict[bytes, int]] = {}
         self.seen: Record | None = None
         self.changes = 0
@@ -72,14 +72,15 @@ class Pair:
         assert set(change.left) == before.keys() - now.keys()
 
     def subscribe(self, topic: str, route: int) -> None:
-        self.source.subscribe(topic, Micros(self.now), route=route)
-        self.wanted[topic] = self.wanted.get(topic, 0) + 1
+        self.source.subscribe(topic, Micros(self.now), routes=route)
+        self.wanted[topic] = [*self.wanted.get(topic, []), route]
         self.note()
 
     def unsubscribe(self, topic: str, _: int) -> None:
-        self.source.unsubscribe(topic, Micros(self.now))
+        routes = self.wanted.get(topic, [0])
+        self.source.unsubscribe(topic, Micros(self.now), routes=routes[-1])
         if topic in self.wanted:
-            self.wanted[topic] -= 1
+            routes.pop()
             if not self.wanted[topic]:
                 del self.wanted[topic]
                 self.left[topic] = self.left.get(topic, 0) + 1

@@ -114,7 +114,7 @@ def test_a_node_declared_dead_comes_back_in_a_new_life() -> None:
 def test_a_new_life_shows_all_its_topics_as_returned() -> None:
     """Nobody knows what was missed in between."""
     node = single(1)
-    node.subscribe("a", Micros(0)), node.subscribe("b", Micros(0), route=2)
+    node.subscribe("a", Micros(0)), node.subscribe("b", Micros(0), routes=2)
     befriend(node, 11)
     before = node.record
     node.receive(Peer(11), News(gone=(Gone(1, before.life, False),)), Micros(SECOND))

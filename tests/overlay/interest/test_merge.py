@@ -100,7 +100,7 @@ def stories(draw: st.DrawFn) -> tuple[list[Record], list[object]]:
         touched: list[bytes] = [b""]
         wanted: set[str] = set()
         for topic in draw(st.lists(st.sampled_from("abc"), min_size=1, max_size=8)):
-            changes = own.part(topic, "user") if topic in wanted else own.join(topic, 0, "user")
+            changes = own.part(topic, 0, "user") if topic in wanted else own.join(topic, 0, "user")
             wanted ^= {topic}
             made.append(own.change(changes)[0])
             touched.append(changes)

@@ -7,15 +7,18 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gossamer.machine import Peer
 from gossamer.overlay.interest.gossip import Gossip, flip_changes
 from gossamer.overlay.interest.messages import Diff, Flip, Flips, News
 from gossamer.overlay.interest.names import Names
-from gossamer.overlay.interest.own import Own
+from gossamer.overlay.interest.own import InterestError, Own
 from gossamer.overlay.interest.record import (
     COUNTER_MAX,
+    EXTRA_MAX,
     LEFT,
+    ROUTES_ALL,
     TOPIC,
     TOPICS_MAX,
     Known,
@@ -32,17 +35,20 @@ from gossamer.overlay.interest.record import (
 
 ME = Peer(7)
 TOPICS = "abcdefgh"
-MOVES = st.lists(st.tuples(st.sampled_from(TOPICS), st.integers(0, 3)), max_size=30)
+MOVES = st.lists(st.tuples(st.sampled_from(TOPICS), st.integers(0, ROUTES_ALL)), max_size=30)
 
 
 def history(moves: list[tuple[str, int]]) -> list[tuple[Record, bytes]]:
     """An owner's records, version by version, each with the changes that led to it. A move turns a topic's interest round."""
     own = Own(ME, 1, 9, "here", Names())
-    wanted: set[str] = set()
+    wanted: dict[str, int] = {}
     made = [(own.record, b"")]
-    for topic, route in moves:
-        changes = own.part(topic, "user") if topic in wanted else own.join(topic, route, "user")
-        wanted ^= {topic}
+    for topic, routes in moves:
+        if topic in wanted:
+            changes = own.part(topic, wanted.pop(topic), "user")
+        else:
+            changes = own.join(topic, routes, "user")
+            wanted[topic] = routes
         made.append((own.change(changes)[0], changes))
     return made
 
@@ -110,15 +116,47 @@ def test_another_route_is_no_leave() -> None:
     own = Own(ME, 1, 9, "", Names())
     own.change(own.join("a", 0, "user"))
     own.change(own.join("b", 0, "user"))
-    before, _ = own.change(own.part("b", "user"))  # the counter has gone on, but not for this topic
+    before, _ = own.change(own.part("b", 0, "user"))  # the counter has gone on, but not for this topic
     after, _ = own.change(own.join("a", 2, "service"))
     assert read_stamp(after.stamp(topic_hash("a")) or b"") == (0, 2)
     change = ViewChange(ME, before, after, "news")
     assert (change.joined, change.left, change.returned) == ((), (), ())
 
 
+def test_a_topic_shows_every_route_that_it_is_wanted_by() -> None:
+    own = Own(ME, 1, 9, "", Names())
+
+    def routes() -> int | None:
+        stamp = own.record.stamp(topic_hash("a"))
+        return None if stamp is None else read_stamp(stamp)[1]
+
+    own.change(own.join("a", 1, "user"))
+    own.change(own.join("a", 4, "user"))
+    assert own.join("a", 4, "user") == b"", "nothing new to tell"
+    assert routes() == 5
+    assert own.part("a", 2, "user") == b"", "nobody wants it that way"
+    assert own.part("a", 4, "user") == b"", "it is wanted twice that way"
+    own.change(own.part("a", 1, "user"))
+    assert routes() == 4
+    own.change(own.part("a", 4, "user"))
+    assert routes() is None
+    assert own.leaves == 1
+
+
+def test_what_the_owner_adds_stays_with_the_record() -> None:
+    own = Own(ME, 1, 9, "", Names())
+    own.add(b"classes")
+    own.change(own.join("a", 1, "user"))
+    own.move("elsewhere")
+    own.live_again(7)
+    assert (own.record.extra, own.record.address, own.record.incarnation) == (b"classes", "elsewhere", 7)
+    assert Known(own.record).digest != Known(replace(own.record, extra=b"")).digest
+    with pytest.raises(InterestError, match="at most 4096"):
+        own.add(bytes(EXTRA_MAX + 1))
+
+
 @settings(deadline=None)
-@given(st.integers(0, COUNTER_MAX), st.integers(0, 3))
+@given(st.integers(0, COUNTER_MAX), st.integers(0, ROUTES_ALL))
 def test_stamps_hold_the_counter_and_the_route(counter: int, route: int) -> None:
     stamp = make_stamp(counter, route)
     assert read_stamp(stamp) == (counter, route)

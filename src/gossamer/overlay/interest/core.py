@@ -51,8 +51,11 @@ from gossamer.overlay.interest.state import LIFE_KEY, PEERS_KEY, State
 from gossamer.overlay.interest.sync import Sync
 from gossamer.overlay.interest.view import View
 
+SURE_AFTER = 3 * SECOND  # when all are newcomers: a fabric that starts, or restarts, all at once
+ALONE_AFTER = 10 * SECOND  # none of the addresses to begin with has answered: then this node is the fabric
 TICKS = 4  # looks at the neighbours in each beat
-BUSY_WAITS = 8  # times ``coalesce`` that a round waits at most when there is much news, instead of twice
+WAITS, BUSY_WAITS, RUSH_WAITS = 2, 8, 32  # times ``coalesce`` that a round waits at most: else, when busy, in a rush
+RUSH = 20  # times ``busy``: a fabric that starts, or restarts, all at once; then fewer and larger rounds
 
 
 class Interest:
@@ -83,6 +86,7 @@ class Interest:
         self._links = Links(me, config, self.view, rng)
         self._detector = Detector(me, config, self.view, self._links, self._gossip, rng)
         self._sync = Sync(me, self.view)
+        self._sync.sure = not config.join
         self._barriers = Barriers(me, self.view, self._links)
         self._state = State(
             me, config, self._own, self.view, self._links, self._gossip, self._detector, self._sync, self._barriers,
@@ -92,10 +96,11 @@ class Interest:
         self._commanded = False
         self._round_at: Micros = NEVER
         self._is_coalescing = False
-        self._is_busy = False
+        self._waits = WAITS
         self._recent = 0  # changes since the last beat
         self._last_round = Micros(0)
         self._tick_at = Micros(0)
+        self._began: Micros | None = None
         self._ticks = int(rng.random() * TICKS)
         self._handlers: dict[type[Message], Callable[[Peer, Any, Micros], None]] = {
             Flip: self._flip, Flips: self._flips, News: self._news, Greet: self._greet, Want: self._want, Beat: self._beat,
@@ -128,6 +133,14 @@ class Interest:
     def barriers_done(self) -> list[int]:
         return self._barriers.done
 
+    def is_synced(self, now: Micros) -> bool:
+        """Whether this node has once known what the fabric knows, or knows of no fabric: before that, its view says little."""
+        sync = self._sync
+        if not sync.sure and self._began is not None:
+            here = now - self._began
+            sync.sure = (sync.equal and here > SURE_AFTER) or (not self._links.up and here > ALONE_AFTER)
+        return sync.sure
+
     @property
     def conflict(self) -> bool:
         """Another process uses this node's name."""
@@ -143,12 +156,12 @@ class Interest:
 
     # ---------------------------------------------------------------- commands
 
-    def subscribe(self, topic: str, now: Micros, route: int = 0, source: str = "user") -> None:
-        """Want a topic. Several sources may want it, several times; it is left when none does any longer."""
-        self._change(self._own.join(topic, route, source), now)
+    def subscribe(self, topic: str, now: Micros, routes: int = 0, source: str = "user") -> None:
+        """Want a topic, by some routes. Several sources may want it, several times; it is left when none does any longer."""
+        self._change(self._own.join(topic, routes, source), now)
 
-    def unsubscribe(self, topic: str, now: Micros, source: str = "user") -> None:
-        self._change(self._own.part(topic, source), now)
+    def unsubscribe(self, topic: str, now: Micros, routes: int = 0, source: str = "user") -> None:
+        self._change(self._own.part(topic, routes, source), now)
 
     def drop_source(self, source: str, now: Micros) -> None:
         """A source is gone: what only it wanted is left."""
@@ -194,6 +207,17 @@ class Interest:
             self._state.renew(self._own.move(address), base, None, now)
             self._command()
 
+    def say(self, extra: bytes, now: Micros) -> None:
+        """What every other node keeps beside this node's interest; opaque to this plane."""
+        if extra != self.record.extra:
+            base = self.record.version
+            self._state.renew(self._own.add(extra), base, None, now)
+            self._command()
+
+    def kept(self, peer: Peer, now: Micros) -> None:
+        """A ``Hangup`` was not carried out, because somebody else uses the link: this plane proposes it again after a while."""
+        self._links.kept(peer, now)
+
     def _change(self, changes: bytes, now: Micros) -> None:
         if changes:
             if self._own.is_worn:
@@ -228,6 +252,8 @@ class Interest:
 
     def wake(self, now: Micros) -> list[Effect]:
         self._commanded = False
+        if self._began is None:
+            self._began = now
         if now >= self._tick_at:
             self._tick(now)
         if now >= self._links.deadline:
@@ -266,8 +292,7 @@ class Interest:
         elif config.coalesce and (self._gossip.theirs or not (config.threshold or config.period)):
             if not self._is_coalescing:
                 self._is_coalescing = True
-                wait = config.coalesce * (BUSY_WAITS if self._is_busy else 2)
-                soon = now + 1 + int(wait * self.rng.random())  # drawn, so that what neighbours send does not cross
+                soon = now + 1 + int(config.coalesce * self._waits * self.rng.random())  # drawn, so that what neighbours send does not cross
                 self._round_at = min(self._round_at, Micros(soon))
         elif config.period and self._round_at == NEVER:
             self._round_at = Micros(max(now, self._last_round + config.period))
@@ -276,10 +301,15 @@ class Interest:
         self._round_at, self._last_round = NEVER, now
         self._is_coalescing = False
         self._recent += self._gossip.changes
-        self._is_busy = self._is_busy or self._recent * SECOND >= self.config.busy * self.config.beat
+        self._waits = max(self._waits, self._pace())
         if self._gossip:
             self._state.out += self._gossip.round(self._links.carriers())
             self.counters["rounds"] += 1
+
+    def _pace(self) -> int:
+        """How long rounds wait, by the changes since the last beat."""
+        many = self.config.busy * self.config.beat
+        return WAITS if self._recent * SECOND < many else BUSY_WAITS if self._recent * SECOND < RUSH * many else RUSH_WAITS
 
     def _tick(self, now: Micros) -> None:
         config = self.config
@@ -295,10 +325,10 @@ class Interest:
             self._gossip.rumour(Gone(peer, life, False), None)
             self._state.bury(peer, life, now, left=False)
         if self._ticks % TICKS == 0:
-            self._is_busy, self._recent = self._recent * SECOND >= config.busy * config.beat, 0
+            self._waits, self._recent = self._pace(), 0
             links = tuple(peer for peer, link in self._links.up.items() if link.greeted)
             if links:
-                self._state.out.append(Send(links, Beat(self.view.digest)))
+                self._state.out.append(Send(links, Beat(self.view.digest, self.is_synced(now))))
             strangers = tuple(peer for peer, link in self._links.up.items() if not link.greeted)
             if strangers:  # a greeting was lost
                 self._state.out.append(Send(strangers, self._greeting(wants=True)))
@@ -317,11 +347,11 @@ class Interest:
             return
         link.greeted, link.theirs = True, message.want
         self._state.whole(sender, message.record, now)
-        self._state.out += self._sync.greeted(sender, message.digest, message.members)
+        self._state.out += self._sync.greeted(sender, message.digest, message.members, message.sure)
         self._links.deadline = min(self._links.deadline, Micros(now + self.config.settle))
 
     def _greeting(self, wants: bool) -> Greet:
-        return Greet(self.record, self.view.digest, len(self.view.members), wants)
+        return Greet(self.record, self.view.digest, len(self.view.members), wants, self._sync.sure)
 
     def _want(self, sender: Peer, message: Want, now: Micros) -> None:
         self._links.up[sender].theirs = message.want
@@ -352,14 +382,14 @@ class Interest:
     def _beat(self, sender: Peer, message: Beat, now: Micros) -> None:
         link = self._links.up[sender]
         if link.greeted:
-            self._state.out += self._sync.beat(sender, link, message.digest, now)
+            self._state.out += self._sync.beat(sender, link, message.digest, message.sure, now)
         else:  # its greeting was lost
             self._state.out.append(Send((sender,), Probe(self.me)))
 
     def _probe(self, sender: Peer, message: Probe, now: Micros) -> None:
         link = self._links.up[sender]
         if message.peer == self.me:
-            self._state.out.append(Send((sender,), Beat(self.view.digest)))
+            self._state.out.append(Send((sender,), Beat(self.view.digest, self.is_synced(now))))
         elif message.peer == sender:  # it has not got our greeting
             self._state.out.append(Send((sender,), self._greeting(link.mine)))
         else:

@@ -37,6 +37,11 @@ class Link:
         self.refused = False  # there are too many: it is told what we know, and closed
         self.differs = 0  # signs of life in a row with another digest
 
+    @property
+    def is_wanted(self) -> bool:
+        """By either end."""
+        return self.mine or self.theirs or not self.greeted
+
 
 class Links:
     def __init__(self, me: Peer, config: InterestConfig, view: View, rng: Random) -> None:
@@ -74,6 +79,16 @@ class Links:
                 self._dialled.pop(known.record.address, None)  # at once: a connection that broke is not a host that died
         self.deadline = min(self.deadline, Micros(now + self._config.settle))
         return self.closing.pop(peer, 0) is None
+
+    def kept(self, peer: Peer, now: Micros) -> None:
+        """Not hung up after all."""
+        self.closing.pop(peer, None)
+        link = self.up.get(peer)
+        if link is not None:
+            link.refused = False
+            if link.unwanted_since != NEVER:
+                link.unwanted_since = now
+            link.up_at = now
 
     def carriers(self) -> list[Peer]:
         """Links that news goes over."""

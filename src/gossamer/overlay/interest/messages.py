@@ -101,6 +101,7 @@ class Greet(Message, frozen=True, array_like=True, tag=32):
     digest: Uint64
     members: Number
     want: bool
+    sure: bool = False  # as in Beat
 
 
 class Want(Message, frozen=True, array_like=True, tag=33):
@@ -109,6 +110,7 @@ class Want(Message, frozen=True, array_like=True, tag=33):
 
 class Beat(Message, frozen=True, array_like=True, tag=34):
     digest: Uint64
+    sure: bool = False  # the sender's view is the fabric's, not that of a few newcomers that have found each other
 
 
 class Probe(Message, frozen=True, array_like=True, tag=35):

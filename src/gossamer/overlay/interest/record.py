@@ -6,7 +6,7 @@ Records of a peer are totally ordered by (life, version, check); views merge by 
 order in which news arrives.
 
 Topics are 64-bit hashes of names (claim 4), packed: 8 bytes each, big-endian, ascending. With each goes a stamp of 4 bytes: the
-node's leave counter at the time of subscribing (claim 5), shifted by two bits for the route. 12 bytes a pair in memory and on
+node's leave counter at the time of subscribing (claim 5), shifted by four bits for the routes. 12 bytes a pair in memory and on
 the wire, and a decoded record is a handful of objects however many topics it has. The counter only grows within a life, so a topic
 whose stamp differs was left and came back, however many versions were missed in between.
 
@@ -28,8 +28,11 @@ TOPICS_MAX = 65_536  # of one node
 ADDRESS_MAX = 255
 LIFE_MAX = VERSION_MAX = 2**32 - 1
 INCARNATION_MAX = LIFE_MAX >> 8
-COUNTER_MAX = (1 << 30) - 2  # leaves within a life; beyond it a new life begins
-ROUTES = ("direct", "skiplist", "tree", "auto")
+EXTRA_MAX = 4096
+ROUTES = ("direct", "skiplist", "tree", "flood")  # how a node's subscriptions to a topic are served: a bit each in its stamp
+ROUTE_BITS = len(ROUTES)
+ROUTES_ALL = (1 << ROUTE_BITS) - 1
+COUNTER_MAX = (1 << 32 - ROUTE_BITS) - 2  # leaves within a life; beyond it a new life begins
 
 TOPIC, STAMP, CHANGE = 8, 4, 12  # bytes
 LEFT = b"\xff\xff\xff\xff"
@@ -49,6 +52,7 @@ class Record(Struct, frozen=True, array_like=True, gc=False):
     address: Address = ""  # where others can reach it; empty if they cannot
     topics: Annotated[bytes, Meta(max_length=TOPIC * TOPICS_MAX)] = b""
     stamps: Annotated[bytes, Meta(max_length=STAMP * TOPICS_MAX)] = b""
+    extra: Annotated[bytes, Meta(max_length=EXTRA_MAX)] = b""  # what its owner adds for others to read; opaque here
 
     @property
     def incarnation(self) -> int:
@@ -76,14 +80,19 @@ def topic_hash(name: str) -> bytes:
     return blake2b(name.encode(), digest_size=TOPIC).digest()
 
 
-def make_stamp(counter: int, route: int = 0) -> bytes:
-    return (counter << 2 | route).to_bytes(STAMP, "big")
+def make_stamp(counter: int, routes: int = 0) -> bytes:
+    return (counter << ROUTE_BITS | routes).to_bytes(STAMP, "big")
 
 
 def read_stamp(stamp: bytes) -> tuple[int, int]:
-    """Leave counter and route."""
+    """Leave counter and routes."""
     value = int.from_bytes(stamp, "big")
-    return value >> 2, value & 3
+    return value >> ROUTE_BITS, value & ROUTES_ALL
+
+
+def route_names(routes: int) -> str:
+    """The routes of a stamp in words; "none" for an interest that asks for no events."""
+    return "+".join(name for bit, name in enumerate(ROUTES) if routes >> bit & 1) or "none"
 
 
 def find(topics: bytes, topic: bytes) -> int:
@@ -97,7 +106,7 @@ def find(topics: bytes, topic: bytes) -> int:
 def apply(record: Record, version: int, changes: bytes) -> Record:
     """The record after some changes."""
     if not changes:
-        return Record(record.peer, record.life, version, record.address, record.topics, record.stamps)
+        return Record(record.peer, record.life, version, record.address, record.topics, record.stamps, record.extra)
     if len(changes) == CHANGE:
         topics, stamps = _apply_one(record.topics, record.stamps, changes[:TOPIC], changes[TOPIC:])
     else:
@@ -110,7 +119,7 @@ def apply(record: Record, version: int, changes: bytes) -> Record:
                 pairs[topic] = stamp
         ordered = sorted(pairs)
         topics, stamps = b"".join(ordered), b"".join(map(pairs.__getitem__, ordered))
-    return Record(record.peer, record.life, version, record.address, topics, stamps)
+    return Record(record.peer, record.life, version, record.address, topics, stamps, record.extra)
 
 
 def _apply_one(topics: bytes, stamps: bytes, topic: bytes, stamp: bytes) -> tuple[bytes, bytes]:
@@ -157,7 +166,7 @@ class Known:
 
     def __init__(self, record: Record) -> None:
         head = _HEAD.pack(record.peer, record.life, record.version)
-        content = head + record.address.encode() + b"\0" + record.topics + record.stamps
+        content = head + record.address.encode() + b"\0" + record.topics + record.stamps + record.extra
         self.record = record
         self.digest = int.from_bytes(blake2b(content, digest_size=8).digest(), "big")
         self.spread = mix(record.peer)
@@ -211,6 +220,12 @@ class ViewChange(Struct, frozen=True):
         if old is None or new is None or old.life != new.life:
             return True
         return old.topics != new.topics or old.stamps != new.stamps
+
+    @property
+    def is_told(self) -> bool:
+        """More than a sign of life: what it wants, where it is, or what its owner says of it."""
+        old, new = self.before, self.after
+        return self.is_interest or (old is not None and new is not None and (old.address, old.extra) != (new.address, new.extra))
 
     @property
     def joined(self) -> tuple[bytes, ...]:

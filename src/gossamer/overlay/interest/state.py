@@ -198,7 +198,7 @@ class State:
 
     def _put(self, known: Known, now: Micros) -> None:
         change = self.view.put(known, now)
-        if change.is_interest:
+        if change.is_told:
             self.changes.append(change)
         if change.reason != "news":
             self.links.deadline = min(self.links.deadline, Micros(now + self.config.settle))

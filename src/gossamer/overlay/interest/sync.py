@@ -13,7 +13,7 @@ import struct
 from gossamer.machine import MILLISECOND, SECOND, Effect, Micros, Peer, Send
 from gossamer.overlay.interest.gossip import pack
 from gossamer.overlay.interest.links import Link
-from gossamer.overlay.interest.messages import BUCKETS_MAX, HAVE_ENTRY, ITEMS_MAX, Ask, Buckets, Gone, Have, Offer
+from gossamer.overlay.interest.messages import BUCKETS_MAX, HAVE_ENTRY, ITEMS_MAX, Ask, Beat, Buckets, Gone, Have, Offer
 from gossamer.overlay.interest.record import Record, pack_entries, read_entries
 from gossamer.overlay.interest.view import View
 
@@ -26,23 +26,30 @@ ASKED_MAX = 65_536
 class Sync:
     def __init__(self, me: Peer, view: View) -> None:
         self.started = 0  # exchanges
+        self.equal = False  # at some time a neighbour has known exactly what we know
+        self.sure = False  # and that was one whose view was the fabric's, so ours is
         self._me, self._view = me, view
         self._asked: dict[Peer, Micros] = {}  # records on their way to us; oldest first
 
-    def greeted(self, peer: Peer, digest: int, members: int) -> list[Effect]:
+    def greeted(self, peer: Peer, digest: int, members: int, sure: bool) -> list[Effect]:
         """A new link: its far end has said what it knows."""
         view = self._view
-        if digest == view.digest or len(view.members) <= 1:
+        if digest == view.digest:
+            self.equal, self.sure = True, self.sure or sure
             return []
-        if members <= 1:  # a newcomer
-            return self._send(peer, [known.record for other, known in view.members.items() if other != peer], [])
+        if len(view.members) <= 1:
+            return []
+        if members <= 1:  # a newcomer; the sign of life tells it when it has all of it
+            whole = self._send(peer, [known.record for other, known in view.members.items() if other != peer], [])
+            return [*whole, Send((peer,), Beat(view.digest, self.sure))]
         return self.start(peer) if self._me < peer else []
 
-    def beat(self, peer: Peer, link: Link, digest: int, now: Micros) -> list[Effect]:
+    def beat(self, peer: Peer, link: Link, digest: int, sure: bool, now: Micros) -> list[Effect]:
         """A sign of life, with the digest of its sender's view."""
         view = self._view
         if digest == view.digest:
             link.differs = 0
+            self.equal, self.sure = True, self.sure or sure
             return []
         link.differs += 1
         first = self._me < peer  # one end is enough, but it may not have noticed

@@ -24,12 +24,12 @@ from gossamer.overlay.interest.messages import Probe as ProbeMessage
 from gossamer.overlay.interest.record import Pool
 from gossamer.sim import latency
 from gossamer.sim.clock import duration
+from gossamer.sim.codec import WireCodec
 from gossamer.sim.interest.checkers import NEWS, Member, Snapshot, Watch
 from gossamer.sim.interest.config import JOIN_AMONG, JOIN_COUNT, Setup
 from gossamer.sim.interest.names import Names
 from gossamer.sim.network import Packet
 from gossamer.sim.rules import Duplication, Loss, Reordering
-from gossamer.sim.run import WireCodec
 from gossamer.sim.world import AnyMachine, Node, Probe, World
 from gossamer.trace import Record as TraceRecord
 

@@ -1,0 +1,56 @@
+"""``gossamer tree``: the dispatch tree, drawn from a running node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.tree import Tree
+
+from gossamer.cli.common import INTERRUPTED, json_option
+
+
+@click.command()
+@click.option("--node", "address", metavar="HOST:PORT", help="Ask the node that listens there (if several run here).")
+@json_option
+def tree(address: str | None, as_json: bool) -> int:
+    """Draw the tree over all nodes that subscriptions with route "tree" are served by, as a running node of yours knows it.
+
+    The members imply it, so every node knows all of it; which links are up it knows of its own only.
+
+    \b
+    Examples:
+      gossamer tree
+      gossamer tree --node 127.0.0.1:7400 --json      one JSON object a node, parents first
+    """
+    from gossamer.net import admin
+
+    path = admin.find(address)
+    try:
+        found = list(admin.lines(path, {"do": "tree"}, patient=True))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    if as_json:
+        for one in found:
+            click.echo(msgspec.json.encode(one).decode())
+    else:
+        _draw(found)
+    return 0
+
+
+def _draw(found: list[dict[str, Any]]) -> None:
+    branches: dict[str, Tree] = {}
+    console = Console()
+    for one in found:
+        link = {True: "", False: "  [yellow](not linked yet)[/yellow]", None: ""}[one["linked"]]
+        label = f"{one['address'] or '(no address)'}  [dim]{one['node']}[/dim]{link}"
+        above = branches.get(one["parent"] or "")
+        branches[one["node"]] = above.add(label) if above is not None else Tree(label)
+    for one in found:
+        if one["parent"] is None:
+            console.print(branches[one["node"]])
+    depth = max((one["depth"] for one in found), default=0)
+    degree = max((len(one["children"]) + (one["parent"] is not None) for one in found), default=0)
+    console.print(f"{len(found)} nodes, depth {depth}, degree at most {degree}", style="dim", highlight=False)

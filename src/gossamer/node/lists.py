@@ -1,0 +1,391 @@
+"""``route = skiplist``: one skip list of filters a topic (seed 001, overlay/skiplist), and which classes each topic uses.
+
+A subscription's filter becomes entries (filters/place.py) in its topic's list; an event looks once in each class that is in use.
+Which ones are, every node says in its interest record (``extra``), so the publishers' classes are the union over the members of
+the view, and a barrier on the record is a barrier on its classes: the first subscription of a new class is laid when every
+publisher knows it. What a list does not know of content, the subscribers check.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+from collections.abc import Callable
+from random import Random
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from gossamer.filters import Filter, Schema
+from gossamer.filters.place import Class
+from gossamer.machine import NEVER, Deliver, Effect, LinkState, Micros, Peer
+from gossamer.node.outbox import ROUND_BITS, rows_decoder
+from gossamer.node.planes import BITS, Finished, Key, Route, RouteError
+from gossamer.overlay.batch import Batch
+from gossamer.overlay.interest.core import Interest
+from gossamer.overlay.interest.record import Record, ViewChange, read_stamp
+from gossamer.overlay.skiplist.config import FEW, SkipConfig
+from gossamer.overlay.skiplist.core import SkipList
+from gossamer.overlay.skiplist.level0 import Joined
+from gossamer.overlay.skiplist.places import CLASSES_MAX, Classes, Places
+from gossamer.overlay.skiplist.receipts import Arrival, Found, Receipt
+from gossamer.overlay.skiplist.subscriber import Subscriber
+
+LISTS_MAX = 4096  # topics of which this node keeps a list, as one of its members, publishers or askers
+_Announced = dict[bytes, Annotated[tuple[Class, ...], Meta(max_length=CLASSES_MAX)]]
+_encoder = msgspec.msgpack.Encoder()
+_announced_decoder = msgspec.msgpack.Decoder(_Announced)
+
+Arrived = Callable[[Batch, Micros], "tuple[int, ...] | None"]
+_BIT = BITS[Route.SKIPLIST]
+
+
+class _Pending:
+    """A batch of ours on its way, event by event."""
+
+    __slots__ = ("left", "matched")
+
+    def __init__(self, count: int) -> None:
+        self.left, self.matched = count, [0] * count
+
+
+class _List:
+    """One topic's list at this node."""
+
+    def __init__(self, name: str, hash: bytes, schema: Schema) -> None:
+        self.name, self.hash, self.schema = name, hash, schema
+        self.rows = rows_decoder(schema)
+        self.machine: SkipList
+        self.subscriber: Subscriber
+        self.epoch = 0  # counts new members while they are few
+        self.is_known = False  # every live node knows that this one is a member
+        self.armed: Micros = NEVER  # the earliest time for which it is in the heap
+
+    @property
+    def classes(self) -> Classes:
+        return self.subscriber.classes
+
+
+class _Members:
+    """What the view says of a list's members."""
+
+    def __init__(self, one: _List, interest: Interest) -> None:
+        self._one, self._view = one, interest.view
+
+    def lives(self, peer: Peer) -> bool:
+        return peer in self._view.members
+
+    def is_known(self) -> bool:
+        return self._one.is_known
+
+
+class Lists:
+    def __init__(self, me: Peer, incarnation: int, rng: Random, config: SkipConfig, interest: Interest, *,
+                 schemas: dict[str, Schema], links: Callable[[], list[Peer]], arrived: Arrived) -> None:  # fmt: skip
+        self.found: dict[int, Found] = {}  # answers to look-ups, for the driver to take
+        self._me, self._incarnation, self._rng, self._config = me, incarnation, rng, config
+        self._interest, self._schemas, self._links, self._arrived = interest, schemas, links, arrived
+        self._lists: dict[bytes, _List] = {}
+        self._names: dict[bytes, str] = {}  # of topics whose schema is known
+        self._of: dict[int, _List] = {}  # by subscription
+        self._announced: dict[Peer, _Announced] = {}  # by other member
+        self._read: dict[Peer, bytes] = {}  # what that was decoded from
+        self._barriers: dict[
+            int, dict[bytes, tuple[Class, ...]]
+        ] = {}  # asked for, and what everybody knows when it is reached
+        self._pending: dict[tuple[int, int], _Pending] = {}  # by incarnation and first sequence number of the batch
+        self._first: dict[tuple[int, int], int] = {}  # of the batch that an event is in
+        self._deferred: dict[Key, _List] = {}  # events that our owner has not taken yet
+        self._finished: list[Finished] = []
+        self._laid: list[int] = []
+        self._heap: list[tuple[Micros, bytes]] = []
+        self._questions: dict[tuple[bytes, int], int] = {}
+        self._asked = 0
+        self._now = Micros(0)
+        for peer, known in interest.view.members.items():
+            self._hear(peer, known.record.extra)
+
+    @property
+    def remembered(self) -> int:
+        """Events in the deduplication tables."""
+        return sum(one.machine.remembered for one in self._lists.values())
+
+    # ---------------------------------------------------------------------- inputs
+
+    @property
+    def deadline(self) -> Micros:
+        heap = self._heap
+        while heap:
+            one = self._lists.get(heap[0][1])
+            if one is not None and one.armed == heap[0][0]:
+                return heap[0][0]
+            heapq.heappop(heap)
+        return NEVER
+
+    def receive(self, sender: Peer, message: Any, now: Micros) -> list[Effect]:
+        one = self._list(message.topic.to_bytes(8, "big"), now)
+        if one is None:  # a topic that is not known here (yet): the sender asks again, or somebody else
+            return []
+        return self._run(one, now, lambda machine: machine.receive(sender, message, now))
+
+    def wake(self, now: Micros) -> list[Effect]:
+        effects: list[Effect] = []
+        while self.deadline <= now:
+            one = self._lists[heapq.heappop(self._heap)[1]]
+            one.armed = NEVER
+            effects += self._run(one, now, lambda machine: machine.wake(now))
+        return effects
+
+    def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
+        effects: list[Effect] = []
+        for one in list(self._lists.values()):
+            effects += self._run(one, now, lambda machine: machine.link(peer, state, now))
+        return effects
+
+    def changed(self, change: ViewChange, now: Micros) -> None:
+        before, after = change.before, change.after
+        if change.peer != self._me:
+            self._hear(change.peer, after.extra if after is not None else b"")
+        new_life = before is not None and (after is None or before.life != after.life)
+        for one in list(self._lists.values()):
+            if new_life:  # a verdict, which no broken link is; or it has begun anew, without its old entries
+                one.machine.doubt(now) if change.peer == self._me else one.machine.dead(change.peer, now)
+                self._arm(one)
+            if (
+                after is not None
+                and _takes(after, one.hash)
+                and (before is None or before.life != after.life or not _takes(before, one.hash))
+            ):
+                one.epoch += len(self._contacts(one.hash)) <= FEW
+
+    def known(self, barrier: int, now: Micros) -> bool:
+        """Every live node has what we had said when this barrier was asked for; returns whether it was ours."""
+        announced = self._barriers.pop(barrier, None)
+        if announced is None:
+            return False
+        for hash, classes in announced.items():
+            one = self._lists.get(hash)
+            if one is not None:
+                one.is_known = bool(one.subscriber.filters)
+                one.subscriber.confirmed(classes, now)
+                self._laid += one.subscriber.ready()
+                self._arm(one)
+        return True
+
+    def needs(self, peer: Peer) -> bool:
+        return any(peer in one.machine.wanted for one in self._lists.values())
+
+    def leave(self, now: Micros) -> None:
+        for one in self._lists.values():
+            one.machine.leave(now)
+            self._arm(one)
+
+    # -------------------------------------------------------------------- commands
+
+    def subscribe(self, number: int, topic: str, filter: Filter, now: Micros) -> None:
+        one = self._by_name(topic, now)
+        one.subscriber.subscribe(number, filter, now)
+        try:
+            self._say(now, ask=not one.is_known)
+        except ValueError:  # no room for another class in our record
+            one.subscriber.unsubscribe(number, now)
+            raise
+        self._of[number] = one
+        self._arm(one)
+
+    def unsubscribe(self, number: int, now: Micros) -> None:
+        one = self._of.pop(number)
+        one.subscriber.unsubscribe(number, now)
+        one.is_known = one.is_known and bool(one.subscriber.filters)
+        self._say(now)
+        self._arm(one)
+
+    def take_laid(self) -> list[int]:
+        laid, self._laid = self._laid, []
+        return laid
+
+    def publish(self, batch: Batch, now: Micros) -> list[Effect]:
+        one = self._by_name(batch.topic, now)
+        rows = one.rows.decode(batch.rows)
+        self._pending[batch.incarnation, batch.first] = _Pending(len(rows))
+        again = batch.round >> ROUND_BITS
+
+        def start(machine: SkipList) -> list[Effect]:
+            for sequence, row in enumerate(rows, batch.first):
+                self._first[batch.incarnation, sequence] = batch.first
+                intervals = [(low, high) for _, low, high in one.classes.intervals(row)]
+                payload = _encoder.encode([row])
+                machine.publish(intervals, payload, now, id=(batch.incarnation, sequence, again), floor=batch.floor)
+            return machine.wake(now)
+
+        return self._run(one, now, start)
+
+    def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> list[Effect]:
+        """The owner has taken an event whose count it did not know at once."""
+        one = self._deferred.pop(key)
+        return self._run(one, now, lambda machine: machine.took(key, sum(matched), now))
+
+    def take_finished(self) -> list[Finished]:
+        finished, self._finished = self._finished, []
+        return finished
+
+    def lookup(self, topic: str, row: tuple[Any, ...] | None, now: Micros) -> int:
+        """Which subscriptions want this event; without one, which are there? ``found`` will have the answer under this number."""
+        one = self._by_name(topic, now)
+        if row is not None:
+            intervals, payload = [keys[1:] for keys in one.classes.intervals(row)], _encoder.encode([row])
+        else:
+            intervals, payload = [(cls.prefix, cls.prefix + b"\xff") for cls in one.classes], b""
+        self._asked += 1
+        self._questions[one.hash, one.machine.lookup(intervals, now, payload)] = self._asked
+        self._arm(one)
+        return self._asked
+
+    # -------------------------------------------------------------------- the lists
+
+    def learn(self, topic: str) -> None:
+        """The schema of a topic is known."""
+        self._names[self._interest.names.hash(topic)] = topic
+
+    def _by_name(self, topic: str, now: Micros) -> _List:
+        one = self._list(self._interest.names.hash(topic), now)
+        if one is None:
+            raise RouteError(f"this node keeps the lists of {LISTS_MAX} topics already, the most allowed")
+        return one
+
+    def _list(self, hash: bytes, now: Micros) -> _List | None:
+        one = self._lists.get(hash)
+        if one is not None:
+            return one
+        name = self._names.get(hash)
+        if name is None or (len(self._lists) >= LISTS_MAX and not self._forget_idle()):
+            return None
+        made = one = self._lists[hash] = _List(name, hash, self._schemas[name])
+        made.machine = machine = SkipList(
+            self._me, incarnation=self._incarnation, rng=self._rng, config=self._config,
+            match=lambda arrival: self._match(made, arrival), ask=lambda key, payload: self._ask(made, key, payload),
+            address=self._address, contacts=lambda: self._contacts(hash), epoch=lambda: made.epoch,
+            members=_Members(made, self._interest), topic=int.from_bytes(hash, "big"),
+        )  # fmt: skip
+        made.subscriber = Subscriber(machine, Places(Classes()))
+        for peer, announced in self._announced.items():
+            self._spread(made, peer, announced)
+        for peer in self._links():
+            machine.link(peer, LinkState.UP, now)
+        return one
+
+    def _forget_idle(self) -> bool:
+        """Make room: lists that this node has no entry in and nothing under way."""
+        idle = [one.hash for one in self._lists.values() if not one.machine.entries and not one.machine.is_busy]
+        for hash in idle:
+            del self._lists[hash]
+        return bool(idle)
+
+    def _address(self, peer: Peer) -> str | None:
+        known = self._interest.view.members.get(peer)
+        return (known.record.address or None) if known is not None else None
+
+    def _contacts(self, hash: bytes) -> list[Peer]:
+        return [peer for peer, stamp in self._interest.view.interested(hash).items() if read_stamp(stamp)[1] & _BIT]
+
+    def _run(self, one: _List, now: Micros, call: Callable[[SkipList], list[Effect]]) -> list[Effect]:
+        """Call a list, take what is for us of what it says, and pass the rest on."""
+        self._now = now
+        passed: list[Effect] = []
+        for effect in call(one.machine):
+            if type(effect) is Deliver:
+                self._heard(one, effect.events[0], now)
+            else:
+                passed.append(effect)
+        self._arm(one)
+        return passed
+
+    def _arm(self, one: _List) -> None:
+        at = one.machine.deadline
+        if at < one.armed:
+            one.armed = at
+            heapq.heappush(self._heap, (at, one.hash))
+
+    def _heard(self, one: _List, what: object, now: Micros) -> None:
+        if type(what) is Receipt:
+            self._reported(what)
+        elif type(what) is Joined:
+            one.subscriber.joined(now)
+            self._laid += one.subscriber.ready()
+            self._say(now)
+        elif type(what) is Found:
+            number = self._questions.pop((one.hash, what.number), None)
+            if number is not None:
+                self.found[number] = what
+
+    def _reported(self, receipt: Receipt) -> None:
+        incarnation, sequence = receipt.id
+        first = self._first.pop((incarnation, sequence))
+        pending = self._pending[incarnation, first]
+        pending.matched[sequence - first] = receipt.matched
+        pending.left -= 1
+        if not pending.left:
+            del self._pending[incarnation, first]
+            self._finished.append(Finished(incarnation, first, tuple(pending.matched)))
+
+    def _match(self, one: _List, arrival: Arrival) -> int | None:
+        """An event has come to one of our entries: how many subscriptions take it; None: ``took`` will say."""
+        batch = Batch(
+            one.name, arrival.publisher, arrival.incarnation, arrival.sequence, 1, arrival.sequence, 0, arrival.hops,
+            arrival.payload,
+        )  # fmt: skip
+        matched = self._arrived(batch, self._now)
+        if matched is None:
+            self._deferred[batch.publisher, batch.incarnation, batch.first] = one
+            return None
+        return sum(matched)
+
+    @staticmethod
+    def _ask(one: _List, key: bytes, payload: bytes) -> list[tuple[int, str]]:
+        """A look-up has come to one of our entries."""
+        try:
+            rows = one.rows.decode(payload) if payload else []
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            return []
+        return one.subscriber.answer(key, rows[0] if rows else None)
+
+    # --------------------------------------------------------------------- classes
+
+    def _say(self, now: Micros, ask: bool = False) -> None:
+        """Tell everybody which classes our entries are of, and ask when everybody knows."""
+        mine = {one.hash: one.subscriber.announced for one in self._lists.values() if one.subscriber.announced}
+        extra = _encoder.encode(mine) if mine else b""
+        if ask or extra != self._interest.record.extra:
+            self._interest.say(extra, now)
+            if mine:
+                self._barriers[self._interest.barrier(now)] = mine
+
+    def _hear(self, peer: Peer, extra: bytes) -> None:
+        """What another member says of its classes."""
+        if peer == self._me or self._read.get(peer, b"") == extra:
+            return
+        before = self._announced.pop(peer, {})
+        self._read.pop(peer, None)
+        announced: _Announced = {}
+        if extra:
+            self._read[peer] = extra
+            with contextlib.suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+                announced = self._announced[peer] = _announced_decoder.decode(extra)  # what cannot be read helps nobody
+        for hash in {**before, **announced}:
+            one = self._lists.get(hash)
+            if one is not None:
+                self._spread(one, peer, announced)
+
+    @staticmethod
+    def _spread(one: _List, peer: Peer, announced: _Announced) -> None:
+        one.classes.hear(peer, [cls for cls in announced.get(one.hash, ()) if cls.suits(one.schema)])
+
+
+def _takes(record: Record, topic: bytes) -> bool:
+    """Whether the node wants the topic by this route."""
+    stamp = record.stamp(topic)
+    return stamp is not None and bool(read_stamp(stamp)[1] & _BIT)
+
+
+__all__ = ["Lists"]

@@ -1,0 +1,211 @@
+"""This node's own subscriptions: what arrives is matched here, handed over, and held back while a consumer is behind.
+
+Flow: a subscription's consumer says what it has taken (``taken``). While more than ``buffer`` events wait for it, this node
+does not report the batches that brought them, so their publishers' windows fill and they slow down: back-pressure runs end
+to end and no relay ever stops reading. After ``block`` a subscription that takes nothing is cut off (``SlowPolicy.BLOCK``); with
+``SlowPolicy.DROP_OLDEST`` the driver drops instead, counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from gossamer.filters import Event, Filter, Schema, Type
+from gossamer.machine import NEVER, Deliver, Effect, Micros, Note
+from gossamer.node.outbox import VALUE_BYTES, rows_decoder
+from gossamer.node.planes import Key, Route
+from gossamer.node.topics import TopicError
+from gossamer.overlay.batch import Batch
+from gossamer.trace import Delivered, Rejected, hex_peer
+
+
+class SlowPolicy(StrEnum):
+    BLOCK = "block"
+    DROP_OLDEST = "drop_oldest"
+
+
+class Topic:
+    """What this node does with a topic that it knows the schema of."""
+
+    __slots__ = ("decoder", "name", "row", "schema", "subscriptions", "values", "weigh")
+
+    def __init__(self, name: str, schema: Schema) -> None:
+        self.name, self.schema = name, schema
+        self.row, self.values = schema.row, schema.values
+        self.decoder, self.weigh = rows_decoder(schema), _weigher(schema)
+        self.subscriptions: dict[Route, dict[int, Subscription]] = {}
+
+
+def _weigher(schema: Schema) -> Callable[[tuple[Any, ...]], int]:
+    """A function that estimates a row's bytes, a character as one; generated, because every event pays for it."""
+    places = [place for place, kind in enumerate(schema.types) if kind in (Type.STRING, Type.BINARY)]
+    terms = [str(VALUE_BYTES * len(schema.types)), *(f"len(row[{place}] or ())" for place in places)]
+    made: Callable[[tuple[Any, ...]], int] = eval(f"lambda row: {' + '.join(terms)}")
+    return made
+
+
+class Subscription:
+    """``SELECT * FROM topic WHERE filter``, at this node."""
+
+    __slots__ = (
+        "backlog",
+        "blocked_at",
+        "filter",
+        "held",
+        "in_force",
+        "matches",
+        "number",
+        "policy",
+        "route",
+        "source",
+        "topic",
+    )
+
+    def __init__(self, number: int, topic: Topic, filter: Filter, policy: SlowPolicy, source: str, route: Route) -> None:
+        self.number, self.topic, self.filter, self.policy, self.source = number, topic, filter, policy, source
+        self.route = route
+        self.in_force = False  # every publication from now on finds it
+        self.matches: Callable[[tuple[Any, ...]], bool] = filter.matches_row
+        self.backlog = 0  # events handed over that the consumer has not taken
+        self.blocked_at = NEVER
+        self.held: dict[tuple[Route, Key], None] = {}  # batches whose report waits for this consumer
+
+
+class _Held:
+    __slots__ = ("blockers", "matched")
+
+    def __init__(self, matched: tuple[int, ...], blockers: int) -> None:
+        self.matched, self.blockers = matched, blockers
+
+
+class Local:
+    """The subscriptions, by number. ``out`` is the node's list of effects; ``released`` says what may be reported now."""
+
+    def __init__(
+        self, schemas: Mapping[str, Schema], out: list[Effect], *, buffer: int, block: Micros, tracing: bool
+    ) -> None:
+        self.subscriptions: dict[int, Subscription] = {}
+        self.topics: dict[str, Topic] = {}
+        self.blocked: dict[int, Subscription] = {}  # in the order in which they were blocked
+        self.released: list[tuple[Route, Key, tuple[int, ...]]] = []
+        self._schemas, self._out = schemas, out
+        self._buffer, self._block, self._tracing = buffer, block, tracing
+        self._held: dict[tuple[Route, Key], _Held] = {}
+
+    def topic(self, name: str) -> Topic:
+        known = self.topics.get(name)
+        if known is None:
+            schema = self._schemas.get(name)
+            if schema is None:
+                raise TopicError(f"topic {name!r} is not advertised (as far as this node knows): advertise it first")
+            known = self.topics[name] = Topic(name, schema)
+        return known
+
+    def add(self, subscription: Subscription) -> None:
+        self.subscriptions[subscription.number] = subscription
+        subscription.topic.subscriptions.setdefault(subscription.route, {})[subscription.number] = subscription
+
+    def remove(self, number: int) -> Subscription | None:
+        subscription = self.subscriptions.pop(number, None)
+        if subscription is not None:
+            del subscription.topic.subscriptions[subscription.route][number]
+            self._release(subscription)
+        return subscription
+
+    # -------------------------------------------------------------------- arrivals
+
+    def arrived(self, route: Route, batch: Batch, now: Micros) -> tuple[int, ...] | None:
+        """Hand a batch over; how many subscriptions took each event, () for none, or None: ``released`` will say it."""
+        known = self.topics.get(batch.topic)
+        wanted = known.subscriptions.get(route) if known is not None else None
+        if known is None or not wanted:
+            return ()
+        try:
+            rows = known.decoder.decode(batch.rows)
+            if len(rows) != batch.count:
+                raise msgspec.ValidationError(f"{len(rows)} rows in a batch of {batch.count}")
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            self._out.append(Note(Rejected(hex_peer(batch.publisher), f"events on {batch.topic!r}: {error}")))
+            return ()
+        key = (batch.publisher, batch.incarnation, batch.first)
+        matched: tuple[int, ...] = ()
+        blockers = 0
+        for subscription in wanted.values():
+            counts = self._hand_over(subscription, batch, rows)
+            if counts:
+                matched = tuple(map(int.__add__, matched, counts)) if matched else counts
+                if subscription.backlog > self._buffer and subscription.policy is SlowPolicy.BLOCK:
+                    blockers += 1
+                    subscription.held[route, key] = None
+                    if subscription.number not in self.blocked:
+                        subscription.blocked_at = now
+                        self.blocked[subscription.number] = subscription
+        if not blockers:
+            return matched
+        self._held[route, key] = _Held(matched, blockers)
+        return None
+
+    def _hand_over(self, subscription: Subscription, batch: Batch, rows: list[tuple[Any, ...]]) -> tuple[int, ...]:
+        """Deliver what matches; returns 1 or 0 for each event, or nothing if none matched."""
+        values, matches = subscription.topic.values, subscription.matches
+        topic, publisher, incarnation, first = batch.topic, batch.publisher, batch.incarnation, batch.first
+        events = [
+            Event(topic, publisher, incarnation, sequence, values(row))
+            for sequence, row in enumerate(rows, first)
+            if matches(row)
+        ]
+        if not events:
+            return ()
+        subscription.backlog += len(events)
+        self._out.append(Deliver(subscription.number, events))
+        if self._tracing:
+            name = hex_peer(publisher)
+            for event in events:
+                self._out.append(Note(Delivered(subscription.number, name, incarnation, event.sequence, batch.hops)))
+        if len(events) == len(rows):
+            return (1,) * len(rows)
+        counts = [0] * len(rows)
+        for event in events:
+            counts[event.sequence - first] = 1
+        return tuple(counts)
+
+    # ------------------------------------------------------------------------ flow
+
+    def taken(self, number: int, count: int, now: Micros) -> None:
+        """The consumer has taken this many events."""
+        subscription = self.subscriptions.get(number)
+        if subscription is None:
+            return
+        subscription.backlog -= count
+        assert subscription.backlog >= 0
+        if count and number in self.blocked:  # slow, but not asleep: only one that takes nothing is cut off
+            subscription.blocked_at = now
+            self.blocked[number] = self.blocked.pop(number)
+        if subscription.held and subscription.backlog <= self._buffer // 2:
+            self._release(subscription)
+
+    @property
+    def deadline(self) -> Micros:
+        """When the first of those that hold publishers back is cut off."""
+        if not self.blocked:
+            return NEVER
+        return Micros(next(iter(self.blocked.values())).blocked_at + self._block)
+
+    def overdue(self, now: Micros) -> list[Subscription]:
+        return [s for s in self.blocked.values() if s.blocked_at + self._block <= now]
+
+    def _release(self, subscription: Subscription) -> None:
+        """This consumer holds nothing back any more."""
+        self.blocked.pop(subscription.number, None)
+        subscription.blocked_at = NEVER
+        held, subscription.held = subscription.held, {}
+        for what in held:
+            entry = self._held[what]
+            entry.blockers -= 1
+            if not entry.blockers:
+                del self._held[what]
+                self.released.append((*what, entry.matched))

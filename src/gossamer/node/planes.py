@@ -1,0 +1,114 @@
+"""Routes: the ways in which events come to a subscription, and what the node asks of the plane behind each.
+
+The subscriber chooses; its interest record says so, and publishers serve every route in use on a topic (DESIGN.md, section 2).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from gossamer.filters import Filter
+from gossamer.machine import Effect, LinkState, Micros, Peer
+from gossamer.overlay.batch import Batch
+from gossamer.overlay.flood import Flood
+from gossamer.overlay.interest.record import ROUTES, ViewChange
+
+
+class Route(StrEnum):
+    FLOOD = "flood"  # every node gets every event: nothing to keep up, and nothing spared
+    SKIPLIST = "skiplist"  # to the entries that match, in O(log N) hops
+    TREE = "tree"  # along one tree over all nodes, where somebody behind a link may want it
+
+
+BITS = {route: 1 << ROUTES.index(route) for route in Route}
+"""In the stamps of interest records."""
+
+Key = tuple[int, int, int]
+"""A batch: publisher, incarnation, first sequence number."""
+
+
+class Finished(Struct, frozen=True):
+    """A plane's part of a receipt: everybody whom it serves has reported."""
+
+    incarnation: int
+    first: int
+    matched: tuple[int, ...]
+
+
+class RouteError(ValueError):
+    """A route that cannot be taken; says why."""
+
+
+class Plane(Protocol):
+    """What carries batches. Methods that return nothing have their effects in the next ``wake``, which ``deadline`` asks for."""
+
+    @property
+    def deadline(self) -> Micros: ...
+
+    def receive(self, sender: Peer, message: Any, now: Micros) -> list[Effect]: ...
+    def wake(self, now: Micros) -> list[Effect]: ...
+    def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]: ...
+
+    def subscribe(self, number: int, topic: str, filter: Filter, now: Micros) -> None:
+        """Its number is in ``take_laid`` once every batch that is published by this route from then on finds it."""
+
+    def unsubscribe(self, number: int, now: Micros) -> None: ...
+    def take_laid(self) -> list[int]: ...
+
+    def publish(self, batch: Batch, now: Micros) -> list[Effect]:
+        """``Deliver(0, (batch,))`` hands batches over, here and at other nodes; ``took`` answers that."""
+
+    def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> list[Effect]: ...
+    def take_finished(self) -> list[Finished]: ...
+
+    def changed(self, change: ViewChange, now: Micros) -> None:
+        """A member came, went, or wants something else."""
+
+    def known(self, barrier: int, now: Micros) -> bool:
+        """A barrier was reached; returns whether it was asked for by this plane."""
+
+    def needs(self, peer: Peer) -> bool:
+        """Whether the link to this peer should stay."""
+
+    def leave(self, now: Micros) -> None:
+        """This node goes for good: others may prepare."""
+
+
+class FloodPlane:
+    """``route = flood``: nothing is laid, because everybody gets everything."""
+
+    def __init__(self, flood: Flood) -> None:
+        self._flood = flood
+        self.receive, self.wake, self.link = flood.receive, flood.wake, flood.link
+        self.publish, self.took = flood.publish, flood.took
+
+    @property
+    def deadline(self) -> Micros:
+        return self._flood.deadline
+
+    def subscribe(self, number: int, topic: str, filter: Filter, now: Micros) -> None:
+        """In force as it is."""
+
+    def unsubscribe(self, number: int, now: Micros) -> None: ...
+    def changed(self, change: ViewChange, now: Micros) -> None: ...
+    def leave(self, now: Micros) -> None: ...
+
+    def known(self, barrier: int, now: Micros) -> bool:
+        return False
+
+    def take_laid(self) -> list[int]:
+        return []
+
+    def take_finished(self) -> list[Finished]:
+        finished = self._flood.finished
+        if not finished:
+            return []
+        found = [Finished(one.incarnation, one.first, one.matched) for one in finished]
+        finished.clear()
+        return found
+
+    def needs(self, peer: Peer) -> bool:
+        return False  # whatever links there are will do

@@ -1,0 +1,294 @@
+"""Every route at once: publish by those in use, sum their reports, say when a subscription is in force, and share the links.
+
+*In force*: every publication from then on finds it. That is when its plane has laid it and every live node knows of its route (a
+barrier of the interest plane). Flood needs neither, because it reaches everybody; so it is left out of a topic only where others
+have been in use, and not flood, for ``SPARE_AFTER``. A node that joins publishes nothing before it knows what the fabric knows.
+
+Links: the interest plane knows all of them, and proposes to close those that neither end wants for the overlay. What another plane
+needs, or has used lately, stays.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gossamer.machine import NEVER, SECOND, Deliver, Dial, Effect, Hangup, LinkState, Micros, Note, Peer, Send
+from gossamer.node.local import Local, Subscription
+from gossamer.node.planes import BITS, Finished, Plane, Route
+from gossamer.overlay.batch import Batch, Leave
+from gossamer.overlay.flood import Flood
+from gossamer.overlay.interest.core import Interest
+from gossamer.overlay.interest.record import ViewChange, read_stamp
+from gossamer.trace import Dropped, Member, Subscribed, hex_peer
+
+SPARE_AFTER = Micros(5 * SECOND)  # far more than news of a subscription takes
+LINK_IDLE = Micros(15 * SECOND)  # more than any plane waits for an answer
+EARLY_AGAIN = Micros(SECOND // 4)
+
+
+class _Receipt:
+    """A batch of ours that waits for the reports of some routes."""
+
+    __slots__ = ("matched", "routes")
+
+    def __init__(self, routes: int) -> None:
+        self.routes = routes
+        self.matched: tuple[int, ...] = ()
+
+
+class _Entering:
+    """A subscription that is not yet in force."""
+
+    __slots__ = ("barrier", "is_known", "is_laid", "subscription")
+
+    def __init__(self, subscription: Subscription, barrier: int) -> None:
+        self.subscription, self.barrier = subscription, barrier
+        self.is_known = self.is_laid = False
+
+
+class Routing:
+    """``finished`` has receipts, ``entered`` subscriptions that are in force and ``view_changes`` news, for the owner to take."""
+
+    def __init__(self, flood: Flood, interest: Interest | None, local: Local, out: list[Effect], *, tracing: bool) -> None:
+        self.planes: dict[Route, Plane] = {}
+        self.finished: list[Finished] = []
+        self.entered: list[int] = []
+        self.view_changes: list[ViewChange] = []
+        self._flood, self._interest, self._local, self._out, self._tracing = flood, interest, local, out, tracing
+        self._receipts: dict[tuple[int, int], _Receipt] = {}
+        self._entering: dict[int, _Entering] = {}
+        self._barriers: dict[int, int] = {}  # and the subscription that waits for it
+        self._uses: dict[str, int] = {}  # topic -> routes, as of the view now
+        self._spared: dict[str, Micros] = {}  # topics that are served without flood, and since when
+        self._used: dict[Peer, Micros] = {}  # links, and when a plane last used them
+        self._synced = interest is None
+        self._early: list[Batch] = []  # published before the fabric was known
+        self._waiting: dict[int, Subscription] = {}  # and subscriptions
+        self._early_at: Micros = NEVER
+
+    # -------------------------------------------------------------------- publishing
+
+    def publish(self, batch: Batch, now: Micros) -> None:
+        if not self._synced and not self._is_synced(now):
+            self._early.append(batch)
+            self._early_at = Micros(now + EARLY_AGAIN)
+            return
+        routes = self._routes(batch.topic, now)
+        self._receipts[batch.incarnation, batch.first] = _Receipt(len(routes))
+        for route in routes:
+            self.absorb(route, self.planes[route].publish(batch, now), now)
+
+    def _is_synced(self, now: Micros) -> bool:
+        assert self._interest is not None
+        self._synced = self._interest.is_synced(now)
+        return self._synced
+
+    def _routes(self, topic: str, now: Micros) -> list[Route]:
+        if self._interest is None:
+            return [Route.FLOOD]
+        used = self._uses.get(topic)
+        if used is None:
+            used = 0
+            for stamp in self._interest.interested(topic).values():
+                used |= read_stamp(stamp)[1]
+            self._uses[topic] = used
+        routes = [route for route in self.planes if used & BITS[route]]
+        if Route.FLOOD not in routes:
+            if not routes:
+                self._spared.pop(topic, None)
+            if not routes or now - self._spared.setdefault(topic, now) < SPARE_AFTER:
+                routes.append(Route.FLOOD)
+        else:
+            self._spared.pop(topic, None)
+        return routes
+
+    # ----------------------------------------------------------------- subscriptions
+
+    def enter(self, subscription: Subscription, now: Micros) -> None:
+        """Place a subscription; its number is in ``entered`` when it is in force. Raises InterestError if there is no room."""
+        interest, route = self._interest, subscription.route
+        topic, number = subscription.topic.name, subscription.number
+        if route is not Route.FLOOD and not self._synced and not self._is_synced(now):
+            self._waiting[number] = subscription  # whom would it be laid for?
+            self._early_at = Micros(now + EARLY_AGAIN)
+            return
+        if interest is not None:
+            interest.subscribe(topic, now, BITS[route], subscription.source)
+            self._uses.pop(topic, None)
+        try:
+            self.planes[route].subscribe(number, topic, subscription.filter, now)
+        except ValueError:
+            if interest is not None:
+                interest.unsubscribe(topic, now, BITS[route], subscription.source)
+            raise
+        if interest is None or route is Route.FLOOD:
+            self._in_force(subscription)
+            return
+        barrier = interest.barrier(now)
+        self._entering[number] = _Entering(subscription, barrier)
+        self._barriers[barrier] = number
+        self._settle(route)
+
+    def abandon(self, subscription: Subscription, now: Micros) -> None:
+        if self._waiting.pop(subscription.number, None) is not None:
+            return
+        entering = self._entering.pop(subscription.number, None)
+        if entering is not None:
+            self._barriers.pop(entering.barrier, None)
+        self.planes[subscription.route].unsubscribe(subscription.number, now)
+        if self._interest is not None:
+            topic = subscription.topic.name
+            self._interest.unsubscribe(topic, now, BITS[subscription.route], subscription.source)
+            self._uses.pop(topic, None)
+
+    def _in_force(self, subscription: Subscription) -> None:
+        subscription.in_force = True
+        self.entered.append(subscription.number)
+        if self._tracing:
+            self._out.append(Note(Subscribed(subscription.number)))
+
+    def _settle(self, route: Route) -> None:
+        for number in self.planes[route].take_laid():
+            entering = self._entering.get(number)
+            if entering is not None:
+                entering.is_laid = True
+                self._maybe_in_force(number, entering)
+
+    def _maybe_in_force(self, number: int, entering: _Entering) -> None:
+        if entering.is_laid and entering.is_known:
+            del self._entering[number]
+            self._in_force(entering.subscription)
+
+    # ------------------------------------------------------------------------ inputs
+
+    @property
+    def deadline(self) -> Micros:
+        return min(self._early_at, *(plane.deadline for plane in self.planes.values()))
+
+    def receive(self, route: Route, sender: Peer, message: Any, now: Micros) -> None:
+        if route is not Route.FLOOD:
+            self._used[sender] = now
+        self.absorb(route, self.planes[route].receive(sender, message, now), now)
+
+    def wake(self, now: Micros) -> None:
+        if self._early_at <= now:
+            self._early_at = Micros(now + EARLY_AGAIN)
+            if self._is_synced(now):
+                self._do_early(now)
+        for route, plane in self.planes.items():
+            if plane.deadline <= now:
+                self.absorb(route, plane.wake(now), now)
+
+    def link(self, peer: Peer, state: LinkState, now: Micros) -> None:
+        if state is LinkState.DOWN or state is LinkState.CUT:
+            self._used.pop(peer, None)
+        for route, plane in self.planes.items():
+            self.absorb(route, plane.link(peer, state, now), now)
+
+    def leave(self, now: Micros) -> None:
+        for plane in self.planes.values():
+            plane.leave(now)
+
+    def report(self, now: Micros) -> None:
+        """What slow consumers held back may be reported."""
+        released, self._local.released = self._local.released, []
+        for route, key, matched in released:
+            self.absorb(route, self.planes[route].took(key, matched, now), now)
+
+    def absorb(self, route: Route, effects: list[Effect], now: Micros) -> None:
+        """Take what a plane says: its deliveries are ours to match, the rest is passed on."""
+        plane = self.planes[route]
+        for effect in effects:
+            kind = type(effect)
+            if kind is Deliver:
+                for batch in effect.events:  # type: ignore[union-attr]
+                    self._arrived(route, batch, now)
+            elif kind is not Dial or effect.address:  # type: ignore[union-attr]  # who has none cannot be dialled
+                if kind is Send and route is not Route.FLOOD:
+                    for peer in effect.to:  # type: ignore[union-attr]
+                        self._used[peer] = now
+                self._out.append(effect)
+        for one in plane.take_finished():
+            receipt = self._receipts[one.incarnation, one.first]
+            receipt.routes -= 1
+            receipt.matched = (
+                tuple(map(int.__add__, receipt.matched, one.matched)) if receipt.matched and one.matched
+                else receipt.matched or one.matched
+            )  # fmt: skip
+            if not receipt.routes:
+                del self._receipts[one.incarnation, one.first]
+                self.finished.append(Finished(one.incarnation, one.first, receipt.matched))
+        if self._entering:
+            self._settle(route)
+
+    def _arrived(self, route: Route, batch: Batch, now: Micros) -> None:
+        matched = self._local.arrived(route, batch, now)
+        if matched is not None:
+            key = (batch.publisher, batch.incarnation, batch.first)
+            self.absorb(route, self.planes[route].took(key, matched, now), now)
+
+    # ---------------------------------------------------------------------- the view
+
+    def interest_says(self, effects: list[Effect], now: Micros) -> None:
+        """Changes of the view are news to the planes and the owner; links that it would close may be needed by others."""
+        interest = self._interest
+        assert interest is not None
+        for effect in effects:
+            if type(effect) is Deliver:
+                self._changed(effect.events, now)  # type: ignore[arg-type]
+                continue
+            if type(effect) is Hangup:
+                if self.needs(effect.peer, now):
+                    interest.kept(effect.peer, now)
+                    continue
+                self._flood.unlink(effect.peer)
+                self._out.append(Send((effect.peer,), Leave()))
+            self._out.append(effect)
+        if interest.barriers_done:
+            self._known(interest, now)
+        if (self._early or self._waiting) and self._is_synced(now):
+            self._early_at = now
+
+    def needs(self, peer: Peer, now: Micros) -> bool:
+        """Whether some plane but the interest plane wants the link to this peer to stay."""
+        used = self._used.get(peer)
+        return (used is not None and now - used < LINK_IDLE) or any(plane.needs(peer) for plane in self.planes.values())
+
+    def _changed(self, changes: tuple[ViewChange, ...], now: Micros) -> None:
+        self.view_changes += changes
+        for change in changes:
+            if change.is_interest:
+                self._uses.clear()
+            for plane in self.planes.values():
+                plane.changed(change, now)
+            if self._tracing and change.reason != "news":
+                record = change.after if change.after is not None else change.before
+                assert record is not None
+                self._out.append(Note(Member(hex_peer(change.peer), record.incarnation, change.reason)))
+
+    def _known(self, interest: Interest, now: Micros) -> None:
+        """Barriers that were asked for here or by a plane; others are the owner's."""
+        for barrier in list(interest.barriers_done):
+            number = self._barriers.pop(barrier, None)
+            if number is not None:
+                entering = self._entering[number]
+                entering.is_known = True
+                self._maybe_in_force(number, entering)
+            elif not any(plane.known(barrier, now) for plane in self.planes.values()):
+                continue
+            interest.barriers_done.remove(barrier)
+        for route in self.planes if self._entering else ():
+            self._settle(route)
+
+    def _do_early(self, now: Micros) -> None:
+        """The fabric is known: do what was put off."""
+        self._early_at = NEVER
+        waiting, self._waiting = self._waiting, {}
+        for subscription in waiting.values():
+            try:
+                self.enter(subscription, now)
+            except ValueError as error:
+                self._out.append(Note(Dropped("subscription", 1, str(error))))
+        early, self._early = self._early, []
+        for batch in early:
+            self.publish(batch, now)

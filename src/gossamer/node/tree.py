@@ -1,0 +1,181 @@
+"""``route = tree``: the dispatch tree of seed 002 over the members of the view (overlay/tree).
+
+The ring of keys comes from the interest plane: one membership, no disagreement about who lives. A host starts when somebody in
+the fabric, perhaps this node, takes this route; until then the tree costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from gossamer.filters import Filter, Schema
+from gossamer.machine import NEVER, Effect, LinkState, Micros, Peer
+from gossamer.node.planes import BITS, Finished, Key, Route
+from gossamer.overlay.batch import Batch
+from gossamer.overlay.interest.core import Interest
+from gossamer.overlay.interest.record import ROUTES_ALL, Record, ViewChange
+from gossamer.overlay.tree.arcs import Host
+from gossamer.overlay.tree.config import TreeConfig
+from gossamer.overlay.tree.content import SchemaContent
+from gossamer.overlay.tree.host import TreeHost
+from gossamer.overlay.tree.messages import FILTER_TEXT_MAX
+from gossamer.overlay.tree.reference import Neighbours, ReferenceTree, make_tree
+from gossamer.overlay.tree.ring import Members, ViewRing
+
+_Needed = Callable[[Peer], bool]
+
+
+class Drawn(Struct, frozen=True):
+    """A node's place in the tree."""
+
+    peer: Peer
+    address: str
+    parent: Peer | None
+    children: tuple[Peer, ...]
+    linked: bool | None  # whether its link to the parent is in use; None: not known here
+
+
+def _host(record: Record) -> Host:
+    return Host(record.peer, record.peer, record.address)
+
+
+def _beside(tree: ReferenceTree, members: Members, key: int) -> Neighbours:
+    """A member's neighbours, when all members are known."""
+    arc = members.owner(key)
+    assert arc is not None
+    asking = tree.neighbours(arc)
+    try:
+        wanted = next(asking)
+        while True:
+            owner = members.owner(wanted)
+            assert owner is not None
+            wanted = asking.send(owner)
+    except StopIteration as done:
+        found: Neighbours = done.value
+        return found
+
+
+class TreePlane:
+    def __init__(self, config: TreeConfig, interest: Interest, links: Callable[[], list[Peer]], needed: _Needed) -> None:
+        """``links``: those that are up. ``needed``: whether somebody else uses a link, so that it is not closed when idle."""
+        self.host: TreeHost | None = None
+        self._config, self._interest, self._links, self._needed = config, interest, links, needed
+        self._content = SchemaContent()
+        self._hosts: dict[int, Host] = {}  # by peer, as the ring has them
+        self._ring: ViewRing | None = None
+
+    def learn(self, topic: str, schema: Schema) -> None:
+        self._content.learn(topic, schema)
+
+    def start(self, now: Micros) -> TreeHost:
+        """Take part in the tree."""
+        if self.host is None:
+            me = _host(self._interest.record)
+            known = [_host(member.record) for member in self._interest.view.members.values()]
+            self._hosts = {host.peer: host for host in known if host.peer != me.peer} | {me.peer: me}
+            self._ring = ring = ViewRing(me, self._config.bits, self._hosts.values())
+            self.host = host = TreeHost(me, self._config, make_tree(self._config), lambda _links: ring, self._content)
+            needs = host.links.kept
+            host.links.kept = lambda peer: needs(peer) or self._needed(peer)
+            for peer in self._links():
+                host.links.link(peer, LinkState.UP, now)
+        return self.host
+
+    @property
+    def remembered(self) -> int:
+        """Batches in the deduplication tables."""
+        return 0 if self.host is None else self.host.forward.remembered
+
+    # ---------------------------------------------------------------------- inputs
+
+    @property
+    def deadline(self) -> Micros:
+        return NEVER if self.host is None else self.host.deadline
+
+    def receive(self, sender: Peer, message: Any, now: Micros) -> list[Effect]:
+        return self.start(now).receive(sender, message, now)
+
+    def wake(self, now: Micros) -> list[Effect]:
+        return [] if self.host is None else self.host.wake(now)
+
+    def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
+        return [] if self.host is None else self.host.link(peer, state, now)
+
+    def changed(self, change: ViewChange, now: Micros) -> None:
+        after = change.after
+        if self.host is None:
+            if after is not None and any(stamp & ROUTES_ALL & BITS[Route.TREE] for stamp in after.stamps[3::4]):
+                self.start(now)
+            return
+        assert self._ring is not None
+        if change.peer == self.host.me.peer:
+            return
+        known = self._hosts.get(change.peer)
+        host = _host(after) if after is not None else None
+        if known == host:
+            return
+        if known is not None:
+            del self._hosts[known.peer]
+            self._ring.forget(known)
+        if host is not None:
+            self._hosts[host.peer] = host
+            self._ring.learn(host)
+        self.host.changed(change.peer)
+
+    def known(self, barrier: int, now: Micros) -> bool:
+        return False
+
+    def needs(self, peer: Peer) -> bool:
+        return self.host is not None and self.host.hood.needs(peer)
+
+    def leave(self, now: Micros) -> None:
+        if self.host is not None:
+            self.host.leave(now)
+
+    def drawn(self) -> list[Drawn]:
+        """The whole tree, as the members of the view imply it; whether this node's own links are in use is known here only."""
+        me = self._interest.me
+        members = Members(self._config.bits, [_host(member.record) for member in self._interest.view.members.values()])
+        tree = make_tree(self._config)
+        active = self.host.hood.active if self.host is not None else []
+        found: list[Drawn] = []
+        for key in members.keys:
+            beside = _beside(tree, members, key)
+            host = members.hosts[key]
+            parent = beside.parent.to if beside.parent is not None else None
+            mine = parent if host.peer == me else host.to if parent == me else None  # the other end of a link of ours
+            linked = None if mine is None else mine in active
+            found.append(Drawn(host.to, host.address, parent, tuple(child.to for child in beside.children), linked))
+        return found
+
+    # -------------------------------------------------------------------- commands
+
+    def subscribe(self, number: int, topic: str, filter: Filter, now: Micros) -> None:
+        text = "" if filter.text == "TRUE" or len(filter.text) > FILTER_TEXT_MAX else filter.text
+        self.start(now).subscribe(number, topic, text, now)
+
+    def unsubscribe(self, number: int, now: Micros) -> None:
+        self.start(now).unsubscribe(number, now)
+
+    def take_laid(self) -> list[int]:
+        return [] if self.host is None else self.host.take_laid()
+
+    def publish(self, batch: Batch, now: Micros) -> list[Effect]:
+        host = self.start(now)
+        host.publish(batch, now)
+        return host.wake(now)
+
+    def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> list[Effect]:
+        host = self.start(now)
+        host.took(key, matched, now)
+        return host.wake(now)
+
+    def take_finished(self) -> list[Finished]:
+        if self.host is None or not self.host.finished:
+            return []
+        found = [Finished(one.incarnation, one.first, one.matched) for one in self.host.finished]
+        self.host.finished.clear()
+        return found

@@ -1,0 +1,310 @@
+"""One entry of the list: its links by level, and the seed's Figure 2, which makes and renews them.
+
+A message of level l goes from neighbour to neighbour of that level: rightward when l is even, leftward when it is odd. An entry
+in it that has been passed on k - 1 times has come k links of level l, so whoever receives it then is k**(l+1) entries away and
+takes it as its neighbour of level l + 1. The receiver tells nobody; but it now gossips at level l + 1 in the opposite
+direction, and the counter 0 in that message makes the link known at the other end (lines 4 to 10).
+
+The circle: an entry that would be carried past its own place has gone around. It is dropped there (``_ordered``), so a level whose
+links would span the whole list never comes about, and one that does so because the list has shrunk is no longer renewed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from random import Random
+
+from gossamer.machine import NEVER, Micros
+from gossamer.overlay.skiplist.config import SkipConfig
+from gossamer.overlay.skiplist.messages import LEVELS_MAX, Item, Mark
+from gossamer.overlay.skiplist.position import Position, between
+
+EXPIRE_EVERY = 4  # periods between looks at which long links are stale
+
+
+class Link:
+    """A neighbour of some level, and what is known to lie behind it."""
+
+    __slots__ = ("at", "chain", "heard", "sure")
+
+    def __init__(self, at: Position, heard: Micros) -> None:
+        self.at, self.heard = at, heard
+        self.chain: tuple[Position, ...] = ()
+        self.sure = False  # at level 0: it has this entry as its neighbour too, so nothing is in between
+
+
+class Entry:
+    __slots__ = (
+        "_acked", "_mids", "_points", "_rng", "_rounds", "_soon", "_span", "agreed_at", "answered", "at", "attempts",
+        "check_at", "checks", "cleared_left", "cleared_right", "config", "failed", "follows", "free_left_at", "free_right_at",
+        "is_joined", "is_placed", "lefts", "lessees_left", "lessees_right", "lower", "marks", "number", "out", "range",
+        "refused", "rights", "successors", "times", "told", "waits",
+    )  # fmt: skip
+
+    def __init__(self, at: Position, config: SkipConfig, rng: Random) -> None:
+        self.at, self.config, self._rng = at, config, rng
+        self.lefts: list[Link | None] = [None]
+        self.rights: list[Link | None] = [None]
+        self.out: list[tuple[Item, ...]] = [()]
+        self.times: list[Micros] = [NEVER]  # when each level gossips next
+        self._soon: Micros = NEVER  # the first of them
+        self._rounds = 0
+        self._acked: dict[int, tuple[tuple[Position, ...], int]] = {}
+        self._points: list[Position] | None = None
+        self._mids: list[Position | None] = []
+        self._span = (config.k + 2) // 2  # links of a level up to the middle of the span to the next level
+        # Level 0 (level0.py).
+        self.is_placed = False  # it has neighbours, or knows that it is alone
+        self.is_joined = False  # both neighbours know it, and nobody relies on the gap that it came into
+        self.follows = False  # it came when this node was in the list already
+        self.cleared_left = self.cleared_right = False
+        self.agreed_at: Micros = NEVER  # when both neighbours first knew it
+        self.successors: list[Position] = []
+        self.told: tuple[Position, tuple[Position, ...], int] | None = None  # whom, which successors, how often since
+        self.failed: dict[Position, Micros] = {}  # neighbours that fell silent: not to be taken back at once
+        self.answered: dict[Position, Micros] = {}  # successors that were asked during a repair, and are there
+        self.check_at: Micros = NEVER
+        self.attempts = 0  # to find a place
+        self.refused: dict[int, None] = {}  # members that are not in the list themselves
+        self.checks = 0  # of it, since it was last in doubt
+        # Leases (leases.py): who relies on the gaps at both sides, and until when; before `free_*_at`, unknown others may.
+        self.lessees_left: dict[int, Micros] = {}
+        self.lessees_right: dict[int, Micros] = {}
+        self.free_left_at = self.free_right_at = Micros(0)
+        self.number = 0
+        self.waits: dict[int, tuple[Micros, int]] = {}  # who has not answered a revocation: until when, of which number
+        self.lower: Micros = NEVER  # when the first of them is outlived
+        # Marks (marks.py).
+        self.marks: dict[Position, tuple[Mark, Micros]] = {}  # by owner, and when it was last heard of
+        self.range: Mark | None = None  # its own
+
+    # ------------------------------------------------------------------- neighbours
+
+    @property
+    def right(self) -> Position:
+        """The next entry rightward; itself if it is alone."""
+        link = self.rights[0]
+        return link.at if link is not None else self.at
+
+    @property
+    def left(self) -> Position:
+        link = self.lefts[0]
+        return link.at if link is not None else self.at
+
+    @property
+    def levels(self) -> int:
+        """How many levels have a link."""
+        return sum(left is not None or right is not None for left, right in zip(self.lefts, self.rights, strict=True))
+
+    def links(self) -> list[tuple[int, bool, Link]]:
+        """(level, whether it is a right one, link) of all links."""
+        found = [(level, False, link) for level, link in enumerate(self.lefts) if link is not None]
+        return found + [(level, True, link) for level, link in enumerate(self.rights) if link is not None]
+
+    def put(self, level: int, rightward: bool, at: Position, now: Micros) -> Link:
+        """This is the neighbour of the level from now on."""
+        while len(self.lefts) <= level:
+            number = len(self.lefts)
+            self.lefts.append(None)
+            self.rights.append(None)
+            self.out.append(())
+            every = self.config.period * (number + 1)
+            self.times.append(Micros(now + 1 + int(every * self._rng.random())))
+            self._soon = min(self.times)
+        side = self.rights if rightward else self.lefts
+        link = side[level]
+        if link is None or link.at != at:
+            link = side[level] = Link(at, now)
+            self._points = None
+        link.heard = now
+        return link
+
+    def drop(self, level: int, rightward: bool) -> None:
+        side = self.rights if rightward else self.lefts
+        if side[level] is not None:
+            side[level] = None
+            self._points = None
+
+    def drop_long(self, gone: Position | int) -> None:
+        """Forget long links to this entry, or to all entries of this peer."""
+        for level, rightward, link in self.links():
+            if level and (link.at == gone or link.at[1] == gone):
+                self.drop(level, rightward)
+
+    # ------------------------------------------------------------ Figure 2 (a): reception
+
+    def hear(self, level: int, items: Sequence[Item], chain: tuple[Position, ...], now: Micros) -> str | None:
+        """A gossip message of this level. Returns why it cannot be true, if so."""
+        k, leftward = self.config.k, level % 2 == 0  # leftward: the sender is at the left
+        reason = self._misshapen(items)
+        if reason:
+            return reason
+        kept = self._ordered(items, leftward)
+        if kept is None:
+            return "entries out of order"
+        if level:
+            self.put(level, not leftward, kept[0].at, now)
+        if level or k > 2:
+            behind = chain if k == 2 else tuple(item.at for item in kept[1 : self._span])
+            self.chain(level, not leftward, kept[0].at, behind)
+        forward: list[Item] = []
+        for item in kept:
+            if item.counter == k - 1:
+                if level + 1 < LEVELS_MAX:
+                    self.put(level + 1, not leftward, item.at, now)
+            else:
+                forward.append(Item(item.at, item.counter + 1))
+        if len(self.out) > level:
+            self.out[level] = tuple(forward)
+        return None
+
+    def _misshapen(self, items: Sequence[Item]) -> str | None:
+        k = self.config.k
+        if len(items) > k:
+            return "more than k entries in a message"
+        if items[0].counter or items[0].at == self.at:
+            return "a message whose first entry is not its sender's"
+        last = -1
+        for item in items:
+            if not last < item.counter < k:
+                return "forged counters"
+            last = item.counter
+        return None
+
+    def _ordered(self, items: Sequence[Item], leftward: bool) -> list[Item] | None:
+        """The entries that have not gone around the circle; None if they are not in the order in which they were passed on."""
+        at, sender = self.at, items[0].at
+        kept, last = [items[0]], sender
+        for item in items[1:]:
+            place = item.at
+            if place == at or (between(sender, place, at) if leftward else between(at, place, sender)):
+                break  # around the circle, and so are all that come after
+            if not (between(at, place, last) if leftward else between(last, place, at)):
+                return None
+            kept.append(item)
+            last = place
+        return kept
+
+    # ------------------------------------------------------------ Figure 2 (b): emission
+
+    def start(self, now: Micros) -> None:
+        """Begin to gossip at level 0: at once, then every period."""
+        self.times[0] = self._soon = now
+
+    @property
+    def next_at(self) -> Micros:
+        return min(self._soon, self.check_at, self.lower)
+
+    def due(self, now: Micros) -> list[tuple[int, Position, tuple[Item, ...]]]:
+        """(level, receiver, entries) of the messages that are to be sent now."""
+        found: list[tuple[int, Position, tuple[Item, ...]]] = []
+        if self.times[0] <= now:
+            self._rounds += 1
+            if self._rounds % EXPIRE_EVERY == 0:
+                self._expire(now)
+        for level, at in enumerate(self.times):
+            if at <= now:
+                every = self.config.period * (level + 1)
+                self.times[level] = Micros(at + every if at + every > now else now + every)
+                link = (self.rights if level % 2 == 0 else self.lefts)[level]
+                if link is not None:
+                    found.append((level, link.at, self.message(level)))
+        self._soon = min(self.times)
+        return found
+
+    def message(self, level: int) -> tuple[Item, ...]:
+        """Lines 4 to 6: what was received during the last period, and the entry itself."""
+        items = (Item(self.at, 0), *self.out[level])
+        self.out[level] = ()
+        return items
+
+    def _expire(self, now: Micros) -> None:
+        """A long link that no gossip renews any longer is dropped: its other end has moved, gone, or the list is too short."""
+        for level, rightward, link in self.links():
+            if level and now - link.heard > self.config.stale * self.config.period * (level + 1):
+                self.drop(level, rightward)
+        while len(self.lefts) > 1 and self.lefts[-1] is None and self.rights[-1] is None:
+            for side in (self.lefts, self.rights, self.out, self.times):
+                side.pop()
+            self._acked.pop(len(self.lefts), None)
+
+    # ------------------------------------------------------------ midpoints of far spans
+
+    def behind(self, level: int, rightward: bool) -> tuple[Position, ...]:
+        """What a neighbour of this level is told of what lies behind this entry, seen from there.
+
+        For k = 2 the neighbour of the next lower level is the middle of the span that begins here; for a greater k it is
+        some neighbours of the same level away.
+        """
+        side = self.rights if rightward else self.lefts
+        if self.config.k == 2:
+            link = side[level - 1] if 0 < level <= len(side) else None
+            return (link.at,) if link is not None else ()
+        link = side[level] if level < len(side) else None
+        return (link.at, *link.chain)[: self._span - 1] if link is not None else ()
+
+    def answer(self, level: int) -> tuple[Position, ...] | None:
+        """The chain to acknowledge a message of a higher level with; None if the sender has had it lately."""
+        chain = self.behind(level, level % 2 == 0)
+        told, count = self._acked.get(level, ((), 0))
+        if chain == told and count % 8:
+            self._acked[level] = (told, count + 1)
+            return None
+        self._acked[level] = (chain, 1)
+        return chain
+
+    def acknowledged(self, level: int, at: Position, chain: tuple[Position, ...]) -> None:
+        self.chain(level, level % 2 == 0, at, chain)
+
+    def chain(self, level: int, rightward: bool, at: Position, behind: tuple[Position, ...]) -> None:
+        """This is what lies behind that neighbour."""
+        side = self.rights if rightward else self.lefts
+        link = side[level] if level < len(side) else None
+        if link is not None and link.at == at and link.chain != behind:
+            link.chain = behind
+            self._points = None
+
+    def follow(self, successors: list[Position]) -> None:
+        """The successor list, which also says what lies behind the right neighbour."""
+        self.successors = successors
+        if self.config.k > 2 and successors:
+            self.chain(0, True, successors[0], tuple(successors[1 : self._span]))
+
+    def table(self) -> tuple[list[Position], list[Position | None]]:
+        """All places known, sorted, this entry's included; and for each the middle of the span up to the next, if known."""
+        if self._points is None:
+            self._points = sorted({self.at, *(link.at for _, _, link in self.links())})
+            self._mids = [None] * len(self._points)
+            for _level, rightward, link in self.links():
+                self._place_mid(link, rightward)
+        return self._points, self._mids
+
+    def _place_mid(self, link: Link, rightward: bool) -> None:
+        assert self._points is not None
+        wanted = 0 if self.config.k == 2 else self._span - 2
+        if len(link.chain) <= wanted:
+            return
+        mid = link.chain[wanted]
+        around = between(link.at, mid, self.at) if rightward else between(self.at, mid, link.at)
+        if not around:
+            return  # the span reaches past this entry
+        arc = bisect_left(self._points, mid)
+        if arc < len(self._points) and self._points[arc] == mid:
+            return
+        arc -= 1  # -1 is the arc from the last place to the first
+        starts = self._points[arc] if rightward else self._points[(arc + 1) % len(self._points)]
+        if self._mids[arc] is None or starts == link.at:
+            self._mids[arc] = mid
+
+    def learn(self, places: Sequence[Position], rightward: bool, now: Micros) -> None:
+        """Long links to begin with, as the left neighbour has them: right up to one entry."""
+        for level, at in enumerate(places, start=1):
+            if at == self.at or level >= LEVELS_MAX:
+                return
+            self.put(level, rightward, at, now)
+
+
+def insert(successors: list[Position], at: Position, most: int) -> list[Position]:
+    """The list with one more in front."""
+    return [at, *(place for place in successors if place != at)][:most]

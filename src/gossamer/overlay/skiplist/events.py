@@ -1,0 +1,420 @@
+"""Walks and their reports (section 3.4; DESIGN.md section 9).
+
+A ``Carry`` owns an interval of positions. Whoever receives it takes the event if one of its entries is in the interval, cuts the
+rest into parts, sends those on, and reports to the sender when all parts have reported, or when its patience ends: tiles of the
+interval, each with how many subscriptions took the event there. What is not in a tile was not reached; the publisher sends the
+event again for exactly that. The receipt is complete when the tiles cover everything.
+
+A node takes an event once, whichever of its entries it comes to first: its owner looks at all of its filters then. The entry at
+which it was taken keeps the count, so that a repeated walk reports the same number and no other entry of the node adds to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from gossamer.machine import NEVER, SECOND, Micros, Peer
+from gossamer.overlay.skiplist.entry import Entry
+from gossamer.overlay.skiplist.host import Host
+from gossamer.overlay.skiplist.leases import Leases
+from gossamer.overlay.skiplist.marks import Marks
+from gossamer.overlay.skiplist.messages import (
+    DELIVER,
+    FIND,
+    HANDOFF,
+    HOPS_MAX,
+    MATCHED_MAX,
+    TILES_MAX,
+    Absent,
+    Carry,
+    Gap,
+    Report,
+    Tile,
+)
+from gossamer.overlay.skiplist.position import Interval, Position, covered, subtract
+from gossamer.overlay.skiplist.receipts import UNKNOWN, Arrival, Hits, Publication, Seen
+from gossamer.overlay.skiplist.route import Empty, Forward, Take, spread
+
+BRANCHES_MAX = 65_536  # walks under way through one node
+LOCAL_MAX = 1_024  # entries of one node that one walk visits
+RETRY = SECOND // 4
+SHARE = 64  # of its sender's patience each hop keeps so much for the way back
+
+Match = Callable[[Arrival], int | None]
+"""How many subscriptions of this node take the event. Asked once an event; the owner hands it over then. None: ``took`` will say,
+and until then the event is not reported, which holds its publisher back."""
+
+Ask = Callable[[bytes, bytes], Sequence[tuple[int, str]]]
+"""(key of an entry, payload of the question) to the subscriptions there: number and filter."""
+
+
+class _Child(NamedTuple):
+    low: Position
+    high: Position
+    tie: Interval | None  # of a handoff: the tile that counts only if the handoff succeeds
+
+
+class Branch:
+    """One walk at this node: from whom, what it owns, and what is missing."""
+
+    __slots__ = ("children", "deadline", "found", "gaps", "message", "noise", "parent", "tied", "tiles")
+
+    def __init__(self, message: Carry, parent: Peer | None, deadline: Micros) -> None:
+        self.message, self.parent, self.deadline = message, parent, deadline
+        self.children: dict[BranchKey, _Child] = {}
+        self.tiles: list[Tile] = []
+        self.tied: dict[Interval, int] = {}  # tiles that wait for handoffs: how many
+        self.gaps: list[Gap] = []
+        self.found = Hits()
+        self.noise = 0
+
+
+BranchKey = tuple[int, int, int, int, Position, Position, int, int]
+
+
+def _key(message: Carry | Report, parent: int) -> BranchKey:
+    return (
+        message.publisher, message.incarnation, message.sequence, message.round, message.low, message.high, message.hops, parent
+    )  # fmt: skip
+
+
+class Events:
+    def __init__(self, host: Host, leases: Leases, marks: Marks, match: Match, ask: Ask) -> None:
+        self._host, self._leases, self._marks, self._match, self._ask = host, leases, marks, match, ask
+        self._branches: dict[BranchKey, Branch] = {}
+        self._by_child: dict[BranchKey, BranchKey] = {}
+        self.publications: dict[tuple[int, int], Publication] = {}  # by incarnation and sequence
+        self._deferred: dict[
+            tuple[int, int, int], list[tuple[BranchKey, BranchKey, Tile]]
+        ] = {}  # by event: branch, child, tile
+        self.seen = Seen()
+        self.deadline: Micros = NEVER
+        self.holds_back = True  # ask for leases and rely on them
+        self.noise = 0  # events that came here and that nobody here wanted
+
+    # ------------------------------------------------------------------ publishing
+
+    def publish(
+        self,
+        sequence: int,
+        incarnation: int,
+        floor: int,
+        intervals: Sequence[Interval],
+        payload: bytes,
+        now: Micros,
+        kind: int,
+        first_round: int = 0,
+    ) -> None:
+        publication = Publication(sequence, incarnation, floor, intervals, payload, kind, first_round)
+        self.publications[incarnation, sequence] = publication
+        if kind == DELIVER and self.holds_back:
+            for low, high in intervals:
+                if self._leases.is_held(low, high, now):
+                    publication.remaining = subtract(publication.remaining, low, high)
+                    self._host.counters["held"] += 1
+        self._round(publication, now)
+
+    def _round(self, publication: Publication, now: Micros) -> None:
+        """Send the event for everything that is still missing."""
+        host, config = self._host, self._host.config
+        if not publication.remaining:
+            self._complete(publication)
+            return
+        publication.round += 1
+        publication.sent_at, publication.walks, publication.epoch = now, len(publication.remaining), host.epoch()
+        publication.retry_at = NEVER
+        for low, high in list(publication.remaining):
+            message = Carry(
+                host.topic, host.me, publication.incarnation, publication.sequence, publication.floor, publication.round, low,
+                high, None, 0, config.patience, publication.kind, self.holds_back and bool(config.lease),
+                publication.payload,
+            )  # fmt: skip
+            entry = host.nearest(low)
+            branch = Branch(message, None, Micros(now + config.patience))
+            if entry is not None:
+                self._walk(entry, branch, now, own=True)
+                continue
+            contact = host.contact()
+            if contact is not None:
+                self._open(branch)
+                self._send(branch, contact, None, low, high, now, hops=0)
+            else:
+                branch.tiles.append(Tile(low, high, 0, 0, 0))  # there is no list
+            self._maybe_report(branch, now)
+
+    def _applied(self, publication: Publication, branch: Branch, now: Micros) -> None:
+        """A walk of our own is over."""
+        for tile in branch.tiles:
+            publication.reached(tile.low, tile.hops)
+            if covered(publication.remaining, tile.low, tile.high):
+                publication.remaining = subtract(publication.remaining, tile.low, tile.high)
+                publication.matched += tile.matched
+                publication.noise += tile.noise
+        for gap in branch.gaps:
+            self._leases.hold(gap, publication.sent_at, now, publication.epoch)
+        publication.found.extend(list(branch.found.hits.values()), branch.found.left_off)
+        publication.walks -= 1
+        if publication.walks <= 0:
+            if not publication.remaining:
+                self._complete(publication)
+            else:
+                self._host.counters["resent"] += 1
+                publication.retry_at = Micros(now + RETRY * min(publication.round - publication.first_round, 16))
+                self._sooner(publication.retry_at)
+
+    def _complete(self, publication: Publication) -> None:
+        self.publications.pop((publication.incarnation, publication.sequence), None)
+        self._host.deliver(publication.result())
+
+    # -------------------------------------------------------------------- carrying
+
+    def receive_carry(self, sender: Peer, message: Carry, now: Micros) -> None:
+        host = self._host
+        if message.low > message.high:
+            host.reject(sender, "an interval that ends before it begins")
+            return
+        key = _key(message, int(sender))
+        if key in self._branches:
+            return  # repeated by the network
+        branch = Branch(message, sender, Micros(now + message.patience - message.patience // SHARE))
+        if message.to is not None and message.to not in host.entries:
+            host.send(sender, Absent(host.topic, (message.to, host.me)), now)
+        if message.kind == HANDOFF:
+            self._handed(branch, now)
+            return
+        # From another entry than the named one the bound says nothing, and the walk might come back here: the publisher asks again.
+        entry = host.nearest(message.low) if message.to is None else host.entries.get(message.to)
+        if entry is None or not entry.is_placed or message.hops >= HOPS_MAX or len(self._branches) >= BRANCHES_MAX:
+            self._report(branch, now)
+            return
+        self._walk(entry, branch, now, own=False)
+
+    def _walk(self, entry: Entry, branch: Branch, now: Micros, *, own: bool) -> None:
+        """Cut what the walk owns into steps, at all entries of this node that it comes to."""
+        host, message = self._host, branch.message
+        self._open(branch)
+        work: list[tuple[Entry, Position, Position, Position | None]] = [(entry, message.low, message.high, message.bound)]
+        visits, took = 0, False
+        while work and visits < LOCAL_MAX:
+            visits += 1
+            here, low, high, bound = work.pop()
+            host.counters["compared"] += len(here.table()[0]).bit_length()
+            for step in spread(here, low, high, bound):
+                if isinstance(step, Take):
+                    took = True
+                    self._take(here, branch, here.at, step.high, now)
+                elif isinstance(step, Empty):
+                    self._dead_end(here, step, branch, now)
+                elif isinstance(step, Forward):
+                    if step.to[1] != host.me:
+                        self._send(branch, step.to[1], step.to[0], step.low, step.high, now, bound=step.bound)
+                    elif (local := host.entries.get(step.to[0])) is not None and local.is_placed and local is not here:
+                        work.append((local, step.low, step.high, step.bound))
+        if not own and message.kind == DELIVER and not took and self.seen.count(message) is None:
+            branch.noise += 1
+            self.noise += 1
+        self._maybe_report(branch, now)
+
+    def _take(self, entry: Entry, branch: Branch, low: Position, high: Position, now: Micros) -> None:
+        message = branch.message
+        matched = 0
+        if message.kind == FIND:
+            told = self._ask(entry.at[0], message.payload)
+            matched = min(len(told), MATCHED_MAX)
+            if told or not message.payload:  # an event's residual may not pass: then this entry is no answer
+                branch.found.tell(entry.at, told)
+        else:
+            matched = self._hand_over(message, entry.at)
+            if matched == UNKNOWN:
+                self._defer(branch, Tile(low, high, 0, message.hops, 0))
+                return
+        tile = Tile(low, high, matched, message.hops, 0)
+        self._tie(entry, branch, tile, now)
+
+    def _hand_over(self, message: Carry, at: Position) -> int:
+        """To the owner, if the event has not been here; returns what this entry adds to the count."""
+        count = self.seen.count(message)
+        if count is not None:
+            return count[1] if count[0] == at else 0
+        matched = self._match(Arrival.of(message))
+        self.seen.add(message, at, UNKNOWN if matched is None else min(matched, MATCHED_MAX))
+        if matched == 0:
+            self.noise += 1
+        return UNKNOWN if matched is None else min(matched, MATCHED_MAX)
+
+    def _defer(self, branch: Branch, tile: Tile) -> None:
+        """The tile is due when the owner says how many took the event."""
+        message = branch.message
+        parent = _key(message, -1 if branch.parent is None else int(branch.parent))
+        child: BranchKey = (*parent[:4], tile.low, tile.high, message.hops, -2)
+        branch.children[child] = _Child(tile.low, tile.high, None)
+        self._deferred.setdefault((message.publisher, message.incarnation, message.sequence), []).append(
+            (parent, child, tile)
+        )
+
+    def took(self, event: tuple[int, int, int], matched: int, now: Micros) -> None:
+        self.seen.set(event, min(matched, MATCHED_MAX))
+        if not matched:
+            self.noise += 1
+        for parent, child, tile in self._deferred.pop(event, []):
+            branch = self._branches.get(parent)
+            if branch is not None and branch.children.pop(child, None) is not None:
+                branch.tiles.append(Tile(tile.low, tile.high, min(matched, MATCHED_MAX), tile.hops, 0))
+                self._maybe_report(branch, now)
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self.publications or self._branches or self._deferred)
+
+    def _dead_end(self, entry: Entry, step: Empty, branch: Branch, now: Micros) -> None:
+        message = branch.message
+        tied = self._tie(entry, branch, Tile(step.low, step.high, 0, message.hops, 0), now)
+        if step.whole and message.lease and not tied:
+            gap = self._leases.grant(entry, step.rightward, message.publisher, now)
+            if gap is not None and len(branch.gaps) < 16:
+                branch.gaps.append(gap)
+
+    def _tie(self, entry: Entry, branch: Branch, tile: Tile, now: Micros) -> bool:
+        """With the seed's ranges: the tile counts once everybody whose range holds the event has it. Whether there is such."""
+        message = branch.message
+        if self._host.config.ranges != "entries" or message.kind != DELIVER or tile.low[1]:
+            branch.tiles.append(tile)  # the handoffs are up to whoever has the beginning of the interval, before all peers
+            return False
+        key = tile.low[0]
+        owners = [
+            owner for owner in self._marks.owners(entry, key) if owner[0] != key
+        ]  # else the walk comes there by itself
+        away = [owner for owner in owners if owner[1] != self._host.me]
+        matched = tile.matched
+        if len(away) < len(owners):
+            matched += max(0, self._hand_over(message, next(owner for owner in owners if owner[1] == self._host.me)))
+        branch.tiles.append(Tile(tile.low, tile.high, matched, tile.hops, tile.noise))
+        if away:
+            tie = (tile.low, tile.high)
+            branch.tied[tie] = len(away)
+            for owner in away:
+                self._send(branch, owner[1], owner[0], owner, owner, now, tie=tie, kind=HANDOFF)
+        return bool(owners)
+
+    def _handed(self, branch: Branch, now: Micros) -> None:
+        """An entry of the range has handed the event to us, its subscriber."""
+        message = branch.message
+        if message.to in self._host.entries:
+            matched = max(0, self._hand_over(message, message.low))
+            branch.tiles.append(Tile(message.low, message.high, matched, message.hops, 0))
+        self._report(branch, now)
+
+    def _send(
+        self, branch: Branch, to: int, key: bytes | None, low: Position, high: Position, now: Micros, *,
+        tie: Interval | None = None, kind: int | None = None, hops: int | None = None, bound: Position | None = None,
+    ) -> None:  # fmt: skip
+        message = branch.message
+        part = Carry(
+            message.topic, message.publisher, message.incarnation, message.sequence, message.floor, message.round, low, high,
+            key, message.hops + 1 if hops is None else hops, message.patience - message.patience // SHARE,
+            message.kind if kind is None else kind, message.lease, message.payload, bound,
+        )  # fmt: skip
+        child = _key(part, to)
+        branch.children[child] = _Child(low, high, tie)
+        self._by_child[child] = _key(message, -1 if branch.parent is None else int(branch.parent))
+        self._host.send(to, part, now)
+
+    # ------------------------------------------------------------------- reporting
+
+    def _open(self, branch: Branch) -> None:
+        self._branches[_key(branch.message, -1 if branch.parent is None else int(branch.parent))] = branch
+        self._sooner(branch.deadline)
+
+    def receive_report(self, sender: Peer, message: Report, now: Micros) -> None:
+        part = _key(message, int(sender))
+        key = self._by_child.pop(part, None)
+        branch = self._branches.get(key) if key is not None else None
+        if branch is None:
+            return  # too late: its interval has been asked for again
+        child = branch.children.pop(part, None)
+        if child is None:
+            return
+        for tile in message.tiles:
+            if child.tie is not None:
+                self._untie(branch, child.tie, tile)
+            elif message.low <= tile.low < tile.high <= message.high:
+                branch.tiles.append(tile)
+            else:
+                self._host.reject(sender, "a tile of another interval")
+        branch.gaps += message.gaps[: 16 - len(branch.gaps)]
+        branch.found.extend(message.found, message.left_off)
+        self._maybe_report(branch, now)
+
+    def _untie(self, branch: Branch, tie: Interval, handed: Tile) -> None:
+        branch.tied[tie] -= 1
+        for number, tile in enumerate(branch.tiles):
+            if (tile.low, tile.high) == tie:
+                matched = min(tile.matched + handed.matched, MATCHED_MAX)
+                branch.tiles[number] = Tile(tile.low, tile.high, matched, max(tile.hops, handed.hops), tile.noise)
+
+    def _maybe_report(self, branch: Branch, now: Micros) -> None:
+        if not branch.children:
+            self._report(branch, now)
+
+    def _report(self, branch: Branch, now: Micros) -> None:
+        """This walk is over at this node: tell whoever sent it, or the publication if it is our own."""
+        message = branch.message
+        self._branches.pop(_key(message, -1 if branch.parent is None else int(branch.parent)), None)
+        for part in branch.children:
+            self._by_child.pop(part, None)
+        tiles = merge_tiles([tile for tile in branch.tiles if not branch.tied.get((tile.low, tile.high))], branch.noise)
+        if branch.parent is None:
+            publication = self.publications.get((message.incarnation, message.sequence))
+            branch.tiles = list(tiles)
+            if publication is not None and publication.round == message.round:
+                self._applied(publication, branch, now)
+            return
+        report = Report(
+            message.topic, message.publisher, message.incarnation, message.sequence, message.round, message.low, message.high,
+            message.hops, tiles[:TILES_MAX], tuple(branch.gaps), tuple(branch.found.hits.values()), branch.found.left_off,
+        )  # fmt: skip
+        self._host.send(int(branch.parent), report, now)
+
+    # ------------------------------------------------------------------------ time
+
+    def peer_down(self, peer: Peer, now: Micros) -> None:
+        """What went to this peer will not be reported on. Those that wait for nobody else say so at once."""
+        for branch in list(self._branches.values()):
+            lost = [child for child in branch.children if child[-1] == peer]
+            for child in lost:
+                del branch.children[child]
+            if lost:
+                self._maybe_report(branch, now)
+
+    def wake(self, now: Micros) -> None:
+        if now < self.deadline:
+            return
+        for branch in [branch for branch in self._branches.values() if branch.deadline <= now]:
+            self._report(branch, now)
+        for publication in [p for p in self.publications.values() if p.retry_at <= now]:
+            self._round(publication, now)
+        self.deadline = min(
+            min((branch.deadline for branch in self._branches.values()), default=NEVER),
+            min((publication.retry_at for publication in self.publications.values()), default=NEVER),
+        )
+
+    def _sooner(self, at: Micros) -> None:
+        self.deadline = min(self.deadline, at)
+        self._host.sooner(at)
+
+
+def merge_tiles(tiles: list[Tile], noise: int) -> tuple[Tile, ...]:
+    """Fewer tiles: those that touch become one. The noise of the node itself goes with the first."""
+    merged: list[Tile] = []
+    for tile in sorted(tiles, key=lambda tile: (tile.low, tile.high)):
+        if merged and merged[-1].high == tile.low:
+            last = merged[-1]
+            matched = min(last.matched + tile.matched, MATCHED_MAX)
+            merged[-1] = Tile(last.low, tile.high, matched, max(last.hops, tile.hops), last.noise + tile.noise)
+        elif not merged or merged[-1].high < tile.low:
+            merged.append(tile)
+    if merged and noise:
+        first = merged[0]
+        merged[0] = Tile(first.low, first.high, first.matched, first.hops, first.noise + noise)
+    return tuple(merged)

@@ -1,0 +1,164 @@
+"""Leases of empty gaps: the seed's "proxy filter" (section 3.4), made safe.
+
+A dead end tells the publisher the gap that its event fell into, and the publisher holds back further events for it until
+``lease`` after it *sent* the event: so the granting entry, which counts from later, always outlives the lease. Entries at both
+ends of a gap grant leases for it. When an entry joins into the gap, both revoke what they have granted, and say ``clear`` to
+it once every lessee has answered or its lease has run out; the join is complete only then, so no due event is held back.
+
+A newcomer passes ``clear`` on only when it has been told so itself: of two that join into one gap each hears it from its own
+side. And no lease lasts longer than ``lease`` after both neighbours have known an entry, so it need not wait longer than that,
+whoever has died meanwhile.
+
+Lessees of an entry that died are not known to its heir, which says ``clear`` only when any lease must have run out
+(``free_*_at``). A revocation may overtake the report that brings the lease: numbers settle that.
+
+Who begins a list anew, because everybody has left or died, has no neighbour to ask, though leases of the old list may be about. So
+a lease holds only within one **epoch**, a number that the owner of the list changes whenever it hears of a new member while
+they are few; a subscription is not ready before every publisher has heard of it.
+"""
+
+from __future__ import annotations
+
+from gossamer.machine import NEVER, Micros
+from gossamer.overlay.skiplist.entry import Entry
+from gossamer.overlay.skiplist.host import Host
+from gossamer.overlay.skiplist.messages import Gap, Revoke, Revoked
+from gossamer.overlay.skiplist.position import Position
+
+HELD_MAX = 4_096  # gaps that a publisher remembers
+LESSEES_MAX = 256  # of one gap
+
+
+class Leases:
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._held: dict[tuple[Position, bool], tuple[Gap, Micros, int]] = {}  # by who granted it, and at which side of it
+        self._distrust = Micros(
+            -1
+        )  # leases on events that were sent up to then are not taken: a revocation may be forgotten
+        self._void: dict[
+            Position, tuple[int, Micros]
+        ] = {}  # revoked up to this number; remembered until any such lease is over
+
+    # -------------------------------------------------------------------- granting
+
+    def grant(self, entry: Entry, rightward: bool, publisher: int, now: Micros) -> Gap | None:
+        """The gap at this side, for this publisher to rely on."""
+        lessees = entry.lessees_right if rightward else entry.lessees_left
+        if not self._host.config.lease or not entry.is_joined:
+            return None
+        if publisher not in lessees and len(lessees) >= LESSEES_MAX:
+            self._prune(lessees, now)
+            if len(lessees) >= LESSEES_MAX:
+                return None
+        lessees[publisher] = Micros(now + self._host.config.lease)
+        entry.number += 1
+        left, right = (entry.at, entry.right) if rightward else (entry.left, entry.at)
+        return Gap(left, right, entry.at, entry.number)
+
+    def void(self, entry: Entry, rightward: bool, now: Micros) -> None:
+        """The gap at this side has changed: take back what was granted for it."""
+        lessees = entry.lessees_right if rightward else entry.lessees_left
+        self._prune(lessees, now)
+        for peer, until in lessees.items():
+            if peer == self._host.me:
+                self._drop(entry.at, entry.number, now)
+                continue
+            self._host.send(peer, Revoke(self._host.topic, entry.at, entry.number), now)
+            entry.waits[peer] = (until, entry.number)
+            entry.lower = min(entry.lower, until)
+            self._host.sooner(entry.lower)
+        lessees.clear()
+
+    def remind(self, entry: Entry, now: Micros) -> None:
+        """Once a period: those who have not answered may not have heard."""
+        for peer, (until, number) in entry.waits.items():
+            if until > now:
+                self._host.send(peer, Revoke(self._host.topic, entry.at, number), now)
+
+    def is_clear(self, entry: Entry, rightward: bool, now: Micros) -> bool:
+        """Nobody relies any longer on what the gap at this side was before it changed.
+
+        A newcomer knows that only of gaps from its own time on; of what was before, the neighbour at its other side must say so.
+        """
+        if entry.waits:
+            self._outlive(entry, now)
+        told = entry.is_joined or (entry.cleared_left if rightward else entry.cleared_right)
+        return told and not entry.waits and now >= (entry.free_right_at if rightward else entry.free_left_at)
+
+    def wake(self, entry: Entry, now: Micros) -> bool:
+        """Whether the last lessee has just been outlived."""
+        before = bool(entry.waits)
+        self._outlive(entry, now)
+        return before and not entry.waits
+
+    def _outlive(self, entry: Entry, now: Micros) -> None:
+        for peer in [peer for peer, (until, _) in entry.waits.items() if until <= now]:
+            del entry.waits[peer]
+        entry.lower = min((until for until, _ in entry.waits.values()), default=NEVER)
+
+    def _prune(self, lessees: dict[int, Micros], now: Micros) -> None:
+        for peer in [peer for peer, until in lessees.items() if until <= now]:
+            del lessees[peer]
+
+    def receive_revoked(self, sender: int, message: Revoked, now: Micros) -> Entry | None:
+        """Returns the entry that is waiting for nobody else now."""
+        entry = self._host.entries.get(message.by[0])
+        if entry is None or entry.at != message.by:
+            return None
+        waits = entry.waits.get(sender)
+        if waits is None or message.number < waits[1]:
+            return None  # the answer to an earlier revocation
+        del entry.waits[sender]
+        self._outlive(entry, now)
+        return entry if not entry.waits else None
+
+    # --------------------------------------------------------------------- holding
+
+    def hold(self, gap: Gap, sent_at: Micros, now: Micros, epoch: int = 0) -> None:
+        """A report has brought a lease on an event that was sent then, in that epoch."""
+        until = Micros(sent_at + self._host.config.lease)
+        void = self._void.get(gap.by)
+        if until <= now or sent_at <= self._distrust or (void is not None and gap.number <= void[0]):
+            return
+        if len(self._held) >= HELD_MAX:
+            self._held.pop(next(iter(self._held)))
+        self._held[gap.by, gap.left == gap.by] = (gap, until, epoch)
+
+    def is_held(self, low: Position, high: Position, now: Micros) -> bool:
+        """Whether the interval is known to be empty."""
+        present = self._host.epoch()
+        for by, (gap, until, epoch) in list(self._held.items()):
+            if until <= now or epoch != present:
+                del self._held[by]
+            elif gap.left < gap.right:
+                if gap.left < low and high <= gap.right:
+                    return True
+            elif gap.left < low or high <= gap.right:
+                return True
+        return False
+
+    def receive_revoke(self, sender: int, message: Revoke, now: Micros) -> None:
+        if message.by[1] != sender:
+            return
+        self._drop(message.by, message.number, now)
+        self._host.counters["revoked"] += 1
+        self._host.send(sender, Revoked(self._host.topic, message.by, message.number), now)
+
+    def _drop(self, by: Position, number: int, now: Micros) -> None:
+        for side in (False, True):
+            held = self._held.get((by, side))
+            if held is not None and held[0].number <= number:
+                del self._held[by, side]
+        for place in [place for place, (_, until) in self._void.items() if until <= now]:
+            del self._void[place]
+        if len(self._void) >= HELD_MAX:
+            self._void.pop(next(iter(self._void)))
+            self._distrust = now
+        self._void[by] = (number, Micros(now + 2 * self._host.config.lease))
+
+    @property
+    def held(self) -> list[tuple[Gap, Micros]]:
+        """What is relied on, and until when."""
+        present = self._host.epoch()
+        return [(gap, until) for gap, until, epoch in self._held.values() if epoch == present]

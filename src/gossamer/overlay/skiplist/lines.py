@@ -1,0 +1,103 @@
+"""Connections to whom an entry must talk. ``Send`` goes over links that are up, so others are dialled first and messages wait.
+
+What waits is bounded, and does not wait for long: who cannot be reached in ``PATIENCE`` is told of as if its link had broken.
+Lines that nothing has been sent over for ``IDLE`` are closed by the side that dialled, if the owner lets it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from gossamer.machine import NEVER, SECOND, Dial, Effect, Hangup, Message, Micros, Peer, Send
+
+WAITING_MAX = 256  # messages for one peer that is being dialled
+PEERS_WAITING_MAX = 4_096
+PATIENCE = 2 * SECOND
+AGAIN = SECOND // 2
+IDLE = 60 * SECOND
+
+
+class _Waiting:
+    __slots__ = ("dialled", "messages", "since")
+
+    def __init__(self, now: Micros) -> None:
+        self.messages: list[Message] = []
+        self.since = self.dialled = now
+
+
+class Lines:
+    def __init__(self, me: Peer, address: Callable[[Peer], str | None], *, hangs_up: bool = False) -> None:
+        self.me = me
+        self.up: dict[Peer, Micros] = {}  # when something was last sent
+        self.dropped = 0
+        self.loop: deque[Message] = deque()  # from one entry of this node to another
+        self._address, self._hangs_up = address, hangs_up
+        self._waiting: dict[Peer, _Waiting] = {}
+        self._mine: dict[Peer, None] = {}  # dialled from here
+        self._look_at: Micros = NEVER
+
+    @property
+    def deadline(self) -> Micros:
+        return self._look_at
+
+    def send(self, to: Peer, message: Message, now: Micros) -> list[Effect]:
+        if to == self.me:
+            self.loop.append(message)
+            return []
+        if to in self.up:
+            self.up[to] = now
+            return [Send((to,), message)]
+        waiting = self._waiting.get(to)
+        if waiting is not None:
+            if len(waiting.messages) < WAITING_MAX:
+                waiting.messages.append(message)
+            else:
+                self.dropped += 1
+            return []
+        address = self._address(to)
+        if address is None or len(self._waiting) >= PEERS_WAITING_MAX:
+            self.dropped += 1
+            return []
+        waiting = self._waiting[to] = _Waiting(now)
+        waiting.messages.append(message)
+        self._look_at = min(self._look_at, Micros(now + AGAIN))
+        return [Dial(address)]
+
+    def opened(self, peer: Peer, now: Micros) -> list[Effect]:
+        self.up[peer] = now
+        waiting = self._waiting.pop(peer, None)
+        if self._hangs_up:
+            self._look_at = min(self._look_at, Micros(now + IDLE))
+        if waiting is None:
+            return []
+        self._mine[peer] = None
+        return [Send((peer,), message) for message in waiting.messages]
+
+    def closed(self, peer: Peer) -> None:
+        self.up.pop(peer, None)
+        self._mine.pop(peer, None)
+
+    def wake(self, now: Micros) -> tuple[list[Effect], list[Peer]]:
+        """Dial again; returns also who cannot be reached."""
+        effects: list[Effect] = []
+        lost: list[Peer] = []
+        self._look_at = NEVER
+        for peer, waiting in list(self._waiting.items()):
+            if now - waiting.since >= PATIENCE:
+                del self._waiting[peer]
+                self.dropped += len(waiting.messages)
+                lost.append(peer)
+                continue
+            if now - waiting.dialled >= AGAIN:
+                waiting.dialled = now
+                address = self._address(peer)
+                if address is not None:
+                    effects.append(Dial(address))
+            self._look_at = min(self._look_at, Micros(waiting.dialled + AGAIN))
+        if self._hangs_up and self._mine:
+            self._look_at = min(self._look_at, Micros(now + IDLE // 2))
+            for peer in [peer for peer in self._mine if now - self.up.get(peer, now) >= IDLE]:
+                del self._mine[peer]
+                effects.append(Hangup(peer))
+        return effects, lost

@@ -1,0 +1,198 @@
+"""Filters to keys: the classes in use on a topic, and a node's places in its list.
+
+An event looks once per class (filters/place.py), so a topic has at most 16 of them; filters beyond that take one over fewer
+attributes. Each node announces the classes of its own places; a publisher looks wherever anybody has announced one. A node places
+at most 256 entries in a topic. When its filters would need more, its fullest class gives way to a coarser one, over fewer
+attributes: neighbouring places become one, which covers them, and the node looks at its filters itself. Identical places
+share an entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from gossamer.filters.filter import Filter
+from gossamer.filters.place import ALL, Class, event_keys
+from gossamer.overlay.skiplist.config import ENTRIES_MAX
+
+CLASSES_MAX = 16
+ALL_OTHERS = -1
+HEARD_MAX = 256  # classes in all: nodes that announce at the same moment may exceed what each alone keeps to
+
+
+class Classes:
+    """The classes of a topic as one node knows them: its own, and what others have announced."""
+
+    def __init__(self) -> None:
+        self._uses: dict[Class, int] = {}  # by how many nodes, this one included
+        self._own: dict[Class, bool] = {}  # whether every publisher knows that we use it
+        self._heard: dict[int, tuple[Class, ...]] = {}
+        self.left_out = 0  # announcements that there was no room for
+
+    def __iter__(self) -> Iterator[Class]:
+        return iter(self._uses)
+
+    def __len__(self) -> int:
+        return len(self._uses)
+
+    def __contains__(self, cls: object) -> bool:
+        return cls in self._uses
+
+    @property
+    def own(self) -> tuple[Class, ...]:
+        """What this node is to announce."""
+        return tuple(self._own)
+
+    def hear(self, peer: int, classes: Iterable[Class]) -> None:
+        """That node announces these, and no others any longer. Whether they suit the schema is for the caller to ask."""
+        new = tuple(dict.fromkeys(classes))
+        before = self._heard.get(peer, ())
+        if new == before:
+            return
+        taken = []
+        for cls in new:
+            if cls in self._uses or len(self._uses) < HEARD_MAX:
+                self._uses[cls] = self._uses.get(cls, 0) + 1
+                taken.append(cls)
+            else:
+                self.left_out += 1
+        for cls in before:
+            self._release(cls)
+        if taken:
+            self._heard[peer] = tuple(taken)
+        else:
+            self._heard.pop(peer, None)
+
+    def announce(self, cls: Class) -> bool:
+        """Use it from now on, if there is room. One place is kept for ALL, which takes every filter."""
+        if cls in self._own:
+            return True
+        if cls not in self._uses and cls != ALL and len(self._uses) >= CLASSES_MAX - (ALL not in self._uses):
+            return False
+        self._own[cls] = False
+        self._uses[cls] = self._uses.get(cls, 0) + 1
+        return True
+
+    def confirm(self, classes: Iterable[Class]) -> None:
+        """Every publisher knows that this node uses these."""
+        for cls in classes:
+            if cls in self._own:
+                self._own[cls] = True
+
+    def is_settled(self, cls: Class) -> bool:
+        return self._own.get(cls, False)
+
+    def retire(self, cls: Class) -> None:
+        """This node has no place of it any longer."""
+        if self._own.pop(cls, None) is not None:
+            self._release(cls)
+
+    def renew(self, classes: Iterable[Class]) -> None:
+        """All that others have announced, together."""
+        self.hear(ALL_OTHERS, classes)
+
+    def intervals(self, row: tuple[Any, ...]) -> list[tuple[Class, bytes, bytes]]:
+        """Where an event looks, once for each class."""
+        found = [(cls, event_keys(cls, row)) for cls in self._uses]
+        return [(cls, *keys) for cls, keys in found if keys is not None]
+
+    def _release(self, cls: Class) -> None:
+        self._uses[cls] -= 1
+        if not self._uses[cls]:
+            del self._uses[cls]
+
+
+def coarser(cls: Class) -> Class:
+    """A class whose places cover those of this one."""
+    if cls.kind == "between" and cls.bits > 0:
+        return Class(cls.equal, "between", cls.ranged, cls.bits // 2)
+    if cls.kind != "point":
+        return Class(cls.equal)
+    return Class(cls.equal[:-1])
+
+
+class Places:
+    """One node's filters in one topic, and the keys at which it is to be entered for them."""
+
+    def __init__(self, classes: Classes, most: int = ENTRIES_MAX) -> None:
+        self.classes, self._most = classes, most
+        self.filters: dict[int, Filter] = {}
+        self.keys: dict[bytes, int] = {}  # and how many placements share each
+        self.class_of: dict[bytes, Class] = {}
+        self.until: dict[bytes, bytes] = {}  # with the seed's ranges (marks.py): up to where an entry wants everything
+        self._placed: dict[int, list[bytes]] = {}  # the keys of each filter
+        self._barred: dict[Class, None] = {}  # classes that have given way to coarser ones
+
+    @property
+    def in_use(self) -> tuple[Class, ...]:
+        """The classes of the keys."""
+        return tuple(dict.fromkeys(self.class_of.values()))
+
+    def add(self, number: int, filter: Filter) -> tuple[list[bytes], list[bytes]]:
+        """Returns the keys to enter, and those to withdraw once that is done: if any, other filters have moved, too."""
+        before = list(self.keys)
+        self.filters[number] = filter
+        self._place(number)
+        while len(self.keys) > self._most and any(cls != ALL for cls in self.class_of.values()):
+            self._coarsen()
+        return self._changes(before)
+
+    def remove(self, number: int) -> tuple[list[bytes], list[bytes]]:
+        before = list(self.keys)
+        del self.filters[number]
+        self._forget(number)
+        if not self.filters:
+            self._barred.clear()
+        return self._changes(before)
+
+    def _changes(self, before: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+        known = dict.fromkeys(before)
+        return [key for key in self.keys if key not in known], [key for key in before if key not in self.keys]
+
+    def keys_of(self, number: int) -> list[bytes]:
+        """What a subscription relies on: an event that it wants comes to one of these entries."""
+        return self._placed[number]
+
+    def at(self, key: bytes) -> list[int]:
+        """The filters that have a place there."""
+        return [number for number, keys in self._placed.items() if key in keys]
+
+    def matching(self, row: tuple[Any, ...]) -> list[int]:
+        return [number for number, filter in self.filters.items() if filter.matches_row(row)]
+
+    def _place(self, number: int) -> None:
+        filter = self.filters[number]
+        best = filter.placements(None, self._most)
+        wanted = [cls for cls in dict.fromkeys(placement.cls for placement in best) if cls not in self._barred]
+        there_is_room = [self.classes.announce(cls) for cls in wanted]  # all of them, also after one without
+        if not all(there_is_room) or any(placement.cls in self._barred for placement in best):
+            best = filter.placements([cls for cls in self.classes if cls not in self._barred], self._most)
+        placed = self._placed[number] = list(dict.fromkeys(key for placement in best for key in placement.keys))
+        for placement in best:
+            self.classes.announce(placement.cls)
+            for key in placement.keys:
+                self.class_of[key] = placement.cls
+        for key in placed:
+            self.keys[key] = self.keys.get(key, 0) + 1
+
+    def _forget(self, number: int) -> None:
+        for key in self._placed.pop(number):
+            self.keys[key] -= 1
+            if not self.keys[key]:
+                del self.keys[key], self.class_of[key]
+
+    def _coarsen(self) -> None:
+        """The class with the most keys gives way to one that covers it."""
+        counts: dict[Class, int] = {}
+        for cls in self.class_of.values():
+            counts[cls] = counts.get(cls, 0) + 1
+        fullest = max((cls for cls in counts if cls != ALL), key=lambda cls: (counts[cls], cls.prefix))
+        self._barred[fullest] = None
+        one = coarser(fullest)
+        while one in self._barred or not self.classes.announce(one):
+            one = coarser(one)
+        for number in list(self._placed):
+            self._forget(number)
+        for number in self.filters:
+            self._place(number)

@@ -1,0 +1,50 @@
+"""Places in a topic's dictionary order, and the circle that they form.
+
+A position is (key, peer): identical filters of several nodes are neighbours, ordered by peer. Intervals of positions are
+[low, high). The seed's footnote 3 closes the list to a circle, so that the last entry's right neighbour is the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+from msgspec import Meta
+
+KEY_MAX = 4_096
+
+Key = Annotated[bytes, Meta(max_length=KEY_MAX)]
+Uint64 = Annotated[int, Meta(ge=0)]  # msgpack itself ends at 64 bits
+Position = tuple[Key, Uint64]
+Interval = tuple[Position, Position]
+
+
+def between(left: Position, place: Position, right: Position) -> bool:
+    """Whether one comes to the place on the way from left, rightward, before right. From a place around to itself is all else."""
+    if left < right:
+        return left < place < right
+    return place > left or place < right
+
+
+def keys_to_interval(low: bytes, high: bytes) -> Interval:
+    """All positions whose key is in [low, high)."""
+    return (low, 0), (high, 0)
+
+
+def subtract(parts: Iterable[Interval], low: Position, high: Position) -> list[Interval]:
+    """What is left of disjoint intervals without [low, high)."""
+    left: list[Interval] = []
+    for start, end in parts:
+        if high <= start or end <= low:
+            left.append((start, end))
+            continue
+        if start < low:
+            left.append((start, low))
+        if high < end:
+            left.append((high, end))
+    return left
+
+
+def covered(parts: Iterable[Interval], low: Position, high: Position) -> bool:
+    """Whether [low, high) lies within one of the intervals."""
+    return any(start <= low and high <= end for start, end in parts)

@@ -1,0 +1,13 @@
+"""The dispatch tree over a ring of keys (seed 002). ALGORITHM.md says how it works and why it is right.
+
+arcs         keys, arcs, and pieces that tile the ring
+messages     everything that travels
+ring         the ``Ring`` interface (section 3) and its providers that know all hosts: ideal, view
+chord        the provider that does not: Chord, as corrected by Zave
+reference    trees over the keys (3.2) and who is whose neighbour in them (3.3, 3.4)
+maintain     neighbours, kept (3.4)
+links        links that are dialled when needed; what is sent over them is numbered and repeated until acknowledged
+routes       subscription forwarding with covering (2.1)
+forward      batches down the tree, reports back up, and what happens when something breaks
+host         all of it as one machine
+"""

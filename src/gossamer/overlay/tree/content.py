@@ -1,0 +1,95 @@
+"""What filters mean to the tree: whether one covers another, and whether a batch has anything for one.
+
+Relays look at content, so they decode rows, once for each batch and topic. What cannot be judged (a topic whose schema is
+not known here, a text that is no filter) passes everything and covers nothing but itself: too much travels then, and nothing
+is lost.
+
+Regular expressions are the subscriber's own affair (DESIGN.md, section 5): what travels, and what relays check, is the filter
+without them.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Protocol
+
+import msgspec
+
+from gossamer.filters import Filter, FilterError, Schema
+from gossamer.filters.tree import TRUE, And, Node, Null, Or, Rlike, all_of, any_of
+from gossamer.overlay.batch import Batch
+
+CACHED = 65_536
+
+
+class Content(Protocol):
+    def weaken(self, topic: str, filter: str) -> str:
+        """What is told to others: a filter that covers this one and costs relays little."""
+
+    def covers(self, topic: str, outer: str, inner: str) -> bool:
+        """Whether every event that passes the inner filter passes the outer one; False if that is not known."""
+
+    def passes(self, batch: Batch, filter: str) -> bool:
+        """Whether some event of the batch passes; True if that is not known."""
+
+
+class SchemaContent:
+    """Filters over the schemas that are known here."""
+
+    def __init__(self) -> None:
+        self._schemas: dict[str, Schema] = {}
+        self._decoders: dict[str, Any] = {}
+        self._filter = lru_cache(maxsize=CACHED)(self._parse)
+        self._rows: tuple[object, list[tuple[Any, ...]] | None] = (None, None)
+        self.covers = lru_cache(maxsize=CACHED)(self._covers)
+
+    def learn(self, topic: str, schema: Schema) -> None:
+        row: Any = schema.row_type
+        self._schemas[topic], self._decoders[topic] = schema, msgspec.msgpack.Decoder(list[row])
+        self._filter.cache_clear()
+        self.covers.cache_clear()
+
+    def _parse(self, topic: str, text: str) -> Filter | None:
+        schema = self._schemas.get(topic)
+        try:
+            found = Filter.parse(text, schema) if schema is not None else None
+        except FilterError:
+            return None
+        return found and Filter(_without_patterns(found.tree, found.schema.ranks), found.schema)
+
+    def weaken(self, topic: str, filter: str) -> str:
+        found = self._filter(topic, filter)
+        if found is None:
+            return filter
+        return "" if found.tree == TRUE else found.text
+
+    def _covers(self, topic: str, outer: str, inner: str) -> bool:
+        if not outer or outer == inner:
+            return True
+        one, other = self._filter(topic, outer), self._filter(topic, inner)
+        return one is not None and other is not None and one.covers(other)
+
+    def passes(self, batch: Batch, filter: str) -> bool:
+        if not filter:
+            return True
+        found = self._filter(batch.topic, filter)
+        rows = self._decode(batch) if found is not None else None
+        return found is None or rows is None or any(map(found.matches_row, rows))
+
+    def _decode(self, batch: Batch) -> list[tuple[Any, ...]] | None:
+        """The rows, or None if they are not of the schema; the last ones are remembered, for they are asked for by link."""
+        if self._rows[0] is not batch.rows:
+            try:
+                self._rows = (batch.rows, self._decoders[batch.topic].decode(batch.rows))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                self._rows = (batch.rows, None)
+        return self._rows[1]
+
+
+def _without_patterns(node: Node, ranks: tuple[int, ...]) -> Node:
+    """RLIKE passes no NULL, negated or not: that much of it stays."""
+    if isinstance(node, Rlike):
+        return Null(node.attribute, True)
+    if isinstance(node, And | Or):
+        return (all_of if isinstance(node, And) else any_of)((_without_patterns(term, ranks) for term in node.terms), ranks)
+    return node

@@ -1,0 +1,166 @@
+"""Who owns which key: the interface that the tree asks of a DHT (section 3), and two providers that know every host.
+
+The three properties. 1: the keys of a host are one arc. 2: each key has one owner. 3: each host knows its own keys
+(``arc``).
+
+``IdealRing`` is the seed's abstract component (section 4.1): one consistent object that all hosts share, which never errs.
+``ViewRing`` is fed by whoever knows the members (in a node, the interest plane), so each host has its own and they may
+differ for a moment. Both answer at once. Chord (chord.py) asks other hosts; its answers come later, in ``found``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from gossamer.machine import NEVER, Effect, LinkState, Micros, Peer
+from gossamer.overlay.tree.arcs import BITS_MAX, Arc, Host
+
+
+class RingError(ValueError):
+    """A ring that cannot be."""
+
+
+class TooManyHostsError(RingError):
+    """More hosts than keys: the number of nodes of the reference tree bounds that of the hosts (section 3.1)."""
+
+
+class TakenError(RingError):
+    """Two hosts with one key."""
+
+
+class Ring(Protocol):
+    """What a host knows of the ring. A machine as well, for providers that talk to others."""
+
+    bits: int
+    me: Host
+    steady: bool  # answers are never wrong for long without a change of ``arc``, a notice or a broken link following
+    found: list[tuple[int, Arc | None]]  # answers that came later: the key, and the owner's arc or None (ask again)
+
+    @property
+    def deadline(self) -> Micros: ...
+
+    @property
+    def arc(self) -> Arc | None:
+        """This host's keys; None while it is not a member, or those beside it do not know yet that it is."""
+
+    def lookup(self, key: int, now: Micros) -> Arc | None:
+        """The arc that holds the key, if known here; None: the answer will be in ``found``."""
+
+    def receive(self, sender: Peer, message: Any, now: Micros) -> list[Effect]: ...
+    def wake(self, now: Micros) -> list[Effect]: ...
+    def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]: ...
+    def failed(self, peer: Peer, now: Micros) -> None:
+        """Nobody answers at this host's address."""
+
+
+class Members:
+    """Hosts in the order of their keys, and the arc of each."""
+
+    def __init__(self, bits: int, hosts: Iterable[Host] = ()) -> None:
+        if not 1 <= bits <= BITS_MAX:
+            raise RingError(f"keys of {bits} bits; from 1 to {BITS_MAX} are possible")
+        self.bits = bits
+        self.keys: list[int] = []
+        self.hosts: dict[int, Host] = {}
+        self.version = 0  # counts changes
+        for host in hosts:
+            self.add(host)
+
+    def add(self, host: Host) -> None:
+        if host.key >> self.bits:
+            raise RingError(f"key {host.key} does not fit into {self.bits} bits")
+        if len(self.keys) >> self.bits:
+            raise TooManyHostsError(f"{1 << self.bits} keys are all taken: no room for another host")
+        if host.key in self.hosts:
+            raise TakenError(f"key {host.key} is the key of another host")
+        insort(self.keys, host.key)
+        self.version += 1
+        self.hosts[host.key] = host
+
+    def remove(self, key: int) -> Host | None:
+        host = self.hosts.pop(key, None)
+        if host is not None:
+            del self.keys[bisect_left(self.keys, key)]
+            self.version += 1
+        return host
+
+    def owner(self, key: int) -> Arc | None:
+        keys = self.keys
+        if not keys:
+            return None
+        place = bisect_left(keys, key)
+        if place == len(keys):
+            place = 0
+        return Arc(keys[place - 1], self.hosts[keys[place]])
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+class KnownRing:
+    """A ring whose members are all known here."""
+
+    steady = True
+    deadline = NEVER
+
+    def __init__(self, me: Host, members: Members) -> None:
+        self.me, self.members, self.bits = me, members, members.bits
+        self.found: list[tuple[int, Arc | None]] = []
+        self._arc: Arc | None = None
+        self._version = -1
+
+    @property
+    def arc(self) -> Arc | None:
+        if self._version != self.members.version:
+            self._version = self.members.version
+            arc = self.members.owner(self.me.key)
+            if arc != self._arc:
+                self._arc = arc if arc is not None and arc.host == self.me else None
+        return self._arc
+
+    def lookup(self, key: int, now: Micros) -> Arc | None:
+        arc = self.members.owner(key % (1 << self.bits))
+        if arc is None:
+            self.found.append((key, None))
+        return arc
+
+    def receive(self, sender: Peer, message: Any, now: Micros) -> list[Effect]:
+        return []  # nothing of it travels
+
+    def wake(self, now: Micros) -> list[Effect]:
+        return []
+
+    def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
+        return []
+
+    def failed(self, peer: Peer, now: Micros) -> None:
+        """Whoever feeds the members decides who is one."""
+
+
+class IdealRing(KnownRing):
+    """All hosts share one ``Members``: the same consistent view for everybody."""
+
+
+class ViewRing(KnownRing):
+    """This host's own view of who is a member."""
+
+    def __init__(self, me: Host, bits: int, hosts: Iterable[Host] = ()) -> None:
+        super().__init__(me, Members(bits, hosts))
+
+    def learn(self, host: Host) -> bool:
+        """A member; returns whether that is news. Of two that claim one key the smaller peer stays, wherever one asks."""
+        known = self.members.hosts.get(host.key)
+        if known == host or (known is not None and known.peer < host.peer):
+            return False
+        if known is not None:
+            self.members.remove(known.key)
+        self.members.add(host)
+        return True
+
+    def forget(self, host: Host) -> bool:
+        if self.members.hosts.get(host.key) != host:
+            return False
+        self.members.remove(host.key)
+        return True

@@ -1,0 +1,304 @@
+"""Routes (section 2.1): which keys are behind each link, and which filters cover what their owners want.
+
+A host tells each neighbour what is behind itself, as seen from there: its own keys and filters and those that its other
+neighbours have told it. Covered filters are left out; when what covered them goes, the rest is told anew. Keys and filters
+travel together, always: every host whose keys are in the pieces has all its subscriptions covered by the wishes. So a host
+that does not pass a batch on may answer for the keys behind a link (forward.py), however old what it was told: a host that
+has moved elsewhere is not in it with less than it wanted.
+
+A neighbour that has told nothing yet is sent everything. Keys and wishes that are news are told at once, or a moment after
+those before them. What is gone waits for ``settle`` and is told only if it is still gone: what a join or a leave moves about
+is whole again by then, and beyond the reconfiguration area nobody hears of it.
+
+A host and its parent mean opposite sides of the tree. While the two do not agree who is above whom, what either tells is left
+aside; who turns tells again.
+
+``Laid`` comes back when everybody whom an announcement concerns knows it. A subscription is laid when it has come back from
+every neighbour.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from gossamer.machine import NEVER, Micros, Peer
+from gossamer.overlay.batch import Batch
+from gossamer.overlay.tree.arcs import Cover
+from gossamer.overlay.tree.config import TreeConfig
+from gossamer.overlay.tree.content import Content
+from gossamer.overlay.tree.links import Links
+from gossamer.overlay.tree.messages import PIECES_MAX, Announce, Laid, Pieces, Wish
+from gossamer.overlay.tree.ring import Ring
+
+EARLY_MAX = 256
+
+
+class Table(Struct, frozen=True):
+    """What a neighbour has told us."""
+
+    cover: Cover
+    everything: bool
+    wishes: tuple[Wish, ...]
+    topics: dict[str, tuple[str, ...]]
+
+
+class _Told:
+    """What we have told a neighbour."""
+
+    __slots__ = ("again", "at", "due", "everything", "laid", "pieces", "version", "wishes")
+
+    def __init__(self) -> None:
+        self.version = self.laid = 0
+        self.again = False  # it is to tell us, too
+        self.pieces: Pieces | None = None
+        self.everything = False
+        self.wishes: tuple[Wish, ...] = ()
+        self.due = NEVER  # when a change that can wait is told
+        self.at = Micros(0)  # when something was told last
+
+
+class Routes:
+    def __init__(self, ring: Ring, config: TreeConfig, links: Links, content: Content) -> None:
+        self._ring, self._config, self._links, self._content = ring, config, links, content
+        self.own: dict[int, Wish] = {}  # by subscription, as others are told
+        self.tables: dict[Peer, Table | None] = {}  # by active neighbour; None: it has not told
+        self.laid: list[int] = []  # subscriptions that everybody knows, for the owner to take
+        self.deadline = NEVER
+        self.announced = 0
+        self.turning = (
+            0  # announcements of hosts that have not agreed with us who is above whom; they tell again when they do
+        )
+        self.disputed = 0  # announcements of our own keys as those of others; what is for us we take ourselves
+        self._told: dict[Peer, _Told] = {}
+        self._parent: Peer | None = None
+        self._fading: list[Peer] = []  # links that are about to go
+        self._early: dict[Peer, Announce] = {}  # from those who agree that we are neighbours before we do
+        self._owed: dict[Peer, int] = {}  # neighbours that wait for Laid, and for which version
+        self._barriers: dict[int, dict[Peer, int]] = {}
+
+    # ----------------------------------------------------------------- commands
+
+    def subscribe(self, number: int, wish: Wish, now: Micros) -> None:
+        topic, text = wish
+        self.own[number] = (topic, self._content.weaken(topic, text))
+        self.update(now, at_once=True)
+        self._barriers[number] = {peer: told.version for peer, told in self._told.items() if told.laid < told.version}
+        self._settled(now)
+
+    def unsubscribe(self, number: int, now: Micros) -> None:
+        del self.own[number]
+        self._barriers.pop(number, None)
+        self.update(now)
+
+    # ------------------------------------------------------------------- inputs
+
+    def edges(
+        self, active: list[Peer], fading: list[Peer], parent: Peer | None, now: Micros
+    ) -> tuple[list[Peer], list[Peer]]:
+        """Bring the tables in line with the links in use; returns who came and who went.
+
+        A fading link carries batches and no announcements: together with those that replace it, it closes a circle. A parent
+        that has become a child, or a child a parent, had the rest of the tree behind it and has it no longer, or the other
+        way round: what it told before would be told on as if it were still so. It is asked to tell again.
+        """
+        turned = parent != self._parent
+        if turned:
+            for peer in (parent, self._parent):
+                if peer is not None and peer in self.tables and peer in active and peer not in fading:
+                    self.tables[peer] = None
+                    self._told[peer] = _Told()
+                    self._told[peer].again = True
+            self._parent = parent
+        came = [peer for peer in active if peer not in self.tables]
+        went = [peer for peer in self.tables if peer not in active]
+        for peer in went:
+            del self.tables[peer]
+            self._told.pop(peer)
+            self._owed.pop(peer, None)
+        for peer in came:
+            self.tables[peer] = None
+            self._told[peer] = _Told()
+        if came or went or turned or fading != self._fading:
+            self._fading = fading
+            self.update(now)
+            self._settled(now)
+        for peer in came:
+            if (early := self._early.pop(peer, None)) is not None:
+                self.announce(peer, early, now)
+        return came, went
+
+    def announce(self, sender: Peer, message: Announce, now: Micros) -> None:
+        if sender not in self.tables:
+            if len(self._early) < EARLY_MAX:
+                self._early[sender] = message  # it has agreed before us
+            return
+        if any(low >> self._ring.bits or high >> self._ring.bits for low, high in message.pieces):
+            self._links.reject(sender, "keys that do not exist")
+            return
+        if message.again:
+            self._told[sender] = _Told()
+        if message.below == (sender == self._parent):
+            self.turning += 1  # one of us is behind: what it told would be taken for the other side of the tree
+            self.update(now)
+            return
+        cover = Cover(self._ring.bits, message.pieces)
+        arc = self._ring.arc
+        if arc is not None and not cover.common(Cover(self._ring.bits, [arc.piece])).empty:
+            self.disputed += 1  # these are ours: the successor of a newcomer may not know yet, a liar may not care
+        topics: dict[str, tuple[str, ...]] = {}
+        for topic, text in message.wishes:
+            topics[topic] = (*topics.get(topic, ()), text)
+        self.tables[sender] = Table(cover, message.everything, message.wishes, topics)
+        self.update(now)
+        self._owed[sender] = message.version
+        self._settled(now)
+
+    def renew(self, peers: list[Peer], now: Micros) -> None:
+        """These have lost what we told them: tell them again."""
+        for peer in peers:
+            if peer in self._told:
+                self._told[peer] = _Told()
+        self.update(now)
+
+    def forget(self, peer: Peer) -> None:
+        """The link is down."""
+        self._early.pop(peer, None)
+
+    def on_laid(self, sender: Peer, message: Laid, now: Micros) -> None:
+        told = self._told.get(sender)
+        if told is None:
+            return
+        if message.version > told.version:
+            self._links.reject(sender, "an answer to what was never announced")
+            return
+        told.laid = max(told.laid, message.version)
+        self._settled(now)
+
+    def wake(self, now: Micros) -> None:
+        if self.deadline <= now:
+            for peer, told in self._told.items():
+                if told.due <= now:
+                    self._tell(peer, told, now)
+            self.deadline = min((told.due for told in self._told.values()), default=NEVER)
+            self._settled(now)
+
+    @property
+    def quiet(self) -> bool:
+        """Everybody whom they concern knows our announcements."""
+        return all(
+            told.due == NEVER and told.laid == told.version for p, told in self._told.items() if p not in self._fading
+        )
+
+    def whole(self, peers: list[Peer]) -> bool:
+        """Whether these neighbours have told, and every key is ours or behind one of them."""
+        arc = self._ring.arc
+        tables = [self.tables.get(peer) for peer in peers]
+        if arc is None or any(table is None for table in tables):
+            return False
+        return Cover(self._ring.bits, [arc.piece, *(p for table in tables if table for p in table.cover.pieces())]).full
+
+    # ------------------------------------------------------------------ matching
+
+    def passes(self, peer: Peer, batch: Batch) -> bool:
+        """Whether somebody behind this neighbour may want the batch."""
+        table = self.tables.get(peer)
+        if table is None or table.everything:
+            return True
+        return any(self._content.passes(batch, text) for text in table.topics.get(batch.topic, ()))
+
+    # -------------------------------------------------------------- announcements
+
+    def update(self, now: Micros, *, at_once: bool = False) -> None:
+        """Tell each neighbour what has changed behind us: gains at once, or a moment after the last; losses later."""
+        for peer, told in self._told.items():
+            if peer in self._fading:
+                told.due = NEVER
+                continue
+            pieces, everything, wishes = self._behind(peer)
+            if (pieces, everything, wishes) == (told.pieces, told.everything, told.wishes):
+                told.due = NEVER
+            elif told.pieces is None or self._gains(told, pieces, everything, wishes):
+                if at_once or told.pieces is None or now >= told.at + self._config.pace:
+                    self._tell(peer, told, now)
+                else:
+                    self._tell_at(told, Micros(told.at + self._config.pace))
+            elif told.due == NEVER:
+                self._tell_at(told, Micros(now + self._config.settle))
+
+    def _tell_at(self, told: _Told, at: Micros) -> None:
+        told.due = min(told.due, at)
+        self.deadline = min(self.deadline, told.due)
+
+    def _gains(self, told: _Told, pieces: Pieces, everything: bool, wishes: tuple[Wish, ...]) -> bool:
+        """Whether there are keys or wishes behind us that the neighbour has not been told of."""
+        bits = self._ring.bits
+        if pieces != told.pieces and not Cover(bits, told.pieces or ()).holds(Cover(bits, pieces)):
+            return True
+        if told.everything:
+            return False
+        covers = self._content.covers
+        return everything or any(
+            not any(topic == known and covers(topic, outer, text) for known, outer in told.wishes) for topic, text in wishes
+        )
+
+    def _behind(self, peer: Peer) -> tuple[Pieces, bool, tuple[Wish, ...]]:
+        """What is on our side of the link to this neighbour."""
+        arc = self._ring.arc
+        cover = Cover(self._ring.bits, [arc.piece] if arc is not None else [])
+        everything = False
+        wishes = dict.fromkeys(self.own.values())
+        for other, table in self.tables.items():
+            if other != peer and table is not None and other not in self._fading:
+                for piece in table.cover.pieces():
+                    cover.add(piece)
+                everything = everything or table.everything
+                wishes |= dict.fromkeys(table.wishes)
+        kept = self.least(tuple(wishes)) if not everything else ()
+        length = sum(len(text) for _, text in kept)
+        if len(kept) > self._config.wishes_max or length > self._config.wishes_length_max:
+            everything, kept = True, ()
+        return cover.pieces()[:PIECES_MAX], everything, kept
+
+    def least(self, wishes: tuple[Wish, ...]) -> tuple[Wish, ...]:
+        """Without those that another covers; too many on one topic are the whole topic. Sorted."""
+        covers = self._content.covers
+        topics: dict[str, list[str]] = {}
+        for topic, text in wishes:
+            topics.setdefault(topic, []).append(text)
+        kept: list[Wish] = []
+        for topic, texts in topics.items():
+            if "" in texts or len(texts) > self._config.filters_max:
+                kept.append((topic, ""))
+                continue
+            best: list[str] = []
+            for text in sorted(texts, key=lambda each: (len(each), each)):
+                if not any(covers(topic, outer, text) for outer in best):
+                    best = [*(each for each in best if not covers(topic, text, each)), text]
+            kept += [(topic, text) for text in best]
+        return tuple(sorted(kept))
+
+    def _tell(self, peer: Peer, told: _Told, now: Micros) -> None:
+        pieces, everything, wishes = self._behind(peer)
+        told.pieces, told.everything, told.wishes, told.due, told.at = pieces, everything, wishes, NEVER, now
+        self.announced += 1
+        told.version = self.announced  # never one that was used before: a late answer means nothing else
+        self._links.say(peer, Announce(told.version, pieces, everything, told.again, peer == self._parent, wishes), now)
+        told.again = False
+
+    def _settled(self, now: Micros) -> None:
+        """Answer those whose announcements have gone as far as they concern anybody; end barriers."""
+        open_at = [
+            p for p, told in self._told.items() if p not in self._fading and (told.due != NEVER or told.laid < told.version)
+        ]
+        for peer, version in list(self._owed.items()):
+            if all(other == peer for other in open_at):
+                del self._owed[peer]
+                self._links.say(peer, Laid(version), now)
+        for number, waits in list(self._barriers.items()):
+            for peer, version in list(waits.items()):
+                told = self._told.get(peer)
+                if told is None or told.laid >= version or peer in self._fading:
+                    del waits[peer]
+            if not waits:
+                del self._barriers[number]
+                self.laid.append(number)

@@ -1,0 +1,47 @@
+"""The real wire in the simulator: every message becomes a frame and comes out of one; and which events are in it."""
+
+from __future__ import annotations
+
+from gossamer.machine import Message
+from gossamer.node.wire import Unframer, encode
+from gossamer.overlay.batch import Batch
+from gossamer.overlay.skiplist.messages import FIND, Carry
+from gossamer.overlay.tree.messages import Cargo
+from gossamer.sim.network import EventId
+
+
+class WireCodec:
+    """The real wire: frames as a socket would carry them."""
+
+    encode = staticmethod(encode)
+
+    def __init__(self) -> None:
+        self._feed = Unframer().feed
+
+    def decode(self, frame: bytes) -> Message:
+        (message,) = self._feed(frame)
+        return message
+
+    def ids(self, message: Message) -> tuple[EventId, ...]:
+        if isinstance(message, Carry):
+            return () if message.kind == FIND else ((message.publisher, message.incarnation, message.sequence),)
+        batch = message.body.batch if isinstance(message, Cargo) else message
+        assert isinstance(batch, Batch)
+        return tuple((batch.publisher, batch.incarnation, batch.first + offset) for offset in range(batch.count))
+
+
+def floor_of(message: Message) -> int | None:
+    """The publisher's floor, as a message with events tells it."""
+    floor: int | None = message.body.batch.floor if isinstance(message, Cargo) else getattr(message, "floor", None)
+    return floor
+
+
+def plane_of(message: Message) -> str:
+    """Which plane of a node a message with events belongs to, by its attribute there."""
+    return {Cargo: "tree", Carry: "lists"}.get(type(message), "flood")
+
+
+def hops_of(message: Message) -> int:
+    """How far the events in a message have come."""
+    hops: int = message.body.batch.hops if isinstance(message, Cargo) else getattr(message, "hops", 0)
+    return hops

@@ -1,0 +1,160 @@
+"""Checkers of the skip list: one property each, written before the protocol, and able to fail.
+
+circle      level 0 is the sorted circle of all entries, in both directions
+perfection  level l spans exactly k**l entries, for every entry, in both directions; and no other level has a link
+links       no entry has more than 2 * ceil(log_k N) links
+deliveries  every due event was handed over once, nothing else was
+leases      no publisher relies on a gap that has an entry whose join is complete
+tiles       a receipt counts exactly the subscriptions that took the event
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from gossamer.overlay.skiplist.entry import Entry, Link
+from gossamer.overlay.skiplist.messages import Gap
+from gossamer.overlay.skiplist.position import Position, between
+from gossamer.sim.checkers import Findings
+
+
+class Linked(Protocol):
+    """What the checkers need of an entry."""
+
+    at: Position
+    lefts: list[Link | None]
+    rights: list[Link | None]
+
+
+def levels_of(count: int, k: int) -> int:
+    """How many levels a perfect list of so many entries has: those with k**l < count."""
+    levels, span = 0, 1
+    while span < count:
+        levels, span = levels + 1, span * k
+    return levels
+
+
+def link_bound(count: int, k: int) -> int:
+    return 2 * levels_of(count, k)  # levels_of is ceil(log_k N)
+
+
+class Circle(Findings):
+    name = "circle"
+
+    def look(self, entries: Sequence[Linked]) -> None:
+        ordered = sorted(entries, key=lambda entry: entry.at)
+        count = len(ordered)
+        for number, entry in enumerate(ordered):
+            for side, step, name in ((entry.rights, 1, "right"), (entry.lefts, -1, "left")):
+                want = ordered[(number + step) % count].at if count > 1 else None
+                link = side[0]
+                if (link.at if link is not None else None) != want:
+                    self.fail(f"entry {number} of {count} has {_show(link)} at its {name}, not {_show_place(want)}")
+
+
+class Perfection(Findings):
+    name = "perfection"
+
+    def look(self, entries: Sequence[Linked], k: int) -> None:
+        ordered = sorted(entries, key=lambda entry: entry.at)
+        count = len(ordered)
+        levels = levels_of(count, k)
+        for number, entry in enumerate(ordered):
+            for side, sign, name in ((entry.rights, 1, "right"), (entry.lefts, -1, "left")):
+                for level in range(max(levels, len(side))):
+                    link = side[level] if level < len(side) else None
+                    want = ordered[(number + sign * k**level) % count].at if level < levels else None
+                    if (link.at if link is not None else None) != want:
+                        self.fail(f"entry {number} of {count}, level {level} {name}: {_show(link)}, not {_show_place(want)}")
+
+
+class Links(Findings):
+    name = "links"
+
+    def look(self, entries: Sequence[Linked], k: int) -> int:
+        """Returns the most links of an entry."""
+        bound, most = link_bound(len(entries), k), 0
+        for entry in entries:
+            links = sum(link is not None for side in (entry.lefts, entry.rights) for link in side)
+            most = max(most, links)
+            if links > bound:
+                self.fail(f"{_show_place(entry.at)} has {links} links; the bound is {bound}")
+        return most
+
+
+class Deliveries(Findings):
+    """Compares what was handed over with an oracle that knows filters and events and nothing of the overlay."""
+
+    name = "deliveries"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.expected = self.delivered = self.missed = self.duplicate = self.spurious = 0
+        self._handed: dict[tuple[int, int, int], int] = {}  # (event, subscription, life of its node) -> times
+
+    def handed(self, event: int, subscription: int, life: int = 0) -> None:
+        """A node that crashed and came back has a new subscription, which knows nothing of what the old one had."""
+        key = (event, subscription, life)
+        self._handed[key] = self._handed.get(key, 0) + 1
+
+    def judge(self, due: Mapping[int, Iterable[int]], allowed: Mapping[int, Iterable[int]] | None = None) -> None:
+        """``due``: event -> subscriptions that must have it; ``allowed``: those that may, because they overlapped."""
+        wanted = {(event, subscription) for event, several in due.items() for subscription in several}
+        maybe = {(event, one) for event, several in (allowed or {}).items() for one in several} | wanted
+        got = {(event, subscription) for event, subscription, _ in self._handed}
+        self.expected = len(wanted)
+        self.delivered = len(wanted & got)
+        for event, subscription in sorted(wanted - got):
+            self.missed += 1
+            self.fail(f"event {event} did not come to subscription {subscription}")
+        for (event, subscription, _), times in self._handed.items():
+            if times > 1:
+                self.duplicate += times - 1
+                self.fail(f"event {event} came {times} times to subscription {subscription}")
+            if (event, subscription) not in maybe:
+                self.spurious += 1
+                self.fail(f"event {event} came to subscription {subscription}, which does not want it")
+
+
+class LeaseValidity(Findings):
+    name = "leases"
+
+    def look(self, held: Iterable[Gap], joined: Sequence[Position]) -> None:
+        """Every gap that somebody relies on now, and every entry whose join is complete now."""
+        for gap in held:
+            inside = [at for at in joined if between(gap.left, at, gap.right)]
+            if inside:
+                self.fail(f"{_show_place(inside[0])} is in a gap that a publisher relies on")
+
+
+class Tiles(Findings):
+    name = "tiles"
+
+    def receipt(self, event: int, matched: int, took: int) -> None:
+        if matched != took:
+            self.fail(f"the receipt of event {event} says {matched}, and {took} subscriptions took it")
+
+
+def link_errors(entries: Sequence[Entry], k: int) -> dict[int, float]:
+    """By level, the mean of |entries spanned - k**l| / k**l; links to who is no longer there are left out."""
+    ordered = sorted(entry.at for entry in entries)
+    places = {at: number for number, at in enumerate(ordered)}
+    sums: dict[int, list[float]] = {}
+    for entry in entries:
+        here = places[entry.at]
+        for level, rightward, link in entry.links():
+            there = places.get(link.at)
+            if there is None or k**level >= len(ordered):
+                continue
+            span = (there - here if rightward else here - there) % len(ordered)
+            sums.setdefault(level, []).append(abs(span - k**level) / k**level)
+    return {level: sum(errors) / len(errors) for level, errors in sorted(sums.items())}
+
+
+def _show(link: Link | None) -> str:
+    return _show_place(link.at if link is not None else None)
+
+
+def _show_place(at: Position | None) -> str:
+    return "nobody" if at is None else f"{at[0].hex()}@{at[1]:x}"

@@ -1,0 +1,171 @@
+"""What a host must not say is rejected and counted, and the tree heals."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from gossamer.machine import LinkState, Micros, Note, Peer, Send
+from gossamer.overlay.batch import Batch
+from gossamer.overlay.tree.arcs import Arc, Host
+from gossamer.overlay.tree.config import TreeConfig
+from gossamer.overlay.tree.content import SchemaContent
+from gossamer.overlay.tree.host import TreeHost
+from gossamer.overlay.tree.messages import (
+    Announce,
+    Attach,
+    Carry,
+    Got,
+    Laid,
+    Notice,
+    Parcel,
+    Reached,
+    TreeMessage,
+    Yield,
+)
+from gossamer.overlay.tree.reference import ZeroTree
+from gossamer.overlay.tree.ring import IdealRing, Members
+from gossamer.sim.tree.checkers import at_rest, deliveries
+from gossamer.sim.tree.config import Setup
+from gossamer.sim.tree.run import TreeRun
+
+NOW = Micros(1)
+
+
+class Wire:
+    """One real host, and a peer that says what it likes over a link that is up.
+
+    Keys have 4 bits. The host is 8 unless told otherwise, the peer 4, which is the root; 12 is the child of 8.
+    """
+
+    def __init__(self, key: int = 8) -> None:
+        self.members = Members(4, [Host(8, 80, "a"), Host(4, 40, "b"), Host(12, 120, "c")])
+        me = self.members.hosts[key]
+        self.host = TreeHost(me, TreeConfig(bits=4), ZeroTree(4), lambda _: IdealRing(me, self.members), SchemaContent())
+        self.number = 0
+        self.host.wake(NOW)
+        self.host.link(Peer(40), LinkState.UP, NOW)
+
+    def say(self, body) -> list:
+        self.number += 1
+        return self.host.receive(Peer(40), Parcel(self.number - 1, 0, body), NOW)
+
+    def told(self, effects: list) -> list:
+        return [e.message.body for e in effects if isinstance(e, Send) and isinstance(e.message, Parcel)]
+
+
+def reasons(effects: list) -> list[str]:
+    return [effect.record.reason for effect in effects if isinstance(effect, Note)]
+
+
+def test_a_claim_to_keys_that_are_anothers_is_rejected() -> None:
+    wire = Wire()
+    assert reasons(wire.say(Attach(Arc(0, Host(12, 120, "c")), False, False))) == ["a claim to the keys of another host"]
+    assert reasons(wire.say(Attach(Arc(4, Host(8, 40, "b")), True, False))) == ["a claim to the keys of this host"]
+    assert reasons(wire.say(Attach(Arc(5, Host(4, 40, "b")), True, False))) == ["a claim to the keys of this host"]
+    assert reasons(wire.say(Yield(Arc(4, Host(8, 40, "b"))))) == ["a claim to the keys of another host"]
+    assert wire.host.links.rejected == 4
+    assert wire.host.hood.active == []
+
+
+def test_a_parent_that_is_not_above_its_child_is_rejected() -> None:
+    wire = Wire()
+    effects = wire.say(Attach(Arc(3, Host(4, 40, "b")), True, False))  # a leaf that claims to be the parent of the middle
+    assert reasons(effects) == ["a claim that turns parent and child around"]
+    assert Notice(True) in wire.told(effects)
+
+
+def test_a_claim_that_our_own_reckoning_does_not_bear_out_is_refused() -> None:
+    wire = Wire(12)
+    effects = wire.say(Attach(Arc(12, Host(4, 40, "b")), True, False))  # true as to the keys, and no neighbour of 12
+    assert wire.host.hood.refused == 1
+    assert Notice(True) in wire.told(effects)
+    assert Peer(40) not in wire.host.hood.edges
+
+
+def test_forged_acknowledgements_are_rejected() -> None:
+    wire = Wire()
+    assert reasons(wire.host.receive(Peer(40), Got(999), NOW)) == ["an acknowledgement of what was never sent"]
+    assert reasons(wire.host.receive(Peer(40), Parcel(99_999, 0, Notice()), NOW)) == ["a message numbered too far ahead"]
+    wire.say(Attach(Arc(12, Host(4, 40, "b")), True, False))
+    assert reasons(wire.say(Laid(77))) == ["an answer to what was never announced"]
+
+
+def test_forged_reports_do_not_complete_a_receipt() -> None:
+    wire = Wire()
+    wire.say(Attach(Arc(12, Host(4, 40, "b")), True, False))
+    assert wire.host.hood.active == [Peer(40)]
+    wire.host.publish(Batch("t", 80, 1, 0, 1, 0, 0, 0, b"\x90"), NOW)
+    wire.host.took((80, 1, 0), (0,), NOW)
+    wire.host.wake(NOW)
+    before = wire.host.forward.late
+    wire.say(Reached((80, 1, 0), 7, ((0, 0),), (5,)))  # another round
+    wire.say(Reached((80, 1, 9), 0, ((0, 0),), (5,)))  # no such batch
+    assert wire.host.forward.late == before + 2
+    effects = wire.say(Reached((80, 1, 0), 0, ((0, 0),), (5, 5)))
+    assert "a report for keys of this host, or for none" in reasons(effects)
+    assert wire.host.finished == []
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        Batch("t", 7, 1, 3, 1, 9, 0, 0, b""),  # below its own floor
+        Batch("t", 7, 1, 2**21, 1, 0, 0, 0, b""),  # too far ahead of it
+        Batch("t", 7, 1, 0, 1, 0, 0, 65_536, b""),  # has gone too far
+    ],
+)
+def test_batches_out_of_bounds_are_rejected(batch: Batch) -> None:
+    wire = Wire()
+    assert reasons(wire.say(Carry(batch, ((0, 0),)))) == ["a batch outside its publisher's window"]
+
+
+def test_keys_that_do_not_exist_are_rejected() -> None:
+    wire = Wire()
+    wire.say(Attach(Arc(12, Host(4, 40, "b")), True, False))
+    assert reasons(wire.say(Announce(1, ((0, 99),), False, False, False))) == ["keys that do not exist"]
+    assert reasons(wire.say(Carry(Batch("t", 7, 1, 0, 1, 0, 0, 0, b""), ((0, 99),)))) == ["keys that do not exist"]
+
+
+def test_the_codec_refuses_what_has_no_bounds() -> None:
+    decoder = msgspec.msgpack.Decoder(TreeMessage)
+    pieces = tuple((n, n) for n in range(300))
+    frame = msgspec.msgpack.encode(Parcel(0, 0, Announce(1, pieces, False, False, False)))
+    with pytest.raises(msgspec.ValidationError):
+        decoder.decode(frame)
+
+
+class Liar(TreeHost):
+    """Claims twice the keys it owns, as its children's and its parent's, whenever it tells anybody."""
+
+    def wake(self, now: Micros):
+        arc = self.ring.arc
+        if arc is not None and self.lying:
+            for peer, edge in list(self.hood.edges.items()):
+                self.links.say(peer, Attach(Arc(arc.low ^ 1 << 62, arc.host), edge.mine, False), now)
+                self.links.say(peer, Attach(Arc(arc.low, arc.host), False, False), now)
+                self.links.say(peer, Attach(Arc(arc.low, arc.host), True, False), now)
+                self.links.say(peer, Laid(2**40), now)
+        return super().wake(now)
+
+    lying = False
+
+
+def test_the_tree_heals_when_a_liar_stops() -> None:
+    run = TreeRun(Setup(hosts=12, seed=8), make_host=Liar)
+    for _ in range(12):
+        run.join(run.free_key())
+        run.run(0.1)
+    assert run.until(run.quiet, 30) is not None
+    liar = list(run.up.values())[5]
+    run.machine(liar).lying = True
+    for _ in range(10):
+        run.world.command(liar)
+        run.run(0.3)
+        run.publish(list(run.up.values())[1])
+    run.machine(liar).lying = False
+    assert sum(run.rejected.values()) > 10
+    assert {"a claim that turns parent and child around", "an answer to what was never announced"} <= set(run.rejected)
+    assert run.until(run.quiet, 60) is not None
+    assert at_rest(run) == []
+    assert deliveries(run) == []
