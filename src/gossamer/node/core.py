@@ -73,7 +73,7 @@ class NodeConfig(Limits, frozen=True, kw_only=True):
     trace: bool = False  # write a Note for each publication, hand-over and receipt
     flood: FloodConfig = FloodConfig()
     interest: InterestConfig | None = None  # None: links are somebody else's business, there is no view, and flood is all
-    skiplist: SkipConfig = SkipConfig()
+    skiplist: SkipConfig = SkipConfig(lease=2 * SECOND)  # so long may a subscription wait where events came to nobody
     tree: TreeConfig = TreeConfig()
 
 

@@ -26,12 +26,13 @@ EXPIRE_EVERY = 4  # periods between looks at which long links are stale
 class Link:
     """A neighbour of some level, and what is known to lie behind it."""
 
-    __slots__ = ("at", "chain", "heard", "sure")
+    __slots__ = ("at", "chain", "heard", "is_free", "sure")
 
     def __init__(self, at: Position, heard: Micros) -> None:
         self.at, self.heard = at, heard
         self.chain: tuple[Position, ...] = ()
         self.sure = False  # at level 0: it has this entry as its neighbour too, so nothing is in between
+        self.is_free = False  # it has gone, and nobody relies on the gaps that were beside it
 
 
 class Entry:

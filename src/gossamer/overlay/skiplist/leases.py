@@ -56,6 +56,13 @@ class Leases:
         left, right = (entry.at, entry.right) if rightward else (entry.left, entry.at)
         return Gap(left, right, entry.at, entry.number)
 
+    def is_relied_on(self, entry: Entry, now: Micros) -> bool:
+        """Whether somebody may hold a lease of a gap beside this entry, granted by it or by one whose heir it is."""
+        for lessees in (entry.lessees_left, entry.lessees_right):
+            self._prune(lessees, now)
+        clear = self.is_clear(entry, rightward=True, now=now) and self.is_clear(entry, rightward=False, now=now)
+        return bool(entry.lessees_left or entry.lessees_right) or not clear
+
     def void(self, entry: Entry, rightward: bool, now: Micros) -> None:
         """The gap at this side has changed: take back what was granted for it."""
         lessees = entry.lessees_right if rightward else entry.lessees_left

@@ -69,8 +69,7 @@ class Level0:
         host = self._host
         entry.check_at = Micros(now + host.config.period // ASK_AGAIN + 1)
         host.sooner(entry.check_at)
-        asking = next((other for other in host.entries.values() if not other.is_placed), entry)
-        if asking is not entry or not members.is_known():
+        if next(iter(host.entries.values())) is not entry or not members.is_known():
             return  # one of this node's entries is enough to ask
         others = [int(peer) for peer in host.contacts() if peer != host.me]
         least = min(others, default=None)
@@ -84,12 +83,19 @@ class Level0:
         for peer in ask:
             host.send(peer, Join(host.topic, entry.at), now)
 
-    def _refused(self, entry: Entry, by: Peer, members: Members, now: Micros) -> None:
+    def _refused(self, by: Peer, members: Members, now: Micros) -> None:
         """That member is not in the list. If no other is, this may be the one to begin it."""
+        host = self._host
+        entry = next(iter(host.entries.values()), None)
+        if entry is None or any(other.is_placed for other in host.entries.values()):
+            return
         entry.refused[int(by)] = None
-        others = [peer for peer in self._host.contacts() if peer != self._host.me]
-        if members.is_known() and all(peer in entry.refused and self._host.me < peer for peer in others):
+        others = [peer for peer in host.contacts() if peer != host.me]
+        if members.is_known() and all(peer in entry.refused and host.me < peer for peer in others):
             self._found(entry, now)
+            for other in host.entries.values():
+                if other is not entry:
+                    self.join(other, now)
 
     def _check_later(self, entry: Entry, now: Micros) -> None:
         """Look at whether the place is right: soon after it was in doubt, then ever more rarely."""
@@ -272,9 +278,10 @@ class Level0:
         if left is None or between(left.at, at, entry.at):
             self._set_left(entry, at, now)
         elif left.at != at and (not left.sure or self._is_silent(left, now)):
-            # The old left neighbour is gone. Who relied on the gap at its other side is not known here.
+            # The old left neighbour is gone. Who relied on the gap at its other side is not known here, unless it has said so.
             self._set_left(entry, at, now)
-            entry.free_left_at = Micros(now + host.config.lease)
+            if not left.is_free:
+                entry.free_left_at = Micros(now + host.config.lease)
         if entry.left == at:
             link = entry.lefts[0]
             assert link is not None
@@ -423,7 +430,7 @@ class Level0:
         """Politely: neighbours at all levels are told, and who comes next."""
         host = self._host
         after = tuple(at for at in entry.successors if at[1] != host.me or at[0] in host.entries)
-        message = Leave(host.topic, entry.at, entry.left, after)
+        message = Leave(host.topic, entry.at, entry.left, after, self._leases.is_relied_on(entry, now))
         told = dict.fromkeys(link.at[1] for _, _, link in entry.links())
         for peer in told:
             host.send(peer, message, now)
@@ -440,11 +447,14 @@ class Level0:
             if entry.left == gone:
                 link = entry.lefts[0]
                 assert link is not None
-                link.sure = False
+                link.sure, link.is_free = False, not message.leased
             if entry.right == gone:
                 after = [at for at in message.successors if at not in (gone, entry.at)]
                 entry.successors = [gone, *after][: host.config.successors]
+                free_at = entry.free_right_at
                 self.fail_right(entry, now)
+                if not message.leased:
+                    entry.free_right_at = free_at
             else:
                 entry.successors = [at for at in entry.successors if at != gone]
 
@@ -454,14 +464,13 @@ class Level0:
         if gone[1] != sender:
             host.reject(sender, "absent in another's name")
             return
+        if host.members is not None and not gone[0]:
+            self._refused(sender, host.members, now)
         for entry in host.entries.values():
             entry.drop_long(gone)
-            if not entry.is_placed and host.members is not None:
-                if not gone[0]:
-                    self._refused(entry, sender, host.members, now)
-            elif not entry.is_placed and entry.attempts > 2 and host.me < sender:
+            if host.members is None and not entry.is_placed and entry.attempts > 2 and host.me < sender:
                 self._found(entry, now)  # two that have lost everybody: one of them must begin
-            elif not entry.is_placed:
+            elif host.members is None and not entry.is_placed:
                 entry.check_at = min(entry.check_at, Micros(now + host.config.period // 4 + 1))  # another contact
                 host.sooner(entry.check_at)
             if entry.lefts[0] is not None and entry.left == gone:

@@ -114,6 +114,7 @@ class Leave(Message, frozen=True, array_like=True, tag=75):
     at: Position
     left: Position
     successors: Successors
+    leased: bool = True  # somebody may still rely on the gaps beside it
 
 
 class Absent(Message, frozen=True, array_like=True, tag=76):
