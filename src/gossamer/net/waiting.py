@@ -134,6 +134,9 @@ class Waiting:
                 future = self._barriers.get(done.pop())
                 if future is not None and not future.done():
                     future.set_result(None)
+        if core.lapsed:
+            self._driver.counters["lapsed_subscriptions"] += len(core.lapsed)
+            core.lapsed.clear()
         if core.entered:
             for number in core.entered:
                 future = self._entering.get(number)

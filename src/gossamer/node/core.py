@@ -251,6 +251,11 @@ class NodeCore:
         return self.routing.entered
 
     @property
+    def lapsed(self) -> list[int]:
+        """Those that were in force and are not, because others had taken this node for dead; the driver clears it."""
+        return self.routing.lapsed
+
+    @property
     def view_changes(self) -> list[ViewChange]:
         """Since the driver last looked; the driver clears it."""
         return self.routing.view_changes

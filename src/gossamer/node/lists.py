@@ -149,8 +149,10 @@ class Lists:
             self._hear(change.peer, after.extra if after is not None else b"")
         new_life = before is not None and (after is None or before.life != after.life)
         for one in list(self._lists.values()):
-            if new_life:  # a verdict, which no broken link is; or it has begun anew, without its old entries
-                one.machine.doubt(now) if change.peer == self._me else one.machine.dead(change.peer, now)
+            if (
+                new_life and change.peer != self._me
+            ):  # a verdict, which no broken link is; or it has begun anew, without its entries
+                one.machine.dead(change.peer, now)
                 self._arm(one)
             if (
                 after is not None
@@ -175,6 +177,17 @@ class Lists:
 
     def needs(self, peer: Peer) -> bool:
         return any(peer in one.machine.wanted for one in self._lists.values())
+
+    def renew(self, now: Micros) -> None:
+        for one in self._lists.values():
+            filters = dict(one.subscriber.filters)
+            one.is_known = False
+            for number in filters:
+                one.subscriber.unsubscribe(number, now)
+            for number, filter in filters.items():
+                one.subscriber.subscribe(number, filter, now)
+            self._arm(one)
+        self._say(now, ask=True)
 
     def leave(self, now: Micros) -> None:
         for one in self._lists.values():

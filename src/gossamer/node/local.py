@@ -63,12 +63,13 @@ class Subscription:
         "route",
         "source",
         "topic",
+        "was_in_force",
     )
 
     def __init__(self, number: int, topic: Topic, filter: Filter, policy: SlowPolicy, source: str, route: Route) -> None:
         self.number, self.topic, self.filter, self.policy, self.source = number, topic, filter, policy, source
         self.route = route
-        self.in_force = False  # every publication from now on finds it
+        self.in_force = self.was_in_force = False  # every publication from now on finds it; and whether that was so before
         self.matches: Callable[[tuple[Any, ...]], bool] = filter.matches_row
         self.backlog = 0  # events handed over that the consumer has not taken
         self.blocked_at = NEVER

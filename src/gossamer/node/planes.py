@@ -73,6 +73,9 @@ class Plane(Protocol):
     def needs(self, peer: Peer) -> bool:
         """Whether the link to this peer should stay."""
 
+    def renew(self, now: Micros) -> None:
+        """Others had taken this node for dead: lay all subscriptions again, each to be in ``take_laid`` once more."""
+
     def leave(self, now: Micros) -> None:
         """This node goes for good: others may prepare."""
 
@@ -95,6 +98,7 @@ class FloodPlane:
     def unsubscribe(self, number: int, now: Micros) -> None: ...
     def changed(self, change: ViewChange, now: Micros) -> None: ...
     def leave(self, now: Micros) -> None: ...
+    def renew(self, now: Micros) -> None: ...
 
     def known(self, barrier: int, now: Micros) -> bool:
         return False

@@ -47,17 +47,20 @@ class _Entering:
 
 
 class Routing:
-    """``finished`` has receipts, ``entered`` subscriptions that are in force and ``view_changes`` news, for the owner to take."""
+    """For the owner to take: ``finished`` has receipts, ``entered`` subscriptions that are in force, ``lapsed`` those that were and
+    are not, until they are again, and ``view_changes`` news.
+    """
 
     def __init__(self, flood: Flood, interest: Interest | None, local: Local, out: list[Effect], *, tracing: bool) -> None:
         self.planes: dict[Route, Plane] = {}
         self.finished: list[Finished] = []
         self.entered: list[int] = []
+        self.lapsed: list[int] = []
         self.view_changes: list[ViewChange] = []
         self._flood, self._interest, self._local, self._out, self._tracing = flood, interest, local, out, tracing
         self._receipts: dict[tuple[int, int], _Receipt] = {}
         self._entering: dict[int, _Entering] = {}
-        self._barriers: dict[int, int] = {}  # and the subscription that waits for it
+        self._barriers: dict[int, None] = {}  # asked for here
         self._uses: dict[str, int] = {}  # topic -> routes, as of the view now
         self._spared: dict[str, Micros] = {}  # topics that are served without flood, and since when
         self._used: dict[Peer, Micros] = {}  # links, and when a plane last used them
@@ -126,26 +129,37 @@ class Routing:
             return
         barrier = interest.barrier(now)
         self._entering[number] = _Entering(subscription, barrier)
-        self._barriers[barrier] = number
+        self._barriers[barrier] = None
         self._settle(route)
 
     def abandon(self, subscription: Subscription, now: Micros) -> None:
         if self._waiting.pop(subscription.number, None) is not None:
             return
-        entering = self._entering.pop(subscription.number, None)
-        if entering is not None:
-            self._barriers.pop(entering.barrier, None)
+        self._entering.pop(subscription.number, None)
         self.planes[subscription.route].unsubscribe(subscription.number, now)
         if self._interest is not None:
             topic = subscription.topic.name
             self._interest.unsubscribe(topic, now, BITS[subscription.route], subscription.source)
             self._uses.pop(topic, None)
 
+    def _renew(self, interest: Interest, now: Micros) -> None:
+        """Others had taken this node for dead, and forgotten its places: they are laid again, and count from then on."""
+        for plane in self.planes.values():
+            plane.renew(now)
+        barrier = interest.barrier(now)
+        for subscription in self._local.subscriptions.values():
+            if subscription.route is not Route.FLOOD and subscription.number not in self._waiting:
+                if subscription.in_force:
+                    self.lapsed.append(subscription.number)
+                subscription.in_force = False
+                self._entering[subscription.number] = _Entering(subscription, barrier)
+        self._barriers = {barrier: None}
+
     def _in_force(self, subscription: Subscription) -> None:
-        subscription.in_force = True
-        self.entered.append(subscription.number)
-        if self._tracing:
+        if self._tracing and not subscription.was_in_force:
             self._out.append(Note(Subscribed(subscription.number)))
+        subscription.in_force = subscription.was_in_force = True
+        self.entered.append(subscription.number)
 
     def _settle(self, route: Route) -> None:
         for number in self.planes[route].take_laid():
@@ -261,6 +275,8 @@ class Routing:
                 self._uses.clear()
             for plane in self.planes.values():
                 plane.changed(change, now)
+            if change.reason == "new life" and self._interest is not None and change.peer == self._interest.me:
+                self._renew(self._interest, now)
             if self._tracing and change.reason != "news":
                 record = change.after if change.after is not None else change.before
                 assert record is not None
@@ -269,11 +285,12 @@ class Routing:
     def _known(self, interest: Interest, now: Micros) -> None:
         """Barriers that were asked for here or by a plane; others are the owner's."""
         for barrier in list(interest.barriers_done):
-            number = self._barriers.pop(barrier, None)
-            if number is not None:
-                entering = self._entering[number]
-                entering.is_known = True
-                self._maybe_in_force(number, entering)
+            if barrier in self._barriers:
+                del self._barriers[barrier]
+                for number, entering in list(self._entering.items()):
+                    if entering.barrier == barrier:
+                        entering.is_known = True
+                        self._maybe_in_force(number, entering)
             elif not any(plane.known(barrier, now) for plane in self.planes.values()):
                 continue
             interest.barriers_done.remove(barrier)

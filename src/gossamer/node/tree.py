@@ -131,6 +131,10 @@ class TreePlane:
     def needs(self, peer: Peer) -> bool:
         return self.host is not None and self.host.hood.needs(peer)
 
+    def renew(self, now: Micros) -> None:
+        if self.host is not None:
+            self.host.renew(now)
+
     def leave(self, now: Micros) -> None:
         if self.host is not None:
             self.host.leave(now)

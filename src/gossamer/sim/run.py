@@ -213,7 +213,8 @@ class Run:
                 break  # nothing will happen any more, or time is up
             if not users.unquiet():
                 clock.run(clock.now + LINGER, 10_000_000)
-                break
+                if not users.unquiet():  # links that nobody needs any longer may be closing just now
+                    break
         if progress is not None:
             progress(1.0)
 

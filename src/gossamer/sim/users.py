@@ -41,6 +41,8 @@ class Core(AnyMachine, Protocol):
 
     @property
     def entered(self) -> list[int]: ...
+    @property
+    def lapsed(self) -> list[int]: ...
     def advertise(self, topic: str, schema: str, now: Micros) -> Any: ...
     def subscribe(self, topic: str, filter: str, now: Micros, *, route: Route) -> int: ...
     def unsubscribe(self, number: int, now: Micros) -> None: ...
@@ -128,6 +130,19 @@ class Users(Probe):
         if self.started_at is None and len(placed) == len(self.workload.filters) and all(p.returned for p in placed):
             self._start_publishing()
 
+    def _lapsed(self, node: Node, core: Core) -> None:
+        """Others took this node for dead: what its subscriptions may count on ends here, and begins anew when they are in force."""
+        for number in core.lapsed:
+            place = self._live[node.index].get(number)
+            if place is not None:
+                self.world.network.count("lapsed")
+                self._end(place)
+                again = Place(place.filter, node.index, place.began)
+                again.number, again.got = number, place.got
+                self.history.add_place(again)
+                self._live[node.index][number] = self._placed[place.filter] = again
+        core.lapsed.clear()
+
     def _start_publishing(self) -> None:
         config, clock = self.config, self.world.clock
         start = self.started_at = clock.now + LEAD_IN
@@ -199,6 +214,8 @@ class Users(Probe):
         if unsealed:
             self._seal(node, unsealed)
         core = cast(Core, node.machine)
+        if core.lapsed:
+            self._lapsed(node, core)
         if core.entered:
             self._entered(node, core)
         changed = core.changed

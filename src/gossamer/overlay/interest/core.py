@@ -292,7 +292,9 @@ class Interest:
         elif config.coalesce and (self._gossip.theirs or not (config.threshold or config.period)):
             if not self._is_coalescing:
                 self._is_coalescing = True
-                soon = now + 1 + int(config.coalesce * self._waits * self.rng.random())  # drawn, so that what neighbours send does not cross
+                soon = (
+                    now + 1 + int(config.coalesce * self._waits * self.rng.random())
+                )  # drawn, so that what neighbours send does not cross
                 self._round_at = min(self._round_at, Micros(soon))
         elif config.period and self._round_at == NEVER:
             self._round_at = Micros(max(now, self._last_round + config.period))

@@ -225,7 +225,9 @@ class ViewChange(Struct, frozen=True):
     def is_told(self) -> bool:
         """More than a sign of life: what it wants, where it is, or what its owner says of it."""
         old, new = self.before, self.after
-        return self.is_interest or (old is not None and new is not None and (old.address, old.extra) != (new.address, new.extra))
+        return self.is_interest or (
+            old is not None and new is not None and (old.address, old.extra) != (new.address, new.extra)
+        )
 
     @property
     def joined(self) -> tuple[bytes, ...]:

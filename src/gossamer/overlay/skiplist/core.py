@@ -38,6 +38,7 @@ from gossamer.overlay.skiplist.position import KEY_MAX, Interval, keys_to_interv
 
 QUESTIONS = 1 << 52  # where the numbers of look-ups begin: events have those below
 ROUNDS = 1 << 20  # of one publication; those of the next one with the same id come after them
+LIVES = 24  # bits below the incarnation: entries in one life
 LOOPS_MAX = 10_000  # messages between a node's own entries in one turn
 
 
@@ -71,6 +72,7 @@ class SkipList:
         self.me, self.config, self.incarnation = me, config, incarnation
         self._lines = Lines(me, address, hangs_up=hangs_up)
         self._host = Host(me, topic, config, rng, self._lines, contacts, epoch, members)
+        self._host.births = incarnation << LIVES
         self._leases = Leases(self._host)
         self._marks = Marks(self._host)
         self._level0 = Level0(self._host, self._leases, self._marks)
@@ -145,6 +147,8 @@ class SkipList:
             raise SkipListError(f"a key of {len(key)} bytes; at most {KEY_MAX}")
         entry = Entry((key, int(self.me)), self.config, self._host.rng)
         entry.follows = bool(self.entries)
+        self._host.births += 1
+        entry.born = self._host.births
         self.entries[key] = entry
         if until is not None:
             self._marks.own(entry, until, now)
@@ -218,13 +222,6 @@ class SkipList:
         """A verdict: this peer is no more, or has begun anew and has none of its old entries, whatever its link says."""
         self._level0.peer_down(peer, now)
         self._events.peer_down(peer, now)
-        self._host.sooner(now)
-
-    def doubt(self, now: Micros) -> None:
-        """Others may have taken this node for dead: look at whether its entries are still in their places."""
-        for entry in self.entries.values():
-            entry.check_at = now
-            entry.checks = 0
         self._host.sooner(now)
 
     # ---------------------------------------------------------------------- inputs

@@ -26,18 +26,21 @@ EXPIRE_EVERY = 4  # periods between looks at which long links are stale
 class Link:
     """A neighbour of some level, and what is known to lie behind it."""
 
-    __slots__ = ("at", "chain", "heard", "is_free", "sure")
+    __slots__ = ("at", "born", "chain", "heard", "is_free", "sure")
 
     def __init__(self, at: Position, heard: Micros) -> None:
         self.at, self.heard = at, heard
         self.chain: tuple[Position, ...] = ()
         self.sure = False  # at level 0: it has this entry as its neighbour too, so nothing is in between
+        self.born = (
+            0  # at level 0: which of its node's entries it is, as far as it has said; a late farewell may mean another
+        )
         self.is_free = False  # it has gone, and nobody relies on the gaps that were beside it
 
 
 class Entry:
     __slots__ = (
-        "_acked", "_mids", "_points", "_rng", "_rounds", "_soon", "_span", "agreed_at", "answered", "at", "attempts",
+        "_acked", "_mids", "_points", "_rng", "_rounds", "_soon", "_span", "agreed_at", "answered", "at", "attempts", "born",
         "check_at", "checks", "cleared_left", "cleared_right", "config", "failed", "follows", "free_left_at", "free_right_at",
         "is_joined", "is_placed", "lefts", "lessees_left", "lessees_right", "lower", "marks", "number", "out", "range",
         "refused", "rights", "successors", "times", "told", "waits",
@@ -67,6 +70,7 @@ class Entry:
         self.answered: dict[Position, Micros] = {}  # successors that were asked during a repair, and are there
         self.check_at: Micros = NEVER
         self.attempts = 0  # to find a place
+        self.born = 0  # counts this node's entries: a key that is left and entered again is another entry
         self.refused: dict[int, None] = {}  # members that are not in the list themselves
         self.checks = 0  # of it, since it was last in doubt
         # Leases (leases.py): who relies on the gaps at both sides, and until when; before `free_*_at`, unknown others may.

@@ -179,7 +179,7 @@ class Events:
             return  # repeated by the network
         branch = Branch(message, sender, Micros(now + message.patience - message.patience // SHARE))
         if message.to is not None and message.to not in host.entries:
-            host.send(sender, Absent(host.topic, (message.to, host.me)), now)
+            host.send(sender, Absent(host.topic, (message.to, host.me), host.births), now)
         if message.kind == HANDOFF:
             self._handed(branch, now)
             return

@@ -51,12 +51,12 @@ class Level0:
             host.sooner(entry.check_at)
         near = None if entry.is_placed else host.nearest(entry.at)
         if near is not None:
-            self.receive_join(host.me, Join(host.topic, entry.at, 0, near.at[0]), now)
+            self.receive_join(host.me, Join(host.topic, entry.at, 0, near.at[0], None, entry.born), now)
         elif host.members is not None and not entry.is_placed:
             self._ask_around(entry, host.members, now)
         elif (contact := host.contact()) is not None and (entry.is_placed or entry.attempts < ATTEMPTS_MAX):
             entry.attempts += 1
-            host.send(contact, Join(host.topic, entry.at), now)
+            host.send(contact, Join(host.topic, entry.at, born=entry.born), now)
         elif not entry.is_placed:
             self._found(entry, now)
 
@@ -81,7 +81,7 @@ class Level0:
         else:
             ask = list(dict.fromkeys((least, others[int(host.rng.random() * len(others))])))
         for peer in ask:
-            host.send(peer, Join(host.topic, entry.at), now)
+            host.send(peer, Join(host.topic, entry.at, born=entry.born), now)
 
     def _refused(self, by: Peer, members: Members, now: Micros) -> None:
         """That member is not in the list. If no other is, this may be the one to begin it."""
@@ -123,7 +123,7 @@ class Level0:
         host, place, hops, bound = self._host, message.at, message.hops, message.bound
         entry = host.entries.get(message.to) if message.to is not None else None
         if message.to is not None and entry is None:
-            host.send(sender, Absent(host.topic, (message.to, host.me)), now)
+            host.send(sender, Absent(host.topic, (message.to, host.me), host.births), now)
         if entry is None or not entry.is_placed or entry.at == place:
             # From another entry, the bound says nothing: without a price such a walk could go around for ever.
             hops, bound = hops + (DETOUR if message.to is not None else 0), None
@@ -131,18 +131,18 @@ class Level0:
         if hops > JOIN_HOPS_MAX:
             return  # the newcomer will try again
         if entry is None:
-            host.send(place[1], Absent(host.topic, (b"", host.me)), now)
+            host.send(place[1], Absent(host.topic, (b"", host.me), host.births), now)
             return
         while True:
             step = toward(entry, place, bound)
             if step is None:
                 if entry.at != place:
-                    self._take_in(entry, place, hops, now)
+                    self._take_in(entry, place, hops, message.born, now)
                 return
             following, bound = step
             if following[1] != host.me:
                 if hops < JOIN_HOPS_MAX:
-                    host.send(following[1], Join(host.topic, place, hops + 1, following[0], bound), now)
+                    host.send(following[1], Join(host.topic, place, hops + 1, following[0], bound, message.born), now)
                 return
             nearer = host.entries.get(following[0])
             if nearer is None or nearer is entry or not nearer.is_placed or hops >= JOIN_HOPS_MAX:
@@ -158,7 +158,7 @@ class Level0:
             entry = max(others, key=lambda other: (other.at < place, other.at), default=None)
         return entry
 
-    def _take_in(self, entry: Entry, place: Position, hops: int, now: Micros) -> None:
+    def _take_in(self, entry: Entry, place: Position, hops: int, born: int, now: Micros) -> None:
         """The place is between this entry and its right neighbour, or is that neighbour."""
         host, config = self._host, self._host.config
         old = list(entry.successors)
@@ -166,6 +166,9 @@ class Level0:
             entry.failed.pop(place, None)
             self._set_right(entry, place, now)
             host.counters["joins"] += 1
+        right = entry.rights[0]
+        if right is not None:
+            right.born = max(right.born, born)
         after = [at for at in old if at != place] or [entry.at]
         lefts = tuple(link.at for link in entry.lefts[1:] if link is not None and link.at != place)
         rights = tuple(link.at for link in entry.rights[1:] if link is not None and link.at != place)
@@ -183,7 +186,7 @@ class Level0:
         host = self._host
         entry = host.entries.get(message.to)
         if entry is None:
-            host.send(sender, Absent(host.topic, (message.to, host.me)), now)
+            host.send(sender, Absent(host.topic, (message.to, host.me), host.births), now)
             return
         if message.left[1] != sender or message.left == entry.at or not message.successors:
             host.reject(sender, "a welcome that makes no sense")
@@ -233,7 +236,7 @@ class Level0:
         """The message of level 0: heartbeat, Figure 2, and what rides on them."""
         clear = self._leases.is_clear(entry, rightward=True, now=now)
         marks = self._marks.to_pass_on(entry, to, now)
-        self._host.send(to[1], Gossip(self._host.topic, to[0], 0, items, (), clear, marks), now)
+        self._host.send(to[1], Gossip(self._host.topic, to[0], 0, items, (), clear, marks, True, entry.born), now)
 
     def probe(self, entry: Entry, now: Micros) -> None:
         """Talk to the right neighbour now instead of at the period."""
@@ -250,7 +253,7 @@ class Level0:
         else:
             assert after is not None
             entry.told = (to, after, 1)
-        host.send(to[1], Beat(host.topic, to[0], entry.at, entry.left, after, clear), now)
+        host.send(to[1], Beat(host.topic, to[0], entry.at, entry.left, after, clear, entry.born), now)
 
     def receive_gossip(self, sender: Peer, message: Gossip, now: Micros) -> None:
         host, at = self._host, message.items[0].at
@@ -260,7 +263,7 @@ class Level0:
         entry = host.entries.get(message.to)
         if entry is None or not entry.is_placed:
             if entry is None:
-                host.send(sender, Absent(host.topic, (message.to, host.me)), now)
+                host.send(sender, Absent(host.topic, (message.to, host.me), host.births), now)
             return
         if message.level:
             self._hear(sender, entry, message, now)
@@ -285,7 +288,7 @@ class Level0:
         if entry.left == at:
             link = entry.lefts[0]
             assert link is not None
-            link.heard, link.sure = now, True
+            link.heard, link.sure, link.born = now, True, max(link.born, message.born)
             told = message.clear and not entry.cleared_left
             entry.cleared_left = entry.cleared_left or message.clear
             if told:
@@ -319,7 +322,7 @@ class Level0:
             if entry is not None and link is not None and not link.sure and message.at in entry.successors:
                 entry.answered[message.at] = now
             return  # else of an earlier neighbour
-        link.heard = now
+        link.heard, link.born = now, max(link.born, message.born)
         if message.left == entry.at:
             link.sure = True
             entry.answered.clear()
@@ -399,7 +402,9 @@ class Level0:
             # Several neighbours may be dead: ask all who may come next, so that the first of those alive is known.
             self.probe(entry, now)
             for place in entry.successors[1:]:
-                host.send(place[1], Gossip(host.topic, place[0], 0, (Item(entry.at, 0),), claims=False), now)
+                host.send(
+                    place[1], Gossip(host.topic, place[0], 0, (Item(entry.at, 0),), claims=False, born=entry.born), now
+                )
         elif entry.lefts[0] is not None and entry.left != gone:
             entry.put(0, True, entry.left, now)  # around the circle, which is all that is known
             entry.successors = [entry.left]
@@ -430,7 +435,7 @@ class Level0:
         """Politely: neighbours at all levels are told, and who comes next."""
         host = self._host
         after = tuple(at for at in entry.successors if at[1] != host.me or at[0] in host.entries)
-        message = Leave(host.topic, entry.at, entry.left, after, self._leases.is_relied_on(entry, now))
+        message = Leave(host.topic, entry.at, entry.left, after, self._leases.is_relied_on(entry, now), entry.born)
         told = dict.fromkeys(link.at[1] for _, _, link in entry.links())
         for peer in told:
             host.send(peer, message, now)
@@ -444,10 +449,12 @@ class Level0:
             if entry.at == gone:
                 continue
             entry.drop_long(gone)
-            if entry.left == gone:
+            if entry.left == gone and _is_meant(entry.lefts[0], message.born):
                 link = entry.lefts[0]
                 assert link is not None
                 link.sure, link.is_free = False, not message.leased
+            if entry.right == gone and not _is_meant(entry.rights[0], message.born):
+                continue
             if entry.right == gone:
                 after = [at for at in message.successors if at not in (gone, entry.at)]
                 entry.successors = [gone, *after][: host.config.successors]
@@ -473,10 +480,16 @@ class Level0:
             elif host.members is None and not entry.is_placed:
                 entry.check_at = min(entry.check_at, Micros(now + host.config.period // 4 + 1))  # another contact
                 host.sooner(entry.check_at)
-            if entry.lefts[0] is not None and entry.left == gone:
-                entry.lefts[0].sure = False
-            if entry.rights[0] is not None and entry.right == gone and entry.at != gone:
+            left, right = entry.lefts[0], entry.rights[0]
+            if left is not None and left.at == gone and _is_meant(left, message.born):
+                left.sure = False
+            if right is not None and right.at == gone != entry.at and _is_meant(right, message.born):
                 self.fail_right(entry, now)
+
+
+def _is_meant(link: Link | None, born: int) -> bool:
+    """Whether a farewell means this neighbour, and not an entry that was there before it. Unknown: yes."""
+    return link is None or not born or link.born <= born
 
 
 class Placed:

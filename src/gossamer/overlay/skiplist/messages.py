@@ -70,6 +70,7 @@ class Gossip(Message, frozen=True, array_like=True, tag=70):
     clear: bool = True  # at level 0: nobody relies any longer on the gap that the receiver came into
     marks: Annotated[tuple[Mark, ...], Meta(max_length=MARKS_MAX)] = ()
     claims: bool = True  # at level 0: False only asks whether the receiver is there; the sender is not its neighbour
+    born: Number = 0  # at level 0: which of the entries that the sender's node has had, in order; as are the others below
 
 
 class Beat(Message, frozen=True, array_like=True, tag=71):
@@ -79,6 +80,7 @@ class Beat(Message, frozen=True, array_like=True, tag=71):
     left: Position
     successors: Successors | None = None  # None: as before
     clear: bool = True
+    born: Number = 0
 
 
 class Ack(Message, frozen=True, array_like=True, tag=72):
@@ -95,6 +97,7 @@ class Join(Message, frozen=True, array_like=True, tag=73):
     hops: Hops = 0
     to: Key | None = None  # None: whichever entry of the receiver is nearest
     bound: Position | None = None  # the place is between the receiving entry and this
+    born: Number = 0
 
 
 class Welcome(Message, frozen=True, array_like=True, tag=74):
@@ -115,11 +118,13 @@ class Leave(Message, frozen=True, array_like=True, tag=75):
     left: Position
     successors: Successors
     leased: bool = True  # somebody may still rely on the gaps beside it
+    born: Number = 0
 
 
 class Absent(Message, frozen=True, array_like=True, tag=76):
     topic: Uint64
     at: Position
+    born: Number = 0  # of the last entry that the sender has had: one that is younger is not meant
 
 
 class Carry(Message, frozen=True, array_like=True, tag=77):

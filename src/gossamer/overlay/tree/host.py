@@ -91,6 +91,15 @@ class TreeHost:
         self.forward.took(id, matched, now)
         self._commanded = True
 
+    def renew(self, now: Micros) -> None:
+        """Others had taken this host for dead, and its successor answered for its keys: lay all subscriptions again."""
+        self.ready, self._yield_at = False, now
+        for number, wish in list(self.routes.own.items()):
+            self.routes.unsubscribe(number, now)
+            self.routes.subscribe(number, wish, now)
+        self.hood.touch()
+        self._commanded = True
+
     def leave(self, now: Micros) -> None:
         self.hood.leave(now)
         self._commanded = True
