@@ -139,3 +139,41 @@ def test_an_unknown_route_is_refused_with_those_there_are() -> None:
                 node.subscribe("weather", route="teleport")
 
     go(main())
+
+
+def test_a_look_up_says_who_would_take_an_event_and_hands_nothing_over() -> None:
+    async def main() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            a, b, c = await nodes(stack, 3)
+            await a.advertise("weather", WEATHER)
+            texts = ("temp > 30", "country = 'CH' AND temp < 40", "city LIKE 'Ber%'")
+            events = [
+                await stack.enter_async_context(node.subscribe("weather", text, route="skiplist"))
+                for node, text in ((b, texts[0]), (c, texts[1]), (c, texts[2]))
+            ]
+            hits = await a.lookup("weather", GENEVA)
+            assert sorted(one["filter"] for one in hits) == sorted(a.check_filter("weather", text) for text in texts[:2])
+            assert {one["address"] for one in hits} == {b.address, c.address}
+            assert len(await a.lookup("weather")) == 3
+            assert not any(got.backlog for got in events)
+            with pytest.raises(gossamer.EventError):
+                await a.lookup("weather", {"temp": "warm"})
+
+    go(main())
+
+
+def test_every_node_draws_the_same_tree() -> None:
+    async def main() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            fabric = await nodes(stack, 5)
+            await fabric[0].advertise("weather", WEATHER)
+            await stack.enter_async_context(fabric[2].subscribe("weather", route="tree"))
+            await until(lambda: all(node.status()["members"] == 5 for node in fabric))
+            shapes = {tuple((one["node"], one["parent"], one["depth"]) for one in node.tree()) for node in fabric}
+            assert len(shapes) == 1
+            (shape,) = shapes
+            assert len(shape) == 5
+            assert [depth for _, parent, depth in shape if parent is None] == [0]
+            await until(lambda: all(one["linked"] in (True, None) for node in fabric for one in node.tree()))
+
+    go(main())

@@ -18,6 +18,7 @@ _COMMANDS = {
     "subscribe": ("gossamer.cli.subscribe", "subscribe", "Print the events of a topic that pass a filter."),
     "publish": ("gossamer.cli.publish", "publish", "Publish events and wait for their receipts."),
     "status": ("gossamer.cli.status", "status", "Show the nodes that run on this machine."),
+    "lookup": ("gossamer.cli.lookup", "lookup", "Show which subscriptions would take an event."),
     "tree": ("gossamer.cli.tree", "tree", "Draw the dispatch tree from a running node."),
     "view": ("gossamer.cli.view", "view", "Show who wants which topic, and watch it change."),
     "simulate": ("gossamer.cli.simulate", "simulate", "Run a fabric in virtual time, with faults, from one seed."),

@@ -50,6 +50,11 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
 @click.command()
 @click.option("--scenario", type=click.Choice(SCENARIOS), help="Make trouble of this kind instead of measuring.")
 @click.option("--nodes", type=int, help=f"Nodes in the fabric. [1000; {SCENARIO_NODES} with --scenario]")
+@click.option(
+    "--start",
+    type=click.Choice(["auto", "cold", "formed"]),
+    help="cold: nobody knows anybody. formed: views are right, links are to be opened. [cold up to 2000 nodes]",
+)
 @click.option("--topics", type=int, help="Topics that there are. [10000]")
 @click.option("--subscriptions", type=int, help="Topics of each node. [50]")
 @click.option(

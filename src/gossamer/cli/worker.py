@@ -18,6 +18,7 @@ from gossamer.net import admin
 
 PROGRESS_EVERY = 50
 LINE_MAX = 64 << 20
+SECONDS = 100.0  # for all subscriptions to be in force
 
 
 @click.command()
@@ -53,10 +54,13 @@ async def _obey(node: gossamer.Node) -> None:
                 await node.advertise(order["topic"], order["schema"])
                 _say({"advertised": order["topic"]})
             elif order["do"] == "subscribe":
-                for text in order["filters"]:
-                    events = await node.subscribe(order["topic"], text)
+                route = order.get("route", "flood")
+                made = [node.subscribe(order["topic"], text, route=route, timeout=SECONDS) for text in order["filters"]]
+                for events in await asyncio.gather(*made):
                     consumers.append(asyncio.create_task(_take(events)))
                 _say({"subscribed": len(consumers)})
+            elif order["do"] == "status":
+                _say(node.status())
             elif order["do"] == "publish":
                 await _publish(node, order["topic"], order["events"])
             elif order["do"] == "stop":

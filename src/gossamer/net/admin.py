@@ -90,7 +90,10 @@ def lines(path: Path, request: dict[str, Any], *, patient: bool = False) -> Iter
         sock.settimeout(None if patient else ANSWER_SECONDS)
         with sock.makefile("rb") as file:
             for line in file:
-                yield json.loads(line)
+                reply = json.loads(line)
+                if isinstance(reply, dict) and list(reply) == ["error"]:
+                    raise AdminError(str(reply["error"]))
+                yield reply
 
 
 def ask(path: Path, request: dict[str, Any]) -> dict[str, Any]:

@@ -24,11 +24,12 @@ from types import TracebackType
 from typing import Any, Self
 from weakref import WeakSet
 
-from msgspec import structs, to_builtins
+from msgspec import structs
 
 from gossamer import trace
 from gossamer.filters import Filter
 from gossamer.machine import Deliver, LinkState, Peer
+from gossamer.net.answers import answer
 from gossamer.net.connection import Connection
 from gossamer.net.dialler import AddressError, Dialler, parse_address
 from gossamer.net.disk import Disk
@@ -36,7 +37,7 @@ from gossamer.net.driver import Driver
 from gossamer.net.errors import BarrierError, JoinError, NodeError, SlowSubscriberError, UndeliveredError
 from gossamer.net.receipt import Done, Receipt, waiter
 from gossamer.net.source import Handle, Source
-from gossamer.net.status import describe, describe_tree
+from gossamer.net.status import describe, describe_found, describe_tree
 from gossamer.net.subscription import Subscription
 from gossamer.net.view import Changes, TopicView
 from gossamer.net.waiting import Waiting
@@ -346,24 +347,24 @@ class Node:
         assert self._core.tree is not None
         return describe_tree(self._core.tree.drawn())
 
-    async def answer(self, request: dict[str, Any]) -> AsyncIterator[Any]:
-        """What the admin socket asks: {"do": "status"}, "tree", or "view" with "topic" and "watch"."""
-        do = request.get("do")
-        if do == "view":
-            topic = request.get("topic")
-            view = self.view(topic if isinstance(topic, str) else None)
-            changes = view.changes() if request.get("watch") else None
-            await view.names()
-            for interested in view.nodes():
-                yield to_builtins(interested)
-            if changes is not None:
-                async for change in changes:
-                    yield to_builtins(change)
-        elif do == "tree":
-            for one in self.tree():
-                yield one
-        else:
-            yield self.status() if do == "status" else {"error": f"unknown request {do!r}"}
+    async def lookup(
+        self, topic: str, event: Mapping[str, Any] | None = None, *, timeout: float = TOPIC_SECONDS
+    ) -> list[dict[str, Any]]:
+        """Which subscriptions with route "skiplist" would take this event; without one, all that the topic's list holds.
+
+        Nothing is published: the question walks the list as an event would.
+        """
+        await self._waiting.topic(topic, timeout)
+        try:
+            async with asyncio.timeout(timeout):
+                found = await self._waiting.lookup(topic, event)
+        except TimeoutError:
+            raise NodeError(f"no answer about {topic!r} within {timeout:g} s; try again, or with a longer timeout") from None
+        return describe_found(self._core, found)
+
+    def answer(self, request: dict[str, Any]) -> AsyncIterator[Any]:
+        """What the admin socket asks (answers.py)."""
+        return answer(self, request)
 
     # ------------------------------------------------------------------ inside
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from gossamer.machine import Peer
 from gossamer.net.driver import Driver
 from gossamer.node import NodeCore
 from gossamer.node.tree import Drawn
+from gossamer.overlay.skiplist.receipts import Found
 from gossamer.trace import hex_peer
 
 
@@ -57,6 +59,21 @@ def describe_tree(drawn: list[Drawn]) -> list[dict[str, Any]]:
     return found
 
 
+def describe_found(core: NodeCore, found: Found) -> list[dict[str, Any]]:
+    """The subscriptions that a look-up found, by node."""
+    members = core.interest.view.members if core.interest is not None else {}
+    return [
+        {
+            "node": hex_peer(Peer(peer)),
+            "address": members[Peer(peer)].record.address if peer in members else "",
+            "subscription": number,
+            "filter": text,
+            "hops": found.hops,
+        }
+        for peer, number, text in found.subscriptions
+    ]
+
+
 def describe(core: NodeCore, driver: Driver) -> dict[str, Any]:
     return {
         "node": hex_peer(core.peer),
@@ -85,6 +102,8 @@ def describe(core: NodeCore, driver: Driver) -> dict[str, Any]:
             }
             for s in core.subscriptions.values()
         ],
+        "skiplist": core.lists.about() if core.lists is not None else {},
+        "tree": core.tree.about() if core.tree is not None else {},
         "outbox": {"events": core.outbox.unsettled, "bytes": core.outbox.bytes},
         "remembered_batches": core.flood.remembered,
         "bytes_in": sum(connection.bytes_in for connection in driver.links.values()) + driver.closed_bytes_in,

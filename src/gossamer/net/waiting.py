@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from gossamer.net.driver import Driver
 from gossamer.net.errors import NodeError
 from gossamer.net.receipt import Waiter, waiter
 from gossamer.node import NodeCore, TopicError
+from gossamer.overlay.skiplist.receipts import Found
 
 Future = asyncio.Future[None]
 
@@ -27,6 +29,7 @@ class Waiting:
         self._drains: list[Future] = []
         self._barriers: dict[int, Future] = {}
         self._entering: dict[int, Future] = {}
+        self._questions: dict[int, asyncio.Future[Found]] = {}
         self._introduced: Future | None = None
         self._confirmed: Future | None = None
 
@@ -118,6 +121,18 @@ class Waiting:
         finally:
             self._entering.pop(number, None)
 
+    async def lookup(self, topic: str, event: Mapping[str, Any] | None) -> Found:
+        """Until a question about a topic's list is answered."""
+        self._check()
+        number = self._core.lookup(topic, event, self._driver.now())
+        future: asyncio.Future[Found] = self._driver.loop.create_future()
+        self._questions[number] = future
+        self._driver.wake()
+        try:
+            return await future
+        finally:
+            self._questions.pop(number, None)
+
     def settle(self) -> None:
         """After every call to the machine: wake those who wait for something that has happened."""
         core = self._core
@@ -134,6 +149,12 @@ class Waiting:
                 future = self._barriers.get(done.pop())
                 if future is not None and not future.done():
                     future.set_result(None)
+        if self._questions and core.lists is not None and core.lists.found:
+            for number, found in core.lists.found.items():
+                question = self._questions.get(number)
+                if question is not None and not question.done():
+                    question.set_result(found)
+            core.lists.found.clear()
         if core.lapsed:
             self._driver.counters["lapsed_subscriptions"] += len(core.lapsed)
             core.lapsed.clear()
@@ -169,8 +190,13 @@ class Waiting:
 
     def fail(self, error: NodeError) -> None:
         """Whoever waits for something that cannot come any more is told so."""
-        futures = [*self._window, *self._drains, *(future for _, future in self._topics), *self._barriers.values()]
-        futures += self._entering.values()
+        futures: list[asyncio.Future[Any]] = [
+            *self._window,
+            *self._drains,
+            *(future for _, future in self._topics),
+            *self._barriers.values(),
+        ]
+        futures += [*self._entering.values(), *self._questions.values()]
         futures += [future for future in (self._confirmed, self._introduced) if future is not None]
         for publication in self._core.outbox.publications():
             found = waiter(publication)

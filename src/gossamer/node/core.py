@@ -219,6 +219,13 @@ class NodeCore:
             self._seal_all(now)
         return ticket
 
+    def lookup(self, topic: str, event: Mapping[str, Any] | None, now: Micros) -> int:
+        """Ask the topic's skip list who would take an event, or who is there; ``lists.found`` will have the answer."""
+        known = self.local.topic(topic)
+        if self.lists is None:
+            raise RouteError("look-ups need a view of the fabric, which this node does not keep (interest)")
+        return self.lists.lookup(topic, known.row(event) if event is not None else None, now)
+
     def taken(self, number: int, count: int, now: Micros) -> None:
         """The consumer has taken this many events."""
         self.local.taken(number, count, now)

@@ -84,6 +84,7 @@ class Lists:
     def __init__(self, me: Peer, incarnation: int, rng: Random, config: SkipConfig, interest: Interest, *,
                  schemas: dict[str, Schema], links: Callable[[], list[Peer]], arrived: Arrived) -> None:  # fmt: skip
         self.found: dict[int, Found] = {}  # answers to look-ups, for the driver to take
+        self.hops: dict[int, int] = {}  # to the farthest end of the walks of our events, and how many of them
         self._me, self._incarnation, self._rng, self._config = me, incarnation, rng, config
         self._interest, self._schemas, self._links, self._arrived = interest, schemas, links, arrived
         self._lists: dict[bytes, _List] = {}
@@ -110,6 +111,19 @@ class Lists:
     def remembered(self) -> int:
         """Events in the deduplication tables."""
         return sum(one.machine.remembered for one in self._lists.values())
+
+    def about(self) -> dict[str, Any]:
+        """What this node has in its lists, as plain data."""
+        topics = {
+            one.name: {
+                "entries": len(one.machine.entries),
+                "links": max((len(list(entry.links())) for entry in one.machine.entries.values()), default=0),
+                "noise": one.machine.noise,
+                "counters": {name: count for name, count in sorted(one.machine.counters.items()) if count},
+            }
+            for one in self._lists.values()
+        }
+        return {"topics": topics, "hops": {str(hops): count for hops, count in sorted(self.hops.items())}}
 
     # ---------------------------------------------------------------------- inputs
 
@@ -334,6 +348,7 @@ class Lists:
 
     def _reported(self, receipt: Receipt) -> None:
         incarnation, sequence = receipt.id
+        self.hops[receipt.hops] = self.hops.get(receipt.hops, 0) + 1
         first = self._first.pop((incarnation, sequence))
         pending = self._pending[incarnation, first]
         pending.matched[sequence - first] = receipt.matched

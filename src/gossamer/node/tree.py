@@ -139,6 +139,19 @@ class TreePlane:
         if self.host is not None:
             self.host.leave(now)
 
+    def about(self) -> dict[str, Any]:
+        """What this host does, as plain data."""
+        host = self.host
+        if host is None:
+            return {}
+        return {
+            "links": len(host.hood.active),
+            "rejected": host.links.rejected,
+            "retransmitted": host.links.retransmitted,
+            "recovered": host.forward.recovered,
+            "resent": host.forward.resent,
+        }
+
     def drawn(self) -> list[Drawn]:
         """The whole tree, as the members of the view imply it; whether this node's own links are in use is known here only."""
         me = self._interest.me

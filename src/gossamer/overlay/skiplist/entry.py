@@ -26,7 +26,7 @@ EXPIRE_EVERY = 4  # periods between looks at which long links are stale
 class Link:
     """A neighbour of some level, and what is known to lie behind it."""
 
-    __slots__ = ("at", "born", "chain", "heard", "is_free", "sure")
+    __slots__ = ("at", "born", "chain", "guess_until", "heard", "is_free", "sure")
 
     def __init__(self, at: Position, heard: Micros) -> None:
         self.at, self.heard = at, heard
@@ -35,6 +35,7 @@ class Link:
         self.born = (
             0  # at level 0: which of its node's entries it is, as far as it has said; a late farewell may mean another
         )
+        self.guess_until = Micros(0)  # before this it is not sure, whatever it says
         self.is_free = False  # it has gone, and nobody relies on the gaps that were beside it
 
 

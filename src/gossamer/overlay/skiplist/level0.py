@@ -32,6 +32,7 @@ DETOUR = 64  # hops that a join is charged for when the entry that it was sent t
 ATTEMPTS_MAX = 8  # joins through contacts that came to nothing, and an entry is on its own until a check succeeds
 ASK_AGAIN = 4  # times a period that members are asked who is in the list
 ASK_MAX = 64  # of them at once
+GUESS = 3  # periods until a neighbour that was only a guess is believed to be the next
 TELL_AGAIN = 8  # beats after which the successors are told again, changed or not: a message may have been lost
 
 
@@ -324,14 +325,17 @@ class Level0:
             return  # else of an earlier neighbour
         link.heard, link.born = now, max(link.born, message.born)
         if message.left == entry.at:
-            link.sure = True
+            link.sure = now >= link.guess_until
             entry.answered.clear()
             told = message.clear and not entry.cleared_right
             entry.cleared_right = entry.cleared_right or message.clear
             if told and entry.lefts[0] is not None:
                 self.beat(entry, entry.left, now)
             if message.successors is not None:
+                before = list(entry.successors)
                 entry.follow(self._in_order(entry, message.at, message.successors))
+                if entry.successors != before and entry.lefts[0] is not None:
+                    self.beat(entry, entry.left, now)  # lists of successors fill at once, not by one entry a period
             self.settle(entry, now)
         elif between(entry.at, message.left, link.at):
             if now - entry.failed.get(message.left, Micros(-(10**12))) > host.config.silence * host.config.period:
@@ -390,7 +394,8 @@ class Level0:
         entry.check_at = min(entry.check_at, Micros(now + CHECK_DOUBT * host.config.period)) if host.config.check else NEVER
         entry.drop_long(gone)
         entry.successors = [at for at in entry.successors if at != gone]
-        if not entry.successors:
+        guesses = not entry.successors
+        if guesses:
             others = [link.at for _, rightward, link in entry.links() if rightward and link.at != gone]
             entry.successors = others[:1]
         self._leases.void(entry, rightward=True, now=now)
@@ -398,7 +403,9 @@ class Level0:
         if entry.successors:
             known = [number for number, at in enumerate(entry.successors) if at in entry.answered]
             entry.successors = entry.successors[known[0] if known else 0 :]
-            entry.put(0, True, entry.successors[0], now)
+            link = entry.put(0, True, entry.successors[0], now)
+            if guesses:  # others may be in between: time for them to say so, before this gap is called empty
+                link.guess_until = Micros(now + GUESS * host.config.period)
             # Several neighbours may be dead: ask all who may come next, so that the first of those alive is known.
             self.probe(entry, now)
             for place in entry.successors[1:]:

@@ -11,12 +11,16 @@ from gossamer.sim.config import ConfigError, check_duration, check_faults, check
 from gossamer.sim.faults import AnyFault
 
 NODES_MAX = 20_000
+COLD_MAX = 2_000  # nodes; a cold start of N nodes is N * N records learnt
 JOIN_AMONG, JOIN_COUNT = 8, 3  # a node is given so many addresses among those of the first nodes
 
 
 class Setup(Struct, frozen=True, kw_only=True):
     overlay: str = "interest"
     nodes: int = 1_000
+    start: str = (
+        "auto"  # "cold": nobody knows anybody; "formed": views are right, links are to be opened; auto: cold up to 2,000
+    )
     topics: int = 10_000  # names to draw from
     subscriptions: int = 50  # topics of each node at the start
     spread: str = "zipf"  # how topics are drawn: by rank, the n-th with weight 1 / n; or "uniform"
@@ -42,6 +46,10 @@ class Setup(Struct, frozen=True, kw_only=True):
     seed: int = 0
     faults: tuple[AnyFault, ...] = ()
 
+    @property
+    def is_cold(self) -> bool:
+        return self.start == "cold" or (self.start == "auto" and self.nodes <= COLD_MAX)
+
     def __post_init__(self) -> None:
         for name, low, high in _BOUNDS:
             value = getattr(self, name)
@@ -51,6 +59,8 @@ class Setup(Struct, frozen=True, kw_only=True):
             raise ConfigError(f"overlay is {self.overlay!r}; this is a run of 'interest'")
         if self.subscriptions > self.topics:
             raise ConfigError(f"a node cannot want {self.subscriptions} topics when there are {self.topics}")
+        if self.start not in ("auto", "cold", "formed"):
+            raise ConfigError(f"start is {self.start!r}; it must be 'auto', 'cold' or 'formed'")
         if self.spread not in ("zipf", "uniform"):
             raise ConfigError(f"spread is {self.spread!r}; it must be 'zipf' or 'uniform'")
         for name in ("coalesce", "period", "disk", "interval", "late", "detect", "stop"):
@@ -82,7 +92,7 @@ _BOUNDS: tuple[tuple[str, float, float], ...] = (
 )  # fmt: skip
 
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "fabric": ("overlay", "nodes", "k", "news", "threshold", "coalesce", "period", "links_max", "durable", "disk"),
+    "fabric": ("overlay", "nodes", "start", "k", "news", "threshold", "coalesce", "period", "links_max", "durable", "disk"),
     "workload": ("topics", "subscriptions", "spread", "changes", "interval", "rate"),
     "network": ("latency", "loss", "duplicate", "reorder", "late", "detect"),
     "run": ("seed", "stop", "seconds_max"),

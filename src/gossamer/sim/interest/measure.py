@@ -51,7 +51,7 @@ CALM = 3.0  # seconds without changes, so that only what never stops is left
 SETTLE_MAX = 30.0  # seconds for links that nobody wants to be closed
 LONE_MAX = 5.0  # seconds that a lone change has
 IDLE = 10.0  # seconds of silence that are measured
-STEADY = 5.0  # seconds of steady changes
+STEADY, STEADY_LARGE = 5.0, 1.0  # seconds of steady changes
 BARRIERS = 5
 WHOLE_CHANGES = 10  # of the second fabric
 Progress = Callable[[float], None]
@@ -74,10 +74,11 @@ class Measured(Struct, frozen=True, kw_only=True):
     copies_per_node: float
     bytes_per_change: float
     bytes_per_change_names: float
-    bytes_per_change_whole: float
+    bytes_per_change_whole: float  # 0 in a large fabric, which is not run a second time
     bytes_amortised: float
     idle_bytes_per_s: float
-    cold_start_s: float
+    cold_start_s: float  # of a formed fabric: until all links are up
+    start: str  # cold or formed
     cold_start_bytes_per_node: float
     memory_mb_per_million_pairs: float
     messages: int
@@ -204,7 +205,8 @@ def steady_changes(run: InterestRun) -> float | None:
     """Bytes into a node for each of many changes; None if the views do not agree afterwards."""
     clock, nodes = run.world.clock, len(run.live())
     _, before = run.received()
-    count, interval = int(run.setup.rate * STEADY), SECOND // run.setup.rate
+    steady = STEADY if run.setup.is_cold else STEADY_LARGE
+    count, interval = int(run.setup.rate * steady), SECOND // run.setup.rate
 
     def change(_x: None, _y: None, _z: None) -> None:
         node = run.random_node()
@@ -213,7 +215,7 @@ def steady_changes(run: InterestRun) -> float | None:
 
     for number in range(count):
         clock.push(clock.now + number * interval, change)
-    run.wait(STEADY)
+    run.wait(steady)
     if run.until(run.agree, 10.0) is None:
         return None
     run.wait(1.0)
@@ -264,14 +266,14 @@ def whole_bytes(setup: Setup) -> float:
 def measure(setup: Setup, progress: Progress | None = None, jobs: int = 1, make: Make = make_interest) -> Measured:
     """The whole run. With two jobs, the second fabric (whole interests) runs in a process of its own."""
     whole: Future[float] | None = None
-    is_second = setup.news != "whole"
+    is_second = setup.news != "whole" and setup.is_cold  # large fabrics are measured once
     executor = ProcessPoolExecutor(1, mp_context=get_context("spawn")) if jobs > 1 and is_second else None
     if executor is not None:
         whole = executor.submit(whole_bytes, setup)
     try:
         with rare_collections():
             found = _measure(InterestRun(setup, make=make), progress or (lambda _: None))
-        found_whole = found.bytes_per_change
+        found_whole = found.bytes_per_change if setup.news == "whole" else 0.0
         if is_second:
             found_whole = whole.result() if whole is not None else whole_bytes(setup)
     finally:
@@ -333,6 +335,7 @@ def _measure(run: InterestRun, progress: Progress) -> Measured:
         bytes_per_change_whole=0.0,
         bytes_amortised=amortised if amortised is not None else -1.0,
         idle_bytes_per_s=idle,
+        start="cold" if setup.is_cold else "formed",
         cold_start_s=cold if cold is not None else -1.0,
         cold_start_bytes_per_node=cold_bytes,
         memory_mb_per_million_pairs=memory_per_million_pairs(),

@@ -121,7 +121,9 @@ class InterestRun(Probe):
             node = world.add_node(Peer(peer), address(index))
             self.wanted[index] = {self.names.hashes[n]: self.names.names[n] for n in self._draw_topics(setup.subscriptions)}
             at = int(rng.random() * SECOND) if setup.nodes > 1 else 0
-            world.clock.push(at, self._boot, node)
+            world.clock.push(at if setup.is_cold else 0, self._boot, node)
+        if not setup.is_cold:
+            world.clock.call(0, self._form)
         late, chance = duration(setup.late), world.rng
         rules = (
             (setup.loss, Loss(setup.loss, chance)),
@@ -132,6 +134,17 @@ class InterestRun(Probe):
 
     def _boot(self, node: Node, _y: None, _z: None) -> None:
         self.world.boot(node)
+
+    def _form(self) -> None:
+        """Every view becomes the truth: a fabric that has been there for long, but for its links."""
+        now = self.world.clock.now
+        machines = [(node, cast(Interest, node.machine)) for node in self.world.nodes]
+        records = [(node.peer, machine.view.members[node.peer]) for node, machine in machines]
+        for node, machine in machines:
+            for peer, known in records:
+                if peer != node.peer:
+                    machine.view.put(known, now)
+            self.world.command(node)
 
     def calm(self) -> None:
         """No message is lost, repeated or late from here on."""

@@ -1,0 +1,58 @@
+"""``gossamer lookup``: who would take an event, asked of the topic's skip list."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from gossamer.cli.common import INTERRUPTED, json_option
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("event", required=False)
+@click.option(
+    "--node", "address", metavar="HOST:PORT", help="Ask through the node that listens there (if several run here)."
+)
+@json_option
+def lookup(topic: str, event: str | None, address: str | None, as_json: bool) -> int:
+    """Show which subscriptions to TOPIC with route "skiplist" would take EVENT, a JSON object; without one, all of them.
+
+    Nothing is published: the question walks the list as an event would, in O(log N) hops.
+
+    \b
+    Examples:
+      gossamer lookup weather '{"country": "CH", "temp": 31}'
+      gossamer lookup weather --json
+    """
+    from gossamer.net import admin
+
+    asked = None
+    if event is not None:
+        try:
+            asked = msgspec.json.decode(event, type=dict)
+        except msgspec.DecodeError as error:
+            raise click.UsageError(f"EVENT must be a JSON object, like '{{\"temp\": 31}}': {error}") from None
+    path = admin.find(address)
+    try:
+        found = list(admin.lines(path, {"do": "lookup", "topic": topic, "event": asked}, patient=True))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    if as_json:
+        for one in found:
+            click.echo(msgspec.json.encode(one).decode())
+        return 0
+    console = Console()
+    if not found:
+        console.print("no subscription with route skiplist would take it" if asked else f"the list of {topic} is empty")
+        return 0
+    table = Table(box=None, pad_edge=False)
+    for column in ("node", "address", "filter"):
+        table.add_column(column, no_wrap=column != "filter")
+    table.add_column("hops", justify="right")
+    for one in found:
+        table.add_row(one["node"], one["address"], one["filter"], str(one["hops"]))
+    console.print(table)
+    return 0
