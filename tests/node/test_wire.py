@@ -15,7 +15,12 @@ from gossamer.node.topics import Adverts, AdvertsTaken
 from gossamer.overlay.batch import Batch, Busy, Leave, Report
 from gossamer.overlay.interest import messages as interest
 from gossamer.overlay.interest.record import Record
+from gossamer.overlay.skiplist import messages as skiplist
+from gossamer.overlay.tree import messages as tree
+from gossamer.overlay.tree.arcs import Arc, Host
 
+HOST = Host(2**63, 7, "127.0.0.1:7400")
+ARC = Arc(1, HOST)
 MESSAGES = [
     wire.Hello(wire.MAGIC, 1, 1, 2**64 - 1, 3, "127.0.0.1:7400"),
     wire.Ping(),
@@ -48,7 +53,32 @@ MESSAGES = [
     interest.Reached(7, 1, 2**64 - 1),
     interest.NameAsk(b"12345678"),
     interest.NameTell(("weather",)),
-]
+    skiplist.Gossip(5, b"k", 0, (skiplist.Item((b"a", 7), 0), skiplist.Item((b"b", 8), 1)), ((b"c", 9),), True, (), True, 3),
+    skiplist.Beat(5, b"k", (b"a", 7), (b"b", 8), ((b"c", 9),), False, 2**40),
+    skiplist.Ack(5, b"k", 2, (b"a", 7), ((b"c", 9),)),
+    skiplist.Join(5, (b"a", 7), 3, b"k", (b"c", 9), 4),
+    skiplist.Welcome(5, b"k", (b"a", 7), ((b"b", 8),), ((b"c", 9),), ((b"d", 9),), 2, True),
+    skiplist.Leave(5, (b"a", 7), (b"b", 8), ((b"c", 9),), False, 4),
+    skiplist.Absent(5, (b"a", 7), 4),
+    skiplist.Carry(5, 7, 1, 10, 9, 0, (b"a", 0), (b"b", 0), b"k", 3, 8_000_000, skiplist.DELIVER, True, b"payload", (b"c", 9)),
+    skiplist.Report(
+        5, 7, 1, 10, 0, (b"a", 0), (b"b", 0), 3, (skiplist.Tile((b"a", 0), (b"b", 0), 1, 3, 0),),
+        (skiplist.Gap((b"a", 7), (b"b", 8), (b"a", 7), 1),), (skiplist.Hit((b"a", 7), ((1, "temp > 30"),)),),
+    ),
+    skiplist.Revoke(5, (b"a", 7), 3),
+    skiplist.Revoked(5, (b"a", 7), 3),
+    tree.Find(1, 2**64 - 1),
+    tree.Owner(1, ARC),
+    tree.Nearer(1, (HOST,)),
+    tree.Ask(1),
+    tree.State(1, HOST, (HOST,)),
+    tree.Occupied(1),
+    tree.Notify(HOST),
+    tree.Met(2**64 - 1, HOST),
+    tree.Parcel(1, 2, tree.Reached((7, 1, 10), 0, ((1, 2),), (1,))),
+    tree.Cargo(1, 2, tree.Carry(Batch("weather", 7, 1, 10, 1, 9, 0, 3, b"\x91\x91\x01"), ((1, 2),))),
+    tree.Got(3),
+]  # fmt: skip
 
 
 def frame(payload: bytes) -> bytes:

@@ -27,7 +27,7 @@ from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.record import Record, ViewChange, read_stamp
 from gossamer.overlay.skiplist.config import FEW, SkipConfig
 from gossamer.overlay.skiplist.core import SkipList
-from gossamer.overlay.skiplist.level0 import Joined
+from gossamer.overlay.skiplist.joining import Joined
 from gossamer.overlay.skiplist.places import CLASSES_MAX, Classes, Places
 from gossamer.overlay.skiplist.receipts import Arrival, Found, Receipt
 from gossamer.overlay.skiplist.subscriber import Subscriber

@@ -11,7 +11,7 @@ from gossamer.filters.place import ALL, Class
 from gossamer.machine import Micros, Peer
 from gossamer.overlay.skiplist.config import SkipConfig
 from gossamer.overlay.skiplist.core import SkipList
-from gossamer.overlay.skiplist.level0 import Joined
+from gossamer.overlay.skiplist.joining import Joined
 from gossamer.overlay.skiplist.places import CLASSES_MAX, HEARD_MAX, Classes, Places
 from gossamer.overlay.skiplist.subscriber import Subscriber
 

@@ -20,7 +20,7 @@ from gossamer.filters.place import Class
 from gossamer.machine import SECOND, Deliver, Message, Micros, Peer
 from gossamer.overlay.skiplist.core import SkipList
 from gossamer.overlay.skiplist.entry import Entry
-from gossamer.overlay.skiplist.level0 import Joined, Placed
+from gossamer.overlay.skiplist.joining import Joined, Placed
 from gossamer.overlay.skiplist.messages import Carry, SkiplistMessage
 from gossamer.overlay.skiplist.places import Classes, Places
 from gossamer.overlay.skiplist.receipts import Arrival, Found, Receipt
