@@ -22,14 +22,14 @@ def test_swarm(seed: int) -> None:
     assert flight.good, "\n".join([*flight.violations, flight.toml, flight.replay])
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [1, 2, 3, 9, 12, 15, 17, 72, 146, 147])
 def test_swarm_of_whole_nodes(seed: int) -> None:
-    """Flood over links that the interest plane opens and closes, under the same faults."""
+    """All planes over links that the interest plane opens and closes, under the same faults; the route goes with the seed."""
     flight = fly_fabric(seed)
     assert flight.good, "\n".join([*flight.violations, flight.toml, flight.replay])
 
 
-@pytest.mark.parametrize("past", PAST, ids=lambda past: str(past["seed"]))
+@pytest.mark.parametrize("past", PAST, ids=lambda past: f"{past['seed']}")
 def test_past_failures_stay_fixed(past: dict[str, str]) -> None:
     outcome = simulate(from_toml(past["scenario"], "seeds.toml").config)
     assert outcome.good, "\n".join([past["why"], *outcome.violations, past["scenario"]])

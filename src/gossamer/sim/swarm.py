@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from gossamer.sim.clock import duration_text
-from gossamer.sim.config import Config, to_toml
+from gossamer.sim.config import ROUTES, Config, to_toml
 from gossamer.sim.faults import AnyFault, Clogging, Crash, FullDisk, Leave, Partition, Pause, Swizzle
 from gossamer.sim.run import Outcome, simulate
 
@@ -144,8 +144,8 @@ def fly(seed: int) -> Flight:
 
 
 def fly_fabric(seed: int) -> Flight:
-    """The same draw, with whole nodes: flood over links that the interest plane opens and closes."""
-    config = msgspec.structs.replace(draw_config(seed), overlay="fabric")
+    """The same draw, with whole nodes: planes over links that the interest plane opens and closes. The routes take turns."""
+    config = msgspec.structs.replace(draw_config(seed), overlay="fabric", route=ROUTES[seed % len(ROUTES)])
     return flight(seed, config, simulate(config))
 
 
