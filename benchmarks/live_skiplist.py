@@ -21,16 +21,18 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from math import ceil, log2
 from pathlib import Path
 from typing import Any
 
 import gossamer
-from gossamer.cli.fabric import Fabric
+from gossamer.cli.fabric import Fabric, Process
 from gossamer.sim.skiplist.config import Setup
 from gossamer.sim.skiplist.measure import measure
 from gossamer.sim.skiplist.workload import SCHEMA, Oracle, make
 
 TOPIC = "files"
+WEAVE_SECONDS = 300
 
 
 async def live(setup: Setup, processes: int, say: Any) -> dict[str, Any]:
@@ -51,6 +53,8 @@ async def live(setup: Setup, processes: int, say: Any) -> dict[str, Any]:
                 await node.answer()
             joined = time.monotonic() - began
             say(f"{len(texts):,} subscriptions in force after {joined:.1f} s")
+            woven = await _woven(nodes)
+            say(f"every entry has all its links after {woven:.1f} s more")
             began = time.monotonic()
             for index, node in enumerate(nodes):
                 node.tell({"do": "publish", "topic": TOPIC, "events": rows[index::processes]})
@@ -72,8 +76,26 @@ async def live(setup: Setup, processes: int, say: Any) -> dict[str, Any]:
         "processes": processes, "entries": len(texts), "events": events, "expected": expected, "delivered": matched,
         "hops_mean": round(sum(count * number for count, number in hops.items()) / max(1, events), 3), "hops_max": max(hops),
         "noise_max_percent": round(100 * max(noise) / max(1, events), 2), "join_s": round(joined, 1),
+        "woven_s": round(woven, 1),
         "events_per_s": round(events / published),
     }  # fmt: skip
+
+
+async def _woven(nodes: list[Process]) -> float:
+    """Until every entry has the links of a perfect list; seconds."""
+    began = time.monotonic()
+    while time.monotonic() - began < WEAVE_SECONDS:
+        found: set[int] = set()
+        entries = 0
+        for node in nodes:
+            node.tell({"do": "status"})
+            about = (await node.answer())["skiplist"]["topics"][TOPIC]
+            found.update(about["links"])
+            entries += about["entries"]
+        if min(found) >= 2 * ceil(log2(entries)):
+            return time.monotonic() - began
+        await asyncio.sleep(1.0)
+    raise SystemExit(f"after {WEAVE_SECONDS} s the {entries} entries have {sorted(found)} links each")
 
 
 def simulated(setup: Setup) -> dict[str, Any]:

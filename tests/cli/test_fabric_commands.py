@@ -122,7 +122,8 @@ def test_subscribe_that_ran_out_of_time_exits_with_1(env: dict[str, str], node: 
 
 
 @pytest.mark.parametrize(
-    "command", ["", "node", "advertise", "subscribe", "publish", "status", "simulate", "pipeline", "demo"]
+    "command",
+    ["", "node", "advertise", "subscribe", "publish", "status", "view", "lookup", "tree", "simulate", "pipeline", "demo"],
 )
 def test_help_has_examples(env: dict[str, str], command: str) -> None:
     done = gossamer(env, *([command] if command else []), "--help")
@@ -206,3 +207,42 @@ def test_view_shows_names_and_watches(env: dict[str, str], node: str) -> None:
             watching.kill()
     assert "nobody wants weather" in gossamer(env, "view", "weather").stdout
     assert "no node at 127.0.0.1:1" in gossamer(env, "view", "--node", "127.0.0.1:1", code=2).stderr
+
+
+def test_look_ups_and_the_tree_from_the_shell(env: dict[str, str], node: str) -> None:
+    gossamer(env, "advertise", "weather", "country STRING, temp INT", "--join", node)
+    assert "the list of weather is empty" in gossamer(env, "lookup", "weather", "--node", node).stdout
+    command = [
+        *GOSSAMER,
+        "subscribe",
+        "weather",
+        "temp > 30",
+        "--join",
+        node,
+        "--route",
+        "skiplist",
+        "--limit",
+        "1",
+        "--json",
+    ]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as subscriber:
+        try:
+            assert subscriber.stderr is not None
+            assert "temp > 30" in subscriber.stderr.readline()
+            said = gossamer(env, "lookup", "weather", '{"temp": 31}', "--node", node, "--json")
+            [hit] = [json.loads(line) for line in said.stdout.splitlines()]
+            assert hit["filter"] == "temp > 30"
+            assert hit["address"] in gossamer(env, "lookup", "weather", "--node", node).stdout
+            nobody = gossamer(env, "lookup", "weather", '{"temp": 29}', "--node", node)
+            assert "no subscription with route skiplist would take it" in nobody.stdout
+            drawn = [json.loads(line) for line in gossamer(env, "tree", "--node", node, "--json").stdout.splitlines()]
+            assert sorted(one["address"] for one in drawn) == sorted([node, hit["address"]])
+            assert [one["depth"] for one in drawn] == [0, 1]
+            assert "2 nodes, depth 1" in gossamer(env, "tree", "--node", node).stdout
+            gossamer(env, "publish", "weather", '{"temp": 40}', "--join", node)
+            out, _ = subscriber.communicate(timeout=SECONDS)
+            assert [json.loads(line)["values"]["temp"] for line in out.splitlines()] == [40]
+        finally:
+            subscriber.kill()
+    assert "temp: Expected `int" in gossamer(env, "lookup", "weather", '{"temp": "x"}', "--node", node, code=2).stderr
+    assert "EVENT must be a JSON object" in gossamer(env, "lookup", "weather", "[1]", "--node", node, code=2).stderr

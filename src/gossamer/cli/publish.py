@@ -7,16 +7,16 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, get_args
+from typing import IO, Any
 
 import click
 import msgspec
 
 import gossamer
 from gossamer.cli.common import INTERRUPTED, Stop, join_option, json_option, node_options, run_until_signal
+from gossamer.filters import from_plain
 
 RECEIPTS_MAX = 10_000  # held at a time
-_NON_FINITE = ("NaN", "Infinity", "-Infinity")
 
 
 @click.command()
@@ -121,15 +121,4 @@ def _event(schema: gossamer.Schema, text: bytes) -> dict[str, Any]:
         raise gossamer.EventError(f"not JSON: {error}") from None
     if not isinstance(values, dict):
         raise gossamer.EventError(f"not a JSON object but {type(values).__name__}")
-    for name, kind in zip(schema.names, get_args(schema.row_type), strict=True):
-        value = values.get(name)
-        if value is None:
-            continue
-        if value in _NON_FINITE and kind == float | None:
-            values[name] = float(value)
-            continue
-        try:
-            values[name] = msgspec.convert(value, kind)
-        except msgspec.ValidationError as error:
-            raise gossamer.EventError(f"{name}: {error}") from None
-    return values
+    return from_plain(schema, values)

@@ -8,6 +8,7 @@
     model       limits, errors, Event                  box       conjunctions as sets of values
     cover       what covers what, and merging          language  sets of strings with patterns in them
     place       classes, placements, event keys        index     one event or many against many filters (needs NumPy)
+    plain       events from JSON
 
 docs/filters.md is the language's reference.
 """
@@ -15,6 +16,7 @@ docs/filters.md is the language's reference.
 from gossamer.filters.filter import Filter, merge
 from gossamer.filters.model import Event, EventError, FilterError, SchemaError
 from gossamer.filters.place import Class, Placement, event_keys
+from gossamer.filters.plain import from_plain
 from gossamer.filters.schema import Schema, Type
 
 __all__ = [
@@ -28,5 +30,6 @@ __all__ = [
     "SchemaError",
     "Type",
     "event_keys",
+    "from_plain",
     "merge",
 ]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
-from gossamer.filters import EventError
+from gossamer.filters import EventError, Schema, from_plain
 from gossamer.net.errors import NodeError
 from gossamer.node import TopicError
 
@@ -32,9 +32,11 @@ async def answer(node: Node, request: dict[str, Any]) -> AsyncIterator[Any]:
         async for line in _view(node, request):
             yield line
     elif do == "lookup":
-        event = request.get("event")
+        topic, event = str(request.get("topic")), request.get("event")
         try:
-            for hit in await node.lookup(str(request.get("topic")), event if isinstance(event, dict) else None):
+            schema = Schema.parse(await node.topic(topic))
+            typed = from_plain(schema, event) if isinstance(event, dict) else None
+            for hit in await node.lookup(topic, typed):
                 yield hit
         except (NodeError, TopicError, EventError) as error:
             yield {"error": str(error)}

@@ -299,14 +299,14 @@ class NodeCore:
                 self.routing.publish(batch, now)
         self._seal_all(now)
         self._out += self.topics.wake(now)
+        for subscription in self.local.overdue(now):  # before the planes act, which hear of it
+            self._out.append(Note(Dropped("subscription", subscription.backlog, "slow: its events were not taken in time")))
+            self.unsubscribe(subscription.number, now, "slow")
         for _ in range(PASSES_MAX):  # the planes act on what changed in the view, and the view on what they ask of it
             self.routing.wake(now)
             if self.interest is None or (self.interest.deadline > now and self.routing.deadline > now):
                 break
             self.routing.interest_says(self.interest.wake(now), now)
-        for subscription in self.local.overdue(now):
-            self._out.append(Note(Dropped("subscription", subscription.backlog, "slow: its events were not taken in time")))
-            self.unsubscribe(subscription.number, now, "slow")
         return self._flush(now)
 
     def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:

@@ -19,7 +19,7 @@ from msgspec import Meta
 
 from gossamer.filters import Filter, Schema
 from gossamer.filters.place import Class
-from gossamer.machine import NEVER, Deliver, Effect, LinkState, Micros, Peer
+from gossamer.machine import NEVER, Deliver, Effect, LinkState, Micros, Note, Peer
 from gossamer.node.outbox import ROUND_BITS, rows_decoder
 from gossamer.node.planes import BITS, Finished, Key, Route, RouteError
 from gossamer.overlay.batch import Batch
@@ -29,9 +29,12 @@ from gossamer.overlay.skiplist.config import FEW, SkipConfig
 from gossamer.overlay.skiplist.core import SkipList
 from gossamer.overlay.skiplist.joining import Joined
 from gossamer.overlay.skiplist.places import CLASSES_MAX, Classes, Places
+from gossamer.overlay.skiplist.position import beyond
 from gossamer.overlay.skiplist.receipts import Arrival, Found, Receipt
 from gossamer.overlay.skiplist.subscriber import Subscriber
+from gossamer.trace import Dropped
 
+QUESTIONS_MAX = 1024  # look-ups without an answer, and answers that nobody has taken
 LISTS_MAX = 4096  # topics of which this node keeps a list, as one of its members, publishers or askers
 _Announced = dict[bytes, Annotated[tuple[Class, ...], Meta(max_length=CLASSES_MAX)]]
 _encoder = msgspec.msgpack.Encoder()
@@ -117,7 +120,7 @@ class Lists:
         topics = {
             one.name: {
                 "entries": len(one.machine.entries),
-                "links": max((len(list(entry.links())) for entry in one.machine.entries.values()), default=0),
+                "links": sorted({len(list(entry.links())) for entry in one.machine.entries.values()}),
                 "noise": one.machine.noise,
                 "counters": {name: count for name, count in sorted(one.machine.counters.items()) if count},
             }
@@ -193,6 +196,8 @@ class Lists:
         return any(peer in one.machine.wanted for one in self._lists.values())
 
     def renew(self, now: Micros) -> None:
+        self._laid.clear()
+        self._barriers = {barrier: {} for barrier in self._barriers}  # what was known of the old life is worth nothing
         for one in self._lists.values():
             filters = dict(one.subscriber.filters)
             one.is_known = False
@@ -200,6 +205,7 @@ class Lists:
                 one.subscriber.unsubscribe(number, now)
             for number, filter in filters.items():
                 one.subscriber.subscribe(number, filter, now)
+            self._laid += one.subscriber.ready()
             self._arm(one)
         self._say(now, ask=True)
 
@@ -218,8 +224,10 @@ class Lists:
         except ValueError:  # no room for another class in our record
             one.subscriber.unsubscribe(number, now)
             raise
+        finally:
+            self._arm(one)
         self._of[number] = one
-        self._arm(one)
+        self._laid += one.subscriber.ready()  # at once, where another of our filters has its places, or nothing passes it
 
     def unsubscribe(self, number: int, now: Micros) -> None:
         one = self._of.pop(number)
@@ -232,9 +240,16 @@ class Lists:
         laid, self._laid = self._laid, []
         return laid
 
+    def knows(self, topic: str) -> bool:
+        return self._interest.names.hash(topic) in self._names
+
     def publish(self, batch: Batch, now: Micros) -> list[Effect]:
         one = self._by_name(batch.topic, now)
-        rows = one.rows.decode(batch.rows)
+        try:
+            rows = one.rows.decode(batch.rows)
+        except msgspec.DecodeError as error:  # of an earlier life, when the topic had another schema: nobody takes them
+            self._finished.append(Finished(batch.incarnation, batch.first, (0,) * batch.count))
+            return [Note(Dropped("event", batch.count, f"events on {batch.topic!r}: {error}"))]
         self._pending[batch.incarnation, batch.first] = _Pending(len(rows))
         again = batch.round >> ROUND_BITS
 
@@ -263,7 +278,11 @@ class Lists:
         if row is not None:
             intervals, payload = [keys[1:] for keys in one.classes.intervals(row)], _encoder.encode([row])
         else:
-            intervals, payload = [(cls.prefix, cls.prefix + b"\xff") for cls in one.classes], b""
+            intervals, payload = [(cls.prefix, beyond(cls.prefix)) for cls in one.classes], b""
+        if len(self._questions) >= QUESTIONS_MAX:  # whoever asked first has long given up
+            hash, number = next(iter(self._questions))
+            del self._questions[hash, number]
+            self._lists[hash].machine.forget(number)
         self._asked += 1
         self._questions[one.hash, one.machine.lookup(intervals, now, payload)] = self._asked
         self._arm(one)
@@ -314,7 +333,13 @@ class Lists:
         return (known.record.address or None) if known is not None else None
 
     def _contacts(self, hash: bytes) -> list[Peer]:
-        return [peer for peer, stamp in self._interest.view.interested(hash).items() if read_stamp(stamp)[1] & _BIT]
+        """Its members. Who wants the topic by this route and names no class has only filters that nothing passes, or lies."""
+        announced, me = self._announced, self._me
+        return [
+            peer
+            for peer, stamp in self._interest.view.interested(hash).items()
+            if read_stamp(stamp)[1] & _BIT and (peer == me or hash in announced.get(peer, ()))
+        ]
 
     def _run(self, one: _List, now: Micros, call: Callable[[SkipList], list[Effect]]) -> list[Effect]:
         """Call a list, take what is for us of what it says, and pass the rest on."""
@@ -344,6 +369,8 @@ class Lists:
         elif type(what) is Found:
             number = self._questions.pop((one.hash, what.number), None)
             if number is not None:
+                if len(self.found) >= QUESTIONS_MAX:
+                    del self.found[next(iter(self.found))]
                 self.found[number] = what
 
     def _reported(self, receipt: Receipt) -> None:

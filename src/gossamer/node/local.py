@@ -133,6 +133,9 @@ class Local:
             self._out.append(Note(Rejected(hex_peer(batch.publisher), f"events on {batch.topic!r}: {error}")))
             return ()
         key = (batch.publisher, batch.incarnation, batch.first)
+        if (route, key) in self._held:  # on another topic, or so late that its plane has forgotten it
+            self._out.append(Note(Rejected(hex_peer(batch.publisher), f"events on {batch.topic!r} with the ids of others")))
+            return ()
         matched: tuple[int, ...] = ()
         blockers = 0
         for subscription in wanted.values():

@@ -58,6 +58,9 @@ class Plane(Protocol):
     def unsubscribe(self, number: int, now: Micros) -> None: ...
     def take_laid(self) -> list[int]: ...
 
+    def knows(self, topic: str) -> bool:
+        """Whether it can carry this topic's events: a node that starts again may have some before it has heard of their topic."""
+
     def publish(self, batch: Batch, now: Micros) -> list[Effect]:
         """``Deliver(0, (batch,))`` hands batches over, here and at other nodes; ``took`` answers that."""
 
@@ -102,6 +105,9 @@ class FloodPlane:
 
     def known(self, barrier: int, now: Micros) -> bool:
         return False
+
+    def knows(self, topic: str) -> bool:
+        return True
 
     def take_laid(self) -> list[int]:
         return []

@@ -1,8 +1,9 @@
 """Every route at once: publish by those in use, sum their reports, say when a subscription is in force, and share the links.
 
 *In force*: every publication from then on finds it. That is when its plane has laid it and every live node knows of its route (a
-barrier of the interest plane). Flood needs neither, because it reaches everybody; so it is left out of a topic only where others
-have been in use, and not flood, for ``SPARE_AFTER``. A node that joins publishes nothing before it knows what the fabric knows.
+barrier of the interest plane). Flood reaches everybody, and is left out of a topic only where others have been in use, and not
+flood, for ``SPARE_AFTER``; so it needs a barrier only where others are in use. A node that joins neither publishes nor subscribes
+before it knows what the fabric knows.
 
 Links: the interest plane knows all of them, and proposes to close those that neither end wants for the overlay. What another plane
 needs, or has used lately, stays.
@@ -19,7 +20,7 @@ from gossamer.overlay.batch import Batch, Leave
 from gossamer.overlay.flood import Flood
 from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.record import ViewChange, read_stamp
-from gossamer.trace import Dropped, Member, Subscribed, hex_peer
+from gossamer.trace import Dropped, Member, Subscribed, Unsubscribed, hex_peer
 
 SPARE_AFTER = Micros(5 * SECOND)  # far more than news of a subscription takes
 LINK_IDLE = Micros(15 * SECOND)  # more than any plane waits for an answer
@@ -43,7 +44,7 @@ class _Entering:
 
     def __init__(self, subscription: Subscription, barrier: int) -> None:
         self.subscription, self.barrier = subscription, barrier
-        self.is_known = self.is_laid = False
+        self.is_known, self.is_laid = False, subscription.route is Route.FLOOD
 
 
 class Routing:
@@ -65,18 +66,19 @@ class Routing:
         self._spared: dict[str, Micros] = {}  # topics that are served without flood, and since when
         self._used: dict[Peer, Micros] = {}  # links, and when a plane last used them
         self._synced = interest is None
-        self._early: list[Batch] = []  # published before the fabric was known
+        self._early: list[Batch] = []  # published before the fabric, or by an earlier life, before the topic was known
         self._waiting: dict[int, Subscription] = {}  # and subscriptions
         self._early_at: Micros = NEVER
 
     # -------------------------------------------------------------------- publishing
 
     def publish(self, batch: Batch, now: Micros) -> None:
-        if not self._synced and not self._is_synced(now):
+        is_early = not self._synced and not self._is_synced(now)
+        routes = self._routes(batch.topic, now) if not is_early else []
+        if is_early or not all(self.planes[route].knows(batch.topic) for route in routes):
             self._early.append(batch)
-            self._early_at = Micros(now + EARLY_AGAIN)
+            self._early_at = min(self._early_at, Micros(now + EARLY_AGAIN))
             return
-        routes = self._routes(batch.topic, now)
         self._receipts[batch.incarnation, batch.first] = _Receipt(len(routes))
         for route in routes:
             self.absorb(route, self.planes[route].publish(batch, now), now)
@@ -84,17 +86,14 @@ class Routing:
     def _is_synced(self, now: Micros) -> bool:
         assert self._interest is not None
         self._synced = self._interest.is_synced(now)
+        if self._synced and (self._early or self._waiting):
+            self._early_at = now
         return self._synced
 
     def _routes(self, topic: str, now: Micros) -> list[Route]:
         if self._interest is None:
             return [Route.FLOOD]
-        used = self._uses.get(topic)
-        if used is None:
-            used = 0
-            for stamp in self._interest.interested(topic).values():
-                used |= read_stamp(stamp)[1]
-            self._uses[topic] = used
+        used = self._used_by(topic)
         routes = [route for route in self.planes if used & BITS[route]]
         if Route.FLOOD not in routes:
             if not routes:
@@ -105,16 +104,31 @@ class Routing:
             self._spared.pop(topic, None)
         return routes
 
+    def _used_by(self, topic: str) -> int:
+        """The routes in use on a topic, as bits."""
+        used = self._uses.get(topic)
+        if used is None:
+            used = 0
+            for stamp in self._interest.interested(topic).values() if self._interest is not None else ():
+                used |= read_stamp(stamp)[1]
+            self._uses[topic] = used
+        return used
+
     # ----------------------------------------------------------------- subscriptions
+
+    def _is_flooded(self, subscription: Subscription) -> bool:
+        """Whether it is found by every publication as it is, because nobody does without flood on its topic."""
+        return subscription.route is Route.FLOOD and not self._used_by(subscription.topic.name) & ~BITS[Route.FLOOD]
 
     def enter(self, subscription: Subscription, now: Micros) -> None:
         """Place a subscription; its number is in ``entered`` when it is in force. Raises InterestError if there is no room."""
         interest, route = self._interest, subscription.route
         topic, number = subscription.topic.name, subscription.number
-        if route is not Route.FLOOD and not self._synced and not self._is_synced(now):
+        if not self._synced and not self._is_synced(now):
             self._waiting[number] = subscription  # whom would it be laid for?
-            self._early_at = Micros(now + EARLY_AGAIN)
+            self._early_at = min(self._early_at, Micros(now + EARLY_AGAIN))
             return
+        at_once = self._is_flooded(subscription)
         if interest is not None:
             interest.subscribe(topic, now, BITS[route], subscription.source)
             self._uses.pop(topic, None)
@@ -124,7 +138,7 @@ class Routing:
             if interest is not None:
                 interest.unsubscribe(topic, now, BITS[route], subscription.source)
             raise
-        if interest is None or route is Route.FLOOD:
+        if interest is None or at_once:
             self._in_force(subscription)
             return
         barrier = interest.barrier(now)
@@ -148,11 +162,12 @@ class Routing:
             plane.renew(now)
         barrier = interest.barrier(now)
         for subscription in self._local.subscriptions.values():
-            if subscription.route is not Route.FLOOD and subscription.number not in self._waiting:
+            number = subscription.number
+            if number not in self._waiting and (number in self._entering or not self._is_flooded(subscription)):
                 if subscription.in_force:
-                    self.lapsed.append(subscription.number)
+                    self.lapsed.append(number)
                 subscription.in_force = False
-                self._entering[subscription.number] = _Entering(subscription, barrier)
+                self._entering[number] = _Entering(subscription, barrier)
         self._barriers = {barrier: None}
 
     def _in_force(self, subscription: Subscription) -> None:
@@ -181,13 +196,13 @@ class Routing:
 
     def receive(self, route: Route, sender: Peer, message: Any, now: Micros) -> None:
         if route is not Route.FLOOD:
-            self._used[sender] = now
+            self._use(sender, now)
         self.absorb(route, self.planes[route].receive(sender, message, now), now)
 
     def wake(self, now: Micros) -> None:
         if self._early_at <= now:
             self._early_at = Micros(now + EARLY_AGAIN)
-            if self._is_synced(now):
+            if self._synced or self._is_synced(now):
                 self._do_early(now)
         for route, plane in self.planes.items():
             if plane.deadline <= now:
@@ -220,7 +235,7 @@ class Routing:
             elif kind is not Dial or effect.address:  # type: ignore[union-attr]  # who has none cannot be dialled
                 if kind is Send and route is not Route.FLOOD:
                     for peer in effect.to:  # type: ignore[union-attr]
-                        self._used[peer] = now
+                        self._use(peer, now)
                 self._out.append(effect)
         for one in plane.take_finished():
             receipt = self._receipts[one.incarnation, one.first]
@@ -260,8 +275,12 @@ class Routing:
             self._out.append(effect)
         if interest.barriers_done:
             self._known(interest, now)
-        if (self._early or self._waiting) and self._is_synced(now):
-            self._early_at = now
+        if not self._synced and (self._early or self._waiting):
+            self._is_synced(now)
+
+    def _use(self, peer: Peer, now: Micros) -> None:
+        if self._interest is not None and peer in self._interest.links:  # else there is nothing to keep
+            self._used[peer] = now
 
     def needs(self, peer: Peer, now: Micros) -> bool:
         """Whether some plane but the interest plane wants the link to this peer to stay."""
@@ -305,7 +324,10 @@ class Routing:
             try:
                 self.enter(subscription, now)
             except ValueError as error:
+                self._local.remove(subscription.number)
                 self._out.append(Note(Dropped("subscription", 1, str(error))))
+                self._out.append(Note(Unsubscribed(subscription.number, "refused")))
+        self.report(now)
         early, self._early = self._early, []
         for batch in early:
             self.publish(batch, now)

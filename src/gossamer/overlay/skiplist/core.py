@@ -42,6 +42,11 @@ LIVES = 24  # bits below the incarnation: entries in one life
 LOOPS_MAX = 10_000  # messages between a node's own entries in one turn
 
 
+def _owned(intervals: Sequence[tuple[bytes, bytes]]) -> list[Interval]:
+    """What walks are to own; nothing is between keys that differ only where no entry's key reaches."""
+    return [(low, high) for low, high in (keys_to_interval(*keys) for keys in intervals) if low < high]
+
+
 class SkipListError(Exception):
     """A call that the list cannot carry out; says why."""
 
@@ -196,7 +201,7 @@ class SkipList:
         self._sequence = max(self._sequence, sequence)
         events = (one for _, one in self._events.publications if one < QUESTIONS)
         low = floor if floor is not None else min(events, default=sequence)
-        owned: list[Interval] = [keys_to_interval(*keys) for keys in intervals]
+        owned = _owned(intervals)
         self._events.publish(sequence, incarnation, low, owned, payload, now, DELIVER, again * ROUNDS)
         self._host.sooner(now)
         return sequence
@@ -213,10 +218,14 @@ class SkipList:
         """
         self._questions += 1
         number = QUESTIONS + self._questions
-        owned: list[Interval] = [keys_to_interval(*keys) for keys in intervals]
+        owned = _owned(intervals)
         self._events.publish(number, self.incarnation, 0, owned, payload, now, FIND)
         self._host.sooner(now)
         return number
+
+    def forget(self, number: int) -> None:
+        """Nobody waits for the answer to this look-up any longer."""
+        self._events.publications.pop((self.incarnation, number), None)
 
     def dead(self, peer: Peer, now: Micros) -> None:
         """A verdict: this peer is no more, or has begun anew and has none of its old entries, whatever its link says."""

@@ -25,6 +25,7 @@ from gossamer.overlay.skiplist.messages import (
     HANDOFF,
     HOPS_MAX,
     MATCHED_MAX,
+    NUMBER_MAX,
     TILES_MAX,
     Absent,
     Carry,
@@ -177,7 +178,8 @@ class Events:
         key = _key(message, int(sender))
         if key in self._branches:
             return  # repeated by the network
-        branch = Branch(message, sender, Micros(now + message.patience - message.patience // SHARE))
+        patience = min(message.patience, host.config.patience)  # nobody waits longer, whatever a sender says
+        branch = Branch(message, sender, Micros(now + patience - patience // SHARE))
         if message.to is not None and message.to not in host.entries:
             host.send(sender, Absent(host.topic, (message.to, host.me), host.births), now)
         if message.kind == HANDOFF:
@@ -411,10 +413,11 @@ def merge_tiles(tiles: list[Tile], noise: int) -> tuple[Tile, ...]:
         if merged and merged[-1].high == tile.low:
             last = merged[-1]
             matched = min(last.matched + tile.matched, MATCHED_MAX)
-            merged[-1] = Tile(last.low, tile.high, matched, max(last.hops, tile.hops), last.noise + tile.noise)
+            passed = min(last.noise + tile.noise, NUMBER_MAX)
+            merged[-1] = Tile(last.low, tile.high, matched, max(last.hops, tile.hops), passed)
         elif not merged or merged[-1].high < tile.low:
             merged.append(tile)
     if merged and noise:
         first = merged[0]
-        merged[0] = Tile(first.low, first.high, first.matched, first.hops, first.noise + noise)
+        merged[0] = Tile(first.low, first.high, first.matched, first.hops, min(first.noise + noise, NUMBER_MAX))
     return tuple(merged)

@@ -34,8 +34,9 @@ TEXT_MAX = 1_024  # characters of a subscription's filter
 HOPS_MAX = 4_096  # few are needed; one by one along a stretch of matches, as the seed has it, many
 PAYLOAD_MAX = 4 << 20
 MATCHED_MAX = 2**32 - 1
+NUMBER_MAX = 2**53  # sums stop here, so that a liar cannot make honest reports unreadable
 
-Number = Annotated[int, Meta(ge=0, le=2**53)]
+Number = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
 Level = Annotated[int, Meta(ge=0, lt=LEVELS_MAX)]
 Hops = Annotated[int, Meta(ge=0, le=HOPS_MAX)]
 Matched = Annotated[int, Meta(ge=0, le=MATCHED_MAX)]

@@ -9,12 +9,13 @@ share an entry.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from gossamer.filters.filter import Filter
-from gossamer.filters.place import ALL, Class, event_keys
+from gossamer.filters.place import ALL, Class, Placement, event_keys
 from gossamer.overlay.skiplist.config import ENTRIES_MAX
+from gossamer.overlay.skiplist.position import KEY_MAX
 
 CLASSES_MAX = 16
 ALL_OTHERS = -1
@@ -163,11 +164,11 @@ class Places:
 
     def _place(self, number: int) -> None:
         filter = self.filters[number]
-        best = filter.placements(None, self._most)
+        best = self._placements(filter, None)
         wanted = [cls for cls in dict.fromkeys(placement.cls for placement in best) if cls not in self._barred]
         there_is_room = [self.classes.announce(cls) for cls in wanted]  # all of them, also after one without
         if not all(there_is_room) or any(placement.cls in self._barred for placement in best):
-            best = filter.placements([cls for cls in self.classes if cls not in self._barred], self._most)
+            best = self._placements(filter, [cls for cls in self.classes if cls not in self._barred])
         placed = self._placed[number] = list(dict.fromkeys(key for placement in best for key in placement.keys))
         for placement in best:
             self.classes.announce(placement.cls)
@@ -175,6 +176,12 @@ class Places:
                 self.class_of[key] = placement.cls
         for key in placed:
             self.keys[key] = self.keys.get(key, 0) + 1
+
+    def _placements(self, filter: Filter, allowed: Sequence[Class] | None) -> tuple[Placement, ...]:
+        best = filter.placements(allowed, self._most)
+        if any(len(key) > KEY_MAX for placement in best for key in placement.keys):
+            best = filter.placements((), self._most)  # so it is of class ALL, whose key is short
+        return best
 
     def _forget(self, number: int) -> None:
         for key in self._placed.pop(number):

@@ -26,9 +26,20 @@ def between(left: Position, place: Position, right: Position) -> bool:
     return place > left or place < right
 
 
+def beyond(key: bytes) -> bytes:
+    """The least key that is greater than all that start with this one."""
+    kept = key.rstrip(b"\xff")
+    return kept[:-1] + bytes((kept[-1] + 1,)) if kept else key
+
+
 def keys_to_interval(low: bytes, high: bytes) -> Interval:
-    """All positions whose key is in [low, high)."""
-    return (low, 0), (high, 0)
+    """All positions whose key is in [low, high). No entry's key is longer than KEY_MAX, so no end need be."""
+    return (_cut(low), 0), (_cut(high), 0)
+
+
+def _cut(end: bytes) -> bytes:
+    """The same entries are beyond it: one whose key is its beginning is not, and none can be longer than that."""
+    return end if len(end) <= KEY_MAX else beyond(end[:KEY_MAX])
 
 
 def subtract(parts: Iterable[Interval], low: Position, high: Position) -> list[Interval]:

@@ -10,6 +10,7 @@ from gossamer.overlay.skiplist.messages import (
     DELIVER,
     FOUND_BYTES_MAX,
     FOUND_MAX,
+    NUMBER_MAX,
     TEXT_MAX,
     TOLD_MAX,
     Carry,
@@ -94,7 +95,7 @@ class Hits:
         self.add(Hit(at, tuple((number, text[:TEXT_MAX]) for number, text in told[:TOLD_MAX])))
 
     def extend(self, hits: Sequence[Hit], left_off: int) -> None:
-        self.left_off += left_off
+        self.left_off = min(self.left_off + left_off, NUMBER_MAX // 2)  # what is added here, one by one, still fits
         for hit in hits:
             self.add(hit)
 

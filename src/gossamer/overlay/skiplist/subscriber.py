@@ -49,6 +49,7 @@ class Subscriber:
         self.places.remove(number)
         self._waiting.pop(number, None)
         self._served.pop(number, None)
+        self._news = [other for other in self._news if other != number]
         self._sweep(now)
 
     def joined(self, now: Micros) -> None:

@@ -88,6 +88,8 @@ class Routes:
     def unsubscribe(self, number: int, now: Micros) -> None:
         del self.own[number]
         self._barriers.pop(number, None)
+        if number in self.laid:
+            self.laid.remove(number)  # it may be laid again
         self.update(now)
 
     # ------------------------------------------------------------------- inputs

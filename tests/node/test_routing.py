@@ -1,0 +1,341 @@
+"""Routes side by side at one node: hard cases, in a small fabric of whole nodes in memory."""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from gossamer.machine import (
+    Deliver,
+    Effect,
+    Keep,
+    Micros,
+    Note,
+    Peer,
+    Store,
+)
+from gossamer.node import NodeConfig, NodeCore, Route, Ticket
+from gossamer.overlay.batch import Batch
+from gossamer.overlay.interest.config import InterestConfig
+from gossamer.overlay.interest.record import topic_hash
+from gossamer.overlay.skiplist.messages import Carry
+from gossamer.trace import Rejected
+from interestnet import Net, Place
+
+WEATHER = "country STRING, city STRING, temp INT"
+OTHER = [Route.SKIPLIST, Route.TREE]
+
+
+class Fabric(Net):
+    """Nodes in memory; every message passes the codec, and every call keeps the rules that drivers assert."""
+
+    def __init__(self, nodes: int, *, peers: list[int] | None = None, advertise: bool = True, **config: Any) -> None:
+        self.node_config = NodeConfig(**config)
+        self.got: dict[tuple[int, int], list[int]] = {}  # by node and subscription: the events' numbers
+        super().__init__(start=False, make=self._make, join=("node-0",))  # type: ignore[arg-type]
+        for number in range(nodes):
+            self.add(peers[number] if peers is not None else number + 1)
+            self.start(number, config=InterestConfig(join=("node-0",) if number else ()))
+        self.run(1)
+        if advertise:
+            self.core(0).advertise("weather", WEATHER, Micros(self.now))
+            self._arm(self.places[0])
+            self.run(1)
+
+    def _make(self, peer: Peer, *, config: InterestConfig, **options: Any) -> NodeCore:
+        from msgspec.structs import replace
+
+        return NodeCore(peer, config=replace(self.node_config, interest=config), **options)
+
+    def core(self, number: int) -> NodeCore:
+        return self[number]  # type: ignore[return-value]
+
+    def _do(self, place: Place, effects: list[Effect]) -> None:
+        plain: list[Effect] = []
+        for effect in effects:
+            if isinstance(effect, Deliver):
+                got = self.got.setdefault((place.number, effect.subscription), [])
+                got += [event["temp"] for event in effect.events]
+            elif isinstance(effect, Store):
+                for record in effect.records:
+                    if isinstance(record, Keep):
+                        place.disk[record.key] = record.value
+                    else:
+                        place.disk.pop(record.key, None)
+                self._at(self.now + 1, self._stored, place, place.machine, effect.token)
+            else:
+                plain.append(effect)
+        super()._do(place, plain)
+
+    def _stored(self, place: Place, machine: Any, token: Any) -> None:
+        if place.machine is machine:
+            self._do(place, machine.stored(token, Micros(self.now)))
+
+    def enter(self, number: int, filter: str, route: Route, **options: Any) -> int:
+        """Subscribe, and wait until it is in force."""
+        made = self.command(number, "subscribe", "weather", filter, route=route, **options)
+        assert isinstance(made, int)
+        self.until(lambda: self.core(number).subscriptions[made].in_force)
+        return made
+
+    def publish(self, number: int, temp: int, **values: Any) -> Ticket:
+        ticket = self.command(number, "publish", "weather", {"temp": temp, **values})
+        assert isinstance(ticket, Ticket)
+        return ticket
+
+    def matched(self, ticket: Ticket) -> int:
+        self.until(lambda: ticket.done)
+        return ticket.matched
+
+    def rejections(self, number: int) -> list[Any]:
+        return [record for record in self.places[number].notes if isinstance(record, Rejected)]
+
+
+def notes(effects: list[Effect], kind: type) -> list[Any]:
+    return [e.record for e in effects if isinstance(e, Note) and isinstance(e.record, kind)]
+
+
+@pytest.mark.parametrize("route", OTHER)
+def test_the_same_filter_twice_at_one_node(route: Route) -> None:
+    fabric = Fabric(3)
+    one = fabric.enter(1, "temp > 30", route)
+    other = fabric.enter(1, "temp > 30", route)
+    assert fabric.matched(fabric.publish(2, 31)) == 2
+    assert fabric.got == {(1, one): [31], (1, other): [31]}
+    fabric.command(1, "unsubscribe", one)
+    assert fabric.matched(fabric.publish(2, 32)) == 1
+
+
+@pytest.mark.parametrize("route", OTHER)
+def test_a_filter_that_nothing_passes_is_in_force_and_in_nobodys_way(route: Route) -> None:
+    fabric = Fabric(3)
+    fabric.enter(0, "temp > 30 AND temp < 20", route)  # the least peer: others wait for it to begin a list
+    mine = fabric.enter(1, "temp > 30", route)
+    assert fabric.matched(fabric.publish(2, 31)) == 1
+    assert fabric.got == {(1, mine): [31]}
+
+
+@pytest.mark.parametrize("route", OTHER)
+def test_a_flood_subscription_beside_a_route_in_use_misses_nothing(route: Route) -> None:
+    fabric = Fabric(3)
+    fabric.enter(1, "temp > 30", route)
+    for temp in range(31, 41):
+        fabric.matched(fabric.publish(0, temp))
+        fabric.run(1)
+    flood = fabric.enter(2, "temp > 30", Route.FLOOD)
+    assert fabric.matched(fabric.publish(0, 50)) == 2
+    assert fabric.got[2, flood] == [50]
+
+
+@pytest.mark.parametrize("route", list(Route))
+def test_a_slow_subscription_is_cut_off_and_what_it_held_is_reported(route: Route) -> None:
+    fabric = Fabric(3, buffer=1, window=8, batch_events=1)
+    fabric.enter(1, "temp > 30", route)
+    sent = [fabric.publish(0, temp) for temp in range(31, 36)]
+    fabric.run(2)
+    assert not all(ticket.done for ticket in sent)
+    fabric.run(10)
+    assert not fabric.core(1).subscriptions
+    assert [ticket.done for ticket in sent] == [True] * 5
+
+
+@pytest.mark.parametrize("route", OTHER)
+def test_long_values_fit_the_keys_of_a_list(route: Route) -> None:
+    fabric = Fabric(3)
+    long = "x" * 5000
+    exact = fabric.enter(1, f"city = '{long}'", route)
+    start = fabric.enter(1, f"city LIKE '{long}%'", route)
+    short = fabric.enter(2, "city = 'x'", route)
+    above = fabric.enter(2, "city > 'w'", route)
+    assert fabric.matched(fabric.publish(0, 1, city=long)) == 3
+    assert fabric.matched(fabric.publish(0, 2, city=long + "y")) == 2
+    assert fabric.matched(fabric.publish(0, 3, city="x")) == 2
+    assert fabric.got == {(1, exact): [1], (1, start): [1, 2], (2, short): [3], (2, above): [1, 2, 3]}
+    fabric.command(1, "unsubscribe", exact)
+    fabric.command(1, "unsubscribe", start)
+    assert not any(fabric.rejections(number) for number in range(3))
+
+
+def test_one_id_on_two_topics_is_refused_while_the_first_is_held() -> None:
+    fabric = Fabric(2, buffer=0)
+    fabric.command(0, "advertise", "climate", WEATHER)
+    fabric.run(1)
+    weather = [fabric.enter(0, "temp > 30", Route.SKIPLIST) for _ in range(2)]
+    climate = fabric.command(0, "subscribe", "climate", "temp > 30", route=Route.SKIPLIST)
+    fabric.until(lambda: fabric.core(0).subscriptions[climate].in_force)
+    for topic in ("weather", "climate"):
+        number = int.from_bytes(topic_hash(topic), "big")
+        payload = msgspec.msgpack.encode([("CH", "Bern", 31)])
+        low, high = (b"", 0), (b"\xff" * 64, 0)
+        fabric.inject(1, 0, Carry(number, 9, 1, 1, 1, 1, low, high, None, 0, 10**6, 0, False, payload))
+    assert [record.reason for record in fabric.rejections(0)] == ["events on 'climate' with the ids of others"]
+    for subscription in (climate, *weather):
+        fabric.command(0, "unsubscribe", subscription)
+    fabric.run(1)
+
+
+@pytest.mark.parametrize("route", list(Route))
+def test_a_subscription_that_was_put_off_and_finds_no_room_is_ended(route: Route, monkeypatch: pytest.MonkeyPatch) -> None:
+    fabric = Fabric(2)
+    fabric.add(9)
+    fabric.start(2, config=InterestConfig(join=("nobody",)))
+    fabric.command(2, "advertise", "weather", WEATHER)
+    fabric.run(0.1)
+    number = fabric.command(2, "subscribe", "weather", "temp > 30", route=route)
+    assert not fabric.core(2).subscriptions[number].in_force
+    monkeypatch.setattr("gossamer.overlay.interest.own.TOPICS_MAX", 0)
+    fabric.run(12)  # alone, so it is the fabric
+    assert not fabric.core(2).subscriptions
+    fabric.command(2, "unsubscribe", number)  # as its owner will, in the end
+    fabric.run(1)
+    assert fabric.core(2).routing.entered == []
+
+
+@pytest.mark.parametrize("schema", ["country STRING, city STRING, temp INT", "temp INT, wind INT"])
+def test_what_an_earlier_life_left_waits_for_the_topics_schema_and_need_not_fit_it(schema: str) -> None:
+    fabric = Fabric(3, advertise=False)
+    fabric.command(0, "advertise", "weather", schema)
+    fabric.run(1)
+    mine = fabric.enter(1, "temp > 30", Route.SKIPLIST)
+    rows = msgspec.msgpack.encode([("CH", "Bern", 31), ("CH", "Bern", 20)])
+    batch = Batch("weather", Peer(9), 1, 5, 2, 5, 0, 0, rows)
+    fabric.add(9)
+    place = fabric.places[3]
+    place.disk["out/0000000000000001/0000000000000005"] = msgspec.msgpack.encode(batch)
+    machine = fabric.start(3, incarnation=2, disk=True, config=InterestConfig(join=("node-0",)))
+    machine.topics.receive = lambda sender, message, now: []  # type: ignore[attr-defined]  # adverts are lost for a while
+    fabric.run(5)
+    assert fabric.core(3).outbox.events == 2
+    del machine.topics.receive  # type: ignore[attr-defined]
+    fabric.until(lambda: not fabric.core(3).outbox.events)
+    assert fabric.got == ({(1, mine): [31]} if "city" in schema else {})
+    fabric.run(1)
+    assert not [key for key in place.disk if key.startswith("out/")]
+
+
+@pytest.mark.parametrize("route", list(Route))
+def test_nothing_is_left_of_many_subscriptions_that_came_and_went(route: Route) -> None:
+    fabric = Fabric(3)
+
+    def cycles(count: int) -> int:
+        for cycle in range(count):
+            number = fabric.enter(cycle % 2, f"temp > {cycle % 5}", route)
+            early = fabric.command(cycle % 2, "subscribe", "weather", "temp > 90", route=route)
+            assert fabric.matched(fabric.publish(2, 31)) >= 1
+            fabric.command(cycle % 2, "unsubscribe", early)  # perhaps before it is in force
+            fabric.command(cycle % 2, "unsubscribe", number)
+            fabric.core(cycle % 2).entered.clear()
+            fabric.core(cycle % 2).changed.clear()
+            fabric.core(2).changed.clear()
+            for number in range(3):
+                fabric.core(number).view_changes.clear()
+            fabric.got.clear()
+        fabric.run(20)
+        return sum(_held(fabric.core(number)) for number in range(3))
+
+    before = cycles(10)
+    assert cycles(30) <= before + 3
+
+
+def _held(core: NodeCore) -> int:
+    """How many things the tables of a node hold, whatever they are; not what is memory of the fabric."""
+    seen: dict[int, None] = {}
+    found = 0
+    queue: list[Any] = [core.routing, core.local, core.outbox, core.lists, core.tree]
+    while queue:
+        one = queue.pop()
+        if id(one) in seen or isinstance(one, (str, bytes, int, float, type, Random)) or callable(one):
+            continue
+        seen[id(one)] = None
+        if isinstance(one, dict):
+            found += len(one)
+            queue += [*one.keys(), *one.values()]
+        elif isinstance(one, (list, tuple, deque)):
+            found += len(one)
+            queue += one
+        elif type(one).__module__.startswith("gossamer") and "interest" not in type(one).__module__:
+            slots = [name for kind in type(one).__mro__ for name in getattr(kind, "__slots__", ())]
+            queue += [getattr(one, name) for name in slots if hasattr(one, name)]
+            queue += vars(one).values() if hasattr(one, "__dict__") else []
+    return found
+
+
+@pytest.mark.parametrize("route", OTHER)
+def test_a_node_that_leaves_while_its_events_are_on_their_way_gets_their_receipts(route: Route) -> None:
+    fabric = Fabric(5)
+    fabric.enter(1, "temp > 30", route)
+    fabric.enter(2, "temp > 20", route)
+    fabric.enter(3, "temp > 10", route)
+    sent = [fabric.publish(2, temp) for temp in range(31, 41)]
+    fabric.run(0.0015)
+    fabric.command(2, "say_goodbye")
+    sent += [fabric.publish(2, temp) for temp in range(41, 51)]
+    assert all(fabric.matched(ticket) >= 2 for ticket in sent)
+    for number in (1, 3):
+        assert sorted(fabric.got[number, 1]) == list(range(31, 51))
+
+
+@pytest.mark.parametrize("route", list(Route))
+def test_a_publisher_that_starts_again_sends_what_has_no_receipt_and_nobody_gets_it_twice(route: Route) -> None:
+    fabric = Fabric(4)
+    fabric.crash(3)
+    fabric.run(15)
+    fabric.start(3, disk=True, config=InterestConfig(join=("node-0",)))
+    fabric.run(2)
+    fabric.enter(1, "temp > 30", route)
+    fabric.enter(2, "temp > 20", route)
+    for incarnation in (2, 3, 4):
+        for temp in range(40, 50):
+            fabric.publish(3, 10 * incarnation + temp)
+        fabric.run(0.003)  # stored, and some of it sent
+        fabric.crash(3)
+        fabric.run(incarnation * 3)
+        fabric.start(3, disk=True, incarnation=incarnation, config=InterestConfig(join=("node-0",)))
+    fabric.until(lambda: not fabric.core(3).outbox.unsettled and not fabric.core(3)._again)
+    wanted = sorted(10 * incarnation + temp for incarnation in (2, 3, 4) for temp in range(40, 50))
+    assert sorted(fabric.got[1, 1]) == sorted(fabric.got[2, 1]) == wanted
+    fabric.run(2)
+    assert not [key for key in fabric.places[3].disk if key.startswith("out/")]
+
+
+@pytest.mark.parametrize("route", list(Route))
+def test_subscriptions_of_a_node_that_was_taken_for_dead_come_back(route: Route) -> None:
+    fabric = Fabric(5)
+    fabric.enter(1, "temp > 30", Route.SKIPLIST)
+    mine = fabric.enter(4, "temp > 30", route)
+    fabric.partition((0, 1, 2, 3), (4,))
+    fabric.run(20)
+    waiting = fabric.command(4, "subscribe", "weather", "temp > 40", route=route)
+    fabric.run(0.01)
+    assert fabric.matched(fabric.publish(0, 35)) == 1
+    fabric.run(10)
+    fabric.partition()
+    core = fabric.core(4)
+    fabric.until(lambda: len(fabric.core(0).interest.view.members) == 5)  # type: ignore[union-attr]
+    fabric.until(lambda: core.subscriptions[mine].in_force and core.subscriptions[waiting].in_force)
+    assert fabric.matched(fabric.publish(0, 45)) == 3
+    assert fabric.got[4, mine] == fabric.got[4, waiting] == [45]
+
+
+def test_look_ups_see_every_place_and_those_without_an_answer_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    fabric = Fabric(3, advertise=False)
+    fabric.command(0, "advertise", "weather", "temp INT, big BIGINT, raw BINARY")
+    fabric.run(1)
+    fabric.enter(1, f"big BETWEEN {2**63 - 100} AND {2**63 - 2}", Route.SKIPLIST)
+    fabric.enter(2, "raw BETWEEN X'FF01' AND X'FF02'", Route.SKIPLIST)
+    lists = fabric.core(0).lists
+    assert lists is not None
+    number = fabric.command(0, "lookup", "weather", None)
+    fabric.until(lambda: number in lists.found)
+    assert sorted({hit.at[1] for hit in lists.found.pop(number).hits}) == [2, 3]
+    monkeypatch.setattr("gossamer.node.lists.QUESTIONS_MAX", 4)
+    for _ in range(8):
+        last = fabric.command(0, "lookup", "weather", None)
+    fabric.run(2)
+    assert len(lists.found) == 4
+    assert last in lists.found
+    assert not lists._questions
