@@ -14,6 +14,8 @@ from gossamer.filters import Filter, Schema, language, merge
 from gossamer.filters.cover import PAIRS_MAX
 from gossamer.filters.model import CONJUNCTIONS_MAX, TEXT_MAX
 
+pytestmark = pytest.mark.slow  # all of it together takes seconds
+
 SCHEMA = Schema.parse(worlds.DDL)
 ONE = st.sampled_from([(name,) for name in worlds.NAMES])
 TWO = st.sampled_from([pair for pair in combinations(worlds.NAMES, 2) if "s" not in pair and "i" not in pair])

@@ -24,6 +24,8 @@ from gossamer.filters.columns import float_codes
 from gossamer.filters.index import Index
 from gossamer.filters.schema import Type
 
+pytestmark = pytest.mark.slow  # all of it together takes seconds
+
 SCHEMA = Schema.parse(worlds.DDL)
 ARROW = {
     "STRING": pa.string(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +12,8 @@ from filters import generate
 from gossamer.filters import Filter, FilterError, Schema
 from gossamer.filters import tree as t
 from gossamer.filters.text import write
+
+pytestmark = pytest.mark.slow  # all of it together takes seconds
 
 SCHEMA = Schema.parse(
     "s STRING, i INT, d DOUBLE, b BOOLEAN, f FLOAT, l BIGINT, at TIMESTAMP, day DATE, x BINARY, `t t` TINYINT, S2 STRING"

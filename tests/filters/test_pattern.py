@@ -13,6 +13,8 @@ from gossamer.filters.pattern import LIKE_SPAN_MAX, like_node, rlike
 from gossamer.filters.schema import Schema
 from gossamer.filters.tree import like_prefix
 
+pytestmark = pytest.mark.slow  # all of it together takes seconds
+
 ACCEPTED = r"""
     abc|a.c|^a|a$|^a$|a|a|b|(a|b)+$|(?:ab)*c|a{2}|a{2,}|a{1,3}?|a+?|[abc]|[^a-c]|[\d_]|\d\w\s\D\W\S|\.|\\|\[|\t\n\r\f|[\]\^\-\\]|[a-]|[-a]
     é+|[é-ü]|😀|[😀-😆]|x\-y|a]b

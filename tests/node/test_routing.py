@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from random import Random
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from gossamer.machine import (
-    Deliver,
-    Effect,
-    Keep,
-    Micros,
-    Note,
-    Peer,
-    Store,
-)
+from gossamer.machine import SECOND, Deliver, Effect, Keep, LinkState, Micros, Peer, Send, Store
 from gossamer.node import NodeConfig, NodeCore, Route, Ticket
-from gossamer.overlay.batch import Batch
+from gossamer.node.topics import Adverts, AdvertsTaken
+from gossamer.node.wire import Unframer, WireError
+from gossamer.overlay.batch import Batch, Busy, Leave, Report
 from gossamer.overlay.interest.config import InterestConfig
+from gossamer.overlay.interest.messages import InterestMessage
 from gossamer.overlay.interest.record import topic_hash
-from gossamer.overlay.skiplist.messages import Carry
+from gossamer.overlay.skiplist.config import SkipConfig
+from gossamer.overlay.skiplist.core import SkipList
+from gossamer.overlay.skiplist.events import merge_tiles
+from gossamer.overlay.skiplist.messages import Carry, Gossip, Item, Join, SkiplistMessage, Tile
+from gossamer.overlay.skiplist.receipts import Hits
+from gossamer.overlay.tree.messages import TreeMessage
 from gossamer.trace import Rejected
 from interestnet import Net, Place
 
@@ -47,8 +49,6 @@ class Fabric(Net):
             self.run(1)
 
     def _make(self, peer: Peer, *, config: InterestConfig, **options: Any) -> NodeCore:
-        from msgspec.structs import replace
-
         return NodeCore(peer, config=replace(self.node_config, interest=config), **options)
 
     def core(self, number: int) -> NodeCore:
@@ -93,10 +93,6 @@ class Fabric(Net):
 
     def rejections(self, number: int) -> list[Any]:
         return [record for record in self.places[number].notes if isinstance(record, Rejected)]
-
-
-def notes(effects: list[Effect], kind: type) -> list[Any]:
-    return [e.record for e in effects if isinstance(e, Note) and isinstance(e.record, kind)]
 
 
 @pytest.mark.parametrize("route", OTHER)
@@ -164,7 +160,7 @@ def test_one_id_on_two_topics_is_refused_while_the_first_is_held() -> None:
     fabric = Fabric(2, buffer=0)
     fabric.command(0, "advertise", "climate", WEATHER)
     fabric.run(1)
-    weather = [fabric.enter(0, "temp > 30", Route.SKIPLIST) for _ in range(2)]
+    weather = [fabric.enter(0, text, Route.SKIPLIST) for text in ("temp > 30", "temp > 20")]
     climate = fabric.command(0, "subscribe", "climate", "temp > 30", route=Route.SKIPLIST)
     fabric.until(lambda: fabric.core(0).subscriptions[climate].in_force)
     for topic in ("weather", "climate"):
@@ -289,6 +285,7 @@ def test_a_publisher_that_starts_again_sends_what_has_no_receipt_and_nobody_gets
     fabric.enter(1, "temp > 30", route)
     fabric.enter(2, "temp > 20", route)
     for incarnation in (2, 3, 4):
+        fabric.until(lambda: "weather" in fabric.core(3).topics.schemas)
         for temp in range(40, 50):
             fabric.publish(3, 10 * incarnation + temp)
         fabric.run(0.003)  # stored, and some of it sent
@@ -314,9 +311,9 @@ def test_subscriptions_of_a_node_that_was_taken_for_dead_come_back(route: Route)
     assert fabric.matched(fabric.publish(0, 35)) == 1
     fabric.run(10)
     fabric.partition()
-    core = fabric.core(4)
     fabric.until(lambda: len(fabric.core(0).interest.view.members) == 5)  # type: ignore[union-attr]
-    fabric.until(lambda: core.subscriptions[mine].in_force and core.subscriptions[waiting].in_force)
+    fabric.run(1)  # both sides have taken the other for dead
+    fabric.until(lambda: all(one.in_force for number in (1, 4) for one in fabric.core(number).subscriptions.values()))
     assert fabric.matched(fabric.publish(0, 45)) == 3
     assert fabric.got[4, mine] == fabric.got[4, waiting] == [45]
 
@@ -339,3 +336,105 @@ def test_look_ups_see_every_place_and_those_without_an_answer_are_bounded(monkey
     assert len(lists.found) == 4
     assert last in lists.found
     assert not lists._questions
+
+
+def test_an_entry_that_lost_its_place_comes_back_by_whoever_still_has_it_as_a_neighbour() -> None:
+    machine = SkipList(
+        Peer(5), incarnation=1, rng=Random(1), config=SkipConfig(), match=lambda arrival: 0,
+        address=lambda peer: f"node-{peer}", contacts=lambda: [Peer(9)],
+    )  # fmt: skip
+    machine.link(Peer(9), LinkState.UP, Micros(0))
+    machine.enter(b"m", Micros(0))
+    machine.wake(Micros(0))
+    claim = Gossip(0, b"m", 0, (Item((b"c", 9), 0),))
+    [sent] = machine.receive(Peer(9), claim, Micros(1))
+    assert sent == Send((Peer(9),), Join(0, (b"m", 5), 0, b"c", None, machine.entries[b"m"].born))
+    assert machine.receive(Peer(9), Gossip(0, b"m", 0, (Item((b"c", 9), 0),), claims=False), Micros(2)) == []
+
+
+def test_a_liar_cannot_make_honest_reports_unreadable_nor_walks_last() -> None:
+    most = 2**53
+    a, b, c = (b"a", 0), (b"b", 0), (b"c", 0)
+    [tile] = merge_tiles([Tile(a, b, 1, 1, most), Tile(b, c, 1, 1, most)], 5)
+    assert tile.noise == most
+    hits = Hits()
+    hits.extend((), most)
+    hits.extend((), most)
+    hits.tell(a, [(number, "") for number in range(1000)])
+    assert hits.left_off <= most
+    fabric = Fabric(2)
+    fabric.enter(0, "temp > 30", Route.SKIPLIST)
+    topic = int.from_bytes(topic_hash("weather"), "big")
+    machine = next(iter(fabric.core(0).lists._lists.values())).machine  # type: ignore[union-attr]
+    payload = msgspec.msgpack.encode([("CH", "Bern", 31)])
+    fabric.core(0).local._buffer = -1  # its owner takes nothing, so the walk waits
+    fabric.inject(1, 0, Carry(topic, 9, 1, 1, 1, 1, (b"", 0), (b"\xff", 0), None, 0, most, 0, False, payload))
+    assert machine.is_busy
+    fabric.run(SkipConfig().patience / SECOND)
+    assert not machine._events._branches
+
+
+def test_who_has_said_goodbye_does_not_come_back_into_a_list() -> None:
+    fabric = Fabric(3)
+    fabric.enter(0, "temp > 10", Route.SKIPLIST)
+    mine = [fabric.enter(1, f"temp > {temp}", Route.SKIPLIST) for temp in (20, 30, 40)]
+    fabric.command(1, "say_goodbye")
+    fabric.command(1, "unsubscribe", mine[0])
+    fabric.run(0.5)
+    assert all(not one.machine.entries for one in fabric.core(1).lists._lists.values())  # type: ignore[union-attr]
+    assert fabric.matched(fabric.publish(0, 50)) == 1
+
+
+PLANES = (SkiplistMessage, TreeMessage, InterestMessage, Adverts | AdvertsTaken | Batch | Report | Busy | Leave)
+
+
+@pytest.mark.parametrize("plane", range(len(PLANES)))
+def test_no_message_of_a_peer_raises_whatever_is_in_it(plane: int) -> None:
+    """What nodes send each other, with parts of it exchanged, from whoever has a link: refused or taken, never an exception."""
+    rng = Random(plane)
+    fabric = Fabric(4, buffer=4)
+    fabric.sent = []
+    for number, (text, route) in enumerate(
+        zip(("temp > 3", "country = 'CH'", "temp < 9", ""), [*OTHER, *OTHER], strict=True)
+    ):
+        fabric.enter(number, text, route)
+    for step in range(600):
+        if step % 20 == 0:
+            number = rng.randrange(4)
+            if fabric.core(number).window_is_open:
+                fabric.publish(number, rng.randrange(12), country="CH")
+            if step % 60 == 0:
+                fabric.command(number, "subscribe", "weather", f"temp > {step % 11}", route=rng.choice(list(Route)))
+            fabric.run(rng.choice([0.001, 0.05, 0.5]))
+            heard = [message for _, _, _, message, _ in fabric.sent if isinstance(message, PLANES[plane])][-200:]
+            spare = [_plain(message) for message in rng.sample(heard, min(len(heard), 20))]
+        data = msgspec.msgpack.encode(_altered(_plain(rng.choice(heard)), spare, rng))
+        place = fabric.places[rng.randrange(4)]
+        if place.links:
+            sender = rng.choice(list(place.links))
+            with contextlib.suppress(WireError):
+                [message] = Unframer().feed(len(data).to_bytes(4, "big") + data)
+                fabric._do(place, fabric[place.number].receive(sender, message, Micros(fabric.now)))
+    fabric.run(5)
+
+
+def _plain(message: Any) -> Any:
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(message))
+
+
+def _altered(value: Any, spare: list[Any], rng: Random, *, top: bool = True) -> Any:
+    """The message with some parts exchanged for others of their kind, from other messages or from the edges."""
+    if isinstance(value, list):
+        rest = [_altered(part, spare, rng, top=False) for part in value[top:]]
+        if rest and not top and rng.random() < 0.1:
+            rest.append(rng.choice(rest))
+        return [*value[:top], *rest]
+    if rng.random() < 0.8:
+        return value
+    found = [part for part in _leaves(rng.choice(spare)) if type(part) is type(value)]
+    edges = {int: [0, 1, 2**53, 2**64 - 1], bytes: [b"", b"\xff" * 8], str: ["", "temp >"], bool: [True, False]}
+    return rng.choice([*found, *edges.get(type(value), [None])])
+
+
+def _leaves(value: Any) -> list[Any]:
+    return [leaf for part in value for leaf in _leaves(part)] if isinstance(value, list) else [value]

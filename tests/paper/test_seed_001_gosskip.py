@@ -26,6 +26,8 @@ from gossamer.sim.skiplist.run import CountedRun, SkipRun
 from gossamer.sim.skiplist.workload import SCHEMA, Row, Workload, make
 from gossamer.sim.world import Node
 
+pytestmark = pytest.mark.slow  # all of it together takes seconds
+
 NOW = Micros(0)
 
 

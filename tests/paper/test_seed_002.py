@@ -29,6 +29,8 @@ from gossamer.sim.tree.rings import RingRun
 from gossamer.sim.tree.run import TreeRun, fill
 from gossamer.sim.world import Node
 
+pytestmark = pytest.mark.slow  # all of it together takes seconds
+
 EXAMPLE = (5, 9, 11, 13, 15)
 STATE_A = {9: (None, (5, 13)), 5: (9, ()), 13: (9, (11, 15)), 11: (13, ()), 15: (13, ())}
 STATE_B = STATE_A | {9: (None, (4, 13)), 4: (9, (5,)), 5: (4, ())}

@@ -18,6 +18,8 @@ from gossamer.sim.run import Run, make_core, matching
 from gossamer.sim.workload import Shape, Workload, draw
 from gossamer.sim.world import AnyMachine, Node
 
+pytestmark = pytest.mark.slow  # all of it together takes seconds
+
 CONFIG = Config(nodes=6, degree=3, events=40, subscriptions=60, interval="2ms", seed=5, seconds_max=20.0)
 
 

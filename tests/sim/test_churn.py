@@ -27,6 +27,8 @@ from gossamer.sim.churn import (
     schedule,
 )
 
+pytestmark = pytest.mark.slow  # all of it together takes seconds
+
 REAL = Path(__file__).parents[2] / ".." / "shared" / "data" / "tor-churn" / "sessions_60d.csv.gz"
 HEAD = "node_id,up_s,down_s,left_censored,right_censored\n"
 # Node a: on since before the log, 10 s away, up 30 s, 20 s away, up 50 s or more. Node b: up 70 s, then gone.

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gossamer.cli.simulate import simulate
-from gossamer.node.core import NodeCore
+from gossamer.node.local import Local
 from gossamer.sim import run as sim_run
 from gossamer.sim import swarm as sim_swarm
 
@@ -76,7 +76,7 @@ def test_misuse_is_one_clear_line(arguments: tuple[str, ...], says: str) -> None
 
 
 def test_a_failed_run_says_how_to_replay_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(NodeCore, "_hand_over", lambda *_: ())
+    monkeypatch.setattr(Local, "_hand_over", lambda *_: ())
     result = call("flood", "--nodes", "5", "--events", "20", "--seed", "9")
     assert result.return_value == 1
     assert "something went wrong" in result.stdout

@@ -10,6 +10,7 @@ from gossamer.sim.config import from_toml, load, shipped, to_toml
 from gossamer.sim.swarm import draw_config
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["calm", "crash-restart", "lossy", "partition", "swizzle"])
 def test_shipped_scenarios_run(name: str) -> None:
     scenario = load(name)

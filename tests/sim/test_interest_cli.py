@@ -16,6 +16,8 @@ from gossamer.cli import simulate_interest
 from gossamer.cli.simulate import simulate
 from gossamer.sim.interest import experiments, swarm
 
+pytestmark = pytest.mark.slow  # all of it together takes seconds
+
 SMALL = ("interest", "--nodes", "10", "--topics", "30", "--subscriptions", "5", "--k", "3", "--changes", "3", "--jobs", "1")
 
 

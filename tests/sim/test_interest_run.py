@@ -23,6 +23,8 @@ from gossamer.sim.interest.measure import cold_start, measure, settle
 from gossamer.sim.interest.names import Names, named_size
 from gossamer.sim.interest.run import InterestRun, make_interest
 
+pytestmark = pytest.mark.slow  # all of it together takes seconds
+
 SMALL = Setup(nodes=12, topics=40, subscriptions=6, k=4, seed=3, changes=5, rate=50)
 PAST = tomllib.loads((Path(__file__).parent.parent / "seeds.toml").read_text("utf-8")).get("interest", [])
 

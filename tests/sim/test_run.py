@@ -11,6 +11,8 @@ from gossamer.sim import Config, Workload, simulate
 from gossamer.sim.faults import Clogging, Crash, FullDisk, Leave, Partition, Pause, Swizzle
 from gossamer.sim.graph import neighbours
 
+pytestmark = pytest.mark.slow  # all of it together takes seconds
+
 WEATHER = Workload(
     "country STRING, temp INT",
     ("country = 'CH'", "temp > 30", "country = 'CH' AND temp > 30", "country LIKE 'D%'"),

@@ -15,6 +15,8 @@ from gossamer.sim.skiplist.model import Model
 from gossamer.sim.skiplist.run import SkipRun
 from gossamer.sim.skiplist.workload import SCHEMA, Workload
 
+pytestmark = pytest.mark.slow  # all of it together takes seconds
+
 np = pytest.importorskip("numpy")
 
 

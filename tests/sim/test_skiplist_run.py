@@ -21,6 +21,8 @@ from gossamer.sim.skiplist.run import SkipRun
 from gossamer.sim.skiplist.workload import SCHEMA, Row, Workload
 from gossamer.sim.world import Node
 
+pytestmark = pytest.mark.slow  # all of it together takes seconds
+
 
 def list_of(texts: list[str], kind: type[SkipList] = SkipList, **fields: object) -> SkipRun:
     filters = [Filter.parse(text, SCHEMA) for text in texts]

@@ -12,6 +12,8 @@ from gossamer.overlay.skiplist.messages import Beat, Leave
 from gossamer.sim.skiplist.config import from_toml, to_toml
 from gossamer.sim.skiplist.swarm import draw_setup, fly, fly_setup, swarm
 
+pytestmark = pytest.mark.slow  # all of it together takes seconds
+
 PAST = tomllib.loads((Path(__file__).parent.parent / "seeds.toml").read_text("utf-8"))["skiplist"]
 
 

@@ -9,6 +9,8 @@ from gossamer.sim.tree.checkers import at_rest, deliveries, ring
 from gossamer.sim.tree.config import Setup
 from gossamer.sim.tree.run import TreeRun
 
+pytestmark = pytest.mark.slow  # all of it together takes seconds
+
 DHTS = ("ideal", "view", "chord")
 
 

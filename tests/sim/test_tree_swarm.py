@@ -12,6 +12,8 @@ from click.testing import CliRunner
 from gossamer.cli.simulate import simulate
 from gossamer.sim.tree.swarm import draw, fly, fly_plan, from_toml, swarm, to_toml
 
+pytestmark = pytest.mark.slow  # all of it together takes seconds
+
 PAST = tomllib.loads((Path(__file__).parent.parent / "seeds.toml").read_text("utf-8")).get("tree", [])
 
 

@@ -320,8 +320,9 @@ class NodeCore:
         ready = self.outbox.stored(token) if token > 0 else None  # others are the interest plane's, which waits for none
         if ready is not None:
             batch, publication = ready
-            self.changed.append(publication)
             self.routing.publish(batch, now)
+            if not any(one.first == batch.first and one.incarnation == batch.incarnation for one in self.routing.finished):
+                self.changed.append(publication)  # accepted; if it is complete as well, that is told below
         return self._flush(now)
 
     # ------------------------------------------------------------------ inside

@@ -175,8 +175,12 @@ class Lists:
                 after is not None
                 and _takes(after, one.hash)
                 and (before is None or before.life != after.life or not _takes(before, one.hash))
+                and len(self._contacts(one.hash)) <= FEW
             ):
-                one.epoch += len(self._contacts(one.hash)) <= FEW
+                one.epoch += 1
+                if before is None:  # perhaps back from a part of the fabric that went on without us
+                    one.machine.doubt(now)
+                    self._arm(one)
 
     def known(self, barrier: int, now: Micros) -> bool:
         """Every live node has what we had said when this barrier was asked for; returns whether it was ours."""

@@ -220,7 +220,7 @@ class Users(Probe):
             self._entered(node, core)
         changed = core.changed
         if changed:
-            for publication in dict.fromkeys(changed):  # accepted and complete in one call, perhaps
+            for publication in changed:
                 self._look(node, publication)
             changed.clear()
 

@@ -37,6 +37,8 @@ from gossamer.overlay.interest.record import LIFE_MAX, TOPICS_MAX, VERSION_MAX, 
 from gossamer.trace import Dropped, Rejected
 from interestnet import Net, befriend, sends, single, through_codec, told
 
+pytestmark = pytest.mark.slow  # all of it together takes seconds
+
 NOW = Micros(5 * SECOND)
 
 # Values that are all too near those in use: peers that exist, this node's own life, versions around the known ones; and extremes.

@@ -14,6 +14,8 @@ from gossamer.machine import Peer
 from gossamer.overlay.interest.graph import SMALL, Graph, _mix, _peer, _place, _unmix, edges
 from gossamer.sim.connectivity import degrees, diameter, is_connected_to_degree, vertex_connectivity
 
+pytestmark = pytest.mark.slow  # all of it together takes seconds
+
 Adjacency = dict[Peer, tuple[Peer, ...]]
 PEERS = st.integers(0, 2**64 - 1).map(Peer)
 ADVERSARIAL = {

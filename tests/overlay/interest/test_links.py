@@ -10,6 +10,8 @@ from gossamer.overlay.interest.record import Record
 from gossamer.sim.connectivity import vertex_connectivity
 from interestnet import Net, befriend, sends, single
 
+pytestmark = pytest.mark.slow  # all of it together takes seconds
+
 
 @pytest.mark.parametrize(("nodes", "k"), [(8, 3), (12, 4), (20, 3), (24, 4), (33, 6)])
 def test_a_graceful_leave_never_takes_the_links_below_k(nodes: int, k: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import permutations
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,8 @@ from gossamer.overlay.interest.names import Names
 from gossamer.overlay.interest.own import Own
 from gossamer.overlay.interest.record import Known, Record, make_stamp
 from interestnet import sends, single
+
+pytestmark = pytest.mark.slow  # all of it together takes seconds
 
 FRIEND = Peer(50)
 ME = 60

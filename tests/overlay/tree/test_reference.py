@@ -16,6 +16,8 @@ from gossamer.overlay.tree.ring import Members, RingError, TakenError, TooManyHo
 from gossamer.overlay.tree.wide import CappedTree, WideTree
 from gossamer.sim.tree.checkers import mutual, shape
 
+pytestmark = pytest.mark.slow  # all of it together takes seconds
+
 
 @lru_cache
 def breadth_first(tree: ReferenceTree) -> list[int]:

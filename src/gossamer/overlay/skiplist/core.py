@@ -83,6 +83,7 @@ class SkipList:
         self._level0 = Level0(self._host, self._leases, self._marks)
         self._events = Events(self._host, self._leases, self._marks, match, ask)
         self._sequence = self._questions = 0
+        self.has_left = False
         self._handlers: dict[type[Message], Callable[[Peer, Any, Micros], None]] = {
             Gossip: self._level0.receive_gossip, Beat: self._level0.receive_beat, Ack: self._ack,
             Join: self._level0.receive_join, Welcome: self._level0.receive_welcome, Leave: self._level0.receive_leave,
@@ -185,7 +186,8 @@ class SkipList:
         self._host.sooner(now)
 
     def leave(self, now: Micros) -> None:
-        """Take all entries out."""
+        """Take all entries out, for good."""
+        self.has_left = True
         for key in list(self.entries):
             self.withdraw(key, now)
 
@@ -222,6 +224,14 @@ class SkipList:
         self._events.publish(number, self.incarnation, 0, owned, payload, now, FIND)
         self._host.sooner(now)
         return number
+
+    def doubt(self, now: Micros) -> None:
+        """There may be another circle, of a part of the fabric that was cut off: look at whether the places are right, soon."""
+        soon = Micros(now + self.config.period // 2)
+        for entry in self.entries.values():
+            if entry.is_placed and self.config.check:
+                entry.checks, entry.check_at = 0, min(entry.check_at, soon)
+        self._host.sooner(soon)
 
     def forget(self, number: int) -> None:
         """Nobody waits for the answer to this look-up any longer."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 from gossamer.machine import NEVER, Micros, Peer
 from gossamer.overlay.skiplist.entry import Entry, Link, insert
 from gossamer.overlay.skiplist.joining import Joining
-from gossamer.overlay.skiplist.messages import Absent, Ack, Beat, Gossip, Item, Leave
+from gossamer.overlay.skiplist.messages import Absent, Ack, Beat, Gossip, Item, Join, Leave
 from gossamer.overlay.skiplist.position import Position, between
 
 FAILED_MAX = 64
@@ -35,9 +35,13 @@ class Level0(Joining):
             host.reject(sender, "gossip in another's name")
             return
         entry = host.entries.get(message.to)
-        if entry is None or not entry.is_placed:
-            if entry is None:
-                host.send(sender, Absent(host.topic, (message.to, host.me), host.births), now)
+        if entry is None:
+            host.send(sender, Absent(host.topic, (message.to, host.me), host.births), now)
+            return
+        if not entry.is_placed:
+            if not message.level and message.claims and at != entry.at:
+                # From before it lost its place, or the welcome is lost. It may not find back by itself: walks to it end at it.
+                host.send(int(sender), Join(host.topic, entry.at, 0, at[0], None, entry.born), now)
             return
         if message.level:
             self._hear(sender, entry, message, now)

@@ -79,7 +79,7 @@ class Subscriber:
 
     def _enter(self, keys: Iterable[bytes], now: Micros) -> None:
         entries, most = self.machine.entries, self.machine.config.entries_max
-        for key in keys:
+        for key in keys if not self.machine.has_left else ():
             until = self.places.until.get(key)
             if key in entries:
                 self.machine.extend(key, until, now)
