@@ -15,7 +15,7 @@ from msgspec import to_builtins
 
 from gossamer.filters import EventError, Schema, from_plain
 from gossamer.net.errors import NodeError
-from gossamer.node import TopicError
+from gossamer.node import RouteError, TopicError
 
 if TYPE_CHECKING:
     from gossamer.net.node import Node
@@ -38,7 +38,7 @@ async def answer(node: Node, request: dict[str, Any]) -> AsyncIterator[Any]:
             typed = from_plain(schema, event) if isinstance(event, dict) else None
             for hit in await node.lookup(topic, typed):
                 yield hit
-        except (NodeError, TopicError, EventError) as error:
+        except (NodeError, TopicError, RouteError, EventError) as error:
             yield {"error": str(error)}
     else:
         yield {"error": f"unknown request {do!r}"}

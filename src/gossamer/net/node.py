@@ -426,6 +426,14 @@ class Node:
         kind = type(record)
         if kind is trace.Advertised:
             self._waiting.advertised(record.topic)  # type: ignore[union-attr]
+        elif kind is trace.Unsubscribed and record.reason == "refused":  # type: ignore[union-attr]
+            refused = self._subscriptions.pop(record.subscription, None)  # type: ignore[union-attr]
+            if refused is not None:
+                problem = TopicError(
+                    f"the subscription to {refused.topic!r} by route {refused.route.value!r} was refused: no room"
+                )
+                self._waiting.refused(refused.number, problem)
+                refused._end(problem)
         elif kind is trace.Unsubscribed and record.reason == "slow":  # type: ignore[union-attr]
             subscription = self._subscriptions.pop(record.subscription, None)  # type: ignore[union-attr]
             if subscription is not None:

@@ -121,6 +121,12 @@ class Waiting:
         finally:
             self._entering.pop(number, None)
 
+    def refused(self, number: int, error: Exception) -> None:
+        """A subscription that was put off could not be made."""
+        future = self._entering.get(number)
+        if future is not None and not future.done():
+            future.set_exception(error)
+
     async def lookup(self, topic: str, event: Mapping[str, Any] | None) -> Found:
         """Until a question about a topic's list is answered."""
         self._check()
@@ -143,13 +149,13 @@ class Waiting:
         if self._confirmed is not None and not core.topics.unconfirmed:
             self._confirmed.set_result(None)
             self._confirmed = None
-        if self._barriers and core.interest is not None:
+        if core.interest is not None and core.interest.barriers_done:
             done = core.interest.barriers_done
             while done:
                 future = self._barriers.get(done.pop())
                 if future is not None and not future.done():
                     future.set_result(None)
-        if self._questions and core.lists is not None and core.lists.found:
+        if core.lists is not None and core.lists.found:
             for number, found in core.lists.found.items():
                 question = self._questions.get(number)
                 if question is not None and not question.done():

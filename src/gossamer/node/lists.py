@@ -203,12 +203,8 @@ class Lists:
         self._laid.clear()
         self._barriers = {barrier: {} for barrier in self._barriers}  # what was known of the old life is worth nothing
         for one in self._lists.values():
-            filters = dict(one.subscriber.filters)
             one.is_known = False
-            for number in filters:
-                one.subscriber.unsubscribe(number, now)
-            for number, filter in filters.items():
-                one.subscriber.subscribe(number, filter, now)
+            one.subscriber.renew(now)
             self._laid += one.subscriber.ready()
             self._arm(one)
         self._say(now, ask=True)

@@ -81,6 +81,10 @@ class Classes:
             if cls in self._own:
                 self._own[cls] = True
 
+    def unsettle(self) -> None:
+        """What publishers knew of this node they have forgotten."""
+        self._own = dict.fromkeys(self._own, False)
+
     def is_settled(self, cls: Class) -> bool:
         return self._own.get(cls, False)
 

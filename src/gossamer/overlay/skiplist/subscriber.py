@@ -52,6 +52,18 @@ class Subscriber:
         self._news = [other for other in self._news if other != number]
         self._sweep(now)
 
+    def renew(self, now: Micros) -> None:
+        """Others have forgotten this node: its entries join anew, with the classes that they have, and nothing is ready before."""
+        self._served.clear()
+        self._news.clear()
+        self._class_of.clear()
+        self._waiting = dict.fromkeys(self.filters)
+        self.classes.unsettle()
+        for key in list(self.machine.entries):
+            self.machine.withdraw(key, now)
+        self._sweep(now)
+        self._settle(list(self._waiting), now)
+
     def joined(self, now: Micros) -> None:
         """An entry of this node has joined."""
         self._settle(list(self._waiting), now)
