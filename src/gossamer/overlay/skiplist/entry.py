@@ -115,8 +115,9 @@ class Entry:
             self.lefts.append(None)
             self.rights.append(None)
             self.out.append(())
-            every = self.config.period * (number + 1)
-            self.times.append(Micros(now + 1 + int(every * self._rng.random())))
+            # Together with a heartbeat, drawn which one: an entry wakes once a period, however many levels it has.
+            beat = self.times[0] if now < self.times[0] < NEVER else now
+            self.times.append(Micros(beat + self.config.period * int((number + 1) * self._rng.random())))
             self._soon = min(self.times)
         side = self.rights if rightward else self.lefts
         link = side[level]
