@@ -22,8 +22,8 @@ from gossamer.overlay.tree.config import TreeConfig
 from gossamer.overlay.tree.content import SchemaContent
 from gossamer.overlay.tree.host import TreeHost
 from gossamer.overlay.tree.messages import FILTER_TEXT_MAX
-from gossamer.overlay.tree.reference import Neighbours, ReferenceTree, make_tree
-from gossamer.overlay.tree.ring import Members, ViewRing
+from gossamer.overlay.tree.reference import make_tree
+from gossamer.overlay.tree.ring import Members, ViewRing, reckon
 
 _Needed = Callable[[Peer], bool]
 
@@ -40,22 +40,6 @@ class Drawn(Struct, frozen=True):
 
 def _host(record: Record) -> Host:
     return Host(record.peer, record.peer, record.address)
-
-
-def _beside(tree: ReferenceTree, members: Members, key: int) -> Neighbours:
-    """A member's neighbours, when all members are known."""
-    arc = members.owner(key)
-    assert arc is not None
-    asking = tree.neighbours(arc)
-    try:
-        wanted = next(asking)
-        while True:
-            owner = members.owner(wanted)
-            assert owner is not None
-            wanted = asking.send(owner)
-    except StopIteration as done:
-        found: Neighbours = done.value
-        return found
 
 
 class TreePlane:
@@ -160,7 +144,7 @@ class TreePlane:
         active = self.host.hood.active if self.host is not None else []
         found: list[Drawn] = []
         for key in members.keys:
-            beside = _beside(tree, members, key)
+            beside = reckon(tree, members, key)
             host = members.hosts[key]
             parent = beside.parent.to if beside.parent is not None else None
             mine = parent if host.peer == me else host.to if parent == me else None  # the other end of a link of ours

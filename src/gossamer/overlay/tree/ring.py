@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from gossamer.machine import NEVER, Effect, LinkState, Micros, Peer
 from gossamer.overlay.tree.arcs import BITS_MAX, Arc, Host
+from gossamer.overlay.tree.reference import Neighbours, ReferenceTree
 
 
 class RingError(ValueError):
@@ -164,3 +165,19 @@ class ViewRing(KnownRing):
             return False
         self.members.remove(host.key)
         return True
+
+
+def reckon(tree: ReferenceTree, members: Members, key: int) -> Neighbours:
+    """The neighbours of the host with this key, when every host is known: the closed form over the whole ring."""
+    arc = members.owner(key)
+    assert arc is not None
+    asking = tree.neighbours(arc)
+    try:
+        wanted = next(asking)
+        while True:
+            owner = members.owner(wanted)
+            assert owner is not None
+            wanted = asking.send(owner)
+    except StopIteration as done:
+        found: Neighbours = done.value
+        return found

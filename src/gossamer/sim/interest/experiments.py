@@ -39,7 +39,8 @@ from gossamer.sim.interest.checkers import (
 )
 from gossamer.sim.interest.config import Setup
 from gossamer.sim.interest.measure import Progress, cold_start, settle
-from gossamer.sim.interest.run import InterestRun, Make, Trail, make_interest, rare_collections
+from gossamer.sim.interest.run import InterestRun, Make, Trail, make_interest
+from gossamer.sim.memory import rare_collections
 from gossamer.sim.rules import Cut, Loss
 from gossamer.sim.world import BreachError, Node
 

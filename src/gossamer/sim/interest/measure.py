@@ -43,7 +43,8 @@ from gossamer.sim.interest.checkers import (
 )
 from gossamer.sim.interest.config import Setup
 from gossamer.sim.interest.names import named_size
-from gossamer.sim.interest.run import InterestRun, Make, Trail, make_interest, rare_collections
+from gossamer.sim.interest.run import InterestRun, Make, Trail, make_interest
+from gossamer.sim.memory import rare_collections
 from gossamer.sim.run import _rank
 from gossamer.sim.world import BreachError, Node
 

@@ -9,10 +9,8 @@ Topics are drawn for each node without repetition, by Zipf's law (weight 1 / ran
 
 from __future__ import annotations
 
-import gc
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 from random import Random
 from typing import Any, cast
@@ -37,17 +35,6 @@ STEP = Micros(5_000)  # between looks at whether something has come about
 STEPS_MAX = 1 << 62
 HOOKS = ("started", "crashed", "resumed", "linked", "commanded", "changed", "sending", "receiving")
 SIGNS_OF_LIFE: tuple[type[Message], ...] = (Beat, ProbeMessage, Vouch)
-
-
-@contextmanager
-def rare_collections() -> Iterator[None]:
-    """Collect garbage rarely: a fabric of thousands is millions of objects that stay, and looking through them finds nothing."""
-    before = gc.get_threshold()
-    gc.set_threshold(100_000, 50, 1_000)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def address(index: int) -> str:

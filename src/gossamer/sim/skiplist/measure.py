@@ -17,9 +17,10 @@ from gossamer.filters.place import Class
 from gossamer.machine import SECOND
 from gossamer.overlay.skiplist.core import SkipList
 from gossamer.sim.clock import duration
+from gossamer.sim.memory import rare_collections
 from gossamer.sim.skiplist import checkers as check
 from gossamer.sim.skiplist.config import FULL_MAX, Setup
-from gossamer.sim.skiplist.run import Sent, SkipRun, rare_collections
+from gossamer.sim.skiplist.run import Sent, SkipRun
 from gossamer.sim.skiplist.workload import SCHEMA, make
 from gossamer.sim.world import BreachError, Node
 

@@ -23,8 +23,9 @@ from gossamer.overlay.skiplist.marks import merge_ranges
 from gossamer.overlay.skiplist.places import Classes, Places
 from gossamer.overlay.skiplist.subscriber import Subscriber
 from gossamer.sim.clock import duration
+from gossamer.sim.memory import rare_collections
 from gossamer.sim.skiplist.config import Setup
-from gossamer.sim.skiplist.run import SkipRun, rare_collections
+from gossamer.sim.skiplist.run import SkipRun
 from gossamer.sim.skiplist.workload import SCHEMA, Row, Workload
 from gossamer.sim.world import Node
 

@@ -8,9 +8,7 @@ the subscription outlived the receipt.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from random import Random
 from typing import cast
 
@@ -59,17 +57,6 @@ class SkipCodec:
     def ids(self, message: Message) -> tuple[EventId, ...]:
         assert isinstance(message, Carry)
         return ((message.publisher, message.incarnation, message.sequence),)
-
-
-@contextmanager
-def rare_collections() -> Iterator[None]:
-    """Collect garbage rarely: a list of thousands is millions of objects that stay, and looking through them finds nothing."""
-    before = gc.get_threshold()
-    gc.set_threshold(1_000_000, 100, 1_000)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def address(index: int) -> str:

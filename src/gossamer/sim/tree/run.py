@@ -24,7 +24,7 @@ from gossamer.overlay.tree.host import TreeHost
 from gossamer.overlay.tree.links import Links
 from gossamer.overlay.tree.messages import Announce, Attach, Notice, Parcel
 from gossamer.overlay.tree.reference import ReferenceTree, make_tree
-from gossamer.overlay.tree.ring import IdealRing, Members, Ring, ViewRing
+from gossamer.overlay.tree.ring import IdealRing, Members, Ring, ViewRing, reckon
 from gossamer.sim import latency
 from gossamer.sim.clock import duration
 from gossamer.sim.network import Packet
@@ -392,22 +392,12 @@ def fill(chord: Chord, members: Members) -> None:
 
 
 def truth(tree: ReferenceTree, members: Members) -> dict[int, tuple[int | None, tuple[int, ...]]]:
-    """The closed form over the true ring."""
+    """The closed form over the true ring: parent and children, by key."""
     found: dict[int, tuple[int | None, tuple[int, ...]]] = {}
     for key in members.keys:
-        arc = members.owner(key)
-        assert arc is not None
-        asking = tree.neighbours(arc)
-        try:
-            wanted = next(asking)
-            while True:
-                owner = members.owner(wanted)
-                assert owner is not None
-                wanted = asking.send(owner)
-        except StopIteration as done:
-            value = done.value
-            parent = value.parent.key if value.parent is not None else None
-            found[key] = (parent, tuple(sorted(child.key for child in value.children)))
+        beside = reckon(tree, members, key)
+        parent = beside.parent.key if beside.parent is not None else None
+        found[key] = (parent, tuple(sorted(child.key for child in beside.children)))
     return found
 
 
