@@ -58,6 +58,9 @@ class Message(Struct, frozen=True, array_like=True):
     is_event: ClassVar[bool] = False
     """Event messages queue behind control messages and are the only ones a full queue drops."""
 
+    since: ClassVar[int] = 1
+    """The wire version that introduced it: a peer that speaks an older one is not sent it."""
+
 
 class Keep(Struct, frozen=True, gc=False):
     """Remember this value under this key, replacing what was there."""

@@ -151,17 +151,17 @@ def test_arbitrary_bytes_decode_or_are_refused(data: bytes) -> None:
             assert error.reason in wire.REASONS
 
 
-@pytest.mark.parametrize(("low", "high", "version"), [(1, 1, 1), (0, 9, 1), (1, 2, 1)])
+@pytest.mark.parametrize(("low", "high", "version"), [(1, 1, 1), (0, 9, 2), (1, 2, 2), (2, 3, 2)])
 def test_versions_that_overlap_agree(low: int, high: int, version: int) -> None:
     assert wire.agree(wire.Hello(wire.MAGIC, low, high, 1, 1, "")) == version
 
 
 def test_versions_that_do_not_overlap_are_refused_with_both_sides() -> None:
-    with pytest.raises(wire.WireError, match=r"this node speaks 1\.\.1, the peer 7\.\.9") as caught:
+    with pytest.raises(wire.WireError, match=r"this node speaks 1\.\.2, the peer 7\.\.9") as caught:
         wire.agree(wire.Hello(wire.MAGIC, 7, 9, 1, 1, ""))
     assert caught.value.reason == "wrong version"
 
 
 def test_fields_added_at_the_end_by_a_newer_version_are_ignored() -> None:
-    newer = msgspec.msgpack.encode([11, 7, 1, 10, 0, True, [1], "a field of version 2"])
+    newer = msgspec.msgpack.encode([11, 7, 1, 10, 0, True, [1], "a field of version 3"])
     assert wire.Unframer().feed(frame(newer)) == [Report(7, 1, 10, 0, True, (1,))]

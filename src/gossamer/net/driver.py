@@ -150,11 +150,13 @@ class Driver:
     def _send(self, send: Send) -> None:
         message = send.message
         frame = encode(message)  # once, however many recipients
-        is_event = type(message).is_event
+        is_event, since = type(message).is_event, type(message).since
         for peer in send.to:
             connection = self.links.get(peer)
             if connection is None:
                 self.counters["sends_without_link"] += 1
+            elif connection.version < since:
+                self.counters["sends_beyond_version"] += 1  # the peer speaks the version before, which does not know this
             else:
                 connection.send(frame, is_event=is_event)
 

@@ -7,6 +7,12 @@ too, and the two drivers do not import each other.
 A connection opens with a ``Hello`` from both sides. It says which versions its sender speaks; both talk in the highest that
 they share. Anything that is not a frame of a known message is a ``WireError``: its ``reason`` is one of REASONS, counted by
 the driver, and the connection ends.
+
+A node talks with nodes of its own version and of the one before. The rule that makes it so:
+- a field is only ever added at the end, with a default that means what its absence meant;
+- a message that an older version does not know says so (``since``), and the driver does not send it to a peer of that version;
+- what is sent to both must be right for both: a feature that needs an answer from everybody waits until nobody is older.
+tests/wire holds what the version before said, byte by byte (scripts/record_wire.py records it).
 """
 
 from __future__ import annotations
@@ -24,7 +30,7 @@ from gossamer.overlay.skiplist.messages import SkiplistMessage
 from gossamer.overlay.tree.messages import TreeMessage
 
 MAGIC = "gossamer"
-VERSION = 1
+VERSION = 2
 VERSION_MIN = 1
 FRAME_MAX = 8 << 20
 _HEADER = 4

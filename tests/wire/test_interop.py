@@ -1,0 +1,156 @@
+"""This version talks with the one before: what that said is still understood, and its nodes and ours are one fabric."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import gossamer
+from gossamer.machine import Peer, Send
+from gossamer.node import wire
+from livenet import go, take, until
+
+HERE = Path(__file__).parent
+BEFORE = "73afc3c02b9be71d82e656710633b65bf727be9d"  # the last commit that spoke version 1
+SECONDS = 30
+WEATHER = "country STRING, temp INT"
+
+
+def test_there_is_a_recording_of_the_version_before() -> None:
+    assert wire.VERSION_MIN == wire.VERSION - 1
+    assert (HERE / f"v{wire.VERSION_MIN}_messages.txt").exists()
+    assert (HERE / f"v{wire.VERSION_MIN}_conversation.txt").exists()
+
+
+def frames(data: bytes) -> Iterator[bytes]:
+    while data:
+        size = 4 + int.from_bytes(data[:4], "big")
+        yield data[4:size]
+        data = data[size:]
+
+
+def is_older_of(old: Any, new: Any) -> bool:
+    """Whether ``new`` is ``old`` with nothing but fields added at the end."""
+    if isinstance(old, list) and isinstance(new, list):
+        return len(old) <= len(new) and all(is_older_of(a, b) for a, b in zip(old, new, strict=False))
+    return bool(old == new and type(old) is type(new))
+
+
+RECORDED = [line.split() for line in (HERE / "v1_messages.txt").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(("name", "frame"), RECORDED, ids=[name.rpartition(".")[2] for name, _ in RECORDED])
+def test_every_message_of_the_version_before_reads_the_same(name: str, frame: str) -> None:
+    data = bytes.fromhex(frame)
+    [message] = wire.Unframer().feed(data)
+    assert f"{type(message).__module__}.{type(message).__name__}" == name
+    assert type(message).since == 1
+    assert is_older_of(msgspec.msgpack.decode(data[4:]), msgspec.msgpack.decode(wire.encode(message)[4:]))
+
+
+def test_a_recorded_conversation_of_the_version_before_reads_the_same() -> None:
+    sides: dict[str, bytes] = {"<": b"", ">": b""}
+    for line in (HERE / "v1_conversation.txt").read_text().splitlines():
+        side, data = line.split()
+        sides[side] += bytes.fromhex(data)
+    kinds = set()
+    for said in sides.values():
+        messages = wire.Unframer().feed(said)
+        assert len(messages) > 10
+        for message, old in zip(messages, frames(said), strict=True):
+            assert is_older_of(msgspec.msgpack.decode(old), msgspec.msgpack.decode(wire.encode(message)[4:]))
+            kinds.add(type(message).__name__)
+    assert {"Hello", "Adverts", "Greet", "Batch", "Report", "Carry", "Cargo"} <= kinds
+
+
+@pytest.mark.live
+def test_a_peer_of_the_version_before_is_not_sent_what_it_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
+            link = a._driver.links[Peer(b.peer)]
+            assert link.version == wire.VERSION
+            monkeypatch.setattr(wire.Ping, "since", wire.VERSION, raising=False)
+            sent: list[bytes] = []
+            monkeypatch.setattr(link, "send", lambda frame, is_event: sent.append(frame))
+            a._driver.perform([Send((Peer(b.peer),), wire.Ping())])
+            assert sent == [wire.encode(wire.Ping())]
+            link.version = wire.VERSION_MIN
+            a._driver.perform([Send((Peer(b.peer),), wire.Ping())])
+            assert len(sent) == 1
+            assert a.status()["counters"]["sends_beyond_version"] == 1
+            monkeypatch.undo()
+
+    go(main())
+
+
+# ------------------------------------------------------- with the program of the version before
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def before(tmp_path: Path) -> Iterator[Start]:
+    """Starts commands of the version before, from this repository's history."""
+    archive = subprocess.run(["git", "archive", BEFORE, "src"], cwd=HERE.parent.parent, capture_output=True, check=False)
+    if archive.returncode:
+        pytest.skip(f"the program of wire version 1 (commit {BEFORE[:8]}) is not in this checkout's history")
+    subprocess.run(["tar", "-x", "-C", tmp_path], input=archive.stdout, check=True)
+    (tmp_path / "run").mkdir(mode=0o700)
+    env = {**os.environ, "PYTHONPATH": str(tmp_path / "src"), "XDG_RUNTIME_DIR": str(tmp_path / "run")}
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "gossamer", *arguments, "--json"]
+        process = subprocess.Popen(command, env=env, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate(timeout=SECONDS)
+
+
+@pytest.mark.live
+@pytest.mark.slow
+@pytest.mark.parametrize("route", ["flood", "skiplist", "tree"])
+def test_old_and_new_nodes_are_one_fabric(before: Start, route: str) -> None:
+    """An old node begins it; ours joins; an old subscriber and an old publisher come by ours."""
+    old = before("node", "--listen", "127.0.0.1:0")
+    assert old.stdout is not None
+    address = json.loads(old.stdout.readline())["address"]
+
+    async def main() -> None:
+        async with gossamer.Node(join=[address]) as node:
+            await node.advertise("weather", WEATHER)
+            subscriber = before(
+                "subscribe", "weather", "temp > 30", "--join", node.address, "--limit", "2", "--route", route
+            )
+            assert subscriber.stderr is not None
+            assert subscriber.stdout is not None
+            assert "temp > 30" in await asyncio.to_thread(subscriber.stderr.readline)
+            async with node.subscribe("weather", "country = 'CH'", route=route) as events:
+                assert (await (await node.publish("weather", {"country": "CH", "temp": 31}))).matched == 2
+                publisher = before("publish", "weather", '{"country": "CH", "temp": 32}', "--join", node.address)
+                assert publisher.stdout is not None
+                await until(lambda: publisher.poll() is not None)
+                assert json.loads(publisher.stdout.readline())["matched"] == 2
+                assert [event["temp"] for event in await take(events, 2)] == [31, 32]
+                await until(lambda: subscriber.poll() is not None)
+                got = [json.loads(line)["values"]["temp"] for line in subscriber.stdout.read().splitlines()]
+                assert got == [31, 32]
+            assert not [name for name in node.status()["counters"] if "wrong" in name or name == "rejected"]
+
+    go(main())
+    old.send_signal(signal.SIGTERM)
+    assert old.wait(SECONDS) == 0
