@@ -61,7 +61,7 @@ class Routing:
         self._flood, self._interest, self._local, self._out, self._tracing = flood, interest, local, out, tracing
         self._receipts: dict[tuple[int, int], _Receipt] = {}
         self._entering: dict[int, _Entering] = {}
-        self._barriers: dict[int, None] = {}  # asked for here
+        self._barriers: dict[int, list[int]] = {}  # asked for here, and the subscriptions that wait for each
         self._uses: dict[str, int] = {}  # topic -> routes, as of the view now
         self._spared: dict[str, Micros] = {}  # topics that are served without flood, and since when
         self._used: dict[Peer, Micros] = {}  # links, and when a plane last used them
@@ -143,7 +143,7 @@ class Routing:
             return
         barrier = interest.barrier(now)
         self._entering[number] = _Entering(subscription, barrier)
-        self._barriers[barrier] = None
+        self._barriers[barrier] = [number]
         self._settle(route)
 
     def abandon(self, subscription: Subscription, now: Micros) -> None:
@@ -168,7 +168,7 @@ class Routing:
                     self.lapsed.append(number)
                 subscription.in_force = False
                 self._entering[number] = _Entering(subscription, barrier)
-        self._barriers = {barrier: None}
+        self._barriers = {barrier: list(self._entering)}
 
     def _in_force(self, subscription: Subscription) -> None:
         if self._tracing and not subscription.was_in_force:
@@ -303,16 +303,19 @@ class Routing:
 
     def _known(self, interest: Interest, now: Micros) -> None:
         """Barriers that were asked for here or by a plane; others are the owner's."""
-        for barrier in list(interest.barriers_done):
-            if barrier in self._barriers:
-                del self._barriers[barrier]
-                for number, entering in list(self._entering.items()):
-                    if entering.barrier == barrier:
-                        entering.is_known = True
-                        self._maybe_in_force(number, entering)
-            elif not any(plane.known(barrier, now) for plane in self.planes.values()):
+        others: list[int] = []
+        for barrier in interest.barriers_done:
+            numbers = self._barriers.pop(barrier, None)
+            if numbers is None:
+                if not any(plane.known(barrier, now) for plane in self.planes.values()):
+                    others.append(barrier)
                 continue
-            interest.barriers_done.remove(barrier)
+            for number in numbers:
+                entering = self._entering.get(number)
+                if entering is not None and entering.barrier == barrier:
+                    entering.is_known = True
+                    self._maybe_in_force(number, entering)
+        interest.barriers_done[:] = others
         for route in self.planes if self._entering else ():
             self._settle(route)
 

@@ -215,6 +215,27 @@ def test_many_barriers_leave_nothing_behind() -> None:
         net.subscribe(1, "a"), net.unsubscribe(1, "a")
         net.wait(1, net.barrier(1))
     own = net[1]._barriers
-    assert [len(table) for table in (own._active, own._asked, own._retry, own._own, own._waves)] == [0, 0, 0, 0, 0]
+    assert [len(table) for table in (own._active, own._asked, own._waves)] == [0, 0, 0]
+    assert own._own is None
     assert all(len(machine._barriers._active) == 0 for machine in net.machines)
     assert all(len(machine._barriers._waves) <= WAVES_MAX for machine in net.machines)
+
+
+def test_a_thousand_at_once_share_their_waves() -> None:
+    """The first goes at once; who asks while it is under way shares the next."""
+    net = Checked(12, k=3)
+    net.settle()
+    waves: set[int] = set()
+    for machine in net.machines:
+        receive = machine.receive
+        machine.receive = lambda sender, message, now, receive=receive: (  # type: ignore[method-assign, misc]
+            waves.add(message.number) if isinstance(message, Barrier) and message.origin == net.places[1].peer else None,
+            receive(sender, message, now),
+        )[1]
+    asked = []
+    for number in range(1000):
+        net.subscribe(1, f"topic {number}")
+        asked.append(net.barrier(1))
+    for barrier in asked:
+        net.wait(1, barrier)
+    assert 1 <= len(waves) <= 2

@@ -5,6 +5,9 @@ whom it passed the question have answered, and answers with the sum of the membe
 2**64). A node that is asked twice answers the second time with nothing to add. The barrier is reached when the sum is that of
 the origin's view: every member has answered, each once. If not (somebody crashed or joined in between, or a message was lost),
 the origin asks again. What is lost is sent again by whoever waits.
+
+An origin has one wave under way. Whoever asks in the meantime shares it, if its version will do, or else the next one: a node that
+makes a thousand subscriptions at once asks the fabric twice, not a thousand times.
 """
 
 from __future__ import annotations
@@ -43,14 +46,12 @@ class Barriers:
         self._waves: dict[Key, _Wave] = {}  # oldest first
         self._active: dict[Key, _Wave] = {}  # those of them that are not answered yet
         self._asked: dict[int, tuple[int, int]] = {}  # own barriers: the version that all must have
-        self._retry: dict[int, Micros] = {}  # when to start their next wave
-        self._own: dict[int, int] = {}  # number of a wave to number of the barrier
+        self._start_at: Micros = NEVER  # of the next wave of ours
+        self._own: _Wave | None = None  # the wave of ours that is under way
 
     @property
     def deadline(self) -> Micros:
-        if not self._active and not self._retry:
-            return NEVER
-        return min([*(wave.again_at for wave in self._active.values()), *self._retry.values()])
+        return min([self._start_at, *(wave.again_at for wave in self._active.values())])
 
     @property
     def is_waiting(self) -> bool:
@@ -60,7 +61,8 @@ class Barriers:
         """Begin a barrier on this node's own record; returns its number."""
         self._numbers += 1
         self._asked[self._numbers] = (life, version)
-        self._retry[self._numbers] = now
+        if self._own is None:
+            self._start_at = min(self._start_at, now)
         return self._numbers
 
     def receive(self, sender: Peer, message: Barrier | Reached, now: Micros) -> list[Effect]:
@@ -112,12 +114,14 @@ class Barriers:
         if wave.parent is not None:
             return [Send((wave.parent,), Reached(barrier.origin, barrier.number, wave.answer))]
         del self._waves[self._me, barrier.number]
-        number = self._own.pop(barrier.number)
-        if wave.answer == self._view.total:
-            del self._asked[number]
-            self.done.append(number)
-        else:
-            self._retry[number] = Micros(now + RETRY)
+        self._own = None
+        is_reached = wave.answer == self._view.total
+        if is_reached:
+            for number in [n for n, asked in self._asked.items() if asked <= (barrier.life, barrier.version)]:
+                del self._asked[number]
+                self.done.append(number)
+        if self._asked:
+            self._start_at = Micros(now if is_reached else now + RETRY)
         return []
 
     def changed(self, peer: Peer, now: Micros) -> list[Effect]:
@@ -144,10 +148,10 @@ class Barriers:
                     self._evict(key, now)
                 else:
                     effects += self._pass_on(wave, now)
-        for number, at in list(self._retry.items()):
-            if at <= now:
-                del self._retry[number]
-                effects += self._start(number, now)
+        while self._start_at <= now:  # again at once, where nobody else is there to be asked
+            self._start_at = NEVER
+            if self._asked:
+                effects += self._start(now)
         return effects
 
     def _evict(self, key: Key, now: Micros) -> None:
@@ -155,17 +159,16 @@ class Barriers:
         del self._waves[key]
         self._active.pop(key, None)
         if key[0] == self._me:
-            self._retry[self._own.pop(key[1])] = Micros(now + RETRY)
+            self._own, self._start_at = None, Micros(now + RETRY)
 
     def _neighbours(self) -> list[Peer]:
         """Whom to ask: the link to a node that was declared dead may still be up."""
         return [peer for peer in self._links.carriers() if peer in self._view.members]
 
-    def _start(self, number: int, now: Micros) -> list[Effect]:
-        life, version = self._asked[number]
+    def _start(self, now: Micros) -> list[Effect]:
+        life, version = max(self._asked.values())
         self._numbers += 1  # waves and barriers share the numbers
-        self._own[self._numbers] = number
         barrier = Barrier(self._me, self._numbers, life, version)
         key = (self._me, self._numbers)
-        wave = self._waves[key] = self._active[key] = _Wave(barrier, None, dict.fromkeys(self._neighbours()))
+        wave = self._waves[key] = self._active[key] = self._own = _Wave(barrier, None, dict.fromkeys(self._neighbours()))
         return self._pass_on(wave, now) + self._maybe_answer(wave, now)
