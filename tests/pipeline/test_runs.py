@@ -44,7 +44,7 @@ def test_a_grid_with_a_good_a_bad_and_a_failed_run(spark: SparkSession) -> None:
     ran, handed, loads = runs.runs(results), runs.deliveries(results), runs.loads(results)
     for rows, table, count in ((ran, RUNS, 3), (handed, DELIVERIES, 7), (loads, LOADS, 4)):
         check_schema(rows, table)
-        assert check_rows(rows, table) == count
+        assert check_rows(rows, table).rows == count
     failed = ran.where("status = 'failed'").first()
     assert failed is not None
     assert failed["error"] == "ZeroDivisionError: no luck \\udc80"  # Arrow takes no lone surrogate
@@ -52,7 +52,7 @@ def test_a_grid_with_a_good_a_bad_and_a_failed_run(spark: SparkSession) -> None:
     assert words[:5] == ["gossamer", "pipeline", "run", "--out", "a b"]
     assert words[words.index("--seeds") + 1] == "2"
 
-    judged = metrics.metrics(ran, handed, loads, spark.createDataFrame(PAIRS, EXPECTED.ddl))
+    judged = metrics.metrics(ran, handed, loads, spark.createDataFrame([(*pair, True) for pair in PAIRS], EXPECTED.ddl))
     check_schema(judged, METRICS)
     good, bad = judged.orderBy("seed").collect()  # the failed run is not judged
     counts = ("expected", "delivered", "missed", "duplicate", "spurious")

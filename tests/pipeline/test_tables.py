@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gossamer.pipeline.tables import EXPECTED, TABLES, TRACES, ContractError, check_rows, check_schema, plain
+from gossamer.pipeline.tables import EXPECTED, HOLDINGS, TABLES, ContractError, check_rows, check_schema, plain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROW = ("p1", "a.dsc", "dsc", 5, "f.csv", 2)
+ROW = ("p1", 5, "f.csv", 2)
 
 
 def test_every_table_states_its_contract() -> None:
     assert list(TABLES) == [
-        "traces", "quarantine", "filters", "events", "expected", "runs", "deliveries", "loads", "metrics",
+        "peers", "items", "holdings", "sessions", "rtts", "quarantine", "topics", "filters", "events", "churn", "expected",
+        "runs", "deliveries", "loads", "news", "reconfigurations", "metrics",
     ]  # fmt: skip
     for table in TABLES.values():
         assert table.meaning
@@ -37,19 +38,23 @@ def test_schemas_are_spark_schemas(spark: SparkSession) -> None:
 
 @pytest.mark.spark
 def test_good_rows_pass(spark: SparkSession) -> None:
-    rows = spark.createDataFrame([ROW, ("p2", *ROW[1:])], TRACES.ddl)
-    check_schema(rows, TRACES)
-    assert check_rows(rows, TRACES) == 2
+    rows = spark.createDataFrame([ROW, ("p2", *ROW[1:])], HOLDINGS.ddl)
+    check_schema(rows, HOLDINGS)
+    checked = check_rows(rows, HOLDINGS)
+    assert checked.rows == 2
+    assert check_rows(rows.orderBy("peer", ascending=False).repartition(3), HOLDINGS) == checked  # whatever the order
+    other = spark.createDataFrame([ROW, ("p2", 6, *ROW[2:])], HOLDINGS.ddl)
+    assert check_rows(other, HOLDINGS).digest != checked.digest
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("ddl", "row", "said"),
     [
-        ("event BIGINT", (1,), "no column filter"),
-        ("event BIGINT, filter BIGINT, x INT", (1, 1, 1), "unknown column x"),
-        ("event BIGINT, filter INT", (1, 1), "filter is int, not bigint"),
-        ("filter BIGINT, event BIGINT", (1, 1), "columns are in the order filter, event"),
+        ("event BIGINT", (1,), "no column filter; no column due"),
+        ("event BIGINT, filter BIGINT, due BOOLEAN, x INT", (1, 1, True, 1), "unknown column x"),
+        ("event BIGINT, filter INT, due BOOLEAN", (1, 1, True), "filter is int, not bigint"),
+        ("filter BIGINT, event BIGINT, due BOOLEAN", (1, 1, True), "columns are in the order filter, event, due"),
     ],
 )
 def test_a_wrong_schema_is_refused(spark: SparkSession, ddl: str, row: tuple[Any, ...], said: str) -> None:
@@ -59,7 +64,7 @@ def test_a_wrong_schema_is_refused(spark: SparkSession, ddl: str, row: tuple[Any
 
 @pytest.mark.spark
 def test_a_repeated_key_is_refused(spark: SparkSession) -> None:
-    rows = spark.createDataFrame([(1, 1), (2, 1), (1, 1)], EXPECTED.ddl)
+    rows = spark.createDataFrame([(1, 1, True), (2, 1, True), (1, 1, False)], EXPECTED.ddl)
     with pytest.raises(ContractError, match=r"key \(event=1, filter=1\) occurs 2 times"):
         check_rows(rows, EXPECTED)
 
@@ -67,6 +72,13 @@ def test_a_repeated_key_is_refused(spark: SparkSession) -> None:
 @pytest.mark.spark
 def test_nulls_are_refused_in_keys_and_required_columns(spark: SparkSession) -> None:
     with pytest.raises(ContractError, match="1 of 2 rows have no filter"):
-        check_rows(spark.createDataFrame([(1, None), (2, 1)], EXPECTED.ddl), EXPECTED)
+        check_rows(spark.createDataFrame([(1, None, True), (2, 1, True)], EXPECTED.ddl), EXPECTED)
     with pytest.raises(ContractError, match="1 of 1 rows have no source"):
-        check_rows(spark.createDataFrame([(*ROW[:4], None, 2)], TRACES.ddl), TRACES)
+        check_rows(spark.createDataFrame([(*ROW[:2], None, 2)], HOLDINGS.ddl), HOLDINGS)
+
+
+@pytest.mark.spark
+def test_text_that_is_not_utf8_is_refused(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([ROW], HOLDINGS.ddl).selectExpr("CAST(X'70FF' AS STRING) AS peer", "item", "source", "line")
+    with pytest.raises(ContractError, match="1 rows have a peer that is not UTF-8"):
+        check_rows(rows, HOLDINGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from gossamer.pipeline import job, traces
-from gossamer.pipeline.tables import QUARANTINE, TRACES, check_rows, check_schema
+from gossamer.pipeline import job, stages, traces
+from gossamer.pipeline.tables import TABLES, check_rows, check_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,15 +49,19 @@ def test_each_broken_row_is_kept_with_its_reason(spark: SparkSession) -> None:
     rows = [("f", line, row) for line, row in enumerate([*good, *(row for row, _ in BROKEN)], start=2)]
     lines = spark.createDataFrame(rows, traces.LINES).repartition(3)
     parsed = traces.parse(lines, ["peer", "name", "type", "size"])
-    kept, refused = traces.good(parsed), traces.broken(parsed)
-    check_schema(kept, TRACES)
-    check_schema(refused, QUARANTINE)
-    assert check_rows(kept, TRACES) + check_rows(refused, QUARANTINE) == len(rows)  # nothing vanished
-    assert [tuple(row) for row in kept.orderBy("line").collect()] == [
-        ("p1", "a.dsc", "dsc", 5, "f", 2),
-        ("p,2", 'a "b".dsc', "dsc", 0, "f", 3),
-        ("p3", "é.dsc", "dsc", 2**63 - 1, "f", 4),
+    parts = traces.split(parsed)
+    counted = {}
+    for name, rows_ in parts.items():
+        check_schema(rows_, TABLES[name])
+        counted[name] = check_rows(rows_, TABLES[name]).rows
+    assert counted["holdings"] + counted["quarantine"] == len(rows)  # nothing vanished
+    kept = parts["holdings"].join(parts["items"].drop("source", "line"), on="item")
+    assert [(row["peer"], json.loads(row["values"]), row["line"]) for row in kept.orderBy("line").collect()] == [
+        ("p1", {"name": "a.dsc", "type": "dsc", "size": 5}, 2),
+        ("p,2", {"name": 'a "b".dsc', "type": "dsc", "size": 0}, 3),
+        ("p3", {"name": "é.dsc", "type": "dsc", "size": 2**63 - 1}, 4),
     ]
+    refused = parts["quarantine"]
     found = [(row["line"], row["row"], row["reason"]) for row in refused.orderBy("line").collect()]
     assert found == [
         (5, "p1,a.dsc,dsc,5", "repeated row"),
@@ -68,7 +73,7 @@ def test_each_broken_row_is_kept_with_its_reason(spark: SparkSession) -> None:
 def test_bytes_that_are_not_utf8_are_kept_apart(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes(b"peer,name,type,size\np1,a\xff.dsc,dsc,5\np1,b.dsc,dsc,5\n")
-    rows = job.read_traces(spark, (path,)).orderBy("line").collect()
+    rows = stages.read_traces(spark, (path,)).orderBy("line").collect()
     assert [(row["line"], row["reason"]) for row in rows] == [(2, "not UTF-8"), (3, None)]
 
 
@@ -77,7 +82,7 @@ def test_columns_are_found_by_name_in_several_files(spark: SparkSession, tmp_pat
     first, second = tmp_path / "a b+c%20[1].csv", tmp_path / "two.csv.gz"
     first.write_text("size,more,type,name,peer\r\n7,x,dsc,a.dsc,p1\r\n", newline="")
     second.write_bytes(gzip.compress(b"size,more,type,name,peer\n8,x,dsc,b.dsc,p2\nbroken\n"))
-    rows = job.read_traces(spark, (first, second)).orderBy("source", "line").collect()
+    rows = stages.read_traces(spark, (first, second)).orderBy("source", "line").collect()
     assert [(row["source"], row["line"], row["peer"], row["size"], row["reason"]) for row in rows] == [
         (str(first), 2, "p1", 7, None),
         (str(second), 2, "p2", 8, None),
@@ -113,24 +118,24 @@ def test_unusable_input_is_a_clear_error(spark: SparkSession, tmp_path: Path, co
     path = tmp_path / "t.csv"
     path.write_bytes(content)
     with pytest.raises((job.JobError, traces.TraceError), match=said):
-        job.read_traces(spark, (path,))
+        stages.read_traces(spark, (path,))
 
 
 @pytest.mark.spark
 def test_missing_and_truncated_files_are_clear_errors(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(job.JobError, match="no such file"):
-        job.read_traces(spark, (tmp_path / "nothing.csv",))
+        stages.read_traces(spark, (tmp_path / "nothing.csv",))
     torn = tmp_path / "torn.csv.gz"
     whole = gzip.compress("".join(["peer,name,type,size\n", *(f"p{n},n{n * n},t,{n}\n" for n in range(20000))]).encode())
     torn.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(job.JobError, match="cannot be read to its end"):
-        job.read_traces(spark, (torn,)).count()
+        stages.read_traces(spark, (torn,)).count()
 
 
 @pytest.mark.spark
 def test_the_shipped_sample_is_whole(spark: SparkSession) -> None:
-    parsed = job.read_traces(spark, ()).persist()
-    assert traces.broken(parsed).count() == 0
-    assert traces.good(parsed).count() == 3611
+    parsed = stages.read_traces(spark, ()).persist()
+    assert parsed.where("reason IS NOT NULL").count() == 0
+    assert parsed.count() == 3611
     assert parsed.select("peer").distinct().count() == 1000
     parsed.unpersist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import platform
 import shutil
@@ -123,17 +124,18 @@ def _workload(
     spark: SparkSession, filters: int, events: int, seed: int, progress: Progress
 ) -> tuple[str, list[str], list[dict[str, Any]]]:
     """Filters and events out of the shipped sample, chosen by the seed."""
-    from gossamer.pipeline import job, traces, workload
+    from gossamer.pipeline import stages, traces, workload
 
     task = progress.add_task("filters and events from a trace", total=2, of="")
-    sample = traces.good(job.read_traces(spark, ())).persist()
-    texts = [row["text"] for row in workload.filters(sample, seed, filters).orderBy("filter").collect()]
+    parts = traces.split(stages.read_traces(spark, ()))
+    items, holdings = parts["items"].persist(), parts["holdings"].persist()
+    texts = [row["text"] for row in workload.filters(items, holdings, seed, filters).orderBy("filter").collect()]
     progress.update(task, completed=1)
-    names = gossamer.Schema.parse(workload.SCHEMA).names
-    found = workload.events(sample, seed, events).orderBy("event").collect()
-    sample.unpersist()
+    found = workload.events(items, holdings, seed, events).orderBy("event").collect()
+    items.unpersist()
+    holdings.unpersist()
     progress.update(task, completed=2)
-    return workload.SCHEMA, texts, [{name: row[name] for name in names} for row in found]
+    return workload.SCHEMA, texts, [json.loads(row["values"]) for row in found]
 
 
 async def _through_a_fabric(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,8 +21,8 @@ from gossamer.cli.common import json_option
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from gossamer.pipeline.job import Result
     from gossamer.pipeline.runs import Grid
+    from gossamer.pipeline.stages import Result
     from gossamer.pipeline.verify import Verdict
 
 COUNTS = ("expected", "delivered", "missed", "duplicate", "spurious")
@@ -117,11 +118,13 @@ def pipeline() -> None:
 @click.option("--latency", default="constant:1ms", show_default=True, help="Latency model of a link.")
 @click.option("--loss", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Share of messages lost.")
 @click.option("--duplicate", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Share of messages repeated.")
+@click.option("--force", is_flag=True, help="Run every stage again, also those whose inputs did not change.")
 @json_option
 @click.pass_context
 def run(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     """Run the whole pipeline: traces, workload, oracle, runs, metrics, report.
 
+    A stage whose inputs did not change since it was committed is skipped, so a job that was killed goes on where it was.
     Exit code 1 if anything was missed, duplicate or spurious, or a run failed or broke an invariant.
 
     \b
@@ -136,21 +139,77 @@ def run(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     with _errors():
         grid = _grid(options)
     with _errors(), _spark(options["master"], "pipeline", options["traces"]) as (spark, progress):
-        from gossamer.pipeline import job
+        from gossamer.pipeline import stages
 
-        bar = progress.add_task("start", total=len(job.STAGES))
+        wanted = stages.Job(options["out"], options["traces"], options["filters"], options["events"], options["seed"], grid)
+        names = [stage.name for stage in stages.plan(wanted)]
+        bar = progress.add_task("start", total=len(names))
 
-        def on_stage(name: str) -> None:
-            progress.update(bar, description=name, completed=job.STAGES.index(name))
+        def on_stage(name: str, skipped: bool) -> None:
+            progress.update(bar, description=f"{name} (as before)" if skipped else name, completed=names.index(name))
 
-        wanted = job.Job(options["out"], options["traces"], options["filters"], options["events"], options["seed"], grid)
-        result = job.run(spark, wanted, on_stage)
-        progress.update(bar, description="done", completed=len(job.STAGES))
+        result = stages.run(spark, wanted, on_stage, force=options["force"])
+        progress.update(bar, description="done", completed=len(names))
     if as_json:
         click.echo(msgspec.json.encode(_plain_result(result)).decode())
     else:
         _print_result(result)
     ctx.exit(0 if result.ok else 1)
+
+
+@pipeline.command()
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where the pipeline wrote.")
+@json_option
+def status(out: Path, as_json: bool) -> None:
+    """Show each stage: is it done, and what would run again, and why.
+
+    \b
+    Examples:
+      gossamer pipeline status --out results
+      gossamer pipeline status --out results --json
+    """
+    with _errors():
+        from gossamer.pipeline import job, stages
+
+        found = job.status(out, stages.plan(stages.last_job(out)))
+    if as_json:
+        for stage in found:
+            click.echo(msgspec.json.encode(stage).decode())
+        return
+    _print_rows(
+        [
+            {
+                "stage": stage.stage,
+                "state": stage.state,
+                "rows": ", ".join(f"{name} {count:,}" for name, count in stage.rows.items()),
+                "seconds": "" if stage.seconds is None else f"{stage.seconds:.1f}",
+                "why": stage.why,
+            }
+            for stage in found
+        ]
+    )
+
+
+@pipeline.command()
+@click.argument("stages", nargs=-1, metavar="[STAGE]...")
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where the pipeline wrote.")
+@json_option
+def clean(stages: tuple[str, ...], out: Path, as_json: bool) -> None:
+    """Remove what the pipeline made: everything, or the tables of some stages. Other files in the folder stay.
+
+    \b
+    Examples:
+      gossamer pipeline clean --out results
+      gossamer pipeline clean runs metrics --out results
+    """
+    with _errors():
+        from gossamer.pipeline import job
+
+        gone = job.clean(out, stages)
+    if as_json:
+        click.echo(msgspec.json.encode({"removed": gone}).decode())
+    else:
+        click.echo(f"removed {', '.join(gone)}" if gone else f"nothing of the pipeline's in {out}")
 
 
 @pipeline.command()
@@ -232,7 +291,7 @@ def verify(ctx: click.Context, traces: Path, report: Path | None, master: str, a
         from gossamer.pipeline import verify as module
         from gossamer.pipeline.report import write_demo
 
-        verdict = module.verify(spark, traces)
+        verdict = module.verify(spark(), traces)
         if not verdict.events or not verdict.subscriptions:
             what = "subscription" if verdict.events else "publication"
             raise module.VerifyError(
@@ -308,20 +367,24 @@ def _errors() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _spark(master: str, name: str, inputs: tuple[Path, ...]) -> Iterator[tuple[SparkSession, Progress]]:
-    """A session, and a progress bar on stderr that shows what Spark's tasks are doing."""
+def _spark(master: str, name: str, inputs: tuple[Path, ...]) -> Iterator[tuple[Callable[[], SparkSession], Progress]]:
+    """A session, started when it is first asked for; and a progress bar on stderr that shows what Spark's tasks are doing."""
     from gossamer.pipeline.progress import watch
     from gossamer.pipeline.session import SMALL, session
 
     small = sum(path.stat().st_size for path in inputs if path.is_file()) < SMALL_BYTES
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        starting = progress.add_task("starting Spark", total=None)
-        with session(f"gossamer {name}", master, conf=SMALL if small else None) as spark:
-            progress.update(starting, description="Spark tasks", total=0)
+    with contextlib.ExitStack() as stack, Progress(*columns, console=Console(stderr=True), transient=True) as progress:
 
-            with watch(spark, _task_bar(progress, starting)):
-                yield spark, progress
+        @functools.cache
+        def start() -> SparkSession:
+            starting = progress.add_task("starting Spark", total=None)
+            spark = stack.enter_context(session(f"gossamer {name}", master, conf=SMALL if small else None))
+            progress.update(starting, description="Spark tasks", total=0)
+            stack.enter_context(watch(spark, _task_bar(progress, starting)))
+            return spark
+
+        yield start, progress
 
 
 def _task_bar(progress: Progress, bar: Any) -> Callable[[int, int], None]:
@@ -337,6 +400,7 @@ def _plain_result(result: Result) -> dict[str, Any]:
         **result.totals,
         "rows": result.rows,
         "seconds": result.seconds,
+        "skipped": [outcome.stage for outcome in result.stages if outcome.skipped],
         "out": str(result.out),
         "report": str(result.report),
     }
@@ -344,7 +408,7 @@ def _plain_result(result: Result) -> dict[str, Any]:
 
 def _print_result(result: Result) -> None:
     rows = result.rows
-    click.echo(f"trace      {rows['traces']:,} rows, {rows['quarantine']:,} in quarantine")
+    click.echo(f"trace      {rows['holdings']:,} rows, {rows['quarantine']:,} in quarantine")
     click.echo(f"workload   {rows['filters']:,} filters, {rows['events']:,} events, {rows['expected']:,} expected pairs")
     click.echo(f"runs       {rows['runs']:,}, {result.totals['failed']:,} failed")
     _print_counts(result.totals)

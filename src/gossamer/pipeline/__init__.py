@@ -8,7 +8,8 @@
     metrics     runs judged by expected
     figures     inline SVG charts
     report      self-contained HTML pages
-    job         the stages in order; reads and writes
+    job         how stages run: fingerprints, skipping, commits; reads and writes
+    stages      the stages of `gossamer pipeline run`
     verify      a live fabric judged from its nodes' trace files
     progress    what Spark's tasks are doing, for a progress bar
     session     a Spark session that starts anywhere

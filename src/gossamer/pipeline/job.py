@@ -1,37 +1,43 @@
-"""The pipeline as one job: the only module that reads and writes. traces -> workload -> oracle -> runs -> metrics -> report.
+"""Stages: how a job runs, what it may skip, and how a stage becomes visible. The only module that reads and writes tables.
 
-Each table is Parquet in its own folder under ``out``. It is written beside its place, checked there against its contract
-(``tables``), and renamed: a table that can be seen is whole and sound. Every stage reads what the stages before it wrote.
+A **stage** is a function from tables to tables (``Stage.make``), with everything else that its rows depend on stated beside
+it: files, settings, code. Out of these and the digests of the tables it reads comes its **fingerprint**. A stage whose fingerprint
+is that of its last commit is skipped; so a job that was killed goes on where it was, and one that is given again does nothing.
+
+Commit: every table is written under ``.staging``, checked against its contract, and only when all are sound a manifest is put
+beside them. From there on the commit is decided: it is rolled forward (the old manifest goes, tables are renamed into place, the
+new manifest comes last), by this job or, if it is killed in the middle, by the next. A table is read through its stage's manifest
+only, so what is half-written, half-renamed or left over is never read.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gzip
+import fcntl
+import hashlib
+import importlib.util
 import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
-from importlib import resources
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 from msgspec import Struct
-from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
-from gossamer.pipeline import metrics, oracle, report, runs, tables, traces, workload
-from gossamer.pipeline.runs import Grid
-from gossamer.pipeline.tables import TABLES, Table
+import gossamer
+from gossamer.pipeline import tables
+from gossamer.pipeline.tables import TABLES, Checked, Table
 
-STAGES = ("traces", "workload", "oracle", "runs", "metrics", "report")
-CHECKED_MAX = 128
-"""So many filters of a workload are also evaluated text by text, and must give what the templates gave."""
-
+MANIFESTS, STAGING, SCRATCH = "_stages", ".staging", ".scratch"
+_JOB = "job"
+S = TypeVar("S", bound=Struct)
 HIDDEN = "Spark ignores files whose names begin with _ or a dot; rename it"
 
 
@@ -39,206 +45,386 @@ class JobError(ValueError):
     """A job that cannot be done; says why and what to do."""
 
 
-class Job(Struct, frozen=True):
-    """What to do. No trace: the sample that comes with the package."""
+class Stage(Struct, frozen=True):
+    """One step of a job. The rows that it writes depend on what is stated here, and on nothing else."""
 
-    out: Path
-    traces: tuple[Path, ...] = ()
-    filters: int | None = 1000
-    events: int | None = 100
-    seed: int = 0
-    """Of the workload; each run has its own."""
-    grid: Grid = Grid()
+    name: str
+    make: Callable[[Step], Mapping[str, DataFrame]]
+    """Returns the rows of every table in ``writes``, by name; files in ``products`` it writes itself (``Step.product``)."""
+    writes: tuple[Table, ...] = ()
+    reads: tuple[Table, ...] = ()
+    products: tuple[str, ...] = ()
+    """Files under ``out`` that are no tables."""
+    files: tuple[Path, ...] = ()
+    """Inputs from outside."""
+    settings: Any = None
+    """Whatever else it depends on, as plain data."""
+    code: tuple[str, ...] = ()
+    """Modules or packages whose source decides the rows: a change there runs the stage again."""
 
 
-class Result(Struct, frozen=True):
-    """What came of it."""
+class Manifest(Struct, frozen=True):
+    """What a stage committed. In ``out/_stages/NAME.json``."""
 
-    out: Path
-    report: Path
+    stage: str
+    fingerprint: str
+    inputs: dict[str, str]
+    """Each thing that went into the fingerprint with its own digest, to say later what changed."""
+    tables: dict[str, Checked]
+    products: tuple[str, ...]
+    files: dict[str, int]
+    """Every file of its tables and products with its size, to notice what was changed by hand."""
+    seconds: float
+    at: str
+    gossamer: str
+
+
+class StageStatus(Struct, frozen=True):
+    stage: str
+    state: str
+    """done, stale, missing, or waits: for a stage before it"""
+    why: str
     rows: dict[str, int]
-    """Rows in each table."""
-    seconds: dict[str, float]
-    """Wall time of each stage."""
-    totals: dict[str, int]
-    """expected, delivered, missed, duplicate, spurious over all runs; and how many runs failed, disagree, or violated
-    an invariant."""
-
-    @property
-    def ok(self) -> bool:
-        return not any(self.totals[name] for name in ("missed", "duplicate", "spurious", "failed", "disagree", "violated"))
+    seconds: float | None
+    at: str | None
 
 
-OnStage = Callable[[str], None]
-"""Told which stage begins."""
+class Outcome(Struct, frozen=True):
+    """What became of one stage."""
+
+    stage: str
+    skipped: bool
+    why: str
+    rows: dict[str, int]
+    seconds: float
 
 
-@contextlib.contextmanager
-def sample() -> Iterator[Path]:
-    """The trace that comes with the package."""
-    with resources.as_file(resources.files("gossamer") / "data" / "debian-sample.csv.gz") as path:
-        yield path
+class Step:
+    """What a stage works with while it runs."""
+
+    def __init__(self, spark: SparkSession, out: Path, stage: Stage, fingerprint: str) -> None:
+        self.spark, self.out, self.stage = spark, out, stage
+        self.staging = out / STAGING / stage.name
+        self.scratch = out / SCRATCH / stage.name / fingerprint
+        """For results so far: a folder that outlives a killed job and goes with the commit. Other inputs, another folder."""
+        self._kept: list[DataFrame] = []
+
+    def read(self, table: Table) -> DataFrame:
+        if table not in self.stage.reads:
+            raise AssertionError(f"stage {self.stage.name} does not state that it reads {table.name}")
+        return read(self.spark, table, self.out)
+
+    def keep(self, rows: DataFrame) -> DataFrame:
+        """Rows that several tables are made of, computed once."""
+        self._kept.append(rows.persist(StorageLevel.MEMORY_AND_DISK))
+        return rows
+
+    def product(self, name: str) -> Path:
+        """Where to write a file that becomes ``out / name``."""
+        assert name in self.stage.products, f"stage {self.stage.name} does not state that it writes {name}"
+        return self.staging / name
+
+    def release(self) -> None:
+        for rows in self._kept:
+            rows.unpersist()
+
+
+OnStage = Callable[[str, bool], None]
+"""Told which stage begins, and whether it is skipped."""
 
 
 def run(
-    spark: SparkSession, job: Job, on_stage: OnStage = lambda stage: None, simulate: runs.Simulate | None = None
-) -> Result:
-    """Do the whole job. ``simulate`` replaces the simulator in tests."""
-    rows: dict[str, int] = {}
-    seconds: dict[str, float] = {}
+    spark: Callable[[], SparkSession],
+    out: Path,
+    stages: Sequence[Stage],
+    on_stage: OnStage = lambda stage, skipped: None,
+    *,
+    force: bool = False,
+) -> list[Outcome]:
+    """Run the stages in order; those whose inputs did not change are skipped, unless forced. ``spark`` is asked for when needed."""
+    done = []
+    with writing(out):
+        for stage in stages:
+            inputs = fingerprint_inputs(stage, out)
+            why = "forced" if force else _why(stage, inputs, _manifest(out, stage.name), out)
+            on_stage(stage.name, not why)
+            if why:
+                done.append(_do(spark(), stage, inputs, why, out))
+            else:
+                committed = _manifest(out, stage.name)
+                assert committed is not None
+                done.append(Outcome(stage.name, True, "", _rows(committed), committed.seconds))
+    return done
 
-    @contextlib.contextmanager
-    def stage(name: str) -> Iterator[None]:
-        on_stage(name)
-        began = time.perf_counter()
-        yield
-        seconds[name] = round(time.perf_counter() - began, 3)
 
-    def put(table: Table, frame: DataFrame) -> None:
-        rows[table.name] = write(frame, table, job.out)
+def status(out: Path, stages: Sequence[Stage]) -> list[StageStatus]:
+    """What ``run`` would do, stage by stage. Changes nothing and needs no JVM."""
+    found: list[StageStatus] = []
+    unsure: set[str] = set()
+    for stage in stages:
+        manifest = _manifest(out, stage.name)
+        known = (_rows(manifest), manifest.seconds, manifest.at) if manifest else ({}, None, None)
+        if waits := [table.name for table in stage.reads if table.name in unsure]:
+            state, why = "waits" if manifest else "missing", f"{', '.join(waits)} will be made again"
+        else:
+            why = _why(stage, fingerprint_inputs(stage, out), manifest, out)
+            state = "missing" if manifest is None else "stale" if why else "done"
+        if state != "done":
+            unsure |= {table.name for table in stage.writes}
+        found.append(StageStatus(stage.name, state, why, *known))
+    return found
 
-    def get(table: Table) -> DataFrame:
-        return read(spark, table, job.out)
 
+def clean(out: Path, stages: Sequence[str] = ()) -> list[str]:
+    """Remove what jobs made under ``out``, all of it or that of some stages, and nothing else. Returns what went."""
+    known = {manifest.stage: manifest for manifest in _manifests(out)}
+    if unknown := [name for name in stages if name not in known and not (out / SCRATCH / name).exists()]:
+        there = f"there are {', '.join(sorted(known))}" if known else f"nothing is committed in {out}"
+        raise JobError(f"no stage {unknown[0]!r} to clean; {there}")
+    gone = []
+    with writing(out) if out.is_dir() else contextlib.nullcontext():
+        for name, manifest in known.items():
+            if stages and name not in stages:
+                continue
+            (out / MANIFESTS / f"{name}.json").unlink()  # first: what is half removed must not be read
+            for thing in (*manifest.tables, *manifest.products):
+                _remove(out / thing)
+                gone.append(thing)
+        for name in stages or [path.name for path in (out / SCRATCH).glob("*")]:
+            _remove(out / SCRATCH / name)
+    if not stages and out.is_dir():
+        _remove(out / MANIFESTS)
+        for folder in (out / SCRATCH, out / STAGING):
+            if folder.is_dir():
+                folder.rmdir()
+    return gone
+
+
+@contextlib.contextmanager
+def writing(out: Path) -> Iterator[None]:
+    """One job at a time writes under ``out``. What a killed one left is put in order first."""
     try:
-        job.out.mkdir(parents=True, exist_ok=True)
+        (out / MANIFESTS).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise JobError(f"{job.out}: cannot be made a folder ({error.strerror}); choose another with --out") from None
-    recover(job.out)
-    with stage("traces"):
-        parsed = read_traces(spark, job.traces).persist()
-        put(tables.QUARANTINE, traces.broken(parsed))
-        put(tables.TRACES, traces.good(parsed))
-        parsed.unpersist()
-        if not rows["traces"]:
-            raise JobError(f"no usable row in the trace, {rows['quarantine']} in {job.out / 'quarantine'} with the reasons")
-    with stage("workload"):
-        put(tables.FILTERS, workload.filters(get(tables.TRACES), job.seed, job.filters))
-        put(tables.EVENTS, workload.events(get(tables.TRACES), job.seed, job.events))
-    with stage("oracle"):
-        put(tables.EXPECTED, expected(get(tables.EVENTS), get(tables.FILTERS)))
-        check_expected(get(tables.EVENTS), get(tables.FILTERS), get(tables.EXPECTED))
-    with stage("runs"):
-        results = _simulated(spark, job, get(tables.FILTERS), get(tables.EVENTS), simulate)
-        put(tables.RUNS, runs.runs(results))
-        put(tables.DELIVERIES, runs.deliveries(results))
-        put(tables.LOADS, runs.loads(results))
-        results.unpersist()
-    with stage("metrics"):
-        judged = (get(table) for table in (tables.RUNS, tables.DELIVERIES, tables.LOADS, tables.EXPECTED))
-        put(tables.METRICS, metrics.metrics(*judged))
-    with stage("report"):
-        facts = report.facts(**{name: get(TABLES[name]) for name in report.READS}, rows=rows)
-        page = report.write_pipeline(facts, job.out / "report.html", job.traces)
-    return Result(job.out, page, rows, seconds, facts.totals)
+        raise JobError(f"{out}: cannot be made a folder ({error.strerror}); choose another with --out") from None
+    with (out / MANIFESTS / ".lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # goes with the process, however it ends
+        except OSError:
+            raise JobError(f"another job is writing to {out}; wait for it, or choose another folder with --out") from None
+        recover(out)
+        yield
 
 
-def expected(events: DataFrame, filters: DataFrame) -> DataFrame:
-    """The rows of ``expected``: by template where there are many filters."""
-    return oracle.matches(_values(events), filters).select(*tables.EXPECTED.names)
+def remember(out: Path, wanted: Struct) -> None:
+    """Keep what was asked for, so that ``status`` knows what would be done."""
+    with writing(out):
+        _write_whole(out / MANIFESTS / _JOB, msgspec.json.format(msgspec.json.encode(wanted, enc_hook=str)))
 
 
-def check_expected(events: DataFrame, filters: DataFrame, found: DataFrame) -> None:
-    """The first filters again, text by text: the two ways must give the same pairs."""
-    few = sf.col("filter") < CHECKED_MAX
-    by_text = oracle.matches_by_text(_values(events), filters.where(few)).select(*tables.EXPECTED.names)
-    sides = by_text.withColumn("side", sf.lit(1)).unionByName(found.where(few).withColumn("side", sf.lit(-1)))
-    if (pair := sides.groupBy("event", "filter").agg(sf.sum("side").alias("side")).where("side <> 0").first()) is not None:
-        raise JobError(
-            f"the oracle's two ways differ on event {pair['event']}, filter {pair['filter']}: this is a bug in gossamer"
-        )
-
-
-def read(spark: SparkSession, table: Table, out: Path) -> DataFrame:
-    """A table that was written under ``out``."""
-    folder = out / table.name
-    if not folder.is_dir():
-        raise JobError(f"no table {table.name} in {out}; make it with: gossamer pipeline run --out {out}")
-    return spark.read.schema(table.schema).parquet(_literal(folder))
-
-
-def write(rows: DataFrame, table: Table, out: Path) -> int:
-    """Write beside the place, check, rename. Returns the number of rows."""
-    tables.check_schema(rows, table)
-    place, fresh, old = out / table.name, *(out / f".{table.name}-{os.getpid()}-{what}" for what in ("new", "old"))
+def remembered(out: Path, kind: type[S]) -> S:
     try:
-        rows.write.mode("overwrite").parquet(str(fresh))
-        count = tables.check_rows(rows.sparkSession.read.schema(table.schema).parquet(_literal(fresh)), table)
-        if place.exists():
-            place.rename(old)
-        fresh.rename(place)
-    finally:
-        if old.exists() and not place.exists():
-            old.rename(place)
-        shutil.rmtree(fresh, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
-    return count
+        data = (out / MANIFESTS / _JOB).read_bytes()
+        return msgspec.json.decode(data, type=kind, dec_hook=lambda type, value: type(value))
+    except (FileNotFoundError, NotADirectoryError):
+        raise JobError(f"{out}: no job has run here; run one with: gossamer pipeline run --out {out}") from None
+    except msgspec.DecodeError as error:
+        raise JobError(f"{out / MANIFESTS / _JOB}: cannot be read ({error}); run the job again") from None
 
 
 def recover(out: Path) -> None:
-    """Clear away what killed jobs left beside the tables; a job killed between its two renames gets its old table back."""
-    for left in sorted(out.glob(".*-*-*")):
-        known = re.fullmatch(r"\.(\w+)-(\d+)-(new|old)", left.name)
-        if known is None or known[1] not in TABLES or _runs(int(known[2])):
-            continue
-        if known[3] == "old" and not (out / known[1]).exists():
-            left.rename(out / known[1])
+    """Finish the commit that a killed job had decided; clear away what it had not."""
+    for left in sorted((out / STAGING).glob("*")):
+        if (left / "manifest.json").is_file():
+            _roll_forward(out, left)
         else:
-            shutil.rmtree(left, ignore_errors=True)
+            _remove(left)
 
 
-def _runs(pid: int) -> bool:
-    """Another process has this number; ours is not meant, since it has written nothing yet."""
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return pid != os.getpid()
+def read(spark: SparkSession, table: Table, out: Path) -> DataFrame:
+    """A table that was committed under ``out``."""
+    _committed(table, out)
+    return spark.read.schema(table.schema).parquet(literal(out / table.name))
 
 
 def show(name: str, out: Path, limit: int) -> tuple[list[dict[str, Any]], int]:
     """The first rows of a table in the order of its key, and how many there are. Needs no JVM."""
-    import pyarrow.parquet as pq
+    import pyarrow.dataset as ds
 
     if name not in TABLES:
         raise JobError(f"no table {name!r}; there are {', '.join(TABLES)}")
-    folder = out / name
-    if not folder.is_dir():
-        raise JobError(f"no table {name} in {out}; make it with: gossamer pipeline run --out {out}")
-    whole = pq.read_table(folder)
-    ordered = whole.sort_by([(key, "ascending") for key in TABLES[name].key])
-    return ordered.slice(0, limit).to_pylist(), whole.num_rows
+    table = TABLES[name]
+    count = _committed(table, out).tables[name].rows
+    whole = ds.dataset(out / name, format="parquet", exclude_invalid_files=False)
+    # The smallest keys of each batch, then of all: the table may be larger than memory.
+    order = [(key, "ascending") for key in table.key]
+    first = None
+    for batch in whole.to_batches(columns=table.names):
+        part = _smallest(batch, order, limit)
+        first = part if first is None else _smallest(first, order, limit, part)
+    return ([] if first is None else first.to_pylist()), count
 
 
-def read_traces(spark: SparkSession, paths: tuple[Path, ...]) -> DataFrame:
-    """The rows of trace files, parsed; the shipped sample where no file is given."""
-    with contextlib.ExitStack() as stack:
-        chosen = paths or (stack.enter_context(sample()),)
-        parsed = []
-        for path in chosen:
-            if is_hidden(path):
-                raise JobError(f"{path}: {HIDDEN}")
-            names = traces.header(_first_line(path), path.name)
-            lines = read_lines(spark, [path]).where("line > 1")
-            parsed.append((names, lines))
-        if len({tuple(names) for names, _ in parsed}) > 1:
-            raise JobError("the trace files name different columns; convert them to peer, name, type, size")
-        lines = parsed[0][1]
-        for _, more in parsed[1:]:
-            lines = lines.unionByName(more)
-        try:
-            if lines.first() is None:
-                raise JobError(f"{', '.join(path.name for path in chosen)}: no rows below the first line")
-        except (Py4JJavaError, PySparkException) as error:
-            raise JobError(f"the trace cannot be read to its end: {_cause(error)}; is the file whole?") from None
-        return traces.parse(lines, parsed[0][0])
+def _smallest(rows: Any, order: list[tuple[str, str]], limit: int, more: Any = None) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    both = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+    if more is not None:
+        both = pa.concat_tables([both, more])
+    return both.take(pc.select_k_unstable(both, k=min(limit, len(both)), sort_keys=order)) if len(both) else both
+
+
+def write(rows: DataFrame, table: Table, place: Path) -> Checked:
+    """Write rows as Parquet and check them against the table's contract."""
+    tables.check_schema(rows, table)
+    rows.write.mode("overwrite").parquet(str(place))
+    return tables.check_rows(rows.sparkSession.read.schema(table.schema).parquet(literal(place)), table)
+
+
+def fingerprint_inputs(stage: Stage, out: Path) -> dict[str, str]:
+    """Everything that the stage's rows depend on, each with its digest."""
+    committed = {name: checked.digest for manifest in _manifests(out) for name, checked in manifest.tables.items()}
+    inputs = {f"table {table.name}": committed.get(table.name, "missing") for table in stage.reads}
+    inputs |= {f"file {path}": _digest_file(path) for path in stage.files}
+    inputs |= {f"code {name}": digest_code(name) for name in stage.code}
+    inputs["settings"] = _digest(msgspec.json.encode(stage.settings, order="deterministic"))
+    return inputs | {"tables": _digest(msgspec.json.encode([tables.plain(table) for table in stage.writes]))}
+
+
+def _why(stage: Stage, inputs: dict[str, str], manifest: Manifest | None, out: Path) -> str:
+    """Why the stage must run; empty: its last commit still holds."""
+    if manifest is None:
+        return "never run"
+    if changed := [name for name in (inputs | manifest.inputs) if inputs.get(name) != manifest.inputs.get(name)]:
+        return f"changed: {', '.join(changed)}"
+    if manifest.files != _files(out, [*manifest.tables, *manifest.products]):
+        return "its files were changed by hand"
+    return ""
+
+
+def _do(spark: SparkSession, stage: Stage, inputs: dict[str, str], why: str, out: Path) -> Outcome:
+    began = time.perf_counter()
+    fingerprint = _fingerprint(inputs)
+    step = Step(spark, out, stage, fingerprint)
+    _remove(step.staging)
+    step.staging.mkdir(parents=True)
+    try:
+        made = stage.make(step)
+        assert set(made) == {table.name for table in stage.writes}, f"stage {stage.name} made {sorted(made)}"
+        checked = {table.name: write(made[table.name], table, step.staging / table.name) for table in stage.writes}
+    except BaseException:
+        _remove(step.staging)
+        raise
+    finally:
+        step.release()
+    seconds = round(time.perf_counter() - began, 3)
+    files = _files(step.staging, [*checked, *stage.products])
+    manifest = Manifest(
+        stage.name, fingerprint, inputs, checked, stage.products, files, seconds, _now(), gossamer.__version__
+    )
+    _write_whole(step.staging / "manifest.json", msgspec.json.format(msgspec.json.encode(manifest)))  # decided
+    _roll_forward(out, step.staging)
+    _remove(out / SCRATCH / stage.name)
+    return Outcome(stage.name, False, why, _rows(manifest), seconds)
+
+
+def _roll_forward(out: Path, staging: Path) -> None:
+    """Put a decided commit in place. May be begun again at any point."""
+    decided = staging / "manifest.json"
+    manifest = msgspec.json.decode(decided.read_bytes(), type=Manifest)
+    place = out / MANIFESTS / f"{manifest.stage}.json"
+    place.unlink(missing_ok=True)  # from here until the new one is there, nobody reads these tables
+    for thing in (*manifest.tables, *manifest.products):
+        if (staging / thing).exists():
+            _remove(out / thing)
+            (staging / thing).rename(out / thing)
+    decided.replace(place)
+    _remove(staging)
+
+
+def _committed(table: Table, out: Path) -> Manifest:
+    """The manifest of the stage that committed a table."""
+    for manifest in _manifests(out):
+        if table.name in manifest.tables:
+            return manifest
+    raise JobError(f"no table {table.name} in {out}; make it with: gossamer pipeline run --out {out}")
+
+
+def _manifests(out: Path) -> list[Manifest]:
+    return [found for path in sorted((out / MANIFESTS).glob("*.json")) if (found := _manifest(out, path.stem)) is not None]
+
+
+def _manifest(out: Path, stage: str) -> Manifest | None:
+    """A manifest that cannot be read is none: its stage runs again."""
+    try:
+        return msgspec.json.decode((out / MANIFESTS / f"{stage}.json").read_bytes(), type=Manifest)
+    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
+        return None
+
+
+def _rows(manifest: Manifest) -> dict[str, int]:
+    return {name: checked.rows for name, checked in manifest.tables.items()}
+
+
+def _files(folder: Path, things: Iterable[str]) -> dict[str, int]:
+    """The files of tables and products, by their path under the folder."""
+    found = [path for thing in things for path in ((folder / thing), *(folder / thing).rglob("*")) if path.is_file()]
+    return {str(path.relative_to(folder)): path.stat().st_size for path in sorted(found)}
+
+
+def digest_code(name: str) -> str:
+    """Of the source of a module, or of all modules of a package."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        raise AssertionError(f"no module {name}")
+    origin = Path(spec.origin)
+    paths = sorted(origin.parent.rglob("*.py")) if origin.name == "__init__.py" else [origin]
+    return _digest(b"\n".join(_digest(path.read_bytes()).encode() for path in paths))
+
+
+def _fingerprint(inputs: dict[str, str]) -> str:
+    return _digest(msgspec.json.encode(inputs, order="deterministic"))
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def _digest_file(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+    except FileNotFoundError:
+        raise JobError(f"{path}: no such file") from None
+    except OSError as error:
+        raise JobError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    """The file is there whole or not at all, whatever happens to the machine."""
+    fresh = path.with_name(f"{path.name}.new")
+    with fresh.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def read_lines(spark: SparkSession, paths: Iterable[Path]) -> DataFrame:
     """The lines of text files (plain or .gz) as (source, line, row); lines are numbered from 1, however the files are split."""
-    found = spark.read.text([_literal(path) for path in paths]).select(
+    found = spark.read.text([literal(path) for path in paths]).select(
         _source(sf.col("_metadata.file_path")).alias("source"),
         sf.col("_metadata.file_block_start").alias("block"),
         sf.monotonically_increasing_id().alias("place"),  # consecutive inside a block
@@ -262,53 +448,6 @@ def _source(uri: Column) -> Column:
     return sf.url_decode(encoded)
 
 
-def _literal(path: Path) -> str:
+def literal(path: Path) -> str:
     """Spark reads paths as patterns; this one means itself."""
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", str(path.resolve()))
-
-
-def _first_line(path: Path) -> str:
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            line = file.readline().decode("utf-8")
-    except FileNotFoundError:
-        raise JobError(f"{path}: no such file; give a CSV file with --trace, or none for the shipped sample") from None
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise JobError(f"{path}: cannot be read ({error}); give a CSV file in UTF-8, plain or .gz") from None
-    if not line.strip():
-        raise JobError(f"{path}: empty; its first line must name the columns {', '.join(traces.COLUMNS)}")
-    return line.rstrip("\r\n")
-
-
-def _values(events: DataFrame) -> DataFrame:
-    return events.select("event", sf.struct("name", "type", "size").alias("values"))
-
-
-def _simulated(
-    spark: SparkSession, job: Job, filters: DataFrame, events: DataFrame, simulate: runs.Simulate | None
-) -> DataFrame:
-    """All runs of the grid, kept, because three tables are made of them."""
-    from gossamer.sim import Workload
-
-    texts = tuple(row["text"] for row in filters.orderBy("filter").collect())
-    values = tuple(row.asDict() for row in events.orderBy("event").select("name", "type", "size").collect())
-    given = Workload(workload.SCHEMA, texts, values)
-    configured = runs.configurations(spark, job.grid, given, _command(job))
-    count = len(job.grid.overlays) * len(job.grid.nodes) * len(job.grid.seeds)
-    results = runs.simulate(configured, given, count, simulate)
-    return results.persist(StorageLevel.MEMORY_AND_DISK)
-
-
-def _command(job: Job) -> list[str]:
-    """The command line that does this job, without its grid."""
-    command = ["gossamer", "pipeline", "run", "--out", str(job.out), "--seed", str(job.seed)]
-    for path in job.traces:
-        command += ["--trace", str(path)]
-    command += ["--filters", "all" if job.filters is None else str(job.filters)]
-    return [*command, "--events", "all" if job.events is None else str(job.events)]
-
-
-def _cause(error: Exception) -> str:
-    """The innermost reason of a failed Spark job, in one line."""
-    causes = re.findall(r"Caused by: [\w.$]*?(\w+): ([^\n]*)", str(error)) or [("", str(error).strip().split("\n")[0])]
-    return ": ".join(part for part in causes[-1] if part)

@@ -33,7 +33,7 @@ def _judged(ended: DataFrame, deliveries: DataFrame, expected: DataFrame) -> Dat
     """(run, expected, delivered, missed, duplicate, spurious)."""
     # Filter i lives on node i % nodes: an event handed over at another node is spurious, even if it matches.
     place = (sf.col("filter") % sf.col("nodes")).alias("node")
-    due = ended.select("run", "nodes").crossJoin(expected).select("run", "event", "filter", place, sf.lit(True).alias("due"))
+    due = ended.select("run", "nodes").crossJoin(expected).select("run", "event", "filter", place, "due")
     by = ("run", "event", "filter", "node")
     handed = deliveries.groupBy(*by).agg(sf.count(sf.lit(1)).alias("copies"))
     counts = oracle.counts()

@@ -86,10 +86,6 @@ def facts(
     ran = [row.asDict() for row in runs.orderBy("run").collect()]
     failed = [row for row in ran if row["status"] != "ok"]
     broken = [row for row in ran if row["violations"]]
-    totals = {
-        name: sum(row[name] for row in judged) for name in ("expected", "delivered", "missed", "duplicate", "spurious")
-    }
-    totals |= {"failed": len(failed), "disagree": sum(not row["agrees"] for row in judged), "violated": len(broken)}
     largest = max((row["nodes"] for row in ran), default=0)
     of_largest = runs.where(sf.col("nodes") == largest).select("run", "events")
     hops = deliveries.join(of_largest, on="run", how="inner").groupBy("hops").count().orderBy("hops").collect()
@@ -104,7 +100,7 @@ def facts(
     reasons = quarantine.groupBy("reason").agg(sf.count(sf.lit(1)).alias("rows"), sf.min("line").alias("first_line"))
     return Facts(
         rows=rows,
-        totals=totals,
+        totals=totals(ran, judged),
         metrics=judged,
         failed=failed,
         violations=broken,
@@ -114,6 +110,15 @@ def facts(
         largest=largest,
         quarantine=[row.asDict() for row in reasons.orderBy(sf.desc("rows"), "reason").collect()],
     )
+
+
+def totals(runs: Sequence[Mapping[str, Any]], metrics: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Counts over all runs; and how many runs failed, disagree with the oracle, or violated an invariant."""
+    counted = ("expected", "delivered", "missed", "duplicate", "spurious")
+    found = {name: sum(row[name] for row in metrics) for name in counted}
+    found["failed"] = sum(row["status"] != "ok" for row in runs)
+    found["violated"] = sum(bool(row["violations"]) for row in runs)
+    return found | {"disagree": sum(not row["agrees"] for row in metrics)}
 
 
 def write_pipeline(facts: Facts, path: Path, traces: Sequence[Path] = ()) -> Path:

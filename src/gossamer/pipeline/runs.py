@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from gossamer.sim import Outcome, Workload
 
+RUNS_MAX = 10_000
 _CONFIGURED = ("run", "overlay", "nodes", "filters", "events", "degree", "seed", "latency", "loss", "repeat", "replay")
 CONFIGURATIONS = ", ".join(f"{c.name} {c.type}" for c in RUNS.columns if c.name in _CONFIGURED)
 _DELIVERY = ", ".join(f"{c.name}: {c.type}" for c in DELIVERIES.columns if c.name not in DELIVERIES.key)

@@ -70,22 +70,69 @@ def _optional(name: str, type: str, meaning: str) -> Column:
 _RUN = _required("run", "BIGINT", "the run")
 _EVENT = _required("event", "BIGINT", "the event: 0 .. events - 1")
 _FILTER = _required("filter", "BIGINT", "the filter: 0 .. filters - 1")
-_ITEM = (
-    _required("name", "STRING", "file name"),
-    _required("type", "STRING", "kind of file: dsc, orig.gz, ..."),
-    _required("size", "BIGINT", "bytes"),
+_TOPIC = _required("topic", "STRING", "the topic")
+_PEER = _required("peer", "STRING", "the peer, as its trace names it")
+_VALUES = _required("values", "STRING", "the attributes as JSON, to be read by the topic's schema")
+_ORIGIN = (
+    _required("source", "STRING", "file it was read from"),
+    _required("line", "BIGINT", "its line there, or its row, feature or stanza, from 1"),
 )
 
-TRACES = Table(
-    "traces",
-    "who shares which file, as read",
-    "one file held by one peer",
-    ("peer", "name", "type", "size"),
+PEERS = Table(
+    "peers",
+    "who occurs in the traces",
+    "one peer",
+    ("peer",),
     (
-        _required("peer", "STRING", "who holds the file"),
-        *_ITEM,
-        _required("source", "STRING", "file it was read from"),
-        _required("line", "BIGINT", "line in that file, from 1"),
+        _PEER,
+        _required("items", "BIGINT", "different items that it holds"),
+        _required("sessions", "BIGINT", "sessions that are known of it"),
+    ),
+)
+ITEMS = Table(
+    "items",
+    "what is held, published or asked for: a file, an earthquake, an event of a live fabric",
+    "one item of one topic, different from all others in its attributes",
+    ("item",),
+    (
+        _required("item", "BIGINT", "0 .. items - 1, in the order of topic, source and line"),
+        _TOPIC,
+        _VALUES,
+        _required("holders", "BIGINT", "peers that hold it"),
+        *_ORIGIN,
+    ),
+)
+HOLDINGS = Table(
+    "holdings",
+    "who holds which item",
+    "one item held by one peer",
+    ("peer", "item"),
+    (_PEER, _required("item", "BIGINT", "the item"), *_ORIGIN),
+)
+SESSIONS = Table(
+    "sessions",
+    "when peers were there",
+    "one stay of one peer",
+    ("peer", "session"),
+    (
+        _PEER,
+        _required("session", "BIGINT", "0, 1, .. in the order of time"),
+        _required("up_us", "BIGINT", "when it came, microseconds since the trace began"),
+        _optional("down_us", "BIGINT", "when it went; NULL: it stayed beyond the end of the trace"),
+        _required("began", "BOOLEAN", "false: it was there before the trace began"),
+        *_ORIGIN,
+    ),
+)
+RTTS = Table(
+    "rtts",
+    "round-trip times that were measured between places",
+    "one pair of places, in one direction",
+    ("a", "b"),
+    (
+        _required("a", "BIGINT", "one place: 0 .. places - 1"),
+        _required("b", "BIGINT", "the other"),
+        _required("rtt_us", "BIGINT", "microseconds there and back"),
+        *_ORIGIN,
     ),
 )
 QUARANTINE = Table(
@@ -94,37 +141,74 @@ QUARANTINE = Table(
     "one broken row",
     ("source", "line"),
     (
-        _required("source", "STRING", "file it was read from"),
-        _required("line", "BIGINT", "line in that file, from 1"),
+        *_ORIGIN,
+        _required("table", "STRING", "the table that it was meant for"),
         _required("reason", "STRING", "why it cannot be used"),
-        _required("row", "STRING", "the text of the row"),
+        _required("row", "STRING", "the text of the row, at most 1,000 characters of it"),
+    ),
+)
+TOPICS = Table(
+    "topics",
+    "the topics of the workload",
+    "one topic",
+    ("topic",),
+    (
+        _TOPIC,
+        _required("schema", "STRING", "its attributes, as Spark DDL text"),
+        _required("filters", "BIGINT", "filters on it"),
+        _required("events", "BIGINT", "events on it"),
     ),
 )
 FILTERS = Table(
     "filters",
     "the subscriptions of the workload",
-    "one filter: one for each peer",
+    "one filter",
     ("filter",),
     (
         _FILTER,
+        _TOPIC,
         _required("peer", "STRING", "whose it is"),
         _required("shape", "STRING", "exact, range, prefix, ...: how the text was built"),
-        _required("text", "STRING", "the filter: a WHERE clause over name, type, size"),
+        _required("text", "STRING", "the filter: a WHERE clause over the topic's attributes"),
     ),
 )
 EVENTS = Table(
     "events",
     "the publications of the workload",
-    "one event: one for each file",
+    "one event",
     ("event",),
-    (_EVENT, _required("peer", "STRING", "a peer that holds the file"), *_ITEM),
+    (
+        _EVENT,
+        _TOPIC,
+        _required("peer", "STRING", "who publishes it; without a trace, anybody"),
+        _required("at_us", "BIGINT", "when it is published, microseconds since the workload begins"),
+        _VALUES,
+    ),
+)
+CHURN = Table(
+    "churn",
+    "when the peers of the workload come and go; empty: all are there all the time",
+    "one stay of one peer",
+    ("peer", "session"),
+    (
+        _PEER,
+        _required("session", "BIGINT", "0, 1, .. in the order of time"),
+        _required("up_us", "BIGINT", "when it comes, microseconds since the workload begins"),
+        _optional("down_us", "BIGINT", "when it goes; NULL: it stays to the end"),
+    ),
 )
 EXPECTED = Table(
     "expected",
-    "what must be delivered, by Spark's own reading of the filters' text",
-    "one event that one filter matches",
+    "what the filters ask for, by Spark's own reading of their text",
+    "one event that one filter matches, and that its subscriber may get",
     ("event", "filter"),
-    (_EVENT, _FILTER),
+    (
+        _EVENT,
+        _FILTER,
+        _required(
+            "due", "BOOLEAN", "true: must be delivered; false: may be, because its subscriber comes or goes just then"
+        ),
+    ),
 )
 RUNS = Table(
     "runs",
@@ -184,6 +268,34 @@ LOADS = Table(
         _required("sent_bytes", "BIGINT", "bytes sent"),
     ),
 )
+NEWS = Table(
+    "news",
+    "how changes of interest spread (seed 000)",
+    "one change in one run, as it became known at one node",
+    ("run", "change", "node"),
+    (
+        _RUN,
+        _required("change", "BIGINT", "ordinal in the run"),
+        _required("node", "BIGINT", "who learnt it: 0 .. nodes - 1"),
+        _required("what", "STRING", "subscribed, unsubscribed, joined, left, ..."),
+        _required("latency_us", "BIGINT", "virtual time since the change"),
+        _optional("hops", "BIGINT", "links it crossed"),
+    ),
+)
+RECONFIGURATIONS = Table(
+    "reconfigurations",
+    "what a join or a leave changes in the dispatch tree (seed 002)",
+    "one join or leave in one run",
+    ("run", "reconfiguration"),
+    (
+        _RUN,
+        _required("reconfiguration", "BIGINT", "ordinal in the run"),
+        _required("what", "STRING", "join or leave"),
+        _required("hosts", "BIGINT", "hosts in the tree before it"),
+        _required("contacted", "BIGINT", "hosts that took part in it"),
+        _required("degree_max", "BIGINT", "highest degree in the tree after it"),
+    ),
+)
 METRICS = Table(
     "metrics",
     "the runs, judged by the oracle",
@@ -213,8 +325,23 @@ METRICS = Table(
 )
 
 TABLES: Mapping[str, Table] = MappingProxyType(
-    {table.name: table for table in (TRACES, QUARANTINE, FILTERS, EVENTS, EXPECTED, RUNS, DELIVERIES, LOADS, METRICS)}
+    {
+        table.name: table
+        for table in (
+            *(PEERS, ITEMS, HOLDINGS, SESSIONS, RTTS, QUARANTINE),
+            *(TOPICS, FILTERS, EVENTS, CHURN, EXPECTED),
+            *(RUNS, DELIVERIES, LOADS, NEWS, RECONFIGURATIONS, METRICS),
+        )
+    }
 )
+
+
+class Checked(Struct, frozen=True):
+    """What a table that passed its check holds."""
+
+    rows: int
+    digest: str
+    """Of the rows, whatever their order: equal digests mean equal rows."""
 
 
 def check_schema(rows: DataFrame, table: Table) -> None:
@@ -225,24 +352,29 @@ def check_schema(rows: DataFrame, table: Table) -> None:
         raise ContractError(f"table {table.name}: {_difference(found, wanted)}")
 
 
-def check_rows(rows: DataFrame, table: Table) -> int:
-    """No NULL in a required column, no key twice. Returns the number of rows; costs one pass."""
+def check_rows(rows: DataFrame, table: Table) -> Checked:
+    """No NULL in a required column, no key twice, no broken UTF-8. Costs one pass over the rows and one shuffle of the keys."""
     from pyspark.sql import functions as sf
 
     required = {column.name for column in table.columns if column.required} | set(table.key)
-    nulls = [sf.count_if(sf.col(f"`{name}`").isNull()).alias(f"null {name}") for name in table.names if name in required]
-    keys = sf.count_distinct(sf.struct(*table.key)).alias("keys")
-    counted = rows.agg(sf.count(sf.lit(1)).alias("rows"), keys, *nulls).first()
+    texts = [column.name for column in table.columns if column.type == "STRING"]
+    faults = [sf.count_if(sf.col(f"`{name}`").isNull()).alias(f"null {name}") for name in table.names if name in required]
+    faults += [sf.count_if(~sf.is_valid_utf8(f"`{name}`")).alias(f"utf8 {name}") for name in texts]
+    hashed = sf.xxhash64(*(f"`{name}`" for name in table.names))
+    digest = (sf.bit_xor(hashed).alias("xor"), sf.sum(sf.shiftright(hashed, 32)).alias("sum"))
+    counted = rows.agg(sf.count(sf.lit(1)).alias("rows"), *digest, *faults).first()
     assert counted is not None
     for name in table.names:
         if name in required and counted[f"null {name}"]:
             raise ContractError(f"table {table.name}: {counted[f'null {name}']} of {counted['rows']} rows have no {name}")
-    if counted["keys"] != counted["rows"]:
-        repeated = rows.groupBy(*table.key).count().where("count > 1").orderBy(*table.key).first()
-        assert repeated is not None
-        example = ", ".join(f"{name}={repeated[name]!r}" for name in table.key)
-        raise ContractError(f"table {table.name}: key ({example}) occurs {repeated['count']} times; grain: {table.grain}")
-    return int(counted["rows"])
+        if name in texts and counted[f"utf8 {name}"]:
+            raise ContractError(f"table {table.name}: {counted[f'utf8 {name}']} rows have a {name} that is not UTF-8")
+    repeated = rows.groupBy(*(f"`{name}`" for name in table.key)).count().where("count > 1")
+    if (first := repeated.orderBy(*table.key).first()) is not None:
+        example = ", ".join(f"{name}={first[name]!r}" for name in table.key)
+        raise ContractError(f"table {table.name}: key ({example}) occurs {first['count']} times; grain: {table.grain}")
+    both = ((counted["xor"] or 0) % 2**64, (counted["sum"] or 0) % 2**64)
+    return Checked(int(counted["rows"]), f"{counted['rows']:x}-{both[0]:016x}{both[1]:016x}")
 
 
 def plain(table: Table) -> dict[str, Any]:

@@ -12,8 +12,11 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
-from gossamer.pipeline.tables import QUARANTINE, TRACES
+from gossamer.pipeline.tables import HOLDINGS, ITEMS, PEERS, QUARANTINE, RTTS, SESSIONS
 
+TOPIC = "files"
+ROW_MAX = 1000
+"""So much of a broken row is kept."""
 COLUMNS = ("peer", "name", "type", "size")
 LINES = "source STRING, line BIGINT, row STRING"
 """What ``parse`` reads: the lines of a file without its first, each with the file it came from and its number."""
@@ -75,11 +78,27 @@ def parse(lines: DataFrame, names: Sequence[str]) -> DataFrame:
     )
 
 
-def good(parsed: DataFrame) -> DataFrame:
-    """The rows of ``traces``."""
-    return parsed.where("reason IS NULL").select(*TRACES.names)
-
-
-def broken(parsed: DataFrame) -> DataFrame:
-    """The rows of ``quarantine``."""
-    return parsed.where("reason IS NOT NULL").select(*QUARANTINE.names)
+def split(parsed: DataFrame) -> dict[str, DataFrame]:
+    """Parsed rows -> the tables of the traces, by name."""
+    good = parsed.where("reason IS NULL").select(
+        "peer", sf.to_json(sf.struct("name", "type", "size")).alias("values"), "source", "line"
+    )
+    items = good.groupBy("values").agg(
+        sf.count_distinct("peer").alias("holders"), sf.min(sf.struct("source", "line")).alias("origin")
+    )
+    number = sf.row_number().over(Window.orderBy("origin")).cast("BIGINT") - sf.lit(1)
+    numbered = items.select(
+        number.alias("item"), sf.lit(TOPIC).alias("topic"), "values", "holders", "origin.source", "origin.line"
+    )
+    holdings = good.join(numbered.select("item", "values"), on="values", how="inner").select(*HOLDINGS.names)
+    peers = holdings.groupBy("peer").agg(sf.count_distinct("item").alias("items"))
+    broken = parsed.where("reason IS NOT NULL").withColumn("table", sf.lit("holdings"))
+    spark = parsed.sparkSession
+    return {
+        "peers": peers.withColumn("sessions", sf.lit(0).cast("BIGINT")).select(*PEERS.names),
+        "items": numbered.select(*ITEMS.names),
+        "holdings": holdings,
+        "sessions": spark.createDataFrame([], SESSIONS.ddl),
+        "rtts": spark.createDataFrame([], RTTS.ddl),
+        "quarantine": broken.withColumn("row", sf.left("row", sf.lit(ROW_MAX))).select(*QUARANTINE.names),
+    }

@@ -9,10 +9,15 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
-from gossamer.pipeline.tables import EVENTS, FILTERS
+from gossamer.pipeline.tables import EVENTS, FILTERS, TOPICS, parse_schema
 
 SCHEMA = "name STRING, type STRING, size BIGINT"
 """The topic's schema."""
+JSON = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "mode": "FAILFAST"}
+"""How values are read from JSON."""
+
+PERIOD_US = 1000
+"""Time between two events."""
 
 SHAPES = (
     ("exact", 40, "name = {name} AND type = {type} AND size = {size}"),
@@ -30,8 +35,22 @@ SHAPES = (
 assert sum(share for _, share, _ in SHAPES) == 100
 
 
-def filters(traces: DataFrame, seed: int, limit: int | None = None) -> DataFrame:
+def topics(filters: DataFrame, events: DataFrame) -> DataFrame:
+    """The topics that filters and events are on."""
+    asked = filters.groupBy("topic").agg(sf.count(sf.lit(1)).alias("filters"))
+    told = events.groupBy("topic").agg(sf.count(sf.lit(1)).alias("events"))
+    both = asked.join(told, on="topic", how="full").fillna(0, subset=["filters", "events"])
+    return both.withColumn("schema", sf.lit(SCHEMA)).select(*TOPICS.names)
+
+
+def _files(items: DataFrame) -> DataFrame:
+    read = sf.from_json("values", parse_schema(SCHEMA), JSON)
+    return items.select("item", "topic", "values", read.alias("read")).select("item", "topic", "values", "read.*")
+
+
+def filters(items: DataFrame, holdings: DataFrame, seed: int, limit: int | None = None) -> DataFrame:
     """One filter for each peer, which matches one of the peer's files; the first ``limit`` in the order of a hash."""
+    traces = holdings.select("peer", "item").join(_files(items), on="item", how="inner")
     first = Window.partitionBy("peer").orderBy(_hash(seed, "file", "peer", "name", "type", "size"), "name", "type", "size")
     chosen = traces.withColumn("rank", sf.row_number().over(first)).where("rank = 1")
     drawn = chosen.withColumn("draw", sf.pmod(_hash(seed, "shape", "peer"), sf.lit(100)))
@@ -42,18 +61,20 @@ def filters(traces: DataFrame, seed: int, limit: int | None = None) -> DataFrame
         upto -= share
     return (
         drawn.withColumn("filter", _number(seed, "peer"))
-        .select("filter", "peer", shape.alias("shape"), text.alias("text"))
+        .select("filter", "topic", "peer", shape.alias("shape"), text.alias("text"))
         .where(sf.lit(True) if limit is None else sf.col("filter") < limit)
         .select(*FILTERS.names)
     )
 
 
-def events(traces: DataFrame, seed: int, limit: int | None = None) -> DataFrame:
+def events(items: DataFrame, holdings: DataFrame, seed: int, limit: int | None = None) -> DataFrame:
     """One event for each file, however many peers hold it; the first ``limit`` in the order of a hash."""
-    files = traces.groupBy("name", "type", "size").agg(sf.min("peer").alias("peer"))
+    holder = holdings.groupBy("item").agg(sf.min("peer").alias("peer"))
+    files = _files(items).join(holder, on="item", how="inner")
     return (
         files.withColumn("event", _number(seed, "name", "type", "size"))
         .where(sf.lit(True) if limit is None else sf.col("event") < limit)
+        .withColumn("at_us", sf.col("event") * PERIOD_US)
         .select(*EVENTS.names)
     )
 

@@ -1,0 +1,197 @@
+"""The stage mechanism: what is skipped, what runs again and why, and that nothing half-written is ever read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from gossamer.pipeline import job
+from gossamer.pipeline.job import JobError, Stage, Step
+from gossamer.pipeline.tables import CHURN, EXPECTED, TOPICS, ContractError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Plan:
+    """Two stages: ``first`` writes topics and churn out of its file, ``second`` expected out of topics."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark, self.out, self.file = spark, folder / "out", folder / "input"
+        self.file.write_text("3")
+        self.due, self.made = True, []
+        self.pairs: list[tuple[int, int]] = [(0, 0), (1, 0)]
+
+    def first(self, step: Step) -> Mapping[str, DataFrame]:
+        self.made.append("first")
+        topics = [(f"t{n}", "a INT", n, 1) for n in range(int(self.file.read_text().strip()))]
+        return {
+            "topics": step.spark.createDataFrame(topics, TOPICS.ddl),
+            "churn": step.spark.createDataFrame([("p", 0, 0, None)], CHURN.ddl),
+        }
+
+    def second(self, step: Step) -> Mapping[str, DataFrame]:
+        self.made.append("second")
+        step.product("page.html").write_text(str(step.read(TOPICS).count()))
+        return {"expected": step.spark.createDataFrame([(*pair, self.due) for pair in self.pairs], EXPECTED.ddl)}
+
+    def stages(self) -> tuple[Stage, Stage]:
+        return (
+            Stage("first", self.first, writes=(TOPICS, CHURN), files=(self.file,)),
+            Stage("second", self.second, reads=(TOPICS,), writes=(EXPECTED,), products=("page.html",), settings=[self.due]),
+        )
+
+    def run(self, **more: Any) -> list[str]:
+        """Returns which stages ran."""
+        self.made.clear()
+        job.run(lambda: self.spark, self.out, self.stages(), **more)
+        return list(self.made)
+
+    def states(self) -> list[str]:
+        return [stage.state for stage in job.status(self.out, self.stages())]
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        return sorted(tuple(row) for row in job.read(self.spark, EXPECTED, self.out).collect())
+
+
+@pytest.fixture
+def plan(spark: SparkSession, tmp_path: Path) -> Plan:
+    return Plan(spark, tmp_path)
+
+
+@pytest.mark.spark
+def test_only_what_changed_runs_again(plan: Plan) -> None:
+    assert plan.states() == ["missing", "missing"]
+    assert plan.run() == ["first", "second"]
+    assert plan.states() == ["done", "done"]
+    assert plan.run() == []
+    assert plan.run(force=True) == ["first", "second"]
+    plan.due = False
+    assert plan.states() == ["done", "stale"]
+    assert job.status(plan.out, plan.stages())[1].why == "changed: settings"
+    assert plan.run() == ["second"]
+    plan.file.write_text("3\n")  # another file, the same rows: what reads them need not run
+    assert plan.states() == ["stale", "waits"]
+    assert plan.run() == ["first"]
+    plan.file.write_text("4")
+    assert plan.run() == ["first", "second"]
+    assert (plan.out / "page.html").read_text() == "4"
+    next((plan.out / "expected").glob("*.parquet")).unlink()
+    assert job.status(plan.out, plan.stages())[1].why == "its files were changed by hand"
+    assert plan.run() == ["second"]
+    assert plan.rows() == [(0, 0, False), (1, 0, False)]
+
+
+@pytest.mark.spark
+def test_rows_that_break_the_contract_replace_nothing(plan: Plan) -> None:
+    plan.run()
+    plan.due, plan.pairs = False, [(0, 0), (0, 0)]
+    with pytest.raises(ContractError, match="occurs 2 times"):
+        plan.run()
+    assert plan.rows() == [(0, 0, True), (1, 0, True)]
+    assert list((plan.out / ".staging").iterdir()) == []
+    assert plan.states() == ["done", "stale"]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("renames", [0, 1, 2])
+def test_a_commit_that_breaks_off_is_finished_by_the_next_job(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, renames: int
+) -> None:
+    """As if killed after so many renames: nothing is read from the half-renamed stage, and no work is done twice."""
+    plan.run()
+    plan.due = False
+    rename, count = Path.rename, 0
+
+    def dies(self: Path, target: Path) -> Path:
+        nonlocal count
+        count += 1
+        if count > renames:
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", dies)
+        if renames < 2:
+            with pytest.raises(KeyboardInterrupt):
+                plan.run()
+            with pytest.raises(JobError, match="no table expected in"):
+                plan.rows()
+        else:
+            plan.run()
+    assert plan.run() == []  # the commit was decided, so the next job only finishes it
+    assert plan.rows() == [(0, 0, False), (1, 0, False)]
+
+
+@pytest.mark.spark
+def test_what_was_not_decided_is_cleared_away(plan: Plan) -> None:
+    plan.run()
+    left = plan.out / ".staging" / "second"
+    left.mkdir(parents=True)
+    (left / "expected").mkdir()
+    (left / "expected" / "part-0.parquet").write_text("half")
+    assert plan.run() == []
+    assert not left.exists()
+    assert len(plan.rows()) == 2
+
+
+@pytest.mark.spark
+def test_scratch_outlives_a_failure_and_goes_with_the_commit(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[bool] = []
+    second = plan.second
+
+    def resumes(step: Step) -> Mapping[str, DataFrame]:
+        found.append((step.scratch / "so far").exists())
+        step.scratch.mkdir(parents=True, exist_ok=True)
+        (step.scratch / "so far").touch()
+        if not found[-1]:
+            raise RuntimeError("killed")
+        return second(step)
+
+    monkeypatch.setattr(plan, "second", resumes)
+    with pytest.raises(RuntimeError, match="killed"):
+        plan.run()
+    assert plan.states() == ["done", "missing"]
+    plan.run()
+    assert found == [False, True]
+    assert not (plan.out / ".scratch" / "second").exists()
+
+
+@pytest.mark.spark
+def test_clean_removes_what_jobs_made_and_nothing_else(plan: Plan) -> None:
+    plan.run()
+    own = plan.out / "notes.txt"
+    own.write_text("mine")
+    with pytest.raises(JobError, match="no stage 'third' to clean; there are first, second"):
+        job.clean(plan.out, ["third"])
+    assert sorted(job.clean(plan.out, ["second"])) == ["expected", "page.html"]
+    assert plan.states() == ["done", "missing"]
+    assert sorted(job.clean(plan.out)) == ["churn", "topics"]
+    assert [path.name for path in plan.out.iterdir()] == ["notes.txt"]
+    assert plan.run() == ["first", "second"]
+
+
+@pytest.mark.spark
+def test_one_job_at_a_time(plan: Plan) -> None:
+    with job.writing(plan.out), pytest.raises(JobError, match="another job is writing to"):
+        plan.run()
+
+
+@pytest.mark.spark
+def test_a_stage_reads_only_what_it_states(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "second", lambda step: {"expected": step.read(CHURN)})
+    with pytest.raises(AssertionError, match="does not state that it reads churn"):
+        plan.run()
+
+
+def test_a_manifest_that_cannot_be_read_is_none(tmp_path: Path) -> None:
+    (tmp_path / job.MANIFESTS).mkdir()
+    (tmp_path / job.MANIFESTS / "x.json").write_text("{torn")
+    assert job.status(tmp_path, [Stage("x", lambda step: {})])[0].state == "missing"
+    with pytest.raises(JobError, match="no job has run here"):
+        job.remembered(tmp_path, job.Manifest)
