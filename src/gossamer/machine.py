@@ -58,6 +58,9 @@ class Message(Struct, frozen=True, array_like=True):
     is_event: ClassVar[bool] = False
     """Event messages queue behind control messages and are the only ones a full queue drops."""
 
+    is_report: ClassVar[bool] = False
+    """Reports close books: a driver may take what came with them first."""
+
     since: ClassVar[int] = 1
     """The wire version that introduced it: a peer that speaks an older one is not sent it."""
 

@@ -9,6 +9,7 @@ stalled, and end the connection.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections import deque
 from typing import TYPE_CHECKING, cast
@@ -36,6 +37,7 @@ SOCKET_HIGH_WATER = 1 << 20
 HELLO_SECONDS = 5.0  # a connection that has not said hello by then is closed
 PING_SECONDS = 5.0  # a link that has been silent for this long is asked
 SILENCE_SECONDS = 10.0  # and given up after this
+DIRECT_BYTES = 16 << 10  # so much is written at once; more is left to the event loop, which writes at the end of its turn
 LINGER_SECONDS = 2.0  # what a closed connection still has to write gets this long
 
 _PING, _PONG = encode(Ping()), encode(Pong())
@@ -57,6 +59,7 @@ class Connection(asyncio.Protocol):
         self.bytes_in = 0
         self.bytes_out = 0
         self._transport: asyncio.Transport | None = None
+        self._direct = -1  # the socket's descriptor, where bytes may go to it as they are
         self._unframer = Unframer(stranger=True)
         self._control: deque[bytes] = deque()
         self._events: deque[bytes] = deque()
@@ -76,6 +79,8 @@ class Connection(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if transport.get_extra_info("sslcontext") is None:
+                self._direct = sock.fileno()
         self._timer = self.loop.call_later(HELLO_SECONDS, self._watch)
         if not self.driver.opened(self):
             return
@@ -100,6 +105,7 @@ class Connection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._direct = -1
         self._control.clear()
         self._events.clear()
         self.driver.unplugged(self)
@@ -133,16 +139,35 @@ class Connection(asyncio.Protocol):
 
     def _dispatch(self, messages: list[AnyMessage]) -> None:
         driver, peer = self.driver, self.peer
+        driver.arrived(len(messages))
+        reports: list[AnyMessage] = []
         for message in messages:
             kind = type(message)
-            if kind is Ping:
+            if kind.is_report:
+                reports.append(message)
+            elif kind is Ping:
                 self.send(_PONG, is_event=False)
             elif kind is Hello:
                 self.close("second hello", "a Hello in the middle of a connection")
                 return
             elif kind is not Pong:
                 driver.received(peer, message)
-        driver.settle()
+        if reports:
+            # Later than the rest, and told at once: publishers wait for them when their window is full.
+            if len(reports) < len(messages):
+                self.loop.call_soon(self._report, reports)
+            else:
+                self._report(reports)
+                return
+        driver.settle_soon()
+
+    def _report(self, reports: list[AnyMessage]) -> None:
+        driver, peer = self.driver, self.peer
+        if driver.links.get(peer) is self:
+            for report in reports:
+                driver.received(peer, report)
+            driver.tell()
+            driver.settle_soon()
 
     # ----------------------------------------------------------------- writing
 
@@ -187,7 +212,16 @@ class Connection(asyncio.Protocol):
                 size += len(frame)
                 frames.append(frame)
             self.bytes_out += size
-            transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+            data = frames[0] if len(frames) == 1 else b"".join(frames)
+            if size <= DIRECT_BYTES and self._direct >= 0 and not transport.get_write_buffer_size():
+                try:
+                    sent = os.write(self._direct, data)
+                except OSError:
+                    sent = 0  # full, or broken: the transport finds out which, and says so
+                if sent == size:
+                    continue
+                data = data[sent:]
+            transport.write(data)
         if self._full and self._event_bytes < EVENT_QUEUE_LOW:
             self._full = False
             self.driver.link_changed(self, LinkState.READY)

@@ -34,6 +34,7 @@ from gossamer.net.disk import Disk
 from gossamer.node.wire import MAGIC, MISCONDUCT, VERSION, VERSION_MIN, AnyMessage, Hello, encode
 
 REJECTED_MAX = 1000  # messages that a peer must not send, per connection: then it is cut off
+TIMER_TICK = 2000  # microseconds: timers may fire a clock tick early, and uvloop's tick is a millisecond
 CONNECTIONS_MAX = 1024  # open sockets, those that have not said hello yet included
 
 
@@ -70,6 +71,7 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
         self.soon = False  # a wake-up is due in this turn of the loop
+        self._settling = False  # and so is a look at the machine's deadline
         self.tick = Micros(0)  # the time as of the last call to the machine: good enough for what needs no precision
         # Not the loop's own clock: uvloop's stands still during a turn, and traces of several processes are compared by time.
         self._origin = time.monotonic_ns()
@@ -84,8 +86,12 @@ class Driver:
     # ----------------------------------------------------------------- machine
 
     def received(self, sender: Peer, message: AnyMessage) -> None:
-        self.counters["messages_in"] += 1
-        self.perform(self.machine.receive(sender, message, self.now()))
+        """A message for the machine. ``arrived`` comes first and ``settle_soon`` last, once for all that came together."""
+        self.perform(self.machine.receive(sender, message, self.tick))
+
+    def arrived(self, messages: int) -> None:
+        self.counters["messages_in"] += messages
+        self.now()
 
     def perform(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -108,23 +114,47 @@ class Driver:
     def settle(self) -> None:
         """After calls to the machine: tell the owner, and set the timer by the machine's deadline."""
         self._after()
-        deadline = self.machine.deadline
+        self._plan(self.machine.deadline)
+
+    def tell(self) -> None:
+        """Tell the owner what has come of calls to the machine, and leave the timer to ``settle_soon``."""
+        self._after()
+
+    def settle_soon(self) -> None:
+        """As ``settle``, once and a little later: whoever waits for what just came runs first."""
+        if not self._settling:
+            self._settling = True
+            self.loop.call_soon(self._settle)
+
+    def _settle(self) -> None:
+        self._settling = False
+        if not self.closing:
+            self.settle()
+
+    def _plan(self, deadline: Micros) -> None:
+        """Be awake at the deadline. A timer that is too early stays: most deadlines move away before they are reached."""
+        if deadline >= self._timer_at:
+            return
         now = self.now()
         if deadline <= now:
             if not self.soon:
                 self.soon = True
                 self.loop.call_soon(self._wake_soon)
-        elif deadline != self._timer_at:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-            self._timer_at = deadline
-            if deadline != NEVER:
-                self._timer = self.loop.call_later((deadline - now) / 1e6, self._wake_timer)
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = deadline
+        self._timer = self.loop.call_later((deadline - now) / 1e6, self._wake_timer)
 
     def _wake_timer(self) -> None:
         self._timer, self._timer_at = None, NEVER
-        self._wake()
+        if self.closing:
+            return
+        deadline, now = self.machine.deadline, self.now()
+        if deadline - now >= TIMER_TICK:
+            self._plan(deadline)  # it has moved since
+        else:
+            self._wake(max(deadline, now))
 
     def _wake_soon(self) -> None:
         if self.soon:
@@ -134,18 +164,17 @@ class Driver:
         """Let the machine act now: what was published since the last turn goes out in this one."""
         self._wake()
 
-    def _wake(self) -> None:
+    def _wake(self, now: Micros | None = None) -> None:
         self.soon = False
         if self.closing:
             return
         self.before()
-        deadline = self.machine.deadline
-        now = self.now()
-        if deadline != NEVER and 0 < deadline - now < 2000:
-            now = deadline  # timers may fire a clock tick early, and uvloop's tick is a millisecond
+        now = self.now() if now is None else now
         self.perform(self.machine.wake(now))
-        assert self.machine.deadline > now, "a machine's deadline must lie ahead after wake()"
-        self.settle()
+        deadline = self.machine.deadline
+        assert deadline > now, "a machine's deadline must lie ahead after wake()"
+        self._after()
+        self._plan(deadline)
 
     def _send(self, send: Send) -> None:
         message = send.message

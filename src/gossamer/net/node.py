@@ -50,6 +50,7 @@ TOPIC_SECONDS = 10.0
 DRAIN_SECONDS = 10.0  # more than the grace for a neighbour whose link broke
 CONFIRM_SECONDS = 5.0  # how long advertise waits for the neighbours' word
 GOODBYE_SECONDS = 1.0  # how long a node that leaves waits for its neighbours to open other links
+EAGER_EVENTS = 16  # while fewer are without a receipt, the first event of a turn goes at once
 REPORT_SECONDS = 1.0  # how long a node that leaves goes on relaying what it has begun
 
 
@@ -309,12 +310,13 @@ class Node:
             driver.wake()
             await asyncio.sleep(0)
         elif not driver.soon:
-            if not self._eager and not self._core.outbox.events:
-                # Nothing else is on its way: waiting for company would only cost time. What follows in this turn waits.
+            if not self._eager and self._core.outbox.events < EAGER_EVENTS:
+                # Next to nothing is on its way: waiting for company would only cost time. What follows in this turn waits.
                 self._eager = True
-                driver.loop.call_soon(self._turn_over)
-                driver.wake()
+                driver.perform(self._core.send_open(now))
                 driver.flush()
+                driver.loop.call_soon(self._turn_over)
+                driver.settle_soon()
             else:
                 driver.settle()
         if self._disk is not None and not publication.accepted:
@@ -339,6 +341,9 @@ class Node:
 
     def status(self) -> dict[str, Any]:
         """What this node is and does, as plain data."""
+        for subscription in self._subscriptions.values():
+            if subscription._taken:
+                subscription._tell()
         about = {"address": self.address, "data_dir": str(self._data_dir) if self._data_dir else None}
         return about | describe(self._core, self._driver)
 
@@ -416,9 +421,10 @@ class Node:
 
     def _after(self) -> None:
         self._waiting.settle()
-        if self._core.view_changes:
-            changes = self._core.view_changes.copy()
-            self._core.view_changes.clear()
+        news = self._core.routing.view_changes
+        if news:
+            changes = news.copy()
+            news.clear()
             for reader in list(self._view_readers):
                 reader.put(changes)
 

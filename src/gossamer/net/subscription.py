@@ -58,7 +58,7 @@ class Subscription:
     async def __anext__(self) -> Event:
         queue = self._queue
         while not queue:
-            if self._taken:
+            if self._taken and self.number in self._node._core.local.blocked:
                 self._tell()
             if self._ended is not None:
                 raise self._ended
@@ -112,6 +112,7 @@ class Subscription:
         return self
 
     def _tell(self) -> None:
+        """Say how many events were taken: now and then, and at once when publishers are held back."""
         node, taken = self._node, self._taken
         self._taken = 0
         if not node._driver.closing:
@@ -130,6 +131,8 @@ class Subscription:
                 self._node._driver.count_dropped("event", over, f"slow subscription to {self.topic!r}")
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+        if self._taken and self.number in self._node._core.local.blocked:
+            self._tell()  # the machine believes that all this is still waiting
 
     def _end(self, reason: Exception) -> None:
         if self._ended is None:

@@ -141,7 +141,9 @@ class Waiting:
 
     def settle(self) -> None:
         """After every call to the machine: wake those who wait for something that has happened."""
-        core = self._core
+        core, routing = self._core, self._core.routing
+        if core.changed:
+            self._published()
         if self._introduced is not None and core.topics.introduced:
             if not self._introduced.done():
                 self._introduced.set_result(None)
@@ -161,17 +163,15 @@ class Waiting:
                 if question is not None and not question.done():
                     question.set_result(found)
             core.lists.found.clear()
-        if core.lapsed:
-            self._driver.counters["lapsed_subscriptions"] += len(core.lapsed)
-            core.lapsed.clear()
-        if core.entered:
-            for number in core.entered:
+        if routing.lapsed:
+            self._driver.counters["lapsed_subscriptions"] += len(routing.lapsed)
+            routing.lapsed.clear()
+        if routing.entered:
+            for number in routing.entered:
                 future = self._entering.get(number)
                 if future is not None and not future.done():
                     future.set_result(None)
-            core.entered.clear()
-        if core.changed:
-            self._published()
+            routing.entered.clear()
 
     def _published(self) -> None:
         core = self._core

@@ -18,6 +18,7 @@ from typing import Any
 
 from gossamer.filters import Filter, Schema
 from gossamer.machine import (
+    NEVER,
     SECOND,
     Effect,
     Keep,
@@ -219,6 +220,11 @@ class NodeCore:
             self._seal_all(now)
         return ticket
 
+    def send_open(self, now: Micros) -> list[Effect]:
+        """Send what was published and not sent, and leave the rest to the next ``wake``."""
+        self._seal_all(now)
+        return self._flush(now)
+
     def lookup(self, topic: str, event: Mapping[str, Any] | None, now: Micros) -> int:
         """Ask the topic's skip list who would take an event, or who is there; ``lists.found`` will have the answer."""
         known = self.local.topic(topic)
@@ -281,7 +287,7 @@ class NodeCore:
     def deadline(self) -> Micros:
         if self._out or self.outbox.open or self._again:
             return Micros(0)
-        deadline = min(self.routing.deadline, self.topics.deadline, self.local.deadline)
+        deadline = min(self.routing.deadline, self.topics.deadline, self.local.deadline if self.local.blocked else NEVER)
         return min(deadline, self.interest.deadline) if self.interest is not None else deadline
 
     def receive(self, sender: Peer, message: Message, now: Micros) -> list[Effect]:
@@ -332,7 +338,7 @@ class NodeCore:
         self._learn()
 
     def _receive_flood(self, sender: Peer, message: Any, now: Micros) -> None:
-        self.routing.receive(Route.FLOOD, sender, message, now)
+        self.routing.absorb(Route.FLOOD, self.flood.receive(sender, message, now), now)
 
     def _receive_skiplist(self, sender: Peer, message: Any, now: Micros) -> None:
         self.routing.receive(Route.SKIPLIST, sender, message, now)

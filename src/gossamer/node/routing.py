@@ -192,7 +192,12 @@ class Routing:
 
     @property
     def deadline(self) -> Micros:
-        return min(self._early_at, *(plane.deadline for plane in self.planes.values()))
+        least = self._early_at
+        for plane in self.planes.values():
+            deadline = plane.deadline
+            if deadline < least:
+                least = deadline
+        return least
 
     def receive(self, route: Route, sender: Peer, message: Any, now: Micros) -> None:
         if route is not Route.FLOOD:
@@ -253,8 +258,9 @@ class Routing:
     def _arrived(self, route: Route, batch: Batch, now: Micros) -> None:
         matched = self._local.arrived(route, batch, now)
         if matched is not None:
-            key = (batch.publisher, batch.incarnation, batch.first)
-            self.absorb(route, self.planes[route].took(key, matched, now), now)
+            effects = self.planes[route].took((batch.publisher, batch.incarnation, batch.first), matched, now)
+            if effects:  # what has finished, whoever absorbs the delivery looks for
+                self.absorb(route, effects, now)
 
     # ---------------------------------------------------------------------- the view
 

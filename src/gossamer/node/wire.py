@@ -102,12 +102,10 @@ class WireError(Exception):
 
 def encode(message: Message) -> bytes:
     """The message as a frame."""
-    buffer = bytearray(_HEADER)
-    _encoder.encode_into(message, buffer, _HEADER)
-    size = len(buffer) - _HEADER
+    body = _encoder.encode(message)
+    size = len(body)
     assert size <= FRAME_MAX, f"a {type(message).__name__} of {size} bytes does not fit a frame"
-    buffer[:_HEADER] = size.to_bytes(_HEADER, "big")
-    return bytes(buffer)
+    return size.to_bytes(_HEADER, "big") + body
 
 
 def agree(hello: Hello) -> int:
@@ -121,6 +119,16 @@ def agree(hello: Hello) -> int:
     return version
 
 
+def _decode(body: bytes | memoryview) -> AnyMessage:
+    try:
+        message: AnyMessage = _decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise WireError("wrong shape", str(error)) from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise WireError("garbage", str(error)) from None
+    return message
+
+
 class Unframer:
     """Bytes to messages, however the bytes are cut."""
 
@@ -131,6 +139,11 @@ class Unframer:
 
     def feed(self, data: bytes) -> list[AnyMessage]:
         """The messages that are complete now. After a WireError the connection is of no more use."""
+        if not self._rest and len(data) >= _HEADER:
+            size = int.from_bytes(data[:_HEADER], "big")
+            if len(data) == size + _HEADER and size <= self._frame_max:  # one frame, as a lone message comes
+                self._frame_max = FRAME_MAX
+                return [_decode(data[_HEADER:])]
         if self._rest:
             self._rest += data
             if len(self._rest) < self._need:
@@ -148,12 +161,7 @@ class Unframer:
             if stop > end:
                 self._need = _HEADER + size
                 break
-            try:
-                messages.append(_decoder.decode(view[start + _HEADER : stop]))
-            except msgspec.ValidationError as error:
-                raise WireError("wrong shape", str(error)) from None
-            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-                raise WireError("garbage", str(error)) from None
+            messages.append(_decode(view[start + _HEADER : stop]))
             start, self._frame_max = stop, FRAME_MAX
         self._rest = bytearray(view[start:])
         return messages

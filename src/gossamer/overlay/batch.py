@@ -44,6 +44,8 @@ class Batch(Message, frozen=True, array_like=True, tag=10):
 class Report(Message, frozen=True, array_like=True, tag=11):
     """What became of a batch behind the sender."""
 
+    is_report: ClassVar[bool] = True
+
     publisher: Uint64
     incarnation: Count
     first: Count

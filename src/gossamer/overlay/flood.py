@@ -164,13 +164,13 @@ class Flood:
 
     def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> list[Effect]:
         """The owner has taken the batch, and this is how many of its subscriptions took each event."""
-        origin = self._origins.get(key[:2])
-        wave = origin.waves.get(key[2]) if origin else None
+        wave = self._active.get(key)  # one that waits for its owner is under way
         if wave is not None and wave.here:
             wave.here, wave.taken = False, matched
             self._add(wave, matched)
-            self._maybe_finish(key, wave, now)
-        return self._flush()
+            if not wave.waiting:
+                self._maybe_finish(key, wave, now)
+        return self._flush() if self._out else []
 
     def receive(self, sender: Peer, message: Batch | Report | Busy | Leave, now: Micros) -> list[Effect]:
         if type(message) is Batch:
@@ -307,7 +307,8 @@ class Flood:
 
     def _begin(self, key: Key, wave: _Wave, batch: Batch, parent: int, now: Micros) -> None:
         wave.batch, wave.round, wave.parent = batch, batch.round, parent
-        wave.waiting = {peer: now for peer in self.links if peer != parent}
+        wave.waiting = dict.fromkeys(self.links, now)
+        wave.waiting.pop(Peer(parent), None)
         wave.heard = {}
         wave.total, wave.done, wave.attempts, wave.resend_at = [], False, 0, NEVER
         wave.whole = not (parent == -1 and self.config.join and not self.links)
@@ -321,7 +322,8 @@ class Flood:
     def _send_batch(self, wave: _Wave, peers: tuple[Peer, ...]) -> None:
         batch = wave.batch
         assert batch is not None
-        to = tuple(peer for peer in peers if self.links.get(peer))  # a full link gets it when the wait is over
+        links = self.links
+        to = tuple([peer for peer in peers if links.get(peer)])  # a full link gets it when the wait is over
         if to:
             floor = batch.floor
             if wave.parent == -1:  # ours: the floor of today, else a batch that waits for long would leave the window
@@ -333,8 +335,9 @@ class Flood:
             self._out.append(Send(to, onward))
 
     def _arm(self, key: Key, wave: _Wave, now: Micros) -> None:
-        wait = min(self.config.resend << wave.attempts, self.config.resend_max)
-        wave.attempts = min(wave.attempts + 1, 16)
+        attempts = wave.attempts
+        wait = min(self.config.resend << attempts, self.config.resend_max) if attempts else self.config.resend
+        wave.attempts = attempts + 1 if attempts < 16 else 16
         wave.resend_at = Micros(now + wait)
         heapq.heappush(self._timers, (wave.resend_at, key))
 
