@@ -43,6 +43,7 @@ from gossamer.net.view import Changes, TopicView
 from gossamer.net.waiting import Waiting
 from gossamer.node import NodeConfig, NodeCore, Route, RouteError, SlowPolicy, TopicError, WindowFullError
 from gossamer.node.core import INCARNATION_KEY
+from gossamer.node.retention import Retention
 from gossamer.overlay.interest.config import InterestConfig, InterestConfigError
 
 JOIN_SECONDS = 10.0
@@ -249,10 +250,15 @@ class Node:
 
     # ---------------------------------------------------------------- commands
 
-    async def advertise(self, topic: str, schema: str) -> None:
-        """Make a topic known, with its schema as Spark DDL text, for example ``country STRING, temp INT``."""
+    async def advertise(self, topic: str, schema: str, *, retention: str = "") -> None:
+        """Make a topic known, with its schema as Spark DDL text, for example ``country STRING, temp INT``.
+
+        ``retention``: how long, or how much, every publisher of the topic keeps of what it published, for those who come
+        later or were away: an age ("1h"), a size ("64MB"), or both ("1h, 64MB").
+        """
         self._check_open()
-        self._core.advertise(topic, schema, self._driver.now())
+        kept = Retention.parse(retention) if retention else None
+        self._core.advertise(topic, schema, self._driver.now(), kept)
         self._driver.wake()
         with contextlib.suppress(TimeoutError):  # one that does not confirm gets it again and again, but nobody waits for it
             async with asyncio.timeout(CONFIRM_SECONDS):

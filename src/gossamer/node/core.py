@@ -35,6 +35,7 @@ from gossamer.node.lists import Lists
 from gossamer.node.local import Local, SlowPolicy, Subscription
 from gossamer.node.outbox import Limits, Outbox, Publication, Ticket, WindowFullError
 from gossamer.node.planes import FloodPlane, Route, RouteError
+from gossamer.node.retention import Retention
 from gossamer.node.routing import Routing
 from gossamer.node.topics import Adverts, AdvertsTaken, TopicError, Topics
 from gossamer.node.tree import TreePlane
@@ -148,9 +149,9 @@ class NodeCore:
 
     # ---------------------------------------------------------------- commands
 
-    def advertise(self, topic: str, schema: str | Schema, now: Micros) -> Schema:
+    def advertise(self, topic: str, schema: str | Schema, now: Micros, retention: Retention | None = None) -> Schema:
         parsed = Schema.parse(schema) if isinstance(schema, str) else schema
-        self._out += self.topics.advertise(topic, parsed, now)
+        self._out += self.topics.advertise(topic, parsed, now, retention)
         self._learn()
         return parsed
 

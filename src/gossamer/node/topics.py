@@ -2,7 +2,8 @@
 
 An advertisement goes to every neighbour and on from there; each link keeps what its far end has not confirmed, a bounded part
 of it on the way at a time, and sends it again, so a loss delays it and nothing more. The first schema of a topic that a node
-hears of stands; another one is an error at whoever advertises it, and a counted rejection when it comes from a peer.
+hears of stands; another one is an error at whoever advertises it, and a counted rejection when it comes from a peer. So it is with
+a topic's retention (retention.py), which may also be added later; who says nothing about it agrees.
 
 Messages:
     Adverts        topics with their schemas
@@ -17,6 +18,7 @@ from msgspec import Meta
 
 from gossamer.filters import Schema, SchemaError
 from gossamer.machine import MILLISECOND, NEVER, Effect, LinkState, Message, Micros, Note, Peer, Send, Token
+from gossamer.node.retention import BYTES_MAX, SECONDS_MAX, Retention
 from gossamer.trace import Advertised, Dropped, Rejected, hex_peer
 
 TOPICS_MAX = 4096
@@ -31,8 +33,13 @@ Name = Annotated[str, Meta(min_length=1, max_length=TOPIC_LENGTH_MAX)]
 SchemaText = Annotated[str, Meta(min_length=1, max_length=SCHEMA_LENGTH_MAX)]
 
 
+_Seconds = Annotated[int, Meta(ge=0, le=SECONDS_MAX)]
+_Bytes = Annotated[int, Meta(ge=1, le=BYTES_MAX)]
+
+
 class Adverts(Message, frozen=True, array_like=True, tag=20):
     topics: Annotated[tuple[tuple[Name, SchemaText], ...], Meta(max_length=ADVERTS_A_MESSAGE)]
+    retained: Annotated[tuple[tuple[Name, _Seconds, _Bytes], ...], Meta(max_length=ADVERTS_A_MESSAGE)] = ()
 
 
 class AdvertsTaken(Message, frozen=True, array_like=True, tag=21):
@@ -48,6 +55,7 @@ class Topics:
 
     def __init__(self) -> None:
         self.schemas: dict[str, Schema] = {}
+        self.retentions: dict[str, Retention] = {}  # of topics that have one
         self.deadline = NEVER
         self.introduced = False  # some neighbour has told what it knows
         self._unconfirmed: dict[Peer, dict[str, bool]] = {}  # per link: what its far end has not confirmed; True: on the way
@@ -59,7 +67,7 @@ class Topics:
         """Some neighbour may not have heard of some topic yet."""
         return any(self._unconfirmed.values())
 
-    def advertise(self, topic: str, schema: Schema, now: Micros) -> list[Effect]:
+    def advertise(self, topic: str, schema: Schema, now: Micros, retention: Retention | None = None) -> list[Effect]:
         if not 1 <= len(topic) <= TOPIC_LENGTH_MAX:
             raise TopicError(f"a topic's name has 1 to {TOPIC_LENGTH_MAX} characters, not {len(topic)}")
         if len(schema.text) > SCHEMA_LENGTH_MAX:
@@ -72,19 +80,31 @@ class Topics:
                 raise TopicError(
                     f"no room for another topic: a node keeps {TOPICS_MAX}, with schemas of {SCHEMAS_LENGTH_MAX} characters"
                 )
-            self._learn(topic, schema, None, now)
+            self._learn(topic, schema, None, now, retention)
         elif known != schema:
             raise TopicError(
                 f"topic {topic!r} is already advertised as ({known.text}), which is not ({schema.text}); "
                 "use the same schema, or another topic name"
+            )
+        if retention is not None and not self._retain(topic, retention, None, now):
+            raise TopicError(
+                f"topic {topic!r} is already advertised with retention {self.retentions[topic].text!r}, which is not "
+                f"{retention.text!r}; use the same retention, or another topic name"
             )
         return self._flush()
 
     def receive(self, sender: Peer, message: Adverts | AdvertsTaken, now: Micros) -> list[Effect]:
         if type(message) is Adverts:
             self.introduced = True
+            retained = {topic: Retention(seconds, size) for topic, seconds, size in message.retained}
             for topic, text in message.topics:
-                self._hear(sender, topic, text, now)
+                self._hear(sender, topic, text, now, retained.get(topic))
+            for topic, theirs in retained.items():
+                if topic in self.schemas and not self._retain(topic, theirs, sender, now):
+                    reason = (
+                        f"topic {topic!r} has retention {self.retentions[topic].text!r} here and {theirs.text!r} at the peer"
+                    )
+                    self._out.append(Note(Rejected(hex_peer(sender), reason)))
             if message.topics:
                 self._out.append(Send((sender,), AdvertsTaken(tuple(topic for topic, _ in message.topics))))
         elif type(message) is AdvertsTaken:
@@ -116,7 +136,7 @@ class Topics:
     def stored(self, token: Token, now: Micros) -> list[Effect]:
         return []
 
-    def _hear(self, sender: Peer, topic: str, text: str, now: Micros) -> None:
+    def _hear(self, sender: Peer, topic: str, text: str, now: Micros, retention: Retention | None) -> None:
         known = self.schemas.get(topic)
         if known is not None and known.text == text:
             return
@@ -132,17 +152,30 @@ class Topics:
         elif not self._has_room(schema):
             self._out.append(Note(Dropped("topic", 1, f"more than {TOPICS_MAX} topics or {SCHEMAS_LENGTH_MAX} characters")))
         else:
-            self._learn(topic, schema, sender, now)
+            self._learn(topic, schema, sender, now, retention)
 
-    def _learn(self, topic: str, schema: Schema, sender: Peer | None, now: Micros) -> None:
+    def _retain(self, topic: str, retention: Retention, sender: Peer | None, now: Micros) -> bool:
+        """Take a topic's retention; False if it has another."""
+        known = self.retentions.get(topic)
+        if known is None:
+            self.retentions[topic] = retention
+            for peer, pending in self._unconfirmed.items():
+                if peer != sender:
+                    pending[topic] = False
+                    self._send(peer, now)
+        return known is None or known == retention
+
+    def _learn(self, topic: str, schema: Schema, sender: Peer | None, now: Micros, retention: Retention | None) -> None:
         self.schemas[topic] = schema
+        if retention is not None:
+            self.retentions[topic] = retention
         self._characters += len(schema.text)
         self._out.append(Note(Advertised(topic, schema.text)))
         for peer, pending in self._unconfirmed.items():
             if peer != sender:
                 pending[topic] = len(pending) < ADVERTS_A_MESSAGE
                 if pending[topic]:
-                    self._out.append(Send((peer,), Adverts(((topic, schema.text),))))
+                    self._out.append(Send((peer,), self._adverts([(topic, schema.text)])))
         self.deadline = min(self.deadline, Micros(now + RESEND))
 
     def _send(self, peer: Peer, now: Micros) -> None:
@@ -159,8 +192,12 @@ class Topics:
         for topic, _ in part:
             pending[topic] = True
         if part:
-            self._out.append(Send((peer,), Adverts(tuple(part))))
+            self._out.append(Send((peer,), self._adverts(part)))
             self.deadline = min(self.deadline, Micros(now + RESEND))
+
+    def _adverts(self, part: list[tuple[str, str]]) -> Adverts:
+        kept = [(name, self.retentions[name]) for name, _ in part if name in self.retentions]
+        return Adverts(tuple(part), tuple((name, rule.seconds, rule.bytes) for name, rule in kept))
 
     def _has_room(self, schema: Schema) -> bool:
         return len(self.schemas) < TOPICS_MAX and self._characters + len(schema.text) <= SCHEMAS_LENGTH_MAX

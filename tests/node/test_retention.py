@@ -1,0 +1,112 @@
+"""Retention: its text, how it travels, and what a publisher keeps."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossamer.filters import Schema
+from gossamer.machine import Forget, Keep, LinkState, Micros, Note, Peer, Send
+from gossamer.node.retention import BYTES_DEFAULT, Retained, Retention, RetentionError, seconds_of
+from gossamer.node.topics import Adverts, AdvertsTaken, TopicError, Topics
+from gossamer.overlay.batch import Batch
+from gossamer.trace import Rejected
+
+NOW = Micros(1000)
+SCHEMA = Schema.parse("a INT")
+HOUR, DAY = Retention(3600, BYTES_DEFAULT), Retention(86_400, BYTES_DEFAULT)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds", "size"),
+    [("1h", 3600, BYTES_DEFAULT), ("64MB", 0, 64 << 20), ("1.5h, 2kb", 5400, 2048), ("10 GB,7d", 604_800, 10 << 30)],
+)
+def test_retention_is_an_age_a_size_or_both(text: str, seconds: int, size: int) -> None:
+    assert Retention.parse(text) == Retention(seconds, size)
+    assert Retention.parse(Retention.parse(text).text) == Retention(seconds, size)
+
+
+@pytest.mark.parametrize("text", ["", "1", "h", "1h 2MB", "1h,2h", "1MB,2MB", "-1h", "0s", "1e9d", "99999d"])
+def test_what_cannot_be_read_says_what_can(text: str) -> None:
+    with pytest.raises(RetentionError, match="retention"):
+        Retention.parse(text)
+
+
+def test_durations() -> None:
+    assert seconds_of("10m") == 600
+    with pytest.raises(RetentionError, match="duration"):
+        seconds_of("10 parsecs")
+
+
+def test_two_retentions_are_an_error_that_names_both_and_none_agrees_with_any() -> None:
+    topics = Topics()
+    topics.advertise("t", SCHEMA, NOW, HOUR)
+    topics.advertise("t", SCHEMA, NOW)
+    with pytest.raises(TopicError, match=r"'1h, 256MB', which is not '1d, 256MB'"):
+        topics.advertise("t", SCHEMA, NOW, DAY)
+    [note] = [e for e in topics.receive(Peer(2), Adverts((("t", "a INT"),), (("t", 86_400, 1),)), NOW) if type(e) is Note]
+    assert isinstance(note.record, Rejected)
+    assert "'1h, 256MB' here and '1d, 1B' at the peer" in note.record.reason
+
+
+def test_retention_travels_with_the_advertisement_and_may_be_added_later() -> None:
+    topics, other = Topics(), Topics()
+    topics.link(Peer(2), LinkState.UP, NOW)
+    [sent] = [e for e in topics.advertise("t", SCHEMA, NOW, HOUR) if type(e) is Send]
+    other.receive(Peer(1), sent.message, NOW)  # type: ignore[arg-type]
+    assert other.retentions == {"t": HOUR}
+    topics.advertise("u", SCHEMA, NOW)
+    topics.receive(Peer(2), AdvertsTaken(("t", "u")), NOW)
+    [sent] = [e for e in topics.advertise("u", SCHEMA, NOW, DAY) if type(e) is Send]
+    assert sent.message == Adverts((("u", "a INT"),), (("u", *(86_400, BYTES_DEFAULT)),))
+    other.receive(Peer(1), sent.message, NOW)  # type: ignore[arg-type]
+    assert other.retentions["u"] == DAY
+    assert topics.unconfirmed
+
+
+def batch(first: int, size: int = 100, count: int = 10, topic: str = "t", incarnation: int = 1) -> Batch:
+    return Batch(topic, 1, incarnation, first, count, 1, 0, 0, b"x" * size)
+
+
+def test_what_is_old_or_too_much_goes_oldest_first_and_is_remembered_as_gone() -> None:
+    retained = Retained(durable=True, total=1 << 30)
+    for number in range(5):
+        retained.add(batch(1 + 10 * number), at=number * 1_000_000)
+    rules = {"t": Retention(2, 250)}
+    [records] = retained.trim(rules, (1, 1000), at=3_500_000)
+    assert records[0] == Keep("trim/t", retained_id("t", 1, 30))
+    assert records[1:] == [Forget(retained.key(1, first)) for first in (1, 11, 21)]
+    assert [kept.batch.first for kept in retained.batches("t", (0, 0))] == [31, 41]
+    assert [kept.batch.first for kept in retained.batches("t", (1, 40))] == [41]
+    assert retained.trimmed_through("t") == (1, 30)
+    assert retained.oldest(rules) == 3_000_000 + 2_000_001
+    assert not retained.trim(rules, (1, 1000), at=3_500_000)
+
+
+def retained_id(*id: object) -> bytes:
+    import msgspec
+
+    return msgspec.msgpack.encode(id)
+
+
+def test_what_waits_for_its_receipt_stays() -> None:
+    retained = Retained(durable=False, total=1 << 30)
+    for number in range(3):
+        retained.add(batch(1 + 10 * number), at=0)
+    retained.trim({"t": Retention(1, 1)}, (1, 11), at=10_000_000)
+    assert [kept.batch.first for kept in retained.batches("t", (0, 0))] == [11, 21]
+
+
+def test_a_node_keeps_so_much_of_all_topics_together() -> None:
+    retained = Retained(durable=False, total=250)
+    for number, topic in enumerate(("a", "b", "a", "b")):
+        retained.add(batch(1 + 10 * number, topic=topic), at=0)
+    retained.trim({name: Retention(0, 1 << 20) for name in "ab"}, (9, 1), at=1)
+    assert retained.bytes <= 250
+
+
+def test_what_the_disk_kept_is_there_again() -> None:
+    retained = Retained(durable=True, total=1 << 30)
+    disk = {retained.key(1, 11): retained.encode(batch(11), 7), "trim/t": retained_id("t", 1, 10), "other": b""}
+    retained.restore(disk)
+    assert [(kept.at, kept.batch.first) for kept in retained.batches("t", (0, 0))] == [(7, 11)]
+    assert retained.trimmed_through("t") == (1, 10)
