@@ -61,7 +61,7 @@ swarm: $(VENV)/.installed  ## random faults over many seeds; a failure prints th
 
 lock:  ## resolve pyproject.toml anew (needs uv); writes versions only, no index and no address
 	uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header \
-	  --extra spark --group dev pyproject.toml -o locks/dev.txt --upgrade
+	  --extra spark --extra metrics --group dev pyproject.toml -o locks/dev.txt --upgrade
 	uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header \
 	  --group bench -c locks/dev.txt -o locks/bench.txt --upgrade
 

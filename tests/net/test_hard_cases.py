@@ -193,8 +193,8 @@ def test_a_data_directory_that_fails_is_told_and_let_go(tmp_path: Path) -> None:
 def test_a_trace_that_cannot_be_written_does_not_stop_the_node(tmp_path: Path) -> None:
     async def main() -> None:
         async with gossamer.Node(trace_dir=tmp_path) as a, gossamer.Node(join=[a.address]) as b:
-            a._trace_file.close()
-            a._trace_file = a._driver._writer._file = open("/dev/full", "wb", buffering=0)  # noqa: SIM115, PTH123
+            a._trace._file.close()  # type: ignore[union-attr]
+            a._trace._file = a._driver._writer._file = open("/dev/full", "wb", buffering=0)  # noqa: SIM115, PTH123
             await a.advertise("weather", WEATHER)
             async with b.subscribe("weather") as events:
                 assert (await (await a.publish("weather", GENEVA))).matched == 1

@@ -20,7 +20,9 @@ _COMMANDS = {
     "status": ("gossamer.cli.status", "status", "Show the nodes that run on this machine."),
     "lookup": ("gossamer.cli.lookup", "lookup", "Show which subscriptions would take an event."),
     "tree": ("gossamer.cli.tree", "tree", "Draw the dispatch tree from a running node."),
+    "top": ("gossamer.cli.top", "top", "Watch a running node: rates, peers, queues, drops."),
     "view": ("gossamer.cli.view", "view", "Show who wants which topic, and watch it change."),
+    "config": ("gossamer.cli.config", "config", "Check and show the options of a node."),
     "simulate": ("gossamer.cli.simulate", "simulate", "Run a fabric in virtual time, with faults, from one seed."),
     "pipeline": ("gossamer.cli.pipeline", "pipeline", "From traces to verdicts and figures, on Spark."),
     "demo": ("gossamer.cli.demo", "demo", "A fabric of real processes on this machine, judged by Spark."),
@@ -64,6 +66,7 @@ def app() -> None:
 
 def _known_errors() -> tuple[type[Exception], ...]:
     """What a user can cause and put right. Anything else is our fault and shows its traceback."""
+    from gossamer.cli.settings import ConfigError
     from gossamer.filters import EventError, FilterError, SchemaError
     from gossamer.net.admin import AdminError
     from gossamer.net.dialler import AddressError
@@ -76,6 +79,7 @@ def _known_errors() -> tuple[type[Exception], ...]:
     return (
         AddressError,
         AdminError,
+        ConfigError,
         DataDirectoryError,
         EventError,
         FilterError,

@@ -1,72 +1,71 @@
-"""``gossamer node``: run a node until Ctrl-C."""
+"""``gossamer node``: run a node until SIGTERM or Ctrl-C."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
+from typing import Any
 
 import click
 import msgspec
 
-from gossamer.cli.common import DEFAULT_ADDRESS, Stop, json_option, node_options, run_until_signal
+from gossamer.cli.common import Stop, json_option, run_until_signal
+from gossamer.cli.options import options
 
 
 @click.command()
-@click.option("--listen", default=DEFAULT_ADDRESS, show_default=True, metavar="HOST:PORT", help="Port 0 picks one.")
-@click.option("--join", multiple=True, metavar="HOST:PORT", help="A node of the fabric to join; may be given several times.")
-@click.option("--data-dir", type=click.Path(path_type=Path, file_okay=False), help="Keep identity and outbox here.")
-@click.option(
-    "--k", default=6, show_default=True, type=click.IntRange(1, 32), help="Any K - 1 nodes may fail at once; links a node."
-)
-@click.option("--insecure", is_flag=True, help="Allow to listen beyond loopback, open to anybody who can reach the port.")
-@node_options
+@options
 @json_option
-def node(
-    listen: str,
-    join: tuple[str, ...],
-    data_dir: Path | None,
-    k: int,
-    insecure: bool,
-    trace_dir: Path | None,
-    fabric: str,
-    wait: float,
-    as_json: bool,
-) -> int:
-    """Run a node of the fabric until Ctrl-C.
+def node(config_file: str | None, as_json: bool, **flags: Any) -> int:
+    """Run a node of the fabric until SIGTERM or Ctrl-C.
+
+    It then takes no new work, waits for receipts (--drain) and leaves politely; a second signal ends it at once.
 
     \b
     Examples:
       gossamer node                                             the first node of a fabric, on 127.0.0.1:7400
       gossamer node --listen 127.0.0.1:0 --join 127.0.0.1:7400   another one
       gossamer node --data-dir ./node1                          keeps its identity and what it has accepted
+      gossamer node --config gossamer.toml --log-format json    as a service; see docs/operations.md
+      gossamer node --metrics-address 9464                      /metrics, /healthz and /readyz on 127.0.0.1:9464
+      gossamer node --topic "weather=city STRING, temp INT"     advertises a topic
+    \b
+    Every option is also an environment variable (in brackets) and a key of the file: --data-dir is GOSSAMER_DATA_DIR and data_dir.
+    A flag wins over the environment, that over the file. 'gossamer config check' and 'gossamer config show' say what comes of it.
+    Exit codes: 0 left politely, 1 accepted events were lost with it, 2 could not start, 130 ended by a second signal.
     """
+    from gossamer.cli import logs
+    from gossamer.cli.settings import resolve
+
+    settings = resolve(flags, os.environ, config_file)
+    logs.set_up(settings["log_format"], settings["log_level"])
 
     async def main(stop: Stop) -> int:
-        import gossamer
-        from gossamer.net import admin
+        import logging
 
-        running = gossamer.Node(
-            listen=listen,
-            join=join,
-            data_dir=data_dir,
-            trace_dir=trace_dir,
-            k=k,
-            fabric=fabric,
-            insecure=insecure,
-            join_timeout=wait,
+        import gossamer
+        from gossamer.net.journal import say
+        from gossamer.net.service import serve
+
+        for warning in settings.warnings:
+            say(logging.WARNING, warning)
+        this = gossamer.Node(**settings.node_arguments())
+
+        def started(metrics: str) -> None:
+            peer = f"{this.peer:016x}"
+            if as_json:
+                about = {"node": peer, "address": this.address, "incarnation": this.incarnation, "metrics": metrics}
+                click.echo(msgspec.json.encode(about).decode())
+            else:
+                click.echo(f"node {peer} listens on {this.address}; Ctrl-C leaves the fabric")
+            stop.patient = True
+
+        return await serve(
+            this,
+            stop,
+            topics=settings["topics"],
+            drain=settings["drain"],
+            metrics_address=settings["metrics_address"],
+            started=started,
         )
-        async with running as this:
-            server, path = await admin.serve(this.address, this.answer)
-            try:
-                if as_json:
-                    started = {"node": this.status()["node"], "address": this.address, "incarnation": this.incarnation}
-                    click.echo(msgspec.json.encode(started).decode())
-                else:
-                    click.echo(f"node {this.status()['node']} listens on {this.address}; Ctrl-C leaves the fabric")
-                stop.patient = True
-                await stop.wait()
-            finally:
-                server.close()
-                path.unlink(missing_ok=True)
-        return 0
 
     return run_until_signal(main)

@@ -2,6 +2,7 @@
 
 status                          what the node is and does
 view, topic?, watch?            who wants which topic; with "watch" also every change, until the asker hangs up
+sample                          how it does at this moment: rates and queues can be told from two of them
 tree                            the dispatch tree, parents first
 lookup, topic, event?           which subscriptions of the topic's skip list would take the event
 """
@@ -15,6 +16,7 @@ from msgspec import to_builtins
 
 from gossamer.filters import EventError, Schema, from_plain
 from gossamer.net.errors import NodeError
+from gossamer.net.sample import sample
 from gossamer.node import RouteError, TopicError
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ async def answer(node: Node, request: dict[str, Any]) -> AsyncIterator[Any]:
     do = request.get("do")
     if do == "status":
         yield node.status()
+    elif do == "sample":
+        yield sample(node)
     elif do == "tree":
         for place in node.tree():
             yield place

@@ -43,6 +43,14 @@ LINGER_SECONDS = 2.0  # what a closed connection still has to write gets this lo
 _PING, _PONG = encode(Ping()), encode(Pong())
 
 
+async def gone(connections: list[Connection]) -> None:
+    """Wait until closed connections have written what they had, within reason."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + LINGER_SECONDS
+    while loop.time() < until and any(c in c.driver.connections for c in connections):
+        await asyncio.sleep(0.005)
+
+
 class Connection(asyncio.Protocol):
     """The protocol object. ``dialled`` is the address that we called, or None if the peer called us."""
 
@@ -118,6 +126,11 @@ class Connection(asyncio.Protocol):
         except WireError as error:
             self.reason = error.reason
         self._gone(self.reason)
+
+    @property
+    def queued(self) -> int:
+        """Bytes that wait for the socket, both lanes."""
+        return self._control_bytes + self._event_bytes
 
     def pause_writing(self) -> None:
         self._paused = True

@@ -31,6 +31,7 @@ from gossamer.machine import (
 )
 from gossamer.net.connection import Connection
 from gossamer.net.disk import Disk
+from gossamer.net.tally import Tally
 from gossamer.node.wire import MAGIC, MISCONDUCT, VERSION, VERSION_MIN, AnyMessage, Hello, encode
 
 REJECTED_MAX = 1000  # messages that a peer must not send, per connection: then it is cut off
@@ -58,6 +59,7 @@ class Driver:
         self.links: dict[Peer, Connection] = {}
         self.connections: dict[Connection, None] = {}  # also those that have not said hello yet
         self.counters: Counter[str] = Counter()
+        self.tally = Tally()
         self.last_problem = ""
         self.fabric = fabric
         self.before: Callable[[], None] = lambda: None  # called before the machine is woken
@@ -210,6 +212,7 @@ class Driver:
         kind = type(record)
         if kind is trace.Rejected:
             self.counters["rejected"] += 1
+            self.tally.reject(record.reason)  # type: ignore[union-attr]
             self.last_problem = f"rejected from {record.peer}: {record.reason}"  # type: ignore[union-attr]
             link = self.links.get(Peer(int(record.peer, 16)))  # type: ignore[union-attr]
             if link is not None:
@@ -219,6 +222,7 @@ class Driver:
                     self.loop.call_soon(link.close, "does not report" if record.cut else "garbage", record.reason)  # type: ignore[union-attr]
         elif kind is trace.Dropped:
             self.counters["dropped"] += record.count  # type: ignore[union-attr]
+            self.tally.drop(record.what, record.count, record.reason)  # type: ignore[union-attr]
             self.last_problem = f"dropped {record.what}: {record.reason}"  # type: ignore[union-attr]
         elif kind is trace.Conflict:
             self.counters["conflicts"] += 1

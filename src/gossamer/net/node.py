@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import secrets
 from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
@@ -30,15 +31,17 @@ from gossamer import trace
 from gossamer.filters import Filter
 from gossamer.machine import Deliver, LinkState, Peer
 from gossamer.net.answers import answer
-from gossamer.net.connection import Connection
-from gossamer.net.dialler import AddressError, Dialler, parse_address
+from gossamer.net.connection import Connection, gone
+from gossamer.net.dialler import AddressError, Dialler, is_loopback, parse_address
 from gossamer.net.disk import Disk
 from gossamer.net.driver import Driver
 from gossamer.net.errors import BarrierError, JoinError, NodeError, SlowSubscriberError, UndeliveredError
+from gossamer.net.journal import Journal
 from gossamer.net.receipt import Done, Receipt, waiter
 from gossamer.net.source import Handle, Source
 from gossamer.net.status import describe, describe_found, describe_tree
 from gossamer.net.subscription import Subscription
+from gossamer.net.tracefile import TraceFile
 from gossamer.net.view import Changes, TopicView
 from gossamer.net.waiting import Waiting
 from gossamer.node import NodeConfig, NodeCore, Route, RouteError, SlowPolicy, TopicError, WindowFullError
@@ -70,10 +73,14 @@ class Node:
         config: NodeConfig | None = None,
         insecure: bool = False,
         join_timeout: float = JOIN_SECONDS,
+        join_required: bool = True,
+        public_address: str = "",
     ) -> None:
         """
         listen: host:port; port 0 picks a free one (see ``address``).
-        join: addresses of nodes that are in the fabric already; none starts a new fabric.
+        join: addresses of nodes that are in the fabric already, or DNS names of many; none starts a new fabric.
+        join_required: fail if none answers in ``join_timeout`` seconds; else go on alone, and go on trying.
+        public_address: where others reach this node, if that is not where it listens.
         data_dir: keeps this node's identity and outbox, so that accepted events survive a crash.
         trace_dir: writes what happens as JSON lines, for ``gossamer pipeline verify``.
         k: the overlay stays connected when any k - 1 nodes fail at once; a node has about k links.
@@ -82,14 +89,15 @@ class Node:
         """
         self._listen = parse_address(listen)
         self._join = tuple([join] if isinstance(join, str) else join)
-        for address in self._join:
+        for address in (*self._join, *([public_address] if public_address else ())):
             parse_address(address)
-        if not insecure and not _is_loopback(self._listen[0]):
+        self.public_address, self._join_required = public_address, join_required
+        if not insecure and not is_loopback(self._listen[0]):
             raise NodeError(
                 f"{listen} is not loopback, and peers are not authenticated yet; accept that with --insecure (insecure=True)"
             )
         self._data_dir = Path(data_dir) if data_dir is not None else None
-        self._trace_dir = Path(trace_dir) if trace_dir is not None else None
+        self._trace = TraceFile(Path(trace_dir)) if trace_dir is not None else None
         self._fabric, self._join_timeout = fabric, join_timeout
         config = config or NodeConfig()
         flood = structs.replace(config.flood, join=bool(self._join))
@@ -105,9 +113,9 @@ class Node:
         self._linked = asyncio.Event()
         self._view_readers: WeakSet[Changes] = WeakSet()
         self._refuses = False  # no more commands
+        self._hurries = False  # close at once
         self._disk: Disk | None = None
         self._server: asyncio.Server | None = None
-        self._trace_file: Any = None
         self.address = ""
 
     # ---------------------------------------------------------------- lifetime
@@ -158,13 +166,14 @@ class Node:
             address="",
             fabric=self._fabric,
             disk=self._disk,
-            writer=self._open_trace(),
+            writer=self._trace.open(self.peer, self.incarnation) if self._trace is not None else None,
         )
+        self._journal = Journal(trace.hex_peer(self.peer), self._driver.loop.time)
         self._waiting = Waiting(self._core, self._driver, self._check_open)
         self._driver.noted, self._driver.before = self._noted, self._tell_blocked
         self._driver.changed = self._link_changed
         self._dialler = Dialler(self._driver, self._join)
-        self._driver.dial = self._dialler.dial
+        self._driver.dial, self._dialler.alone = self._dialler.dial, self._linked.set
         host, port = self._listen
         try:
             self._server = await loop.create_server(lambda: Connection(self._driver, None), host, port)
@@ -172,9 +181,11 @@ class Node:
             raise NodeError(f"cannot listen on {host}:{port}: {error.strerror or error}; choose another address") from None
         bound = self._server.sockets[0].getsockname()
         self.address = f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
-        if not ipaddress.ip_address(bound[0]).is_unspecified:  # "everywhere" is no address that others could dial
-            self._driver.address = self.address
-            self._interest.readdress(self.address, self._driver.now())
+        if not self.public_address and not ipaddress.ip_address(bound[0]).is_unspecified:
+            self.public_address = self.address  # "everywhere" is no address that others could dial
+        if self.public_address:
+            self._driver.address = self.public_address
+            self._interest.readdress(self.public_address, self._driver.now())
         self._driver.wake()
         if self._join:
             await self._joined()
@@ -183,8 +194,11 @@ class Node:
         try:
             async with asyncio.timeout(self._join_timeout):
                 await self._linked.wait()
-                await self._waiting.introduced()  # so that what our neighbour knows is known when this returns
+                if self._driver.links:  # else all addresses are our own: this node is the first
+                    await self._waiting.introduced()  # so that what our neighbour knows is known when this returns
         except TimeoutError:
+            if not self._join_required:
+                return
             raise JoinError(
                 f"no node answered at {', '.join(self._join)} within {self._join_timeout:g} s "
                 f"({self._driver.last_problem or 'no answer'}); "
@@ -197,6 +211,9 @@ class Node:
             if self._releasing is not None:
                 await asyncio.shield(self._releasing)
             return
+        if not drain:
+            self._hurries = True
+            self._waiting.hurry()
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._close(drain))
         await asyncio.shield(self._closing)
@@ -204,15 +221,16 @@ class Node:
     async def _close(self, drain: float) -> None:
         undelivered = 0
         try:
-            if drain and not self._refuses:
+            refused, self._refuses = self._refuses, True
+            self._core.outbox.close()  # no new work; what was accepted gets its time
+            self._waiting.refuse(NodeError("the node is closed"))
+            if drain and not refused:
                 await self._waiting.drained(drain)
-            self._refuses = True
-            self._core.outbox.close()
             undelivered = self._core.outbox.unsettled
             if not self._driver.closing:
                 for subscription in list(self._subscriptions.values()):
                     await subscription.close()
-                if drain and self._driver.links:
+                if drain and self._driver.links and not self._hurries:
                     await self._reported()
                     await self._said_goodbye()
                 self._core.leave(self._driver.now())
@@ -233,8 +251,8 @@ class Node:
 
     async def _let_go(self) -> None:
         async with contextlib.AsyncExitStack() as stack:
-            if self._trace_file is not None:
-                stack.callback(_close_file, self._trace_file)
+            if self._trace is not None:
+                stack.callback(self._trace.close)
             if self._disk is not None:
                 stack.push_async_callback(self._disk.close)
             if self._server is not None:
@@ -246,7 +264,7 @@ class Node:
                 self._waiting.fail(NodeError("the node is closed"))
                 for reader in list(self._view_readers):
                     reader.wake()
-                await _gone(connections)
+                await gone(connections)
 
     # ---------------------------------------------------------------- commands
 
@@ -350,7 +368,11 @@ class Node:
         for subscription in self._subscriptions.values():
             if subscription._taken:
                 subscription._tell()
-        about = {"address": self.address, "data_dir": str(self._data_dir) if self._data_dir else None}
+        about = {
+            "address": self.address,
+            "public_address": self.public_address,
+            "data_dir": str(self._data_dir) if self._data_dir else None,
+        }
         return about | describe(self._core, self._driver)
 
     def tree(self) -> list[dict[str, Any]]:
@@ -389,7 +411,7 @@ class Node:
         """Report what others wait for: who leaves with an event taken but not reported would not be counted."""
         flood, loop = self._core.flood, self._driver.loop
         mine, until = flood.under_way(), loop.time() + REPORT_SECONDS
-        while loop.time() < until and any(flood.is_under_way(key) for key in mine):
+        while loop.time() < until and not self._hurries and any(flood.is_under_way(key) for key in mine):
             await asyncio.sleep(0.002)
 
     async def _said_goodbye(self) -> None:
@@ -398,7 +420,7 @@ class Node:
         self._core.say_goodbye(self._driver.now())
         self._driver.wake()
         until = loop.time() + GOODBYE_SECONDS
-        while loop.time() < until and not interest.may_go:
+        while loop.time() < until and not self._hurries and not interest.may_go:
             await asyncio.sleep(0.005)
 
     def _link_changed(self, peer: Peer, state: LinkState) -> None:
@@ -407,6 +429,8 @@ class Node:
 
     def _disk_failed(self, error: Exception) -> None:
         self._driver.last_problem = f"the data directory failed: {error}"
+        self._driver.counters["disk_failures"] += 1
+        self._journal.say(logging.ERROR, "the data directory failed", error=str(error), directory=str(self._data_dir))
         self._waiting.fail(NodeError(f"the data directory failed: {error}; free some space or replace it, then restart"))
 
     def _tell_blocked(self) -> None:
@@ -423,6 +447,7 @@ class Node:
     def _delivered(self, deliver: Deliver) -> None:
         subscription = self._subscriptions.get(deliver.subscription)
         if subscription is not None:
+            self._driver.tally.topic(subscription.topic).delivered += len(deliver.events)
             subscription._deliver(deliver.events)
 
     def _after(self) -> None:
@@ -435,6 +460,7 @@ class Node:
                 reader.put(changes)
 
     def _noted(self, record: trace.Record) -> None:
+        self._journal.noted(record)
         kind = type(record)
         if kind is trace.Advertised:
             self._waiting.advertised(record.topic)  # type: ignore[union-attr]
@@ -456,37 +482,6 @@ class Node:
                         f"{self._config.block / 1e6:g} s; take events faster, or subscribe with slow='drop_oldest'"
                     )
                 )
-
-    def _open_trace(self) -> trace.Writer | None:
-        if self._trace_dir is None:
-            return None
-        try:
-            self._trace_dir.mkdir(parents=True, exist_ok=True)
-            name = f"trace-{trace.hex_peer(self.peer)}-{self.incarnation}.jsonl"
-            self._trace_file = (self._trace_dir / name).open("wb", buffering=1 << 16)
-        except OSError as error:
-            raise NodeError(f"cannot write traces to {self._trace_dir}: {error.strerror or error}") from None
-        return trace.Writer(self._trace_file, self.peer, self.incarnation)
-
-
-def _close_file(file: Any) -> None:
-    with contextlib.suppress(OSError):  # a full disk has been counted already
-        file.close()
-
-
-async def _gone(connections: list[Connection]) -> None:
-    """Wait until closed connections have written what they had, within reason."""
-    loop = asyncio.get_running_loop()
-    until = loop.time() + 2.0
-    while loop.time() < until and any(c in c.driver.connections for c in connections):
-        await asyncio.sleep(0.005)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 __all__ = [

@@ -86,6 +86,8 @@ def describe(core: NodeCore, driver: Driver) -> dict[str, Any]:
                 "neighbour": core.interest is not None and peer in core.interest.neighbours,
                 "address": connection.hello.address if connection.hello else "",
                 "dialled": connection.dialled is not None,
+                "version": connection.version,
+                "queued": connection.queued,
                 "bytes_in": connection.bytes_in,
                 "bytes_out": connection.bytes_out,
             }
@@ -108,6 +110,7 @@ def describe(core: NodeCore, driver: Driver) -> dict[str, Any]:
         "remembered_batches": core.flood.remembered,
         "bytes_in": sum(connection.bytes_in for connection in driver.links.values()) + driver.closed_bytes_in,
         "bytes_out": sum(connection.bytes_out for connection in driver.links.values()) + driver.closed_bytes_out,
+        "tally": driver.tally.plain(),
         "counters": dict(sorted(driver.counters.items())),
         "last_problem": driver.last_problem,
     }

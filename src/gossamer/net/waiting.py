@@ -177,6 +177,10 @@ class Waiting:
         core = self._core
         changed, core.changed = core.changed, []
         for publication in changed:
+            if publication.matched is not None:
+                tally = self._driver.tally.topic(publication.topic)
+                tally.published += publication.count
+                tally.matched += sum(publication.matched)
             waiting: Waiter | None = publication.waiter
             if waiting is not None:
                 if publication.accepted and not waiting.accepted.done():
@@ -193,6 +197,18 @@ class Waiting:
                 if not future.done():
                     future.set_result(None)
             self._drains.clear()
+
+    def refuse(self, error: NodeError) -> None:
+        """Whoever waits to begin something that is not accepted any more is told so; what was accepted goes on."""
+        for future in [*self._window, *(future for _, future in self._topics)]:
+            if not future.done():
+                future.set_exception(error)
+
+    def hurry(self) -> None:
+        """Whoever waits for receipts of all events waits no longer."""
+        for future in self._drains:
+            if not future.done():
+                future.set_result(None)
 
     def fail(self, error: NodeError) -> None:
         """Whoever waits for something that cannot come any more is told so."""

@@ -1,0 +1,208 @@
+"""What an option's value may be: read from text (a flag, an environment variable) or from TOML, and shown again.
+
+Each kind raises ``ValueError`` with what is wrong and how to write it; who calls adds the place.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+from gossamer.filters import Schema, SchemaError
+
+_BYTES = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 1000, "mb": 1000**2, "gb": 1000**3}
+
+
+class Kind:
+    """Plain text."""
+
+    metavar = "TEXT"
+    many = False  # a flag that may be given several times
+
+    def text(self, given: str) -> Any:
+        """From a flag or an environment variable."""
+        return given
+
+    def value(self, given: Any) -> Any:
+        """From TOML."""
+        if not isinstance(given, str):
+            raise ValueError(f"{given!r} is not text; write it in quotes")
+        return self.text(given)
+
+    def show(self, value: Any) -> Any:
+        """As JSON and TOML have it."""
+        return value
+
+
+class Address(Kind):
+    """A host:port; a bare port is of this machine alone."""
+
+    metavar = "HOST:PORT"
+
+    def __init__(self, *, bare_port: bool = False) -> None:
+        self._bare_port = bare_port
+
+    def text(self, given: str) -> str:
+        from gossamer.net.dialler import parse_address
+
+        given = given.strip()
+        if self._bare_port and re.fullmatch(":?[0-9]{1,5}", given):
+            given = f"127.0.0.1:{given.removeprefix(':')}"
+        if given:
+            parse_address(given)
+        return given
+
+
+class Addresses(Address):
+    """Several: a flag given several times, a list in TOML, words between commas or spaces in a variable."""
+
+    many = True
+
+    def text(self, given: str) -> tuple[str, ...]:  # type: ignore[override]
+        one = super().text
+        return tuple(one(part) for part in re.split(r"[\s,]+", given) if part)
+
+    def value(self, given: Any) -> tuple[str, ...]:
+        if isinstance(given, str):
+            return self.text(given)
+        if not isinstance(given, list) or not all(isinstance(part, str) for part in given):
+            raise ValueError(f'{given!r} is not a list of addresses; write ["host:port", ...]')
+        return tuple(address for part in given for address in self.text(part))
+
+    def show(self, value: Any) -> Any:
+        return list(value)
+
+
+class Directory(Kind):
+    metavar = "DIR"
+
+    def text(self, given: str) -> Path | None:
+        return Path(given) if given else None
+
+    def show(self, value: Any) -> Any:
+        return str(value) if value is not None else ""
+
+
+class Count(Kind):
+    """A whole number within limits."""
+
+    metavar = "N"
+
+    def __init__(self, low: int, high: int) -> None:
+        self.low, self.high = low, high
+
+    def text(self, given: str) -> int:
+        try:
+            return self.value(int(given.replace("_", "")))
+        except ValueError as error:
+            raise ValueError(str(error) if "must" in str(error) else f"{given!r} is not a whole number") from None
+
+    def value(self, given: Any) -> int:
+        if not isinstance(given, int) or isinstance(given, bool):
+            raise ValueError(f"{given!r} is not a whole number")
+        if not self.low <= given <= self.high:
+            raise ValueError(f"{given} must be from {self.low} to {self.high}")
+        return given
+
+
+class Bytes(Count):
+    """A size: 1048576, "1 MiB"."""
+
+    metavar = "BYTES"
+
+    def text(self, given: str) -> int:
+        found = re.fullmatch(r"\s*([0-9_]+)\s*([A-Za-z]*)\s*", given)
+        if found is None or found[2].lower() not in _BYTES:
+            raise ValueError(f"{given!r} is not a size; write bytes, or for example 32MiB")
+        return super().value(int(found[1].replace("_", "")) * _BYTES[found[2].lower()])
+
+    def value(self, given: Any) -> int:
+        return self.text(given) if isinstance(given, str) else super().value(given)
+
+
+class Seconds(Kind):
+    metavar = "SECONDS"
+
+    def text(self, given: str) -> float:
+        try:
+            return self.value(float(given))
+        except ValueError:
+            raise ValueError(f"{given!r} is not a number of seconds") from None
+
+    def value(self, given: Any) -> float:
+        if not isinstance(given, (int, float)) or isinstance(given, bool) or not 0 <= given < math.inf:
+            raise ValueError(f"{given!r} is not a number of seconds")
+        return float(given)
+
+
+class YesNo(Kind):
+    metavar = ""
+
+    def text(self, given: str) -> bool:
+        word = given.strip().lower()
+        if word in ("1", "true", "yes", "on"):
+            return True
+        if word in ("0", "false", "no", "off", ""):
+            return False
+        raise ValueError(f"{given!r} is neither yes nor no; write true or false")
+
+    def value(self, given: Any) -> bool:
+        if not isinstance(given, bool):
+            raise ValueError(f"{given!r} is neither true nor false")
+        return given
+
+
+class Choice(Kind):
+    def __init__(self, *choices: str) -> None:
+        self.choices = choices
+        self.metavar = "|".join(choices)
+
+    def text(self, given: str) -> str:
+        word = given.strip().lower()
+        if word not in self.choices:
+            raise ValueError(f"{given!r} must be one of {', '.join(self.choices)}")
+        return word
+
+
+class Topics(Kind):
+    """Topics with their schemas: NAME=SCHEMA; in TOML a table ``[topics]`` with ``name = "schema"``."""
+
+    metavar = "NAME=SCHEMA"
+    many = True
+
+    def text(self, given: str) -> dict[str, str]:
+        found = {}
+        for part in filter(None, (part.strip() for part in re.split(r"[;\n]", given))):
+            name, equals, schema = part.partition("=")
+            if not equals:
+                raise ValueError(f'{part!r} is not a topic; write NAME=SCHEMA, for example "weather=city STRING, temp INT"')
+            found[name.strip()] = self._schema(name.strip(), schema.strip())
+        return found
+
+    def value(self, given: Any) -> dict[str, str]:
+        if not isinstance(given, dict):
+            raise ValueError(f'{given!r} is not a table; write [topics] and below it weather = "city STRING, temp INT"')
+        found = {}
+        for name, about in given.items():
+            if isinstance(about, dict):
+                unknown = [key for key in about if key != "schema"]
+                if unknown or "schema" not in about:
+                    raise ValueError(
+                        f"topic {name!r} has {', '.join(map(repr, about)) or 'nothing'}; it takes one key, 'schema'"
+                    )
+                about = about["schema"]
+            if not isinstance(about, str):
+                raise ValueError(f"the schema of topic {name!r} is not text; write it in quotes")
+            found[name] = self._schema(name, about)
+        return found
+
+    @staticmethod
+    def _schema(name: str, schema: str) -> str:
+        if not name:
+            raise ValueError("a topic without a name")
+        try:
+            return Schema.parse(schema).text
+        except SchemaError as error:
+            raise ValueError(f"the schema of topic {name!r}: {error}") from None

@@ -1,0 +1,160 @@
+"""From flags, environment, file and defaults to what a node is started with, and where each value came from."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from gossamer.cli.options import BY_NAME, OPTIONS, PREFIX, Option
+from gossamer.machine import Micros
+from gossamer.node import NodeConfig
+
+_NOT_OPTIONS = {"GOSSAMER_CONFIG"}
+FILE_BYTES_MAX = 1 << 20
+
+
+class ConfigError(ValueError):
+    """Options that cannot be used: one line a problem, each with its place and what to do."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class Setting(Struct, frozen=True):
+    """An effective value."""
+
+    option: Option
+    value: Any
+    source: str  # "flag --k", "environment GOSSAMER_K", "gossamer.toml line 3", "default"
+
+
+class Settings(Struct, frozen=True):
+    by_name: dict[str, Setting]
+    warnings: list[str]  # what is odd but harmless: variables that look like options and are none
+
+    def __getitem__(self, name: str) -> Any:
+        return self.by_name[name].value
+
+    def node_arguments(self) -> dict[str, Any]:
+        """For ``gossamer.Node``."""
+        found: dict[str, Any] = {"config": NodeConfig(**self._limits())}
+        for setting in self.by_name.values():
+            where, _, name = setting.option.to.partition(".")
+            if where == "node":
+                found[name] = setting.value
+        return found
+
+    def _limits(self) -> dict[str, Any]:
+        limits = {s.option.to.partition(".")[2]: s.value for s in self.by_name.values() if s.option.to.startswith("limits.")}
+        return {**limits, "block": Micros(round(limits["block"] * 1e6))}
+
+    def check(self) -> list[str]:
+        """What no option can tell by itself."""
+        problems = []
+        try:
+            NodeConfig(**self._limits())
+        except ValueError as error:
+            problems.append(str(error))
+        try:
+            import gossamer
+
+            gossamer.Node(**{**self.node_arguments(), "config": None})
+        except (ValueError, RuntimeError) as error:
+            problems.append(f"{error} ({self.by_name['listen'].source})")
+        return problems
+
+
+def resolve(flags: Mapping[str, Any], environ: Mapping[str, str], file: str | None) -> Settings:
+    """The effective options. Raises ConfigError with every problem that was found, not only the first."""
+    problems: list[str] = []
+    from_file = _read(Path(file), problems) if file else {}
+    found: dict[str, Setting] = {}
+    for option in OPTIONS:
+        flag = flags.get(option.name)
+        if flag is not None and flag != ():
+            found[option.name] = Setting(option, _merged(option, flag), f"flag {option.flag}")
+        elif option.variable in environ:
+            value = _try(option.kind.text, environ[option.variable], option.variable, problems)
+            found[option.name] = Setting(option, value, f"environment {option.variable}")
+        elif option.name in from_file:
+            value, place = from_file[option.name]
+            found[option.name] = Setting(option, _try(option.kind.value, value, f"{place}: {option.name}", problems), place)
+        else:
+            found[option.name] = Setting(option, option.default, "default")
+    settings = Settings(found, _strange_variables(environ))
+    problems += settings.check() if not problems else []
+    if problems:
+        raise ConfigError(problems)
+    return settings
+
+
+def _merged(option: Option, flag: Any) -> Any:
+    """A flag that was given several times."""
+    if not option.kind.many:
+        return flag
+    if isinstance(option.default, dict):
+        return {name: value for one in flag for name, value in one.items()}
+    return tuple(value for one in flag for value in one)
+
+
+def _try(read: Any, given: Any, place: str, problems: list[str]) -> Any:
+    try:
+        return read(given)
+    except ValueError as error:
+        problems.append(f"{place}: {error}")
+        return None
+
+
+def _read(path: Path, problems: list[str]) -> dict[str, tuple[Any, str]]:
+    """A file's values with their places."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError([f"cannot read {path}: {error.strerror or error}"]) from None
+    if len(raw) > FILE_BYTES_MAX:
+        raise ConfigError([f"{path} has more than {FILE_BYTES_MAX} bytes: is it a configuration?"])
+    try:
+        text = raw.decode()
+        data = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError([f"{path}: not TOML: {error}"]) from None
+    found = {}
+    for key, value in data.items():
+        place = f"{path} line {_line(text, key)}"
+        if key in BY_NAME:
+            found[key] = (value, place)
+        else:
+            problems.append(f"{place}: unknown option {key!r}{_near(key, list(BY_NAME))}")
+    return found
+
+
+def _line(text: str, key: str) -> int:
+    """Where a key stands: its own line, or that of its table."""
+    name = re.escape(key)
+    pattern = re.compile(rf"""^\s*(?:\[\[?\s*)?["']?{name}["']?\s*(?:[.=\]])""")
+    return next((number for number, line in enumerate(text.splitlines(), 1) if pattern.match(line)), 1)
+
+
+def _near(word: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(word.replace("-", "_").lower(), known, 1, 0.5)
+    return f" (did you mean {near[0]!r}?)" if near else "; 'gossamer config example' lists them all"
+
+
+def _strange_variables(environ: Mapping[str, str]) -> list[str]:
+    """Not errors: an orchestrator may set GOSSAMER_SERVICE_HOST and the like by itself."""
+    known = {option.variable for option in OPTIONS} | _NOT_OPTIONS
+    found = []
+    for name in sorted(environ):
+        if name.startswith(PREFIX) and name not in known:
+            near = difflib.get_close_matches(name, sorted(known), 1, 0.85)
+            if near:
+                found.append(f"environment variable {name} is no option (did you mean {near[0]}?)")
+    return found

@@ -1,0 +1,90 @@
+"""A node's log: what an operator should know of, through Python's ``logging`` (loggers ``gossamer.*``).
+
+Each line has a short fixed text and fields (``extra={"fields": {...}}``), so that it can be searched for. What peers can cause
+again and again is said once in ``QUIET_SECONDS``, with the number of times that it was not said.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from gossamer import trace
+from gossamer.net.tally import plain_reason
+
+QUIET_SECONDS = 10.0
+QUIET_MAX = 256  # different lines that are held back at a time
+
+log = logging.getLogger("gossamer")
+log.addHandler(logging.NullHandler())  # a library says nothing unless the program asks for it
+
+
+def say(level: int, text: str, **fields: Any) -> None:
+    if log.isEnabledFor(level):
+        log.log(level, text, extra={"fields": fields})
+
+
+class Journal:
+    """What one node's records mean to an operator."""
+
+    def __init__(self, node: str, clock: Callable[[], float]) -> None:
+        self._node, self._clock = node, clock
+        self._said: dict[tuple[str, str], tuple[float, int]] = {}  # when, and how often it was not said since
+        self._kinds: dict[type[Any], Callable[[Any], None]] = {
+            trace.Rejected: self._rejected,
+            trace.Dropped: self._dropped,
+            trace.Linked: self._linked,
+            trace.Member: self._member,
+            trace.Conflict: self._conflict,
+            trace.Restored: self._restored,
+            trace.Advertised: self._advertised,
+        }
+
+    def noted(self, record: trace.Record) -> None:
+        kind = self._kinds.get(type(record))
+        if kind is not None:
+            kind(record)
+
+    def say(self, level: int, text: str, **fields: Any) -> None:
+        say(level, text, node=self._node, **fields)
+
+    def quietly(self, level: int, text: str, reason: str, **fields: Any) -> None:
+        """At most once in a while for each kind of reason."""
+        key, now = (text, plain_reason(reason)), self._clock()
+        at, missed = self._said.get(key, (-QUIET_SECONDS, 0))
+        if now - at < QUIET_SECONDS:
+            self._said[key] = (at, missed + 1)
+            return
+        if key not in self._said and len(self._said) >= QUIET_MAX:
+            self._said.pop(next(iter(self._said)))
+        self._said[key] = (now, 0)
+        more = {"not_said": missed} if missed else {}
+        self.say(level, text, reason=reason, **fields, **more)
+
+    def _rejected(self, record: trace.Rejected) -> None:
+        self.quietly(logging.WARNING, "message rejected", record.reason, peer=record.peer, cut=record.cut)
+
+    def _dropped(self, record: trace.Dropped) -> None:
+        self.quietly(logging.WARNING, "dropped", record.reason, what=record.what, count=record.count)
+
+    def _linked(self, record: trace.Linked) -> None:
+        level = (
+            logging.INFO if record.state in ("up", "down") else logging.WARNING if record.state == "cut" else logging.DEBUG
+        )
+        self.say(level, f"link {record.state}", peer=record.peer)
+
+    def _member(self, record: trace.Member) -> None:
+        level = logging.WARNING if record.change == "failed" else logging.INFO
+        self.say(level, f"member {record.change}", peer=record.peer, incarnation=record.incarnation)
+
+    def _conflict(self, record: trace.Conflict) -> None:
+        self.quietly(
+            logging.ERROR, "identity used twice", "another process uses this node's identity: was its data directory copied?"
+        )
+
+    def _restored(self, record: trace.Restored) -> None:
+        self.say(logging.INFO, "restored", incarnation=record.incarnation, events=record.events)
+
+    def _advertised(self, record: trace.Advertised) -> None:
+        self.say(logging.DEBUG, "topic known", topic=record.topic, schema=record.schema)

@@ -1,0 +1,78 @@
+"""How a node does at this moment, as plain data and cheaply: what /metrics, ``gossamer top`` and the health checks look at.
+
+Unlike ``status`` it does not list the subscriptions, of which there may be a million.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gossamer.trace import hex_peer
+
+if TYPE_CHECKING:
+    from gossamer.net.node import Node
+
+CLOSED = "closed: "  # counters of connections that ended, by reason
+
+
+def unwell(node: Node) -> list[str]:
+    """Why this node should be restarted; nothing if all is well."""
+    problems = []
+    if node._disk is not None and node._disk.failed is not None:
+        problems.append(f"the data directory failed: {node._disk.failed}; free some space or replace it, then restart")
+    if node._interest.conflict:
+        problems.append("another process uses this node's identity; was its data directory copied?")
+    return problems
+
+
+def unready(node: Node) -> list[str]:
+    """Why this node should get no work now; nothing if it is ready."""
+    if node._refuses:
+        return ["draining"]
+    problems = unwell(node)
+    if not node._interest.is_synced(node._driver.now()):
+        problems.append("joining: this node does not know yet what the fabric knows")
+    return problems
+
+
+def sample(node: Node) -> dict[str, Any]:
+    core, driver, interest = node._core, node._driver, node._interest
+    counters = driver.counters
+    links = [
+        {
+            "peer": hex_peer(peer),
+            "address": connection.hello.address if connection.hello else "",
+            "version": connection.version,
+            "bytes_in": connection.bytes_in,
+            "bytes_out": connection.bytes_out,
+            "queued": connection.queued,
+        }
+        for peer, connection in driver.links.items()
+    ]
+    sick, waits = unwell(node), unready(node)
+    return {
+        "node": hex_peer(node.peer),
+        "address": node.address,
+        "fabric": driver.fabric,
+        "incarnation": node.incarnation,
+        "uptime": driver.now() / 1e6,
+        "healthy": not sick,
+        "ready": not waits,
+        "problems": list(dict.fromkeys([*sick, *waits])),
+        "members": len(interest.view.members),
+        "suspects": len(interest.suspects),
+        "view_pairs": interest.view.pairs,
+        "links": links,
+        "known_topics": len(core.topics.schemas),
+        "subscriptions": len(core.subscriptions),
+        "blocked": len(core.local.blocked),
+        "outbox": {"events": core.outbox.unsettled, "bytes": core.outbox.bytes},
+        "remembered_batches": core.flood.remembered,
+        "bytes_in": sum(connection.bytes_in for connection in driver.connections) + driver.closed_bytes_in,
+        "bytes_out": sum(connection.bytes_out for connection in driver.connections) + driver.closed_bytes_out,
+        **driver.tally.plain(),
+        "closed": {name[len(CLOSED) :]: n for name, n in counters.items() if name.startswith(CLOSED)},
+        "counters": {name: n for name, n in counters.items() if not name.startswith(CLOSED)},
+        "interest": dict(interest.counters),
+        "last_problem": driver.last_problem,
+    }

@@ -1,0 +1,81 @@
+"""A node as a service: started, advertised, watched, drained. What ``gossamer node`` runs.
+
+Starting: health endpoints, then the node, its topics, the admin socket; then systemd hears READY=1. Stopping: no new work, the
+time that was given for receipts, a polite leave. Cancelling it while it drains ends it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+
+from gossamer.net import admin
+from gossamer.net.errors import UndeliveredError
+from gossamer.net.health import Health
+from gossamer.net.journal import say
+from gossamer.net.node import Node
+from gossamer.net.notify import notify, watchdog
+
+DRAINED, UNDELIVERED = 0, 1
+LEAVE_SECONDS = 5.0  # more than leaving takes beside the drain
+
+
+async def serve(
+    node: Node,
+    stop: asyncio.Event,
+    *,
+    topics: Mapping[str, str],
+    drain: float,
+    metrics_address: str = "",
+    started: Callable[[str], None] = lambda metrics: None,
+) -> int:
+    """Run the node until ``stop``. Returns DRAINED, or UNDELIVERED if accepted events are lost with it."""
+    async with contextlib.AsyncExitStack() as stack:
+        health = None
+        if metrics_address:
+            health = Health()
+            await health.start(metrics_address)
+            stack.push_async_callback(health.close)
+        await node.start()
+        stack.push_async_callback(node.close, 0.0)  # once more does nothing; it matters when something below fails
+        for topic, schema in topics.items():
+            await node.advertise(topic, schema)
+        server, path = await admin.serve(node.address, node.answer)
+        stack.callback(path.unlink, missing_ok=True)
+        stack.callback(server.close)
+        if health is not None:
+            health.serve(node)
+        about = {"address": node.address, "public_address": node.public_address, "metrics": health.address if health else ""}
+        say(logging.INFO, "started", node=f"{node.peer:016x}", incarnation=node.incarnation, **about)
+        if not node.public_address:
+            say(logging.WARNING, "others cannot dial this node: it listens everywhere; give it a public address")
+        notify(READY=1, STATUS=f"node {node.peer:016x} on {node.address}")
+        alive = asyncio.get_running_loop().create_task(watchdog())
+        stack.callback(alive.cancel)
+        started(health.address if health else "")
+        await stop.wait()
+        return await _drained(node, drain)
+    raise AssertionError("unreachable: the stack swallows nothing")
+
+
+async def _drained(node: Node, drain: float) -> int:
+    unsettled = node._core.outbox.unsettled
+    say(logging.INFO, "draining", unsettled=unsettled, seconds=drain)
+    notify(
+        STOPPING=1, STATUS=f"draining: {unsettled} events without a receipt",
+        EXTEND_TIMEOUT_USEC=round((drain + LEAVE_SECONDS) * 1e6),
+    )  # fmt: skip
+    try:
+        await node.close(drain)
+    except UndeliveredError as error:
+        say(logging.ERROR, "stopped", problem=str(error))
+        return UNDELIVERED
+    except asyncio.CancelledError:
+        say(logging.WARNING, "stopped at once", unsettled=node._core.outbox.unsettled)
+        await node.close(0.0)
+        raise
+    kept = node._core.outbox.unsettled
+    say(logging.INFO, "stopped", kept=kept)  # in the data directory, and published again at the next start
+    return DRAINED
