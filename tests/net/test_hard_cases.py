@@ -259,7 +259,7 @@ def test_an_address_by_another_name_makes_no_second_link() -> None:
         async with gossamer.Node() as a:
             port = a.address.split(":")[1]
             async with gossamer.Node(join=[f"127.0.0.1:{port}", f"localhost:{port}", f"LOCALHOST:{port}"]) as b:
-                await until(lambda: all(f"{name}:{port}" in b._dialler._peers for name in ("localhost", "LOCALHOST")))
+                await until(lambda: all(f"{name}:{port}" in b._dialler._names for name in ("localhost", "LOCALHOST")))
                 settled = b.status()["counters"].get("closed: replaced", 0)
                 await asyncio.sleep(3.5)  # longer than the join addresses are left alone
                 assert b.status()["counters"].get("closed: replaced", 0) == settled

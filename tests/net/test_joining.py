@@ -1,0 +1,194 @@
+"""Finding the fabric: by addresses, by DNS names that stand for many, from behind a translation, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from typing import Any
+
+import pytest
+
+import gossamer
+from gossamer.net import dialler
+from livenet import GENEVA, WEATHER, go, until
+
+pytestmark = pytest.mark.live
+
+
+class Resolver:
+    """Answers for names; as many addresses each as a test says. Every 127.x.y.z is loopback."""
+
+    def __init__(self) -> None:
+        self.hosts: dict[str, list[str]] = {}
+        self.asked = 0
+
+    async def getaddrinfo(self, host: str, port: int, **about: Any) -> list[Any]:
+        self.asked += 1
+        if host not in self.hosts:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in self.hosts[host]]
+
+
+class Loop:
+    """The event loop with another resolver."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, resolver: Resolver) -> None:
+        self._loop, self.getaddrinfo = loop, resolver.getaddrinfo
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+
+@pytest.fixture
+def resolver(monkeypatch: pytest.MonkeyPatch) -> Resolver:
+    found = Resolver()
+    make = dialler.Dialler.__init__
+
+    def with_resolver(self: dialler.Dialler, driver: Any, told: tuple[str, ...]) -> None:
+        driver.loop = Loop(driver.loop, found)
+        make(self, driver, told)
+
+    monkeypatch.setattr(dialler.Dialler, "__init__", with_resolver)
+    monkeypatch.setattr(dialler, "RESOLVE_SECONDS", 0.05)
+    monkeypatch.setattr(dialler, "RESOLVE_SECONDS_ALONE", 0.1)
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+async def one_fabric(*nodes: gossamer.Node) -> None:
+    await until(lambda: all(len(node._interest.view.members) == len(nodes) for node in nodes))
+    await nodes[0].advertise("weather", WEATHER)
+    async with contextlib.AsyncExitStack() as stack:
+        for node in nodes:
+            await stack.enter_async_context(node.subscribe("weather"))
+        assert (await (await nodes[-1].publish("weather", GENEVA))).matched == len(nodes)
+
+
+def test_all_nodes_are_given_one_name_that_stands_for_all_of_them(resolver: Resolver) -> None:
+    """Each finds itself under the name as well; the first finds only itself, and begins the fabric."""
+    port = free_port()
+
+    async def main() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            nodes = []
+            for number in (1, 2, 3):
+                resolver.hosts.setdefault("fabric.example", []).append(f"127.0.0.{number}")
+                node = gossamer.Node(listen=f"127.0.0.{number}:{port}", join=[f"fabric.example:{port}"])
+                nodes.append(await stack.enter_async_context(node))
+            assert nodes[0].public_address == f"127.0.0.1:{port}"
+            await one_fabric(*nodes)
+
+    go(main())
+
+
+def test_dead_addresses_of_a_name_do_not_hide_the_live_one(resolver: Resolver) -> None:
+    async def main() -> None:
+        async with gossamer.Node(listen="127.0.0.9:0") as a:
+            port = a.address.split(":")[1]
+            resolver.hosts["fabric.example"] = [f"127.0.0.{n}" for n in range(2, 10)]  # only the last one answers
+            async with gossamer.Node(join=[f"fabric.example:{port}"]) as b:
+                await one_fabric(a, b)
+
+    go(main())
+
+
+def test_a_name_is_asked_again_when_it_does_not_resolve_and_when_it_changes(resolver: Resolver) -> None:
+    async def main() -> None:
+        async with gossamer.Node() as a:
+            port = a.address.split(":")[1]
+            joining = gossamer.Node(join=[f"late.example:{port}"])
+            task = asyncio.create_task(joining.start())
+            await until(lambda: resolver.asked >= 2)
+            assert not task.done()
+            resolver.hosts["late.example"] = ["127.0.0.7"]  # nobody there
+            await until(lambda: joining._driver.counters["dials_failed"] >= 1)
+            resolver.hosts["late.example"] = ["127.0.0.1"]
+            await task
+            await one_fabric(a, joining)
+            await joining.close()
+
+    go(main())
+
+
+def test_a_name_that_never_resolves_is_named_in_the_error_and_asked_ever_more_rarely(resolver: Resolver) -> None:
+    async def main() -> None:
+        with pytest.raises(gossamer.JoinError, match=r"cannot resolve nowhere\.example: Name or service not known"):
+            await gossamer.Node(join=["nowhere.example:1"], join_timeout=1.0).start()
+        assert 2 <= resolver.asked <= 12
+
+    go(main())
+
+
+def test_backoff_of_a_name() -> None:
+    name = dialler._Name()
+    name.asked_at, name.wait = 100.0, 32.0
+    assert not name.is_due(131.0, alone=False)
+    assert name.is_due(132.0, alone=False)
+    assert name.is_due(104.0, alone=True)  # who has nobody asks more often
+
+
+def test_a_real_resolver_knows_localhost() -> None:
+    async def main() -> None:
+        async with gossamer.Node() as a, gossamer.Node(join=[f"localhost:{a.address.split(':')[1]}"]) as b:
+            await one_fabric(a, b)
+
+    go(main())
+
+
+def test_a_node_that_need_not_join_goes_on_alone_and_finds_the_fabric_later() -> None:
+    port = free_port()
+
+    async def main() -> None:
+        with pytest.raises(gossamer.JoinError):
+            await gossamer.Node(join=[f"127.0.0.1:{port}"], join_timeout=0.2).start()
+        async with gossamer.Node(join=[f"127.0.0.1:{port}"], join_timeout=0.2, join_required=False) as early:
+            assert not early.status()["links"]
+            async with gossamer.Node(listen=f"127.0.0.1:{port}") as late:
+                await one_fabric(late, early)
+
+    go(main())
+
+
+def test_the_public_address_is_what_others_are_told_and_dial() -> None:
+    """A forwarder stands for a translation: b is reached at its public address only."""
+
+    async def main() -> None:
+        target: list[str] = []
+        forwarded: list[str] = []
+
+        async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            forwarded.append(target[0])
+            host, port = target[0].split(":")
+            far_reader, far_writer = await asyncio.open_connection(host, int(port))
+
+            async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+                with contextlib.suppress(ConnectionError):
+                    while data := await source.read(1 << 16):
+                        sink.write(data)
+                sink.close()
+
+            await asyncio.gather(copy(reader, far_writer), copy(far_reader, writer))
+
+        server = await asyncio.start_server(forward, "127.0.0.1", 0)
+        public = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with gossamer.Node() as a, gossamer.Node(join=[a.address], public_address=public) as b:
+            target.append(b.address)
+            assert b.address != b.public_address == public
+            assert b.status()["public_address"] == public
+            async with gossamer.Node(join=[a.address]) as c:
+                await until(lambda: len(c._interest.view.members) == 3)
+                known = c._interest.view.members[b.peer].record.address  # type: ignore[index]
+                assert known == public
+                c._driver.dial(public)
+                await until(lambda: forwarded and b.peer in c._driver.links)
+                await one_fabric(a, b, c)
+        server.close()
+
+    go(main())
