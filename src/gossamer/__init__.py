@@ -18,6 +18,9 @@ _HOMES = {
     "SlowSubscriberError": "gossamer.net.node",
     "UndeliveredError": "gossamer.net.node",
     "BarrierError": "gossamer.net.errors",
+    "KeysError": "gossamer.net.errors",
+    "NotPermittedError": "gossamer.node.rights",
+    "PeerLimits": "gossamer.net.limits",
     "ViewLagError": "gossamer.net.view",
     "Change": "gossamer.net.view",
     "Interested": "gossamer.net.view",
@@ -38,7 +41,8 @@ _HOMES = {
 
 if TYPE_CHECKING:
     from gossamer.filters import Event, EventError, Filter, FilterError, Schema, SchemaError
-    from gossamer.net.errors import BarrierError
+    from gossamer.net.errors import BarrierError, KeysError
+    from gossamer.net.limits import PeerLimits
     from gossamer.net.loop import run
     from gossamer.net.node import (
         Done,
@@ -52,6 +56,7 @@ if TYPE_CHECKING:
     )
     from gossamer.net.view import Change, Interested, ViewLagError
     from gossamer.node import NodeConfig, TopicError
+    from gossamer.node.rights import NotPermittedError
     from gossamer.overlay.interest.config import InterestConfig
 
 __all__ = [
@@ -65,9 +70,12 @@ __all__ = [
     "InterestConfig",
     "Interested",
     "JoinError",
+    "KeysError",
     "Node",
     "NodeConfig",
     "NodeError",
+    "NotPermittedError",
+    "PeerLimits",
     "Receipt",
     "Schema",
     "SchemaError",

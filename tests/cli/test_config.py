@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from gossamer.cli.app import app
 from gossamer.cli.options import OPTIONS
 from gossamer.cli.settings import ConfigError, resolve
+from gossamer.net.authority import create
 
 # For every option: how to write it, and what it must come to. A new option needs a line here, so none goes untried.
 TEXTS: dict[str, tuple[str, Any, Any]] = {  # name -> (as text, in TOML, value)
@@ -26,6 +27,7 @@ TEXTS: dict[str, tuple[str, Any, Any]] = {  # name -> (as text, in TOML, value)
     "k": ("3", 3, 3),
     "data_dir": ("state", "state", Path("state")),
     "trace_dir": ("traces", "traces", Path("traces")),
+    "keys": ("keys", "keys", Path("keys")),
     "insecure": ("true", True, True),
     "topics": ("a=n INT; b=s STRING", {"a": "n INT", "b": {"schema": "s STRING"}}, {"a": "n INT", "b": "s STRING"}),
     "drain": ("30", 30, 30.0),
@@ -40,6 +42,10 @@ TEXTS: dict[str, tuple[str, Any, Any]] = {  # name -> (as text, in TOML, value)
     "buffer": ("12", 12, 12),
     "block": ("1.5", 1.5, 1.5),
     "subscriptions": ("7", 7, 7),
+    "connections": ("100", 100, 100),
+    "address_connections": ("50", 50, 50),
+    "peer_messages": ("1000", 1000, 1000),
+    "peer_bytes": ("1MiB", 1 << 20, 1 << 20),
 }
 
 
@@ -58,7 +64,10 @@ def toml(value: Any) -> str:
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
-def test_every_option_is_a_flag_a_variable_and_a_key(option: Any, tmp_path: Path) -> None:
+def test_every_option_is_a_flag_a_variable_and_a_key(option: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    if option.name == "keys":  # they are looked at
+        create(tmp_path / "authority").issue("node", tmp_path / "keys")
     assert option.name in TEXTS, "add a line to TEXTS"
     text, in_toml, value = TEXTS[option.name]
     file = tmp_path / "gossamer.toml"
@@ -91,6 +100,7 @@ def test_flag_wins_over_environment_over_file_over_default(tmp_path: Path) -> No
 def test_what_is_resolved_reaches_the_node(tmp_path: Path) -> None:
     settings = resolve({"k": 2, "block": 1.5, "buffer": 9, "fabric": "blue"}, {"GOSSAMER_JOIN": "127.0.0.1:1"}, None)
     arguments = settings.node_arguments()
+    assert resolve({"peer_messages": 5}, {}, None).node_arguments()["limits"].messages == 5
     assert (arguments["k"], arguments["fabric"], arguments["join"]) == (2, "blue", ("127.0.0.1:1",))
     assert (arguments["config"].block, arguments["config"].buffer) == (1_500_000, 9)
 

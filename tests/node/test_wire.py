@@ -25,6 +25,7 @@ MESSAGES = [
     wire.Hello(wire.MAGIC, 1, 1, 2**64 - 1, 3, "127.0.0.1:7400"),
     wire.Ping(),
     wire.Pong(),
+    wire.Revocations(2**63, b"signed"),
     Batch("weather", 7, 1, 10, 2, 9, 0, 3, b"\x92\x91\x01\x91\x02"),
     Report(7, 1, 10, 0, True, (1, 0)),
     Report(7, 1, 10, 0, False),

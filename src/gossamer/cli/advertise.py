@@ -17,7 +17,14 @@ from gossamer.cli.common import Stop, join_option, json_option, node_options, ru
 @node_options
 @json_option
 def advertise(
-    topic: str, schema: str, join: tuple[str, ...], trace_dir: Path | None, fabric: str, wait: float, as_json: bool
+    topic: str,
+    schema: str,
+    join: tuple[str, ...],
+    trace_dir: Path | None,
+    fabric: str,
+    keys: Path | None,
+    wait: float,
+    as_json: bool,
 ) -> int:
     """Make TOPIC known to the fabric, with its SCHEMA as Spark DDL text.
 
@@ -32,7 +39,7 @@ def advertise(
         import gossamer
 
         text = gossamer.Schema.parse(schema).text  # a bad schema needs no fabric to be found out
-        async with gossamer.Node(join=join, trace_dir=trace_dir, fabric=fabric, join_timeout=wait) as node:
+        async with gossamer.Node(join=join, trace_dir=trace_dir, fabric=fabric, keys=keys, join_timeout=wait) as node:
             await node.advertise(topic, text)
         if as_json:
             click.echo(msgspec.json.encode({"topic": topic, "schema": text}).decode())

@@ -23,6 +23,7 @@ _COMMANDS = {
     "top": ("gossamer.cli.top", "top", "Watch a running node: rates, peers, queues, drops."),
     "view": ("gossamer.cli.view", "view", "Show who wants which topic, and watch it change."),
     "config": ("gossamer.cli.config", "config", "Check and show the options of a node."),
+    "keys": ("gossamer.cli.keys", "keys", "Make a fabric's authority, and keys for its nodes."),
     "simulate": ("gossamer.cli.simulate", "simulate", "Run a fabric in virtual time, with faults, from one seed."),
     "pipeline": ("gossamer.cli.pipeline", "pipeline", "From traces to verdicts and figures, on Spark."),
     "demo": ("gossamer.cli.demo", "demo", "A fabric of real processes on this machine, judged by Spark."),

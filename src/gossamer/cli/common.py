@@ -59,6 +59,13 @@ def node_options(command: F) -> F:
     """What every command that is a node of its own takes."""
     for option in (
         click.option(
+            "--keys",
+            type=click.Path(path_type=Path, file_okay=False),
+            envvar="GOSSAMER_KEYS",
+            show_envvar=True,
+            help="This node's keys (gossamer keys): TLS.",
+        ),
+        click.option(
             "--trace-dir", type=click.Path(path_type=Path, file_okay=False), help="Write traces for 'pipeline verify'."
         ),
         click.option(

@@ -32,6 +32,7 @@ def node(config_file: str | None, as_json: bool, **flags: Any) -> int:
     Every option is also an environment variable (in brackets) and a key of the file: --data-dir is GOSSAMER_DATA_DIR and data_dir.
     A flag wins over the environment, that over the file. 'gossamer config check' and 'gossamer config show' say what comes of it.
     Exit codes: 0 left politely, 1 accepted events were lost with it, 2 could not start, 130 ended by a second signal.
+      gossamer node --keys ./keys --listen 0.0.0.0:7400          TLS, for the network: see gossamer keys --help
     """
     from gossamer.cli import logs
     from gossamer.cli.settings import resolve

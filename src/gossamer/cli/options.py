@@ -3,7 +3,8 @@
     name "data_dir"   ->   --data-dir   GOSSAMER_DATA_DIR   data_dir = "..." in the file
 
 To add an option, add a line. ``to`` says where its value goes: ``node.NAME`` is an argument of ``gossamer.Node``, ``limits.NAME``
-a field of ``gossamer.NodeConfig``, ``run`` is for the command itself. What wins: flag, then environment, then file, then default.
+a field of ``gossamer.NodeConfig``, ``peers.NAME`` one of ``gossamer.PeerLimits``, ``run`` is for the command itself. What wins:
+flag, then environment, then file, then default.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from msgspec import Struct
 
 from gossamer.cli.common import DEFAULT_ADDRESS
 from gossamer.cli.kinds import Address, Addresses, Bytes, Choice, Count, Directory, Kind, Seconds, Topics, YesNo
+from gossamer.net.limits import PeerLimits
 from gossamer.node import NodeConfig
 from gossamer.overlay.batch import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, WINDOW_MAX
 
 F = TypeVar("F", bound=Callable[..., Any])
 PREFIX = "GOSSAMER_"
-_LIMITS = NodeConfig()
+_LIMITS, _PEERS = NodeConfig(), PeerLimits()
 
 
 class Option(Struct, frozen=True):
@@ -57,7 +59,8 @@ OPTIONS = (
     Option("k", Count(1, 32), 6, "node.k", "Any K - 1 nodes may fail at once; a node has about K links."),
     Option("data_dir", Directory(), None, "node.data_dir", "Keep identity and outbox here: accepted events survive a crash."),
     Option("trace_dir", Directory(), None, "node.trace_dir", "Write traces for 'gossamer pipeline verify' here."),
-    Option("insecure", YesNo(), False, "node.insecure", "Listen beyond loopback, open to anybody who can reach the port."),
+    Option("keys", Directory(), None, "node.keys", "This node's keys (gossamer keys issue): TLS with nodes of the same authority."),
+    Option("insecure", YesNo(), False, "node.insecure", "Listen beyond loopback without keys, open to anybody."),
     Option("topics", Topics(), {}, "run", "A topic to advertise, with its schema; may be given several times."),
     Option("drain", Seconds(), 10.0, "run", "Seconds to wait for receipts after SIGTERM or Ctrl-C; a second one ends at once."),
     Option(
@@ -88,6 +91,16 @@ OPTIONS = (
     Option(
         "subscriptions", Count(0, 1 << 30), _LIMITS.subscriptions, "limits.subscriptions", "Subscriptions of this node."
     ),
+    Option("connections", Count(8, 1 << 20), _PEERS.connections, "peers.connections", "Open connections in all."),
+    Option(
+        "address_connections", Count(1, 1 << 20), _PEERS.address_connections, "peers.address_connections",
+        "Open connections from one address.",
+    ),
+    Option(
+        "peer_messages", Count(1, 1 << 30), _PEERS.messages, "peers.messages",
+        "Messages a second from one peer; one that sends more is cut off.",
+    ),
+    Option("peer_bytes", Bytes(1, 1 << 40), _PEERS.bytes, "peers.bytes", "The same, in bytes."),
 )  # fmt: skip
 
 BY_NAME = {option.name: option for option in OPTIONS}

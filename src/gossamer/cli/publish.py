@@ -33,6 +33,7 @@ def publish(
     join: tuple[str, ...],
     trace_dir: Path | None,
     fabric: str,
+    keys: Path | None,
     wait: float,
     as_json: bool,
 ) -> int:
@@ -52,7 +53,7 @@ def publish(
     async def main(stop: Stop) -> int:
         sent = Sent(as_json)
         try:
-            async with gossamer.Node(join=join, trace_dir=trace_dir, fabric=fabric, join_timeout=wait) as node:
+            async with gossamer.Node(join=join, trace_dir=trace_dir, fabric=fabric, keys=keys, join_timeout=wait) as node:
                 schema = gossamer.Schema.parse(await node.topic(topic, wait))
                 try:
                     for place, text in _texts(events, source):

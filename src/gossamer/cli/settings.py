@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from gossamer.cli.options import BY_NAME, OPTIONS, PREFIX, Option
 from gossamer.machine import Micros
+from gossamer.net.limits import PeerLimits
 from gossamer.node import NodeConfig
 
 _NOT_OPTIONS = {"GOSSAMER_CONFIG"}
@@ -44,7 +45,8 @@ class Settings(Struct, frozen=True):
 
     def node_arguments(self) -> dict[str, Any]:
         """For ``gossamer.Node``."""
-        found: dict[str, Any] = {"config": NodeConfig(**self._limits())}
+        peers = {s.option.to.partition(".")[2]: s.value for s in self.by_name.values() if s.option.to.startswith("peers.")}
+        found: dict[str, Any] = {"config": NodeConfig(**self._limits()), "limits": PeerLimits(**peers)}
         for setting in self.by_name.values():
             where, _, name = setting.option.to.partition(".")
             if where == "node":
@@ -64,10 +66,12 @@ class Settings(Struct, frozen=True):
             problems.append(str(error))
         try:
             import gossamer
+            from gossamer.net.errors import KeysError
 
             gossamer.Node(**{**self.node_arguments(), "config": None})
         except (ValueError, RuntimeError) as error:
-            problems.append(f"{error} ({self.by_name['listen'].source})")
+            about = "keys" if isinstance(error, KeysError) else "listen"
+            problems.append(f"{error} ({self.by_name[about].source})")
         return problems
 
 

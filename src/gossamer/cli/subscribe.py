@@ -54,6 +54,7 @@ def subscribe(
     route: str,
     trace_dir: Path | None,
     fabric: str,
+    keys: Path | None,
     wait: float,
     as_json: bool,
 ) -> int:
@@ -71,7 +72,7 @@ def subscribe(
         import gossamer
         from gossamer.net import admin
 
-        running = gossamer.Node(join=join, trace_dir=trace_dir, fabric=fabric, join_timeout=wait)
+        running = gossamer.Node(join=join, trace_dir=trace_dir, fabric=fabric, keys=keys, join_timeout=wait)
         async with running as node, node.subscribe(topic, filter, timeout=wait, slow=slow, route=route) as events:
             server, path = await admin.serve(node.address, node.answer)
             click.echo(f"subscribed to {topic} WHERE {node.check_filter(topic, filter)}; Ctrl-C ends", err=True)

@@ -4,23 +4,30 @@ Frames that are ready in one turn of the event loop leave in one write. Control 
 socket takes no more, both wait here, and control goes first when it does again. Event frames beyond ``EVENT_QUEUE_BYTES``
 are dropped, counted (their publisher sends them again); control frames beyond ``CONTROL_QUEUE_BYTES`` mean that the peer has
 stalled, and end the connection.
+
+Where there are keys, all of it goes through TLS (tls.py), and a peer is who its certificate says: nothing is said to it before that
+is known, and a Hello in another's name ends the connection.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from gossamer.machine import LinkState, Peer
+from gossamer.net.tls import HANDSHAKE_FAILURE, Closed, Session, TlsError
+from gossamer.node.rights import Identity
 from gossamer.node.wire import (
     MISCONDUCT,
     AnyMessage,
     Hello,
     Ping,
     Pong,
+    Revocations,
     Unframer,
     WireError,
     agree,
@@ -34,10 +41,11 @@ EVENT_QUEUE_BYTES = 16 << 20
 EVENT_QUEUE_LOW = 4 << 20
 CONTROL_QUEUE_BYTES = 16 << 20
 SOCKET_HIGH_WATER = 1 << 20
-HELLO_SECONDS = 5.0  # a connection that has not said hello by then is closed
+HELLO_SECONDS = 5.0  # a connection that has not said hello by then, and shown its certificate, is closed
 PING_SECONDS = 5.0  # a link that has been silent for this long is asked
 SILENCE_SECONDS = 10.0  # and given up after this
 DIRECT_BYTES = 16 << 10  # so much is written at once; more is left to the event loop, which writes at the end of its turn
+DRIBBLE_BYTES = 16 << 10  # a sign of life is a whole message, or so much of one
 LINGER_SECONDS = 2.0  # what a closed connection still has to write gets this long
 
 _PING, _PONG = encode(Ping()), encode(Pong())
@@ -63,11 +71,14 @@ class Connection(asyncio.Protocol):
         self.closed = False
         self.reason = ""
         self.settled: asyncio.Future[None] = self.loop.create_future()  # the peer has said hello, or will not
+        self.address = ""  # of the other end, without the port
+        self.identity: Identity | None = None  # as its certificate says
         self.rejected = 0  # messages that the machine would not have
         self.bytes_in = 0
         self.bytes_out = 0
         self._transport: asyncio.Transport | None = None
-        self._direct = -1  # the socket's descriptor, where bytes may go to it as they are
+        self._direct = -1  # the socket's descriptor
+        self._tls: Session | None = None
         self._unframer = Unframer(stranger=True)
         self._control: deque[bytes] = deque()
         self._events: deque[bytes] = deque()
@@ -76,7 +87,9 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._full = False
         self._scheduled = False
-        self._heard = self.loop.time()
+        self._heard = self._window = self.loop.time()
+        self._unheard = 0  # bytes since the last sign of life
+        self._messages_in = self._bytes_before = 0  # of this window
         self._timer: asyncio.TimerHandle | None = None
 
     # ------------------------------------------------------------ from asyncio
@@ -87,20 +100,36 @@ class Connection(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if transport.get_extra_info("sslcontext") is None:
-                self._direct = sock.fileno()
+            self._direct = sock.fileno()
+        name = transport.get_extra_info("peername")
+        self.address = str(name[0]) if name else ""
         self._timer = self.loop.call_later(HELLO_SECONDS, self._watch)
         if not self.driver.opened(self):
             return
-        self.send(encode(self.driver.hello()), is_event=False)
+        keys = self.driver.keys
+        if keys is None:
+            self.send(encode(self.driver.hello()), is_event=False)
+        else:
+            is_server = self.dialled is None
+            self._tls = Session(keys.context(server=is_server), server=is_server)
+            self._tls.start()
+            self._transport.write(self._tls.take())
 
     def data_received(self, data: bytes) -> None:
         if self.closed:
             return
-        self.bytes_in += len(data)
-        self._heard = self.loop.time()
         try:
+            if self._tls is not None:
+                self.bytes_in += len(data)
+                data = self._unseal(self._tls, data)
+                if self.closed:
+                    return
+            else:
+                if not self.bytes_in and data[:2] in (b"\x15\x03", b"\x16\x03"):
+                    raise WireError("garbage", "the peer speaks TLS: it has keys, and wants this node to have some (--keys)")
+                self.bytes_in += len(data)
             messages = self._unframer.feed(data)
+            self._spend(len(messages), len(data))
             if self.hello is None and messages:
                 self._greet(messages.pop(0))
         except WireError as error:
@@ -108,6 +137,41 @@ class Connection(asyncio.Protocol):
             return
         if messages and not self.closed:
             self._dispatch(messages)
+
+    def _unseal(self, tls: Session, data: bytes) -> bytes:
+        """What the peer says, in the clear; the first word to it, once it is known who it is."""
+        assert self._transport is not None
+        try:
+            data = tls.receive(data)
+        except Closed:
+            self.close("closed by peer")
+            return b""
+        except TlsError as error:
+            self._transport.write(tls.take() or HANDSHAKE_FAILURE)
+            self.close(error.reason, str(error))
+            return b""
+        if answer := tls.take():
+            self._transport.write(answer)
+        if self.identity is None and tls.established:
+            self.identity = self.driver.recognise(self, tls.certificate)
+            if self.identity is None:
+                return b""
+            self.send(encode(self.driver.hello()), is_event=False)
+        return data
+
+    def _spend(self, messages: int, size: int) -> None:
+        """What a peer sends is counted: a dribble is no sign of life, and a flood ends the connection."""
+        now, limits = self.loop.time(), self.driver.guard.limits
+        self._unheard += size
+        if messages or self._unheard >= DRIBBLE_BYTES:
+            self._heard, self._unheard = now, 0
+        self._messages_in += messages
+        if now - self._window > limits.window:
+            self._window, self._messages_in, self._bytes_before = now, messages, self.bytes_in - size
+        if self._messages_in > limits.messages * limits.window:
+            raise WireError("flood", f"more than {limits.messages} messages a second")
+        if self.bytes_in - self._bytes_before > limits.bytes * limits.window:
+            raise WireError("flood", f"more than {limits.bytes} bytes a second")
 
     def eof_received(self) -> bool:
         return False
@@ -125,6 +189,9 @@ class Connection(asyncio.Protocol):
             self.reason = "closed by peer" if exc is None else "connection lost"
         except WireError as error:
             self.reason = error.reason
+        if self.hello is None and self.dialled is not None:
+            why = "before it said hello: has it keys, and this node none, or none that are good?"
+            self.driver.count_close(self, self.reason, why)
         self._gone(self.reason)
 
     @property
@@ -145,6 +212,8 @@ class Connection(asyncio.Protocol):
         if type(message) is not Hello:
             raise WireError("no hello", f"the first message is a {type(message).__name__}")
         self.version = agree(message)
+        if self.identity is not None and self.identity.peer != message.peer:
+            raise WireError("false identity", f"{self.identity.name} says hello as {message.peer:016x}")
         self.hello, self.peer = message, Peer(message.peer)
         self.driver.greeted(self)
         if not self.settled.done():
@@ -163,6 +232,10 @@ class Connection(asyncio.Protocol):
             elif kind is Hello:
                 self.close("second hello", "a Hello in the middle of a connection")
                 return
+            elif kind is Revocations:
+                driver.guard.hear(self, message)  # type: ignore[arg-type]
+                if self.closed:
+                    return
             elif kind is not Pong:
                 driver.received(peer, message)
         if reports:
@@ -209,7 +282,8 @@ class Connection(asyncio.Protocol):
     def _write(self) -> None:
         self._scheduled = False
         transport = self._transport
-        if self.closed or transport is None or transport.is_closing():
+        tls = self._tls
+        if self.closed or transport is None or transport.is_closing() or (tls is not None and not tls.established):
             return
         while not self._paused and (self._control or self._events):
             frames: list[bytes] = []
@@ -226,6 +300,9 @@ class Connection(asyncio.Protocol):
                 frames.append(frame)
             self.bytes_out += size
             data = frames[0] if len(frames) == 1 else b"".join(frames)
+            if tls is not None:
+                data = tls.send(data)
+                size = len(data)
             if size <= DIRECT_BYTES and self._direct >= 0 and not transport.get_write_buffer_size():
                 try:
                     sent = os.write(self._direct, data)
@@ -257,6 +334,9 @@ class Connection(asyncio.Protocol):
             if self._paused or reason in MISCONDUCT:
                 transport.abort()  # who does not read would keep us waiting for ever
             else:
+                if self._tls is not None and not transport.is_closing():
+                    with contextlib.suppress(RuntimeError):  # uvloop: the handle may be gone before we are told
+                        transport.write(self._tls.end())
                 transport.close()
                 self.loop.call_later(LINGER_SECONDS, transport.abort)
         self._gone(reason)
@@ -278,7 +358,10 @@ class Connection(asyncio.Protocol):
             return
         if silent > SILENCE_SECONDS:
             self._paused = True  # nobody reads: do not wait for what is queued
-            self.close("silent", f"nothing for {silent:.0f} s")
+            if self._unheard:
+                self.close("dribbles", f"no whole message for {silent:.0f} s, only parts of one")
+            else:
+                self.close("silent", f"nothing for {silent:.0f} s")
             return
         if silent >= PING_SECONDS / 2:
             self.send(_PING, is_event=False)

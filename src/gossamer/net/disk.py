@@ -50,13 +50,17 @@ class Disk:
     def kept(self) -> dict[str, bytes]:
         return dict(self._db.execute("SELECT key, value FROM kept ORDER BY key"))
 
-    def peer(self) -> Peer:
-        """This directory's peer, the same for life."""
+    def peer(self, mine: Peer | None = None) -> Peer:
+        """This directory's peer, the same for life: ``mine``, where there are keys, else a random one."""
         row = self._db.execute("SELECT value FROM kept WHERE key = ?", (_PEER_KEY,)).fetchone()
         if row is None:
-            peer = secrets.randbits(64)
+            peer = secrets.randbits(64) if mine is None else mine
             self._db.execute("INSERT INTO kept VALUES (?, ?)", (_PEER_KEY, b"%016x" % peer))
             return Peer(peer)
+        if mine is not None and mine != int(row[0], 16):
+            raise DataDirectoryError(
+                f"the data directory belongs to node {row[0].decode()}, not to these keys ({mine:016x}); use another directory"
+            )
         return Peer(int(row[0], 16))
 
     def store(self, store: Store, done: Callable[[Token], None]) -> None:

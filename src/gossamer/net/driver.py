@@ -31,12 +31,14 @@ from gossamer.machine import (
 )
 from gossamer.net.connection import Connection
 from gossamer.net.disk import Disk
+from gossamer.net.guard import Guard
+from gossamer.net.keys import Keys
+from gossamer.net.limits import PeerLimits
 from gossamer.net.tally import Tally
+from gossamer.node.rights import Identity, Rights
 from gossamer.node.wire import MAGIC, MISCONDUCT, VERSION, VERSION_MIN, AnyMessage, Hello, encode
 
-REJECTED_MAX = 1000  # messages that a peer must not send, per connection: then it is cut off
 TIMER_TICK = 2000  # microseconds: timers may fire a clock tick early, and uvloop's tick is a millisecond
-CONNECTIONS_MAX = 1024  # open sockets, those that have not said hello yet included
 
 
 class Driver:
@@ -52,6 +54,9 @@ class Driver:
         fabric: str = "",
         disk: Disk | None = None,
         writer: trace.Writer | None = None,
+        keys: Keys | None = None,
+        rights: Rights | None = None,
+        limits: PeerLimits | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.machine, self.peer, self.incarnation = machine, peer, incarnation
@@ -61,10 +66,12 @@ class Driver:
         self.counters: Counter[str] = Counter()
         self.tally = Tally()
         self.last_problem = ""
-        self.fabric = fabric
+        self.fabric, self.keys, self.rights = fabric, keys, rights
+        self.guard = Guard(self, keys, limits or PeerLimits())
         self.before: Callable[[], None] = lambda: None  # called before the machine is woken
         self.dial: Callable[[str], None] = lambda address: None
         self.changed: Callable[[Peer, LinkState], None] = lambda peer, state: None
+        self.renewed: Callable[[Identity], None] = lambda identity: None  # this node's own certificate is another
         self.noted: Callable[[trace.Record], None] = lambda record: None
         self.closing = False
         self.closed_bytes_in = self.closed_bytes_out = 0  # of connections that are gone
@@ -217,7 +224,7 @@ class Driver:
             link = self.links.get(Peer(int(record.peer, 16)))  # type: ignore[union-attr]
             if link is not None:
                 link.rejected += 1
-                if record.cut or link.rejected > REJECTED_MAX:  # type: ignore[union-attr]
+                if record.cut or link.rejected > self.guard.limits.rejected:  # type: ignore[union-attr]
                     # Not from inside the machine's own effects: the link goes down when they have been carried out.
                     self.loop.call_soon(link.close, "does not report" if record.cut else "garbage", record.reason)  # type: ignore[union-attr]
         elif kind is trace.Dropped:
@@ -245,18 +252,38 @@ class Driver:
     # ------------------------------------------------------------- connections
 
     def hello(self) -> Hello:
-        return Hello(MAGIC, VERSION_MIN, VERSION, self.peer, self.incarnation, self.address, self.fabric)
+        return Hello(
+            MAGIC, VERSION_MIN, VERSION, self.peer, self.incarnation, self.address, self.fabric, self.guard.revocations()
+        )  # fmt: skip
 
     def opened(self, connection: Connection) -> bool:
-        if self.closing or len(self.connections) >= CONNECTIONS_MAX:
-            connection.close("too many connections", f"at most {CONNECTIONS_MAX}")
+        refusal = "leaving" if self.closing else self.guard.admit(connection)
+        if refusal:
+            connection.close(refusal, "as many as allowed are open")
             return False
         self.connections[connection] = None
         return True
 
+    def recognise(self, connection: Connection, certificate: bytes) -> Identity | None:
+        """Who a peer is, by the certificate that it has shown; None, and the connection ends, if it is nobody to talk to."""
+        assert self.keys is not None
+        identity = self.keys.prove(certificate)
+        if identity is None:
+            connection.close("wrong certificate", "not of this fabric's authority")
+        elif refusal := self.keys.refusal(identity):
+            connection.close(refusal, f"the certificate of {identity.name}")
+        elif self.guard.is_shut_out(identity.peer):
+            connection.close("shut out", f"{identity.name} was cut off a short while ago")
+        else:
+            if self.rights is not None:
+                self.rights.learn(identity.peer, certificate)
+            return identity
+        return None
+
     def greeted(self, connection: Connection) -> None:
         """A peer has said who it is. One link a peer: of two, both sides keep the one that the smaller peer dialled."""
         peer = connection.peer
+        self.guard.greeted(connection)
         if peer == self.peer:
             connection.close("myself", "this node's own address")
             return
@@ -277,10 +304,12 @@ class Driver:
                 return
         self.links[peer] = connection
         self._link(peer, LinkState.UP)
+        self.guard.tell(connection)
 
     def lost(self, connection: Connection, reason: str) -> None:
         """The connection is of no more use, though its socket may linger."""
         self.counters[f"closed: {reason}"] += 1
+        self.guard.closed(connection, reason)
         if connection.hello is not None and self.links.get(connection.peer) is connection:
             del self.links[connection.peer]
             self._link(connection.peer, LinkState.CUT if reason in MISCONDUCT else LinkState.DOWN)
@@ -288,6 +317,7 @@ class Driver:
     def unplugged(self, connection: Connection) -> None:
         """Its socket is gone."""
         if self.connections.pop(connection, 0) is None:
+            self.guard.unplugged(connection)
             self.closed_bytes_in += connection.bytes_in
             self.closed_bytes_out += connection.bytes_out
 
@@ -317,6 +347,7 @@ class Driver:
         self.closing, self.soon = True, False  # nothing is due any more; callers that look at ``soon`` look further
         if self._timer is not None:
             self._timer.cancel()
+        self.guard.close()
         for connection in list(self.connections):
             connection.close("leaving")
         if self._writer is not None:

@@ -7,6 +7,10 @@ class NodeError(RuntimeError):
     """Something is wrong with this node; the message says what to do."""
 
 
+class KeysError(NodeError):
+    """Keys that are missing, unreadable, expired or of somebody else; the message says what to do."""
+
+
 class JoinError(NodeError):
     """None of the addresses to join answered."""
 

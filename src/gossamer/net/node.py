@@ -37,6 +37,8 @@ from gossamer.net.disk import Disk
 from gossamer.net.driver import Driver
 from gossamer.net.errors import BarrierError, JoinError, NodeError, SlowSubscriberError, UndeliveredError
 from gossamer.net.journal import Journal
+from gossamer.net.keys import Keys
+from gossamer.net.limits import PeerLimits
 from gossamer.net.receipt import Done, Receipt, waiter
 from gossamer.net.source import Handle, Source
 from gossamer.net.status import describe, describe_found, describe_tree
@@ -72,6 +74,8 @@ class Node:
         fabric: str = "",
         config: NodeConfig | None = None,
         insecure: bool = False,
+        keys: str | Path | None = None,
+        limits: PeerLimits | None = None,
         join_timeout: float = JOIN_SECONDS,
         join_required: bool = True,
         public_address: str = "",
@@ -85,17 +89,21 @@ class Node:
         trace_dir: writes what happens as JSON lines, for ``gossamer pipeline verify``.
         k: the overlay stays connected when any k - 1 nodes fail at once; a node has about k links.
         fabric: a name; nodes talk only to nodes of the same fabric.
-        insecure: allow to listen beyond loopback, where anybody who can reach the port can take part.
+        keys: this node's key directory (gossamer keys issue): TLS with peers of the same authority, and no others.
+        limits: what peers may take of this node (gossamer.PeerLimits).
+        insecure: allow to listen beyond loopback without keys, where anybody who can reach the port can take part.
         """
         self._listen = parse_address(listen)
         self._join = tuple([join] if isinstance(join, str) else join)
         for address in (*self._join, *([public_address] if public_address else ())):
             parse_address(address)
         self.public_address, self._join_required = public_address, join_required
-        if not insecure and not is_loopback(self._listen[0]):
+        if keys is None and not insecure and not is_loopback(self._listen[0]):
             raise NodeError(
-                f"{listen} is not loopback, and peers are not authenticated yet; accept that with --insecure (insecure=True)"
+                f"{listen} is not loopback, and without keys anybody can take part: give the node keys (--keys DIR; "
+                "gossamer keys init makes them), or accept that with --insecure (insecure=True)"
             )
+        self._keys, self._limits = Keys(keys) if keys is not None else None, limits
         self._data_dir = Path(data_dir) if data_dir is not None else None
         self._trace = TraceFile(Path(trace_dir)) if trace_dir is not None else None
         self._fabric, self._join_timeout = fabric, join_timeout
@@ -139,11 +147,13 @@ class Node:
     async def _start(self) -> None:
         loop = asyncio.get_running_loop()
         kept = None
-        self.peer, self.incarnation = Peer(secrets.randbits(64)), 1
+        keys = self._keys
+        mine, rights = (keys.identity.peer, keys.rights()) if keys is not None else (None, None)
+        self.peer, self.incarnation = Peer(secrets.randbits(64)) if mine is None else mine, 1
         if self._data_dir is not None:
             self._disk = Disk(self._data_dir, self._disk_failed)
             kept = self._disk.kept()
-            self.peer = self._disk.peer()
+            self.peer = self._disk.peer(mine)
             self.incarnation = int(kept.get(INCARNATION_KEY, b"0")) + 1
         rng = Random(secrets.randbits(64))
         self._core = NodeCore(
@@ -154,20 +164,16 @@ class Node:
             restored=kept,
             durable=self._disk is not None,
             ticket=Receipt,
+            rights=rights,
         )
         assert self._core.interest is not None
         self._interest = self._core.interest
         self._driver = Driver(
-            self._core,
-            self.peer,
-            self.incarnation,
-            deliver=self._delivered,
-            after=self._after,
-            address="",
-            fabric=self._fabric,
-            disk=self._disk,
+            self._core, self.peer, self.incarnation, deliver=self._delivered, after=self._after, address="",
+            fabric=self._fabric, disk=self._disk, keys=keys, rights=rights, limits=self._limits,
             writer=self._trace.open(self.peer, self.incarnation) if self._trace is not None else None,
-        )
+        )  # fmt: skip
+        self._driver.renewed = lambda own: self._interest.certify(own.certificate, self._driver.now())
         self._journal = Journal(trace.hex_peer(self.peer), self._driver.loop.time)
         self._waiting = Waiting(self._core, self._driver, self._check_open)
         self._driver.noted, self._driver.before = self._noted, self._tell_blocked
@@ -485,14 +491,6 @@ class Node:
 
 
 __all__ = [
-    "AddressError",
-    "BarrierError",
-    "Done",
-    "JoinError",
-    "Node",
-    "NodeError",
-    "Receipt",
-    "SlowSubscriberError",
-    "Subscription",
-    "UndeliveredError",
-]
+    "AddressError", "BarrierError", "Done", "JoinError", "Node", "NodeError", "Receipt",
+    "SlowSubscriberError", "Subscription", "UndeliveredError",
+]  # fmt: skip

@@ -74,6 +74,22 @@ def describe_found(core: NodeCore, found: Found) -> list[dict[str, Any]]:
     ]
 
 
+def _keys(driver: Driver) -> dict[str, Any] | None:
+    keys, rights = driver.keys, driver.rights
+    if keys is None or rights is None:
+        return None
+    own = keys.identity
+    return {
+        "name": own.name,
+        "not_after": own.not_after,
+        "publish": own.publish,
+        "subscribe": own.subscribe,
+        "revoked": {"number": driver.guard.revocations(), "certificates": len(keys.revoked.serials) if keys.revoked else 0},
+        "refused": rights.refused,
+        "unproved": rights.unproved,
+    }
+
+
 def describe(core: NodeCore, driver: Driver) -> dict[str, Any]:
     return {
         "node": hex_peer(core.peer),
@@ -88,6 +104,7 @@ def describe(core: NodeCore, driver: Driver) -> dict[str, Any]:
                 "dialled": connection.dialled is not None,
                 "version": connection.version,
                 "queued": connection.queued,
+                "name": connection.identity.name if connection.identity is not None else None,
                 "bytes_in": connection.bytes_in,
                 "bytes_out": connection.bytes_out,
             }
@@ -111,6 +128,7 @@ def describe(core: NodeCore, driver: Driver) -> dict[str, Any]:
         "bytes_in": sum(connection.bytes_in for connection in driver.links.values()) + driver.closed_bytes_in,
         "bytes_out": sum(connection.bytes_out for connection in driver.links.values()) + driver.closed_bytes_out,
         "tally": driver.tally.plain(),
+        "keys": _keys(driver),
         "counters": dict(sorted(driver.counters.items())),
         "last_problem": driver.last_problem,
     }

@@ -36,6 +36,7 @@ from gossamer.node.local import Local, SlowPolicy, Subscription
 from gossamer.node.outbox import Limits, Outbox, Publication, Ticket, WindowFullError
 from gossamer.node.planes import FloodPlane, Route, RouteError
 from gossamer.node.retention import Retention
+from gossamer.node.rights import Rights
 from gossamer.node.routing import Routing
 from gossamer.node.topics import Adverts, AdvertsTaken, TopicError, Topics
 from gossamer.node.tree import TreePlane
@@ -93,6 +94,7 @@ class NodeCore:
         durable: bool = False,
         ticket: Callable[[Publication, int], Ticket] = Ticket,
         address: str = "",
+        rights: Rights | None = None,
     ) -> None:
         self.peer, self.incarnation, self.rng = peer, incarnation, rng
         self.config = config = config or NodeConfig()
@@ -115,6 +117,7 @@ class NodeCore:
         self._ticket, self._tracing = ticket, config.trace
         self._heavy = config.event_bytes // 4  # an event that is estimated to be larger than this is measured
         self._batch_events, self._batch_bytes = config.batch_events, config.batch_bytes
+        self.rights = self.local.rights = self.routing.rights = rights
         self._known, self._numbers, self._learnt = self.local.topics, 0, 0
         self._handlers: dict[type[Message], Callable[[Peer, Any, Micros], None]] = {
             Adverts: self._receive_topics, AdvertsTaken: self._receive_topics
@@ -123,6 +126,10 @@ class NodeCore:
             self._handlers[kind] = self._receive_flood
         if self.interest is not None:
             self._compose(self.interest)
+            if rights is not None:
+                assert self.lists is not None
+                self.interest.view.proves, self.lists.rights = rights.learn, rights
+                self.interest.certify(rights.me.certificate, Micros(0))
         if durable:
             # Stores are kept in order, so no publication of this incarnation is on disk without this record.
             self._out.append(Store(self.outbox.token(), (Keep(INCARNATION_KEY, b"%d" % incarnation),)))
@@ -150,6 +157,8 @@ class NodeCore:
     # ---------------------------------------------------------------- commands
 
     def advertise(self, topic: str, schema: str | Schema, now: Micros, retention: Retention | None = None) -> Schema:
+        if self.rights is not None:
+            self.rights.check("advertise", topic)
         parsed = Schema.parse(schema) if isinstance(schema, str) else schema
         self._out += self.topics.advertise(topic, parsed, now, retention)
         self._learn()
@@ -168,6 +177,8 @@ class NodeCore:
 
         Raises TopicError for a topic that is not known here (yet), FilterError, and RouteError.
         """
+        if self.rights is not None:
+            self.rights.check("subscribe to", topic)
         known = self.local.topic(topic)
         parsed = Filter.parse(filter, known.schema)
         if len(self.local.subscriptions) >= self.config.subscriptions:
@@ -202,6 +213,8 @@ class NodeCore:
         outbox = self.outbox
         if outbox.is_full:
             raise WindowFullError(f"{outbox.events} events without a receipt, the most allowed (window, window_bytes)")
+        if self.rights is not None:
+            self.rights.check("publish to", topic)
         known = self._known.get(topic) or self.local.topic(topic)
         row = known.row(event)
         size = known.weigh(row)
@@ -293,7 +306,11 @@ class NodeCore:
 
     def receive(self, sender: Peer, message: Message, now: Micros) -> list[Effect]:
         handler = self._handlers.get(type(message))
-        if handler is None:
+        refusal = self.rights.judge(sender, message, self._name) if self.rights is not None else None
+        if refusal is not None:
+            if refusal:
+                self._out.append(Note(Rejected(hex_peer(sender), refusal)))
+        elif handler is None:
             self._out.append(Note(Rejected(hex_peer(sender), f"unexpected {type(message).__name__}")))
         else:
             handler(sender, message, now)
@@ -350,6 +367,10 @@ class NodeCore:
     def _receive_interest(self, sender: Peer, message: Any, now: Micros) -> None:
         assert self.interest is not None
         self.routing.interest_says(self.interest.receive(sender, message, now), now)
+
+    def _name(self, topic: int) -> str | None:
+        """A topic's name by its hash."""
+        return self.lists.name(topic.to_bytes(8, "big")) if self.lists is not None else None
 
     def _learn(self) -> None:
         """Tell the planes that look at content of new topics."""

@@ -22,6 +22,7 @@ from gossamer.filters.place import Class
 from gossamer.machine import NEVER, Deliver, Effect, LinkState, Micros, Note, Peer
 from gossamer.node.outbox import ROUND_BITS, rows_decoder
 from gossamer.node.planes import BITS, Finished, Key, Route, RouteError
+from gossamer.node.rights import Rights
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.record import Record, ViewChange, read_stamp
@@ -86,6 +87,7 @@ class _Members:
 class Lists:
     def __init__(self, me: Peer, incarnation: int, rng: Random, config: SkipConfig, interest: Interest, *,
                  schemas: dict[str, Schema], links: Callable[[], list[Peer]], arrived: Arrived) -> None:  # fmt: skip
+        self.rights: Rights | None = None
         self.found: dict[int, Found] = {}  # answers to look-ups, for the driver to take
         self.hops: dict[int, int] = {}  # to the farthest end of the walks of our events, and how many of them
         self._me, self._incarnation, self._rng, self._config = me, incarnation, rng, config
@@ -338,8 +340,16 @@ class Lists:
         return [
             peer
             for peer, stamp in self._interest.view.interested(hash).items()
-            if read_stamp(stamp)[1] & _BIT and (peer == me or hash in announced.get(peer, ()))
+            if read_stamp(stamp)[1] & _BIT and (peer == me or (hash in announced.get(peer, ()) and self._may(peer, hash)))
         ]
+
+    def _may(self, peer: Peer, hash: bytes) -> bool:
+        name = self._names.get(hash)
+        return self.rights is None or name is None or self.rights.may_subscribe(peer, name)
+
+    def name(self, hash: bytes) -> str | None:
+        """Of a topic whose schema is known."""
+        return self._names.get(hash)
 
     def _run(self, one: _List, now: Micros, call: Callable[[SkipList], list[Effect]]) -> list[Effect]:
         """Call a list, take what is for us of what it says, and pass the rest on."""

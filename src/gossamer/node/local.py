@@ -15,9 +15,10 @@ from typing import Any
 import msgspec
 
 from gossamer.filters import Event, Filter, Schema, Type
-from gossamer.machine import NEVER, Deliver, Effect, Micros, Note
+from gossamer.machine import NEVER, Deliver, Effect, Micros, Note, Peer
 from gossamer.node.outbox import VALUE_BYTES, rows_decoder
 from gossamer.node.planes import Key, Route
+from gossamer.node.rights import Rights
 from gossamer.node.topics import TopicError
 from gossamer.overlay.batch import Batch
 from gossamer.trace import Delivered, Rejected, hex_peer
@@ -93,6 +94,7 @@ class Local:
         self.topics: dict[str, Topic] = {}
         self.blocked: dict[int, Subscription] = {}  # in the order in which they were blocked
         self.released: list[tuple[Route, Key, tuple[int, ...]]] = []
+        self.rights: Rights | None = None
         self._schemas, self._out = schemas, out
         self._buffer, self._block, self._tracing = buffer, block, tracing
         self._held: dict[tuple[Route, Key], _Held] = {}
@@ -124,6 +126,10 @@ class Local:
         known = self.topics.get(batch.topic)
         wanted = known.subscriptions.get(route) if known is not None else None
         if known is None or not wanted:
+            return ()
+        if self.rights is not None and not self.rights.takes(Peer(batch.publisher), batch.topic):
+            reason = f"events on {batch.topic!r}, to which it may not publish"
+            self._out.append(Note(Rejected(hex_peer(batch.publisher), reason)))
             return ()
         try:
             rows = known.decoder.decode(batch.rows)

@@ -16,6 +16,7 @@ from typing import Any
 from gossamer.machine import NEVER, SECOND, Deliver, Dial, Effect, Hangup, LinkState, Micros, Note, Peer, Send
 from gossamer.node.local import Local, Subscription
 from gossamer.node.planes import BITS, Finished, Plane, Route
+from gossamer.node.rights import Rights
 from gossamer.overlay.batch import Batch, Leave
 from gossamer.overlay.flood import Flood
 from gossamer.overlay.interest.core import Interest
@@ -54,6 +55,7 @@ class Routing:
 
     def __init__(self, flood: Flood, interest: Interest | None, local: Local, out: list[Effect], *, tracing: bool) -> None:
         self.planes: dict[Route, Plane] = {}
+        self.rights: Rights | None = None
         self.finished: list[Finished] = []
         self.entered: list[int] = []
         self.lapsed: list[int] = []
@@ -109,8 +111,9 @@ class Routing:
         used = self._uses.get(topic)
         if used is None:
             used = 0
-            for stamp in self._interest.interested(topic).values() if self._interest is not None else ():
-                used |= read_stamp(stamp)[1]
+            for peer, stamp in self._interest.interested(topic).items() if self._interest is not None else ():
+                if self.rights is None or self.rights.may_subscribe(peer, topic):
+                    used |= read_stamp(stamp)[1]
             self._uses[topic] = used
         return used
 

@@ -17,7 +17,7 @@ tests/wire holds what the version before said, byte by byte (scripts/record_wire
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 from msgspec import Meta
@@ -35,6 +35,7 @@ VERSION_MIN = 1
 FRAME_MAX = 8 << 20
 _HEADER = 4
 
+REVOKED_MAX = 4 << 20  # bytes of a list of revoked certificates: about 100,000 of them
 HELLO_MAX = 4096  # the first frame of a connection
 
 REASONS = (
@@ -45,9 +46,17 @@ REASONS = (
     "no hello",
     "second hello",
     "does not report",
+    "flood",
+    "dribbles",
+    "false identity",
+    "false list",
+    "expired",
+    "revoked",
     "truncated",
 )
-MISCONDUCT = REASONS[:-1]  # what no honest peer does; a truncated frame is also what a crash leaves
+MISCONDUCT = REASONS[
+    :-1
+]  # what no honest peer does, or who is no longer a peer; a truncated frame is also what a crash leaves
 
 Address = Annotated[str, Meta(max_length=255)]
 
@@ -62,6 +71,7 @@ class Hello(Message, frozen=True, array_like=True, tag=1):
     incarnation: Annotated[int, Meta(ge=0, le=2**53)]
     address: Address  # where others can reach this node; empty if they cannot
     fabric: Annotated[str, Meta(max_length=255)] = ""  # nodes of different fabrics do not talk
+    revocations: Annotated[int, Meta(ge=0)] = 0  # the number of the sender's list of revoked certificates
 
 
 class Ping(Message, frozen=True, array_like=True, tag=3):
@@ -72,10 +82,20 @@ class Pong(Message, frozen=True, array_like=True, tag=4):
     pass
 
 
+class Revocations(Message, frozen=True, array_like=True, tag=5):
+    """The authority's signed list of certificates that count no longer; the greatest number is the latest."""
+
+    since: ClassVar[int] = 2
+
+    number: Uint64
+    signed: Annotated[bytes, Meta(max_length=REVOKED_MAX)]
+
+
 AnyMessage = (
     Hello
     | Ping
     | Pong
+    | Revocations
     | Batch
     | Report
     | Busy

@@ -214,6 +214,13 @@ class Interest:
             self._state.renew(self._own.add(extra), base, None, now)
             self._command()
 
+    def certify(self, certificate: bytes, now: Micros) -> None:
+        """What proves to every other node who this one is; opaque to this plane."""
+        if certificate != self.record.certificate:
+            base = self.record.version
+            self._state.renew(self._own.certify(certificate), base, None, now)
+            self._command()
+
     def kept(self, peer: Peer, now: Micros) -> None:
         """A ``Hangup`` was not carried out, because somebody else uses the link: this plane proposes it again after a while."""
         self._links.kept(peer, now)

@@ -177,7 +177,13 @@ def pack(items: Iterable[Fresh | Rumour | Record]) -> list[Flips | News]:
             touched = None if isinstance(item, Record) else item.touched
             if touched is None:
                 records.append(record)
-                size += len(record.topics) + len(record.stamps) + len(record.address)
+                size += (
+                    len(record.topics)
+                    + len(record.stamps)
+                    + len(record.address)
+                    + len(record.extra)
+                    + len(record.certificate)
+                )
             elif len(touched) == 1 and not isinstance(item, Record) and record.version == item.base + 1:
                 ((topic, stamp),) = touched.items()
                 lone.append(Lone(record.peer, record.life, record.version, int.from_bytes(topic, "big"), _number(stamp)))

@@ -111,6 +111,11 @@ class Own:
         self.record = replace(self.record, version=self.record.version + 1, extra=extra)
         return self.record
 
+    def certify(self, certificate: bytes) -> Record:
+        """Show another certificate."""
+        self.record = replace(self.record, version=self.record.version + 1, certificate=certificate)
+        return self.record
+
     def live_again(self, incarnation: int) -> Record:
         """The same interest in a new life; absurd incarnations are as good as the greatest."""
         old = self.record

@@ -29,6 +29,7 @@ ADDRESS_MAX = 255
 LIFE_MAX = VERSION_MAX = 2**32 - 1
 INCARNATION_MAX = LIFE_MAX >> 8
 EXTRA_MAX = 4096
+CERTIFICATE_MAX = 2048
 ROUTES = ("direct", "skiplist", "tree", "flood")  # how a node's subscriptions to a topic are served: a bit each in its stamp
 ROUTE_BITS = len(ROUTES)
 ROUTES_ALL = (1 << ROUTE_BITS) - 1
@@ -53,6 +54,9 @@ class Record(Struct, frozen=True, array_like=True, gc=False):
     topics: Annotated[bytes, Meta(max_length=TOPIC * TOPICS_MAX)] = b""
     stamps: Annotated[bytes, Meta(max_length=STAMP * TOPICS_MAX)] = b""
     extra: Annotated[bytes, Meta(max_length=EXTRA_MAX)] = b""  # what its owner adds for others to read; opaque here
+    certificate: Annotated[bytes, Meta(max_length=CERTIFICATE_MAX)] = (
+        b""  # proves who it is, where there are keys; opaque here
+    )
 
     @property
     def incarnation(self) -> int:
@@ -106,7 +110,9 @@ def find(topics: bytes, topic: bytes) -> int:
 def apply(record: Record, version: int, changes: bytes) -> Record:
     """The record after some changes."""
     if not changes:
-        return Record(record.peer, record.life, version, record.address, record.topics, record.stamps, record.extra)
+        return Record(
+            record.peer, record.life, version, record.address, record.topics, record.stamps, record.extra, record.certificate
+        )  # fmt: skip
     if len(changes) == CHANGE:
         topics, stamps = _apply_one(record.topics, record.stamps, changes[:TOPIC], changes[TOPIC:])
     else:
@@ -119,7 +125,7 @@ def apply(record: Record, version: int, changes: bytes) -> Record:
                 pairs[topic] = stamp
         ordered = sorted(pairs)
         topics, stamps = b"".join(ordered), b"".join(map(pairs.__getitem__, ordered))
-    return Record(record.peer, record.life, version, record.address, topics, stamps, record.extra)
+    return Record(record.peer, record.life, version, record.address, topics, stamps, record.extra, record.certificate)
 
 
 def _apply_one(topics: bytes, stamps: bytes, topic: bytes, stamp: bytes) -> tuple[bytes, bytes]:
@@ -166,7 +172,7 @@ class Known:
 
     def __init__(self, record: Record) -> None:
         head = _HEAD.pack(record.peer, record.life, record.version)
-        content = head + record.address.encode() + b"\0" + record.topics + record.stamps + record.extra
+        content = head + record.address.encode() + b"\0" + record.topics + record.stamps + record.extra + record.certificate
         self.record = record
         self.digest = int.from_bytes(blake2b(content, digest_size=8).digest(), "big")
         self.spread = mix(record.peer)

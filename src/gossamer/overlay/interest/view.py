@@ -10,7 +10,7 @@ a node publishes to a few topics, and the view may hold a million pairs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 from gossamer.machine import Micros, Peer
@@ -44,6 +44,7 @@ class View:
         self.changed_at = Micros(0)
         self._members_max, self._pairs_max = members_max, pairs_max
         self._learn = pool.get if pool is not None else learn
+        self.proves: Callable[[Peer, bytes], bool] | None = None  # whether a certificate is the peer's, where there are keys
         self._buckets = [0] * BUCKETS_MAX
         self._watched: dict[bytes, dict[Peer, bytes]] = {}
 
@@ -67,7 +68,9 @@ class View:
         return ""
 
     def learn(self, record: Record) -> Known | None:
-        """The record, checked and with its digest; None if it is malformed."""
+        """The record, checked and with its digest; None if it is malformed, or not its peer's."""
+        if self.proves is not None and not self.proves(Peer(record.peer), record.certificate):
+            return None
         return self._learn(record)
 
     def put(self, known: Known, now: Micros) -> ViewChange:

@@ -1,0 +1,286 @@
+"""``gossamer keys``: a fabric's authority, and the keys of its nodes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from gossamer.cli.common import json_option
+
+_DIRECTORY = click.Path(path_type=Path, file_okay=False)
+_passphrase = click.option(
+    "--passphrase-file",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Its first line opens the authority's key.",
+)
+
+
+@click.group()
+def keys() -> None:
+    """Make a fabric's authority and the keys of its nodes: who has none gets nowhere.
+
+    \b
+    A fabric with keys in five commands:
+      gossamer keys init authority                      once; keep it off the machines that run nodes
+      gossamer keys issue authority station             makes authority/nodes/station, for one node
+      gossamer keys issue authority reader --publish '' --subscribe 'weather.*'
+      gossamer node --keys authority/nodes/station --listen 0.0.0.0:7400
+      gossamer subscribe weather.ch --keys authority/nodes/reader --join HOST:7400
+    """
+
+
+@keys.command()
+@click.argument("directory", type=_DIRECTORY)
+@click.option("--name", default="gossamer", show_default=True, help="Of the fabric; for people to read.")
+@click.option("--days", default=3650, show_default=True, type=click.IntRange(1, 36_500), help="How long it is good for.")
+@_passphrase
+@json_option
+def init(directory: Path, name: str, days: int, passphrase_file: Path | None, as_json: bool) -> int:
+    """Make an authority in DIRECTORY.
+
+    \b
+    Example:
+      gossamer keys init authority
+    """
+    from gossamer.net.authority import create
+
+    authority = create(directory, name=name, days=days, passphrase=_first_line(passphrase_file))
+    until = authority.certificate.not_valid_after_utc
+    if as_json:
+        _json({"authority": str(directory), "name": name, "not_after": int(until.timestamp())})
+    else:
+        click.echo(
+            f"authority {name!r} made in {directory}, good until {until:%Y-%m-%d}; its key, authority.key, is the fabric"
+        )
+        click.echo(f"next, keys for a node: gossamer keys issue {directory} NAME")
+    return 0
+
+
+@keys.command()
+@click.argument("directory", type=_DIRECTORY)
+@click.argument("name")
+@click.option("--out", type=_DIRECTORY, help="Where the node's keys go.  [default: DIRECTORY/nodes/NAME]")
+@click.option(
+    "--publish",
+    multiple=True,
+    metavar="PATTERN",
+    help="Topics it may publish to; several times, or '' for none.  [default: *]",
+)
+@click.option("--subscribe", multiple=True, metavar="PATTERN", help="Topics it may subscribe to; likewise.  [default: *]")
+@click.option(
+    "--days", default=365.0, show_default=True, type=click.FloatRange(0, 36_500, min_open=True), help="Until it expires."
+)
+@click.option(
+    "--renew", is_flag=True, help="More time, or other permissions, for the key that is there: the node stays who it is."
+)
+@click.option("--request", type=click.File("rb"), help="Sign this request (gossamer keys request) instead of making a key.")
+@_passphrase
+@json_option
+def issue(
+    directory: Path,
+    name: str,
+    out: Path | None,
+    publish: tuple[str, ...],
+    subscribe: tuple[str, ...],
+    days: float,
+    renew: bool,
+    request: Any,
+    passphrase_file: Path | None,
+    as_json: bool,
+) -> int:
+    """Make keys for the node NAME, signed by the authority in DIRECTORY.
+
+    \b
+    Examples:
+      gossamer keys issue authority station
+      gossamer keys issue authority meter7 --publish 'meters.*' --subscribe '' --days 90
+      gossamer keys issue authority station --renew
+      gossamer keys issue authority far --request far.csr --out for-far
+    """
+    from gossamer.net.authority import NODES, Authority
+    from gossamer.trace import hex_peer
+
+    if renew and request is not None:
+        raise click.UsageError("--renew is for a key that is here, --request for one that is elsewhere: give one of them")
+    where = out or directory / NODES / name
+    identity = Authority(directory, _first_line(passphrase_file)).issue(
+        name, where, publish=_patterns(publish), subscribe=_patterns(subscribe), days=days, renew=renew,
+        request=request.read() if request is not None else None,
+    )  # fmt: skip
+    if as_json:
+        _json({"keys": str(where), **_plain(identity)})
+    else:
+        click.echo(f"node {hex_peer(identity.peer)} ({name}): keys in {where}, good until {_date(identity.not_after)}")
+        click.echo(f"may publish {_words(identity.publish)}; may subscribe {_words(identity.subscribe)}")
+        if request is not None:
+            click.echo("copy authority.crt, node.crt and revoked.crl to where node.key is")
+        else:
+            click.echo(f"use them with: gossamer node --keys {where}")
+    return 0
+
+
+@keys.command()
+@click.argument("name")
+@click.option("--out", type=_DIRECTORY, required=True, help="Where the key and the request go.")
+@json_option
+def request(name: str, out: Path, as_json: bool) -> int:
+    """Make a key on the machine that will use it, and a request for the authority to sign: the key never travels.
+
+    \b
+    Example:
+      gossamer keys request far --out keys              then, where the authority is:
+      gossamer keys issue authority far --request node.csr --out for-far
+    """
+    from gossamer.net.authority import make_request
+
+    make_request(name, out)
+    if as_json:
+        _json({"request": str(out / "node.csr")})
+    else:
+        click.echo(
+            f"send {out / 'node.csr'} to whoever has the authority, and put the certificates that come back into {out}"
+        )
+    return 0
+
+
+@keys.command()
+@click.argument("directory", type=_DIRECTORY)
+@click.argument("who")
+@click.option("--to", multiple=True, type=_DIRECTORY, help="A node's key directory to put the new list into; several times.")
+@_passphrase
+@json_option
+def revoke(directory: Path, who: str, to: tuple[Path, ...], passphrase_file: Path | None, as_json: bool) -> int:
+    """Revoke a node's certificates: WHO is its name, its id or a serial number.
+
+    The signed list of what is revoked is DIRECTORY/revoked.crl. One running node that gets it (copy it into its key directory, or
+    --to) passes it on to all others, and every link to who is on it ends within seconds.
+
+    \b
+    Examples:
+      gossamer keys revoke authority meter7
+      gossamer keys revoke authority meter7 --to authority/nodes/station
+    """
+    from gossamer.net.authority import Authority
+
+    authority = Authority(directory, _first_line(passphrase_file))
+    fresh = authority.revoke(who)
+    authority.hand_out(to)
+    assert authority.revoked is not None
+    if as_json:
+        _json(
+            {
+                "revoked": [one.serial for one in fresh],
+                "number": authority.revoked.number,
+                "in_all": len(authority.revoked.serials),
+            }
+        )
+    else:
+        click.echo(f"{len(fresh)} certificate(s) of {who} revoked" if fresh else f"nothing of {who} was good any longer")
+        if not to:
+            click.echo(f"copy {directory / 'revoked.crl'} into the key directory of any running node, which passes it on")
+    return 0
+
+
+@keys.command()
+@click.argument("directory", type=_DIRECTORY)
+@json_option
+def show(directory: Path, as_json: bool) -> int:
+    """Show what an authority has issued, or what a node's keys are.
+
+    \b
+    Examples:
+      gossamer keys show authority
+      gossamer keys show authority/nodes/station --json
+    """
+    from gossamer.net.authority import ISSUED
+
+    return _show_authority(directory, as_json) if (directory / ISSUED).exists() else _show_node(directory, as_json)
+
+
+def _show_authority(directory: Path, as_json: bool) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    from gossamer.net.authority import Authority
+
+    authority = Authority(directory, sign=False)
+    revoked = authority.revoked.serials if authority.revoked is not None else frozenset()
+    now = time.time()
+    lines = [
+        {"state": "revoked" if int(one.serial, 16) in revoked else "expired" if one.not_after <= now else "good"}
+        | msgspec.to_builtins(one)
+        for one in authority.issued
+    ]
+    if as_json:
+        for line in lines:
+            _json(line)
+        return 0
+    until = authority.certificate.not_valid_after_utc
+    console = Console()
+    console.print(f"authority {authority.name!r}, good until {until:%Y-%m-%d}, {len(lines)} issued", highlight=False)
+    table = Table(box=None, pad_edge=False)
+    for column in ("name", "node", "state", "until", "publish", "subscribe"):
+        table.add_column(column, overflow="fold")
+    for line in lines:
+        table.add_row(
+            line["name"], line["peer"], line["state"], _date(line["not_after"]), _words(line["publish"]), _words(line["subscribe"])
+        )  # fmt: skip
+    console.print(table)
+    return 0
+
+
+def _show_node(directory: Path, as_json: bool) -> int:
+    from gossamer.net.keys import Keys
+    from gossamer.trace import hex_peer
+
+    found = Keys(directory, any_time=True)
+    identity, listed = found.identity, found.revoked
+    state = found.refusal(identity) or "good"
+    if as_json:
+        _json({"keys": str(directory), "state": state, **_plain(identity), "revoked": len(listed.serials) if listed else 0})
+    else:
+        click.echo(f"node {hex_peer(identity.peer)} ({identity.name}), {state}, until {_date(identity.not_after)}")
+        click.echo(f"may publish {_words(identity.publish)}; may subscribe {_words(identity.subscribe)}")
+        click.echo(f"knows of {len(listed.serials) if listed else 0} revoked certificates")
+    return 0
+
+
+def _plain(identity: Any) -> dict[str, Any]:
+    from gossamer.trace import hex_peer
+
+    return {
+        "node": hex_peer(identity.peer), "name": identity.name, "serial": f"{identity.serial:x}", "not_after": identity.not_after,
+        "publish": identity.publish, "subscribe": identity.subscribe,
+    }  # fmt: skip
+
+
+def _patterns(given: tuple[str, ...]) -> tuple[str, ...]:
+    """Nothing given means everything; '' means nothing."""
+    return tuple(one for one in given if one) if given else ("*",)
+
+
+def _words(patterns: Any) -> str:
+    return ", ".join(patterns) or "nothing"
+
+
+def _date(seconds: int) -> str:
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _first_line(path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    with path.open("rb") as file:
+        line = file.readline().rstrip(b"\r\n")
+    if not line:
+        raise click.UsageError(f"the first line of {path} is empty; it should be the passphrase")
+    return line
+
+
+def _json(what: dict[str, Any]) -> None:
+    click.echo(msgspec.json.encode(what).decode())

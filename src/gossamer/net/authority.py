@@ -1,0 +1,319 @@
+"""The fabric's authority: who makes, issues and revokes keys. Nothing of this runs in a node.
+
+An authority's directory has ``authority.key`` (keep it off the machines that run nodes), ``authority.crt``, ``revoked.crl``, and
+``issued.jsonl``: one line for each certificate, so that it can be revoked by name. Keys are Ed25519.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gossamer.net.errors import KeysError
+from gossamer.net.keys import (
+    AUTHORITY_CERTIFICATE,
+    CERTIFICATE,
+    KEY,
+    REVOKED,
+    Revoked,
+    check_private,
+    crypto,
+    peer_of,
+    permission,
+    read_identity,
+    write_private,
+    write_public,
+)
+from gossamer.node.rights import Identity
+from gossamer.overlay.interest.record import CERTIFICATE_MAX
+from gossamer.trace import hex_peer
+
+AUTHORITY_KEY = "authority.key"
+ISSUED = "issued.jsonl"
+NODES = "nodes"
+AUTHORITY_DAYS = 3650
+NODE_DAYS = 365
+DAYS_MAX = 36_500
+EARLY = dt.timedelta(hours=1)  # clocks differ
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+class Issued(Struct, frozen=True):
+    """A line of the authority's book."""
+
+    name: str
+    peer: str
+    serial: str  # hexadecimal
+    not_before: int
+    not_after: int
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC).replace(microsecond=0)
+
+
+def _named(name: str) -> Any:
+    x509 = crypto()
+    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+
+
+def _pem_key(key: Any, passphrase: bytes | None = None) -> bytes:
+    from cryptography.hazmat.primitives import serialization as s
+
+    how = s.BestAvailableEncryption(passphrase) if passphrase else s.NoEncryption()
+    data: bytes = key.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, how)
+    return data
+
+
+def _new_key() -> Any:
+    crypto()
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    return Ed25519PrivateKey.generate()
+
+
+def _pem(certificate: Any) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    data: bytes = certificate.public_bytes(Encoding.PEM)
+    return data
+
+
+def create(
+    directory: Path, *, name: str = "gossamer", days: int = AUTHORITY_DAYS, passphrase: bytes | None = None
+) -> Authority:
+    """Make a fabric's authority. Raises KeysError if there is one already."""
+    x509 = crypto()
+    _check_name(name)
+    if (directory / AUTHORITY_KEY).exists():
+        raise KeysError(
+            f"{directory} has an authority already; choose another directory (who loses its key must issue all anew)"
+        )
+    key = _new_key()
+    now = _now()
+    usage = x509.KeyUsage(
+        digital_signature=False, content_commitment=False, key_encipherment=False, data_encipherment=False, key_agreement=False,
+        key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False,
+    )  # fmt: skip
+    certificate = (
+        x509.CertificateBuilder().subject_name(_named(name)).issuer_name(_named(name)).public_key(key.public_key())
+        .serial_number(x509.random_serial_number()).not_valid_before(now - EARLY)
+        .not_valid_after(now + dt.timedelta(days=_days(days)))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True).add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False).sign(key, None)
+    )  # fmt: skip
+    _directory(directory)
+    write_private(directory / AUTHORITY_KEY, _pem_key(key, passphrase))
+    write_public(directory / AUTHORITY_CERTIFICATE, _pem(certificate))
+    write_public(directory / ISSUED, b"")
+    authority = Authority(directory, passphrase)
+    authority.sign_list([])
+    return authority
+
+
+class Authority:
+    """An authority's directory, opened. ``sign``: with its key, which issuing and revoking need and looking does not."""
+
+    def __init__(self, directory: Path, passphrase: bytes | None = None, *, sign: bool = True) -> None:
+        x509 = crypto()
+        self.directory = directory
+        try:
+            self.certificate = x509.load_pem_x509_certificate((directory / AUTHORITY_CERTIFICATE).read_bytes())
+            self.issued = msgspec.json.Decoder(Issued).decode_lines((directory / ISSUED).read_bytes())
+        except (OSError, ValueError, msgspec.DecodeError) as error:
+            raise KeysError(
+                f"{directory} is no authority's directory ({error}); make one with: gossamer keys init DIR"
+            ) from None
+        self._key = self._open(passphrase) if sign else None
+        self.revoked: Revoked | None = None
+        if (directory / REVOKED).exists():
+            self.revoked = Revoked((directory / REVOKED).read_bytes(), self.certificate)
+
+    def _open(self, passphrase: bytes | None) -> Any:
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+        path = self.directory / AUTHORITY_KEY
+        check_private(path)
+        try:
+            return load_pem_private_key(path.read_bytes(), passphrase)
+        except TypeError:
+            raise KeysError(
+                f"{path} is {'not encrypted: leave the passphrase out' if passphrase else 'encrypted: give --passphrase-file FILE'}"
+            ) from None
+        except ValueError as error:
+            raise KeysError(f"cannot open {path}: {error}; is the passphrase right?") from None
+
+    @property
+    def name(self) -> str:
+        return str(self.certificate.subject.get_attributes_for_oid(crypto().NameOID.COMMON_NAME)[0].value)
+
+    def issue(
+        self,
+        name: str,
+        out: Path,
+        *,
+        publish: Sequence[str] = ("*",),
+        subscribe: Sequence[str] = ("*",),
+        days: float = NODE_DAYS,
+        renew: bool = False,
+        request: bytes | None = None,
+    ) -> Identity:
+        """Make a key directory for a node. ``renew``: a new certificate for the key that is there, so the node stays who it is.
+        ``request``: a signing request (PEM) of a key that was made, and stays, elsewhere: no private key is written.
+        """
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+        _check_name(name)
+        if renew:
+            check_private(out / KEY)
+            public = load_pem_private_key((out / KEY).read_bytes(), None).public_key()
+        elif (out / CERTIFICATE).exists() or (out / KEY).exists():
+            raise KeysError(f"{out} has keys already; issue elsewhere (--out), or give them more time with --renew")
+        elif request is not None:
+            public = _requested(request)
+        else:
+            key = _new_key()
+            public = key.public_key()
+        certificate = self._sign(name, public, publish, subscribe, days)
+        identity = read_identity(certificate)
+        if len(identity.certificate) > CERTIFICATE_MAX:
+            raise KeysError(
+                f"the certificate would have {len(identity.certificate)} bytes; every node keeps it, so at most {CERTIFICATE_MAX} "
+                "are allowed: use fewer patterns, or shorter ones"
+            )
+        self._write_book([*self.issued, _line(identity)])  # first: what is not in the book cannot be revoked by name
+        _directory(out)
+        if not renew and request is None:
+            write_private(out / KEY, _pem_key(key))
+        write_public(out / AUTHORITY_CERTIFICATE, _pem(self.certificate))
+        write_public(out / CERTIFICATE, _pem(certificate))
+        self.hand_out([out])
+        return identity
+
+    def _sign(self, name: str, public: Any, publish: Iterable[str], subscribe: Iterable[str], days: float) -> Any:
+        x509 = crypto()
+        now = _now()
+        until = min(now + dt.timedelta(days=_days(days)), self.certificate.not_valid_after_utc)
+        uris = [permission("publish", one) for one in publish] + [permission("subscribe", one) for one in subscribe]
+        usage = x509.KeyUsage(
+            digital_signature=True, content_commitment=False, key_encipherment=False, data_encipherment=False,
+            key_agreement=False, key_cert_sign=False, crl_sign=False, encipher_only=False, decipher_only=False,
+        )  # fmt: skip
+        both = x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.SERVER_AUTH, x509.ExtendedKeyUsageOID.CLIENT_AUTH])
+        above = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.certificate.public_key())
+        builder = (
+            x509.CertificateBuilder().subject_name(_named(name)).issuer_name(self.certificate.subject).public_key(public)
+            .serial_number(x509.random_serial_number()).not_valid_before(min(now, until) - EARLY).not_valid_after(until)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(usage, critical=True).add_extension(both, critical=False).add_extension(above, critical=False)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        )  # fmt: skip
+        if uris:
+            names = [x509.UniformResourceIdentifier(uri) for uri in uris]
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        return builder.sign(self._key, None)
+
+    def find(self, who: str) -> list[Issued]:
+        """The certificates of a name, a node's id or a serial number, all of them hexadecimal but the name."""
+        found = [one for one in self.issued if who in (one.name, one.peer, one.serial)]
+        if not found:
+            raise KeysError(f"nothing was issued here for {who!r}; see: gossamer keys show {self.directory}")
+        return found
+
+    def revoke(self, who: str) -> list[Issued]:
+        """Put a node's certificates on the list of those that count no longer; returns which are new there."""
+        serials = self.revoked.serials if self.revoked is not None else frozenset()
+        now = _now().timestamp()
+        fresh = [one for one in self.find(who) if int(one.serial, 16) not in serials and one.not_after > now]
+        if fresh:
+            dead = {one.serial for one in fresh}
+            listed = [one for one in self.issued if one.serial in dead or int(one.serial, 16) in serials]
+            self.sign_list([one for one in listed if one.not_after > now])  # who has expired needs no revoking
+        return fresh
+
+    def sign_list(self, listed: list[Issued]) -> None:
+        x509 = crypto()
+        now = _now()
+        before = self.revoked.number if self.revoked is not None else 0
+        # Not just counted: an authority that is restored from an old copy must not sign a number twice.
+        number = max(before + 1, int(now.timestamp()))
+        builder = (
+            x509.CertificateRevocationListBuilder().issuer_name(self.certificate.subject).last_update(now)
+            .next_update(self.certificate.not_valid_after_utc).add_extension(x509.CRLNumber(number), critical=False)
+        )  # fmt: skip
+        for one in listed:
+            entry = x509.RevokedCertificateBuilder().serial_number(int(one.serial, 16)).revocation_date(now).build()
+            builder = builder.add_revoked_certificate(entry)
+        write_public(self.directory / REVOKED, _pem(builder.sign(self._key, None)))
+        self.revoked = Revoked((self.directory / REVOKED).read_bytes(), self.certificate)
+
+    def hand_out(self, directories: Iterable[Path]) -> None:
+        """Put the list of revoked certificates into key directories; a node that runs there takes it up and passes it on."""
+        data = (self.directory / REVOKED).read_bytes()
+        for directory in directories:
+            if not (directory / AUTHORITY_CERTIFICATE).exists():
+                raise KeysError(f"{directory} has no keys; a node's key directory is expected (--to DIR)")
+            write_public(directory / REVOKED, data)
+
+    def _write_book(self, issued: list[Issued]) -> None:
+        self.issued = issued
+        write_public(self.directory / ISSUED, msgspec.json.Encoder().encode_lines(issued))
+
+
+def make_request(name: str, out: Path) -> None:
+    """A key of a node's own, and a request to sign it: the key never leaves its machine."""
+    x509 = crypto()
+    _check_name(name)
+    if (out / KEY).exists():
+        raise KeysError(f"{out} has a key already")
+    key = _new_key()
+    _directory(out)
+    write_private(out / KEY, _pem_key(key))
+    write_public(out / "node.csr", _pem(x509.CertificateSigningRequestBuilder().subject_name(_named(name)).sign(key, None)))
+
+
+def _requested(request: bytes) -> Any:
+    """The public key of a signing request, whose sender has proved to have the private one."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        asked = crypto().load_pem_x509_csr(request)
+    except ValueError as error:
+        raise KeysError(f"not a signing request: {error}") from None
+    public = asked.public_key()
+    if not asked.is_signature_valid or not isinstance(public, Ed25519PublicKey):
+        raise KeysError("the request must be for an Ed25519 key and signed by it; make one with: gossamer keys request")
+    return public
+
+
+def _line(identity: Identity) -> Issued:
+    return Issued(
+        identity.name, hex_peer(identity.peer), f"{identity.serial:x}", identity.not_before, identity.not_after,
+        identity.publish, identity.subscribe,
+    )  # fmt: skip
+
+
+def _days(days: float) -> float:
+    if not 0 < days <= DAYS_MAX:
+        raise KeysError(f"{days:g} days; from a moment to {DAYS_MAX} days are possible")
+    return days
+
+
+def _check_name(name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise KeysError(f"{name!r} is not a name: letters, digits, dot, dash and underscore, at most 63")
+
+
+def _directory(path: Path) -> None:
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+__all__ = ["Authority", "Issued", "create", "make_request", "peer_of"]

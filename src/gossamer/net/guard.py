@@ -1,0 +1,178 @@
+"""Who gets in, how much they may send, and who is shown out: limits on connections and peers, and what keys demand over time.
+
+A connection is *half open* until its peer has said hello (and, with keys, has shown its certificate). Of those there are few
+places: when they are taken the oldest goes, because an honest peer needs milliseconds. A peer that sends more than its share is cut
+off, and with keys, where it cannot come back under another name, it is refused for a while.
+
+With keys, once a second: files that have changed are read again, links whose peer has expired or was revoked are cut, and a list of
+revoked certificates that is new here is passed on to every neighbour.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from gossamer.machine import Peer
+from gossamer.net.errors import KeysError
+from gossamer.net.keys import Keys
+from gossamer.net.limits import PeerLimits
+from gossamer.node.wire import MISCONDUCT, Revocations
+
+if TYPE_CHECKING:
+    from gossamer.net.connection import Connection
+    from gossamer.net.driver import Driver
+
+TICK_SECONDS = 1.0
+SHUT_OUT_MAX = 4096
+DESCRIPTORS_SPARE = 64  # of the process's limit, for all that is no connection
+
+
+class Guard:
+    def __init__(self, driver: Driver, keys: Keys | None, limits: PeerLimits) -> None:
+        self.keys, self.limits = keys, limits
+        self._driver, self._loop = driver, driver.loop
+        self._half_open: dict[Connection, None] = {}  # oldest first
+        self._from: Counter[str] = Counter()  # connections by address
+        self._begun: Counter[str] = Counter()  # handshakes by address, in this second
+        self._begun_at = 0.0
+        self._shut_out: dict[Peer, float] = {}
+        self._told = keys.adopted if keys is not None else 0
+        self._connections = _descriptors(limits.connections)
+        self._timer = self._loop.call_later(TICK_SECONDS, self._tick) if keys is not None else None
+
+    # ------------------------------------------------------------- connections
+
+    def admit(self, connection: Connection) -> str:
+        """Why a connection that was just opened must be closed; "" if it may stay. Makes room among the half-open ones."""
+        limits, address = self.limits, connection.address
+        if len(self._driver.connections) >= self._connections:
+            return "too many connections"
+        if connection.dialled is None:
+            if self._from[address] >= limits.address_connections:
+                return "too many connections"
+            if self.keys is not None and not self._may_begin(address):
+                return "too many handshakes"
+            mine = [one for one in self._half_open if one.address == address]
+            if len(mine) >= limits.address_half_open:
+                mine[0].close("crowded out", "the oldest of too many connections from one address that say no hello")
+            if len(self._half_open) >= limits.half_open:
+                next(iter(self._half_open)).close("crowded out", "the oldest of too many connections that say no hello")
+            self._half_open[connection] = None
+        self._from[address] += 1
+        return ""
+
+    def _may_begin(self, address: str) -> bool:
+        now = self._loop.time()
+        if now - self._begun_at >= 1.0:
+            self._begun_at = now
+            self._begun.clear()
+        self._begun[address] += 1
+        return self._begun[address] <= self.limits.handshakes
+
+    def greeted(self, connection: Connection) -> None:
+        self._half_open.pop(connection, None)
+
+    def closed(self, connection: Connection, reason: str) -> None:
+        """It is of no more use."""
+        self._half_open.pop(connection, None)
+        identity = connection.identity
+        if identity is not None and reason in MISCONDUCT and self.keys is not None:
+            self._shut_out.pop(identity.peer, None)
+            self._shut_out[identity.peer] = self._loop.time() + self.limits.shut_out
+            if len(self._shut_out) > SHUT_OUT_MAX:
+                del self._shut_out[next(iter(self._shut_out))]
+
+    def unplugged(self, connection: Connection) -> None:
+        """Its socket is gone."""
+        self._from[connection.address] -= 1
+        if self._from[connection.address] <= 0:
+            del self._from[connection.address]
+
+    def is_shut_out(self, peer: Peer) -> bool:
+        until = self._shut_out.get(peer)
+        if until is not None and until <= self._loop.time():
+            del self._shut_out[peer]
+            until = None
+        return until is not None
+
+    # --------------------------------------------------------------------- keys
+
+    def revocations(self) -> int:
+        """The number of the list that this node has, for its Hello."""
+        return self.keys.revoked.number if self.keys is not None and self.keys.revoked is not None else 0
+
+    def tell(self, connection: Connection) -> None:
+        """Send our list to a peer that has an older one, or none."""
+        revoked = self.keys.revoked if self.keys is not None else None
+        if revoked is not None and connection.hello is not None and connection.hello.revocations < revoked.number:
+            self._driver.send_to(connection.peer, Revocations(revoked.number, revoked.der))
+
+    def hear(self, connection: Connection, message: Revocations) -> None:
+        """A neighbour's list."""
+        keys = self.keys
+        if keys is None or message.number <= self.revocations():
+            return
+        try:
+            keys.adopt(message.signed)
+        except KeysError as error:
+            connection.close("false list", str(error))
+        else:
+            self._spread(connection)
+
+    def _spread(self, source: Connection | None = None) -> None:
+        """A new list: whoever is on it goes, all others are told."""
+        keys = self.keys
+        assert keys is not None
+        self._told = keys.adopted
+        self._driver.counters["revocation lists taken"] += 1
+        self.check()
+        revoked = keys.revoked
+        assert revoked is not None
+        for connection in list(self._driver.links.values()):
+            if connection is not source:
+                self._driver.send_to(connection.peer, Revocations(revoked.number, revoked.der))
+
+    def check(self) -> None:
+        """Cut the links of those whose certificates count no longer."""
+        keys = self.keys
+        assert keys is not None
+        for connection in list(self._driver.connections):
+            refusal = keys.refusal(connection.identity) if connection.identity is not None else ""
+            if refusal and not connection.closed:
+                connection.close(refusal, f"the certificate of {connection.identity.name}")  # type: ignore[union-attr]
+        if self._driver.rights is not None:
+            self._driver.rights.changed()
+
+    def _tick(self) -> None:
+        keys = self.keys
+        assert keys is not None
+        if keys.reload():
+            self._driver.counters["keys read again"] += 1
+            if keys.problem:
+                self._driver.last_problem = keys.problem
+            elif self._driver.rights is not None and self._driver.rights.renew(keys.identity):
+                self._driver.renewed(keys.identity)
+                self._driver.settle()
+        if keys.adopted != self._told:
+            self._spread()
+        else:
+            self.check()
+        own = keys.refusal(keys.identity)
+        if own:
+            self._driver.last_problem = f"this node's own certificate is {own}: nobody will talk to it; renew it"
+        self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def _descriptors(wanted: int) -> int:
+    """As many connections as the process may open."""
+    try:
+        import resource
+    except ImportError:  # not on every system
+        return wanted
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return wanted if soft == resource.RLIM_INFINITY else max(8, min(wanted, soft - DESCRIPTORS_SPARE))

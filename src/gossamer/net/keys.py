@@ -1,0 +1,305 @@
+"""A node's keys: who it is, whom it believes, and who has been revoked.
+
+A key directory (made by ``gossamer keys issue``) has
+
+    authority.crt   the certificate of the fabric's authority: who has one signed by it belongs to the fabric
+    node.crt        this node's own, with its expiry and what it may publish and subscribe to
+    node.key        its private key, readable by its owner only
+    revoked.crl     the signed list of certificates that count no longer; the one with the greatest number is the latest
+
+A node's identity is its key: the 64-bit peer is a hash of the public key, and a connection whose Hello says otherwise ends. Links
+are TLS 1.3, both ends show their certificates, and nothing else is spoken. What permits what is written into the certificate as
+URIs (``gossamer:publish:weather.*``), which ``openssl x509 -text`` shows.
+
+Needs the package ``cryptography``, which is loaded only where there are keys.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import ssl
+import stat
+import tempfile
+import time
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+from gossamer.machine import Peer
+from gossamer.net.errors import KeysError
+from gossamer.node.rights import Identity, Rights
+from gossamer.node.wire import REVOKED_MAX
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+AUTHORITY_CERTIFICATE = "authority.crt"
+CERTIFICATE = "node.crt"
+KEY = "node.key"
+REVOKED = "revoked.crl"
+SCHEME = "gossamer"
+
+
+def crypto() -> Any:
+    """The package's x509 module, or an error that says how to get it."""
+    try:
+        from cryptography import x509
+    except ImportError as error:
+        raise KeysError(f"keys need the package cryptography ({error}): pip install 'gossamer[tls]'") from None
+    return x509
+
+
+def peer_of(public_key: Any) -> Peer:
+    """64 bits of the hash of a public key."""
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    raw = public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return Peer(int.from_bytes(blake2b(raw, digest_size=8).digest(), "big"))
+
+
+def permission(kind: str, pattern: str) -> str:
+    """A permission as it is written into a certificate."""
+    return f"{SCHEME}:{kind}:{quote(pattern, safe='*?[]!-._~')}"
+
+
+def _permissions(uris: list[str], kind: str) -> tuple[str, ...]:
+    head = f"{SCHEME}:{kind}:"
+    return tuple(unquote(uri[len(head) :]) for uri in uris if uri.startswith(head))
+
+
+def read_identity(certificate: x509.Certificate) -> Identity:
+    """What a certificate says. Whoever calls this has checked who signed it."""
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    x509 = crypto()
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+    except x509.ExtensionNotFound:
+        uris = []
+    common = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+    return Identity(
+        peer_of(certificate.public_key()),
+        str(common[0].value) if common else "",
+        certificate.serial_number,
+        int(certificate.not_valid_before_utc.timestamp()),
+        int(certificate.not_valid_after_utc.timestamp()),
+        _permissions(uris, "publish"),
+        _permissions(uris, "subscribe"),
+        certificate.public_bytes(Encoding.DER),
+    )
+
+
+class Revoked:
+    """A signed list, checked."""
+
+    def __init__(self, data: bytes, authority: x509.Certificate) -> None:
+        """``data`` as PEM or DER. Raises KeysError if it is not the authority's."""
+        x509 = crypto()
+        if len(data) > REVOKED_MAX:
+            raise KeysError(f"a list of {len(data)} bytes; at most {REVOKED_MAX} are allowed")
+        try:
+            pem = data.lstrip().startswith(b"-----")
+            listed = x509.load_pem_x509_crl(data) if pem else x509.load_der_x509_crl(data)
+            if listed.issuer != authority.subject or not listed.is_signature_valid(authority.public_key()):
+                raise KeysError("a list of revoked certificates that the authority has not signed")
+            self.number: int = listed.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+            self.serials: frozenset[int] = frozenset(one.serial_number for one in listed)
+        except (ValueError, TypeError, x509.ExtensionNotFound) as error:
+            raise KeysError(f"not a list of revoked certificates: {error}") from None
+        from cryptography.hazmat.primitives.serialization import Encoding
+
+        self.der: bytes = listed.public_bytes(Encoding.DER)
+
+
+class Keys:
+    """A node's key directory, read and checked. Raises KeysError if it cannot be used."""
+
+    def __init__(self, directory: str | Path, *, any_time: bool = False) -> None:
+        """``any_time``: also if the certificate is no longer, or not yet, good; to look at it."""
+        self.directory = Path(directory)
+        self._x509 = crypto()
+        self.revoked: Revoked | None = None
+        self.adopted = 0  # counts the lists that were taken
+        self.problem = ""  # what was wrong when the files were last read again
+        self._read()
+        if not any_time and not self.valid(self.identity):
+            raise KeysError(
+                f"the certificate in {self.directory / CERTIFICATE} is {self.refusal(self.identity)}; get another one from whoever "
+                f"has the authority's key: gossamer keys issue AUTHORITY {self.identity.name or 'NAME'} --renew"
+            )
+
+    # ------------------------------------------------------------------- files
+
+    def _read(self) -> None:
+        x509, directory = self._x509, self.directory
+        self._seen = self._times()
+        if not directory.is_dir():
+            raise KeysError(f"{directory} is not a directory of keys; make one with: gossamer keys issue")
+        try:
+            authority = x509.load_pem_x509_certificate((directory / AUTHORITY_CERTIFICATE).read_bytes())
+            certificate = x509.load_pem_x509_certificate((directory / CERTIFICATE).read_bytes())
+        except (OSError, ValueError) as error:
+            raise KeysError(
+                f"cannot read the certificates in {directory}: {error}; make them with: gossamer keys issue"
+            ) from None
+        check_private(directory / KEY)
+        try:
+            self.authority: Any = authority  # an x509.Certificate
+            signed = self.prove_certificate(certificate)
+        except ValueError as error:
+            raise KeysError(f"{directory / CERTIFICATE}: {error}") from None
+        if signed is None:
+            raise KeysError(
+                f"{directory / CERTIFICATE} was not issued by the authority in {directory / AUTHORITY_CERTIFICATE}"
+            )
+        self.identity: Identity = signed
+        self._server, self._client = self._context(ssl.PROTOCOL_TLS_SERVER), self._context(ssl.PROTOCOL_TLS_CLIENT)
+        if (directory / REVOKED).exists():
+            try:
+                self.adopt((directory / REVOKED).read_bytes(), keep=False)
+            except OSError as error:
+                raise KeysError(f"cannot read {directory / REVOKED}: {error.strerror or error}") from None
+
+    def _times(self) -> tuple[tuple[int, int], ...]:
+        found = []
+        for name in (AUTHORITY_CERTIFICATE, CERTIFICATE, KEY, REVOKED):
+            try:
+                info = (self.directory / name).stat()
+                found.append((info.st_mtime_ns, info.st_ino))
+            except OSError:
+                found.append((0, 0))
+        return tuple(found)
+
+    def reload(self) -> bool:
+        """Read the files again if they have changed; whether they had. What cannot be used leaves all as it was."""
+        if self._times() == self._seen:
+            return False
+        before = (self.authority, self.identity, self._server, self._client)
+        self.problem = ""
+        try:
+            self._read()
+            if self.identity.peer != before[1].peer:
+                raise KeysError(f"{self.directory} has the key of another node now; restart to take it")
+        except KeysError as error:
+            self.authority, self.identity, self._server, self._client = before
+            self.problem = str(error)
+        return True
+
+    def _context(self, protocol: int) -> ssl.SSLContext:
+        context = ssl.SSLContext(protocol)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.check_hostname = False  # a node is its key, wherever it runs
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        if protocol == ssl.PROTOCOL_TLS_SERVER:
+            context.num_tickets = 0  # no resumption: every connection shows its certificate
+        try:
+            context.load_verify_locations(self.directory / AUTHORITY_CERTIFICATE)
+            context.load_cert_chain(self.directory / CERTIFICATE, self.directory / KEY, password=_no_password)
+        except (OSError, ValueError) as error:
+            raise KeysError(f"cannot use the keys in {self.directory}: {error}; does node.key belong to node.crt?") from None
+        return context
+
+    def context(self, *, server: bool) -> ssl.SSLContext:
+        return self._server if server else self._client
+
+    # ---------------------------------------------------------------- judgement
+
+    def prove(self, certificate: bytes) -> Identity | None:
+        """Whom a certificate (DER) is for, if the authority has signed it. Says nothing of its being valid now."""
+        try:
+            return self.prove_certificate(self._x509.load_der_x509_certificate(certificate))
+        except ValueError:
+            return None
+
+    def prove_certificate(self, certificate: x509.Certificate) -> Identity | None:
+        from cryptography.exceptions import InvalidSignature
+
+        try:
+            certificate.verify_directly_issued_by(self.authority)
+            return read_identity(certificate)
+        except (
+            InvalidSignature,
+            ValueError,
+            TypeError,
+            self._x509.DuplicateExtension,
+            self._x509.UnsupportedGeneralNameType,
+        ):
+            return None
+
+    def refusal(self, identity: Identity) -> str:
+        """Why a certificate does not count now; "" if it does."""
+        now = time.time()
+        if now >= identity.not_after:
+            return "expired"
+        if now < identity.not_before:
+            return "not valid yet"
+        if self.revoked is not None and identity.serial in self.revoked.serials:
+            return "revoked"
+        return ""
+
+    def rights(self) -> Rights:
+        return Rights(self.identity, self.prove, self.valid)
+
+    def valid(self, identity: Identity) -> bool:
+        return not self.refusal(identity)
+
+    def adopt(self, data: bytes, *, keep: bool = True) -> bool:
+        """Take a list of revoked certificates if it is later than ours, and keep it on disk; whether it was."""
+        revoked = Revoked(data, self.authority)
+        if self.revoked is not None and revoked.number <= self.revoked.number:
+            return False
+        self.revoked = revoked
+        self.adopted += 1
+        if keep:
+            with contextlib.suppress(OSError):  # a directory that cannot be written: it is told again by the neighbours
+                write_public(self.directory / REVOKED, pem_list(revoked.der))
+                self._seen = self._times()
+        return True
+
+
+def _no_password() -> str:
+    raise ValueError("node.key is encrypted; a node's key has no passphrase")
+
+
+def pem_list(der: bytes) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    data: bytes = crypto().load_der_x509_crl(der).public_bytes(Encoding.PEM)
+    return data
+
+
+def check_private(path: Path) -> None:
+    """A private key that others can read is none."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise KeysError(f"cannot read {path}: {error.strerror or error}; make it with: gossamer keys issue") from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise KeysError(f"{path} can be read by others, so it is no secret: chmod 600 {path}")
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """A new file that only its owner can read, from its first moment on. Never overwrites."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_public(path: Path, data: bytes) -> None:
+    """Whole or not at all: whoever reads it meanwhile sees the old or the new."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,178 @@
+"""Who may publish and subscribe to what. Sans-IO: what proves an identity is the driver's business (net/keys.py).
+
+A node's certificate names its key and the topics, as patterns, that it may publish to and subscribe to. It travels in the node's
+interest record, so every node can judge every publisher and subscriber by itself, whoever relayed their words:
+
+    a batch         from a publisher that is not proved (yet) is dropped as if it had been lost: it is sent again; from one that
+                    may not publish there it is refused where its own link brings it, and handed to nobody anywhere else
+    an interest     in a topic that its owner may not subscribe to is ignored by publishers, and its entry kept out of skip lists
+    a record        whose certificate is not its peer's, or not of the authority, is no record
+
+Relays are trusted (ARCHITECTURE.md, Trust): one that lies about who published an event is not found out here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable
+from fnmatch import translate
+from functools import lru_cache
+
+from msgspec import Struct
+
+from gossamer.machine import Message, Peer
+from gossamer.node.topics import TopicError
+from gossamer.overlay.batch import Batch
+from gossamer.overlay.interest.record import CERTIFICATE_MAX
+from gossamer.overlay.skiplist import messages as skiplist
+from gossamer.overlay.tree import messages as tree
+
+PROVED_MAX = 32_768  # certificates remembered, also of those who have left: their last events may be under way
+VERDICTS_MAX = 65_536  # remembered answers
+
+
+class NotPermittedError(TopicError):
+    """This node's certificate does not allow that."""
+
+
+class Identity(Struct, frozen=True):
+    """Whom a certificate is for, and what it allows."""
+
+    peer: Peer
+    name: str
+    serial: int
+    not_before: int  # seconds of Unix time
+    not_after: int
+    publish: tuple[str, ...]  # patterns of topics: * stands for anything, ? for one character
+    subscribe: tuple[str, ...]
+    certificate: bytes = b""
+
+
+@lru_cache(maxsize=4096)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(translate(pattern))  # made so that it cannot backtrack without end
+
+
+def allows(patterns: tuple[str, ...], topic: str) -> bool:
+    return any(_compiled(pattern).match(topic) is not None for pattern in patterns)
+
+
+class Rights:
+    """``prove`` checks a certificate's signature; ``valid`` says whether it counts now: not expired, not revoked."""
+
+    def __init__(self, me: Identity, prove: Callable[[bytes], Identity | None], valid: Callable[[Identity], bool]) -> None:
+        self.me, self._prove, self._valid = me, prove, valid
+        self.refused = 0  # batches, interests and entries of those who may not
+        self.unproved = 0  # batches of publishers that are not known yet
+        self._proved: OrderedDict[Peer, Identity] = OrderedDict({me.peer: me})
+        self._verdicts: dict[tuple[Peer, str, bool], bool] = {}
+
+    def learn(self, peer: Peer, certificate: bytes) -> bool:
+        """Whether this is the peer's certificate. The answer depends on nothing but the bytes, so all nodes agree on it."""
+        known = self._proved.get(peer)
+        if known is not None and known.certificate == certificate:
+            return True
+        identity = self._prove(certificate) if 0 < len(certificate) <= CERTIFICATE_MAX else None
+        if identity is None or identity.peer != peer:
+            return False
+        if known is None or known.not_after <= identity.not_after:  # of two, the one that was renewed
+            self._proved[peer] = identity
+            self.changed()
+            if len(self._proved) > PROVED_MAX:
+                oldest = next(iter(self._proved))
+                if oldest == self.me.peer:
+                    self._proved.move_to_end(oldest)
+                    oldest = next(iter(self._proved))
+                del self._proved[oldest]
+        return True
+
+    def renew(self, me: Identity) -> bool:
+        """This node has another certificate; whether it differs."""
+        if me.certificate == self.me.certificate:
+            return False
+        self.me = self._proved[me.peer] = me
+        self.changed()
+        return True
+
+    def changed(self) -> None:
+        """Time has passed, or somebody was revoked: judge anew."""
+        self._verdicts.clear()
+
+    def identity(self, peer: Peer) -> Identity | None:
+        return self._proved.get(peer)
+
+    def may_publish(self, peer: Peer, topic: str) -> bool:
+        return self._may(peer, topic, True)
+
+    def may_subscribe(self, peer: Peer, topic: str) -> bool:
+        return self._may(peer, topic, False)
+
+    def _may(self, peer: Peer, topic: str, publish: bool) -> bool:
+        key = (peer, topic, publish)
+        verdict = self._verdicts.get(key)
+        if verdict is None:
+            identity = self._proved.get(peer)
+            if identity is None:
+                return False
+            verdict = self._valid(identity) and allows(identity.publish if publish else identity.subscribe, topic)
+            if len(self._verdicts) >= VERDICTS_MAX:
+                self._verdicts.clear()
+            self._verdicts[key] = verdict
+        return verdict
+
+    def judge(self, sender: Peer, message: Message, name: Callable[[int], str | None]) -> str | None:
+        """Why a message must not be taken: a reason, "" to drop it as if it had been lost, None if it may be.
+
+        ``name`` finds the name of a topic by its hash.
+        """
+        kind = type(message)
+        if kind is Batch:
+            return self._carried(sender, Peer(message.publisher), message.topic)  # type: ignore[attr-defined]
+        if kind is tree.Cargo:
+            batch = message.body.batch  # type: ignore[attr-defined]
+            return self._carried(sender, Peer(batch.publisher), batch.topic)
+        if kind is skiplist.Carry:
+            topic, publisher = name(message.topic), Peer(message.publisher)  # type: ignore[attr-defined]
+            if topic is None or (message.kind == skiplist.FIND and self.may_subscribe(publisher, topic)):  # type: ignore[attr-defined]
+                return None  # who may subscribe may also ask who else does
+            return self._carried(sender, publisher, topic)
+        if kind in _OF_ENTRIES:
+            owner = Peer(message.at[1]) if kind is skiplist.Join else sender  # type: ignore[attr-defined]
+            topic = name(message.topic)  # type: ignore[attr-defined]
+            if topic is not None and not self.may_subscribe(owner, topic):
+                self.refused += 1
+                return f"an entry on {topic!r}, to which it may not subscribe" if owner == sender else ""
+        return None
+
+    def _carried(self, sender: Peer, publisher: Peer, topic: str) -> str | None:
+        if self.may_publish(publisher, topic):
+            return None
+        if publisher not in self._proved:
+            self.unproved += 1
+            return ""
+        if sender != publisher:
+            return None  # a relay cannot know; who would be handed it does (``takes``)
+        self.refused += 1
+        return f"events on {topic!r}, to which it may not publish"
+
+    def check(self, what: str, topic: str) -> None:
+        """Whether this node itself may; others would refuse it."""
+        me = self.me.peer
+        if not (self.may_subscribe(me, topic) if what == "subscribe to" else self.may_publish(me, topic)):
+            kind = "subscribe" if what == "subscribe to" else "publish"
+            raise NotPermittedError(
+                f"this node ({self.me.name}) may not {what} {topic!r}: its certificate does not allow it, or has expired; "
+                f"get another one: gossamer keys issue AUTHORITY {self.me.name} --renew --{kind} PATTERN"
+            )
+
+    def takes(self, publisher: Peer, topic: str) -> bool:
+        """Whether events of this publisher may be handed over here."""
+        if self.may_publish(publisher, topic):
+            return True
+        self.refused += 1
+        return False
+
+
+_OF_ENTRIES = (skiplist.Gossip, skiplist.Beat, skiplist.Ack, skiplist.Join, skiplist.Welcome)
+"""What only entries of a list say, that is, subscribers."""

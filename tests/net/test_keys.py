@@ -1,0 +1,385 @@
+"""Nodes with keys: who belongs gets in, who does not gets nowhere, and who no longer does is cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+import gossamer
+from gossamer.net.authority import Authority, create, make_request
+from gossamer.net.disk import DataDirectoryError
+from gossamer.net.errors import KeysError
+from gossamer.net.keys import CERTIFICATE, KEY, REVOKED, Keys
+from gossamer.node.rights import allows
+from keynet import Fabric
+from livenet import GENEVA, WEATHER, go, take, until
+
+DAY = 86_400
+
+
+@pytest.fixture(scope="module")
+def fabric(tmp_path_factory: pytest.TempPathFactory) -> Fabric:
+    return Fabric(tmp_path_factory.mktemp("keys"))
+
+
+# ----------------------------------------------------------------------------- files
+
+
+def test_everything_written_is_for_its_owner_only(tmp_path: Path) -> None:
+    os.umask(before := os.umask(0))
+    os.umask(0)  # the worst: nothing is taken away
+    try:
+        fabric = Fabric(tmp_path)
+        fabric.issue("a")
+        fabric.authority.revoke("a")
+    finally:
+        os.umask(before)
+    files = [path for path in fabric.base.rglob("*") if path.is_file()]
+    assert {path.name for path in files} == {
+        "authority.key", "authority.crt", "issued.jsonl", "revoked.crl", "node.key", "node.crt",
+    }  # fmt: skip
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+
+
+def test_a_key_that_others_can_read_is_refused(fabric: Fabric) -> None:
+    keys = fabric.issue("open")
+    (keys / KEY).chmod(0o640)
+    with pytest.raises(KeysError, match=r"can be read by others.*chmod 600"):
+        Keys(keys)
+
+
+def test_the_identity_is_the_key_and_survives_renewal(fabric: Fabric) -> None:
+    keys = fabric.issue("renewed", publish=["a.*", "b"], subscribe=[], days=1)
+    first = Keys(keys).identity
+    assert (first.name, first.publish, first.subscribe) == ("renewed", ("a.*", "b"), ())
+    fabric.issue("renewed", days=30, renew=True)
+    second = Keys(keys).identity
+    assert second.peer == first.peer
+    assert second.serial != first.serial
+    assert second.not_after - first.not_after == pytest.approx(29 * DAY, abs=60)
+
+
+def test_a_request_keeps_the_key_where_it_was_made(fabric: Fabric, tmp_path: Path) -> None:
+    make_request("far", tmp_path / "far")
+    fabric.authority.issue("far", tmp_path / "signed", request=(tmp_path / "far" / "node.csr").read_bytes())
+    assert not (tmp_path / "signed" / KEY).exists()
+    for path in (tmp_path / "signed").iterdir():
+        path.rename(tmp_path / "far" / path.name)
+    assert Keys(tmp_path / "far").identity.name == "far"
+
+
+def test_an_authority_with_a_passphrase(tmp_path: Path) -> None:
+    create(tmp_path / "a", passphrase=b"open sesame")
+    Authority(tmp_path / "a", b"open sesame").issue("n", tmp_path / "n")
+    for wrong, message in ((None, "encrypted"), (b"nonsense", "passphrase")):
+        with pytest.raises(KeysError, match=message):
+            Authority(tmp_path / "a", wrong)
+
+
+def test_expired_foreign_and_broken_keys_say_what_to_do(fabric: Fabric, tmp_path: Path) -> None:
+    expired = fabric.issue("expired", days=1e-9)
+    with pytest.raises(KeysError, match=r"is expired; get another one.*issue AUTHORITY expired --renew"):
+        Keys(expired)
+    mixed = fabric.issue("mixed")
+    (mixed / CERTIFICATE).write_bytes((Fabric(tmp_path, "test").issue("x") / CERTIFICATE).read_bytes())
+    with pytest.raises(KeysError, match=r"was not issued by the authority"):
+        Keys(mixed)
+    with pytest.raises(KeysError, match=r"gossamer keys issue"):
+        Keys(tmp_path / "nowhere")
+
+
+def test_only_the_latest_list_counts_and_only_the_authority_makes_it(fabric: Fabric, tmp_path: Path) -> None:
+    keys = Keys(fabric.issue("lister"))
+    victim = Keys(fabric.issue("victim")).identity
+    old = (fabric.base / REVOKED).read_bytes()
+    fabric.authority.revoke("victim")
+    assert keys.valid(victim)
+    assert keys.adopt((fabric.base / REVOKED).read_bytes())
+    assert keys.refusal(victim) == "revoked"
+    assert not keys.adopt(old)
+    assert keys.refusal(victim) == "revoked"
+    stranger = Fabric(tmp_path, "test")
+    stranger.issue("y")
+    stranger.authority.revoke("y")
+    for data in (
+        (stranger.base / REVOKED).read_bytes(),
+        b"",
+        b"\x30\x03abc",
+        b"-----BEGIN X509 CRL-----\n",
+    ):
+        with pytest.raises(KeysError):
+            keys.adopt(data)
+    assert keys.refusal(victim) == "revoked"
+
+
+def test_who_has_expired_leaves_the_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import datetime as dt
+
+    from gossamer.net import authority
+
+    fabric = Fabric(tmp_path)
+    fabric.issue("short", days=1)
+    fabric.issue("long", days=10)
+    assert len(fabric.authority.revoke("short")) == 1
+    now = dt.datetime.now(dt.UTC).replace(microsecond=0)
+    monkeypatch.setattr(authority, "_now", lambda: now + dt.timedelta(days=2))
+    assert len(fabric.authority.revoke("long")) == 1
+    assert fabric.authority.revoked is not None
+    assert len(fabric.authority.revoked.serials) == 1
+    assert fabric.authority.revoke("long") == []
+
+
+@pytest.mark.parametrize(
+    ("patterns", "topic", "allowed"),
+    [
+        (("*",), "anything at all", True),
+        (("weather.*",), "weather.ch", True),
+        (("weather.*",), "weather", False),
+        (("weather.*",), "Weather.ch", False),
+        (("a", "b?"), "bc", True),
+        (("a", "b?"), "b", False),
+        (("line",), "line\n", False),
+        ((), "x", False),
+    ],
+)
+def test_patterns(patterns: tuple[str, ...], topic: str, allowed: bool) -> None:
+    assert allows(patterns, topic) is allowed
+
+
+def test_patterns_of_any_characters_survive_the_certificate(fabric: Fabric) -> None:
+    odd = ("größe.*", "a b/c%20", "日本?", "x:y#z")
+    assert Keys(fabric.issue("odd", publish=odd)).identity.publish == odd
+
+
+# --------------------------------------------------------------------------- links
+
+
+@pytest.mark.live
+def test_nodes_with_keys_deliver(fabric: Fabric, tmp_path: Path) -> None:
+    async def main() -> None:
+        a, b = fabric.issue("alice"), fabric.issue("bob")
+        async with gossamer.Node(keys=a, data_dir=tmp_path / "a") as one, gossamer.Node(keys=b, join=[one.address]) as two:
+            assert one.peer == Keys(a).identity.peer
+            await one.advertise("weather", WEATHER)
+            for route in ("flood", "skiplist", "tree"):
+                async with two.subscribe("weather", "temp > 30", route=route) as events:
+                    receipts = [await one.publish("weather", {**GENEVA, "temp": temp}) for temp in range(200)]
+                    assert sum([(await receipt).matched for receipt in receipts]) == 169
+                    assert [event["temp"] for event in await take(events, 169)] == list(range(31, 200))
+            status = one.status()
+            assert [link["name"] for link in status["links"]] == ["bob"]
+            assert status["keys"]["name"] == "alice"
+        with pytest.raises(DataDirectoryError, match=r"belongs to node"):
+            await gossamer.Node(keys=b, data_dir=tmp_path / "a").start()
+
+    go(main())
+
+
+@pytest.mark.live
+def test_on_the_standard_loop_too(fabric: Fabric) -> None:
+    async def main() -> None:
+        async with (
+            gossamer.Node(keys=fabric.issue("s1")) as a,
+            gossamer.Node(keys=fabric.issue("s2"), join=[a.address]) as b,
+        ):
+            await b.advertise("weather", WEATHER)
+            async with a.subscribe("weather") as events:
+                await b.publish("weather", GENEVA)
+                assert (await anext(events))["city"] == "Geneva"
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("who", ["plain", "wrong authority", "expired later", "tls to plain"])
+def test_who_does_not_belong_is_told_why(fabric: Fabric, tmp_path: Path, who: str) -> None:
+    async def main() -> None:
+        async with gossamer.Node(keys=fabric.issue(f"gate {who}".replace(" ", "-"))) as gate, gossamer.Node() as plain:
+            if who == "plain":
+                with pytest.raises(gossamer.JoinError, match=r"it has keys, and wants this node to have some"):
+                    await gossamer.Node(join=[gate.address], join_timeout=1).start()
+            elif who == "tls to plain":
+                with pytest.raises(
+                    gossamer.JoinError, match=r"has no keys, or is no gossamer|has it keys, and this node none"
+                ):
+                    await gossamer.Node(join=[plain.address], join_timeout=1, keys=fabric.issue("lone")).start()
+            elif who == "wrong authority":
+                keys = Fabric(tmp_path, "test").issue("stranger")
+                with pytest.raises(gossamer.JoinError, match=r"wrong certificate"):
+                    await gossamer.Node(join=[gate.address], join_timeout=1, keys=keys).start()
+                assert not gate.status()["links"]
+            else:
+                keys = fabric.issue("brief", days=1.5 / DAY)
+                node = gossamer.Node(join=[gate.address], keys=keys)
+                await node.start()
+                assert gate.status()["links"]
+                await until(lambda: gate.status()["counters"].get("closed: expired"))
+                assert time.time() >= Keys(keys, any_time=True).identity.not_after
+                await until(lambda: not gate.status()["links"])
+                await until(lambda: "own certificate is expired" in node.status()["last_problem"])
+                await node.close(drain=0.0)
+
+    go(main())
+
+
+@pytest.mark.live
+def test_a_revoked_node_is_cut_off_by_everybody_once_one_of_them_is_told(tmp_path: Path) -> None:
+    fabric = Fabric(tmp_path)
+
+    async def main() -> None:
+        a, b, c = (fabric.issue(name) for name in "abc")
+        bad = fabric.issue("bad")
+        async with (
+            gossamer.Node(keys=a) as one,
+            gossamer.Node(keys=b, join=[one.address]) as two,
+            gossamer.Node(keys=c, join=[two.address]) as three,
+        ):
+            traitor = gossamer.Node(keys=bad, join=[three.address])
+            await traitor.start()
+            await until(lambda: len(traitor.status()["links"]) == 3)
+            fabric.authority.revoke("bad")
+            fabric.authority.hand_out([a])  # the others hear of it from their neighbours
+            good = (one, two, three)
+            await until(lambda: all("bad" not in [link["name"] for link in node.status()["links"]] for node in good))
+            assert all(node.status()["keys"]["revoked"]["certificates"] == 1 for node in good)
+            assert Keys(c).revoked is not None  # kept on disk
+            assert sum(node.status()["counters"].get("closed: revoked", 0) for node in good) >= 3
+            await one.advertise("weather", WEATHER)
+            async with three.subscribe("weather") as events:
+                assert (await (await two.publish("weather", GENEVA))).matched == 1
+                assert (await anext(events))["city"] == "Geneva"
+            await traitor.close(drain=0.0)
+            with pytest.raises(gossamer.JoinError):
+                await gossamer.Node(keys=bad, join=[node.address for node in good], join_timeout=1).start()
+            late = fabric.issue("late")
+            (late / REVOKED).unlink()
+            async with gossamer.Node(keys=late, join=[two.address]) as newcomer:
+                await until(lambda: newcomer.status()["keys"]["revoked"]["certificates"] == 1)
+
+    go(main())
+
+
+@pytest.mark.live
+def test_a_renewed_certificate_is_taken_up_while_running(tmp_path: Path) -> None:
+    fabric = Fabric(tmp_path)
+
+    async def main() -> None:
+        a, b = fabric.issue("a", publish=["old.*"]), fabric.issue("b")
+        async with gossamer.Node(keys=a) as one, gossamer.Node(keys=b, join=[one.address]) as two:
+            await two.advertise("new.topic", WEATHER)
+            await one.topic("new.topic")
+            with pytest.raises(gossamer.NotPermittedError, match=r"\(a\) may not publish to 'new.topic'.*--renew --publish"):
+                await one.publish("new.topic", GENEVA)
+            fabric.issue("a", publish=["new.*"], days=2, renew=True)
+            await until(lambda: one.status()["keys"]["publish"] == ("new.*",))
+            async with two.subscribe("new.topic") as events:
+                await until(lambda: two._core.rights.may_publish(one.peer, "new.topic"))  # type: ignore[union-attr]
+                await one.publish("new.topic", GENEVA)
+                assert (await anext(events))["city"] == "Geneva"
+
+    go(main())
+
+
+# --------------------------------------------------------------------- permissions
+
+
+@pytest.mark.live
+def test_a_node_that_may_not_is_told_so_at_once(fabric: Fabric) -> None:
+    async def main() -> None:
+        keys = fabric.issue("limited", publish=["pub.*"], subscribe=["sub.*"])
+        async with (
+            gossamer.Node(keys=fabric.issue("full")) as full,
+            gossamer.Node(keys=keys, join=[full.address]) as limited,
+        ):
+            for topic in ("pub.a", "sub.a"):
+                await full.advertise(topic, WEATHER)
+                await limited.topic(topic)
+            with pytest.raises(gossamer.NotPermittedError, match=r"may not subscribe to 'pub.a'"):
+                await limited.subscribe("pub.a")
+            with pytest.raises(gossamer.NotPermittedError, match=r"may not publish to 'sub.a'"):
+                await limited.publish("sub.a", GENEVA)
+            with pytest.raises(gossamer.NotPermittedError, match=r"may not advertise 'sub.b'"):
+                await limited.advertise("sub.b", WEATHER)
+            async with limited.subscribe("sub.a") as events:
+                await full.publish("sub.a", GENEVA)
+                await anext(events)
+            assert (await (await limited.publish("pub.a", GENEVA))).matched == 0
+
+    go(main())
+
+
+class _Lax:
+    """A holder that does not care what it may."""
+
+    def __enter__(self) -> _Lax:
+        from gossamer.node.rights import Rights
+
+        self._check, Rights.check = Rights.check, lambda self, what, topic: None  # type: ignore[method-assign, assignment]
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        from gossamer.node.rights import Rights
+
+        Rights.check = self._check  # type: ignore[method-assign]
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("route", ["flood", "skiplist", "tree"])
+def test_what_a_publisher_may_not_publish_is_delivered_to_nobody(tmp_path: Path, route: str) -> None:
+    fabric = Fabric(tmp_path)
+
+    async def main() -> None:
+        bad = fabric.issue("bad", publish=["other"])
+        async with (
+            gossamer.Node(keys=fabric.issue("a"), k=1) as one,
+            gossamer.Node(keys=fabric.issue("b"), join=[one.address], k=1) as two,
+            gossamer.Node(keys=bad, join=[one.address], k=1) as liar,
+        ):
+            await one.advertise("secret", WEATHER)
+            await liar.topic("secret")
+            async with two.subscribe("secret", "temp > 0", route=route) as events:
+                with _Lax():
+                    await liar.publish("secret", {**GENEVA, "city": "forged"})
+                    await until(lambda: sum(node.status()["keys"]["refused"] for node in (one, two)))
+                await until(lambda: sum(node.status()["counters"].get("rejected", 0) for node in (one, two)))
+                assert (await (await one.publish("secret", GENEVA))).matched == 1
+                assert (await anext(events))["city"] == "Geneva"
+            await liar.close(drain=0.0)
+
+    go(main())
+
+
+@pytest.mark.live
+def test_who_may_not_subscribe_gets_no_place_in_a_list(tmp_path: Path) -> None:
+    fabric = Fabric(tmp_path)
+
+    async def main() -> None:
+        bad = fabric.issue("bad", subscribe=["other"])
+        async with (
+            gossamer.Node(keys=fabric.issue("a")) as one,
+            gossamer.Node(keys=fabric.issue("b"), join=[one.address]) as two,
+            gossamer.Node(keys=bad, join=[one.address]) as spy,
+        ):
+            await one.advertise("secret", WEATHER)
+            await spy.topic("secret")
+            async with two.subscribe("secret", "temp = 31", route="skiplist") as events:
+                with _Lax():
+                    looking = asyncio.ensure_future(_entered(spy))
+                    await until(lambda: sum(node.status()["keys"]["refused"] for node in (one, two)))
+                    for _ in range(20):
+                        assert (await (await one.publish("secret", GENEVA))).matched == 1
+                    assert len(await take(events, 20)) == 20
+                    assert spy.status()["skiplist"]["topics"]["secret"]["counters"].get("delivered", 0) == 0
+                looking.cancel()
+                await asyncio.gather(looking, return_exceptions=True)
+            await spy.close(drain=0.0)
+
+    async def _entered(spy: gossamer.Node) -> None:
+        await spy.subscribe("secret", "temp = 31", route="skiplist")
+
+    go(main())
