@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
-def run(main: Any) -> Any:
+def run(main: Coroutine[Any, Any, T]) -> T:
     """``asyncio.run``, on uvloop where it is installed."""
     try:
         import uvloop
     except ImportError:
         return asyncio.run(main)
-    return uvloop.run(main)
+    result: T = uvloop.run(main)
+    return result

@@ -77,11 +77,13 @@ class Waiting:
         if self._core.outbox.unsettled:
             future = self._driver.loop.create_future()
             self._drains.append(future)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout):
-                    await future
-            if future in self._drains:
-                self._drains.remove(future)
+            try:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(timeout):
+                        await future
+            finally:
+                if future in self._drains:
+                    self._drains.remove(future)
         return self._core.outbox.unsettled
 
     async def introduced(self) -> None:

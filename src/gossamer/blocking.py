@@ -1,0 +1,18 @@
+"""The fabric for programs without an event loop: ``gossamer.Node``, blocking. The node runs in a thread of its own.
+
+    from gossamer import blocking
+
+    with blocking.Node(join=["127.0.0.1:7400"]) as node:
+        node.advertise("weather", "country STRING, temp INT")
+        with node.subscribe("weather", "temp > 30") as events:
+            receipt = node.publish("weather", {"country": "CH", "temp": 31})    # accepted
+            receipt.wait().matched                                              # complete
+            events.next(timeout=5.0)                                            # or: for event in events: ...
+
+Safe to use from several threads; a subscription has one reader at a time. Arguments are those of ``gossamer.Node``. Not usable in a
+process that was forked off the one that made it, nor from a coroutine: both are told so.
+"""
+
+from gossamer.net.blocking import Changes, Node, Receipt, Receipts, Subscription
+
+__all__ = ["Changes", "Node", "Receipt", "Receipts", "Subscription"]

@@ -1,0 +1,291 @@
+"""Cancelling a call at any of its awaits leaves the node whole: nothing half done, nothing lost, nothing left behind.
+
+``each_await`` runs an operation again and again, and cancels it at its first await, then at its second, and so on, until it comes
+to its end without having been cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gossamer
+from livenet import GENEVA, WEATHER, go, take, until
+
+pytestmark = pytest.mark.live
+AWAITS_MAX = 500
+
+
+class Interrupted:
+    """An operation that is cancelled at one of its awaits, as ``task.cancel`` does it."""
+
+    def __init__(self, work: Awaitable[Any], at: int) -> None:
+        self._steps, self._at = work.__await__(), at
+        self.awaits = 0
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        step, given = self._steps.send, None
+        while True:
+            try:
+                future = step(given)  # type: ignore[operator]
+            except StopIteration as end:
+                return end.value
+            if self.awaits == self._at:
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()  # the task is about to wait for this future: that is what gets cancelled
+            self.awaits += 1
+            try:
+                given = yield future
+                step = self._steps.send
+            except BaseException as error:
+                step, given = self._steps.throw, error  # type: ignore[assignment]
+
+
+async def each_await(operation: Callable[[], Awaitable[Any]], afterwards: Callable[[bool, Any], Awaitable[None]]) -> int:
+    """Cancel at each await in turn; ``afterwards(cancelled, result)`` checks. Returns how many awaits there are."""
+    for at in range(AWAITS_MAX):
+        work = Interrupted(operation(), at)
+
+        async def run(work: Interrupted = work) -> Any:
+            return await work
+
+        task = asyncio.create_task(run())
+        [outcome] = await asyncio.gather(task, return_exceptions=True)
+        cancelled = isinstance(outcome, asyncio.CancelledError)
+        if not cancelled and isinstance(outcome, BaseException):
+            raise outcome
+        await afterwards(cancelled, None if cancelled else outcome)
+        if not cancelled:
+            return at
+    raise AssertionError(f"still not at its end after {AWAITS_MAX} awaits")
+
+
+def nobody_waits(node: gossamer.Node) -> None:
+    waiting = node._waiting
+    for table in (
+        waiting._window,
+        waiting._topics,
+        waiting._drains,
+        waiting._barriers,
+        waiting._entering,
+        waiting._questions,
+    ):
+        assert not table
+
+
+def test_publish_with_a_data_directory(tmp_path: Path) -> None:
+    """Each event is handed over once or not at all, and never lost if it was accepted."""
+
+    async def main() -> None:
+        async with gossamer.Node(data_dir=tmp_path) as a, gossamer.Node(join=[a.address]) as b:
+            await a.advertise("numbers", "n INT")
+            numbers = iter(range(AWAITS_MAX))
+            accepted: list[int] = []
+            tried: list[int] = []
+            async with b.subscribe("numbers") as events:
+
+                async def publish() -> Any:
+                    tried.append(next(numbers))
+                    return await a.publish("numbers", {"n": tried[-1]})
+
+                async def afterwards(cancelled: bool, receipt: Any) -> None:
+                    if not cancelled:
+                        accepted.append(tried[-1])
+                        assert (await receipt).matched == 1
+                    assert await a.drain() == 0
+                    nobody_waits(a)
+
+                assert await each_await(publish, afterwards) >= 1
+                await (await a.publish("numbers", {"n": -1}))
+                got = []
+                while (event := await anext(events))["n"] != -1:
+                    got.append(event["n"])
+                assert len(set(got)) == len(got)
+                assert set(accepted) <= set(got) <= set(tried)
+
+    go(main())
+
+
+def test_publish_that_waits_for_the_window() -> None:
+    config = gossamer.NodeConfig(window=8, batch_events=4, buffer=4)
+
+    async def main() -> None:
+        async with gossamer.Node(config=config) as a, gossamer.Node(join=[a.address], config=config) as b:
+            await a.advertise("numbers", "n INT")
+            async with b.subscribe("numbers") as events:
+                published = 0
+                while a._core.window_is_open:
+                    await a.publish("numbers", {"n": published})
+                    published += 1
+                    await asyncio.sleep(0)
+                waiting = [asyncio.create_task(a.publish("numbers", {"n": 1000 + n})) for n in range(5)]
+                await until(lambda: len(a._waiting._window) == 5)
+                for task in waiting[::2]:
+                    task.cancel()
+                await asyncio.gather(*waiting[::2], return_exceptions=True)
+                assert len(a._waiting._window) == 2
+                got = [event["n"] for event in await take(events, published + 2)]
+                assert got == [*range(published), 1001, 1003]
+                assert [(await task) is not None for task in waiting[1::2]] == [True, True]
+                nobody_waits(a)
+
+    go(main())
+
+
+def test_a_receipt() -> None:
+    async def main() -> None:
+        async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
+            await a.advertise("weather", WEATHER)
+            async with b.subscribe("weather") as events:
+                receipts: list[gossamer.Receipt] = []
+
+                async def wait() -> Any:
+                    receipts.append(await a.publish("weather", GENEVA))
+                    return await receipts[-1]
+
+                async def afterwards(cancelled: bool, done: Any) -> None:
+                    if cancelled and receipts:
+                        assert (await receipts[-1]).matched == 1  # it may be awaited again
+
+                assert await each_await(wait, afterwards) >= 1
+                assert len(await take(events, len(receipts))) == len(receipts)
+
+    go(main())
+
+
+@pytest.mark.parametrize("route", ["flood", "skiplist", "tree"])
+def test_subscribe(route: str) -> None:
+    """Cancelled, it is undone: no subscription, no interest, no event held back for it."""
+
+    async def main() -> None:
+        async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
+            await a.advertise("weather", WEATHER)
+            await b.topic("weather")
+
+            async def afterwards(cancelled: bool, events: Any) -> None:
+                nobody_waits(b)
+                assert len(b._subscriptions) == len(b._core.subscriptions) == (0 if cancelled else 1)
+                if events is not None:
+                    await events.close()
+
+            async def subscribe() -> gossamer.Subscription:
+                return await b.subscribe("weather", "temp > 30", route=route, barrier=True)
+
+            assert await each_await(subscribe, afterwards) >= 1
+            await until(lambda: a.view("weather").nodes() == [])
+            async with b.subscribe("weather", "temp > 30", route=route) as events:
+                assert (await (await a.publish("weather", GENEVA))).matched == 1
+                assert (await anext(events))["temp"] == 31
+
+    go(main())
+
+
+def test_subscribe_to_a_topic_that_is_not_there_yet() -> None:
+    async def main() -> None:
+        async with gossamer.Node() as a:
+            waiting = asyncio.create_task(a.subscribe("later").__aenter__())
+            await until(lambda: a._waiting._topics)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            nobody_waits(a)
+            await a.advertise("later", "n INT")
+            assert not a._core.subscriptions
+
+    go(main())
+
+
+def test_iteration_loses_no_event() -> None:
+    async def main() -> None:
+        async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
+            await a.advertise("numbers", "n INT")
+            async with b.subscribe("numbers") as events:
+                got: list[int] = []
+                for number in range(30):
+                    waiting = asyncio.ensure_future(anext(events))
+                    for _ in range(number % 4):
+                        await asyncio.sleep(0)
+                    receipt = await a.publish("numbers", {"n": number})
+                    if number % 3:
+                        await receipt  # so that the event is there, and the iterator is just about to hand it over
+                    waiting.cancel()
+                    [outcome] = await asyncio.gather(waiting, return_exceptions=True)
+                    if isinstance(outcome, gossamer.Event):
+                        got.append(outcome["n"])
+                    await receipt
+                got += [event["n"] for event in await take(events, 30 - len(got))]
+                assert got == list(range(30))
+
+    go(main())
+
+
+def test_close_goes_on_to_its_end() -> None:
+    async def main() -> None:
+        async with gossamer.Node() as far:
+            closed: list[gossamer.Node] = []
+            for at in range(6):
+                node = gossamer.Node(join=[far.address])
+                await node.start()
+                await node.advertise("weather", WEATHER)
+                await node.publish("weather", GENEVA)
+                work = Interrupted(node.close(), at)
+
+                async def run(work: Interrupted = work) -> None:
+                    await work
+
+                await asyncio.gather(asyncio.create_task(run()), return_exceptions=True)
+                closed.append(node)
+            for node in closed:
+                await node.close()  # returns when the first one is through
+                assert not node._driver.connections
+            await until(lambda: far.status()["members"] == 1)
+            assert far.status()["interest"].get("declared dead", 0) == 0  # all of them left politely
+
+    go(main())
+
+
+def test_start_lets_go_of_everything(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with gossamer.Node() as far:
+
+            async def start() -> gossamer.Node:
+                node = gossamer.Node(join=[far.address], data_dir=tmp_path)
+                await node.start()
+                return node
+
+            async def afterwards(cancelled: bool, node: Any) -> None:
+                if node is not None:
+                    await node.close()
+
+            assert await each_await(start, afterwards) >= 1  # the directory would be locked if one had not let go
+            await until(lambda: not far._driver.links)
+
+    go(main())
+
+
+def test_advertise_lookup_drain_and_names() -> None:
+    async def main() -> None:
+        async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
+            await a.advertise("weather", WEATHER)
+            async with b.subscribe("weather", "temp > 30", route="skiplist"):
+
+                async def nothing_left(cancelled: bool, result: Any) -> None:
+                    nobody_waits(a)
+
+                numbers = iter(range(AWAITS_MAX))
+                await each_await(lambda: a.advertise(f"topic{next(numbers)}", "n INT"), nothing_left)
+                await each_await(lambda: a.lookup("weather", GENEVA), nothing_left)
+
+                async def publish_and_drain() -> None:
+                    await a.publish("weather", GENEVA)
+                    assert await a.drain() == 0
+
+                await each_await(publish_and_drain, nothing_left)
+                await each_await(lambda: a.view().names(), nothing_left)
+                assert len(await a.lookup("weather", GENEVA)) == 1
+
+    go(main())
