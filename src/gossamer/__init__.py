@@ -25,6 +25,8 @@ _HOMES = {
     "Change": "gossamer.net.view",
     "Interested": "gossamer.net.view",
     "InterestConfig": "gossamer.overlay.interest.config",
+    "BatchDone": "gossamer.net.receipt",
+    "BatchReceipt": "gossamer.net.receipt",
     "Done": "gossamer.net.node",
     "Receipt": "gossamer.net.node",
     "Subscription": "gossamer.net.node",
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
         Subscription,
         UndeliveredError,
     )
+    from gossamer.net.receipt import BatchDone, BatchReceipt
     from gossamer.net.view import Change, Interested, ViewLagError
     from gossamer.node import NodeConfig, TopicError
     from gossamer.node.rights import NotPermittedError
@@ -61,6 +64,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BarrierError",
+    "BatchDone",
+    "BatchReceipt",
     "Change",
     "Done",
     "Event",

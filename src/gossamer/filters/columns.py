@@ -49,6 +49,26 @@ def float_codes(values: NDArray[Any]) -> Ints:
     return np.where(nan, LINES[kind].top - 1, codes) if nan.any() else codes
 
 
+def whole_codes(column: Any, kind: Type) -> NDArray[Any]:
+    """The codes of a column of integers, BOOLEAN, DATE or TIMESTAMP; anything where it has no value."""
+    if kind is Type.DATE or kind is Type.TIMESTAMP:
+        column = column.view("int32" if kind is Type.DATE else "int64")
+    if column.null_count:
+        column = column.fill_null(False if kind is Type.BOOLEAN else 0)
+    codes: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return codes.astype(np.int64) + _DAYS_TO_1970 if kind is Type.DATE else codes
+
+
+def check_years(column: Any, kind: Type, name: str) -> None:
+    """An EventError for a DATE or TIMESTAMP that Python, and Spark's text, could not hold."""
+    if kind not in (Type.DATE, Type.TIMESTAMP) or column.null_count == len(column):
+        return
+    codes = whole_codes(column, kind)
+    codes = codes[column.is_valid().to_numpy(zero_copy_only=False)] if column.null_count else codes
+    if codes.min() < LINES[kind].bottom or codes.max() >= LINES[kind].top:
+        raise EventError(f"attribute {name!r}: a {kind} is of the years 1 to 9999")
+
+
 class Rows:
     """Rows of the schema."""
 
@@ -109,10 +129,10 @@ class Arrow:
             if name not in known:
                 raise EventError(f"unknown attribute {name!r}; the topic has {', '.join(sorted(known))}")
         for place, attribute in enumerate(schema.attributes):
-            if attribute.required and self._column(place).null_count:
+            if attribute.required and self.column(place).null_count:
                 raise EventError(f"attribute {attribute.name!r} is NOT NULL, and an event has no value for it")
 
-    def _column(self, attribute: int) -> Any:
+    def column(self, attribute: int) -> Any:
         """The column in the type that belongs to the attribute's, in one piece."""
         if attribute not in self._made:
             self._made[attribute] = self._make(attribute)
@@ -123,7 +143,7 @@ class Arrow:
 
         pa = self._pa
         path, kind = self._schema.attributes[attribute].path, self._schema.types[attribute]
-        wanted = _arrow_type(kind)
+        wanted = arrow_type(kind)
         if path[0] not in self._batch.schema.names:
             return pa.nulls(self.size, wanted)
         column = self._batch.column(path[0])
@@ -143,19 +163,11 @@ class Arrow:
             column = column if column.type == wanted else column.cast(wanted)
         except pa.ArrowInvalid as error:
             raise EventError(f"attribute {'.'.join(path)!r} is {kind}: {error}") from None
-        self._check_years(column, kind, path)
+        check_years(column, kind, ".".join(path))
         return column
 
-    def _check_years(self, column: Any, kind: Type, path: tuple[str, ...]) -> None:
-        if kind not in (Type.DATE, Type.TIMESTAMP) or column.null_count == len(column):
-            return
-        codes, present = self._whole(column, kind)
-        codes = codes if present is None else codes[present]
-        if codes.min() < LINES[kind].bottom or codes.max() >= LINES[kind].top:
-            raise EventError(f"attribute {'.'.join(path)!r}: a {kind} is of the years 1 to 9999")
-
     def numbers(self, attribute: int, known: Numbers) -> Ints:
-        column = self._column(attribute)
+        column = self.column(attribute)
         if not self._pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
         get = known.get
@@ -165,7 +177,7 @@ class Arrow:
         return numbers
 
     def codes(self, attribute: int) -> Coded:
-        column, kind = self._column(attribute), self._schema.types[attribute]
+        column, kind = self.column(attribute), self._schema.types[attribute]
         if self._pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         if kind in (Type.STRING, Type.BINARY):
@@ -178,20 +190,17 @@ class Arrow:
         return self._whole(column, kind)
 
     def _whole(self, column: Any, kind: Type) -> Coded:
-        pa = self._pa
         present = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
         if kind in FLOATING:
             filled = column.fill_null(0.0) if column.null_count else column
             return float_codes(filled.to_numpy(zero_copy_only=False)), present
-        whole = column.cast(pa.int32()) if kind is Type.DATE else column
-        whole = whole.cast(pa.int64())
-        codes = (whole.fill_null(0) if column.null_count else whole).to_numpy(zero_copy_only=False)
-        return (codes + _DAYS_TO_1970 if kind is Type.DATE else codes), present
+        codes = whole_codes(column, kind)
+        return codes if codes.dtype == np.int64 else codes.astype(np.int64), present
 
     def rows(self, places: Iterable[int]) -> Mapping[int, tuple[Any, ...]]:
         wanted = list(places)
         taken = self._pa.array(wanted, self._pa.int64())
-        columns = [self._column(attribute).take(taken).to_pylist() for attribute in range(len(self._schema.names))]
+        columns = [self.column(attribute).take(taken).to_pylist() for attribute in range(len(self._schema.names))]
         nested = [attribute.path for attribute in self._schema.attributes]
         row = self._schema.row
         return {
@@ -210,7 +219,8 @@ def _nested(leaves: Iterable[tuple[tuple[str, ...], Any]]) -> dict[str, Any]:
     return found
 
 
-def _arrow_type(kind: Type) -> Any:
+def arrow_type(kind: Type) -> Any:
+    """The Arrow type that belongs to an attribute's."""
     import pyarrow as pa
 
     if kind is Type.TIMESTAMP:

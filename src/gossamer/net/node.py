@@ -38,11 +38,13 @@ from gossamer.net.driver import Driver
 from gossamer.net.errors import BarrierError, JoinError, NodeError, SlowSubscriberError, UndeliveredError
 from gossamer.net.journal import Journal
 from gossamer.net.keys import Keys
+from gossamer.net.leaving import reported, said_goodbye
 from gossamer.net.limits import PeerLimits
-from gossamer.net.receipt import Done, Receipt, waiter
+from gossamer.net.receipt import BatchReceipt, Done, Receipt, waiter
 from gossamer.net.source import Handle, Source
 from gossamer.net.status import describe, describe_found, describe_tree
 from gossamer.net.subscription import Subscription
+from gossamer.net.together import publish_batch
 from gossamer.net.tracefile import TraceFile
 from gossamer.net.view import Changes, TopicView
 from gossamer.net.waiting import Waiting
@@ -55,9 +57,7 @@ JOIN_SECONDS = 10.0
 TOPIC_SECONDS = 10.0
 DRAIN_SECONDS = 10.0  # more than the grace for a neighbour whose link broke
 CONFIRM_SECONDS = 5.0  # how long advertise waits for the neighbours' word
-GOODBYE_SECONDS = 1.0  # how long a node that leaves waits for its neighbours to open other links
 EAGER_EVENTS = 16  # while fewer are without a receipt, the first event of a turn goes at once
-REPORT_SECONDS = 1.0  # how long a node that leaves goes on relaying what it has begun
 
 
 class Node:
@@ -237,8 +237,8 @@ class Node:
                 for subscription in list(self._subscriptions.values()):
                     await subscription.close()
                 if drain and self._driver.links and not self._hurries:
-                    await self._reported()
-                    await self._said_goodbye()
+                    await reported(self._core, self._driver, lambda: self._hurries)
+                    await said_goodbye(self._core, self._driver, lambda: self._hurries)
                 self._core.leave(self._driver.now())
                 self._driver.perform(self._core.wake(self._driver.now()))
         finally:
@@ -353,6 +353,14 @@ class Node:
             await asyncio.shield(waiter(publication).accepted)
         return receipt
 
+    async def publish_batch(self, topic: str, events: Any) -> BatchReceipt:
+        """Accept events together: a list of them, or a ``pyarrow.RecordBatch``, which travels and is filtered by columns.
+
+        All are accepted or none. Up to 4,096 events of at most 1 MiB follow one another in their ids, and columns of that size
+        stay one batch on their way; what is larger is cut.
+        """
+        return await publish_batch(self, topic, events)
+
     async def topic(self, topic: str, timeout: float = TOPIC_SECONDS) -> str:
         """The topic's schema, once it is advertised."""
         await self._waiting.topic(topic, timeout)
@@ -413,22 +421,6 @@ class Node:
         if self._disk is not None and self._disk.failed is not None:
             raise NodeError(f"the data directory failed: {self._disk.failed}; free some space or replace it, then restart")
 
-    async def _reported(self) -> None:
-        """Report what others wait for: who leaves with an event taken but not reported would not be counted."""
-        flood, loop = self._core.flood, self._driver.loop
-        mine, until = flood.under_way(), loop.time() + REPORT_SECONDS
-        while loop.time() < until and not self._hurries and any(flood.is_under_way(key) for key in mine):
-            await asyncio.sleep(0.002)
-
-    async def _said_goodbye(self) -> None:
-        """Link before unlink: the neighbours open other links before ours go."""
-        interest, loop = self._interest, self._driver.loop
-        self._core.say_goodbye(self._driver.now())
-        self._driver.wake()
-        until = loop.time() + GOODBYE_SECONDS
-        while loop.time() < until and not self._hurries and not interest.may_go:
-            await asyncio.sleep(0.005)
-
     def _link_changed(self, peer: Peer, state: LinkState) -> None:
         if state is LinkState.UP:
             self._linked.set()
@@ -481,7 +473,7 @@ class Node:
         elif kind is trace.Unsubscribed and record.reason == "slow":  # type: ignore[union-attr]
             subscription = self._subscriptions.pop(record.subscription, None)  # type: ignore[union-attr]
             if subscription is not None:
-                waiting = len(subscription._queue)
+                waiting = subscription.backlog
                 subscription._end(
                     SlowSubscriberError(
                         f"the subscription to {subscription.topic!r} was cut off: {waiting} events waited for more than "

@@ -46,3 +46,41 @@ class Receipt(Ticket, frozen=True, gc=False):
         if publication.matched is None:
             yield from asyncio.shield(waiter(publication).complete).__await__()
         return Done(publication.publisher, publication.incarnation, publication.first + self.index, self.matched)
+
+
+class BatchDone(Struct, frozen=True):
+    """The complete receipt of events that were published together."""
+
+    publisher: int
+    incarnation: int
+    sequences: tuple[int, ...]  # of the events, in their order
+    matched: tuple[int, ...]  # how many subscriptions took each
+
+
+class BatchReceipt:
+    """Returned by ``publish_batch`` once all its events are accepted; await it for the complete receipt."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, parts: list[tuple[Publication, int, int]]) -> None:
+        self._parts = parts  # publication, the first of our events in it, and how many
+
+    def __len__(self) -> int:
+        return sum(count for _, _, count in self._parts)
+
+    @property
+    def done(self) -> bool:
+        return all(publication.matched is not None for publication, _, _ in self._parts)
+
+    def __await__(self) -> Generator[Any, None, BatchDone]:
+        sequences: list[int] = []
+        matched: list[int] = []
+        publisher = incarnation = 0
+        for publication, start, count in self._parts:
+            if publication.matched is None:
+                yield from asyncio.shield(waiter(publication).complete).__await__()
+            assert publication.matched is not None
+            publisher, incarnation = publication.publisher, publication.incarnation
+            sequences += range(publication.first + start, publication.first + start + count)
+            matched += publication.matched[start : start + count]
+        return BatchDone(publisher, incarnation, tuple(sequences), tuple(matched))

@@ -228,15 +228,15 @@ class NodeCore:
         if self._tracing:
             publication.traced.append(plain(known.values(row)))
         if len(rows) >= self._batch_events or publication.size >= self._batch_bytes:
-            self._seal(topic, now)
+            self.seal(topic, now)
         outbox.opened += 1
         if outbox.opened >= OPEN_MAX:
-            self._seal_all(now)
+            self.seal_all(now)
         return ticket
 
     def send_open(self, now: Micros) -> list[Effect]:
         """Send what was published and not sent, and leave the rest to the next ``wake``."""
-        self._seal_all(now)
+        self.seal_all(now)
         return self._flush(now)
 
     def lookup(self, topic: str, event: Mapping[str, Any] | None, now: Micros) -> int:
@@ -321,7 +321,7 @@ class NodeCore:
             again, self._again = self._again, []
             for batch, _ in again:
                 self.routing.publish(batch, now)
-        self._seal_all(now)
+        self.seal_all(now)
         self._out += self.topics.wake(now)
         for subscription in self.local.overdue(now):  # before the planes act, which hear of it
             self._out.append(Note(Dropped("subscription", subscription.backlog, "slow: its events were not taken in time")))
@@ -381,8 +381,11 @@ class NodeCore:
                 self.lists.learn(topic)
         self._learnt = len(schemas)
 
-    def _seal(self, topic: str, now: Micros) -> None:
-        publication, batch, effects = self.outbox.seal(topic)
+    def seal(self, topic: str, now: Micros) -> None:
+        self.sent(*self.outbox.seal(topic), now)
+
+    def sent(self, publication: Publication, batch: Batch | None, effects: list[Effect], now: Micros) -> None:
+        topic = publication.topic
         for sequence, values in enumerate(publication.traced, publication.first):
             self._out.append(Note(Published(topic, sequence, self.incarnation, values)))
         publication.traced = []
@@ -390,9 +393,9 @@ class NodeCore:
         if batch is not None:
             self.routing.publish(batch, now)
 
-    def _seal_all(self, now: Micros) -> None:
+    def seal_all(self, now: Micros) -> None:
         for topic in list(self.outbox.open):
-            self._seal(topic, now)
+            self.seal(topic, now)
         self.outbox.opened = 0
 
     def _report(self, now: Micros) -> None:

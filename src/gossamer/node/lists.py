@@ -18,9 +18,10 @@ import msgspec
 from msgspec import Meta
 
 from gossamer.filters import Filter, Schema
+from gossamer.filters.packed import Packed
 from gossamer.filters.place import Class
 from gossamer.machine import NEVER, Deliver, Effect, LinkState, Micros, Note, Peer
-from gossamer.node.outbox import ROUND_BITS, rows_decoder
+from gossamer.node.outbox import ROUND_BITS
 from gossamer.node.planes import BITS, Finished, Key, Route, RouteError
 from gossamer.node.rights import Rights
 from gossamer.overlay.batch import Batch
@@ -59,7 +60,7 @@ class _List:
 
     def __init__(self, name: str, hash: bytes, schema: Schema) -> None:
         self.name, self.hash, self.schema = name, hash, schema
-        self.rows = rows_decoder(schema)
+        self.rows = Packed(schema)
         self.machine: SkipList
         self.subscriber: Subscriber
         self.epoch = 0  # counts new members while they are few

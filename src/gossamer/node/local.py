@@ -8,15 +8,16 @@ to end and no relay ever stops reading. After ``block`` a subscription that take
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
 from gossamer.filters import Event, Filter, Schema, Type
+from gossamer.filters.packed import COLUMNS_MARK, Columns, Packed
 from gossamer.machine import NEVER, Deliver, Effect, Micros, Note, Peer
-from gossamer.node.outbox import VALUE_BYTES, rows_decoder
+from gossamer.node.outbox import VALUE_BYTES
 from gossamer.node.planes import Key, Route
 from gossamer.node.rights import Rights
 from gossamer.node.topics import TopicError
@@ -32,12 +33,12 @@ class SlowPolicy(StrEnum):
 class Topic:
     """What this node does with a topic that it knows the schema of."""
 
-    __slots__ = ("decoder", "name", "row", "schema", "subscriptions", "values", "weigh")
+    __slots__ = ("name", "packed", "row", "schema", "subscriptions", "values", "weigh")
 
     def __init__(self, name: str, schema: Schema) -> None:
         self.name, self.schema = name, schema
         self.row, self.values = schema.row, schema.values
-        self.decoder, self.weigh = rows_decoder(schema), _weigher(schema)
+        self.packed, self.weigh = Packed(schema), _weigher(schema)
         self.subscriptions: dict[Route, dict[int, Subscription]] = {}
 
 
@@ -58,6 +59,7 @@ class Subscription:
         "filter",
         "held",
         "in_force",
+        "mask",
         "matches",
         "number",
         "policy",
@@ -72,6 +74,7 @@ class Subscription:
         self.route = route
         self.in_force = self.was_in_force = False  # every publication from now on finds it; and whether that was so before
         self.matches: Callable[[tuple[Any, ...]], bool] = filter.matches_row
+        self.mask: Callable[[Any], Any] | None = None  # the same over columns, once it is needed
         self.backlog = 0  # events handed over that the consumer has not taken
         self.blocked_at = NEVER
         self.held: dict[tuple[Route, Key], None] = {}  # batches whose report waits for this consumer
@@ -132,9 +135,14 @@ class Local:
             self._out.append(Note(Rejected(hex_peer(batch.publisher), reason)))
             return ()
         try:
-            rows = known.decoder.decode(batch.rows)
-            if len(rows) != batch.count:
-                raise msgspec.ValidationError(f"{len(rows)} rows in a batch of {batch.count}")
+            rows: Any
+            hand_over: Callable[[Subscription, Batch, Any], tuple[int, ...]]
+            if batch.rows.startswith(COLUMNS_MARK):
+                rows, hand_over = known.packed.columns(batch.rows, batch.count), self._hand_over_columns
+            else:
+                rows, hand_over = known.packed.decode(batch.rows), self._hand_over
+                if len(rows) != batch.count:
+                    raise msgspec.ValidationError(f"{len(rows)} rows in a batch of {batch.count}")
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             self._out.append(Note(Rejected(hex_peer(batch.publisher), f"events on {batch.topic!r}: {error}")))
             return ()
@@ -145,7 +153,7 @@ class Local:
         matched: tuple[int, ...] = ()
         blockers = 0
         for subscription in wanted.values():
-            counts = self._hand_over(subscription, batch, rows)
+            counts = hand_over(subscription, batch, rows)
             if counts:
                 matched = tuple(map(int.__add__, matched, counts)) if matched else counts
                 if subscription.backlog > self._buffer and subscription.policy is SlowPolicy.BLOCK:
@@ -182,6 +190,30 @@ class Local:
         for event in events:
             counts[event.sequence - first] = 1
         return tuple(counts)
+
+    def _hand_over_columns(self, subscription: Subscription, batch: Batch, record: Any) -> tuple[int, ...]:
+        """As ``_hand_over``, for a record batch."""
+        if subscription.mask is None:
+            from gossamer.filters.mask import compile_mask  # needs NumPy, as whoever made the record batch has
+
+            subscription.mask = compile_mask(subscription.filter, subscription.topic.packed)
+        first, passed = batch.first, subscription.mask(record)
+        sequences: Sequence[int] = range(first, first + batch.count)
+        counts = (1,) * batch.count
+        if passed is not None:
+            places = passed.nonzero()[0]
+            if not len(places):
+                return ()
+            sequences, counts = (places + first).tolist(), tuple(passed.astype(int).tolist())
+            record = record.take(places)
+        events = Columns(subscription.topic.packed, batch.topic, batch.publisher, batch.incarnation, sequences, record)
+        subscription.backlog += len(events)
+        self._out.append(Deliver(subscription.number, events))
+        if self._tracing:
+            name = hex_peer(batch.publisher)
+            for sequence in sequences:
+                self._out.append(Note(Delivered(subscription.number, name, batch.incarnation, sequence, batch.hops)))
+        return counts
 
     # ------------------------------------------------------------------------ flow
 

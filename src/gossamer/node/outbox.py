@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from gossamer.filters import EventError, Schema
+from gossamer.filters import EventError
 from gossamer.machine import Effect, Forget, Keep, Peer, Store, Token
 from gossamer.overlay.batch import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, WINDOW_MAX, Batch
 
@@ -151,8 +151,19 @@ class Outbox:
         """Close the topic's open batch. Returns the batch when it may go at once, else the Store that it waits for."""
         publication = self.open.pop(topic)
         rows = _encoder.encode(publication.rows)
-        publication.first, publication.incarnation = self._next, self.incarnation
         publication.count, publication.rows = len(publication.rows), []
+        return self._seal(publication, rows)
+
+    def seal_columns(self, topic: str, columns: bytes, count: int) -> tuple[Publication, Batch | None, list[Effect]]:
+        """A batch that comes as columns, sealed as it is. The topic's open batch goes first, if there is one."""
+        assert topic not in self.open
+        publication = Publication(topic, self.me)
+        publication.count = count
+        return self._seal(publication, columns)
+
+    def _seal(self, publication: Publication, rows: bytes) -> tuple[Publication, Batch | None, list[Effect]]:
+        topic = publication.topic
+        publication.first, publication.incarnation = self._next, self.incarnation
         publication.size = len(rows)
         self._next += publication.count
         self._count(publication.count, publication.size)
@@ -218,9 +229,3 @@ class Outbox:
     @staticmethod
     def _key(incarnation: int, first: int) -> str:
         return f"{_KEY}{incarnation:016d}/{first:016d}"
-
-
-def rows_decoder(schema: Schema) -> msgspec.msgpack.Decoder[list[tuple[Any, ...]]]:
-    """Decodes a batch's rows and checks every value's type: they come from a peer."""
-    row: Any = schema.row_type
-    return msgspec.msgpack.Decoder(list[row])

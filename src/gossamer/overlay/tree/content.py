@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import msgspec
 
 from gossamer.filters import Filter, FilterError, Schema
+from gossamer.filters.packed import COLUMNS_MARK, Packed
 from gossamer.filters.tree import TRUE, And, Node, Null, Or, Rlike, all_of, any_of
 from gossamer.overlay.batch import Batch
 
@@ -38,15 +39,16 @@ class SchemaContent:
 
     def __init__(self) -> None:
         self._schemas: dict[str, Schema] = {}
-        self._decoders: dict[str, Any] = {}
+        self._decoders: dict[str, Packed] = {}
         self._filter = lru_cache(maxsize=CACHED)(self._parse)
-        self._rows: tuple[object, list[tuple[Any, ...]] | None] = (None, None)
+        self._mask = lru_cache(maxsize=CACHED)(self._compile)
+        self._rows: tuple[object, Any] = (None, None)  # the last batch, and its rows or its record batch
         self.covers = lru_cache(maxsize=CACHED)(self._covers)
 
     def learn(self, topic: str, schema: Schema) -> None:
-        row: Any = schema.row_type
-        self._schemas[topic], self._decoders[topic] = schema, msgspec.msgpack.Decoder(list[row])
+        self._schemas[topic], self._decoders[topic] = schema, Packed(schema)
         self._filter.cache_clear()
+        self._mask.cache_clear()
         self.covers.cache_clear()
 
     def _parse(self, topic: str, text: str) -> Filter | None:
@@ -74,13 +76,28 @@ class SchemaContent:
             return True
         found = self._filter(batch.topic, filter)
         rows = self._decode(batch) if found is not None else None
-        return found is None or rows is None or any(map(found.matches_row, rows))
+        if found is None or rows is None:
+            return True
+        if batch.rows.startswith(COLUMNS_MARK):
+            passed = self._mask(batch.topic, filter)(rows)
+            return passed is None or bool(passed.any())
+        return any(map(found.matches_row, rows))
 
-    def _decode(self, batch: Batch) -> list[tuple[Any, ...]] | None:
-        """The rows, or None if they are not of the schema; the last ones are remembered, for they are asked for by link."""
+    def _compile(self, topic: str, filter: str) -> Any:
+        from gossamer.filters.mask import compile_mask  # needs NumPy, as whoever made the record batch has
+
+        found = self._filter(topic, filter)
+        assert found is not None
+        return compile_mask(found, self._decoders[topic])
+
+    def _decode(self, batch: Batch) -> Any:
+        """The rows or columns, or None if they are not of the schema; the last are remembered, for they are asked for by link."""
         if self._rows[0] is not batch.rows:
             try:
-                self._rows = (batch.rows, self._decoders[batch.topic].decode(batch.rows))
+                packed = self._decoders[batch.topic]
+                is_columns = batch.rows.startswith(COLUMNS_MARK)
+                read = packed.columns(batch.rows, batch.count) if is_columns else packed.decode(batch.rows)
+                self._rows = (batch.rows, read)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 self._rows = (batch.rows, None)
         return self._rows[1]

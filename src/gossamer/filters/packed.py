@@ -1,0 +1,200 @@
+"""A batch's events as bytes: rows (msgpack), or columns (one Arrow IPC record batch, its schema being the topic's).
+
+Relays carry the bytes as they are; the first byte tells the two forms apart, because no msgpack array begins with Arrow's
+continuation mark. Columns have the topic's attributes in declared order, one flat column for each, in the type that belongs to it.
+What comes from a peer is checked before anybody looks at it: the number of rows, no compression (a small message must not
+become a large one), every buffer and text, NOT NULL, and that days and times are of the years 1 to 9999.
+
+pyarrow is imported when columns are first used: nodes that publish and take rows need none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from struct import error as StructError  # noqa: N812
+from struct import unpack_from
+from typing import Any, overload
+
+import msgspec
+
+from gossamer.filters.model import Event, EventError
+from gossamer.filters.schema import Schema, Type
+
+COLUMNS_MARK = b"\xff"
+NEEDED = "columns need pyarrow and NumPy; install them with: pip install 'gossamer[fast]'"
+ROWS_MAX = 65_536  # of one record batch; nodes allow fewer
+
+
+class Packed:
+    """Reads and writes the batches of one topic. ``decode`` gives rows whichever form they came in."""
+
+    def __init__(self, schema: Schema) -> None:
+        row: Any = schema.row_type
+        self.schema = schema
+        self._decoder = msgspec.msgpack.Decoder(list[row])
+        self._arrow: Any = None
+
+    def decode(self, data: bytes) -> list[tuple[Any, ...]]:
+        """The rows. A msgspec.DecodeError (or what msgpack itself raises) if they are not of the schema."""
+        if data.startswith(COLUMNS_MARK):
+            return self.rows(self.columns(data))
+        rows: list[tuple[Any, ...]] = self._decoder.decode(data)
+        return rows
+
+    def columns(self, data: bytes, count: int | None = None) -> Any:
+        """The record batch in these bytes, all of it checked. A msgspec.ValidationError if it is not of the schema."""
+        try:
+            pa = _pyarrow()
+        except EventError as error:  # said as of any batch that cannot be read here
+            raise msgspec.ValidationError(str(error)) from None
+        try:
+            message = pa.ipc.read_message(pa.py_buffer(data))
+            rows, fields, is_compressed = _shape(message.metadata.to_pybytes())
+            if is_compressed or rows > ROWS_MAX or (count is not None and rows != count):
+                what = "compressed columns" if is_compressed else f"{rows} rows in a batch of {count}"
+                raise msgspec.ValidationError(what)
+            wanted = self.arrow_schema
+            known = wanted if fields >= len(wanted) else pa.schema([wanted.field(place) for place in range(fields)])
+            record = pa.ipc.read_record_batch(message, known)
+            if record.num_rows != rows:
+                raise msgspec.ValidationError("columns of another length than they say")
+            record.validate(full=True)
+            for name in wanted.names[fields:]:  # of an older schema, which ended before
+                record = record.append_column(name, pa.nulls(rows, wanted.field(name).type))
+            self._check(record)
+        except (pa.ArrowException, OSError, StructError, EventError, OverflowError) as error:
+            raise msgspec.ValidationError(f"no record batch of the schema: {str(error).splitlines()[0]}") from None
+        return record
+
+    def rows(self, record: Any) -> list[tuple[Any, ...]]:
+        """The rows of a record batch of `arrow_schema`."""
+        lists = [column.to_pylist() for column in record.columns]
+        if Type.TIMESTAMP in self.schema.types:
+            from datetime import UTC
+
+            for place, kind in enumerate(self.schema.types):
+                if kind is Type.TIMESTAMP:
+                    lists[place] = [value and value.astimezone(UTC) for value in lists[place]]
+        return list(zip(*lists, strict=True))
+
+    def record(self, batch: Any) -> Any:
+        """A user's RecordBatch (structs or flat columns) as one of `arrow_schema`. EventError if it does not fit."""
+        pa = _pyarrow()
+        if not isinstance(batch, pa.RecordBatch):
+            raise EventError(f"a batch is a pyarrow.RecordBatch or a list of events, not {type(batch).__name__}")
+        wanted = self.arrow_schema
+        if not batch.schema.equals(wanted):
+            from gossamer.filters.columns import Arrow
+
+            read = Arrow(batch, self.schema)
+            columns = [read.column(place) for place in range(len(wanted))]
+            columns = [one.dictionary_decode() if pa.types.is_dictionary(one.type) else one for one in columns]
+            batch = pa.RecordBatch.from_arrays(columns, schema=wanted)
+        batch.validate()
+        self._check(batch)
+        return batch
+
+    def require(self) -> None:
+        """An EventError, with the remedy, where columns cannot be made."""
+        _pyarrow()
+
+    def pack(self, record: Any) -> bytes:
+        """A record batch of `arrow_schema` as bytes."""
+        data: bytes = record.serialize().to_pybytes()
+        return data
+
+    def from_values(self, values: Sequence[dict[str, Any]]) -> Any:
+        """Events' values as a record batch."""
+        pa = _pyarrow()
+        rows = [self.schema.row(one) for one in values]
+        columns = zip(*rows, strict=True) if rows else [()] * len(self.arrow_schema)
+        arrays = [pa.array(list(column), field.type) for column, field in zip(columns, self.arrow_schema, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
+
+    @property
+    def arrow_schema(self) -> Any:
+        """One flat column for each attribute, by its (dotted) name."""
+        if self._arrow is None:
+            from gossamer.filters.columns import arrow_type
+
+            pa = _pyarrow()
+            self._arrow = pa.schema(
+                [(name, arrow_type(kind)) for name, kind in zip(self.schema.names, self.schema.types, strict=True)]
+            )
+        return self._arrow
+
+    def _check(self, record: Any) -> None:
+        for place, attribute in enumerate(self.schema.attributes):
+            kind = attribute.type
+            if attribute.required and record.column(place).null_count:
+                raise EventError(f"attribute {attribute.name!r} is NOT NULL, and an event has no value for it")
+            if kind is Type.DATE or kind is Type.TIMESTAMP:
+                from gossamer.filters.columns import check_years
+
+                check_years(record.column(place), kind, attribute.name)
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.ipc
+    except ImportError:
+        raise EventError(NEEDED) from None
+    return pyarrow
+
+
+def _shape(metadata: bytes) -> tuple[int, int, bool]:
+    """(rows, fields, whether compressed) of a record batch's metadata, a flatbuffer that pyarrow has verified; a
+    msgspec.ValidationError if it is of something else."""
+
+    def field(table: int, number: int) -> int:
+        """Where a table's field is, or 0 if it has none."""
+        (back,) = unpack_from("<i", metadata, table)
+        (size,) = unpack_from("<H", metadata, table - back)
+        if 4 + 2 * number >= size:
+            return 0
+        (offset,) = unpack_from("<H", metadata, table - back + 4 + 2 * number)
+        return table + offset if offset else 0
+
+    (root,) = unpack_from("<I", metadata, 0)
+    kind, header = field(root, 1), field(root, 2)
+    if not kind or metadata[kind] != 3 or not header:
+        raise msgspec.ValidationError("not a record batch")
+    batch = header + unpack_from("<I", metadata, header)[0]
+    length, nodes = field(batch, 0), field(batch, 1)
+    rows = unpack_from("<q", metadata, length)[0] if length else 0
+    fields = unpack_from("<I", metadata, nodes + unpack_from("<I", metadata, nodes)[0])[0] if nodes else 0
+    return rows, fields, field(batch, 3) != 0
+
+
+class Columns(Sequence[Event]):
+    """Events that came by columns: a record batch, and a sequence of Event for whoever wants them one by one."""
+
+    __slots__ = ("incarnation", "packed", "publisher", "record", "sequences", "topic")
+
+    def __init__(
+        self, packed: Packed, topic: str, publisher: int, incarnation: int, sequences: Sequence[int], record: Any
+    ) -> None:
+        self.packed, self.topic, self.publisher, self.incarnation = packed, topic, publisher, incarnation
+        self.sequences, self.record = sequences, record
+
+    def __len__(self) -> int:
+        return len(self.sequences)
+
+    def events(self) -> list[Event]:
+        topic, publisher, incarnation, values = self.topic, self.publisher, self.incarnation, self.packed.schema.values
+        rows = self.packed.rows(self.record)
+        return [
+            Event(topic, publisher, incarnation, sequence, values(row))
+            for sequence, row in zip(self.sequences, rows, strict=True)
+        ]
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.events())
+
+    @overload
+    def __getitem__(self, place: int) -> Event: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Event]: ...
+    def __getitem__(self, place: int | slice) -> Event | list[Event]:
+        return self.events()[place]

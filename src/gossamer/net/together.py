@@ -1,0 +1,69 @@
+"""``Node.publish_batch``: events that are published together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from gossamer.filters import EventError
+from gossamer.net.receipt import BatchReceipt, waiter
+from gossamer.node import WindowFullError
+from gossamer.node.outbox import Publication
+from gossamer.node.together import check_rows, publish_columns, publish_rows
+
+if TYPE_CHECKING:
+    from gossamer.net.node import Node
+
+Part = tuple[Publication, int, int]
+
+
+async def publish_batch(node: Node, topic: str, events: Any) -> BatchReceipt:
+    node._check_open()
+    if hasattr(events, "num_rows"):
+        parts = await _publish_columns(node, topic, events)
+    elif isinstance(events, Iterable) and not isinstance(events, str | bytes | dict):
+        parts = await _publish_rows(node, topic, events)
+    else:
+        raise EventError(f"a batch is a pyarrow.RecordBatch or a list of events, not {type(events).__name__}")
+    if node._disk is not None:
+        for publication, _, _ in parts:
+            if not publication.accepted:
+                await asyncio.shield(waiter(publication).accepted)
+    return BatchReceipt(parts)
+
+
+async def _publish_rows(node: Node, topic: str, events: Iterable[Any]) -> list[Part]:
+    core, driver = node._core, node._driver
+    rows = check_rows(core, topic, events)
+    parts: list[Part] = []
+    at = 0
+    while at < len(rows):
+        try:
+            publication, count = publish_rows(core, topic, rows, at, driver.now())
+        except WindowFullError:
+            await node._waiting.window()
+            continue
+        at += count
+        start = (publication.count or len(publication.rows)) - count
+        parts.append((publication, start, count))
+        if publication.first >= 0:
+            driver.wake()
+            await asyncio.sleep(0)  # let the loop read what came back
+    driver.settle()
+    return parts
+
+
+async def _publish_columns(node: Node, topic: str, batch: Any) -> list[Part]:
+    core, driver = node._core, node._driver
+    record = core.local.topic(topic).packed.record(batch)
+    while True:
+        try:
+            publications = publish_columns(core, topic, record, driver.now())
+            break
+        except WindowFullError:
+            await node._waiting.window()
+    driver.perform(core.send_open(driver.tick))
+    driver.settle_soon()
+    await asyncio.sleep(0)
+    return [(publication, 0, publication.count) for publication in publications]

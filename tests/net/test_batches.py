@@ -1,0 +1,166 @@
+"""publish_batch: lists and Arrow record batches, over real sockets, by every route."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import gossamer
+from gossamer.node import wire
+from gossamer.overlay.batch import Batch
+from livenet import WEATHER, go, take, until
+
+pytestmark = pytest.mark.live
+
+ROWS = 1000
+
+
+def record(rows: int = ROWS) -> pa.RecordBatch:
+    return pa.record_batch(
+        {
+            "country": pa.array(["CH" if number % 4 == 0 else "DE" for number in range(rows)]),
+            "city": pa.array([None if number % 7 == 0 else f"city {number}" for number in range(rows)]),
+            "temp": pa.array([number % 50 for number in range(rows)], pa.int32()),
+        }
+    )
+
+
+def test_a_list_is_accepted_whole_or_not_at_all() -> None:
+    async def main() -> None:
+        async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
+            await a.advertise("weather", WEATHER)
+            async with b.subscribe("weather", "temp >= 10") as events:
+                receipt = await a.publish_batch("weather", [{"temp": number} for number in range(5000)])
+                assert len(receipt) == 5000
+                done = await receipt
+                assert receipt.done
+                assert list(done.matched) == [0] * 10 + [1] * 4990
+                assert list(done.sequences) == list(range(1, 5001))
+                got = await take(events, 4990)
+                assert [event["temp"] for event in got] == list(range(10, 5000))
+                assert [event.sequence for event in got] == list(range(11, 5001))
+                with pytest.raises(gossamer.EventError, match="temp"):
+                    await a.publish_batch("weather", [{"temp": 1}, {"temp": "warm"}])
+                with pytest.raises(gossamer.EventError, match="RecordBatch or a list"):
+                    await a.publish_batch("weather", {"temp": 1})
+                assert (await (await a.publish_batch("weather", []))).matched == ()
+                assert (
+                    await (await a.publish("weather", {"temp": 99}))
+                ).sequence == 5001  # nothing was taken of the bad list
+
+    go(main())
+
+
+@pytest.mark.parametrize("route", ["flood", "tree", "skiplist"])
+def test_columns_by_every_route_to_rows_and_to_batches(route: str) -> None:
+    async def main() -> None:
+        rows = record(200)
+        async with contextlib.AsyncExitStack() as stack:
+            first = await stack.enter_async_context(gossamer.Node())
+            nodes = [first] + [await stack.enter_async_context(gossamer.Node(join=[first.address])) for _ in range(2)]
+            await first.advertise("weather", WEATHER)
+            swiss = await stack.enter_async_context(
+                nodes[1].subscribe("weather", "country = 'CH' AND temp < 40", route=route)
+            )
+            warm = await stack.enter_async_context(nodes[2].subscribe("weather", "temp > 30", route=route))
+            here = await stack.enter_async_context(first.subscribe("weather", "city LIKE '%7'", route=route))
+            before = await (await first.publish("weather", {"temp": 31}))
+            done = await (await first.publish_batch("weather", rows))
+            expected = rows.to_pylist()
+            wants = [
+                (row["country"] == "CH" and row["temp"] < 40)
+                + (row["temp"] > 30)
+                + (row["city"] is not None and row["city"].endswith("7"))
+                for row in expected
+            ]
+            assert list(done.matched) == wants
+            assert list(done.sequences) == list(range(before.sequence + 1, before.sequence + 201))
+            mine = [row for row in expected if row["country"] == "CH" and row["temp"] < 40]
+            assert [event.values for event in await take(swiss, len(mine))] == mine
+            cities = [row for row in expected if row["city"] is not None and row["city"].endswith("7")]
+            got = await take(here, len(cities))
+            assert [event["city"] for event in got] == [row["city"] for row in cities]
+            assert [event.sequence for event in got] == [
+                sequence for sequence, row in zip(done.sequences, expected, strict=True) if row in cities
+            ]
+            hot: list[dict[str, object]] = []
+            async for batch in warm.batches():
+                assert batch.schema.names == ["country", "city", "temp"]
+                hot += batch.to_pylist()
+                if len(hot) > sum(row["temp"] > 30 for row in expected):
+                    break
+            assert hot == [{"country": None, "city": None, "temp": 31}] + [row for row in expected if row["temp"] > 30]
+            assert all(node.status()["counters"].get("rejected", 0) == 0 for node in nodes)
+
+    go(main())
+
+
+def test_columns_stay_whole_and_large_ones_are_cut() -> None:
+    async def main() -> None:
+        async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
+            await a.advertise("weather", WEATHER)
+            async with b.subscribe("weather", "temp >= 0") as events:
+                receipts = [await a.publish_batch("weather", record()) for _ in range(20)]
+                sizes = []
+                async for batch in events.batches():
+                    sizes.append(batch.num_rows)
+                    if sum(sizes) == 20 * ROWS:
+                        break
+                assert sizes == [ROWS] * 20
+                assert [sum((await receipt).matched) for receipt in receipts] == [ROWS] * 20
+                large = await a.publish_batch("weather", record(10_000))
+                assert sum((await large).matched) == 10_000
+                assert [event["temp"] for event in await take(events, 10_000)] == [number % 50 for number in range(10_000)]
+                with pytest.raises(gossamer.EventError, match="unknown attribute"):
+                    await a.publish_batch("weather", pa.record_batch({"tenp": [1]}))
+
+    go(main())
+
+
+def test_columns_survive_a_crash_of_their_publisher(tmp_path: Path) -> None:
+    async def main() -> None:
+        first = gossamer.Node(data_dir=tmp_path)
+        await first.start()
+        await first.advertise("weather", WEATHER)
+        first._core.flood.config = type(first._core.flood.config)(join=True)  # nobody reports, so nothing completes
+        receipt = await first.publish_batch("weather", record(50))
+        assert not receipt.done
+        await first.close(drain=0)
+        async with gossamer.Node() as b:
+            await b.advertise("weather", WEATHER)
+            async with (
+                b.subscribe("weather", "temp < 10") as events,
+                gossamer.Node(data_dir=tmp_path, join=[b.address]) as again,
+            ):
+                assert [event["temp"] for event in await take(events, 10)] == list(range(10))
+                assert await again.drain() == 0
+
+    go(main())
+
+
+def test_columns_that_lie_are_rejected_and_counted() -> None:
+    async def main() -> None:
+        async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
+            await a.advertise("weather", WEATHER)
+            async with b.subscribe("weather", "temp > 0") as events:
+                good = record(3).serialize().to_pybytes()
+                for first, data in enumerate(
+                    (b"\xff" * 40, good[:-20], pa.record_batch({"x": [1.5] * 3}).serialize().to_pybytes())
+                ):
+                    a._driver.send_to(b.peer, Batch("weather", 77, 1, first + 1, 3, 1, 0, 0, data))
+                await until(lambda: b.status()["counters"].get("rejected", 0) == 3)
+                assert "events on 'weather'" in b._driver.last_problem
+                done = await (await a.publish_batch("weather", record(10)))
+                assert sum(done.matched) == 9
+                assert len(await take(events, 9)) == 9
+
+    go(main())
+
+
+def test_bytes_are_opaque_to_the_wire() -> None:
+    data = record(3).serialize().to_pybytes()
+    batch = Batch("weather", 7, 1, 1, 3, 1, 0, 0, data)
+    assert wire.Unframer().feed(wire.encode(batch)) == [batch]
