@@ -44,7 +44,9 @@ class Disk:
             self._thread.shutdown(wait=False)
             if hasattr(self, "_db"):
                 self._db.close()
-            hint = "is another node using it?" if "locked" in str(error) else "is it a writable directory?"
+            text = str(error)
+            hint = "is another node using it?" if "locked" in text else "is it a writable directory?"
+            hint = "free some space" if " full" in text or "No space" in text else hint
             raise DataDirectoryError(f"cannot use data directory {directory}: {error}; {hint}") from error
 
     def kept(self) -> dict[str, bytes]:

@@ -1,0 +1,41 @@
+"""Content filters: eight subscribers, each wants an eighth of the trades; nobody gets what it did not ask for."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import gossamer
+
+SUBSCRIBERS, TRADES = 8, 800
+
+
+async def main() -> None:
+    async with AsyncExitStack() as stack:
+        exchange = await stack.enter_async_context(gossamer.Node())
+        await exchange.advertise("trades", "symbol STRING, price DOUBLE, desk INT")
+
+        taken = [0] * SUBSCRIBERS
+        for desk in range(SUBSCRIBERS):
+            node = await stack.enter_async_context(gossamer.Node(join=[exchange.address]))
+            events = await stack.enter_async_context(node.subscribe("trades", f"desk = {desk} AND price >= 100"))
+            reader = asyncio.create_task(count(events, desk, taken))
+            stack.callback(reader.cancel)
+
+        receipts = [
+            await exchange.publish("trades", {"symbol": f"S{n % 50}", "price": 50.0 + n % 100, "desk": n % SUBSCRIBERS})
+            for n in range(TRADES)
+        ]
+        matched = sum([(await receipt).matched for receipt in receipts])
+        while sum(taken) < matched:  # the receipts know how many there are; the readers are about to take them
+            await asyncio.sleep(0.01)
+        print(f"{TRADES} trades, {matched} wanted by somebody")
+        print("taken by desk:", *taken)
+
+
+async def count(events: gossamer.Subscription, desk: int, taken: list[int]) -> None:
+    async for event in events:
+        assert event["desk"] == desk
+        assert event["price"] >= 100
+        taken[desk] += 1
+
+
+gossamer.run(main())

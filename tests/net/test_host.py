@@ -1,0 +1,130 @@
+"""What a host does to a node: its disk fills, its clock jumps."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import gossamer
+from gossamer.net.disk import DataDirectoryError
+from gossamer.net.sample import sample, unready, unwell
+from livenet import GENEVA, WEATHER, go, until
+
+SOURCES = Path(gossamer.__file__).parent
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte, of this test only."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(path)], capture_output=True, text=True, check=False
+    )
+    if made.returncode:
+        pytest.skip(f"a small file system needs the right to mount one: {made.stderr.strip()}")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", str(path)], check=True, capture_output=True)
+
+
+@pytest.mark.live
+def test_a_full_disk_is_an_error_a_counter_and_a_verdict_and_nothing_accepted_is_lost(small_disk: Path) -> None:
+    accepted = 0
+
+    async def fill() -> None:
+        nonlocal accepted
+        async with gossamer.Node() as far:
+            node = gossamer.Node(data_dir=small_disk / "data", join=[far.address])
+            await node.start()
+            await node.advertise("texts", "n INT, text STRING")
+            node._driver.links.clear()  # nothing leaves it, so everything must be kept
+            with pytest.raises(gossamer.NodeError, match=r"the data directory failed: .*; free some space or replace it"):
+                while True:
+                    await node.publish("texts", {"n": accepted, "text": "x" * 10_000})
+                    accepted += 1
+            assert accepted > 10
+            assert unwell(node)
+            assert unready(node)
+            now = sample(node)
+            assert now["counters"]["disk_failures"] == 1
+            assert not now["healthy"]
+            assert "the data directory failed" in now["last_problem"]
+            with pytest.raises(gossamer.NodeError, match="free some space"):
+                await node.publish("texts", {"n": -1, "text": ""})  # refused, not swallowed
+            with pytest.raises(gossamer.UndeliveredError):
+                await node.close(drain=0.1)
+
+    async def restart() -> list[int]:
+        async with gossamer.Node() as far:
+            await far.advertise("texts", "n INT, text STRING")
+            again = gossamer.Node(data_dir=small_disk / "data", join=[far.address])
+            async with far.subscribe("texts") as events, again as node:
+                assert await node.drain(15.0) == 0
+                return [(await anext(events))["n"] for _ in range(accepted)]
+
+    (small_disk / "ballast").write_bytes(b"x" * (512 << 10))
+    go(fill())
+    (small_disk / "ballast").unlink()  # somebody frees some space
+    assert go(restart()) == list(range(accepted))
+
+
+@pytest.mark.live
+def test_a_disk_that_is_full_from_the_beginning_is_told_at_the_start(small_disk: Path) -> None:
+    async def main() -> None:
+        with pytest.raises(DataDirectoryError, match=r"cannot use data directory .*; free some space"):
+            await gossamer.Node(data_dir=small_disk / "data").start()
+
+    with (small_disk / "ballast").open("wb", buffering=0) as ballast, contextlib.suppress(OSError):
+        while True:
+            ballast.write(b"x" * 4096)
+    go(main())
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("jump", [86_400.0, -86_400.0])
+def test_a_clock_that_jumps_changes_nothing(monkeypatch: pytest.MonkeyPatch, jump: float) -> None:
+    """No timer fires early or late, nobody is suspected, time in the machines goes on as before."""
+
+    async def main() -> None:
+        async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
+            await a.advertise("weather", WEATHER)
+            async with b.subscribe("weather") as events:
+                before = a._driver.now()
+                wall, wall_ns = time.time, time.time_ns
+                monkeypatch.setattr(time, "time", lambda: wall() + jump)
+                monkeypatch.setattr(time, "time_ns", lambda: wall_ns() + int(jump * 1e9))
+                assert abs(time.time() - wall()) > 86_000
+                began = time.monotonic()
+                await until(lambda: time.monotonic() - began > 1.5)  # longer than a beat of the detector
+                assert (await (await a.publish("weather", GENEVA))).matched == 1
+                assert (await anext(events))["temp"] == 31
+                assert 1_000_000 < a._driver.now() - before < 60_000_000
+                for node in (a, b):
+                    assert len(node._interest.view.members) == 2
+                    assert not node._interest.suspects
+                    assert not unready(node)
+
+    go(main())
+
+
+def test_nothing_that_a_node_runs_on_reads_the_wall_clock() -> None:
+    """Except where the time of day is what is wanted: stamps of traces, and the validity of certificates."""
+    allowed = {"net/driver.py": 1, "net/keys.py": 1, "net/authority.py": 1}
+    found: dict[str, int] = {}
+    for folder in ("net", "node", "overlay", "filters"):
+        for path in sorted((SOURCES / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Attribute) and ast.unparse(node).endswith(
+                    ("time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "date.today")
+                ):
+                    name = str(path.relative_to(SOURCES))
+                    found[name] = found.get(name, 0) + 1
+    assert found == allowed
