@@ -33,6 +33,9 @@ _HOMES = {
     "run": "gossamer.net.loop",
     "NodeConfig": "gossamer.node",
     "TopicError": "gossamer.node",
+    "Gap": "gossamer.node",
+    "TapError": "gossamer.node",
+    "RetentionError": "gossamer.node",
     "Event": "gossamer.filters",
     "Filter": "gossamer.filters",
     "Schema": "gossamer.filters",
@@ -58,7 +61,7 @@ if TYPE_CHECKING:
     )
     from gossamer.net.receipt import BatchDone, BatchReceipt
     from gossamer.net.view import Change, Interested, ViewLagError
-    from gossamer.node import NodeConfig, TopicError
+    from gossamer.node import Gap, NodeConfig, RetentionError, TapError, TopicError
     from gossamer.node.rights import NotPermittedError
     from gossamer.overlay.interest.config import InterestConfig
 
@@ -72,6 +75,7 @@ __all__ = [
     "EventError",
     "Filter",
     "FilterError",
+    "Gap",
     "InterestConfig",
     "Interested",
     "JoinError",
@@ -82,10 +86,12 @@ __all__ = [
     "NotPermittedError",
     "PeerLimits",
     "Receipt",
+    "RetentionError",
     "Schema",
     "SchemaError",
     "SlowSubscriberError",
     "Subscription",
+    "TapError",
     "TopicError",
     "UndeliveredError",
     "ViewLagError",

@@ -36,6 +36,8 @@ class Subscribing(Struct, frozen=True, tag="subscribing", tag_field="kind"):
     subscription: int
     topic: str
     filter: str
+    name: str = ""  # of a durable subscription: one with another life of the node is the same
+    start: int | None = None  # since=: history from here on (Unix microseconds)
 
 
 class Subscribed(Struct, frozen=True, tag="subscribed", tag_field="kind"):
@@ -76,6 +78,15 @@ class Delivered(Struct, frozen=True, tag="delivered", tag_field="kind"):
     incarnation: int
     sequence: int
     hops: int
+    again: bool = False  # it was handed over before, and not acknowledged
+
+
+class Gapped(Struct, frozen=True, tag="gapped", tag_field="kind"):
+    """A subscription was told that events of a publisher may be lost to it."""
+
+    subscription: int
+    publisher: str
+    reason: str
 
 
 class Duplicate(Struct, frozen=True, tag="duplicate", tag_field="kind"):
@@ -138,6 +149,7 @@ Record = (
     | Published
     | Completed
     | Delivered
+    | Gapped
     | Duplicate
     | Rejected
     | Dropped

@@ -6,7 +6,7 @@ import pytest
 
 from gossamer.filters import Schema
 from gossamer.machine import Forget, Keep, LinkState, Micros, Note, Peer, Send
-from gossamer.node.retention import BYTES_DEFAULT, Retained, Retention, RetentionError, seconds_of
+from gossamer.node.retention import BYTES_DEFAULT, OVERHEAD, Retained, Retention, RetentionError, seconds_of
 from gossamer.node.topics import Adverts, AdvertsTaken, TopicError, Topics
 from gossamer.overlay.batch import Batch
 from gossamer.trace import Rejected
@@ -71,13 +71,13 @@ def test_what_is_old_or_too_much_goes_oldest_first_and_is_remembered_as_gone() -
     retained = Retained(durable=True, total=1 << 30)
     for number in range(5):
         retained.add(batch(1 + 10 * number), at=number * 1_000_000)
-    rules = {"t": Retention(2, 250)}
+    rules = {"t": Retention(2, 2 * (100 + OVERHEAD))}
     [records] = retained.trim(rules, (1, 1000), at=3_500_000)
-    assert records[0] == Keep("trim/t", retained_id("t", 1, 30))
+    assert records[0] == Keep("trim/t", retained_id("t", 1, 30, 2_000_000))
     assert records[1:] == [Forget(retained.key(1, first)) for first in (1, 11, 21)]
     assert [kept.batch.first for kept in retained.batches("t", (0, 0))] == [31, 41]
     assert [kept.batch.first for kept in retained.batches("t", (1, 40))] == [41]
-    assert retained.trimmed_through("t") == (1, 30)
+    assert retained.trimmed_through("t") == ((1, 30), 2_000_000)
     assert retained.oldest(rules) == 3_000_000 + 2_000_001
     assert not retained.trim(rules, (1, 1000), at=3_500_000)
 
@@ -97,16 +97,16 @@ def test_what_waits_for_its_receipt_stays() -> None:
 
 
 def test_a_node_keeps_so_much_of_all_topics_together() -> None:
-    retained = Retained(durable=False, total=250)
+    retained = Retained(durable=False, total=2 * (100 + OVERHEAD))
     for number, topic in enumerate(("a", "b", "a", "b")):
         retained.add(batch(1 + 10 * number, topic=topic), at=0)
     retained.trim({name: Retention(0, 1 << 20) for name in "ab"}, (9, 1), at=1)
-    assert retained.bytes <= 250
+    assert retained.bytes <= 2 * (100 + OVERHEAD)
 
 
 def test_what_the_disk_kept_is_there_again() -> None:
     retained = Retained(durable=True, total=1 << 30)
-    disk = {retained.key(1, 11): retained.encode(batch(11), 7), "trim/t": retained_id("t", 1, 10), "other": b""}
+    disk = {retained.key(1, 11): retained.encode(batch(11), 7), "trim/t": retained_id("t", 1, 10, 5), "other": b""}
     retained.restore(disk)
     assert [(kept.at, kept.batch.first) for kept in retained.batches("t", (0, 0))] == [(7, 11)]
-    assert retained.trimmed_through("t") == (1, 10)
+    assert retained.trimmed_through("t") == ((1, 10), 5)

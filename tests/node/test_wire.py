@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.node import wire
+from gossamer.node import history, wire
 from gossamer.node.topics import Adverts, AdvertsTaken
 from gossamer.overlay.batch import Batch, Busy, Leave, Report
 from gossamer.overlay.interest import messages as interest
@@ -26,6 +26,8 @@ MESSAGES = [
     wire.Ping(),
     wire.Pong(),
     wire.Revocations(2**63, b"signed"),
+    history.Ask("weather", 1, 2, (1, 7), 0, True, "temp > 30"),
+    history.Past("weather", 1, 2, (history.Part(1, 8, 3, (0, 2), b"\x91\x91\x01"),), (1, 10), False, (1, 5), 17, (2, 1)),
     Batch("weather", 7, 1, 10, 2, 9, 0, 3, b"\x92\x91\x01\x91\x02"),
     Report(7, 1, 10, 0, True, (1, 0)),
     Report(7, 1, 10, 0, False),

@@ -74,6 +74,7 @@ class Event(Struct, frozen=True, gc=False):
     incarnation: int
     sequence: int
     values: dict[str, Any]
+    offset: int = 0  # its place in a durable subscription, from 1 on: what is acknowledged
 
     @property
     def id(self) -> tuple[int, int, int]:

@@ -18,7 +18,9 @@ import contextlib
 import ipaddress
 import logging
 import secrets
+import time
 from collections.abc import AsyncIterator, Iterable, Mapping
+from datetime import datetime
 from pathlib import Path
 from random import Random
 from types import TracebackType
@@ -41,6 +43,7 @@ from gossamer.net.keys import Keys
 from gossamer.net.leaving import reported, said_goodbye
 from gossamer.net.limits import PeerLimits
 from gossamer.net.receipt import BatchReceipt, Done, Receipt, waiter
+from gossamer.net.since import start_of
 from gossamer.net.source import Handle, Source
 from gossamer.net.status import describe, describe_found, describe_tree
 from gossamer.net.subscription import Subscription
@@ -50,6 +53,7 @@ from gossamer.net.view import Changes, TopicView
 from gossamer.net.waiting import Waiting
 from gossamer.node import NodeConfig, NodeCore, Route, RouteError, SlowPolicy, TopicError, WindowFullError
 from gossamer.node.core import INCARNATION_KEY
+from gossamer.node.follow import Wish
 from gossamer.node.retention import Retention
 from gossamer.overlay.interest.config import InterestConfig, InterestConfigError
 
@@ -165,6 +169,7 @@ class Node:
             durable=self._disk is not None,
             ticket=Receipt,
             rights=rights,
+            unix=time.time_ns() // 1000,  # the driver's clock starts at 0 a moment later
         )
         assert self._core.interest is not None
         self._interest = self._core.interest
@@ -298,6 +303,10 @@ class Node:
         barrier: bool = False,
         source: str = "user",
         route: Route | str = Route.FLOOD,
+        name: str = "",
+        since: str | datetime | None = None,
+        ordered: bool = False,
+        gaps: bool = False,
     ) -> Subscription:
         """Events of a topic for which the filter, the text of a SQL WHERE clause, is TRUE; no filter means all.
 
@@ -307,12 +316,26 @@ class Node:
         behalf; a topic stays in this node's interest while any source wants it. ``route``: how events come here: "flood" (every
         node gets every event), "skiplist" (to what matches, by the filter's ordered part) or "tree" (over one tree of all
         nodes, where somebody behind a link may want it; any filter). Returns when every publication from then on finds it.
+
+        ``name``: durable. What arrives is on this node's disk before its publisher hears that it was taken, until it is
+        acknowledged (``Subscription.ack``); after downtime of this node, what was missed comes from the publishers' retention.
+        ``since``: history first: "beginning", a duration ("10m") or a datetime. ``ordered``: events of each publisher in the
+        order in which it published them. What is lost to a subscription that has any of these, or ``gaps``, comes as a
+        ``gossamer.Gap`` among its events (docs/delivery.md).
         """
         try:
             way = Route(route)
         except ValueError:
             raise RouteError(f"unknown route {route!r}; known: {', '.join(Route)}") from None
-        return Subscription(self, topic, filter, timeout, SlowPolicy(slow), barrier=barrier, source=source, route=way)
+        wish = Wish(name, start_of(since), ordered, gaps)
+        policy = SlowPolicy(slow)
+        return Subscription(self, topic, filter, timeout, policy, barrier=barrier, source=source, route=way, wish=wish)
+
+    async def forget(self, name: str) -> None:
+        """Give up a durable subscription of this node, with its position and all that is stored for it."""
+        self._check_open()
+        self._core.forget(name)
+        self._driver.wake()
 
     def source(self, name: str, handle: Handle) -> Source:
         """Subscriptions that a service outside the fabric decides on; their events go to ``handle``."""
@@ -462,24 +485,12 @@ class Node:
         kind = type(record)
         if kind is trace.Advertised:
             self._waiting.advertised(record.topic)  # type: ignore[union-attr]
-        elif kind is trace.Unsubscribed and record.reason == "refused":  # type: ignore[union-attr]
-            refused = self._subscriptions.pop(record.subscription, None)  # type: ignore[union-attr]
-            if refused is not None:
-                problem = TopicError(
-                    f"the subscription to {refused.topic!r} by route {refused.route.value!r} was refused: no room"
-                )
-                self._waiting.refused(refused.number, problem)
-                refused._end(problem)
-        elif kind is trace.Unsubscribed and record.reason == "slow":  # type: ignore[union-attr]
+        elif kind is trace.Unsubscribed and record.reason != "asked":  # type: ignore[union-attr]
             subscription = self._subscriptions.pop(record.subscription, None)  # type: ignore[union-attr]
             if subscription is not None:
-                waiting = subscription.backlog
-                subscription._end(
-                    SlowSubscriberError(
-                        f"the subscription to {subscription.topic!r} was cut off: {waiting} events waited for more than "
-                        f"{self._config.block / 1e6:g} s; take events faster, or subscribe with slow='drop_oldest'"
-                    )
-                )
+                problem = subscription.why_ended(record.reason, self._config.block / 1e6)  # type: ignore[union-attr]
+                self._waiting.refused(subscription.number, problem)
+                subscription._end(problem)
 
 
 __all__ = [

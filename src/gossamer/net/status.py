@@ -118,11 +118,20 @@ def describe(core: NodeCore, driver: Driver) -> dict[str, Any]:
                 "route": s.route.value,
                 "in_force": s.in_force,
                 "backlog": s.backlog,
+                **(s.follow.about() if s.follow is not None else {}),
             }
             for s in core.subscriptions.values()
         ],
         "skiplist": core.lists.about() if core.lists is not None else {},
         "tree": core.tree.about() if core.tree is not None else {},
+        "retention": {
+            topic: {"keeps": rule.text, **core.retained.about().get(topic, {"batches": 0, "bytes": 0})}
+            for topic, rule in core.topics.retentions.items()
+        },
+        "durable": {
+            tap.name: {"topic": tap.about.topic, "filter": tap.about.filter, "offset": tap.next - 1, "acked": tap.acked}
+            for tap in core.follows.taps.values()
+        },
         "outbox": {"events": core.outbox.unsettled, "bytes": core.outbox.bytes},
         "remembered_batches": core.flood.remembered,
         "bytes_in": sum(connection.bytes_in for connection in driver.links.values()) + driver.closed_bytes_in,

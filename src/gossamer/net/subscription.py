@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from gossamer.filters import Event
 from gossamer.filters.packed import Columns
-from gossamer.net.errors import BarrierError
-from gossamer.node import Route, SlowPolicy
+from gossamer.net.errors import BarrierError, NodeError, SlowSubscriberError
+from gossamer.node import Gap, Route, SlowPolicy, TopicError, Wish
 from gossamer.overlay.batch import BATCH_EVENTS_MAX
 
 if TYPE_CHECKING:
@@ -34,14 +34,17 @@ class Subscription:
         barrier: bool = False,
         source: str = "user",
         route: Route = Route.FLOOD,
+        wish: Wish | None = None,
     ) -> None:
         self.topic, self.filter, self.route = topic, filter, route
         self.number = 0
         self.dropped = 0  # events dropped by slow="drop_oldest"
         self._node, self._timeout, self._slow = node, timeout, slow
         self._barrier, self._source = barrier, source
-        self._queue: deque[Event | Columns] = deque()
         self._waits = 0  # events in the queue
+        self.wish = wish or Wish()
+        self._counts = not self.wish.name  # a durable one is behind by what it has not acknowledged
+        self._queue: deque[Event | Columns | Gap] = deque()
         self._taken = 0
         self._waiter: asyncio.Future[None] | None = None
         self._ended: Exception | None = None
@@ -59,6 +62,7 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Event:
+        """The next event; or a ``Gap``, where the subscription asked to be told of lost events (name, since, gaps, ordered)."""
         queue = self._queue
         while not queue:
             await self._some()
@@ -72,7 +76,7 @@ class Subscription:
     async def batches(self) -> AsyncIterator[Any]:
         """The events as ``pyarrow.RecordBatch``, as they come: as they were published where that was by columns.
 
-        The columns are the topic's attributes in declared order, those of structs with dotted names.
+        The columns are the topic's attributes in declared order, those of structs with dotted names. A ``Gap`` comes as itself.
         """
         from gossamer.filters.packed import Packed  # needs pyarrow when it makes a batch
 
@@ -91,11 +95,28 @@ class Subscription:
                 self._take(len(first))
                 yield first.record
                 continue
+            if type(first) is Gap:
+                self._take(1)
+                yield first
+                continue
             values = [first.values]  # type: ignore[union-attr]
             while queue and type(queue[0]) is Event and len(values) < BATCH_EVENTS_MAX:
                 values.append(queue.popleft().values)  # type: ignore[union-attr]
             self._take(len(values))
             yield packed.from_values(values)
+
+    async def ack(self, what: Event | Gap | int, *, through: bool = False) -> None:
+        """Acknowledge an event (or gap, or offset) of a durable subscription: it will never be handed over again.
+
+        ``through``: and all before it. Returns when that is on disk. Do not wait for each by itself where speed matters.
+        """
+        node, offset = self._node, what if isinstance(what, int) else what.offset
+        if self._ended is not None:
+            raise NodeError("the subscription has ended: what is not acknowledged is handed over again next time")
+        token = node._core.ack(self.number, offset, node._driver.now(), through=through)
+        node._driver.settle()
+        if token:
+            await node._waiting.stored(token)
 
     @property
     def backlog(self) -> int:
@@ -116,7 +137,7 @@ class Subscription:
         node = self._node
         await node._waiting.topic(self.topic, self._timeout)
         now = node._driver.now()
-        self.number = node._core.subscribe(self.topic, self.filter, now, self._slow, self._source, self.route)
+        self.number = node._core.subscribe(self.topic, self.filter, now, self._slow, self._source, self.route, self.wish)
         node._subscriptions[self.number] = self
         node._driver.wake()  # now, so that the trace has it before this returns
         try:
@@ -150,7 +171,8 @@ class Subscription:
 
     def _take(self, count: int) -> None:
         self._waits -= count
-        self._taken += count
+        if self._counts:
+            self._taken += count
         if self._taken >= 256:
             self._tell()
 
@@ -168,7 +190,7 @@ class Subscription:
         else:
             self._queue.extend(events)
         self._waits += len(events)
-        if self._slow is SlowPolicy.DROP_OLDEST and self._waits > self._node._core.config.buffer:
+        if self._slow is SlowPolicy.DROP_OLDEST and self._counts and self._waits > self._node._core.config.buffer:
             self._drop(self._waits - self._node._core.config.buffer)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
@@ -185,6 +207,21 @@ class Subscription:
         self._waits -= dropped
         self._taken += dropped
         self._node._driver.count_dropped("event", dropped, f"slow subscription to {self.topic!r}")
+
+    def why_ended(self, reason: str, block: float) -> Exception:
+        """What to tell the consumer of a subscription that ended by itself."""
+        if reason == "refused":
+            return TopicError(f"the subscription to {self.topic!r} by route {self.route.value!r} was refused: no room")
+        name, waiting = self.wish.name, self._waits
+        what, remedy = f"{waiting} events waited", "take events faster, or subscribe with slow='drop_oldest'"
+        if name:
+            what, remedy = (
+                "no event was acknowledged",
+                "acknowledge faster; what is stored is handed over when you subscribe again",
+            )
+        return SlowSubscriberError(
+            f"the subscription to {self.topic!r} was cut off: {what} for more than {block:g} s; {remedy}"
+        )
 
     def _end(self, reason: Exception) -> None:
         if self._ended is None:

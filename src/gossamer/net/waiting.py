@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gossamer.machine import Token
 from gossamer.net.driver import Driver
 from gossamer.net.errors import NodeError
 from gossamer.net.receipt import Waiter, waiter
@@ -30,6 +31,7 @@ class Waiting:
         self._barriers: dict[int, Future] = {}
         self._entering: dict[int, Future] = {}
         self._questions: dict[int, asyncio.Future[Found]] = {}
+        self._storing: dict[Token, Future] = {}
         self._introduced: Future | None = None
         self._confirmed: Future | None = None
 
@@ -123,6 +125,14 @@ class Waiting:
         finally:
             self._entering.pop(number, None)
 
+    async def stored(self, token: Token) -> None:
+        """Until what a durable subscription asked for is on disk."""
+        self._check()
+        future = self._storing.get(token)
+        if future is None:
+            future = self._storing[token] = self._driver.loop.create_future()
+        await asyncio.shield(future)
+
     def refused(self, number: int, error: Exception) -> None:
         """A subscription that was put off could not be made."""
         future = self._entering.get(number)
@@ -144,6 +154,12 @@ class Waiting:
     def settle(self) -> None:
         """After every call to the machine: wake those who wait for something that has happened."""
         core, routing = self._core, self._core.routing
+        if core.follows.done:
+            for token in core.follows.done:
+                waited = self._storing.pop(token, None)
+                if waited is not None and not waited.done():
+                    waited.set_result(None)
+            core.follows.done.clear()
         if core.changed:
             self._published()
         if self._introduced is not None and core.topics.introduced:
@@ -220,7 +236,7 @@ class Waiting:
             *(future for _, future in self._topics),
             *self._barriers.values(),
         ]
-        futures += [*self._entering.values(), *self._questions.values()]
+        futures += [*self._entering.values(), *self._questions.values(), *self._storing.values()]
         futures += [future for future in (self._confirmed, self._introduced) if future is not None]
         for publication in self._core.outbox.publications():
             found = waiter(publication)

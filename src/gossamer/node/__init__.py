@@ -1,6 +1,23 @@
 """Composition: subscriptions, publications with receipts, the outbox. Sans-IO; ``net`` and ``sim`` are its two drivers."""
 
 from gossamer.node.core import NodeConfig, NodeCore, Route, RouteError, SlowPolicy, Ticket, WindowFullError
+from gossamer.node.durable import Gap, TapError
+from gossamer.node.follow import Wish
+from gossamer.node.retention import Retention, RetentionError
 from gossamer.node.topics import TopicError
 
-__all__ = ["NodeConfig", "NodeCore", "Route", "RouteError", "SlowPolicy", "Ticket", "TopicError", "WindowFullError"]
+__all__ = [
+    "Gap",
+    "NodeConfig",
+    "NodeCore",
+    "Retention",
+    "RetentionError",
+    "Route",
+    "RouteError",
+    "SlowPolicy",
+    "TapError",
+    "Ticket",
+    "TopicError",
+    "WindowFullError",
+    "Wish",
+]

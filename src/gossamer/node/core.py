@@ -31,11 +31,15 @@ from gossamer.machine import (
     Store,
     Token,
 )
+from gossamer.node.follow import Wish
+from gossamer.node.follows import Follows
+from gossamer.node.history import Archive, HistoryMessage
+from gossamer.node.keeping import Keeping
 from gossamer.node.lists import Lists
 from gossamer.node.local import Local, SlowPolicy, Subscription
 from gossamer.node.outbox import Limits, Outbox, Publication, Ticket, WindowFullError
 from gossamer.node.planes import FloodPlane, Route, RouteError
-from gossamer.node.retention import Retention
+from gossamer.node.retention import Retained, Retention
 from gossamer.node.rights import Rights
 from gossamer.node.routing import Routing
 from gossamer.node.topics import Adverts, AdvertsTaken, TopicError, Topics
@@ -73,6 +77,8 @@ class NodeConfig(Limits, frozen=True, kw_only=True):
     buffer: int = 16_384  # events that may wait for one subscription's consumer
     block: Micros = Micros(5 * SECOND)  # how long a full buffer holds publishers back before the subscription is cut off
     subscriptions: int = 1_000_000  # subscriptions of this node
+    durable: int = 262_144  # events that may wait on disk for one durable subscription to acknowledge them
+    retained: int = 1 << 30  # bytes that this node retains of what it published, all topics together
     trace: bool = False  # write a Note for each publication, hand-over and receipt
     flood: FloodConfig = FloodConfig()
     interest: InterestConfig | None = None  # None: links are somebody else's business, there is no view, and flood is all
@@ -95,22 +101,34 @@ class NodeCore:
         ticket: Callable[[Publication, int], Ticket] = Ticket,
         address: str = "",
         rights: Rights | None = None,
+        unix: int = 0,
     ) -> None:
+        """``unix``: the time of day at ``now`` = 0, in microseconds."""
         self.peer, self.incarnation, self.rng = peer, incarnation, rng
         self.config = config = config or NodeConfig()
         self._out: list[Effect] = []
         self.topics = Topics()
         self.flood = Flood(peer, config.flood, restarted=incarnation > 1)
-        self.outbox = Outbox(peer, incarnation, config, durable=durable)
+        self.retained = Retained(durable=durable, total=config.retained, life=incarnation)
+        self.outbox = Outbox(peer, incarnation, config, durable=durable, retained=self.retained)
+        self.keeping = Keeping(self.outbox, self.topics, self._out, unix)
         self.interest: Interest | None = None
         if config.interest is not None:
             self.interest = Interest(
                 peer, incarnation=incarnation, address=address, rng=rng, config=config.interest, durable=durable,
                 restored=restored,
             )  # fmt: skip
-        self.local = Local(self.topics.schemas, self._out, buffer=config.buffer, block=config.block, tracing=config.trace)
+        self.local = Local(
+            self.topics.schemas, self._out, buffer=config.buffer, block=config.block, tracing=config.trace,
+            durable=config.durable,
+        )  # fmt: skip
         self.routing = Routing(self.flood, self.interest, self.local, self._out, tracing=config.trace)
         self.routing.planes[Route.FLOOD] = FloodPlane(self.flood)
+        self.follows = Follows(
+            peer, Archive(self.outbox, self.topics.schemas, self.topics.retentions), self.interest, self.local, self._out,
+            token=self.outbox.token, use=self.routing.use, durable=durable, tracing=config.trace, restored=restored or {},
+        )  # fmt: skip
+        self.routing.heard = self.follows.changed
         self.tree: TreePlane | None = None
         self.lists: Lists | None = None
         self.changed: list[Publication] = []  # accepted or complete since the driver last looked; the driver clears it
@@ -124,6 +142,8 @@ class NodeCore:
         }  # fmt: skip
         for kind in (Batch, Report, Busy, Leave):
             self._handlers[kind] = self._receive_flood
+        for kind in HistoryMessage.__args__:
+            self._handlers[kind] = self.follows.receive
         if self.interest is not None:
             self._compose(self.interest)
             if rights is not None:
@@ -133,6 +153,7 @@ class NodeCore:
         if durable:
             # Stores are kept in order, so no publication of this incarnation is on disk without this record.
             self._out.append(Store(self.outbox.token(), (Keep(INCARNATION_KEY, b"%d" % incarnation),)))
+        self.retained.restore(restored or {})
         self._again = self.outbox.restore(dict(restored or {}))
         if restored is not None:
             self._out.append(Note(Restored(incarnation, sum(batch.count for batch, _ in self._again))))
@@ -172,10 +193,11 @@ class NodeCore:
         policy: SlowPolicy = SlowPolicy.BLOCK,
         source: str = "user",
         route: Route = Route.FLOOD,
+        wish: Wish | None = None,
     ) -> int:
         """Returns the subscription's number, which is in ``entered`` once it is in force.
 
-        Raises TopicError for a topic that is not known here (yet), FilterError, and RouteError.
+        Raises TopicError for a topic that is not known here (yet), FilterError, RouteError, and TapError.
         """
         if self.rights is not None:
             self.rights.check("subscribe to", topic)
@@ -190,10 +212,14 @@ class NodeCore:
         subscription = Subscription(self._numbers + 1, known, parsed, policy, source, route)
         if self.config.trace:
             # The user's own text: whoever judges the trace must not depend on how we read it.
-            self._out.append(Note(Subscribing(subscription.number, topic, filter.strip() or "TRUE")))
+            about = (wish.name, wish.start) if wish else ()
+            self._out.append(Note(Subscribing(subscription.number, topic, filter.strip() or "TRUE", *about)))
+        if wish:
+            self.follows.wish(subscription, wish, self.keeping.unix + now)
         try:
             self.routing.enter(subscription, now)
         except InterestError as error:
+            self.follows.removed(subscription.number)
             raise TopicError(str(error)) from None
         self._numbers += 1
         self.local.add(subscription)
@@ -249,8 +275,23 @@ class NodeCore:
     def taken(self, number: int, count: int, now: Micros) -> None:
         """The consumer has taken this many events."""
         self.local.taken(number, count, now)
+        if self.follows.follows:
+            self.follows.taken(number, now)
         if self.local.released:
             self._report(now)
+
+    def ack(self, number: int, offset: int, now: Micros, *, through: bool = False) -> Token:
+        """Acknowledge an event of a durable subscription, or all through it. ``follows.done`` will have the token once that is on
+        disk; 0: it is.
+        """
+        token = self.follows.ack(number, offset, now, through=through)
+        if self.local.released:
+            self._report(now)
+        return token
+
+    def forget(self, name: str) -> None:
+        """Give up a durable subscription with all that is kept for it."""
+        self._out += self.follows.forget(name)
 
     def leave(self, now: Micros) -> None:
         """Tell the neighbours that this node goes for good. With a view, say so first (``say_goodbye``)."""
@@ -302,6 +343,7 @@ class NodeCore:
         if self._out or self.outbox.open or self._again:
             return Micros(0)
         deadline = min(self.routing.deadline, self.topics.deadline, self.local.deadline if self.local.blocked else NEVER)
+        deadline = min(deadline, self.keeping.deadline, self.follows.deadline)
         return min(deadline, self.interest.deadline) if self.interest is not None else deadline
 
     def receive(self, sender: Peer, message: Message, now: Micros) -> list[Effect]:
@@ -331,6 +373,7 @@ class NodeCore:
             if self.interest is None or (self.interest.deadline > now and self.routing.deadline > now):
                 break
             self.routing.interest_says(self.interest.wake(now), now)
+        self.keeping.wake(now)
         return self._flush(now)
 
     def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
@@ -338,6 +381,7 @@ class NodeCore:
         if self.interest is not None:
             self.routing.interest_says(self.interest.link(peer, state, now), now)
         self.routing.link(peer, state, now)
+        self.follows.link(peer, state, now)
         return self._flush(now)
 
     def stored(self, token: Token, now: Micros) -> list[Effect]:
@@ -347,6 +391,9 @@ class NodeCore:
             self.routing.publish(batch, now)
             if not any(one.first == batch.first and one.incarnation == batch.incarnation for one in self.routing.finished):
                 self.changed.append(publication)  # accepted; if it is complete as well, that is told below
+        elif token > 0 and self.follows.stored(token):
+            self.local.stored(token)
+            self._report(now)
         return self._flush(now)
 
     # ------------------------------------------------------------------ inside
@@ -380,9 +427,10 @@ class NodeCore:
                 self.tree.learn(topic, schemas[topic])
                 self.lists.learn(topic)
         self._learnt = len(schemas)
+        self.keeping.learn()
 
     def seal(self, topic: str, now: Micros) -> None:
-        self.sent(*self.outbox.seal(topic), now)
+        self.sent(*self.outbox.seal(topic, *self.keeping.stamp(topic, now)), now)
 
     def sent(self, publication: Publication, batch: Batch | None, effects: list[Effect], now: Micros) -> None:
         topic = publication.topic
@@ -402,6 +450,10 @@ class NodeCore:
         self.routing.report(now)
 
     def _flush(self, now: Micros) -> list[Effect]:
+        if self.follows.follows:
+            self.follows.flush(now)
+            if self.local.released:
+                self._report(now)
         if self.routing.finished:
             self._complete()
         out = self._out.copy()

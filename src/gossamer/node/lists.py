@@ -398,7 +398,7 @@ class Lists:
     def _match(self, one: _List, arrival: Arrival) -> int | None:
         """An event has come to one of our entries: how many subscriptions take it; None: ``took`` will say."""
         batch = Batch(
-            one.name, arrival.publisher, arrival.incarnation, arrival.sequence, 1, arrival.sequence, 0, arrival.hops,
+            one.name, arrival.publisher, arrival.incarnation, arrival.sequence, 1, arrival.floor, 0, arrival.hops,
             arrival.payload,
         )  # fmt: skip
         matched = self._arrived(batch, self._now)

@@ -10,19 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gossamer.filters import Event, Filter, Schema, Type
 from gossamer.filters.packed import COLUMNS_MARK, Columns, Packed
-from gossamer.machine import NEVER, Deliver, Effect, Micros, Note, Peer
+from gossamer.machine import NEVER, Deliver, Effect, Micros, Note, Peer, Token
 from gossamer.node.outbox import VALUE_BYTES
 from gossamer.node.planes import Key, Route
 from gossamer.node.rights import Rights
 from gossamer.node.topics import TopicError
 from gossamer.overlay.batch import Batch
 from gossamer.trace import Delivered, Rejected, hex_peer
+
+if TYPE_CHECKING:
+    from gossamer.node.follow import Follow
 
 
 class SlowPolicy(StrEnum):
@@ -57,6 +60,7 @@ class Subscription:
         "backlog",
         "blocked_at",
         "filter",
+        "follow",
         "held",
         "in_force",
         "mask",
@@ -75,7 +79,8 @@ class Subscription:
         self.in_force = self.was_in_force = False  # every publication from now on finds it; and whether that was so before
         self.matches: Callable[[tuple[Any, ...]], bool] = filter.matches_row
         self.mask: Callable[[Any], Any] | None = None  # the same over columns, once it is needed
-        self.backlog = 0  # events handed over that the consumer has not taken
+        self.follow: Follow | None = None  # if it is durable, ordered, or wants the past
+        self.backlog = 0  # events handed over that the consumer has not taken; durable: stored and not acknowledged
         self.blocked_at = NEVER
         self.held: dict[tuple[Route, Key], None] = {}  # batches whose report waits for this consumer
 
@@ -91,7 +96,14 @@ class Local:
     """The subscriptions, by number. ``out`` is the node's list of effects; ``released`` says what may be reported now."""
 
     def __init__(
-        self, schemas: Mapping[str, Schema], out: list[Effect], *, buffer: int, block: Micros, tracing: bool
+        self,
+        schemas: Mapping[str, Schema],
+        out: list[Effect],
+        *,
+        buffer: int,
+        block: Micros,
+        tracing: bool,
+        durable: int = 0,
     ) -> None:
         self.subscriptions: dict[int, Subscription] = {}
         self.topics: dict[str, Topic] = {}
@@ -100,7 +112,14 @@ class Local:
         self.rights: Rights | None = None
         self._schemas, self._out = schemas, out
         self._buffer, self._block, self._tracing = buffer, block, tracing
+        self._durable = durable or buffer
         self._held: dict[tuple[Route, Key], _Held] = {}
+        self._storing: dict[Token, list[tuple[Route, Key]]] = {}  # batches whose report waits for a disk
+
+    def limit(self, subscription: Subscription) -> int:
+        """How many events may wait for its consumer."""
+        is_durable = subscription.follow is not None and subscription.follow.tap is not None
+        return self._durable if is_durable else self._buffer
 
     def topic(self, name: str) -> Topic:
         known = self.topics.get(name)
@@ -120,6 +139,8 @@ class Local:
         if subscription is not None:
             del subscription.topic.subscriptions[subscription.route][number]
             self._release(subscription)
+            if subscription.follow is not None:
+                subscription.follow.ended()
         return subscription
 
     # -------------------------------------------------------------------- arrivals
@@ -153,10 +174,14 @@ class Local:
         matched: tuple[int, ...] = ()
         blockers = 0
         for subscription in wanted.values():
-            counts = hand_over(subscription, batch, rows)
+            follow = subscription.follow
+            counts = hand_over(subscription, batch, rows) if follow is None else follow.arrived(batch, rows, now)
             if counts:
                 matched = tuple(map(int.__add__, matched, counts)) if matched else counts
-                if subscription.backlog > self._buffer and subscription.policy is SlowPolicy.BLOCK:
+                if follow is not None and (token := follow.storing):
+                    blockers += 1
+                    self._storing.setdefault(token, []).append((route, key))
+                if subscription.backlog > self.limit(subscription) and subscription.policy is SlowPolicy.BLOCK:
                     blockers += 1
                     subscription.held[route, key] = None
                     if subscription.number not in self.blocked:
@@ -227,8 +252,13 @@ class Local:
         if count and number in self.blocked:  # slow, but not asleep: only one that takes nothing is cut off
             subscription.blocked_at = now
             self.blocked[number] = self.blocked.pop(number)
-        if subscription.held and subscription.backlog <= self._buffer // 2:
+        if subscription.held and subscription.backlog <= self.limit(subscription) // 2:
             self._release(subscription)
+
+    def stored(self, token: Token) -> None:
+        """What a durable subscription asked for is on disk."""
+        for what in self._storing.pop(token, ()):
+            self._unblock(what)
 
     @property
     def deadline(self) -> Micros:
@@ -246,8 +276,11 @@ class Local:
         subscription.blocked_at = NEVER
         held, subscription.held = subscription.held, {}
         for what in held:
-            entry = self._held[what]
-            entry.blockers -= 1
-            if not entry.blockers:
-                del self._held[what]
-                self.released.append((*what, entry.matched))
+            self._unblock(what)
+
+    def _unblock(self, what: tuple[Route, Key]) -> None:
+        entry = self._held[what]
+        entry.blockers -= 1
+        if not entry.blockers:
+            del self._held[what]
+            self.released.append((*what, entry.matched))

@@ -3,7 +3,8 @@
 Events of one topic that are published close together become one batch. A batch is *sealed* when it is full or when the driver
 wakes the node: its events get consecutive sequence numbers and are encoded together, which costs a quarter of encoding them
 one by one; until then their sizes are estimated. With a data directory a sealed batch is stored before it is sent, and
-forgotten once its receipt is complete; what a crash leaves there is published again under its first ids.
+forgotten once its receipt is complete; what a crash leaves there is published again under its first ids. A batch of a topic
+with retention is stored where that keeps it (retention.py), and the outbox has a mark of no bytes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from msgspec import Struct
 
 from gossamer.filters import EventError
 from gossamer.machine import Effect, Forget, Keep, Peer, Store, Token
+from gossamer.node.retention import Id, Retained
 from gossamer.overlay.batch import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, WINDOW_MAX, Batch
 
 ROUND_BITS = 20
@@ -108,8 +110,10 @@ class Limits(Struct, frozen=True, kw_only=True):
 class Outbox:
     """Sealed publications in order, per incarnation, with floors and, where asked for, a disk behind them."""
 
-    def __init__(self, me: Peer, incarnation: int, limits: Limits, *, durable: bool) -> None:
+    def __init__(self, me: Peer, incarnation: int, limits: Limits, *, durable: bool, retained: Retained) -> None:
         self.me, self.incarnation, self.limits, self.durable = me, incarnation, limits, durable
+        self.retained = retained
+        self.accepted: Id = (incarnation, 0)  # the last event that was
         self.events = 0  # sealed and without a receipt
         self.bytes = 0
         self._closed = False
@@ -119,7 +123,13 @@ class Outbox:
         self._next = 1
         self._tokens = 0
         self._sealed: dict[int, OrderedDict[int, Publication]] = {incarnation: OrderedDict()}
-        self._storing: dict[Token, Batch] = {}
+        self._storing: dict[Token, tuple[Batch, int, bool]] = {}
+
+    @property
+    def floor(self) -> Id:
+        """The first event of any life that has no receipt, or that will be published next."""
+        firsts = [(incarnation, next(iter(sealed))) for incarnation, sealed in self._sealed.items() if sealed]
+        return min(firsts, default=(self.incarnation, self._next))
 
     def measure(self, topic: str, row: tuple[Any, ...]) -> None:
         """Refuse an event that is too large. Only those that may be are measured."""
@@ -147,21 +157,28 @@ class Outbox:
         publication = self.open[topic] = Publication(topic, self.me)
         return publication
 
-    def seal(self, topic: str) -> tuple[Publication, Batch | None, list[Effect]]:
-        """Close the topic's open batch. Returns the batch when it may go at once, else the Store that it waits for."""
+    def seal(self, topic: str, at: int = 0, retain: bool = False) -> tuple[Publication, Batch | None, list[Effect]]:
+        """Close the topic's open batch. Returns the batch when it may go at once, else the Store that it waits for.
+
+        ``at``: Unix microseconds, which whoever ``retain``s it wants to know.
+        """
         publication = self.open.pop(topic)
         rows = _encoder.encode(publication.rows)
         publication.count, publication.rows = len(publication.rows), []
-        return self._seal(publication, rows)
+        return self._seal(publication, rows, at, retain)
 
-    def seal_columns(self, topic: str, columns: bytes, count: int) -> tuple[Publication, Batch | None, list[Effect]]:
+    def seal_columns(
+        self, topic: str, columns: bytes, count: int, at: int = 0, retain: bool = False
+    ) -> tuple[Publication, Batch | None, list[Effect]]:
         """A batch that comes as columns, sealed as it is. The topic's open batch goes first, if there is one."""
         assert topic not in self.open
         publication = Publication(topic, self.me)
         publication.count = count
-        return self._seal(publication, columns)
+        return self._seal(publication, columns, at, retain)
 
-    def _seal(self, publication: Publication, rows: bytes) -> tuple[Publication, Batch | None, list[Effect]]:
+    def _seal(
+        self, publication: Publication, rows: bytes, at: int, retain: bool
+    ) -> tuple[Publication, Batch | None, list[Effect]]:
         topic = publication.topic
         publication.first, publication.incarnation = self._next, self.incarnation
         publication.size = len(rows)
@@ -173,16 +190,26 @@ class Outbox:
         batch = Batch(topic, self.me, self.incarnation, publication.first, publication.count, floor, 0, 0, rows)
         if not self.durable:
             publication.accepted = True
+            self._accept(batch, at, retain)
             return publication, batch, []
         token = self.token()
-        self._storing[token] = batch
-        keep = Keep(self._key(batch.incarnation, batch.first), _encoder.encode(batch))
-        return publication, None, [Store(token, (keep,))]
+        self._storing[token] = (batch, at, retain)
+        key = self._key(batch.incarnation, batch.first)
+        if not retain:
+            return publication, None, [Store(token, (Keep(key, _encoder.encode(batch)),))]
+        kept = Keep(Retained.key(batch.incarnation, batch.first), Retained.encode(batch, at))
+        return publication, None, [Store(token, (Keep(key, b""), kept))]  # no torn write retains what was never accepted
+
+    def _accept(self, batch: Batch, at: int, retain: bool) -> None:
+        self.accepted = (batch.incarnation, batch.first + batch.count - 1)
+        (self.retained.add if retain else self.retained.skip)(batch, at)
 
     def stored(self, token: Token) -> tuple[Batch, Publication] | None:
-        batch = self._storing.pop(token, None)
-        if batch is None:
+        found = self._storing.pop(token, None)
+        if found is None:
             return None
+        self._accept(*found)
+        batch = found[0]
         publication = self._sealed[batch.incarnation][batch.first]
         publication.accepted = True
         return batch, publication
@@ -198,7 +225,7 @@ class Outbox:
     def restore(self, kept: dict[str, bytes]) -> list[tuple[Batch, Publication]]:
         """What an earlier life had accepted and not completed, oldest first, to be published again under its first ids."""
         batches = sorted(
-            (_kept_decoder.decode(value) for key, value in kept.items() if key.startswith(_KEY)),
+            (batch for key, value in kept.items() if key.startswith(_KEY) if (batch := self._read(key, value, kept))),
             key=lambda batch: (batch.incarnation, batch.first),
         )
         again: list[tuple[Batch, Publication]] = []
@@ -215,6 +242,13 @@ class Outbox:
             fresh = Batch(batch.topic, self.me, batch.incarnation, batch.first, batch.count, floor, life, 0, batch.rows)
             again.append((fresh, publication))
         return again
+
+    @staticmethod
+    def _read(key: str, value: bytes, kept: dict[str, bytes]) -> Batch | None:
+        if value:
+            return _kept_decoder.decode(value)
+        retained = kept.get(Retained.key(*map(int, key.removeprefix(_KEY).split("/"))))
+        return Retained.decode(retained).batch if retained is not None else None  # a torn write: never accepted
 
     def _count(self, events: int, size: int) -> None:
         self.events += events

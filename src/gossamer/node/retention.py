@@ -12,6 +12,7 @@ because it must survive a restart; a clock that jumps changes what is trimmed, n
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
@@ -27,7 +28,9 @@ Id = tuple[int, int]
 SECONDS_MAX = 10 * 365 * 86_400
 BYTES_MAX = 1 << 40
 BYTES_DEFAULT = 256 << 20  # where only an age is given
+OVERHEAD = 256  # what a batch costs beside its rows, about
 TRIMS_A_STORE = 256
+SEQUENCE_MAX = 2**53
 _KEY, _TRIMMED = "ret/", "trim/"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SIZES = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
@@ -90,25 +93,38 @@ class Kept(Struct, array_like=True, gc=False):
 
 
 _kept_decoder = msgspec.msgpack.Decoder(Kept)
-_id_decoder = msgspec.msgpack.Decoder(tuple[str, int, int])
+_trimmed_decoder = msgspec.msgpack.Decoder(tuple[str, int, int, int])
 
 
 class _Topic:
-    __slots__ = ("batches", "bytes", "trimmed")
+    __slots__ = ("batches", "bytes", "head", "keys", "trimmed", "trimmed_at")
 
-    def __init__(self) -> None:
+    def __init__(self, trimmed: Id) -> None:
         self.batches: dict[Id, Kept] = {}  # ascending
+        self.keys: list[Id] = []  # theirs, from ``head`` on
+        self.head = 0
         self.bytes = 0
-        self.trimmed: Id = (0, 0)  # the last event that is gone
+        self.trimmed = trimmed  # the last event that is gone
+        self.trimmed_at = 0  # when it was published (Unix microseconds); 0: not known
+
+    def forget(self, count: int) -> None:
+        for id in self.keys[self.head : self.head + count]:
+            del self.batches[id]
+        self.head += count
+        if self.head > 1024 and 2 * self.head > len(self.keys):
+            del self.keys[: self.head]
+            self.head = 0
 
 
 class Retained:
     """This node's own batches by topic, oldest first. Changes to the disk are returned, to be stored in this order."""
 
-    def __init__(self, *, durable: bool, total: int) -> None:
+    def __init__(self, *, durable: bool, total: int, life: int = 1) -> None:
         self.durable, self.total = durable, total
         self.bytes = 0
         self.trimmed = 0  # batches, in this life
+        # Where nothing is known of a topic, earlier lives may have published on it, and kept nothing.
+        self._unknown: Id = (life - 1, SEQUENCE_MAX) if life > 1 else (0, 0)
         self._topics: dict[str, _Topic] = {}
 
     @staticmethod
@@ -126,60 +142,78 @@ class Retained:
     def restore(self, kept: Mapping[str, bytes]) -> None:
         for key, value in kept.items():
             if key.startswith(_TRIMMED):
-                topic, incarnation, sequence = _id_decoder.decode(value)
-                self._topic(topic).trimmed = (incarnation, sequence)
+                topic, incarnation, sequence, at = _trimmed_decoder.decode(value)
+                found = self._topics[topic] = _Topic((incarnation, sequence))
+                found.trimmed_at = at
         for key in sorted(key for key in kept if key.startswith(_KEY)):
-            found = self.decode(kept[key])
-            self.add(found.batch, found.at)
+            one = self.decode(kept[key])
+            self.add(one.batch, one.at)
+
+    def begin(self, topic: str) -> list[Keep | Forget]:
+        """The topic has a retention from now on: what an earlier life published is known, or known to be unknown."""
+        return [self._mark(topic, self._topic(topic))] if self.durable else []
 
     def add(self, batch: Batch, at: int) -> None:
-        topic = self._topic(batch.topic)
-        topic.batches[batch.incarnation, batch.first] = Kept(at, batch)
-        topic.bytes += len(batch.rows)
-        self.bytes += len(batch.rows)
+        """Keep a batch that has been accepted."""
+        topic, id = self._topic(batch.topic), (batch.incarnation, batch.first)
+        topic.batches[id] = Kept(at, batch)
+        topic.keys.append(id)
+        topic.bytes += len(batch.rows) + OVERHEAD
+        self.bytes += len(batch.rows) + OVERHEAD
 
-    def trimmed_through(self, topic: str) -> Id:
+    def skip(self, batch: Batch, at: int) -> None:
+        """A batch of a topic without retention has been accepted."""
+        topic = self._topic(batch.topic)
+        topic.trimmed, topic.trimmed_at = max(topic.trimmed, (batch.incarnation, batch.first + batch.count - 1)), at
+
+    def trimmed_through(self, topic: str) -> tuple[Id, int]:
+        """The last event that is gone, and when it was published."""
         found = self._topics.get(topic)
-        return found.trimmed if found is not None else (0, 0)
+        return (found.trimmed, found.trimmed_at) if found is not None else (self._unknown, 0)
 
     def batches(self, topic: str, after: Id) -> Iterator[Kept]:
         """Those with events after an id, oldest first."""
         found = self._topics.get(topic)
         if found is None:
             return
-        for (incarnation, first), kept in found.batches.items():
-            if (incarnation, first + kept.batch.count - 1) > after:
+        keys = found.keys
+        for place in range(max(found.head, bisect_right(keys, after, found.head) - 1), len(keys)):
+            kept = found.batches[keys[place]]
+            if (kept.batch.incarnation, kept.batch.first + kept.batch.count - 1) > after:
                 yield kept
 
     def trim(self, rules: Mapping[str, Retention], floor: Id, at: int) -> list[list[Keep | Forget]]:
         """Let go of what is too old or too much, as groups of records to store. Nothing from ``floor`` on goes."""
         groups: list[list[Keep | Forget]] = []
         for name, topic in self._topics.items():
-            if not topic.batches:
-                continue
             rule = rules.get(name)
+            if not topic.batches or (rule is None and self.bytes <= self.total):
+                continue  # a topic that is not advertised (yet) in this life stays as it was
             oldest = at - rule.seconds * 1_000_000 if rule is not None and rule.seconds else None
-            most = rule.bytes if rule is not None else 0  # not advertised (yet) in this life: as it was
             gone: list[Id] = []
-            size = topic.bytes
-            for id, kept in islice(topic.batches.items(), TRIMS_A_STORE):
+            for id in islice(topic.keys, topic.head, topic.head + TRIMS_A_STORE):
+                kept = topic.batches[id]
                 last = (id[0], id[1] + kept.batch.count - 1)
-                over = self.bytes > self.total or (rule is not None and size > most)
+                over = self.bytes > self.total or (rule is not None and topic.bytes > rule.bytes)
                 if last >= floor or not (over or (oldest is not None and kept.at < oldest)):
                     break
                 gone.append(id)
-                size -= len(kept.batch.rows)
-                self.bytes -= len(kept.batch.rows)
-                topic.trimmed = last
-            for id in gone:
-                del topic.batches[id]
-            topic.bytes = size
+                topic.bytes -= len(kept.batch.rows) + OVERHEAD
+                self.bytes -= len(kept.batch.rows) + OVERHEAD
+                topic.trimmed, topic.trimmed_at = last, kept.at
+            if not gone:
+                continue
+            topic.forget(len(gone))
             self.trimmed += len(gone)
-            if gone and self.durable:
+            if self.durable:
                 # What is gone is said before it goes: a crash between the two leaves more, never a hole that nobody knows of.
-                value = _encoder.encode((name, *topic.trimmed))
-                groups.append([Keep(f"{_TRIMMED}{name}", value), *(Forget(self.key(*id)) for id in gone)])
+                groups.append([self._mark(name, topic), *(Forget(self.key(*id)) for id in gone)])
         return groups
+
+    def is_over(self, rules: Mapping[str, Retention], topic: str) -> bool:
+        """Whether a topic, or the node, has more than it may."""
+        rule = rules.get(topic)
+        return self.bytes > self.total or (rule is not None and self._topic(topic).bytes > rule.bytes)
 
     def oldest(self, rules: Mapping[str, Retention]) -> int | None:
         """When the first batch will be too old (Unix microseconds), or None."""
@@ -187,19 +221,24 @@ class Retained:
         for name, topic in self._topics.items():
             rule = rules.get(name)
             if rule is not None and rule.seconds and topic.batches:
-                due = next(iter(topic.batches.values())).at + rule.seconds * 1_000_000 + 1
+                due = topic.batches[topic.keys[topic.head]].at + rule.seconds * 1_000_000 + 1
                 found = due if found is None else min(found, due)
         return found
 
     def about(self) -> dict[str, dict[str, int]]:
         """Plain data for ``gossamer status``."""
         return {
-            name: {"batches": len(topic.batches), "bytes": topic.bytes, "trimmed_through": topic.trimmed[1]}
+            name: {"batches": len(topic.batches), "bytes": topic.bytes}
             for name, topic in self._topics.items()
+            if topic.batches
         }
 
     def _topic(self, name: str) -> _Topic:
         found = self._topics.get(name)
         if found is None:
-            found = self._topics[name] = _Topic()
+            found = self._topics[name] = _Topic(self._unknown)
         return found
+
+    @staticmethod
+    def _mark(name: str, topic: _Topic) -> Keep:
+        return Keep(f"{_TRIMMED}{name}", _encoder.encode((name, *topic.trimmed, topic.trimmed_at)))

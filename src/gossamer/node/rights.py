@@ -22,6 +22,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from gossamer.machine import Message, Peer
+from gossamer.node.history import Ask, Past
 from gossamer.node.topics import TopicError
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.interest.record import CERTIFICATE_MAX
@@ -137,6 +138,11 @@ class Rights:
             if topic is None or (message.kind == skiplist.FIND and self.may_subscribe(publisher, topic)):  # type: ignore[attr-defined]
                 return None  # who may subscribe may also ask who else does
             return self._carried(sender, publisher, topic)
+        if kind is Past:
+            return self._carried(sender, sender, message.topic)  # type: ignore[attr-defined]
+        if kind is Ask and not self.may_subscribe(sender, message.topic):  # type: ignore[attr-defined]
+            self.refused += 1
+            return f"asks for the past of {message.topic!r}, to which it may not subscribe"  # type: ignore[attr-defined]
         if kind in _OF_ENTRIES:
             owner = Peer(message.at[1]) if kind is skiplist.Join else sender  # type: ignore[attr-defined]
             topic = name(message.topic)  # type: ignore[attr-defined]

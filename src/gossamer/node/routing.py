@@ -11,6 +11,7 @@ needs, or has used lately, stays.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from gossamer.machine import NEVER, SECOND, Deliver, Dial, Effect, Hangup, LinkState, Micros, Note, Peer, Send
@@ -71,6 +72,7 @@ class Routing:
         self._early: list[Batch] = []  # published before the fabric, or by an earlier life, before the topic was known
         self._waiting: dict[int, Subscription] = {}  # and subscriptions
         self._early_at: Micros = NEVER
+        self.heard: Callable[[ViewChange, Micros], None] = lambda change, now: None  # the owner's
 
     # -------------------------------------------------------------------- publishing
 
@@ -204,7 +206,7 @@ class Routing:
 
     def receive(self, route: Route, sender: Peer, message: Any, now: Micros) -> None:
         if route is not Route.FLOOD:
-            self._use(sender, now)
+            self.use(sender, now)
         self.absorb(route, self.planes[route].receive(sender, message, now), now)
 
     def wake(self, now: Micros) -> None:
@@ -243,7 +245,7 @@ class Routing:
             elif kind is not Dial or effect.address:  # type: ignore[union-attr]  # who has none cannot be dialled
                 if kind is Send and route is not Route.FLOOD:
                     for peer in effect.to:  # type: ignore[union-attr]
-                        self._use(peer, now)
+                        self.use(peer, now)
                 self._out.append(effect)
         for one in plane.take_finished():
             receipt = self._receipts[one.incarnation, one.first]
@@ -287,7 +289,7 @@ class Routing:
         if not self._synced and (self._early or self._waiting):
             self._is_synced(now)
 
-    def _use(self, peer: Peer, now: Micros) -> None:
+    def use(self, peer: Peer, now: Micros) -> None:
         if self._interest is not None and peer in self._interest.links:  # else there is nothing to keep
             self._used[peer] = now
 
@@ -299,6 +301,7 @@ class Routing:
     def _changed(self, changes: tuple[ViewChange, ...], now: Micros) -> None:
         self.view_changes += changes
         for change in changes:
+            self.heard(change, now)
             if change.is_interest:
                 self._uses.clear()
             for plane in self.planes.values():

@@ -77,7 +77,7 @@ def _seal_columns(core: NodeCore, topic: str, record: Any, data: bytes, now: Mic
     known = core.local.topic(topic)
     if topic in core.outbox.open:
         core.seal(topic, now)
-    publication, batch, effects = core.outbox.seal_columns(topic, data, record.num_rows)
+    publication, batch, effects = core.outbox.seal_columns(topic, data, record.num_rows, *core.keeping.stamp(topic, now))
     if core.config.trace:
         publication.traced = [plain(known.values(row)) for row in known.packed.rows(record)]
     core.sent(publication, batch, effects, now)

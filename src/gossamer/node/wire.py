@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Meta
 
 from gossamer.machine import Message
+from gossamer.node.history import HistoryMessage
 from gossamer.node.topics import Adverts, AdvertsTaken
 from gossamer.overlay.batch import Batch, Busy, Leave, Report, Uint64
 from gossamer.overlay.interest.messages import InterestMessage
@@ -102,6 +103,7 @@ AnyMessage = (
     | Leave
     | Adverts
     | AdvertsTaken
+    | HistoryMessage
     | InterestMessage
     | SkiplistMessage
     | TreeMessage

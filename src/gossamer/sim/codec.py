@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gossamer.machine import Message
+from gossamer.node.history import Past
 from gossamer.node.wire import Unframer, encode
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.skiplist.messages import FIND, Carry
@@ -25,6 +26,8 @@ class WireCodec:
     def ids(self, message: Message) -> tuple[EventId, ...]:
         if isinstance(message, Carry):
             return () if message.kind == FIND else ((message.publisher, message.incarnation, message.sequence),)
+        if isinstance(message, Past):
+            return ()  # they are of long ago, and come once
         batch = message.body.batch if isinstance(message, Cargo) else message
         assert isinstance(batch, Batch)
         return tuple((batch.publisher, batch.incarnation, batch.first + offset) for offset in range(batch.count))

@@ -31,10 +31,11 @@ class Arrival(NamedTuple):
     sequence: int
     hops: int
     payload: bytes
+    floor: int = 0
 
     @classmethod
     def of(cls, message: Carry) -> Arrival:
-        return cls(message.publisher, message.incarnation, message.sequence, message.hops, message.payload)
+        return cls(message.publisher, message.incarnation, message.sequence, message.hops, message.payload, message.floor)
 
 
 class Receipt(NamedTuple):

@@ -1,0 +1,29 @@
+"""``since=``: from when on the past is wanted."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+from gossamer.node.retention import RetentionError, seconds_of
+
+
+def start_of(since: str | datetime | None) -> int | None:
+    """Unix microseconds; 0 is the beginning. Raises RetentionError."""
+    if since is None:
+        return None
+    if isinstance(since, datetime):
+        moment = since if since.tzinfo is not None else since.replace(tzinfo=UTC)  # as in filters: no zone is UTC
+        return max(1, int(moment.timestamp() * 1_000_000))
+    if since.strip().lower() == "beginning":
+        return 0
+    try:
+        return max(1, time.time_ns() // 1000 - int(seconds_of(since) * 1_000_000))
+    except RetentionError:
+        pass
+    try:
+        return start_of(datetime.fromisoformat(since.strip()))
+    except ValueError:
+        raise RetentionError(
+            f"cannot read since={since!r}; write 'beginning', a duration (30s, 10m, 1h, 7d) or a time (2026-05-01T12:00:00)"
+        ) from None

@@ -1,0 +1,249 @@
+"""Taps: what a durable subscription keeps on its node's disk, so that neither a crash here nor there loses or repeats an event.
+
+A tap has a name. What arrives is stored under consecutive offsets before it is handed over and before its batch is reported to
+the publisher: a receipt that counts this subscription means that the event is on this disk. Events stay until they are
+acknowledged; those that are not are handed over again after a restart, those that are never are. The position with each publisher
+(progress.py) is kept as well, so that the tap can ask for what it missed.
+
+On disk, under ``tap/NAME``: what the tap is and what was acknowledged; ``/p/PEER`` positions; ``/e/OFFSET`` events of one batch, or
+a gap. A batch that was acknowledged stays until the position on disk has passed it, because it is what tells a repeated one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from msgspec import Struct
+
+from gossamer.machine import Forget, Keep, Token
+from gossamer.node.retention import Id
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+TAPS_MAX = 1024  # of one node
+_PREFIX = "tap/"
+_encoder = msgspec.msgpack.Encoder()
+
+
+class TapError(ValueError):
+    """A durable subscription that cannot be made; says why and what to do."""
+
+
+class Gap(Struct, frozen=True):
+    """Events that are lost to a subscription, in its iteration where they would have been."""
+
+    topic: str
+    publisher: int
+    after: Id | None  # (incarnation, sequence) of the last event before the gap; None: not known
+    before: Id | None  # the first that may be there again; None: not known
+    reason: str
+    offset: int = 0  # a durable subscription's; acknowledge it as an event
+
+
+class Stored(Struct, frozen=True, array_like=True):
+    """Events of one batch under consecutive offsets; or one gap."""
+
+    offset: int
+    publisher: int
+    incarnation: int
+    hops: int
+    sequences: tuple[int, ...]
+    rows: bytes
+    gap: Gap | None = None
+
+    @property
+    def end(self) -> int:
+        return self.offset + (len(self.sequences) or 1)
+
+
+class Position(Struct, frozen=True, array_like=True):
+    incarnation: int
+    sequence: int
+    is_gone: bool = False
+
+
+class _About(Struct, array_like=True):
+    topic: str
+    filter: str
+    created_at: int  # Unix microseconds
+    acked: int = 0  # all offsets up to this one
+    above: tuple[tuple[int, int], ...] = ()  # and these, from and to
+
+
+_about_decoder = msgspec.msgpack.Decoder(_About)
+_stored_decoder = msgspec.msgpack.Decoder(Stored)
+_position_decoder = msgspec.msgpack.Decoder(Position)
+
+
+class Tap:
+    def __init__(self, name: str, about: _About) -> None:
+        self.name, self.about = name, about
+        self.number = 0  # of the subscription that reads it now
+        self.is_new = True  # nobody has read it in an earlier life
+        self.next = about.acked + 1
+        self.positions: dict[int, Position] = {}
+        self.stored: dict[int, Stored] = {}  # not yet acknowledged, by first offset, ascending
+        self.token = Token(0)  # of what will be stored with the next Store; 0: nothing
+        self.pending = 0  # events not yet stored
+        self._above: dict[int, None] = {offset: None for low, high in about.above for offset in range(low, high + 1)}
+        self._acked: dict[int, deque[Stored]] = {}  # wait until the position of their publisher on disk has passed them
+        self._told: list[int] = []  # gaps that were acknowledged
+        self._records: list[Keep | Forget] = []
+        self._is_dirty = False
+
+    @classmethod
+    def create(cls, name: str, topic: str, filter: str, now: int) -> Tap:
+        tap = cls(name, _About(topic, filter, now))
+        tap._is_dirty = True
+        return tap
+
+    # ---------------------------------------------------------------- disk
+
+    @property
+    def _key(self) -> str:
+        return f"{_PREFIX}{self.name}"
+
+    def restore(self, kept: Mapping[str, bytes]) -> None:
+        """``kept``: what is under this tap's key, by the rest of it."""
+        self.is_new = False
+        for key in sorted(kept):
+            if key.startswith("/p/"):
+                self.positions[int(key[3:], 16)] = _position_decoder.decode(kept[key])
+            elif key.startswith("/e/"):
+                stored = _stored_decoder.decode(kept[key])
+                self.next = max(self.next, stored.end)
+                self.stored[stored.offset] = stored
+        self._sift()
+
+    @property
+    def has_records(self) -> bool:
+        return self._is_dirty or bool(self._records)
+
+    def records(self) -> tuple[Keep | Forget, ...]:
+        """What is to be stored now, in this order: what an event's position or acknowledgement says comes after the event."""
+        records, self._records = self._records, []
+        if self._is_dirty:
+            self._is_dirty = False
+            self.about.above = tuple(_intervals(self._above))
+            records.append(Keep(self._key, _encoder.encode(self.about)))
+        records += [Forget(f"{self._key}/e/{offset:016d}") for offset in self._told]
+        self._told.clear()
+        for publisher, waiting in list(self._acked.items()):
+            position = self.positions.get(publisher)
+            passed = (position.incarnation, position.sequence) if position is not None else (0, 0)
+            while waiting and (waiting[0].incarnation, waiting[0].sequences[-1]) <= passed:
+                records.append(Forget(f"{self._key}/e/{waiting.popleft().offset:016d}"))
+            if not waiting:
+                del self._acked[publisher]
+        return tuple(records)
+
+    def forget(self) -> tuple[Keep | Forget, ...]:
+        """Everything under this name goes; the tap itself last, so that a crash in between leaves a tap."""
+        offsets = [*self.stored, *(one.offset for waiting in self._acked.values() for one in waiting)]
+        keys = [f"/e/{offset:016d}" for offset in offsets] + [f"/p/{publisher:016x}" for publisher in self.positions]
+        return tuple(Forget(self._key + key) for key in [*keys, ""])
+
+    # ---------------------------------------------------------------- events
+
+    def remembered(self) -> Iterable[Stored]:
+        """Every batch on disk, acknowledged or not: what is in it was had."""
+        for waiting in self._acked.values():
+            yield from waiting
+        yield from (one for one in self.stored.values() if one.gap is None)
+
+    def store(self, publisher: int, incarnation: int, hops: int, sequences: tuple[int, ...], rows: bytes) -> Stored:
+        return self._store(Stored(self.next, publisher, incarnation, hops, sequences, rows))
+
+    def store_gap(self, gap: Gap) -> Gap:
+        gap = msgspec.structs.replace(gap, offset=self.next)
+        self._store(Stored(self.next, gap.publisher, 0, 0, (), b"", gap))
+        return gap
+
+    def _store(self, stored: Stored) -> Stored:
+        self.next = stored.end
+        self.stored[stored.offset] = stored
+        self._records.append(Keep(f"{self._key}/e/{stored.offset:016d}", _encoder.encode(stored)))
+        return stored
+
+    def place(self, publisher: int, position: Id, is_gone: bool) -> None:
+        """The position with a publisher."""
+        found = Position(*position, is_gone)
+        if self.positions.get(publisher) != found:
+            self.positions[publisher] = found
+            self._records.append(Keep(f"{self._key}/p/{publisher:016x}", _encoder.encode(found)))
+
+    def misplace(self, publisher: int) -> None:
+        if self.positions.pop(publisher, None) is not None:
+            self._records.append(Forget(f"{self._key}/p/{publisher:016x}"))
+
+    # ---------------------------------------------------------------- acknowledgements
+
+    @property
+    def acked(self) -> int:
+        return self.about.acked
+
+    @property
+    def unacked(self) -> int:
+        return self.next - 1 - self.about.acked - len(self._above)
+
+    def is_acked(self, offset: int) -> bool:
+        return offset <= self.about.acked or offset in self._above
+
+    def ack(self, offset: int, *, through: bool) -> int:
+        """This offset, or all through it; returns how many were not acknowledged before."""
+        if not 1 <= offset < self.next:
+            raise TapError(f"offset {offset} of {self.name!r} was never handed over; the last is {self.next - 1}")
+        if self.is_acked(offset) and not through:
+            return 0
+        before = self.unacked
+        if through:
+            self.about.acked = max(offset, self.about.acked)
+            self._above = {one: None for one in self._above if one > offset}
+        else:
+            self._above[offset] = None
+        while self.about.acked + 1 in self._above:
+            self.about.acked += 1
+            del self._above[self.about.acked]
+        self._is_dirty = True
+        self._sift()
+        return before - self.unacked
+
+    def _sift(self) -> None:
+        """Batches that are acknowledged whole wait only for the position, gaps for nothing."""
+        while self.stored:
+            first = next(iter(self.stored.values()))
+            if first.end > self.about.acked + 1:
+                return
+            del self.stored[first.offset]
+            if first.gap is not None:
+                self._told.append(first.offset)
+            else:
+                self._acked.setdefault(first.publisher, deque()).append(first)
+
+
+def _intervals(offsets: Iterable[int]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for offset in sorted(offsets):
+        if found and found[-1][1] == offset - 1:
+            found[-1] = (found[-1][0], offset)
+        else:
+            found.append((offset, offset))
+    return found
+
+
+def restore_taps(kept: Mapping[str, bytes]) -> dict[str, Tap]:
+    """The taps that a disk has."""
+    parts: dict[str, dict[str, bytes]] = {}
+    for key, value in kept.items():
+        if key.startswith(_PREFIX):
+            name, slash, rest = key.removeprefix(_PREFIX).partition("/")
+            parts.setdefault(name, {})[slash + rest] = value
+    taps: dict[str, Tap] = {}
+    for name, records in parts.items():
+        about = records.pop("", None)
+        if about is not None:
+            taps[name] = tap = Tap(name, _about_decoder.decode(about))
+            tap.restore(records)
+    return taps
