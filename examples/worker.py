@@ -28,7 +28,7 @@ def main() -> None:
                 thread.start()
             receipts = boss.publish_many("jobs", ({"job": n, "odd": n % 2 == 1} for n in range(JOBS)))
             print(f"{len(receipts)} jobs, {sum(done.matched for done in receipts.wait(timeout=10.0))} taken")
-            squares = {}
+            squares: dict[int, int] = {}
             while len(squares) < JOBS:
                 result = results.next(timeout=10.0)
                 squares[result["job"]] = result["square"]

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -56,6 +56,13 @@ def test_every_message_of_the_version_before_reads_the_same(name: str, frame: st
     assert f"{type(message).__module__}.{type(message).__name__}" == name
     assert type(message).since == 1
     assert is_older_of(msgspec.msgpack.decode(data[4:]), msgspec.msgpack.decode(wire.encode(message)[4:]))
+
+
+def test_every_message_that_the_version_before_does_not_know_says_so() -> None:
+    known = {name for name, _ in RECORDED}
+    for kind in get_args(wire.AnyMessage):
+        is_old = f"{kind.__module__}.{kind.__name__}" in known
+        assert kind.since == (1 if is_old else wire.VERSION), f"{kind.__name__} needs: since: ClassVar[int] = {wire.VERSION}"
 
 
 def test_a_recorded_conversation_of_the_version_before_reads_the_same() -> None:

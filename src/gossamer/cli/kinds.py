@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.filters import Schema, SchemaError
+from gossamer.node.retention import Retention, RetentionError
 
 _BYTES = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 1000, "mb": 1000**2, "gb": 1000**3}
 
@@ -167,42 +168,51 @@ class Choice(Kind):
 
 
 class Topics(Kind):
-    """Topics with their schemas: NAME=SCHEMA; in TOML a table ``[topics]`` with ``name = "schema"``."""
+    """Topics by name, each (schema, retention): NAME=SCHEMA or NAME=SCHEMA @ RETENTION; in TOML ``[topics]`` with
+    ``name = "schema"``, or ``[topics.name]`` with ``schema`` and ``retention``.
+    """
 
     metavar = "NAME=SCHEMA"
     many = True
 
-    def text(self, given: str) -> dict[str, str]:
+    def text(self, given: str) -> dict[str, tuple[str, str]]:
         found = {}
         for part in filter(None, (part.strip() for part in re.split(r"[;\n]", given))):
-            name, equals, schema = part.partition("=")
+            name, equals, about = part.partition("=")
             if not equals:
                 raise ValueError(f'{part!r} is not a topic; write NAME=SCHEMA, for example "weather=city STRING, temp INT"')
-            found[name.strip()] = self._schema(name.strip(), schema.strip())
+            schema, _, retention = about.partition("@")
+            found[name.strip()] = self._topic(name.strip(), schema.strip(), retention.strip())
         return found
 
-    def value(self, given: Any) -> dict[str, str]:
+    def value(self, given: Any) -> dict[str, tuple[str, str]]:
         if not isinstance(given, dict):
             raise ValueError(f'{given!r} is not a table; write [topics] and below it weather = "city STRING, temp INT"')
         found = {}
         for name, about in given.items():
-            if isinstance(about, dict):
-                unknown = [key for key in about if key != "schema"]
-                if unknown or "schema" not in about:
-                    raise ValueError(
-                        f"topic {name!r} has {', '.join(map(repr, about)) or 'nothing'}; it takes one key, 'schema'"
-                    )
-                about = about["schema"]
-            if not isinstance(about, str):
-                raise ValueError(f"the schema of topic {name!r} is not text; write it in quotes")
-            found[name] = self._schema(name, about)
+            one = about if isinstance(about, dict) else {"schema": about}
+            unknown = [key for key in one if key not in ("schema", "retention")]
+            if unknown or "schema" not in one:
+                has = ", ".join(map(repr, one)) or "nothing"
+                raise ValueError(f"topic {name!r} has {has}; it takes 'schema' and, if wanted, 'retention'")
+            if not all(isinstance(text, str) for text in one.values()):
+                raise ValueError(f"the schema or retention of topic {name!r} is not text; write it in quotes")
+            found[name] = self._topic(name, one["schema"], one.get("retention", ""))
         return found
 
+    def show(self, value: Any) -> Any:
+        return {
+            name: {"schema": schema, "retention": retention} if retention else schema
+            for name, (schema, retention) in value.items()
+        }
+
     @staticmethod
-    def _schema(name: str, schema: str) -> str:
+    def _topic(name: str, schema: str, retention: str) -> tuple[str, str]:
         if not name:
             raise ValueError("a topic without a name")
         try:
-            return Schema.parse(schema).text
+            return Schema.parse(schema).text, Retention.parse(retention).text if retention else ""
         except SchemaError as error:
             raise ValueError(f"the schema of topic {name!r}: {error}") from None
+        except RetentionError as error:
+            raise ValueError(f"topic {name!r}: {error}") from None

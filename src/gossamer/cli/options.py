@@ -61,7 +61,7 @@ OPTIONS = (
     Option("trace_dir", Directory(), None, "node.trace_dir", "Write traces for 'gossamer pipeline verify' here."),
     Option("keys", Directory(), None, "node.keys", "This node's keys (gossamer keys issue): TLS with nodes of the same authority."),
     Option("insecure", YesNo(), False, "node.insecure", "Listen beyond loopback without keys, open to anybody."),
-    Option("topics", Topics(), {}, "run", "A topic to advertise, with its schema; may be given several times."),
+    Option("topics", Topics(), {}, "run", "A topic to advertise, with its schema [@ RETENTION]; may be given several times."),
     Option("drain", Seconds(), 10.0, "run", "Seconds to wait for receipts after SIGTERM or Ctrl-C; a second one ends at once."),
     Option(
         "metrics_address", Address(bare_port=True), "", "run",

@@ -26,7 +26,7 @@ async def serve(
     node: Node,
     stop: asyncio.Event,
     *,
-    topics: Mapping[str, str],
+    topics: Mapping[str, tuple[str, str]],  # by name: schema and retention
     drain: float,
     metrics_address: str = "",
     started: Callable[[str], None] = lambda metrics: None,
@@ -40,8 +40,8 @@ async def serve(
             stack.push_async_callback(health.close)
         await node.start()
         stack.push_async_callback(node.close, 0.0)  # once more does nothing; it matters when something below fails
-        for topic, schema in topics.items():
-            await node.advertise(topic, schema)
+        for topic, (schema, retention) in topics.items():
+            await node.advertise(topic, schema, retention=retention)
         server, path = await admin.serve(node.address, node.answer)
         stack.callback(path.unlink, missing_ok=True)
         stack.callback(server.close)
