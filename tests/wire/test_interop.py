@@ -17,6 +17,7 @@ import pytest
 
 import gossamer
 from gossamer.machine import Peer, Send
+from gossamer.net.loop import run
 from gossamer.node import wire
 from livenet import go, take, until
 
@@ -158,6 +159,6 @@ def test_old_and_new_nodes_are_one_fabric(before: Start, route: str) -> None:
                 assert got == [31, 32]
             assert not [name for name in node.status()["counters"] if "wrong" in name or name == "rejected"]
 
-    go(main())
+    run(asyncio.wait_for(main(), 3 * SECONDS))  # four programs start meanwhile
     old.send_signal(signal.SIGTERM)
     assert old.wait(SECONDS) == 0
