@@ -116,7 +116,7 @@ def test_a_clock_that_jumps_changes_nothing(monkeypatch: pytest.MonkeyPatch, jum
 
 
 def test_nothing_that_a_node_runs_on_reads_the_wall_clock() -> None:
-    """Except where the time of day is what is wanted: stamps of traces and of what is retained, and the validity of certificates."""
+    """Except where the time of day is wanted: stamps of traces and of what is retained, and the validity of certificates."""
     allowed = {"net/driver.py": 1, "net/node.py": 1, "net/since.py": 1, "net/keys.py": 1, "net/authority.py": 1}
     found: dict[str, int] = {}
     for folder in ("net", "node", "overlay", "filters"):
