@@ -83,6 +83,33 @@ def test_changes_lookup_and_status(pair: tuple[blocking.Node, blocking.Node]) ->
     assert b.status()["subscriptions"] == []
 
 
+def test_batches_and_durable_subscriptions(tmp_path: Path) -> None:
+    with blocking.Node() as a:
+        a.advertise("numbers", "n INT", retention="1h")
+        with blocking.Node(join=[a.address], data_dir=tmp_path) as b:
+            with b.subscribe("numbers", name="mine") as events:
+                receipt = a.publish_batch("numbers", [{"n": n} for n in range(3)])
+                assert len(receipt) == 3
+                assert receipt.wait(SECONDS).matched == (1, 1, 1)
+                assert receipt.done
+                first = events.next(SECONDS)
+                events.ack(first)
+            with b.subscribe("numbers", name="mine") as events:  # what was not acknowledged comes again
+                assert [events.next(SECONDS)["n"] for _ in range(2)] == [1, 2]
+            b.forget("mine")
+
+
+def test_record_batches() -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="record batches need the extra 'fast'")
+    with blocking.Node() as a, blocking.Node(join=[a.address]) as b:
+        a.advertise("numbers", "n INT")
+        with b.subscribe("numbers", "n >= 5") as events:
+            batches = events.batches()
+            table = pyarrow.RecordBatch.from_pydict({"n": pyarrow.array(range(10), pyarrow.int32())})
+            assert sum(a.publish_batch("numbers", table).wait(SECONDS).matched) == 5
+            assert batches.next(SECONDS)["n"].to_pylist() == [5, 6, 7, 8, 9]
+
+
 def test_errors_come_to_the_caller(pair: tuple[blocking.Node, blocking.Node]) -> None:
     a, _ = pair
     with pytest.raises(gossamer.FilterError, match="tenp"):

@@ -50,6 +50,7 @@ def synchronous() -> None:
         assert_type(node.publish("weather", {"temp": 3}), blocking.Receipt)
         assert_type(node.publish("weather", {"temp": 3}).wait(1.0), gossamer.Done)
         assert_type(node.publish_many("weather", [{"temp": 3}]).wait(), list[gossamer.Done])
+        assert_type(node.publish_batch("weather", [{"temp": 3}]).wait(), gossamer.BatchDone)
         with node.subscribe("weather", "temp > 30", barrier=True) as events:
             assert_type(events, blocking.Subscription)
             for event in events:

@@ -63,7 +63,12 @@ def _rates(path: Path, interval: float, count: int | None) -> Iterator[dict[str,
     while count is None or done < count:
         due = max(due + interval, time.monotonic())
         time.sleep(max(0.0, due - time.monotonic()))
-        now = admin.ask(path, {"do": "sample"})
+        try:
+            now = admin.ask(path, {"do": "sample"})
+        except OSError as error:
+            raise admin.AdminError(
+                f"the node at {before['address']} does not answer any more: {error.strerror or error}"
+            ) from None
         yield compare(before, now)
         before, done = now, done + 1
 

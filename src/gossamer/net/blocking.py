@@ -23,8 +23,10 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from gossamer.filters import Event
 from gossamer.net import node as fabric
+from gossamer.net import receipt as fabric_receipt
 from gossamer.net.errors import NodeError
 from gossamer.net.node import DRAIN_SECONDS, Done
+from gossamer.net.receipt import BatchDone
 from gossamer.net.view import Change, Interested
 
 FETCH_MAX = 1024  # events that cross at a time
@@ -184,15 +186,28 @@ class Subscription(_Stream[Event]):
         if not self._loop.is_forked and self._loop.thread.is_alive():
             self._loop.call(self._subscription.close())
 
+    @_like(fabric.Subscription.ack)
+    def ack(self, *arguments: Any, **options: Any) -> None:
+        """As ``gossamer.Subscription.ack``, of a durable subscription: returns when it is on disk."""
+        self._loop.call(self._subscription.ack(*arguments, **options))
+
+    def batches(self) -> Batches:
+        """The events as ``pyarrow.RecordBatch``. Read these or the events one by one, not both."""
+        return Batches(self._loop, self._subscription.batches())
+
     def _more(self, most: int) -> list[Event]:
         """What waits can be taken without waiting: step the iterator by hand, it will not suspend."""
         found: list[Event] = []
-        for _ in range(min(most, self._subscription.backlog)):
+        while self._subscription._queue and len(found) < most:
             try:
                 self._subscription.__anext__().send(None)
             except StopIteration as taken:
                 found.append(taken.value)
         return found
+
+
+class Batches(_Stream[Any]):
+    """Record batches as they come."""
 
 
 class Changes(_Stream[Change]):
@@ -214,6 +229,24 @@ class Receipt:
         return self._loop.call(_awaited(self._receipt), timeout)
 
 
+class BatchReceipt:
+    """Of a batch of events that was accepted."""
+
+    def __init__(self, loop: _Loop, receipt: fabric_receipt.BatchReceipt) -> None:
+        self._loop, self._receipt = loop, receipt
+
+    def __len__(self) -> int:
+        return len(self._receipt)
+
+    @property
+    def done(self) -> bool:
+        return self._receipt.done
+
+    def wait(self, timeout: float | None = None) -> BatchDone:
+        """Until it is complete. Raises TimeoutError after so many seconds; it may be asked again."""
+        return self._loop.call(_batch_awaited(self._receipt), timeout)
+
+
 class Receipts:
     """Of many events, in their order."""
 
@@ -229,6 +262,10 @@ class Receipts:
 
 
 async def _awaited(receipt: fabric.Receipt) -> Done:
+    return await receipt
+
+
+async def _batch_awaited(receipt: fabric_receipt.BatchReceipt) -> BatchDone:
     return await receipt
 
 
@@ -315,8 +352,16 @@ class Node:
             receipts += self._run(self._publish_some(topic, some))
         return Receipts(self._thread(), receipts)
 
+    def publish_batch(self, topic: str, events: Any) -> BatchReceipt:
+        """Accept events together, all or none: a list of them, or a ``pyarrow.RecordBatch``."""
+        return BatchReceipt(self._thread(), self._run(self._node.publish_batch(topic, events)))
+
     async def _publish_some(self, topic: str, events: list[Mapping[str, Any]]) -> list[fabric.Receipt]:
         return [await self._node.publish(topic, event) for event in events]
+
+    def forget(self, name: str) -> None:
+        """Give up a durable subscription of this node, with its position and all that is stored for it."""
+        self._run(self._node.forget(name))
 
     @_like(fabric.Node.lookup)
     def lookup(self, *arguments: Any, **options: Any) -> list[dict[str, Any]]:

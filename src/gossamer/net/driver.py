@@ -234,6 +234,8 @@ class Driver:
         elif kind is trace.Conflict:
             self.counters["conflicts"] += 1
             self.last_problem = "another process uses this node's identity: was its data directory copied? stop one of them"
+        elif kind is trace.Gapped:
+            self.counters["gaps"] += 1
         elif kind is trace.Duplicate:
             self.counters["duplicate_events_in"] += record.events  # type: ignore[union-attr]
         self.noted(record)

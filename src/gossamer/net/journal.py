@@ -38,6 +38,7 @@ class Journal:
             trace.Member: self._member,
             trace.Conflict: self._conflict,
             trace.Restored: self._restored,
+            trace.Gapped: self._gapped,
             trace.Advertised: self._advertised,
         }
 
@@ -82,6 +83,9 @@ class Journal:
         self.quietly(
             logging.ERROR, "identity used twice", "another process uses this node's identity: was its data directory copied?"
         )
+
+    def _gapped(self, record: trace.Gapped) -> None:
+        self.quietly(logging.WARNING, "gap", record.reason, publisher=record.publisher, subscription=record.subscription)
 
     def _restored(self, record: trace.Restored) -> None:
         self.say(logging.INFO, "restored", incarnation=record.incarnation, events=record.events)

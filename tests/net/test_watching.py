@@ -1,0 +1,160 @@
+"""What an operator sees of a node: counts that nobody can flood, log lines that do not repeat, pages that do not hang."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+import pytest
+
+import gossamer
+from gossamer import trace
+from gossamer.cli import logs
+from gossamer.cli.top import compare, screen_of
+from gossamer.net import health, tally
+from gossamer.net.health import Health
+from gossamer.net.journal import QUIET_MAX, Journal
+from gossamer.net.sample import sample
+from gossamer.node import wire
+from gossamer.overlay.batch import Batch
+from livenet import GENEVA, HELLO, WEATHER, go, until
+
+
+@pytest.mark.parametrize(
+    ("reason", "plain"),
+    [
+        ("queue to peer full", "queue to peer full"),
+        ("schema of 'weather': type IN is not supported", "schema of ..."),
+        ("slow subscription to 'a topic'", "slow subscription to ..."),
+        ("more than 4096 topics or 16777216 characters", "more than N topics or N characters"),
+        ("slow: its events were not taken in time", "slow: its events were not taken in time"),
+        ("x" * 500, "x" * 80),
+        ("''", "..."),
+    ],
+)
+def test_reasons_without_what_they_quote(reason: str, plain: str) -> None:
+    assert tally.plain_reason(reason) == plain
+
+
+def test_a_tally_is_bounded() -> None:
+    counts = tally.Tally()
+    for number in range(10_000):
+        word = "".join(chr(97 + int(digit)) for digit in str(number))
+        counts.reject(word)
+        counts.drop(word, 2, word)
+        counts.topic(word).delivered += 1
+    assert len(counts.rejected) <= tally.REASONS_MAX + 1
+    assert len(counts.dropped) <= 2 * tally.REASONS_MAX + 1
+    assert len(counts.topics) <= tally.TOPICS_MAX + 1
+    assert sum(counts.rejected.values()) == 10_000  # nothing goes uncounted
+    assert sum(counts.dropped.values()) == 20_000
+    assert sum(one.delivered for one in counts.topics.values()) == 10_000
+
+
+def test_a_log_line_that_repeats_is_said_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    journal = Journal("77", lambda: now)
+    with caplog.at_level(logging.DEBUG, "gossamer"):
+        for _ in range(100):
+            journal.noted(trace.Rejected("01", "unexpected Ping"))
+        assert [record.getMessage() for record in caplog.records] == ["message rejected"]
+        now = 11.0
+        journal.noted(trace.Rejected("01", "unexpected Ping"))
+        fields: dict[str, Any] = caplog.records[-1].fields  # type: ignore[attr-defined]
+        assert fields == {"node": "77", "reason": "unexpected Ping", "peer": "01", "cut": False, "not_said": 99}
+        for number in range(5 * QUIET_MAX):
+            journal.noted(trace.Dropped("x", 1, "".join(chr(97 + int(digit)) for digit in str(number))))
+        assert len(journal._said) <= QUIET_MAX
+
+
+def test_lines_of_a_log() -> None:
+    record = logging.LogRecord("gossamer", logging.WARNING, "", 0, "link cut", (), None)
+    record.created = 0.25
+    record.fields = {"peer": "01", "why": 'a "b"\nc', "none": ""}
+    assert logs.Lines().format(record) == r'1970-01-01T00:00:00.250Z warning link cut peer=01 why="a \"b\"\nc" none=""'
+    assert json.loads(logs.JsonLines().format(record)) == {
+        "at": "1970-01-01T00:00:00.250Z", "level": "warning", "message": "link cut", "peer": "01", "why": 'a "b"\nc', "none": "",
+    }  # fmt: skip
+    try:
+        raise RuntimeError("boom")
+    except RuntimeError as error:
+        record.exc_info = (RuntimeError, error, error.__traceback__)
+    assert "boom" in json.loads(logs.JsonLines().format(record))["traceback"]
+    assert logs.Lines().format(record).endswith("RuntimeError: boom")
+
+
+@pytest.mark.live
+def test_what_is_dropped_and_rejected_is_on_the_page_by_reason() -> None:
+    pytest.importorskip("prometheus_client", reason="the extra 'metrics' is not installed")
+    config = gossamer.NodeConfig(buffer=10)
+
+    async def main() -> str:
+        async with gossamer.Node(config=config) as a:
+            await a.advertise("weather", WEATHER)
+            page = Health()
+            await page.start("127.0.0.1:0")
+            page.serve(a)
+            async with a.subscribe("weather", slow="drop_oldest"):
+                for _ in range(30):
+                    await (await a.publish("weather", GENEVA))
+                host, port = a.address.split(":")
+                _, writer = await asyncio.open_connection(host, int(port))
+                writer.write(HELLO + wire.encode(Batch("weather", 77, 1, 10, 1, 9, 0, 1, b"\xc1")))
+                await until(lambda: a.status()["counters"].get("rejected", 0) == 1)
+                writer.close()
+                before = sample(a)
+                shown = compare({**before, "dropped": []}, sample(a))
+                assert shown["dropped"] == [{"what": "event", "reason": "slow subscription to ...", "count": 20, "new": 20}]
+                assert screen_of(shown).renderables
+                text = await get(page, "/metrics")
+            await page.close()
+            return text
+
+    text = go(main())
+    assert 'gossamer_dropped_total{reason="slow subscription to ...",what="event"} 20.0' in text
+    assert 'gossamer_rejected_total{reason="events on ..."} 1.0' in text
+    assert 'gossamer_counter_total{name="dropped"} 20.0' in text
+
+
+async def get(page: Health, path: str, method: str = "GET") -> str:
+    host, port = page.address.split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    text = (await reader.read()).decode()
+    writer.close()
+    return text
+
+
+@pytest.mark.live
+def test_pages_for_those_who_ask_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("prometheus_client", reason="the extra 'metrics' is not installed")
+    monkeypatch.setattr(health, "REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr(health, "CONNECTIONS_MAX", 4)
+
+    async def main() -> None:
+        page = Health()
+        await page.start("127.0.0.1:0")
+        assert (await get(page, "/readyz")).endswith('{"ok": false, "problems": ["starting"]}\n')
+        assert (await get(page, "/healthz")).startswith("HTTP/1.1 200 OK")
+        assert (await get(page, "/metrics", "POST")).startswith("HTTP/1.1 405")
+        assert (await get(page, "/metrics", "HEAD")).endswith("\r\n\r\n")
+        assert (await get(page, "/healthz?verbose=1")).startswith("HTTP/1.1 200 OK")
+        host, port = page.address.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"x" * 9_000)
+        assert (await reader.read()).startswith(b"HTTP/1.1 400")
+        writer.close()
+        slow = [await asyncio.open_connection(host, int(port)) for _ in range(4)]  # and say nothing
+        await until(lambda: page._open == 4)
+        reader, writer = await asyncio.open_connection(host, int(port))
+        assert await reader.read() == b""  # one too many
+        writer.close()
+        assert [await reader.read() for reader, _ in slow] == [b""] * 4  # they are not waited for
+        for _, writer in slow:
+            writer.close()
+        assert (await get(page, "/healthz")).startswith("HTTP/1.1 200 OK")
+        await page.close()
+
+    go(main())
