@@ -6,7 +6,7 @@ import pytest
 
 from gossamer.filters import Schema
 from gossamer.machine import Forget, Keep, LinkState, Micros, Note, Peer, Send
-from gossamer.node.retention import BYTES_DEFAULT, OVERHEAD, Retained, Retention, RetentionError, seconds_of
+from gossamer.node.retention import BYTES_DEFAULT, OVERHEAD, SEQUENCE_MAX, Retained, Retention, RetentionError, seconds_of
 from gossamer.node.topics import Adverts, AdvertsTaken, TopicError, Topics
 from gossamer.overlay.batch import Batch
 from gossamer.trace import Rejected
@@ -110,3 +110,14 @@ def test_what_the_disk_kept_is_there_again() -> None:
     retained.restore(disk)
     assert [(kept.at, kept.batch.first) for kept in retained.batches("t", (0, 0))] == [(7, 11)]
     assert retained.trimmed_through("t") == ((1, 10), 5)
+
+
+def test_a_life_that_published_without_retention_is_known_to_the_next_one() -> None:
+    retained = Retained(durable=True, total=1 << 30, life=3)
+    [keep] = retained.tell("t", 9)
+    assert isinstance(keep, Keep)
+    assert retained.tell("t", 10) == []
+    later = Retained(durable=True, total=1 << 30, life=4)
+    later.restore({keep.key: keep.value})
+    assert later.trimmed_through("t") == ((3, SEQUENCE_MAX), 9)
+    assert later.trimmed_through("u") == ((0, 0), 0)

@@ -13,12 +13,14 @@ from gossamer.cli.common import Stop, join_option, json_option, node_options, ru
 @click.command()
 @click.argument("topic")
 @click.argument("schema")
+@click.option("--retention", default="", help="How long or how much each publisher keeps: '1h', '64MB' or '1h, 64MB'.")
 @join_option
 @node_options
 @json_option
 def advertise(
     topic: str,
     schema: str,
+    retention: str,
     join: tuple[str, ...],
     trace_dir: Path | None,
     fabric: str,
@@ -31,20 +33,25 @@ def advertise(
     \b
     Examples:
       gossamer advertise weather "country STRING, city STRING, temp INT, at TIMESTAMP"
+      gossamer advertise weather "country STRING, temp INT" --retention "7d, 1GB"
     \b
     Types: STRING, BINARY, BOOLEAN, INT, BIGINT, DOUBLE, TIMESTAMP, DATE.
     """
 
     async def main(stop: Stop) -> int:
         import gossamer
+        from gossamer.node import Retention
 
+        kept = Retention.parse(retention).text if retention else ""
         text = gossamer.Schema.parse(schema).text  # a bad schema needs no fabric to be found out
         async with gossamer.Node(join=join, trace_dir=trace_dir, fabric=fabric, keys=keys, join_timeout=wait) as node:
-            await node.advertise(topic, text)
+            await node.advertise(topic, text, retention=kept)
         if as_json:
-            click.echo(msgspec.json.encode({"topic": topic, "schema": text}).decode())
+            click.echo(
+                msgspec.json.encode({"topic": topic, "schema": text} | ({"retention": kept} if kept else {})).decode()
+            )
         else:
-            click.echo(f"{topic} ({text}) is advertised")
+            click.echo(f"{topic} ({text}) is advertised" + (f", each publisher keeps {kept}" if kept else ""))
         return 0
 
     return run_until_signal(main)

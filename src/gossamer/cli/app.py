@@ -73,7 +73,7 @@ def _known_errors() -> tuple[type[Exception], ...]:
     from gossamer.net.dialler import AddressError
     from gossamer.net.disk import DataDirectoryError
     from gossamer.net.node import NodeError
-    from gossamer.node import TopicError
+    from gossamer.node import RetentionError, TapError, TopicError
     from gossamer.pipeline.session import MissingExtraError, SparkStartError
     from gossamer.trace import TraceError
 
@@ -88,7 +88,9 @@ def _known_errors() -> tuple[type[Exception], ...]:
         NodeError,
         SchemaError,
         OSError,  # of the user's own files and folders: what we know more about has a class of its own
+        RetentionError,
         SparkStartError,
+        TapError,
         TopicError,
         TraceError,
     )

@@ -9,12 +9,14 @@ import queue
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 import msgspec
 
 from gossamer.cli.common import Seconds, Stop, first_of, join_option, json_option, node_options, run_until_signal
+from gossamer.filters import Event
+from gossamer.node import Gap
 
 if TYPE_CHECKING:
     from gossamer.net.subscription import Subscription
@@ -42,6 +44,20 @@ LINES_MAX = 1000  # written at a time
     show_default=True,
     help="How events come here: to every node, by the filter's order, or along one tree.",
 )
+@click.option("--name", default="", help="A durable subscription of this name; needs --data-dir.")
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where a durable subscription keeps its events and position.",
+)
+@click.option(
+    "--ack/--no-ack",
+    default=True,
+    show_default=True,
+    help="With --name: acknowledge what was printed; otherwise it comes again next time.",
+)
+@click.option("--since", help="History first: 'beginning', a duration such as 10m, or a time (2026-05-01T12:00:00).")
+@click.option("--ordered", is_flag=True, help="Each publisher's events in the order in which it published them.")
 @node_options
 @json_option
 def subscribe(
@@ -52,6 +68,11 @@ def subscribe(
     timeout: float | None,
     slow: str,
     route: str,
+    name: str,
+    data_dir: Path | None,
+    ack: bool,
+    since: str | None,
+    ordered: bool,
     trace_dir: Path | None,
     fabric: str,
     keys: Path | None,
@@ -66,18 +87,30 @@ def subscribe(
       gossamer subscribe weather "country = 'CH' AND temp > 30"
       gossamer subscribe weather "city LIKE 'Gen%'" --limit 1 --json
       gossamer subscribe weather "temp > 30" --route tree
+      gossamer subscribe weather --since 10m --ordered
+      gossamer subscribe weather --name archive --data-dir ./archive >> weather.jsonl
+    \b
+    Events that are lost to a subscription with --name, --since or --ordered are told on standard error; with --json they are
+    also a line {"gap": ...}.
     """
+    if name and data_dir is None:
+        raise click.UsageError(
+            "a durable subscription (--name) needs --data-dir DIRECTORY to keep its events and position in"
+        )
 
     async def main(stop: Stop) -> int:
         import gossamer
         from gossamer.net import admin
 
-        running = gossamer.Node(join=join, trace_dir=trace_dir, fabric=fabric, keys=keys, join_timeout=wait)
-        async with running as node, node.subscribe(topic, filter, timeout=wait, slow=slow, route=route) as events:
+        running = gossamer.Node(
+            join=join, data_dir=data_dir, trace_dir=trace_dir, fabric=fabric, keys=keys, join_timeout=wait
+        )
+        wish = {"name": name, "since": since, "ordered": ordered}
+        async with running as node, node.subscribe(topic, filter, timeout=wait, slow=slow, route=route, **wish) as events:  # type: ignore[arg-type]
             server, path = await admin.serve(node.address, node.answer)
             click.echo(f"subscribed to {topic} WHERE {node.check_filter(topic, filter)}; Ctrl-C ends", err=True)
             try:
-                finished = await first_of(_print(events, limit, as_json), stop, timeout)
+                finished = await first_of(_print(events, limit, as_json, ack and bool(name)), stop, timeout)
             finally:
                 server.close()
                 path.unlink(missing_ok=True)
@@ -86,23 +119,33 @@ def subscribe(
     return run_until_signal(main)
 
 
-async def _print(events: Subscription, limit: int | None, as_json: bool) -> None:
+async def _print(events: Subscription, limit: int | None, as_json: bool, ack: bool) -> None:
     """Print until the limit. Writing happens in a thread: a reader that stalls must not stop the node."""
     with Output() as output:
         lines: list[bytes] = []
         count = 0
         async for event in events:
-            if as_json:
-                head = {"topic": event.topic, "publisher": f"{event.publisher:016x}", "incarnation": event.incarnation}
-                lines.append(msgspec.json.encode({**head, "sequence": event.sequence, "values": event.values}))
-            else:
-                lines.append(msgspec.json.encode(event.values))
-            count += 1
+            lines += _lines(event, as_json)
+            count += isinstance(event, Event)
             if not events.backlog or count == limit or len(lines) >= LINES_MAX:
-                await output.write(b"\n".join(lines) + b"\n")
+                await output.write(b"".join(line + b"\n" for line in lines))
                 lines.clear()
+                if ack:
+                    await events.ack(event, through=True)  # what was printed, and not before it was
             if count == limit:
                 return
+
+
+def _lines(event: Event | Gap, as_json: bool) -> list[bytes]:
+    head: dict[str, Any] = {"topic": event.topic, "publisher": f"{event.publisher:016x}"}
+    if isinstance(event, Gap):
+        click.echo(f"gap: events of {event.publisher:016x} on {event.topic} may be lost: {event.reason}", err=True)
+        gap = {**head, "after": event.after, "before": event.before, "reason": event.reason}
+        return [msgspec.json.encode({"gap": gap})] if as_json else []
+    if not as_json:
+        return [msgspec.json.encode(event.values)]
+    head |= {"incarnation": event.incarnation, "sequence": event.sequence, "values": event.values}
+    return [msgspec.json.encode(head | ({"offset": event.offset} if event.offset else {}))]
 
 
 class Output:

@@ -334,7 +334,7 @@ class Node:
     async def forget(self, name: str) -> None:
         """Give up a durable subscription of this node, with its position and all that is stored for it."""
         self._check_open()
-        self._core.forget(name)
+        self._core.forget(name, self._driver.now())
         self._driver.wake()
 
     def source(self, name: str, handle: Handle) -> Source:

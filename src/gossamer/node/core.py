@@ -289,7 +289,7 @@ class NodeCore:
             self._report(now)
         return token
 
-    def forget(self, name: str) -> None:
+    def forget(self, name: str, now: Micros) -> None:
         """Give up a durable subscription with all that is kept for it."""
         self._out += self.follows.forget(name)
 

@@ -110,7 +110,7 @@ class Follow:
             if progress.waiting:
                 self._schedule(batch.publisher, progress, Micros(now + STUCK))
             elif fresh:
-                self._schedule(batch.publisher, progress, Micros(now + 2 * LAG))
+                self._schedule(batch.publisher, progress, Micros(now + LAG))
         if not wanted:
             return ()
         counts = [0] * len(rows)
@@ -425,7 +425,7 @@ class Follow:
                 self._schedule(peer, progress, Micros(now + STUCK))
         if progress.remembered:  # an idle publisher says no more floors: it is asked, so that the position is right
             progress.hear(past.floor, now)
-            self._schedule(peer, progress, Micros(now + 2 * LAG))
+            self._schedule(peer, progress, Micros(now + LAG))
 
     def _save(self, peer: int, progress: Progress) -> None:
         if self.tap is not None:

@@ -196,7 +196,7 @@ class Outbox:
         self._storing[token] = (batch, at, retain)
         key = self._key(batch.incarnation, batch.first)
         if not retain:
-            return publication, None, [Store(token, (Keep(key, _encoder.encode(batch)),))]
+            return publication, None, [Store(token, (*self.retained.tell(topic, at), Keep(key, _encoder.encode(batch))))]
         kept = Keep(Retained.key(batch.incarnation, batch.first), Retained.encode(batch, at))
         return publication, None, [Store(token, (Keep(key, b""), kept))]  # no torn write retains what was never accepted
 

@@ -120,12 +120,11 @@ class Retained:
     """This node's own batches by topic, oldest first. Changes to the disk are returned, to be stored in this order."""
 
     def __init__(self, *, durable: bool, total: int, life: int = 1) -> None:
-        self.durable, self.total = durable, total
+        self.durable, self.total, self._life = durable, total, life
         self.bytes = 0
         self.trimmed = 0  # batches, in this life
-        # Where nothing is known of a topic, earlier lives may have published on it, and kept nothing.
-        self._unknown: Id = (life - 1, SEQUENCE_MAX) if life > 1 else (0, 0)
         self._topics: dict[str, _Topic] = {}
+        self._told: dict[str, None] = {}  # topics without retention that the disk knows to be published on in this life
 
     @staticmethod
     def key(incarnation: int, first: int) -> str:
@@ -161,6 +160,15 @@ class Retained:
         topic.bytes += len(batch.rows) + OVERHEAD
         self.bytes += len(batch.rows) + OVERHEAD
 
+    def tell(self, topic: str, at: int) -> list[Keep | Forget]:
+        """What the disk must know before a batch of a topic without retention is published: that this life did, so that the next
+        one can say what it cannot know. Once a life and topic.
+        """
+        if topic in self._told or not self.durable:
+            return []
+        self._told[topic] = None
+        return [Keep(f"{_TRIMMED}{topic}", _encoder.encode((topic, self._life, SEQUENCE_MAX, at)))]
+
     def skip(self, batch: Batch, at: int) -> None:
         """A batch of a topic without retention has been accepted."""
         topic = self._topic(batch.topic)
@@ -169,7 +177,7 @@ class Retained:
     def trimmed_through(self, topic: str) -> tuple[Id, int]:
         """The last event that is gone, and when it was published."""
         found = self._topics.get(topic)
-        return (found.trimmed, found.trimmed_at) if found is not None else (self._unknown, 0)
+        return (found.trimmed, found.trimmed_at) if found is not None else ((0, 0), 0)
 
     def batches(self, topic: str, after: Id) -> Iterator[Kept]:
         """Those with events after an id, oldest first."""
@@ -236,7 +244,7 @@ class Retained:
     def _topic(self, name: str) -> _Topic:
         found = self._topics.get(name)
         if found is None:
-            found = self._topics[name] = _Topic(self._unknown)
+            found = self._topics[name] = _Topic((0, 0))
         return found
 
     @staticmethod
