@@ -206,21 +206,31 @@ class Writer:
         self._file.flush()
 
 
+DIGEST_CHUNK = 1 << 14
+
+
 class Digest:
     """A running hash over stamped records: equal digests mean equal runs, to the byte."""
 
     def __init__(self) -> None:
         self._hash = hashlib.blake2b(digest_size=16)
+        self._waiting = bytearray()  # not hashed yet: many at once are faster
         self.count = 0
 
     def add(self, at: int, node: int, record: Record) -> None:
-        self._hash.update(_encoder.encode(Stamped(at, hex_peer(node), record)))
+        self.update(_encoder.encode(Stamped(at, hex_peer(node), record)))
         self.count += 1
 
     def update(self, data: bytes) -> None:
-        self._hash.update(data)
+        waiting = self._waiting
+        waiting += data
+        if len(waiting) > DIGEST_CHUNK:
+            self._hash.update(waiting)
+            waiting.clear()
 
     def hexdigest(self) -> str:
+        self._hash.update(self._waiting)
+        self._waiting.clear()
         return self._hash.hexdigest()
 
 

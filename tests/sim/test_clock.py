@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from heapq import heappop, heappush
+from random import Random
+
 import pytest
 
 from gossamer.sim.clock import Clock, DurationError, duration, duration_text
@@ -46,3 +49,40 @@ def test_the_past_is_closed() -> None:
     clock.run(10, 10)
     with pytest.raises(AssertionError, match="past"):
         clock.call(4, lambda: None)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_calendar_is_as_good_as_one_heap(seed: int) -> None:
+    """Acts push further ones: for now, for the same slot, for a time that is over, for far away; and runs stop in between."""
+    rng = Random(seed)
+    draws = [int(rng.random() * 10 ** int(1 + 6 * rng.random())) - 3 for _ in range(600)]
+    clock, left, seen = Clock(), list(draws), []
+
+    def act(number: int, _y: None, _z: None) -> None:
+        seen.append((clock.now, number))
+        for _ in range(number % 3):
+            if left:
+                clock.push(clock.now + left.pop(), act, len(left))
+
+    heap: list[tuple[int, int, int]] = []
+    for _ in range(50):
+        clock.push(left.pop(), act, len(left))
+    for step in range(1, 400):
+        clock.run(int(1.03**step), 7 if step % 2 else 1_000)
+        assert clock.next_at is None or len(clock)
+    clock.run(10**9, 10**6)
+    assert not len(clock)
+    assert clock.next_at is None
+
+    left, number, expected = list(draws), 0, []
+    for _ in range(50):
+        at = left.pop()
+        heappush(heap, (at, (number := number + 1), len(left)))
+    while heap:
+        now, _, which = heappop(heap)
+        expected.append((now, which))
+        for _ in range(which % 3):
+            if left:
+                after = left.pop()
+                heappush(heap, (now + after, (number := number + 1), len(left)))
+    assert seen == expected

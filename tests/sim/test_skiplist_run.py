@@ -12,12 +12,13 @@ import pytest
 from gossamer.filters import Filter
 from gossamer.machine import SECOND, Micros, Peer
 from gossamer.overlay.skiplist.core import SkipList
+from gossamer.overlay.skiplist.joining import CHECK_HOPS
 from gossamer.overlay.skiplist.messages import Beat, Gossip, Item, Leave, Revoke, Tile, Welcome
 from gossamer.overlay.skiplist.receipts import Found
 from gossamer.sim.skiplist import checkers as check
 from gossamer.sim.skiplist.config import Setup
 from gossamer.sim.skiplist.measure import measure
-from gossamer.sim.skiplist.run import SkipRun
+from gossamer.sim.skiplist.run import CountedRun, SkipRun
 from gossamer.sim.skiplist.workload import SCHEMA, Row, Workload
 from gossamer.sim.world import Node
 
@@ -536,6 +537,39 @@ def test_a_report_of_another_interval_is_refused() -> None:
         one.receive(peer, part, Micros(now + 1))
         assert one.counters["rejected"] == 1
         assert one.pending == 1, "and the publication goes on"
+
+
+# ------------------------------------------------------------------------- large lists
+
+
+def test_a_check_does_not_go_far_while_the_long_links_are_missing() -> None:
+    """It would take one neighbour after the other: in a list of thousands that is most of what is sent while it is being built."""
+    run = CountedRun(Setup(entries=120, events=0, seed=3), points(120).workload)
+    run.boot_in_waves(120)
+    settle(run)
+    for entry in run.entries():
+        del entry.lefts[1:], entry.rights[1:], entry.out[1:], entry.times[1:]
+        entry._points = None
+    run.traffic.clear()
+    for node in run.live():
+        machine(run, node.index).doubt(run.world.clock.now)
+        run.world.command(node)
+    run.wait(0.9)
+    joins = run.traffic["Join"][0]
+    assert 120 < joins <= 120 * (CHECK_HOPS + 3 * 3), "at most two levels are back by then"
+    settle(run)
+
+
+def test_sharing_messages_changes_nothing() -> None:
+    digests = []
+    for shares in (True, False):
+        run = points(40, seed=4)
+        run.world._shares = shares
+        run.boot_in_waves(40)
+        settle(run)
+        deliver(run, [row(10 * number) for number in range(40)])
+        digests.append(run.world.digest.hexdigest())
+    assert digests[0] == digests[1]
 
 
 # ------------------------------------------------------------------------ determinism

@@ -1,4 +1,4 @@
-"""Virtual time: durations as text, and one heap of what happens next.
+"""Virtual time: durations as text, and a calendar of what happens next.
 
 Entries order by (time, sequence number), so that ties are settled by who came first and never by comparing payloads.
 """
@@ -37,22 +37,41 @@ def duration_text(micros: int) -> str:
 
 
 Act = Callable[[Any, Any, Any], None]
+_Entry = tuple[int, int, Act, Any, Any, Any]
+SLOT_BITS = 10  # of the microseconds: what is of one slot of the calendar
 
 
 class Clock:
-    """What happens next, and when. Acts take three arguments, so that an entry is one flat tuple."""
+    """What happens next, and when. Acts take three arguments, so that an entry is one flat tuple.
 
-    __slots__ = ("_heap", "_sequence", "now", "steps")
+    A calendar: what is to happen within one slot of about a millisecond is a plain list, sorted when its time comes. So an entry
+    costs an append and its share of a sort, however many thousand timers are set; in one heap it would cost a way through memory.
+    """
+
+    __slots__ = ("_late", "_present", "_ready", "_sequence", "_slots", "_times", "now", "steps")
 
     def __init__(self) -> None:
         self.now = Micros(0)
         self.steps = 0  # acts done so far: orders what happens within one microsecond
         self._sequence = 0
-        self._heap: list[tuple[int, int, Act, Any, Any, Any]] = []
+        self._slots: dict[int, list[_Entry]] = {}  # of the future
+        self._times: list[int] = []  # heap of their numbers
+        self._present = -1  # the slot that has been opened last
+        self._ready: list[_Entry] = []  # what is left of it, the last first
+        self._late: list[_Entry] = []  # heap of what was pushed into it, or before it, since
 
     def push(self, at: int, act: Act, x: Any = None, y: Any = None, z: Any = None) -> None:
         self._sequence = sequence = self._sequence + 1
-        heappush(self._heap, (at, sequence, act, x, y, z))
+        number = at >> SLOT_BITS
+        if number > self._present:
+            slot = self._slots.get(number)
+            if slot is not None:
+                slot.append((at, sequence, act, x, y, z))
+            else:
+                self._slots[number] = [(at, sequence, act, x, y, z)]
+                heappush(self._times, number)
+        else:
+            heappush(self._late, (at, sequence, act, x, y, z))
 
     def call(self, at: int, act: Callable[[], None]) -> None:
         """For what happens rarely, where three arguments are a nuisance."""
@@ -61,23 +80,46 @@ class Clock:
 
     def run(self, until: int, steps_max: int) -> bool:
         """Go on until this time, or for so many steps. Returns whether anything is left before ``until``."""
-        heap = self._heap
+        late = self._late
         end = self.steps + steps_max
-        while heap and heap[0][0] <= until:
-            if self.steps >= end:
-                return True
-            at, _, act, x, y, z = heappop(heap)
-            self.now = Micros(at)
+        while True:
+            ready = self._ready
+            source = late if late and (not ready or late[0] < ready[-1]) else ready
+            if not source:
+                if not self._times or self._times[0] << SLOT_BITS > until:
+                    return False
+                self._open()
+                continue
+            if source is late:
+                if late[0][0] > until:
+                    return False
+                if self.steps >= end:
+                    return True
+                at, _, act, x, y, z = heappop(late)
+            else:
+                if ready[-1][0] > until:
+                    return False
+                if self.steps >= end:
+                    return True
+                at, _, act, x, y, z = ready.pop()
+            self.now = at  # type: ignore[assignment]  # a call for each act otherwise
             self.steps += 1
             act(x, y, z)
-        return False
+
+    def _open(self) -> None:
+        self._present = heappop(self._times)
+        self._ready = self._slots.pop(self._present)
+        self._ready.sort(reverse=True)
 
     @property
     def next_at(self) -> int | None:
-        return self._heap[0][0] if self._heap else None
+        known = [entries[place][0] for entries, place in ((self._late, 0), (self._ready, -1)) if entries]
+        if not known and self._times:
+            known = [min(self._slots[self._times[0]])[0]]
+        return min(known, default=None)
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._late) + len(self._ready) + sum(len(slot) for slot in self._slots.values())
 
 
 def _bare(act: Callable[[], None], _y: None, _z: None) -> None:

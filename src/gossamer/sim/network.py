@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from msgspec import Struct
+
 from gossamer.machine import LinkState, Message, Peer
 from gossamer.sim.clock import Clock
 from gossamer.sim.latency import Latency
@@ -27,15 +29,14 @@ AGAIN = 100_000  # between attempts to say that an end is gone, while a partitio
 EventId = tuple[int, int, int]  # publisher, incarnation, sequence
 
 
-class Packet:
+class Packet(Struct):
     """One message on the way to some nodes: encoded once, decoded once, never changed."""
 
-    __slots__ = ("events", "ids", "is_event", "message", "size")
-
-    def __init__(self, message: Message, size: int, ids: tuple[EventId, ...]) -> None:
-        self.message, self.size, self.ids = message, size, ids
-        self.is_event = message.is_event
-        self.events: tuple[int, ...] = ()  # places in the workload, where they are known
+    message: Message
+    size: int
+    ids: tuple[EventId, ...] = ()
+    is_event: bool = False
+    events: tuple[int, ...] = ()  # places in the workload, where they are known
 
 
 class Link:
@@ -81,6 +82,7 @@ class Network:
         reconnect: int,
         queue_mark: int,
     ) -> None:
+        self._delay, self._push = latency.delay, clock.push
         self.rules: list[Rule] = []
         self.links: list[dict[Peer, Link]] = []  # by node, then by the peer at the far end
         self.knocked: Callable[[Link], None] = lambda _link: None  # something came over a connection whose far end is gone
@@ -131,22 +133,22 @@ class Network:
         if link.full and packet.is_event:
             self.count("full")
             return
-        for rule in self.rules:
-            verdict = rule.judge(link, packet)
-            if verdict is not PASS:
-                rule.fired += 1
-                self.count(rule.name)
-                self._carry_out(verdict, link, packet)
-                return
+        if self.rules:
+            for rule in self.rules:
+                verdict = rule.judge(link, packet)
+                if verdict is not PASS:
+                    rule.fired += 1
+                    self.count(rule.name)
+                    self._carry_out(verdict, link, packet)
+                    return
         # The way of nearly all messages: _carry and _fly, written out.
-        clock = self._clock
-        at = clock.now + self._latency.delay(link.base, self._rng)
+        at = self._clock.now + self._delay(link.base, self._rng)
         if at < link.last:
             at = link.last
         link.last = at
         if packet.is_event:
             self.in_flight_events += 1
-        clock.push(at, self._land, link, packet, link.epoch)
+        self._push(at, self._land, link, packet, link.epoch)
 
     def _carry_out(self, verdict: Verdict, link: Link, packet: Packet) -> None:
         if verdict is HOLD:

@@ -125,13 +125,21 @@ class World:
         reconnect: int = 100_000,
         queue_mark: int = 256,
         disk_latency: int = 1_000,
+        header: int = 0,
+        shares: bool = False,
     ) -> None:
+        """``header``: bytes of a frame that the codec does not write.
+
+        ``shares``: a message that came out of the codec as it went in is itself handed to the receiver; for messages that nobody
+        can change. Thousands of nodes then hold the same places instead of copies of them.
+        """
         self.clock = Clock()
         self.rng = Random(f"network {seed}")
         self.network = Network(
             self.clock, self.rng, latency, arrive=self._arrive, tell=self._tell,
             detect=detect, reconnect=reconnect, queue_mark=queue_mark,
         )  # fmt: skip
+        self._carry = self.network.send
         self.nodes: list[Node] = []
         self.digest = Digest()
         self.counts = self.network.counts
@@ -141,12 +149,14 @@ class World:
         self.handling_from = -1  # the node that it came from
         self.switchboard = Switchboard(self.network, self._life)
         self._seed, self._make, self._codec, self._probe = seed, make, codec, probe
+        self._encode, self._decode, self._header, self._shares = codec.encode, codec.decode, header, shares
         self._disk_latency = disk_latency
         self._leaving: dict[int, bool] = {}  # nodes that have said goodbye; whether they are to come back at once
         # Told of every message only if the probe cares: these are the hot ones.
         kind = type(probe)
         self._sending = probe.sending if kind.sending is not Probe.sending else None
         self._receiving = probe.receiving if kind.receiving is not Probe.receiving else None
+        self._called = probe.called if kind.called is not Probe.called else None
 
     # ----------------------------------------------------------------- set-up
 
@@ -311,10 +321,10 @@ class World:
             self.network.queue(link, packet)
             node.inbox.append(lambda: self._late(link, packet, epoch))
             return
-        node.received_messages += 1
         if packet.is_event:
             node.received += len(packet.ids)
             self._probe.arrived(node, packet)
+        node.received_messages += 1
         if self._receiving is not None:
             self._receiving(node, self.nodes[link.sender], packet)
         try:
@@ -390,7 +400,8 @@ class World:
         self._after(node, effects)
 
     def _after(self, node: Node, effects: list[Effect]) -> None:
-        self._probe.called(node)
+        if self._called is not None:
+            self._called(node)
         hung: tuple[Peer, ...] = ()
         for effect in effects:
             kind = type(effect)
@@ -412,34 +423,42 @@ class World:
                     hung = (*hung, effect.peer)  # type: ignore[union-attr]
             else:
                 raise BreachError(f"node {node.index} asked for {effect!r}, which is no effect")
-        for peer in hung:
-            self._tell(node.index, self.switchboard.by_peer(peer), LinkState.DOWN)
+        if hung:
+            for peer in hung:
+                self._tell(node.index, self.switchboard.by_peer(peer), LinkState.DOWN)
         machine = node.machine
         if machine is not None and machine.deadline < node.armed:
             self._arm(node)
 
     def _send(self, node: Node, effect: Send) -> None:
-        message, codec = effect.message, self._codec
+        message, to = effect.message, effect.to
         try:
-            frame = codec.encode(message)
-            decoded = codec.decode(frame)
+            frame = self._encode(message)
+            decoded = self._decode(frame)
         except Exception as error:
             raise BreachError(f"node {node.index} sent {message!r}, which cannot travel: {error}") from error
-        if decoded != message and codec.encode(decoded) != frame:  # NaN is not equal to itself
-            raise BreachError(f"node {node.index} sent {message!r}, which the codec turns into {decoded!r}")
-        size, copies = len(frame), len(effect.to)
-        self.digest.update(_STAMP.pack(self.clock.now, node.index, copies) + frame)
+        if decoded != message:
+            if self._encode(decoded) != frame:  # NaN is not equal to itself
+                raise BreachError(f"node {node.index} sent {message!r}, which the codec turns into {decoded!r}")
+        elif self._shares:
+            decoded = message
+        size, copies, index = len(frame) + self._header, len(to), node.index
+        self.digest.update(_STAMP.pack(self.clock.now, index, copies) + frame)
         if decoded.is_event:
-            packet = Packet(decoded, size, codec.ids(decoded))
+            packet = Packet(decoded, size, self._codec.ids(decoded), True)
             self._probe.sent(node, packet)
         else:
-            packet = Packet(decoded, size, ())
+            packet = Packet(decoded, size)
         if self._sending is not None:
-            self._sending(node, effect.to, decoded, size)
-        self.messages += copies
-        self.bytes += size * copies
+            self._sending(node, to, decoded, size)
         node.sent_messages += copies
         node.sent_bytes += size * copies
-        send, index = self.network.send, node.index
-        for to in effect.to:
-            send(index, to, packet)
+        if copies == 1:
+            self.messages += 1
+            self.bytes += size
+            self._carry(index, to[0], packet)
+            return
+        self.messages += copies
+        self.bytes += size * copies
+        for peer in to:
+            self._carry(index, peer, packet)

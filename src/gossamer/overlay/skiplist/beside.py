@@ -33,8 +33,9 @@ class Beside:
         host = self._host
         clear = self._leases.is_clear(entry, rightward=False, now=now)
         after: tuple[Position, ...] | None = tuple(entry.successors[: host.config.successors])
-        if entry.told is not None and entry.told[:2] == (to, after) and entry.told[2] % TELL_AGAIN:
-            entry.told, after = (*entry.told[:2], entry.told[2] + 1), None
+        told = entry.told
+        if told is not None and told[2] % TELL_AGAIN and told[0] == to and told[1] == after:
+            entry.told, after = (to, told[1], told[2] + 1), None
         else:
             assert after is not None
             entry.told = (to, after, 1)

@@ -253,11 +253,16 @@ class SkipList:
         handler = self._handlers.get(type(message))
         if handler is not None:
             handler(sender, message, now)
-        return self._flush(now)
+        if self._lines.loop:
+            return self._flush(now)
+        host = self._host  # as _flush does, without the call: this is the way of nearly all messages
+        out, host.out = host.out, []
+        return out
 
     def wake(self, now: Micros) -> list[Effect]:
         self._host.deadline = NEVER
-        for entry in [entry for entry in self.entries.values() if entry.next_at <= now]:
+        entries = self._host.entries
+        for entry in [entry for entry in entries.values() if entry.next_at <= now]:
             self._tend(entry, now)
         if self._lines.deadline <= now:
             effects, lost = self._lines.wake(now)
@@ -266,10 +271,11 @@ class SkipList:
                 self._down(peer, now)
         self._events.wake(now)
         found = self._flush(now)
-        nearest = min((entry.next_at for entry in self.entries.values()), default=NEVER)
-        self._host.deadline = min(nearest, self._lines.deadline, self._events.deadline)
-        if self._host.deadline <= now:
-            self._host.deadline = Micros(now + 1)
+        deadline = min(self._lines.deadline, self._events.deadline)
+        for entry in entries.values():
+            if entry.next_at < deadline:
+                deadline = entry.next_at
+        self._host.deadline = deadline if deadline > now else Micros(now + 1)
         return found
 
     def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:

@@ -20,6 +20,7 @@ from gossamer.overlay.skiplist.config import SkipConfig
 from gossamer.overlay.skiplist.messages import LEVELS_MAX, Item, Mark
 from gossamer.overlay.skiplist.position import Position, between
 
+_NOTHING: tuple[tuple[Position, ...], int] = ((), 0)
 EXPIRE_EVERY = 4  # periods between looks at which long links are stale
 
 
@@ -110,6 +111,11 @@ class Entry:
 
     def put(self, level: int, rightward: bool, at: Position, now: Micros) -> Link:
         """This is the neighbour of the level from now on."""
+        side = self.rights if rightward else self.lefts
+        link = side[level] if level < len(side) else None
+        if link is not None and link.at == at:  # as nearly always
+            link.heard = now
+            return link
         while len(self.lefts) <= level:
             number = len(self.lefts)
             self.lefts.append(None)
@@ -119,12 +125,8 @@ class Entry:
             beat = self.times[0] if now < self.times[0] < NEVER else now
             self.times.append(Micros(beat + self.config.period * int((number + 1) * self._rng.random())))
             self._soon = min(self.times)
-        side = self.rights if rightward else self.lefts
-        link = side[level]
-        if link is None or link.at != at:
-            link = side[level] = Link(at, now)
-            self._points = None
-        link.heard = now
+        link = side[level] = Link(at, now)
+        self._points = None
         return link
 
     def drop(self, level: int, rightward: bool) -> None:
@@ -143,21 +145,22 @@ class Entry:
 
     def hear(self, level: int, items: Sequence[Item], chain: tuple[Position, ...], now: Micros) -> str | None:
         """A gossip message of this level. Returns why it cannot be true, if so."""
-        k, leftward = self.config.k, level % 2 == 0  # leftward: the sender is at the left
+        last, leftward = self.config.k - 1, level % 2 == 0  # leftward: the sender is at the left
         reason = self._misshapen(items)
         if reason:
             return reason
-        kept = self._ordered(items, leftward)
+        kept = self._ordered(items, leftward) if len(items) > 1 else items
         if kept is None:
             return "entries out of order"
+        sender = kept[0].at
         if level:
-            self.put(level, not leftward, kept[0].at, now)
-        if level or k > 2:
-            behind = chain if k == 2 else tuple(item.at for item in kept[1 : self._span])
-            self.chain(level, not leftward, kept[0].at, behind)
-        forward: list[Item] = []
-        for item in kept:
-            if item.counter == k - 1:
+            self.put(level, not leftward, sender, now)
+        if level or last > 1:
+            behind = chain if last == 1 else tuple(item.at for item in kept[1 : self._span])
+            self.chain(level, not leftward, sender, behind)
+        forward = [Item(sender, 1)]
+        for item in kept[1:]:
+            if item.counter == last:
                 if level + 1 < LEVELS_MAX:
                     self.put(level + 1, not leftward, item.at, now)
             else:
@@ -172,8 +175,8 @@ class Entry:
             return "more than k entries in a message"
         if items[0].counter or items[0].at == self.at:
             return "a message whose first entry is not its sender's"
-        last = -1
-        for item in items:
+        last = 0
+        for item in items[1:]:
             if not last < item.counter < k:
                 return "forged counters"
             last = item.counter
@@ -201,7 +204,8 @@ class Entry:
 
     @property
     def next_at(self) -> Micros:
-        return min(self._soon, self.check_at, self.lower)
+        soon = self._soon if self._soon < self.check_at else self.check_at
+        return soon if soon < self.lower else self.lower
 
     def due(self, now: Micros) -> list[tuple[int, Position, tuple[Item, ...]]]:
         """(level, receiver, entries) of the messages that are to be sent now."""
@@ -254,8 +258,8 @@ class Entry:
     def answer(self, level: int) -> tuple[Position, ...] | None:
         """The chain to acknowledge a message of a higher level with; None if the sender has had it lately."""
         chain = self.behind(level, level % 2 == 0)
-        told, count = self._acked.get(level, ((), 0))
-        if chain == told and count % 8:
+        told, count = self._acked.get(level, _NOTHING)
+        if count % 8 and chain == told:
             self._acked[level] = (told, count + 1)
             return None
         self._acked[level] = (chain, 1)
@@ -268,7 +272,7 @@ class Entry:
         """This is what lies behind that neighbour."""
         side = self.rights if rightward else self.lefts
         link = side[level] if level < len(side) else None
-        if link is not None and link.at == at and link.chain != behind:
+        if link is not None and link.chain != behind and link.at == at:
             link.chain = behind
             self._points = None
 

@@ -17,7 +17,10 @@ from gossamer.overlay.skiplist.route import toward
 
 CHECKS_SOON = 3  # checks at an eighth, a quarter and half of the time before they come as rarely as configured
 JOIN_HOPS_MAX = 256
-DETOUR = 64  # hops that a join is charged for when the entry that it was sent to is not there
+DETOUR = 16  # hops that a join is charged for when the entry that it was sent to is not there
+CHECK_HOPS = (
+    8  # of a check, and for each level k + 1 more: ample in a list whose long links are there; until then it can wait
+)
 ATTEMPTS_MAX = 8  # joins through contacts that came to nothing, and an entry is on its own until a check succeeds
 ASK_AGAIN = 4  # times a period that members are asked who is in the list
 ASK_MAX = 64  # of them at once
@@ -57,7 +60,8 @@ class Joining(Beside):
             self._ask_around(entry, host.members, now)
         elif (contact := host.contact()) is not None and (entry.is_placed or entry.attempts < ATTEMPTS_MAX):
             entry.attempts += 1
-            host.send(contact, Join(host.topic, entry.at, born=entry.born), now)
+            allowed = CHECK_HOPS + (host.config.k + 1) * len(entry.times) if entry.is_placed else JOIN_HOPS_MAX
+            host.send(contact, Join(host.topic, entry.at, max(0, JOIN_HOPS_MAX - allowed), born=entry.born), now)
         elif not entry.is_placed:
             self._found(entry, now)
 

@@ -10,6 +10,7 @@ tiles       a receipt counts exactly the subscriptions that took the event
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -122,10 +123,12 @@ class LeaseValidity(Findings):
 
     def look(self, held: Iterable[Gap], joined: Sequence[Position]) -> None:
         """Every gap that somebody relies on now, and every entry whose join is complete now."""
+        ordered = sorted(joined)
         for gap in held:
-            inside = [at for at in joined if between(gap.left, at, gap.right)]
-            if inside:
-                self.fail(f"{_show_place(inside[0])} is in a gap that a publisher relies on")
+            after = bisect_right(ordered, gap.left)
+            following = ordered[after % len(ordered)] if ordered else gap.left
+            if between(gap.left, following, gap.right):
+                self.fail(f"{_show_place(following)} is in a gap that a publisher relies on")
 
 
 class Tiles(Findings):

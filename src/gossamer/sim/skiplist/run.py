@@ -35,24 +35,17 @@ from gossamer.sim.world import BreachError, Node, Probe, World
 from gossamer.trace import Record
 
 STEPS_MAX = 1 << 62
-HEADER = 4  # of a frame
+HEADER = 4  # a frame's length
 WAVE_PERIODS = 2
 VIEW = 0  # where what a node knows of others' classes comes from, all of it together
 
 
 class SkipCodec:
-    """The messages as the wire carries them: a length, then msgpack."""
+    """The messages as the wire carries them: msgpack, after a length (``HEADER``) that the simulator counts and does not write."""
 
     def __init__(self) -> None:
-        self._encode = msgspec.msgpack.Encoder().encode
-        self._decode = msgspec.msgpack.Decoder(SkiplistMessage).decode
-
-    def encode(self, message: Message) -> bytes:
-        body = self._encode(message)
-        return len(body).to_bytes(HEADER, "big") + body
-
-    def decode(self, frame: bytes) -> Message:
-        return cast(Message, self._decode(memoryview(frame)[HEADER:]))
+        self.encode: Callable[[Message], bytes] = msgspec.msgpack.Encoder().encode
+        self.decode: Callable[[bytes], Message] = msgspec.msgpack.Decoder(SkiplistMessage).decode
 
     def ids(self, message: Message) -> tuple[EventId, ...]:
         assert isinstance(message, Carry)
@@ -121,6 +114,8 @@ class SkipRun(Probe):
             latency=latency.parse(setup.latency, setup.seed),
             probe=self,
             detect=duration(setup.detect),
+            header=HEADER,
+            shares=True,
         )
         self._peers = self._draw_peers()
         self._addresses = {peer: address(index) for index, peer in enumerate(self._peers)}
@@ -261,8 +256,13 @@ class SkipRun(Probe):
         return [self.world.nodes[index] for index in self._up if not self.world.nodes[index].paused]
 
     def draw_node(self) -> Node:
-        live = self.live()
-        return live[int(self.rng.random() * len(live))]
+        """One that is up and not paused."""
+        up = list(self._up)
+        node = self.world.nodes[up[int(self.rng.random() * len(up))]]
+        if node.paused:
+            live = self.live()
+            return live[int(self.rng.random() * len(live))]
+        return node
 
     def entries(self) -> list[Entry]:
         found: list[Entry] = []
@@ -337,10 +337,13 @@ class SkipRun(Probe):
     def is_perfect(self) -> bool:
         """As the checker says, but without looking further than the first fault."""
         entries = self.entries()
+        count, k = len(entries), self.setup.k
+        spans = [k**level for level in range(check.levels_of(count, k))]
+        top = len(spans) - 1
+        if spans and any(len(entry.rights) <= top or entry.rights[top] is None for entry in entries):
+            return False  # most of the time the highest level is not there yet
         ordered = sorted(entry.at for entry in entries)
         places = {at: number for number, at in enumerate(ordered)}
-        count, k = len(ordered), self.setup.k
-        spans = [k**level for level in range(check.levels_of(count, k))]
         for entry in entries:
             here = places[entry.at]
             for side, sign in ((entry.rights, 1), (entry.lefts, -1)):
@@ -357,10 +360,10 @@ class SkipRun(Probe):
 
     def look_at_leases(self) -> None:
         joined = [entry.at for entry in self.entries() if entry.is_joined]
-        now = self.world.clock.now
+        now, held = self.world.clock.now, []
         for index in self._up:
-            held = cast(SkipList, self.world.nodes[index].machine).leases.held
-            self.lease_checks.look((gap for gap, until in held if until > now), joined)
+            held += cast(SkipList, self.world.nodes[index].machine).leases.held
+        self.lease_checks.look((gap for gap, until in held if until > now), joined)
 
     # -------------------------------------------------------------------------- time
 
