@@ -11,6 +11,7 @@ pyarrow is imported when columns are first used: nodes that publish and take row
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from struct import error as StructError  # noqa: N812
 from struct import unpack_from
 from typing import Any, overload
@@ -33,6 +34,8 @@ class Packed:
         self.schema = schema
         self._decoder = msgspec.msgpack.Decoder(list[row])
         self._arrow: Any = None
+        timed = (Type.DATE, Type.TIMESTAMP)
+        self._checked = [(at, one) for at, one in enumerate(schema.attributes) if one.required or one.type in timed]
 
     def decode(self, data: bytes) -> list[tuple[Any, ...]]:
         """The rows. A msgspec.DecodeError (or what msgpack itself raises) if they are not of the schema."""
@@ -124,7 +127,7 @@ class Packed:
         return self._arrow
 
     def _check(self, record: Any) -> None:
-        for place, attribute in enumerate(self.schema.attributes):
+        for place, attribute in self._checked:
             kind = attribute.type
             if attribute.required and record.column(place).null_count:
                 raise EventError(f"attribute {attribute.name!r} is NOT NULL, and an event has no value for it")
@@ -134,6 +137,7 @@ class Packed:
                 check_years(record.column(place), kind, attribute.name)
 
 
+@cache
 def _pyarrow() -> Any:
     try:
         import pyarrow

@@ -299,6 +299,9 @@ class Connection(asyncio.Protocol):
                 size += len(frame)
                 frames.append(frame)
             self.bytes_out += size
+            if tls is None and size > DIRECT_BYTES:
+                transport.writelines(frames)
+                continue
             data = frames[0] if len(frames) == 1 else b"".join(frames)
             if tls is not None:
                 data = tls.send(data)

@@ -119,6 +119,7 @@ class Node:
             raise NodeError(str(error)) from None
         self._config = structs.replace(config, flood=flood, interest=interest, trace=config.trace or trace_dir is not None)
         self._subscriptions: dict[int, Subscription] = {}
+        self._burst = 0  # bytes of columns published since the loop last had its turn
         self._eager = False  # an event has been sent without waiting for company in this turn of the loop
         self._closing: asyncio.Task[None] | None = None
         self._releasing: asyncio.Task[None] | None = None
@@ -459,8 +460,7 @@ class Node:
         for number in self._core.blocked():
             subscription = self._subscriptions.get(number)
             if subscription is not None and subscription._taken:
-                taken, subscription._taken = subscription._taken, 0
-                self._core.taken(number, taken, self._driver.now())
+                self._core.taken(number, subscription._count_taken(), self._driver.now())
 
     def _turn_over(self) -> None:
         self._eager = False

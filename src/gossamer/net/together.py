@@ -10,10 +10,12 @@ from gossamer.filters import EventError
 from gossamer.net.receipt import BatchReceipt, waiter
 from gossamer.node import WindowFullError
 from gossamer.node.outbox import Publication
-from gossamer.node.together import check_rows, publish_columns, publish_rows
+from gossamer.node.together import Rows, publish_columns, publish_rows
 
 if TYPE_CHECKING:
     from gossamer.net.node import Node
+
+BURST_BYTES = 256 << 10  # of columns that a program may publish before the loop has its turn
 
 Part = tuple[Publication, int, int]
 
@@ -35,12 +37,12 @@ async def publish_batch(node: Node, topic: str, events: Any) -> BatchReceipt:
 
 async def _publish_rows(node: Node, topic: str, events: Iterable[Any]) -> list[Part]:
     core, driver = node._core, node._driver
-    rows = check_rows(core, topic, events)
+    given = Rows(core, topic, events)
     parts: list[Part] = []
     at = 0
-    while at < len(rows):
+    while at < len(given.rows):
         try:
-            publication, count = publish_rows(core, topic, rows, at, driver.now())
+            publication, count = publish_rows(core, topic, given, at, driver.now())
         except WindowFullError:
             await node._waiting.window()
             continue
@@ -65,5 +67,8 @@ async def _publish_columns(node: Node, topic: str, batch: Any) -> list[Part]:
             await node._waiting.window()
     driver.perform(core.send_open(driver.tick))
     driver.settle_soon()
-    await asyncio.sleep(0)
+    node._burst += sum(publication.size for publication in publications)
+    if node._burst >= BURST_BYTES:
+        node._burst = 0
+        await asyncio.sleep(0)  # let the loop write, and read what came back
     return [(publication, 0, publication.count) for publication in publications]

@@ -7,7 +7,7 @@ another. Columns are a batch of their own, which stays whole on its way, unless 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from typing import Any
 
@@ -21,29 +21,30 @@ from gossamer.trace import plain
 Row = tuple[Any, ...]
 
 
-def check_rows(core: NodeCore, topic: str, events: Iterable[Mapping[str, Any]]) -> list[Row]:
-    """The events as rows; EventError if one does not fit the schema or is too large, so that all are accepted or none."""
-    known = core.local.topic(topic)
-    rows = list(map(known.row, events))
-    if max(map(known.weigh, rows), default=0) > core.config.event_bytes // 4:
-        for row in rows:
-            core.outbox.measure(topic, row)
-    return rows
+class Rows:
+    """Events of a list that all fit the schema, and how much the first ones weigh together: so all are accepted or none."""
+
+    def __init__(self, core: NodeCore, topic: str, events: Iterable[Mapping[str, Any]]) -> None:
+        known = core.local.topic(topic)
+        self.rows: list[Row] = list(map(known.row, events))
+        self.weights = list(accumulate(map(known.weigh, self.rows), initial=0))
+        if self.weights[-1] > core.config.event_bytes // 4:  # else none can be too large
+            for row in self.rows:
+                core.outbox.measure(topic, row)
 
 
-def publish_rows(core: NodeCore, topic: str, rows: Sequence[Row], start: int, now: Micros) -> tuple[Publication, int]:
+def publish_rows(core: NodeCore, topic: str, given: Rows, start: int, now: Micros) -> tuple[Publication, int]:
     """Accept rows from ``start`` on, as many as the topic's open batch takes; returns that batch and how many those are."""
     outbox, limits = core.outbox, core.config
     _check(core, topic)
     known = core.local.topic(topic)
     publication = outbox.open.get(topic) or outbox.begin(topic)
     into = publication.rows
-    some = rows[start : start + limits.batch_events - len(into)]
-    sizes = list(accumulate(map(known.weigh, some), initial=publication.size))
-    if sizes[-1] > limits.batch_bytes:
-        some = some[: max(1, bisect_left(sizes, limits.batch_bytes))]
+    weights = given.weights
+    full = bisect_left(weights, weights[start] + limits.batch_bytes - publication.size)
+    some = given.rows[start : min(start + limits.batch_events - len(into), max(full, start + 1))]
     into += some
-    publication.size = sizes[len(some)]
+    publication.size += weights[start + len(some)] - weights[start]
     if limits.trace:
         publication.traced += [plain(known.values(row)) for row in some]
     outbox.opened += len(some)

@@ -141,7 +141,7 @@ def agree(hello: Hello) -> int:
     return version
 
 
-def _decode(body: bytes | memoryview) -> AnyMessage:
+def _decode(body: bytes | bytearray | memoryview) -> AnyMessage:
     try:
         message: AnyMessage = _decoder.decode(body)
     except msgspec.ValidationError as error:
@@ -159,7 +159,7 @@ class Unframer:
         self._rest = bytearray()
         self._need = _HEADER  # bytes that make the next step possible: a slow dribble costs no parsing
 
-    def feed(self, data: bytes) -> list[AnyMessage]:
+    def feed(self, data: bytes | bytearray) -> list[AnyMessage]:
         """The messages that are complete now. After a WireError the connection is of no more use."""
         if not self._rest and len(data) >= _HEADER:
             size = int.from_bytes(data[:_HEADER], "big")
@@ -170,7 +170,7 @@ class Unframer:
             self._rest += data
             if len(self._rest) < self._need:
                 return []
-            data = bytes(self._rest)
+            data = self._rest  # another takes its place below
         messages: list[AnyMessage] = []
         start, end = 0, len(data)
         view = memoryview(data)

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
+from itertools import repeat
 
 from msgspec import Struct
 
@@ -89,7 +90,7 @@ class _Wave:
         self.heard: dict[Peer, None] = {}  # who has reported in this round: nobody counts twice
         self.here = True  # the owner has not taken it yet
         self.taken: tuple[int, ...] = ()  # what the owner counted
-        self.total: list[int] = []
+        self.total: tuple[int, ...] = ()
         self.whole = True
         self.done = False
         self.attempts = 0
@@ -310,7 +311,7 @@ class Flood:
         wave.waiting = dict.fromkeys(self.links, now)
         wave.waiting.pop(Peer(parent), None)
         wave.heard = {}
-        wave.total, wave.done, wave.attempts, wave.resend_at = [], False, 0, NEVER
+        wave.total, wave.done, wave.attempts, wave.resend_at = (), False, 0, NEVER
         wave.whole = not (parent == -1 and self.config.join and not self.links)
         if key not in self._active:
             self._active[key] = wave
@@ -343,7 +344,9 @@ class Flood:
 
     def _add(self, wave: _Wave, matched: tuple[int, ...]) -> None:
         if matched:
-            wave.total = [a + b for a, b in zip(wave.total, matched, strict=True)] if wave.total else list(matched)
+            wave.total = (
+                tuple(map(min, map(int.__add__, wave.total, matched), repeat(MATCHED_MAX))) if wave.total else matched
+            )
 
     def _maybe_finish(self, key: Key, wave: _Wave, now: Micros) -> None:
         if wave.done or wave.here or wave.waiting:
@@ -357,7 +360,7 @@ class Flood:
             wave.batch, wave.resend_at = None, NEVER
             self._inactive(key)
         elif wave.whole:
-            self.finished.append(Finished(key[1], key[2], tuple(wave.total) or (0,) * wave.count))
+            self.finished.append(Finished(key[1], key[2], wave.total or (0,) * wave.count))
             wave.batch = None
             self._inactive(key)
         else:
@@ -404,9 +407,7 @@ class Flood:
     def _report(self, key: Key, wave: _Wave) -> None:
         if wave.parent == _NOBODY:
             return
-        matched = tuple(wave.total) if any(wave.total) else ()
-        if matched and max(matched) > MATCHED_MAX:
-            matched = tuple(min(count, MATCHED_MAX) for count in matched)
+        matched = wave.total if any(wave.total) else ()
         self._out.append(Send((Peer(wave.parent),), Report(*key, wave.round, wave.whole, matched)))
 
     def _answer(self, sender: Peer, batch: Batch, *, whole: bool = True) -> None:
