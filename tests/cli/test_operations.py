@@ -83,9 +83,8 @@ def test_a_service_from_a_file_with_topics_metrics_health_logs_and_drain(env: di
     file = tmp_path / "gossamer.toml"
     file.write_text(CONFIG)
     with service(env, "--config", str(file)) as one:
-        said = gossamer(
-            env, "publish", "weather", '{"country": "CH", "temp": 3}', "--join", one.address
-        )  # advertised by the file
+        around = {**env, "GOSSAMER_JOIN": f"127.0.0.1:1, {one.address}"}  # commas here too
+        said = gossamer(around, "publish", "weather", '{"country": "CH", "temp": 3}')  # advertised by the file
         assert said.stdout.startswith("1 event published")
         assert one.get("/healthz") == (200, '{"ok": true, "problems": []}\n')
         assert one.get("/readyz") == (200, '{"ok": true, "problems": []}\n')

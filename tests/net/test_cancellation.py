@@ -289,3 +289,64 @@ def test_advertise_lookup_drain_and_names() -> None:
                 assert len(await a.lookup("weather", GENEVA)) == 1
 
     go(main())
+
+
+def test_a_batch_is_accepted_whole_or_not_at_all(tmp_path: Path) -> None:
+    """Where it fits the window: what was begun before the cancellation is accepted and delivered whole."""
+
+    async def main() -> None:
+        async with gossamer.Node(data_dir=tmp_path) as a, gossamer.Node(join=[a.address]) as b:
+            await a.advertise("numbers", "n INT")
+            numbers = iter(range(AWAITS_MAX))
+            async with b.subscribe("numbers") as events:
+                tried: list[int] = []
+
+                async def publish() -> Any:
+                    tried.append(next(numbers))
+                    return await a.publish_batch("numbers", [{"n": tried[-1]}] * 10)
+
+                async def afterwards(cancelled: bool, receipt: Any) -> None:
+                    assert await a.drain() == 0
+                    nobody_waits(a)
+                    if receipt is not None:
+                        assert (await receipt).matched == (1,) * 10
+
+                assert await each_await(publish, afterwards) >= 1
+                await (await a.publish("numbers", {"n": -1}))
+                got: dict[int, int] = {}
+                while (event := await anext(events))["n"] != -1:
+                    got[event["n"]] = got.get(event["n"], 0) + 1
+                assert set(got.values()) == {10}
+                assert tried[-1] in got
+
+    go(main())
+
+
+def test_an_acknowledgement_counts_or_the_event_comes_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with gossamer.Node() as a, gossamer.Node(join=[a.address], data_dir=tmp_path) as b:
+            await a.advertise("numbers", "n INT", retention="1h")
+            async with b.subscribe("numbers", name="mine") as events:
+                for number in range(20):
+                    await (await a.publish("numbers", {"n": number}))
+                waiting = iter(await take(events, 20))
+                acknowledged: list[int] = []
+
+                async def ack() -> int:
+                    event = next(waiting)
+                    await events.ack(event)
+                    return int(event["n"])
+
+                async def afterwards(cancelled: bool, number: Any) -> None:
+                    if number is not None:
+                        acknowledged.append(number)
+
+                assert await each_await(ack, afterwards) >= 1
+                await events.ack(next(waiting), through=True)
+                rest = [event["n"] for event in waiting]
+            async with b.subscribe("numbers", name="mine") as events:
+                again = [event["n"] for event in await take(events, len(rest))]
+                assert again == rest  # and nothing that was acknowledged
+                assert not set(again) & set(acknowledged)
+
+    go(main())

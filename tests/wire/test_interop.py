@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -19,7 +20,7 @@ import gossamer
 from gossamer.machine import Peer, Send
 from gossamer.net.loop import run
 from gossamer.node import wire
-from livenet import go, take, until
+from livenet import go, take
 
 HERE = Path(__file__).parent
 BEFORE = "73afc3c02b9be71d82e656710633b65bf727be9d"  # the last commit that spoke version 1
@@ -129,36 +130,42 @@ def before(tmp_path: Path) -> Iterator[Start]:
         process.communicate(timeout=SECONDS)
 
 
+ROUTES = ("flood", "skiplist", "tree")
+
+
 @pytest.mark.live
 @pytest.mark.slow
-@pytest.mark.parametrize("route", ["flood", "skiplist", "tree"])
-def test_old_and_new_nodes_are_one_fabric(before: Start, route: str) -> None:
-    """An old node begins it; ours joins; an old subscriber and an old publisher come by ours."""
+def test_old_and_new_nodes_are_one_fabric(before: Start) -> None:
+    """An old node begins it; ours joins; old subscribers by every route and an old publisher come by ours."""
     old = before("node", "--listen", "127.0.0.1:0")
     assert old.stdout is not None
     address = json.loads(old.stdout.readline())["address"]
 
     async def main() -> None:
-        async with gossamer.Node(join=[address]) as node:
+        async with gossamer.Node(join=[address]) as node, contextlib.AsyncExitStack() as stack:
             await node.advertise("weather", WEATHER)
-            subscriber = before(
-                "subscribe", "weather", "temp > 30", "--join", node.address, "--limit", "2", "--route", route
-            )
-            assert subscriber.stderr is not None
-            assert subscriber.stdout is not None
-            assert "temp > 30" in await asyncio.to_thread(subscriber.stderr.readline)
-            async with node.subscribe("weather", "country = 'CH'", route=route) as events:
-                assert (await (await node.publish("weather", {"country": "CH", "temp": 31}))).matched == 2
-                publisher = before("publish", "weather", '{"country": "CH", "temp": 32}', "--join", node.address)
-                assert publisher.stdout is not None
-                await until(lambda: publisher.poll() is not None)
-                assert json.loads(publisher.stdout.readline())["matched"] == 2
+            asked = ("subscribe", "weather", "temp > 30", "--join", node.address, "--limit", "2", "--route")
+            subscribers = [before(*asked, route) for route in ROUTES]
+            for subscriber in subscribers:
+                assert subscriber.stderr is not None
+                assert "temp > 30" in await asyncio.to_thread(subscriber.stderr.readline)
+            ours = [node.subscribe("weather", "country = 'CH'", route=route) for route in ROUTES]
+            ours.append(node.subscribe("weather", "country = 'CH'"))  # and as whoever does not choose a route
+            for events in ours:
+                await stack.enter_async_context(events)
+            everybody = len(subscribers) + len(ours)
+            assert (await (await node.publish("weather", {"country": "CH", "temp": 31}))).matched == everybody
+            publisher = before("publish", "weather", '{"country": "CH", "temp": 32}', "--join", node.address)
+            assert publisher.stdout is not None
+            assert json.loads(await asyncio.to_thread(publisher.stdout.readline))["matched"] == everybody
+            for events in ours:
                 assert [event["temp"] for event in await take(events, 2)] == [31, 32]
-                await until(lambda: subscriber.poll() is not None)
-                got = [json.loads(line)["values"]["temp"] for line in subscriber.stdout.read().splitlines()]
-                assert got == [31, 32]
+            for subscriber in subscribers:
+                assert subscriber.stdout is not None
+                got = (await asyncio.to_thread(subscriber.stdout.read)).splitlines()
+                assert [json.loads(line)["values"]["temp"] for line in got] == [31, 32]
             assert not [name for name in node.status()["counters"] if "wrong" in name or name == "rejected"]
 
-    run(asyncio.wait_for(main(), 3 * SECONDS))  # four programs start meanwhile
+    run(asyncio.wait_for(main(), 3 * SECONDS))  # six programs start meanwhile
     old.send_signal(signal.SIGTERM)
     assert old.wait(SECONDS) == 0

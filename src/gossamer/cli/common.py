@@ -42,10 +42,16 @@ def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")(command)
 
 
+def _addresses(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    """As ``gossamer node`` reads GOSSAMER_JOIN: between commas or spaces."""
+    return tuple(address for one in given for address in one.replace(",", " ").split())
+
+
 def join_option(command: F) -> F:
     return click.option(
         "--join",
         multiple=True,
+        callback=_addresses,
         metavar="HOST:PORT",
         envvar="GOSSAMER_JOIN",
         default=(DEFAULT_ADDRESS,),

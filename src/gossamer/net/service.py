@@ -38,6 +38,8 @@ async def serve(
             health = Health()
             await health.start(metrics_address)
             stack.push_async_callback(health.close)
+        if node._join:
+            say(logging.INFO, "joining", join=", ".join(node._join), wait=node._join_timeout)
         await node.start()
         stack.push_async_callback(node.close, 0.0)  # once more does nothing; it matters when something below fails
         for topic, (schema, retention) in topics.items():
