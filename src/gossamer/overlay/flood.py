@@ -26,16 +26,20 @@ the lowest sequence number that its publisher has no complete receipt for, and n
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict
+from collections import Counter
 from itertools import repeat
 
 from msgspec import Struct
 
 from gossamer.machine import MILLISECOND, NEVER, SECOND, Deliver, Effect, LinkState, Micros, Note, Peer, Send, Token
 from gossamer.overlay.batch import HOPS_MAX, MATCHED_MAX, NEIGHBOURS_MAX, WINDOW_MAX, Batch, Busy, Leave, Report
+from gossamer.overlay.shares import Shares
 from gossamer.trace import Dropped, Duplicate, Rejected, hex_peer
 
 ORIGINS_MAX = 65_536  # publishers (with incarnation) remembered; the longest idle, with nothing under way, goes first
+ORIGINS_A_LINK = 8_192  # of them, brought by one link: who invents publishers makes room among its own inventions
+WAVES_A_LINK = 262_144  # batches remembered
+BYTES_A_LINK = 256 << 20  # in batches under way
 
 
 class Finished(Struct, frozen=True):
@@ -66,6 +70,7 @@ class _Wave:
     __slots__ = (
         "attempts",
         "batch",
+        "by",
         "count",
         "done",
         "heard",
@@ -74,6 +79,7 @@ class _Wave:
         "resend_at",
         "round",
         "rounds",
+        "size",
         "taken",
         "total",
         "waiting",
@@ -82,6 +88,7 @@ class _Wave:
 
     def __init__(self, batch: Batch) -> None:
         self.count = batch.count
+        self.by, self.size = -1, 0  # the link that brought it first, and its bytes
         self.batch: Batch | None = batch  # None once reported: only what a late question needs is kept
         self.round = batch.round
         self.rounds = 0  # how many were started from here
@@ -123,8 +130,9 @@ class Flood:
         self.finished: list[Finished] = []
         self._lost: dict[Peer, Micros] = {}  # neighbours whose links broke, and until when they are waited for
         self._leaving: dict[Peer, None] = {}
-        self.evicted = 0  # origins forgotten for want of room
-        self._origins: OrderedDict[tuple[int, int], _Origin] = OrderedDict()
+        self._origins: Shares[tuple[int, int], _Origin] = Shares(ORIGINS_MAX, ORIGINS_A_LINK, self._pushed_out)
+        self._waves_by: Counter[int] = Counter()
+        self._bytes_by: Counter[int] = Counter()
         self._active: dict[Key, _Wave] = {}
         self._timers: list[tuple[Micros, Key]] = []
         self._out: list[Effect] = []
@@ -155,10 +163,10 @@ class Flood:
     def publish(self, batch: Batch, now: Micros) -> list[Effect]:
         assert batch.publisher == self.me
         key = (batch.publisher, batch.incarnation, batch.first)
-        origin = self._origin(key, batch.floor)
+        origin = self._origin(key, batch.floor, -1)
         assert origin is not None, "an own publication needs no room of others"
         assert batch.first not in origin.waves
-        wave = origin.add(batch)
+        wave = self._add_wave(origin, batch, -1)
         self._begin(key, wave, batch, -1, now)
         self._out.append(Deliver(0, (batch,)))
         return self._flush()
@@ -210,6 +218,7 @@ class Flood:
 
     def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
         if state is LinkState.DOWN or state is LinkState.CUT:
+            self._origins.closed(peer)
             if self.links.pop(peer, None) is not None:
                 left = self._leaving.pop(peer, False) is None
                 if not left and state is LinkState.DOWN:
@@ -260,9 +269,11 @@ class Flood:
             self._duplicate(sender, batch)
             self._answer(sender, batch)
             return
-        origin = self._origin(key, batch.floor)
+        origin = self._origin(key, batch.floor, sender)
         if origin is None:
-            self._out.append(Note(Dropped("batch", 1, f"more than {ORIGINS_MAX} publishers with events under way")))
+            self._out.append(
+                Note(Dropped("batch", 1, f"more than {ORIGINS_A_LINK} publishers with events under way by one link"))
+            )
             return
         wave = origin.waves.get(batch.first)
         if wave is None:
@@ -270,7 +281,10 @@ class Flood:
                 self._duplicate(sender, batch)
                 self._answer(sender, batch)
                 return
-            wave = origin.add(batch)
+            if self._waves_by[sender] >= WAVES_A_LINK or self._bytes_by[sender] + len(batch.rows) > BYTES_A_LINK:
+                self._out.append(Note(Dropped("batch", 1, "more batches under way than one link may bring")))
+                return
+            wave = self._add_wave(origin, batch, sender)
             self._begin(key, wave, batch, sender, now)
             self._out.append(Deliver(0, (batch,)))
             self._maybe_finish(key, wave, now)
@@ -315,6 +329,7 @@ class Flood:
         wave.whole = not (parent == -1 and self.config.join and not self.links)
         if key not in self._active:
             self._active[key] = wave
+            self._bytes_by[wave.by] += wave.size
             self._origins[key[:2]].active += 1
         if wave.waiting:
             self._send_batch(wave, tuple(wave.waiting))
@@ -369,7 +384,9 @@ class Flood:
             heapq.heappush(self._timers, (wave.resend_at, key))
 
     def _inactive(self, key: Key) -> None:
-        if self._active.pop(key, None) is not None:
+        wave = self._active.pop(key, None)
+        if wave is not None:
+            self._bytes_by[wave.by] -= wave.size
             origin = self._origins.get(key[:2])
             if origin is not None:
                 origin.active -= 1
@@ -419,33 +436,39 @@ class Flood:
 
     # ------------------------------------------------------------------ tables
 
-    def _origin(self, key: Key, floor: int) -> _Origin | None:
+    def _add_wave(self, origin: _Origin, batch: Batch, by: int) -> _Wave:
+        wave = origin.add(batch)
+        wave.by, wave.size = by, len(batch.rows)
+        self._waves_by[by] += 1
+        return wave
+
+    def _origin(self, key: Key, floor: int, link: int) -> _Origin | None:
         """What is known of a publisher's life; None if there is no room for one more."""
-        origins = self._origins
-        origin = origins.get(key[:2])
+        origin = self._origins.use(key[:2], link)
         if origin is None:
-            if len(origins) >= ORIGINS_MAX and not self._evict() and key[0] != self.me:
+            origin = _Origin()
+            if not self._origins.add(key[:2], origin, link, always=key[0] == self.me):
                 return None
-            origin = origins[key[:2]] = _Origin()
-        else:
-            origins.move_to_end(key[:2])
         if floor > origin.floor:
             origin.floor = floor
             while origin.firsts and origin.firsts[0] < floor:
                 first = heapq.heappop(origin.firsts)
-                del origin.waves[first]
+                self._forget(origin.waves.pop(first))
                 self._inactive((*key[:2], first))
         return origin
 
-    def _evict(self) -> bool:
-        for place, (key, origin) in enumerate(self._origins.items()):
-            if not origin.active and key[0] != self.me:
-                del self._origins[key]
-                self.evicted += 1
-                return True
-            if place > 100:
-                break
-        return False
+    def _forget(self, wave: _Wave) -> None:
+        self._waves_by[wave.by] -= 1
+        if not self._waves_by[wave.by]:
+            del self._waves_by[wave.by]
+
+    def _pushed_out(self, key: tuple[int, int], origin: _Origin) -> bool:
+        """Whether an origin may be forgotten; if so, it is."""
+        if origin.active or key[0] == self.me:
+            return False
+        for wave in origin.waves.values():
+            self._forget(wave)
+        return True
 
     def _duplicate(self, sender: Peer, batch: Batch) -> None:
         self._out.append(Note(Duplicate(hex_peer(sender), batch.count)))

@@ -22,6 +22,7 @@ import heapq
 
 from gossamer.machine import NEVER, Deliver, Effect, LinkState, Micros, Note, Peer
 from gossamer.overlay.batch import HOPS_MAX, MATCHED_MAX, WINDOW_MAX, Batch
+from gossamer.overlay.shares import Shares
 from gossamer.overlay.tree.arcs import Arc, Cover
 from gossamer.overlay.tree.config import TreeConfig
 from gossamer.overlay.tree.links import Links
@@ -31,7 +32,8 @@ from gossamer.overlay.tree.ring import Ring
 from gossamer.overlay.tree.routes import Routes
 from gossamer.trace import Dropped, Duplicate, hex_peer
 
-ORIGINS_MAX = 65_536  # publishers (with incarnation) remembered; beyond that batches of new ones are dropped, counted
+ORIGINS_MAX = 65_536  # publishers (with incarnation) remembered; the longest idle, with nothing under way, goes first
+ORIGINS_A_LINK = 8_192  # of them, brought by one link
 
 
 class Wave:
@@ -72,7 +74,9 @@ class Forward:
         self.dropped = 0
         self.late = 0  # reports that nobody waits for
         self.offers_from = NEVER  # before this, what is offered may be older than our subscriptions
-        self._origins: dict[tuple[int, int], _Origin] = {}
+        self._origins: Shares[tuple[int, int], _Origin] = Shares(
+            ORIGINS_MAX, ORIGINS_A_LINK, lambda key, origin: key[0] != self.me and not self._is_active(key, origin)
+        )
         self._active: dict[BatchId, Wave] = {}
         self._outgoing: dict[BatchId, Outgoing] = {}
         self._lookups: dict[int, list[BatchId]] = {}  # keys whose owners are being looked up, for these
@@ -91,7 +95,7 @@ class Forward:
     def publish(self, batch: Batch, now: Micros) -> None:
         assert batch.publisher == self.me
         id = (batch.publisher, batch.incarnation, batch.first)
-        origin = self._origin(batch)
+        origin = self._origin(batch, self.me)
         assert origin is not None
         assert batch.first not in origin.waves
         self._outgoing[id] = Outgoing(batch, self._ring.bits, Micros(now + self._config.round))
@@ -122,7 +126,7 @@ class Forward:
         if any(low >> self._ring.bits or high >> self._ring.bits for low, high in message.want):
             self._links.reject(sender, "keys that do not exist")
             return
-        origin = self._origin(batch)
+        origin = self._origin(batch, sender)
         wave = origin.waves.get(batch.first) if origin is not None else None
         if origin is None or (wave is None and (batch.first < origin.floor or batch.publisher == self.me)):
             self._duplicate(sender, batch)  # taken long ago, or of an earlier life of ours
@@ -204,6 +208,7 @@ class Forward:
         """What a broken link carried is a hole in the reports."""
         if state is not LinkState.DOWN and state is not LinkState.CUT:
             return
+        self._origins.closed(peer)
         for id, wave in list(self._active.items()):
             if wave.parent == peer:
                 wave.parent = None
@@ -236,15 +241,18 @@ class Forward:
 
     # -------------------------------------------------------------------- waves
 
-    def _origin(self, batch: Batch) -> _Origin | None:
+    def _is_active(self, key: tuple[int, int], origin: _Origin) -> bool:
+        return any((*key, first) in self._active for first in origin.waves)
+
+    def _origin(self, batch: Batch, link: int) -> _Origin | None:
         key = (batch.publisher, batch.incarnation)
-        origin = self._origins.get(key)
+        origin = self._origins.use(key, link)
         if origin is None:
-            if len(self._origins) >= ORIGINS_MAX and batch.publisher != self.me:
+            origin = _Origin()
+            if not self._origins.add(key, origin, link, always=batch.publisher == self.me):
                 self.dropped += 1
-                self._out.append(Note(Dropped("batch", 1, f"more than {ORIGINS_MAX} publishers")))
+                self._out.append(Note(Dropped("batch", 1, f"more than {ORIGINS_A_LINK} publishers by one link")))
                 return None
-            origin = self._origins[key] = _Origin()
         if batch.floor > origin.floor:
             origin.floor = batch.floor
             while origin.firsts and origin.firsts[0] < origin.floor:

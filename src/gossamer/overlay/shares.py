@@ -1,0 +1,93 @@
+"""A bounded table whose places are shared among the links that bring its entries.
+
+Peers name publishers, and a node must remember each of them to know what it has seen. Without shares one peer that invents
+publishers pushes out all others. Here a link whose share is full pushes out only what it has brought itself; what was brought by
+links that are gone goes first when the whole table is full. An entry that is in use is never pushed out.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+LOOKS = 100  # entries that are looked at for one that is not in use
+GONE = -3  # the share of links that are no more
+
+
+class Shares(Generic[K, V]):
+    def __init__(self, maximum: int, share: int, may_go: Callable[[K, V], bool]) -> None:
+        """``may_go``: whether an entry may be pushed out; when it says so, it is."""
+        assert 0 < share <= maximum
+        self._maximum, self._share, self._may_go = maximum, share, may_go
+        self._entries: dict[K, tuple[V, int]] = {}  # with the link that brought it
+        self._by_link: dict[int, OrderedDict[K, None]] = {}  # the longest unused first
+        self.evicted = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __getitem__(self, key: K) -> V:
+        return self._entries[key][0]
+
+    def get(self, key: K) -> V | None:
+        found = self._entries.get(key)
+        return found[0] if found is not None else None
+
+    def values(self) -> Iterator[V]:
+        return (value for value, _ in self._entries.values())
+
+    def items(self) -> Iterator[tuple[K, V]]:
+        return ((key, value) for key, (value, _) in self._entries.items())
+
+    def use(self, key: K, link: int) -> V | None:
+        """The entry, which is now the last to be pushed out. What was brought by a link that is gone is this one's from now on."""
+        found = self._entries.get(key)
+        if found is None:
+            return None
+        value, by = found
+        if by == GONE and link != GONE and len(self._by_link.get(link, ())) < self._share:
+            del self._by_link[GONE][key]
+            self._put(key, value, link)
+        else:
+            self._by_link[by].move_to_end(key)
+        return value
+
+    def add(self, key: K, value: V, link: int, *, always: bool = False) -> bool:
+        """Whether there was room. ``always``: it is this node's own."""
+        assert key not in self._entries
+        mine = self._by_link.get(link)
+        has_room = True
+        if mine is not None and len(mine) >= self._share:
+            has_room = self._push_out(mine)
+        elif len(self._entries) >= self._maximum:
+            largest = max(self._by_link.values(), key=len)
+            has_room = self._push_out(self._by_link.get(GONE, largest)) or self._push_out(largest)
+        if has_room or always:
+            self._put(key, value, link)
+        return has_room or always
+
+    def closed(self, link: int) -> None:
+        share = self._by_link.pop(link, None)
+        if share:
+            for key in share:
+                value, _ = self._entries[key]
+                self._put(key, value, GONE)
+
+    def _put(self, key: K, value: V, link: int) -> None:
+        self._entries[key] = (value, link)
+        self._by_link.setdefault(link, OrderedDict())[key] = None
+
+    def _push_out(self, share: OrderedDict[K, None]) -> bool:
+        for place, key in enumerate(share):
+            if self._may_go(key, self._entries[key][0]):
+                del share[key]
+                del self._entries[key]
+                self.evicted += 1
+                return True
+            if place >= LOOKS:
+                break
+        return False
