@@ -88,7 +88,7 @@ class Connection(asyncio.Protocol):
         self._full = False
         self._scheduled = False
         self._heard = self._window = self.loop.time()
-        self._unheard = 0  # bytes since the last sign of life
+        self._heard_bytes = 0  # that had come by then
         self._messages_in = self._bytes_before = 0  # of this window
         self._timer: asyncio.TimerHandle | None = None
 
@@ -162,9 +162,8 @@ class Connection(asyncio.Protocol):
     def _spend(self, messages: int, size: int) -> None:
         """What a peer sends is counted: a dribble is no sign of life, and a flood ends the connection."""
         now, limits = self.loop.time(), self.driver.guard.limits
-        self._unheard += size
-        if messages or self._unheard >= DRIBBLE_BYTES:
-            self._heard, self._unheard = now, 0
+        if messages or self.bytes_in - self._heard_bytes >= DRIBBLE_BYTES:
+            self._heard, self._heard_bytes = now, self.bytes_in
         self._messages_in += messages
         if now - self._window > limits.window:
             self._window, self._messages_in, self._bytes_before = now, messages, self.bytes_in - size
@@ -361,7 +360,7 @@ class Connection(asyncio.Protocol):
             return
         if silent > SILENCE_SECONDS:
             self._paused = True  # nobody reads: do not wait for what is queued
-            if self._unheard:
+            if self.bytes_in > self._heard_bytes:
                 self.close("dribbles", f"no whole message for {silent:.0f} s, only parts of one")
             else:
                 self.close("silent", f"nothing for {silent:.0f} s")

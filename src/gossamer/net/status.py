@@ -86,7 +86,6 @@ def _keys(driver: Driver) -> dict[str, Any] | None:
         "subscribe": own.subscribe,
         "revoked": {"number": driver.guard.revocations(), "certificates": len(keys.revoked.serials) if keys.revoked else 0},
         "refused": rights.refused,
-        "unproved": rights.unproved,
     }
 
 

@@ -365,6 +365,9 @@ class NodeCore:
                 self.routing.publish(batch, now)
         self.seal_all(now)
         self._out += self.topics.wake(now)
+        if self.local.unproved_at <= now:
+            self.local.prove(now)
+            self._report(now)
         for subscription in self.local.overdue(now):  # before the planes act, which hear of it
             self._out.append(Note(Dropped("subscription", subscription.backlog, "slow: its events were not taken in time")))
             self.unsubscribe(subscription.number, now, "slow")

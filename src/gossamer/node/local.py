@@ -16,13 +16,17 @@ import msgspec
 
 from gossamer.filters import Event, Filter, Schema, Type
 from gossamer.filters.packed import COLUMNS_MARK, Columns, Packed
-from gossamer.machine import NEVER, Deliver, Effect, Micros, Note, Peer, Token
+from gossamer.machine import MILLISECOND, NEVER, SECOND, Deliver, Effect, Micros, Note, Peer, Token
 from gossamer.node.outbox import VALUE_BYTES
 from gossamer.node.planes import Key, Route
 from gossamer.node.rights import Rights
 from gossamer.node.topics import TopicError
 from gossamer.overlay.batch import Batch
-from gossamer.trace import Delivered, Rejected, hex_peer
+from gossamer.trace import Delivered, Dropped, Rejected, hex_peer
+
+UNPROVED_BYTES = 16 << 20  # of events that wait for their publisher's certificate
+PROOF_WAIT = Micros(5 * SECOND)  # certificates travel with the view, which takes milliseconds
+PROOF_LOOK = Micros(20 * MILLISECOND)
 
 if TYPE_CHECKING:
     from gossamer.node.follow import Follow
@@ -115,6 +119,9 @@ class Local:
         self._durable = durable or buffer
         self._held: dict[tuple[Route, Key], _Held] = {}
         self._storing: dict[Token, list[tuple[Route, Key]]] = {}  # batches whose report waits for a disk
+        self._unproved: dict[tuple[Route, Key], tuple[Batch, Micros]] = {}  # and until when they wait
+        self._unproved_bytes = 0
+        self.unproved_at = NEVER
 
     def limit(self, subscription: Subscription) -> int:
         """How many events may wait for its consumer."""
@@ -151,10 +158,52 @@ class Local:
         wanted = known.subscriptions.get(route) if known is not None else None
         if known is None or not wanted:
             return ()
-        if self.rights is not None and not self.rights.takes(Peer(batch.publisher), batch.topic):
-            reason = f"events on {batch.topic!r}, to which it may not publish"
-            self._out.append(Note(Rejected(hex_peer(batch.publisher), reason)))
-            return ()
+        if self.rights is not None:
+            takes = self.rights.takes(Peer(batch.publisher), batch.topic)
+            if takes is None and self._wait(route, batch, now):
+                return None
+            if not takes:
+                reason = f"events on {batch.topic!r}, to which it may not publish"
+                self._out.append(Note(Rejected(hex_peer(batch.publisher), reason)))
+                return ()
+        return self._match(route, known, wanted, batch, now)
+
+    def _wait(self, route: Route, batch: Batch, now: Micros) -> bool:
+        """Keep a batch whose publisher's certificate has not come yet: it may be on its way. False if there is no room."""
+        size = len(batch.rows) + 200
+        if self._unproved_bytes + size > UNPROVED_BYTES:
+            self._out.append(Note(Dropped("batch", 1, "too many events of publishers that nobody has proved")))
+            return False
+        key = (batch.publisher, batch.incarnation, batch.first)
+        if (route, key) not in self._unproved:
+            self._unproved[route, key] = (batch, Micros(now + PROOF_WAIT))
+            self._unproved_bytes += size
+            self.unproved_at = min(self.unproved_at, Micros(now + PROOF_LOOK))
+        return True
+
+    def prove(self, now: Micros) -> None:
+        """Look again at what waits for proof; ``released`` says what came of it."""
+        if now < self.unproved_at or self.rights is None:
+            return
+        for (route, key), (batch, until) in list(self._unproved.items()):
+            if until <= now or self.rights.identity(Peer(batch.publisher)) is not None:
+                del self._unproved[route, key]
+                self._unproved_bytes -= len(batch.rows) + 200
+                known = self.topics.get(batch.topic)
+                wanted = known.subscriptions.get(route) if known is not None else None
+                matched: tuple[int, ...] | None = ()
+                if known is not None and wanted and self.rights.takes(Peer(batch.publisher), batch.topic):
+                    matched = self._match(route, known, wanted, batch, now)
+                elif until <= now:
+                    reason = f"events on {batch.topic!r} of a publisher that nobody has proved"
+                    self._out.append(Note(Rejected(hex_peer(batch.publisher), reason)))
+                if matched is not None:
+                    self.released.append((route, key, matched))
+        self.unproved_at = Micros(now + PROOF_LOOK) if self._unproved else NEVER
+
+    def _match(
+        self, route: Route, known: Topic, wanted: dict[int, Subscription], batch: Batch, now: Micros
+    ) -> tuple[int, ...] | None:
         try:
             rows: Any
             hand_over: Callable[[Subscription, Batch, Any], tuple[int, ...]]
@@ -264,8 +313,8 @@ class Local:
     def deadline(self) -> Micros:
         """When the first of those that hold publishers back is cut off."""
         if not self.blocked:
-            return NEVER
-        return Micros(next(iter(self.blocked.values())).blocked_at + self._block)
+            return self.unproved_at
+        return min(self.unproved_at, Micros(next(iter(self.blocked.values())).blocked_at + self._block))
 
     def overdue(self, now: Micros) -> list[Subscription]:
         return [s for s in self.blocked.values() if s.blocked_at + self._block <= now]

@@ -3,8 +3,9 @@
 A node's certificate names its key and the topics, as patterns, that it may publish to and subscribe to. It travels in the node's
 interest record, so every node can judge every publisher and subscriber by itself, whoever relayed their words:
 
-    a batch         from a publisher that is not proved (yet) is dropped as if it had been lost: it is sent again; from one that
-                    may not publish there it is refused where its own link brings it, and handed to nobody anywhere else
+    a batch         from a publisher that may not publish there is refused where its own link brings it, and handed to nobody
+                    anywhere else; from one that is not proved yet, it waits a little for the proof before it is handed over
+    the past        is told only to who may subscribe, and believed only of who may publish
     an interest     in a topic that its owner may not subscribe to is ignored by publishers, and its entry kept out of skip lists
     a record        whose certificate is not its peer's, or not of the authority, is no record
 
@@ -64,8 +65,8 @@ class Rights:
 
     def __init__(self, me: Identity, prove: Callable[[bytes], Identity | None], valid: Callable[[Identity], bool]) -> None:
         self.me, self._prove, self._valid = me, prove, valid
+        self.version = 0  # verdicts from before may not hold
         self.refused = 0  # batches, interests and entries of those who may not
-        self.unproved = 0  # batches of publishers that are not known yet
         self._proved: OrderedDict[Peer, Identity] = OrderedDict({me.peer: me})
         self._verdicts: dict[tuple[Peer, str, bool], bool] = {}
 
@@ -99,6 +100,7 @@ class Rights:
     def changed(self) -> None:
         """Time has passed, or somebody was revoked: judge anew."""
         self._verdicts.clear()
+        self.version += 1
 
     def identity(self, peer: Peer) -> Identity | None:
         return self._proved.get(peer)
@@ -123,7 +125,7 @@ class Rights:
         return verdict
 
     def judge(self, sender: Peer, message: Message, name: Callable[[int], str | None]) -> str | None:
-        """Why a message must not be taken: a reason, "" to drop it as if it had been lost, None if it may be.
+        """Why a message must not be taken: a reason, "" to drop it without a word against its sender, None if it may be.
 
         ``name`` finds the name of a topic by its hash.
         """
@@ -152,13 +154,8 @@ class Rights:
         return None
 
     def _carried(self, sender: Peer, publisher: Peer, topic: str) -> str | None:
-        if self.may_publish(publisher, topic):
-            return None
-        if publisher not in self._proved:
-            self.unproved += 1
-            return ""
-        if sender != publisher:
-            return None  # a relay cannot know; who would be handed it does (``takes``)
+        if sender != publisher or self.may_publish(publisher, topic):
+            return None  # a relay passes on what it is given; who would be handed it looks again (``takes``)
         self.refused += 1
         return f"events on {topic!r}, to which it may not publish"
 
@@ -172,10 +169,12 @@ class Rights:
                 f"get another one: gossamer keys issue AUTHORITY {self.me.name} --renew --{kind} PATTERN"
             )
 
-    def takes(self, publisher: Peer, topic: str) -> bool:
-        """Whether events of this publisher may be handed over here."""
+    def takes(self, publisher: Peer, topic: str) -> bool | None:
+        """Whether events of this publisher may be handed over here; None: it is not proved yet."""
         if self.may_publish(publisher, topic):
             return True
+        if publisher not in self._proved:
+            return None
         self.refused += 1
         return False
 

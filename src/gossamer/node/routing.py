@@ -57,6 +57,7 @@ class Routing:
     def __init__(self, flood: Flood, interest: Interest | None, local: Local, out: list[Effect], *, tracing: bool) -> None:
         self.planes: dict[Route, Plane] = {}
         self.rights: Rights | None = None
+        self._judged = 0  # the version of the rights that ``_uses`` was made by
         self.finished: list[Finished] = []
         self.entered: list[int] = []
         self.lapsed: list[int] = []
@@ -110,6 +111,9 @@ class Routing:
 
     def _used_by(self, topic: str) -> int:
         """The routes in use on a topic, as bits."""
+        if self.rights is not None and self.rights.version != self._judged:
+            self._judged = self.rights.version
+            self._uses.clear()
         used = self._uses.get(topic)
         if used is None:
             used = 0

@@ -28,6 +28,10 @@ from gossamer.overlay.tree.ring import Members, ViewRing, reckon
 _Needed = Callable[[Peer], bool]
 
 
+_NOT_TREE = bytes(stamp for stamp in range(256) if not stamp & ROUTES_ALL & BITS[Route.TREE])
+"""Last bytes of stamps without this route."""
+
+
 class Drawn(Struct, frozen=True):
     """A node's place in the tree."""
 
@@ -91,7 +95,7 @@ class TreePlane:
     def changed(self, change: ViewChange, now: Micros) -> None:
         after = change.after
         if self.host is None:
-            if after is not None and any(stamp & ROUTES_ALL & BITS[Route.TREE] for stamp in after.stamps[3::4]):
+            if after is not None and after.stamps[3::4].translate(None, _NOT_TREE):
                 self.start(now)
             return
         assert self._ring is not None

@@ -17,7 +17,7 @@ from gossamer.overlay.interest.gossip import Gossip
 from gossamer.overlay.interest.links import Links
 from gossamer.overlay.interest.messages import Gone, News, Suspicion
 from gossamer.overlay.interest.own import Own
-from gossamer.overlay.interest.record import Known, Record, ViewChange, apply
+from gossamer.overlay.interest.record import CHANGE, Known, Record, ViewChange, apply
 from gossamer.overlay.interest.sync import Sync
 from gossamer.overlay.interest.view import View
 from gossamer.trace import Conflict, Dropped, Rejected, hex_peer
@@ -30,6 +30,10 @@ REFUTE_GAP = Micros(100_000)  # between answers to what others say of this node:
 CONFLICT_GAP = Micros(5 * SECOND)  # the same, once another process is known to use this name: neither can win
 CONFLICT_MEMORY = Micros(60 * SECOND)
 CONFLICTS = 3  # answers to another life within a minute: then it is no old life, it is another process
+CLAIM_BYTES = 64 << 20  # of records that change by one neighbour's news, a second
+CLAIM_BURST = 2  # seconds of it at once: a whole view of a million pairs is 12 MB
+CLAIM_COST = 512  # of a small one
+SPENT_MAX = 1024  # neighbours
 FIRST_TOKEN = -1  # tokens of this plane are negative: the node's own count up from 1
 
 
@@ -61,6 +65,7 @@ class State:
         self._kept_at = Micros(0)
         self._kept: bytes = b""
         self._tokens = FIRST_TOKEN
+        self._spent: dict[Peer, tuple[int, Micros]] = {}
         self._put(self._know(own.record), Micros(0))
         self.keep_life()
 
@@ -177,7 +182,11 @@ class State:
 
     def _adopt(self, sender: Peer, record: Record, base: int, changes: bytes | None, now: Micros) -> None:
         """News: take it, tell the owner, and pass it on to those who may not have it."""
-        known = self.view.learn(record)
+        if not self._affords(sender, record, now):
+            self.counters["claims dropped"] += 1  # views differ now, which the exchange of digests mends in its own time
+            self.out.append(Note(Dropped("claim", 1, "more news than one neighbour may bring in a second")))
+            return
+        known = self.view.learn(record, flipped=changes is not None and len(changes) == CHANGE)
         if known is None:
             self.reject(sender, "a malformed record")
             return
@@ -195,6 +204,18 @@ class State:
             self.detector.renewed(Peer(record.peer), record.life, record.version)
         if self.barriers.is_waiting:
             self.out += self.barriers.changed(Peer(record.peer), now)
+
+    def _affords(self, sender: Peer, record: Record, now: Micros) -> bool:
+        """A change of a large record costs a hash of all of it: what a neighbour may bring about is measured in that."""
+        spent, since = self._spent.get(sender, (0, now))
+        spent = max(0, spent - (now - since) * CLAIM_BYTES // SECOND) + len(record.topics) + len(record.stamps) + CLAIM_COST
+        if spent > CLAIM_BYTES * CLAIM_BURST:
+            return False
+        self._spent.pop(sender, None)
+        self._spent[sender] = (spent, now)
+        if len(self._spent) > SPENT_MAX:
+            del self._spent[next(iter(self._spent))]
+        return True
 
     def _put(self, known: Known, now: Micros) -> None:
         change = self.view.put(known, now)

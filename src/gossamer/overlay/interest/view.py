@@ -16,7 +16,7 @@ from itertools import islice
 from gossamer.machine import Micros, Peer
 from gossamer.overlay.interest.graph import Graph
 from gossamer.overlay.interest.messages import BUCKETS_MAX
-from gossamer.overlay.interest.record import Known, Pool, Record, ViewChange, learn
+from gossamer.overlay.interest.record import TOPICS_MAX, Known, Pool, Record, ViewChange, learn
 
 TOMBS_MAX = 65_536
 WATCHED_MAX = 65_536  # topics in the index
@@ -67,10 +67,15 @@ class View:
             return f"more (node, topic) pairs than the {self._pairs_max} allowed (pairs_max)"
         return ""
 
-    def learn(self, record: Record) -> Known | None:
-        """The record, checked and with its digest; None if it is malformed, or not its peer's."""
+    def learn(self, record: Record, *, flipped: bool = False) -> Known | None:
+        """The record, checked and with its digest; None if it is malformed, or not its peer's.
+
+        ``flipped``: it is a record from here with one topic changed, so its order need not be looked at again.
+        """
         if self.proves is not None and not self.proves(Peer(record.peer), record.certificate):
             return None
+        if flipped and self._learn is learn:
+            return Known(record) if record.count <= TOPICS_MAX else None
         return self._learn(record)
 
     def put(self, known: Known, now: Micros) -> ViewChange:

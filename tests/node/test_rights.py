@@ -1,0 +1,181 @@
+"""Permissions in the core, without sockets or real certificates: a certificate is its own text here."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from gossamer.machine import SECOND, Deliver, Effect, LinkState, Micros, Note, Peer, Send
+from gossamer.node import NodeConfig, NodeCore
+from gossamer.node.history import Ask, Past
+from gossamer.node.rights import Identity, NotPermittedError, Rights
+from gossamer.overlay.batch import Batch, Report
+from gossamer.overlay.interest.config import InterestConfig
+from gossamer.overlay.interest.messages import Greet, News
+from gossamer.overlay.interest.record import Record
+from gossamer.trace import Rejected
+
+ME, NEXT, FAR = Peer(1), Peer(2), Peer(3)
+
+
+def certificate(peer: int, publish: str = "*", subscribe: str = "*") -> bytes:
+    return f"{peer} {publish} {subscribe}".encode()
+
+
+def prove(data: bytes) -> Identity | None:
+    try:
+        peer, publish, subscribe = data.decode().split(" ")
+        return Identity(Peer(int(peer)), f"n{peer}", int(peer), 0, 1, (publish,), (subscribe,), data)
+    except ValueError:
+        return None
+
+
+def node(publish: str = "*", subscribe: str = "*") -> NodeCore:
+    me = prove(certificate(ME, publish, subscribe))
+    assert me is not None
+    core = NodeCore(
+        ME, incarnation=1, rng=Random(1), config=NodeConfig(interest=InterestConfig()),
+        rights=Rights(me, prove, lambda identity: True),
+    )  # fmt: skip
+    core.wake(Micros(0))
+    core.link(NEXT, LinkState.UP, Micros(1))
+    return core
+
+
+def record(peer: int, proof: bytes) -> Record:
+    return Record(peer, 256, 1, "", certificate=proof)
+
+
+def batch(publisher: int) -> Batch:
+    return Batch("secret", publisher, 1, 1, 1, 1, 0, 1, msgspec.msgpack.encode([[7]]))
+
+
+def delivered(effects: list[Effect]) -> list[Any]:
+    return [event["n"] for effect in effects if type(effect) is Deliver for event in effect.events]
+
+
+def rejected(effects: list[Effect]) -> list[str]:
+    return [effect.record.reason for effect in effects if type(effect) is Note and type(effect.record) is Rejected]
+
+
+def subscribed(core: NodeCore) -> NodeCore:
+    core.advertise("secret", "n INT", Micros(2))
+    core.subscribe("secret", "", Micros(3))
+    core.wake(Micros(3))
+    return core
+
+
+def test_events_wait_for_their_publishers_certificate() -> None:
+    core = subscribed(node())
+    assert delivered(core.receive(NEXT, batch(FAR), Micros(10))) == []
+    assert core.deadline < 1_000_000
+    core.receive(NEXT, Greet(record(NEXT, certificate(NEXT)), 0, 2, True), Micros(20))
+    core.receive(NEXT, News(records=(record(FAR, certificate(FAR)),)), Micros(30))
+    effects = core.wake(Micros(40_000))
+    assert delivered(effects) == [7]
+    reports = [effect.message for effect in effects if type(effect) is Send and type(effect.message) is Report]
+    assert [report.matched for report in reports] == [(1,)]
+    assert delivered(core.receive(NEXT, batch(FAR), Micros(50_000))) == []
+
+
+def test_events_of_a_publisher_that_nobody_proves_are_delivered_to_nobody_and_answered() -> None:
+    core = subscribed(node())
+    core.receive(NEXT, batch(FAR), Micros(10))
+    seen: list[Effect] = []
+    now = 10
+    while now < 6 * SECOND:
+        now = max(now + 1, min(core.deadline, 6 * SECOND))
+        seen += core.wake(Micros(now))
+    assert delivered(seen) == []
+    assert any("nobody has proved" in reason for reason in rejected(seen))
+    assert [e.message.matched for e in seen if type(e) is Send and type(e.message) is Report] == [()]
+    assert core.local.unproved_at > now
+
+
+def test_what_waits_for_proof_is_bounded() -> None:
+    core = subscribed(node())
+    rows = msgspec.msgpack.encode([[7]]) + bytes(1 << 20)
+    for first in range(1, 41):
+        core.receive(NEXT, Batch("secret", FAR, 1, first, 1, 1, 0, 1, rows), Micros(10))
+    assert core.local._unproved_bytes <= 16 << 20
+
+
+def test_a_publisher_without_permission_is_refused_by_its_neighbour_and_ignored_by_all() -> None:
+    core = subscribed(node())
+    core.receive(NEXT, Greet(record(NEXT, certificate(NEXT, "other")), 0, 2, True), Micros(5))
+    core.receive(NEXT, News(records=(record(FAR, certificate(FAR, "other")),)), Micros(6))
+    direct = core.receive(NEXT, batch(NEXT), Micros(10))
+    assert rejected(direct) == ["events on 'secret', to which it may not publish"]
+    assert [effect for effect in direct if type(effect) is Send] == []
+    relayed = core.receive(NEXT, batch(FAR), Micros(11))
+    assert delivered(relayed) == []
+    assert [e.message.matched for e in relayed if type(e) is Send and type(e.message) is Report] == [
+        ()
+    ]  # nobody waits for us
+    assert core.rights is not None
+    assert core.rights.refused == 2
+
+
+def test_the_past_is_for_those_who_may_subscribe_and_of_those_who_may_publish() -> None:
+    core = subscribed(node())
+    core.receive(NEXT, Greet(record(NEXT, certificate(NEXT, "other", "other")), 0, 2, True), Micros(5))
+    asked = core.receive(NEXT, Ask("secret", 1, 1, (0, 0), 0, True), Micros(10))
+    assert rejected(asked) == ["asks for the past of 'secret', to which it may not subscribe"]
+    assert not [effect for effect in asked if type(effect) is Send]
+    told = core.receive(NEXT, Past("secret", 1, 1, (), (0, 0), True, (0, 0), 0, (1, 1)), Micros(11))
+    assert rejected(told) == ["events on 'secret', to which it may not publish"]
+
+
+@pytest.mark.parametrize("proof", [b"", b"nonsense", certificate(FAR)])
+def test_a_record_without_its_own_certificate_is_no_record(proof: bytes) -> None:
+    core = node()
+    effects = core.receive(NEXT, Greet(record(NEXT, proof), 0, 2, True), Micros(5))
+    assert rejected(effects) == ["a malformed record"]
+    assert core.interest is not None
+    assert list(core.interest.view.members) == [ME]
+
+
+def test_a_certificate_of_more_bytes_than_a_record_holds_is_none() -> None:
+    rights = Rights(prove(certificate(ME)), prove, lambda identity: True)  # type: ignore[arg-type]
+    assert not rights.learn(FAR, certificate(FAR, "x" * 4096))
+    assert rights.learn(FAR, certificate(FAR))
+
+
+def test_time_passes_and_verdicts_with_it() -> None:
+    good = {FAR: True}
+    rights = Rights(prove(certificate(ME)), prove, lambda identity: good.get(identity.peer, True))  # type: ignore[arg-type]
+    rights.learn(FAR, certificate(FAR))
+    assert rights.may_publish(FAR, "x")
+    good[FAR] = False
+    rights.changed()
+    assert not rights.may_publish(FAR, "x")
+    assert not rights.may_subscribe(FAR, "x")
+
+
+def test_interests_without_permission_are_no_reason_to_take_a_route() -> None:
+    core = subscribed(node())
+    core.receive(NEXT, Greet(record(NEXT, certificate(NEXT)), 0, 2, True), Micros(5))
+    names = core.interest.names  # type: ignore[union-attr]
+    hash = names.hash("secret")
+    wants = Record(FAR, 256, 1, "", hash, b"\0\0\0\4", b"", certificate(FAR, "*", "other"))  # by the tree
+    core.receive(NEXT, News(records=(wants,)), Micros(6))
+    assert core.routing._used_by("secret") & 0b0100 == 0
+    allowed = Record(FAR, 256, 2, "", hash, b"\0\0\0\4", b"", certificate(FAR, "*", "sec*"))
+    core.receive(NEXT, News(records=(allowed,)), Micros(7))
+    core.wake(Micros(8))
+    assert core.routing._used_by("secret") & 0b0100
+
+
+def test_the_holder_is_told_first() -> None:
+    core = node("a.*", "b.*")
+    core.advertise("a.x", "n INT", Micros(2))
+    for call in (
+        lambda: core.advertise("c", "n INT", Micros(3)),
+        lambda: core.publish("b.x", {"n": 1}, Micros(3)),
+        lambda: core.subscribe("a.x", "", Micros(3)),
+    ):
+        with pytest.raises(NotPermittedError, match=r"its certificate does not allow it"):
+            call()
