@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +19,11 @@ from gossamer.cli.top import compare, screen_of
 from gossamer.net import health, tally
 from gossamer.net.health import Health
 from gossamer.net.journal import QUIET_MAX, Journal
-from gossamer.net.sample import sample
+from gossamer.net.metrics import Metrics
+from gossamer.net.sample import sample, unwell
 from gossamer.node import wire
 from gossamer.overlay.batch import Batch
+from keynet import Fabric
 from livenet import GENEVA, HELLO, WEATHER, go, until
 
 
@@ -156,5 +161,28 @@ def test_pages_for_those_who_ask_wrongly(monkeypatch: pytest.MonkeyPatch) -> Non
             writer.close()
         assert (await get(page, "/healthz")).startswith("HTTP/1.1 200 OK")
         await page.close()
+
+    go(main())
+
+
+@pytest.mark.live
+def test_a_certificate_that_expires_shows_before_and_after(tmp_path: Path) -> None:
+    pytest.importorskip("prometheus_client", reason="the extra 'metrics' is not installed")
+    keys = Fabric(tmp_path).issue("a", days=2 / 86_400)  # two seconds
+
+    async def main() -> None:
+        async with gossamer.Node(keys=keys) as node:
+            metrics = Metrics()
+            metrics.node = node
+            expires = sample(node)["certificate_expires"]
+            assert abs(expires - time.time()) < 60
+            [shown] = re.findall(r"^gossamer_certificate_expires_seconds (.*)$", metrics.text().decode(), re.M)
+            assert float(shown) == expires
+            await until(lambda: not sample(node)["healthy"])
+            assert unwell(node) == [
+                "this node's certificate is expired; renew it: gossamer keys issue AUTHORITY NAME --renew"
+            ]
+        async with gossamer.Node() as plain:
+            assert sample(plain)["certificate_expires"] is None
 
     go(main())

@@ -75,6 +75,10 @@ def _families(now: dict[str, Any]) -> Iterator[Any]:
     yield info
     for name, (key, about) in GAUGES.items():
         yield GaugeMetricFamily(name, about, value=float(now[key]))
+    expires = GaugeMetricFamily("gossamer_certificate_expires_seconds", "When this node's certificate expires, Unix time")
+    if now["certificate_expires"] is not None:
+        expires.add_metric([], now["certificate_expires"])
+    yield expires
     yield GaugeMetricFamily("gossamer_links", "Open links to other nodes", value=len(now["links"]))
     queued = sum(link["queued"] for link in now["links"])
     yield GaugeMetricFamily("gossamer_queued_bytes", "Bytes that wait for sockets", value=queued)

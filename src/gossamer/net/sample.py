@@ -20,6 +20,10 @@ def unwell(node: Node) -> list[str]:
     problems = []
     if node._disk is not None and node._disk.failed is not None:
         problems.append(f"the data directory failed: {node._disk.failed}; free some space or replace it, then restart")
+    keys = node._driver.keys
+    refusal = keys.refusal(keys.identity) if keys is not None else ""
+    if refusal:
+        problems.append(f"this node's certificate is {refusal}; renew it: gossamer keys issue AUTHORITY NAME --renew")
     if node._interest.conflict:
         problems.append("another process uses this node's identity; was its data directory copied?")
     return problems
@@ -59,6 +63,7 @@ def sample(node: Node) -> dict[str, Any]:
         "healthy": not sick,
         "ready": not waits,
         "problems": list(dict.fromkeys([*sick, *waits])),
+        "certificate_expires": float(driver.keys.identity.not_after) if driver.keys is not None else None,  # Unix time
         "members": len(interest.view.members),
         "suspects": len(interest.suspects),
         "view_pairs": interest.view.pairs,
