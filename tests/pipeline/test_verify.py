@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 from gossamer import trace
 from gossamer.pipeline import oracle, report
 from gossamer.pipeline.verify import Counts, Verdict, VerifyError, verify
-from pipeline.live import ADVERTISED, A, B, delivered, publish, subscribe, write
+from pipeline.live import ADVERTISED, A, B, Record, delivered, publish, subscribe, write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -239,3 +239,34 @@ def test_a_verdict_is_ok_only_if_nothing_is_wrong() -> None:
     assert Verdict(**fine).ok
     for name in ("missed", "duplicate", "spurious", "broken"):
         assert not Verdict(**{**fine, name: 1}).ok
+
+
+@pytest.mark.spark
+def test_a_durable_subscription_is_one_over_all_lives(spark: SparkSession, tmp_path: Path) -> None:
+    def durable(at: int, number: int, name: str = "x") -> list[Record]:
+        return [(at, trace.Subscribing(number, "t", "TRUE", name)), (at + 2, trace.Subscribed(number))]
+
+    events = [publish(100 * n, n, {"size": n}) for n in (1, 2, 3, 4)]
+    write(tmp_path, A, [ADVERTISED, *(record for event in events for record in event)])
+    again = trace.Delivered(5, trace.hex_peer(A), 1, 1, 1, True)
+    write(tmp_path, B, [*durable(50, 1), delivered(110, 1, 1)], incarnation=1)
+    # The second and third were published while it was away: one was caught up with, of the other it was told that it is lost.
+    back = [*durable(350, 5), (352, again), delivered(353, 5, 2), (354, trace.Gapped(5, trace.hex_peer(A), "gone"))]
+    write(tmp_path, B, [*back, delivered(410, 5, 4)], incarnation=2)
+    verdict = verify(spark, tmp_path)
+    assert (verdict.expected, verdict.delivered, verdict.missed) == (1, 1, 0)
+    assert (verdict.allowed, verdict.duplicate, verdict.spurious) == (2, 0, 0)
+    assert verdict.subscriptions == 1
+    # Without the gap the third is missed, and without its acknowledgement's word a second copy is a duplicate.
+    write(tmp_path, B, [*durable(350, 5), delivered(352, 5, 1), delivered(353, 5, 2), delivered(410, 5, 4)], incarnation=2)
+    verdict = verify(spark, tmp_path)
+    assert (verdict.expected, verdict.missed, verdict.duplicate) == (4, 1, 1)
+
+
+@pytest.mark.spark
+def test_history_is_allowed_to_who_asked_for_it(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path, A, [ADVERTISED, *publish(100, 1, {"size": 1}), *publish(200, 2, {"size": 2})])
+    since = [(300, trace.Subscribing(1, "t", "TRUE", "", 150)), (302, trace.Subscribed(1))]
+    write(tmp_path, B, [*since, delivered(305, 1, 2), delivered(306, 1, 1)])
+    verdict = verify(spark, tmp_path)
+    assert (verdict.expected, verdict.allowed, verdict.spurious) == (0, 1, 1)

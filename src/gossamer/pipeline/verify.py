@@ -23,7 +23,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StringType, StructType
 
 from gossamer import trace
-from gossamer.pipeline import oracle
+from gossamer.pipeline import following, oracle
 from gossamer.pipeline.job import HIDDEN, is_hidden, read_lines
 from gossamer.pipeline.tables import parse_schema
 
@@ -35,7 +35,7 @@ TEXT_MAX = 200
 _RECORD = (
     "at BIGINT, node STRING, kind STRING, version BIGINT, incarnation BIGINT, record STRUCT<kind: STRING, topic: STRING, "
     "schema: STRING, subscription: BIGINT, filter: STRING, sequence: BIGINT, incarnation: BIGINT, values: STRING, "
-    "publisher: STRING, hops: BIGINT>, broken STRING"
+    "publisher: STRING, hops: BIGINT, name: STRING, start: BIGINT, again: BOOLEAN>, broken STRING"
 )
 _SUBSCRIPTION = ("node", "incarnation", "subscription")
 _BROKEN = "gossamer.broken"  # beside the attributes, whose names have no dot
@@ -142,7 +142,8 @@ def verify(spark: SparkSession, trace_dir: Path) -> Verdict:
         handed = keep(hand_overs(records, subscribed))
         read = {topic: keep(rows) for topic, rows in read_values(published, topics(records)).items()}
         with _names_the_filter(read, subscribed):
-            due = pairs(matches(published, subscribed, read), subscribed, published).withColumn("alive", sf.lit(True))
+            told = following.gaps(records, following.lives(records))
+            due = pairs(matches(published, subscribed, read), subscribed, published, told).withColumn("alive", sf.lit(True))
             judged = keep(oracle.judge(due, handed, ("event", *_SUBSCRIPTION, "alive")))
             judged.count()
         broken += sum(rows.where(f"values IS NULL OR values.`{_BROKEN}` IS NOT NULL").count() for rows in read.values())
@@ -231,7 +232,10 @@ def topics(records: DataFrame) -> dict[str, StructType]:
 
 
 def subscriptions(records: DataFrame) -> DataFrame:
-    """(node, incarnation, subscription, topic, filter, subscribing_at, subscribed_at, ended_at), times in microseconds."""
+    """(node, incarnation, subscription, topic, filter, subscribing_at, subscribed_at, ended_at, start), times in microseconds.
+
+    A durable subscription is one row (following.py).
+    """
 
     def at(kind: str) -> Any:
         return sf.min(sf.when(sf.col("kind") == kind, sf.col("at")))
@@ -243,6 +247,7 @@ def subscriptions(records: DataFrame) -> DataFrame:
         .agg(
             sf.max(sf.when(asked, sf.col("record.topic"))).alias("topic"),
             sf.max(sf.when(asked, sf.col("record.filter"))).alias("filter"),
+            sf.max(sf.when(asked, sf.col("record.start"))).alias("start"),
             at("subscribing").alias("subscribing_at"),
             at("subscribed").alias("subscribed_at"),
             at("unsubscribed").alias("unsubscribed_at"),
@@ -256,11 +261,10 @@ def subscriptions(records: DataFrame) -> DataFrame:
     )
     next_life = sf.lead("incarnation").over(Window.partitionBy("node").orderBy("incarnation"))
     lives = lives.withColumn("silent_at", sf.when(sf.col("killed") | next_life.isNotNull(), sf.col("silent_at")))
-    return (
-        made.join(lives, on=["node", "incarnation"], how="left")
-        .withColumn("ended_at", sf.least("unsubscribed_at", "silent_at"))
-        .select(*_SUBSCRIPTION, "topic", "filter", "subscribing_at", "subscribed_at", "ended_at")
+    ended = made.join(lives, on=["node", "incarnation"], how="left").withColumn(
+        "ended_at", sf.least("unsubscribed_at", "silent_at")
     )
+    return following.merge(ended, following.lives(records))
 
 
 def events(records: DataFrame) -> DataFrame:
@@ -288,14 +292,14 @@ def hand_overs(records: DataFrame, subscribed: DataFrame) -> DataFrame:
     ``alive``: handed over while the subscription was asked for. The copies of one pair may be some of each.
     """
     alive = (sf.col("at") >= sf.col("subscribing_at")) & (sf.col("ended_at").isNull() | (sf.col("at") <= sf.col("ended_at")))
+    handed = records.where("kind = 'delivered'").withColumn("subscription", sf.col("record.subscription"))
     return (
-        records.where("kind = 'delivered'")
+        following.fold(handed, following.lives(records))
         .withColumn("event", _event_id("record.publisher"))
-        .withColumn("subscription", sf.col("record.subscription"))
         .join(subscribed.select(*_SUBSCRIPTION, "subscribing_at", "ended_at"), on=list(_SUBSCRIPTION), how="left")
         .groupBy("event", *_SUBSCRIPTION, sf.coalesce(alive, sf.lit(False)).alias("alive"))
         .agg(
-            sf.count(sf.lit(1)).alias("copies"),
+            following.copies().alias("copies"),
             sf.min("at").alias("at"),
             sf.min_by("record.hops", "at").alias("hops"),
         )
@@ -363,20 +367,24 @@ def _failure(rows: DataFrame, texts: list[str]) -> str | None:
     return None
 
 
-def pairs(found: DataFrame, subscribed: DataFrame, published: DataFrame) -> DataFrame:
+def pairs(found: DataFrame, subscribed: DataFrame, published: DataFrame, told: DataFrame) -> DataFrame:
     """(event, node, incarnation, subscription, due): the pairs that match and are due or allowed."""
+    in_gap = sf.coalesce(sf.col("published_at") < sf.col("gap_at"), sf.lit(False))
     # No subscription outlives a receipt that is never complete: such an event is allowed at most.
     due = (sf.col("subscribed_at") < sf.col("published_at")) & (
         sf.col("completed_at").isNotNull() & (sf.col("ended_at").isNull() | (sf.col("completed_at") < sf.col("ended_at")))
     )
-    allowed = (sf.col("completed_at").isNull() | (sf.col("subscribing_at") <= sf.col("completed_at"))) & (
+    overlaps = sf.col("completed_at").isNull() | (sf.col("subscribing_at") <= sf.col("completed_at"))
+    allowed = (overlaps | following.is_history()) & (
         sf.col("ended_at").isNull() | (sf.col("ended_at") >= sf.col("published_at"))
     )
     return (
         found.join(subscribed, on=["topic", "filter"], how="inner")
         .join(published.drop("topic", "values", "times"), on="event", how="inner")
         .where(allowed)
-        .select("event", *_SUBSCRIPTION, sf.coalesce(due, sf.lit(False)).alias("due"))
+        .withColumn("publisher", sf.element_at(sf.split("event", "/"), 1))
+        .join(told, on=[*_SUBSCRIPTION, "publisher"], how="left")
+        .select("event", *_SUBSCRIPTION, (sf.coalesce(due, sf.lit(False)) & ~in_gap).alias("due"))
     )
 
 
