@@ -101,6 +101,10 @@ class Packed:
         """An EventError, with the remedy, where columns cannot be made."""
         _pyarrow()
 
+    def places(self, places: list[int]) -> Any:
+        """Row numbers as ``RecordBatch.take`` wants them."""
+        return _pyarrow().array(places, "int64")
+
     def pack(self, record: Any) -> bytes:
         """A record batch of `arrow_schema` as bytes."""
         data: bytes = record.serialize().to_pybytes()

@@ -42,11 +42,11 @@ from gossamer.net.journal import Journal
 from gossamer.net.keys import Keys
 from gossamer.net.leaving import reported, said_goodbye
 from gossamer.net.limits import PeerLimits
-from gossamer.net.receipt import BatchReceipt, Done, Receipt, waiter
+from gossamer.net.receipt import Done, Receipt, waiter
 from gossamer.net.since import start_of
 from gossamer.net.source import Handle, Source
 from gossamer.net.status import describe, describe_found, describe_tree
-from gossamer.net.subscription import Subscription
+from gossamer.net.subscription import Subscription, subscribe_many
 from gossamer.net.together import publish_batch
 from gossamer.net.tracefile import TraceFile
 from gossamer.net.view import Changes, TopicView
@@ -332,6 +332,8 @@ class Node:
         policy = SlowPolicy(slow)
         return Subscription(self, topic, filter, timeout, policy, barrier=barrier, source=source, route=way, wish=wish)
 
+    subscribe_many = subscribe_many
+
     async def forget(self, name: str) -> None:
         """Give up a durable subscription of this node, with its position and all that is stored for it."""
         self._check_open()
@@ -377,13 +379,7 @@ class Node:
             await asyncio.shield(waiter(publication).accepted)
         return receipt
 
-    async def publish_batch(self, topic: str, events: Any) -> BatchReceipt:
-        """Accept events together: a list of them, or a ``pyarrow.RecordBatch``, which travels and is filtered by columns.
-
-        All are accepted or none. Up to 4,096 events of at most 1 MiB follow one another in their ids, and columns of that size
-        stay one batch on their way; what is larger is cut.
-        """
-        return await publish_batch(self, topic, events)
+    publish_batch = publish_batch
 
     async def topic(self, topic: str, timeout: float = TOPIC_SECONDS) -> str:
         """The topic's schema, once it is advertised."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import AsyncIterator, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from gossamer.filters import Event
@@ -17,11 +17,20 @@ if TYPE_CHECKING:
     from gossamer.net.node import Node
 
 
+_NOTHING: deque[Any] = deque(maxlen=0)  # of all that have had no event yet: an empty deque takes 760 bytes
+_PLAIN = Wish()
+
+
 class Subscription:
     """Events as they come: ``async with node.subscribe(...) as events``, then ``async for event in events``.
 
     ``await node.subscribe(...)`` starts it as well; then call ``close`` when done.
     """
+
+    __slots__ = (
+        "__weakref__", "_barrier", "_counts", "_ended", "_node", "_queue", "_slow", "_source", "_taken", "_timeout", "_waiter",
+        "_waits", "dropped", "filter", "number", "route", "topic", "wish",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -42,9 +51,9 @@ class Subscription:
         self._node, self._timeout, self._slow = node, timeout, slow
         self._barrier, self._source = barrier, source
         self._waits = 0  # events in the queue
-        self.wish = wish or Wish()
+        self.wish = wish or _PLAIN
         self._counts = not self.wish.name  # a durable one is behind by what it has not acknowledged
-        self._queue: deque[Event | Columns | Gap] = deque()
+        self._queue: deque[Event | Columns | Gap] = _NOTHING  # its own once there is something to put into it
         self._taken = 0
         self._waiter: asyncio.Future[None] | None = None
         self._ended: Exception | None = None
@@ -66,6 +75,7 @@ class Subscription:
         queue = self._queue
         while not queue:
             await self._some()
+            queue = self._queue
         event = queue.popleft()
         if type(event) is Columns:
             queue.extendleft(reversed(event.events()))
@@ -86,8 +96,8 @@ class Subscription:
 
         packed = Packed(self._node._core.topics.schemas[self.topic])
         packed.require()
-        queue = self._queue
         while True:
+            queue = self._queue
             if not queue:
                 try:
                     await self._some()
@@ -111,8 +121,8 @@ class Subscription:
 
     async def lists(self) -> AsyncIterator[list[Event]]:
         """The events as they come, as many at a time as wait: less work for each than one by one. A ``Gap`` is among them."""
-        queue = self._queue
         while True:
+            queue = self._queue
             if not queue:
                 try:
                     await self._some()
@@ -157,9 +167,7 @@ class Subscription:
             return self
         node = self._node
         await node._waiting.topic(self.topic, self._timeout)
-        now = node._driver.now()
-        self.number = node._core.subscribe(self.topic, self.filter, now, self._slow, self._source, self.route, self.wish)
-        node._subscriptions[self.number] = self
+        self._enter()
         node._driver.wake()  # now, so that the trace has it before this returns
         try:
             async with asyncio.timeout(self._timeout):
@@ -176,6 +184,12 @@ class Subscription:
                 ) from None
             raise
         return self
+
+    def _enter(self) -> None:
+        node = self._node
+        now = node._driver.now()
+        self.number = node._core.subscribe(self.topic, self.filter, now, self._slow, self._source, self.route, self.wish)
+        node._subscriptions[self.number] = self
 
     async def _some(self) -> None:
         """Wait for events; raises what has ended the subscription."""
@@ -210,6 +224,8 @@ class Subscription:
                 node._driver.settle()
 
     def _deliver(self, events: Sequence[Event]) -> None:
+        if self._queue is _NOTHING:
+            self._queue = deque()
         if type(events) is Columns:
             self._queue.append(events)
         else:
@@ -255,3 +271,32 @@ class Subscription:
             self._taken = self._waits = 0
             if self._waiter is not None and not self._waiter.done():
                 self._waiter.set_result(None)
+
+
+async def subscribe_many(
+    node: Node, topic: str, filters: Iterable[str], *, timeout: float = 60.0, **options: Any
+) -> list[Subscription]:
+    """Many subscriptions to a topic at once, one for each filter; ``options`` as for ``subscribe``. All of them, or none.
+
+    Each is a subscription of its own, to be closed by itself. A node may have a million of them (extra ``fast``): what arrives
+    is matched against an index.
+    """
+    made = [node.subscribe(topic, filter, timeout=timeout, **options) for filter in filters]
+    await node._waiting.topic(topic, timeout)
+    try:
+        async with asyncio.timeout(timeout):
+            for place, one in enumerate(made, 1):
+                one._enter()
+                if place % 256 == 0:
+                    node._driver.wake()
+                    await asyncio.sleep(0)  # the node lives on meanwhile
+            node._driver.wake()
+            for one in made:
+                await node._waiting.entered(one.number)
+    except BaseException as error:
+        for one in made:
+            await one.close()
+        if isinstance(error, TimeoutError):
+            raise BarrierError(f"{len(made)} subscriptions to {topic!r} were not in force within {timeout:g} s") from None
+        raise
+    return made

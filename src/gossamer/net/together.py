@@ -21,6 +21,11 @@ Part = tuple[Publication, int, int]
 
 
 async def publish_batch(node: Node, topic: str, events: Any) -> BatchReceipt:
+    """Accept events together: a list of them, or a ``pyarrow.RecordBatch``, which travels and is filtered by columns.
+
+    All are accepted or none. Up to 4,096 events of at most 1 MiB follow one another in their ids, and columns of that size
+    stay one batch on their way; what is larger is cut.
+    """
     node._check_open()
     if hasattr(events, "num_rows"):
         parts = await _publish_columns(node, topic, events)

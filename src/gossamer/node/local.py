@@ -8,8 +8,9 @@ to end and no relay ever stops reading. After ``block`` a subscription that take
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,6 +18,7 @@ import msgspec
 from gossamer.filters import Event, Filter, Schema, Type
 from gossamer.filters.packed import COLUMNS_MARK, Columns, Packed
 from gossamer.machine import MILLISECOND, NEVER, SECOND, Deliver, Effect, Micros, Note, Peer, Token
+from gossamer.node.matcher import INDEX_FROM, Matcher
 from gossamer.node.outbox import VALUE_BYTES
 from gossamer.node.planes import Key, Route
 from gossamer.node.rights import Rights
@@ -40,13 +42,26 @@ class SlowPolicy(StrEnum):
 class Topic:
     """What this node does with a topic that it knows the schema of."""
 
-    __slots__ = ("name", "packed", "row", "schema", "subscriptions", "values", "weigh")
+    __slots__ = ("matchers", "name", "packed", "row", "schema", "subscriptions", "values", "weigh")
 
     def __init__(self, name: str, schema: Schema) -> None:
         self.name, self.schema = name, schema
         self.row, self.values = schema.row, schema.values
         self.packed, self.weigh = Packed(schema), _weigher(schema)
         self.subscriptions: dict[Route, dict[int, Subscription]] = {}
+        self.matchers: dict[Route, Matcher | None] = {}  # where there are many; None: there is no NumPy
+
+    def matcher(self, route: Route) -> Matcher | None:
+        """The index over the subscriptions of this route, if they are many."""
+        wanted = self.subscriptions[route]
+        if len(wanted) <= INDEX_FROM:
+            return None
+        if route not in self.matchers:
+            try:
+                self.matchers[route] = Matcher(self, wanted.values())
+            except ImportError:
+                self.matchers[route] = None
+        return self.matchers[route]
 
 
 def _weigher(schema: Schema) -> Callable[[tuple[Any, ...]], int]:
@@ -68,7 +83,6 @@ class Subscription:
         "held",
         "in_force",
         "mask",
-        "matches",
         "number",
         "policy",
         "route",
@@ -81,12 +95,16 @@ class Subscription:
         self.number, self.topic, self.filter, self.policy, self.source = number, topic, filter, policy, source
         self.route = route
         self.in_force = self.was_in_force = False  # every publication from now on finds it; and whether that was so before
-        self.matches: Callable[[tuple[Any, ...]], bool] = filter.matches_row
         self.mask: Callable[[Any], Any] | None = None  # the same over columns, once it is needed
         self.follow: Follow | None = None  # if it is durable, ordered, or wants the past
         self.backlog = 0  # events handed over that the consumer has not taken; durable: stored and not acknowledged
         self.blocked_at = NEVER
         self.held: dict[tuple[Route, Key], None] = {}  # batches whose report waits for this consumer
+
+    @property
+    def matches(self) -> Callable[[tuple[Any, ...]], bool]:
+        """Whether a row passes. Compiled when it is first asked: an index that many are in asks none of them."""
+        return self.filter.matches_row
 
 
 class _Held:
@@ -139,12 +157,22 @@ class Local:
 
     def add(self, subscription: Subscription) -> None:
         self.subscriptions[subscription.number] = subscription
-        subscription.topic.subscriptions.setdefault(subscription.route, {})[subscription.number] = subscription
+        topic, route = subscription.topic, subscription.route
+        topic.subscriptions.setdefault(route, {})[subscription.number] = subscription
+        matcher = topic.matchers.get(route)
+        if matcher is not None:
+            matcher.add(subscription)
 
     def remove(self, number: int) -> Subscription | None:
         subscription = self.subscriptions.pop(number, None)
         if subscription is not None:
-            del subscription.topic.subscriptions[subscription.route][number]
+            topic, route = subscription.topic, subscription.route
+            del topic.subscriptions[route][number]
+            matcher = topic.matchers.get(route)
+            if matcher is not None:
+                matcher.remove(number)
+                if len(topic.subscriptions[route]) <= INDEX_FROM // 2:
+                    del topic.matchers[route]
             self._release(subscription)
             if subscription.follow is not None:
                 subscription.follow.ended()
@@ -206,8 +234,9 @@ class Local:
     ) -> tuple[int, ...] | None:
         try:
             rows: Any
-            hand_over: Callable[[Subscription, Batch, Any], tuple[int, ...]]
-            if batch.rows.startswith(COLUMNS_MARK):
+            hand_over: Callable[[Subscription, Batch, Any, list[int] | None], tuple[int, ...]]
+            is_columns = batch.rows.startswith(COLUMNS_MARK)
+            if is_columns:
                 rows, hand_over = known.packed.columns(batch.rows, batch.count), self._hand_over_columns
             else:
                 rows, hand_over = known.packed.decode(batch.rows), self._hand_over
@@ -222,9 +251,13 @@ class Local:
             return ()
         matched: tuple[int, ...] = ()
         blockers = 0
-        for subscription in wanted.values():
+        matcher = known.matcher(route)
+        asked: Iterable[tuple[Subscription, list[int] | None]] = (
+            zip(wanted.values(), repeat(None)) if matcher is None else matcher.match(rows, columns=is_columns)
+        )
+        for subscription, places in asked:
             follow = subscription.follow
-            counts = hand_over(subscription, batch, rows) if follow is None else follow.arrived(batch, rows, now)
+            counts = hand_over(subscription, batch, rows, places) if follow is None else follow.arrived(batch, rows, now)
             if counts:
                 matched = tuple(map(int.__add__, matched, counts)) if matched else counts
                 if follow is not None and (token := follow.storing):
@@ -241,15 +274,21 @@ class Local:
         self._held[route, key] = _Held(matched, blockers)
         return None
 
-    def _hand_over(self, subscription: Subscription, batch: Batch, rows: list[tuple[Any, ...]]) -> tuple[int, ...]:
-        """Deliver what matches; returns 1 or 0 for each event, or nothing if none matched."""
-        values, matches = subscription.topic.values, subscription.matches
+    def _hand_over(
+        self, subscription: Subscription, batch: Batch, rows: list[tuple[Any, ...]], places: list[int] | None
+    ) -> tuple[int, ...]:
+        """Deliver what matches (at these places, if that is known); returns 1 or 0 for each event, or nothing if none does."""
+        values = subscription.topic.values
         topic, publisher, incarnation, first = batch.topic, batch.publisher, batch.incarnation, batch.first
-        events = [
-            Event(topic, publisher, incarnation, sequence, values(row))
-            for sequence, row in enumerate(rows, first)
-            if matches(row)
-        ]
+        if places is None:
+            matches = subscription.matches
+            events = [
+                Event(topic, publisher, incarnation, sequence, values(row))
+                for sequence, row in enumerate(rows, first)
+                if matches(row)
+            ]
+        else:
+            events = [Event(topic, publisher, incarnation, first + place, values(rows[place])) for place in places]
         if not events:
             return ()
         subscription.backlog += len(events)
@@ -265,21 +304,28 @@ class Local:
             counts[event.sequence - first] = 1
         return tuple(counts)
 
-    def _hand_over_columns(self, subscription: Subscription, batch: Batch, record: Any) -> tuple[int, ...]:
+    def _hand_over_columns(
+        self, subscription: Subscription, batch: Batch, record: Any, places: list[int] | None
+    ) -> tuple[int, ...]:
         """As ``_hand_over``, for a record batch."""
-        if subscription.mask is None:
-            from gossamer.filters.mask import compile_mask  # needs NumPy, as whoever made the record batch has
-
-            subscription.mask = compile_mask(subscription.filter, subscription.topic.packed)
-        first, passed = batch.first, subscription.mask(record)
+        first = batch.first
         sequences: Sequence[int] = range(first, first + batch.count)
         counts = (1,) * batch.count
-        if passed is not None:
-            places = passed.nonzero()[0]
-            if not len(places):
+        if places is None:
+            if subscription.mask is None:
+                from gossamer.filters.mask import compile_mask  # needs NumPy, as whoever made the record batch has
+
+                subscription.mask = compile_mask(subscription.filter, subscription.topic.packed)
+            passed = subscription.mask(record)
+            places = passed.nonzero()[0].tolist() if passed is not None else None
+        if places is not None:
+            if not places:
                 return ()
-            sequences, counts = (places + first).tolist(), tuple(passed.astype(int).tolist())
-            record = record.take(places)
+            wants = [0] * batch.count
+            for place in places:
+                wants[place] = 1
+            sequences, counts = [first + place for place in places], tuple(wants)
+            record = record.take(subscription.topic.packed.places(places))
         events = Columns(subscription.topic.packed, batch.topic, batch.publisher, batch.incarnation, sequences, record)
         subscription.backlog += len(events)
         self._out.append(Deliver(subscription.number, events))

@@ -1,0 +1,70 @@
+"""Which of very many subscriptions want the events of a batch: asked of an index, not of each.
+
+A few are asked one after the other, which is faster (node/local.py). Beyond ``INDEX_FROM`` the subscriptions of a topic and route
+are in a ``filters.index.Index``, whose answers are those of the filters. Subscriptions that follow (durable, ordered, with a past)
+look at every batch themselves and are not in it. The index needs NumPy; without it every subscription is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gossamer.node.local import Subscription, Topic
+
+INDEX_FROM = 64  # subscriptions of a topic and route; asking so many takes about as long as the index
+_DEAD_MIN = 1024
+
+
+class Matcher:
+    def __init__(self, topic: Topic, subscriptions: Iterable[Subscription]) -> None:
+        from gossamer.filters.index import Index
+
+        self._topic, self._new = topic, Index
+        self._lay(subscriptions)
+
+    def _lay(self, subscriptions: Iterable[Subscription]) -> None:
+        self.index = self._new(self._topic.schema)
+        self._by_place: list[Subscription | None] = []
+        self._places: dict[int, int] = {}  # by the subscription's number
+        self._following: dict[int, Subscription] = {}
+        for subscription in subscriptions:
+            self.add(subscription)
+
+    def add(self, subscription: Subscription) -> None:
+        if subscription.follow is not None:
+            self._following[subscription.number] = subscription
+            return
+        place = self.index.add(subscription.filter)
+        assert place == len(self._by_place)
+        self._by_place.append(subscription)
+        self._places[subscription.number] = place
+
+    def remove(self, number: int) -> None:
+        if self._following.pop(number, None) is not None:
+            return
+        place = self._places.pop(number)
+        self._by_place[place] = None
+        self.index.remove(place)
+        gone = len(self._by_place) - len(self._places)
+        if gone > _DEAD_MIN and gone > len(
+            self._places
+        ):  # places are never used twice: begin anew, with those that are left
+            self._lay([*(one for one in self._by_place if one is not None), *self._following.values()])
+
+    def match(self, rows: Any, *, columns: bool) -> Iterator[tuple[Subscription, list[int]]]:
+        """Subscriptions with the places of the rows that they want, in the order of subscribing; then those that follow."""
+        wanted: dict[int, list[int]] = {}
+        if not columns and len(rows) == 1:
+            wanted = {place: [0] for place in self.index.match_row(rows[0])}
+        else:
+            events, places = (self.index.match_columns(rows) if columns else self.index.match_rows(rows)).pairs()
+            for event, place in zip(events.tolist(), places.tolist(), strict=True):
+                wanted.setdefault(place, []).append(event)
+        for place in sorted(wanted):
+            one = self._by_place[place]
+            assert one is not None
+            yield one, wanted[place]
+        for one in list(self._following.values()):
+            yield one, []
