@@ -18,7 +18,6 @@ from typing import Any
 
 from gossamer.filters import Filter, Schema
 from gossamer.machine import (
-    NEVER,
     SECOND,
     Effect,
     Keep,
@@ -342,7 +341,7 @@ class NodeCore:
     def deadline(self) -> Micros:
         if self._out or self.outbox.open or self._again:
             return Micros(0)
-        deadline = min(self.routing.deadline, self.topics.deadline, self.local.deadline if self.local.blocked else NEVER)
+        deadline = min(self.routing.deadline, self.topics.deadline, self.local.deadline)
         deadline = min(deadline, self.keeping.deadline, self.follows.deadline)
         return min(deadline, self.interest.deadline) if self.interest is not None else deadline
 
