@@ -169,6 +169,8 @@ def test_clear_errors(tmp_path: Path) -> None:
     async def main() -> None:
         with pytest.raises(AddressError, match="write host:port"):
             gossamer.Node(listen="7400")
+        with pytest.raises(AddressError, match="has port 0"):
+            gossamer.Node(public_address="node.example:0")
         with pytest.raises(gossamer.NodeError, match="insecure=True"):
             gossamer.Node(listen="0.0.0.0:0")
         with socket.socket() as taken:

@@ -34,11 +34,14 @@ class AddressError(ValueError):
     """Not a host:port."""
 
 
-def parse_address(address: str) -> tuple[str, int]:
+def parse_address(address: str, *, dialled: bool = False) -> tuple[str, int]:
+    """Host and port. ``dialled``: one that others are to reach, so port 0 is none."""
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not host.isprintable() or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
         raise AddressError(f"{address!r} is not an address; write host:port, for example 127.0.0.1:7400")
+    if dialled and not int(port):
+        raise AddressError(f"{address!r} has port 0, which nobody can reach; write the port that is listened on")
     return host, int(port)
 
 

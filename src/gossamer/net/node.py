@@ -100,7 +100,7 @@ class Node:
         self._listen = parse_address(listen)
         self._join = tuple([join] if isinstance(join, str) else join)
         for address in (*self._join, *([public_address] if public_address else ())):
-            parse_address(address)
+            parse_address(address, dialled=True)
         self.public_address, self._join_required = public_address, join_required
         if keys is None and not insecure and not is_loopback(self._listen[0]):
             raise NodeError(

@@ -41,7 +41,7 @@ async def serve(
         if node._join:
             say(logging.INFO, "joining", join=", ".join(node._join), wait=node._join_timeout)
         await node.start()
-        stack.push_async_callback(node.close, 0.0)  # once more does nothing; it matters when something below fails
+        stack.push_async_callback(_let_go, node)
         for topic, (schema, retention) in topics.items():
             await node.advertise(topic, schema, retention=retention)
         server, path = await admin.serve(node.address, node.answer)
@@ -60,6 +60,12 @@ async def serve(
         await stop.wait()
         return await _drained(node, drain)
     raise AssertionError("unreachable: the stack swallows nothing")
+
+
+async def _let_go(node: Node) -> None:
+    """When something failed after the start; once it has been closed this does nothing."""
+    with contextlib.suppress(UndeliveredError):  # told already
+        await node.close(0.0)
 
 
 async def _drained(node: Node, drain: float) -> int:

@@ -1,0 +1,120 @@
+"""Draining: no new work, time for receipts, a polite leave, and an exit code that says what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+import gossamer
+from gossamer.net.service import DRAINED, UNDELIVERED, serve
+from livenet import go, take, until
+
+pytestmark = pytest.mark.live
+CONFIG = gossamer.NodeConfig(window=64, batch_events=8, buffer=4)
+TOPICS = {"numbers": ("n INT", "")}
+
+
+@contextlib.asynccontextmanager
+async def served(
+    node: gossamer.Node, drain: float, tmp_path: Path
+) -> AsyncIterator[tuple[asyncio.Event, asyncio.Task[int]]]:
+    stop, started = asyncio.Event(), asyncio.Event()
+    task = asyncio.create_task(serve(node, stop, topics=TOPICS, drain=drain, started=lambda metrics: started.set()))
+    await started.wait()
+    try:
+        yield stop, task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture(autouse=True)
+def runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+
+
+def test_a_drain_takes_no_new_work_and_waits_for_what_was_accepted(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with gossamer.Node(config=CONFIG) as far:
+            node = gossamer.Node(join=[far.address], config=CONFIG)
+            async with served(node, 15.0, tmp_path) as (stop, task):
+                events = await far.subscribe("numbers")
+                receipts = [await node.publish("numbers", {"n": n}) for n in range(40)]  # far more than its buffer
+                await until(lambda: far._core.blocked())  # so the receipts wait for the consumer
+                waiting = asyncio.create_task(fill(node))
+                stop.set()
+                with pytest.raises(gossamer.NodeError, match="closed"):
+                    await waiting  # also who waited for room in the window is told at once
+                for refused in (node.publish("numbers", {"n": -1}), node.advertise("more", "n INT"), begin(node)):
+                    with pytest.raises(gossamer.NodeError, match="closed"):
+                        await refused
+                assert not task.done()
+                assert not all(receipt.done for receipt in receipts)
+                assert [event["n"] for event in await take(events, 40)] == list(range(40))
+                rest = asyncio.create_task(take(events, 1000))
+                assert await task == DRAINED
+                rest.cancel()
+                assert all(receipt.done and receipt.matched == 1 for receipt in receipts)
+            await until(lambda: far.status()["members"] == 1)
+            assert far.status()["interest"].get("declared dead", 0) == 0  # it said farewell
+
+    go(main())
+
+
+async def fill(node: gossamer.Node) -> None:
+    while True:
+        await node.publish("numbers", {"n": -1})
+        if not node._core.window_is_open:
+            await node.publish("numbers", {"n": -2})
+
+
+async def begin(node: gossamer.Node) -> None:
+    await node.subscribe("numbers")
+
+
+def test_what_is_lost_with_a_node_is_said_by_the_exit_code(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with gossamer.Node() as far:
+            node = gossamer.Node(join=[far.address])
+            async with served(node, 0.2, tmp_path) as (stop, task):
+                node._driver.links.clear()  # nothing leaves it any more
+                await node.publish("numbers", {"n": 1})
+                stop.set()
+                assert await task == UNDELIVERED
+
+    go(main())
+
+
+def test_what_a_data_directory_keeps_is_not_lost(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with gossamer.Node() as far:
+            node = gossamer.Node(join=[far.address], data_dir=tmp_path / "data")
+            async with served(node, 0.2, tmp_path) as (stop, task):
+                node._driver.links.clear()
+                await node.publish("numbers", {"n": 1})
+                stop.set()
+                assert await task == DRAINED
+            second = gossamer.Node(join=[far.address], data_dir=tmp_path / "data")
+            async with far.subscribe("numbers") as events, second as again:
+                assert (await anext(events))["n"] == 1
+                assert await again.drain(15.0) == 0
+
+    go(main())
+
+
+def test_a_bad_topic_stops_the_start_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with gossamer.Node() as far:
+            await far.advertise("numbers", "n STRING")
+            node = gossamer.Node(join=[far.address])
+            with pytest.raises(gossamer.TopicError, match="already advertised"):
+                await serve(node, asyncio.Event(), topics=TOPICS, drain=1.0)
+            await until(lambda: not far._driver.links)
+            assert list((tmp_path / "run").rglob("*.sock")) == []
+
+    go(main())
