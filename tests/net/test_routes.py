@@ -15,7 +15,7 @@ from livenet import GENEVA, WEATHER, go, take, until
 pytestmark = pytest.mark.live
 
 FILTERS = ("temp > 30", "country = 'CH' AND temp BETWEEN 0 AND 40", "city LIKE 'Gen%'", "temp > 90", "", "city RLIKE '^G'")
-OTHER = [route for route in Route if route is not Route.FLOOD]
+OTHER = [route for route in Route if route not in (Route.FLOOD, Route.AUTO)]
 
 
 async def nodes(stack: contextlib.AsyncExitStack, count: int, **options: Any) -> list[gossamer.Node]:
@@ -39,7 +39,7 @@ def test_events_reach_exactly_those_who_asked_and_receipts_count_them(route: Rou
                 for node, text in zip(fabric, FILTERS, strict=True)
             ]
             shown = {one.route for one in fabric[5].view("weather").nodes()}
-            assert shown == {route.value}
+            assert shown == {"direct" if route is Route.AUTO else route.value}
             sent = [await fabric[number % 6].publish("weather", event(number)) for number in range(48)]
             matched = [(await receipt).matched for receipt in sent]
             parsed = [fabric[0].check_filter("weather", text) for text in FILTERS]
@@ -64,7 +64,7 @@ def test_subscriptions_by_different_routes_on_one_topic_get_each_event_once() ->
                 for node in (b, c)
                 for route in Route
             ]
-            assert [one.route for one in a.view("weather").nodes()] == ["skiplist+tree+flood"] * 2
+            assert [one.route for one in a.view("weather").nodes()] == ["direct+skiplist+tree+flood"] * 2
             assert (await (await a.publish("weather", GENEVA))).matched == 2 * len(Route)
             for got in events:
                 assert [one["city"] for one in await take(got, 1)] == ["Geneva"]
@@ -135,7 +135,7 @@ async def _publish(node: gossamer.Node, count: int) -> int:
 def test_an_unknown_route_is_refused_with_those_there_are() -> None:
     async def main() -> None:
         async with gossamer.Node() as node:
-            with pytest.raises(RouteError, match="known: flood, skiplist, tree"):
+            with pytest.raises(RouteError, match="known: auto, direct, flood, skiplist, tree"):
                 node.subscribe("weather", route="teleport")
 
     go(main())

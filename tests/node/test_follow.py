@@ -147,7 +147,7 @@ def test_an_event_is_on_disk_before_its_publisher_hears_that_it_was_taken() -> N
     core = NodeCore(Peer(1), incarnation=1, rng=Random(1), durable=True, config=NodeConfig(interest=InterestConfig(join=())))
     core.wake(Micros(0))
     core.advertise("t", SCHEMA, Micros(0))
-    made = core.subscribe("t", "", Micros(0), wish=Wish(name="x"))
+    made = core.subscribe("t", "", Micros(0), route=Route.FLOOD, wish=Wish(name="x"))
     effects = core.wake(Micros(SECOND))
     for token in [effect.token for effect in effects if isinstance(effect, Store) and effect.token > 0]:
         core.stored(token, Micros(SECOND))

@@ -11,6 +11,7 @@ import pytest
 from gossamer.machine import SECOND, Deliver, Effect, LinkState, Micros, Note, Peer, Send
 from gossamer.node import NodeConfig, NodeCore
 from gossamer.node.history import Ask, Past
+from gossamer.node.planes import Route
 from gossamer.node.rights import Identity, NotPermittedError, Rights
 from gossamer.overlay.batch import Batch, Report
 from gossamer.overlay.interest.config import InterestConfig
@@ -63,7 +64,7 @@ def rejected(effects: list[Effect]) -> list[str]:
 
 def subscribed(core: NodeCore) -> NodeCore:
     core.advertise("secret", "n INT", Micros(2))
-    core.subscribe("secret", "", Micros(3))
+    core.subscribe("secret", "", Micros(3), route=Route.FLOOD)
     core.wake(Micros(3))
     return core
 

@@ -16,6 +16,7 @@ from gossamer.node import NodeConfig, NodeCore, Route, Ticket
 from gossamer.node.topics import Adverts, AdvertsTaken
 from gossamer.node.wire import Unframer, WireError
 from gossamer.overlay.batch import Batch, Busy, Leave, Report
+from gossamer.overlay.direct.messages import DirectMessage
 from gossamer.overlay.interest.config import InterestConfig
 from gossamer.overlay.interest.messages import InterestMessage
 from gossamer.overlay.interest.record import topic_hash
@@ -29,7 +30,7 @@ from gossamer.trace import Rejected
 from interestnet import Net, Place
 
 WEATHER = "country STRING, city STRING, temp INT"
-OTHER = [Route.SKIPLIST, Route.TREE]
+OTHER = [Route.SKIPLIST, Route.TREE, Route.DIRECT]
 
 
 class Fabric(Net):
@@ -385,7 +386,13 @@ def test_who_has_said_goodbye_does_not_come_back_into_a_list() -> None:
     assert fabric.matched(fabric.publish(0, 50)) == 1
 
 
-PLANES = (SkiplistMessage, TreeMessage, InterestMessage, Adverts | AdvertsTaken | Batch | Report | Busy | Leave)
+PLANES = (
+    SkiplistMessage,
+    TreeMessage,
+    InterestMessage,
+    Adverts | AdvertsTaken | Batch | Report | Busy | Leave,
+    DirectMessage,
+)
 
 
 @pytest.mark.parametrize("plane", range(len(PLANES)))
@@ -395,7 +402,7 @@ def test_no_message_of_a_peer_raises_whatever_is_in_it(plane: int) -> None:
     fabric = Fabric(4, buffer=4)
     fabric.sent = []
     for number, (text, route) in enumerate(
-        zip(("temp > 3", "country = 'CH'", "temp < 9", ""), [*OTHER, *OTHER], strict=True)
+        zip(("temp > 3", "country = 'CH'", "temp < 9", ""), [Route.FLOOD, *OTHER], strict=True)
     ):
         fabric.enter(number, text, route)
     for step in range(600):

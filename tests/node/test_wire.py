@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gossamer.node import history, wire
 from gossamer.node.topics import Adverts, AdvertsTaken
 from gossamer.overlay.batch import Batch, Busy, Leave, Report
+from gossamer.overlay.direct import messages as direct
 from gossamer.overlay.interest import messages as interest
 from gossamer.overlay.interest.record import Record
 from gossamer.overlay.skiplist import messages as skiplist
@@ -81,6 +82,12 @@ MESSAGES = [
     tree.Parcel(1, 2, tree.Reached((7, 1, 10), 0, ((1, 2),), (1,))),
     tree.Cargo(1, 2, tree.Carry(Batch("weather", 7, 1, 10, 1, 9, 0, 3, b"\x91\x91\x01"), ((1, 2),))),
     tree.Got(3),
+    direct.Watch(5, 0, 0),
+    direct.Wanted(5, 1, 0, 2, 3, ((1, "temp > 30", ""), (2, None, "workers"))),
+    direct.Unwatch(5),
+    direct.Portion("weather", 7, 1, 10, 0, 9, (0, 2), "workers", b"\x92\x91\x01\x91\x02"),
+    direct.Taken(1, 10, 0, (1, 0)),
+    direct.Holding(1, 10, 0),
 ]  # fmt: skip
 
 

@@ -39,10 +39,10 @@ LINES_MAX = 1000  # written at a time
 )
 @click.option(
     "--route",
-    type=click.Choice(["flood", "skiplist", "tree"]),
-    default="flood",
+    type=click.Choice(["auto", "direct", "skiplist", "tree", "flood"]),
+    default="auto",
     show_default=True,
-    help="How events come here: to every node, by the filter's order, or along one tree.",
+    help="How events come here: straight from publishers, by the filter's order, along one tree, or to every node.",
 )
 @click.option("--name", default="", help="A durable subscription of this name; needs --data-dir.")
 @click.option(
@@ -58,6 +58,7 @@ LINES_MAX = 1000  # written at a time
 )
 @click.option("--since", help="History first: 'beginning', a duration such as 10m, or a time (2026-05-01T12:00:00).")
 @click.option("--ordered", is_flag=True, help="Each publisher's events in the order in which it published them.")
+@click.option("--group", default="", help="Share the topic: of all with this group, one gets each event.")
 @node_options
 @json_option
 def subscribe(
@@ -73,6 +74,7 @@ def subscribe(
     ack: bool,
     since: str | None,
     ordered: bool,
+    group: str,
     trace_dir: Path | None,
     fabric: str,
     keys: Path | None,
@@ -92,6 +94,7 @@ def subscribe(
     \b
     Events that are lost to a subscription with --name, --since or --ordered are told on standard error; with --json they are
     also a line {"gap": ...}.
+      gossamer subscribe weather --group workers
     """
     if name and data_dir is None:
         raise click.UsageError(
@@ -105,7 +108,7 @@ def subscribe(
         running = gossamer.Node(
             join=join, data_dir=data_dir, trace_dir=trace_dir, fabric=fabric, keys=keys, join_timeout=wait
         )
-        wish = {"name": name, "since": since, "ordered": ordered}
+        wish = {"name": name, "since": since, "ordered": ordered, "group": group}
         async with running as node, node.subscribe(topic, filter, timeout=wait, slow=slow, route=route, **wish) as events:  # type: ignore[arg-type]
             server, path = await admin.serve(node.address, node.answer)
             click.echo(f"subscribed to {topic} WHERE {node.check_filter(topic, filter)}; Ctrl-C ends", err=True)

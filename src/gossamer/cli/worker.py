@@ -54,7 +54,7 @@ async def _obey(node: gossamer.Node) -> None:
                 await node.advertise(order["topic"], order["schema"])
                 _say({"advertised": order["topic"]})
             elif order["do"] == "subscribe":
-                route = order.get("route", "flood")
+                route = order.get("route", "auto")
                 made = [node.subscribe(order["topic"], text, route=route, timeout=SECONDS) for text in order["filters"]]
                 for events in await asyncio.gather(*made):
                     consumers.append(asyncio.create_task(_take(events)))

@@ -59,6 +59,12 @@ class Filter:
         return write(self.tree, self.schema)
 
     @cached_property
+    def weakened(self) -> Filter:
+        """What others check on our behalf: the filter without RLIKE, which is the subscriber's own affair."""
+        node = tree.without_patterns(self.tree, self.schema.ranks)
+        return self if node == self.tree else Filter(node, self.schema)
+
+    @cached_property
     def attributes(self) -> tuple[str, ...]:
         """The names of the attributes that it looks at, in declared order."""
         return tuple(self.schema.names[i] for i in sorted(tree.attributes(self.tree)))

@@ -232,3 +232,12 @@ def attributes(node: Node) -> set[int]:
     if isinstance(node, Pair):
         return {node.left, node.right}
     return set() if isinstance(node, Const) else {node.attribute}
+
+
+def without_patterns(node: Node, ranks: tuple[int, ...]) -> Node:
+    """RLIKE passes no NULL, negated or not: that much of it stays."""
+    if isinstance(node, Rlike):
+        return Null(node.attribute, True)
+    if isinstance(node, And | Or):
+        return (all_of if isinstance(node, And) else any_of)((without_patterns(term, ranks) for term in node.terms), ranks)
+    return node

@@ -55,6 +55,7 @@ from gossamer.node import NodeConfig, NodeCore, Route, RouteError, SlowPolicy, T
 from gossamer.node.core import INCARNATION_KEY
 from gossamer.node.follow import Wish
 from gossamer.node.retention import Retention
+from gossamer.overlay.direct.messages import DIRECT_SINCE
 from gossamer.overlay.interest.config import InterestConfig, InterestConfigError
 
 JOIN_SECONDS = 10.0
@@ -303,7 +304,8 @@ class Node:
         slow: SlowPolicy | str = SlowPolicy.BLOCK,
         barrier: bool = False,
         source: str = "user",
-        route: Route | str = Route.FLOOD,
+        route: Route | str = Route.AUTO,
+        group: str = "",
         name: str = "",
         since: str | datetime | None = None,
         ordered: bool = False,
@@ -311,26 +313,26 @@ class Node:
     ) -> Subscription:
         """Events of a topic for which the filter, the text of a SQL WHERE clause, is TRUE; no filter means all.
 
-        Waits up to ``timeout`` seconds for the topic to be advertised. ``slow``: what happens when events are not taken in
-        time, "block" (publishers are held back; after 5 s this subscription is cut off) or "drop_oldest" (counted).
-        ``barrier``: return only when every live node knows of it; a BarrierError after ``timeout``. ``source``: on whose
-        behalf; a topic stays in this node's interest while any source wants it. ``route``: how events come here: "flood" (every
-        node gets every event), "skiplist" (to what matches, by the filter's ordered part) or "tree" (over one tree of all
-        nodes, where somebody behind a link may want it; any filter). Returns when every publication from then on finds it.
-
-        ``name``: durable. What arrives is on this node's disk before its publisher hears that it was taken, until it is
-        acknowledged (``Subscription.ack``); after downtime of this node, what was missed comes from the publishers' retention.
-        ``since``: history first: "beginning", a duration ("10m") or a datetime. ``ordered``: events of each publisher in the
-        order in which it published them. What is lost to a subscription that has any of these, or ``gaps``, comes as a
-        ``gossamer.Gap`` among its events (docs/delivery.md).
+        Waits up to ``timeout`` seconds for the topic to be advertised; returns when every publication from then on finds it.
+        ``slow``: what happens when events are not taken in time, "block" (publishers are held back; after 5 s this subscription
+        is cut off) or "drop_oldest" (counted). ``barrier``: return only when every live node knows of it, or with a BarrierError.
+        ``source``: on whose behalf; a topic stays in this node's interest while any source wants it.
+        ``route``: how events come here: "direct" (publishers send what matches: one hop), "skiplist" (by the filter's ordered
+        part), "tree" (over one tree of all nodes), "flood" (every node gets every event), or "auto": direct while at most 64
+        nodes want the topic, and as it suits the filter beyond that.
+        ``group``: of all subscriptions to the topic with this group, one gets each event. ``name``: durable, kept on this
+        node's disk until acknowledged (``Subscription.ack``); what was missed while down comes from the publishers' retention.
+        ``since``: history first: "beginning", a duration ("10m") or a datetime. ``ordered``: each publisher's events in order.
+        What is lost to one that has any of these, or ``gaps``, comes as a ``gossamer.Gap`` (docs/delivery.md).
         """
         try:
             way = Route(route)
         except ValueError:
             raise RouteError(f"unknown route {route!r}; known: {', '.join(Route)}") from None
         wish = Wish(name, start_of(since), ordered, gaps)
-        policy = SlowPolicy(slow)
-        return Subscription(self, topic, filter, timeout, policy, barrier=barrier, source=source, route=way, wish=wish)
+        return Subscription(
+            self, topic, filter, timeout, SlowPolicy(slow), barrier=barrier, source=source, route=way, group=group, wish=wish
+        )
 
     subscribe_many = subscribe_many
 
@@ -444,6 +446,8 @@ class Node:
     def _link_changed(self, peer: Peer, state: LinkState) -> None:
         if state is LinkState.UP:
             self._linked.set()
+        link = self._driver.links.get(peer)
+        self._core.routing.linked(peer, is_old=link is not None and link.version < DIRECT_SINCE)
 
     def _disk_failed(self, error: Exception) -> None:
         self._driver.last_problem = f"the data directory failed: {error}"

@@ -115,6 +115,7 @@ def describe(core: NodeCore, driver: Driver) -> dict[str, Any]:
                 "topic": s.topic.name,
                 "filter": s.filter.text,
                 "route": s.route.value,
+                "group": s.group,
                 "in_force": s.in_force,
                 "backlog": s.backlog,
                 **(s.follow.about() if s.follow is not None else {}),
@@ -122,6 +123,7 @@ def describe(core: NodeCore, driver: Driver) -> dict[str, Any]:
             for s in core.subscriptions.values()
         ],
         "skiplist": core.lists.about() if core.lists is not None else {},
+        "direct": core.direct.about() if core.direct is not None else {},
         "tree": core.tree.about() if core.tree is not None else {},
         "retention": {
             topic: {"keeps": rule.text, **core.retained.about().get(topic, {"batches": 0, "bytes": 0})}

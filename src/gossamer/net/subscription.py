@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from gossamer.filters import Event
 from gossamer.filters.packed import Columns
 from gossamer.net.errors import BarrierError, NodeError, SlowSubscriberError
-from gossamer.node import Gap, Route, SlowPolicy, TopicError, Wish
+from gossamer.node import Gap, Route, RouteError, SlowPolicy, TopicError, Wish
 from gossamer.overlay.batch import BATCH_EVENTS_MAX
 
 if TYPE_CHECKING:
@@ -28,8 +28,9 @@ class Subscription:
     """
 
     __slots__ = (
-        "__weakref__", "_barrier", "_counts", "_ended", "_node", "_queue", "_slow", "_source", "_taken", "_timeout", "_waiter",
-        "_waits", "dropped", "filter", "number", "route", "topic", "wish",
+        "__weakref__", "_barrier", "_counts", "_ended", "_node", "_queue", "_route", "_slow", "_source", "_taken",
+        "_timeout", "_waiter",
+        "_waits", "dropped", "filter", "group", "number", "topic", "wish",
     )  # fmt: skip
 
     def __init__(
@@ -42,10 +43,12 @@ class Subscription:
         *,
         barrier: bool = False,
         source: str = "user",
-        route: Route = Route.FLOOD,
+        route: Route = Route.AUTO,
+        group: str = "",
         wish: Wish | None = None,
     ) -> None:
-        self.topic, self.filter, self.route = topic, filter, route
+        self.topic, self.filter, self.group = topic, filter, group
+        self._route = route
         self.number = 0
         self.dropped = 0  # events dropped by slow="drop_oldest"
         self._node, self._timeout, self._slow = node, timeout, slow
@@ -150,6 +153,20 @@ class Subscription:
             await node._waiting.stored(token)
 
     @property
+    def route(self) -> Route:
+        """The one that it takes now; with "auto" that may change."""
+        known = self._node._core.subscriptions.get(self.number) if self.number else None
+        return known.route if known is not None else self._route
+
+    async def move(self, route: Route | str) -> None:
+        """Take another route, without losing or doubling an event; returns when that has begun."""
+        node = self._node
+        node._check_open()
+        if not node._core.move(self.number, Route(route), node._driver.now()) and self.route is not Route(route):
+            raise RouteError(f"the subscription to {self.topic!r} is on its way to another route already; try again later")
+        node._driver.wake()
+
+    @property
     def backlog(self) -> int:
         """Events that wait to be taken."""
         return self._waits
@@ -188,7 +205,9 @@ class Subscription:
     def _enter(self) -> None:
         node = self._node
         now = node._driver.now()
-        self.number = node._core.subscribe(self.topic, self.filter, now, self._slow, self._source, self.route, self.wish)
+        self.number = node._core.subscribe(
+            self.topic, self.filter, now, self._slow, self._source, self._route, self.group, self.wish
+        )
         node._subscriptions[self.number] = self
 
     async def _some(self) -> None:

@@ -6,13 +6,13 @@ every route that is in use on its topic; the receipt is complete when all of the
 because a subscription has one route. What a plane hands over is matched against this node's own subscriptions (local.py).
 
 A subscription is *in force* when every publication from then on finds it: when its plane has laid it and every live node knows of
-its route (a barrier of the interest plane). Flood needs neither, because it reaches everybody: it is left out only where others
-routes, and not flood, have been in use for a while. A node that joins publishes nothing before it knows what the fabric knows.
+its route (a barrier of the interest plane). A node that joins publishes nothing before it knows what the fabric knows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -30,6 +30,7 @@ from gossamer.machine import (
     Store,
     Token,
 )
+from gossamer.node.direct import DirectPlane
 from gossamer.node.follow import Wish
 from gossamer.node.follows import Follows
 from gossamer.node.history import Archive, HistoryMessage
@@ -37,13 +38,14 @@ from gossamer.node.keeping import Keeping
 from gossamer.node.lists import Lists
 from gossamer.node.local import Local, SlowPolicy, Subscription
 from gossamer.node.outbox import Limits, Outbox, Publication, Ticket, WindowFullError
-from gossamer.node.planes import FloodPlane, Route, RouteError
+from gossamer.node.planes import FloodPlane, Route, RouteError, Rows
 from gossamer.node.retention import Retained, Retention
 from gossamer.node.rights import Rights
 from gossamer.node.routing import Routing
 from gossamer.node.topics import Adverts, AdvertsTaken, TopicError, Topics
 from gossamer.node.tree import TreePlane
 from gossamer.overlay.batch import NEIGHBOURS_MAX, Batch, Busy, Leave, Report
+from gossamer.overlay.direct.messages import DirectMessage
 from gossamer.overlay.flood import Flood, FloodConfig
 from gossamer.overlay.interest.config import InterestConfig
 from gossamer.overlay.interest.core import Interest, InterestError
@@ -113,15 +115,13 @@ class NodeCore:
         self.keeping = Keeping(self.outbox, self.topics, self._out, unix)
         self.interest: Interest | None = None
         if config.interest is not None:
-            self.interest = Interest(
-                peer, incarnation=incarnation, address=address, rng=rng, config=config.interest, durable=durable,
-                restored=restored,
-            )  # fmt: skip
+            how: dict[str, Any] = {"incarnation": incarnation, "address": address, "durable": durable, "restored": restored}
+            self.interest = Interest(peer, rng=rng, config=config.interest, **how)
         self.local = Local(
             self.topics.schemas, self._out, buffer=config.buffer, block=config.block, tracing=config.trace,
             durable=config.durable,
         )  # fmt: skip
-        self.routing = Routing(self.flood, self.interest, self.local, self._out, tracing=config.trace)
+        self.routing = Routing(self.flood, self.interest, self.local, self._out, rng, tracing=config.trace)
         self.routing.planes[Route.FLOOD] = FloodPlane(self.flood)
         self.follows = Follows(
             peer, Archive(self.outbox, self.topics.schemas, self.topics.retentions), self.interest, self.local, self._out,
@@ -130,6 +130,7 @@ class NodeCore:
         self.routing.heard = self.follows.changed
         self.tree: TreePlane | None = None
         self.lists: Lists | None = None
+        self.direct: DirectPlane | None = None
         self.changed: list[Publication] = []  # accepted or complete since the driver last looked; the driver clears it
         self._ticket, self._tracing = ticket, config.trace
         self._heavy = config.event_bytes // 4  # an event that is estimated to be larger than this is measured
@@ -140,14 +141,15 @@ class NodeCore:
             Adverts: self._receive_topics, AdvertsTaken: self._receive_topics
         }  # fmt: skip
         for kind in (Batch, Report, Busy, Leave):
-            self._handlers[kind] = self._receive_flood
+            self._handlers[kind] = partial(self.routing.receive, Route.FLOOD)
         for kind in HistoryMessage.__args__:
             self._handlers[kind] = self.follows.receive
         if self.interest is not None:
             self._compose(self.interest)
             if rights is not None:
-                assert self.lists is not None
+                assert self.lists is not None and self.direct is not None  # noqa: PT018
                 self.interest.view.proves, self.lists.rights = rights.learn, rights
+                self.direct.members.rights = rights
                 self.interest.certify(rights.me.certificate, Micros(0))
         if durable:
             # Stores are kept in order, so no publication of this incarnation is on disk without this record.
@@ -160,16 +162,20 @@ class NodeCore:
     def _compose(self, interest: Interest) -> None:
         """The planes that need members."""
         links, planes = lambda: list(interest.links), self.routing.planes
+        self.direct = planes[Route.DIRECT] = DirectPlane(interest, self.rng, self.topics.schemas, self.local)
         self.lists = planes[Route.SKIPLIST] = Lists(
             self.peer, self.incarnation, self.rng, self.config.skiplist, interest, schemas=self.topics.schemas, links=links,
             arrived=lambda batch, now: self.local.arrived(Route.SKIPLIST, batch, now),
         )  # fmt: skip
         self.tree = planes[Route.TREE] = TreePlane(
-            self.config.tree, interest, links, lambda peer: peer in interest.links and interest.links[peer].is_wanted
+            self.config.tree,
+            interest,
+            links,
+            lambda peer: (peer in interest.links and interest.links[peer].is_wanted) or self.routing.is_used(peer),
         )
         for kinds, handler in (
-            (InterestMessage, self._receive_interest), (SkiplistMessage, self._receive_skiplist),
-            (TreeMessage, self._receive_tree),
+            (InterestMessage, self._receive_interest), (SkiplistMessage, partial(self.routing.receive, Route.SKIPLIST)),
+            (TreeMessage, partial(self.routing.receive, Route.TREE)), (DirectMessage, partial(self.routing.receive, Route.DIRECT)),
         ):  # fmt: skip
             for kind in kinds.__args__:
                 self._handlers[kind] = handler
@@ -191,11 +197,13 @@ class NodeCore:
         now: Micros,
         policy: SlowPolicy = SlowPolicy.BLOCK,
         source: str = "user",
-        route: Route = Route.FLOOD,
+        route: Route = Route.AUTO,
+        group: str = "",
         wish: Wish | None = None,
     ) -> int:
         """Returns the subscription's number, which is in ``entered`` once it is in force.
 
+        ``group``: of all subscriptions to the topic with this name, one gets each event.
         Raises TopicError for a topic that is not known here (yet), FilterError, RouteError, and TapError.
         """
         if self.rights is not None:
@@ -206,9 +214,11 @@ class NodeCore:
             raise TopicError(
                 f"this node has {len(self.local.subscriptions)} subscriptions already, its maximum (subscriptions)"
             )
-        if route not in self.routing.planes:
+        if route is not Route.AUTO and route not in self.routing.planes:
             raise RouteError(f"route {route.value!r} needs a view of the fabric, which this node does not keep (interest)")
-        subscription = Subscription(self._numbers + 1, known, parsed, policy, source, route)
+        if group:
+            self.routing.check_group(group, route, alone=bool(wish))
+        subscription = Subscription(self._numbers + 1, known, parsed, policy, source, route, group)
         if self.config.trace:
             # The user's own text: whoever judges the trace must not depend on how we read it.
             about = (wish.name, wish.start) if wish else ()
@@ -223,6 +233,16 @@ class NodeCore:
         self._numbers += 1
         self.local.add(subscription)
         return subscription.number
+
+    def move(self, number: int, route: Route, now: Micros) -> bool:
+        """Let a subscription that is in force take another route; returns whether it sets out."""
+        subscription = self.local.subscriptions[number]
+        if route is Route.AUTO or route not in self.routing.planes:
+            raise RouteError(f"a subscription moves to a route of its own, not to {route.value!r}")
+        if subscription.group:
+            self.routing.check_group(subscription.group, route)
+        self.routing.stay(subscription)
+        return self.routing.move(subscription, route, now)
 
     def unsubscribe(self, number: int, now: Micros, reason: str = "asked") -> None:
         subscription = self.local.remove(number)
@@ -372,6 +392,8 @@ class NodeCore:
             self.unsubscribe(subscription.number, now, "slow")
         for _ in range(PASSES_MAX):  # the planes act on what changed in the view, and the view on what they ask of it
             self.routing.wake(now)
+            if self.routing.finished:
+                self._complete(now)
             if self.interest is None or (self.interest.deadline > now and self.routing.deadline > now):
                 break
             self.routing.interest_says(self.interest.wake(now), now)
@@ -407,12 +429,6 @@ class NodeCore:
     def _receive_flood(self, sender: Peer, message: Any, now: Micros) -> None:
         self.routing.absorb(Route.FLOOD, self.flood.receive(sender, message, now), now)
 
-    def _receive_skiplist(self, sender: Peer, message: Any, now: Micros) -> None:
-        self.routing.receive(Route.SKIPLIST, sender, message, now)
-
-    def _receive_tree(self, sender: Peer, message: Any, now: Micros) -> None:
-        self.routing.receive(Route.TREE, sender, message, now)
-
     def _receive_interest(self, sender: Peer, message: Any, now: Micros) -> None:
         assert self.interest is not None
         self.routing.interest_says(self.interest.receive(sender, message, now), now)
@@ -432,16 +448,19 @@ class NodeCore:
         self.keeping.learn()
 
     def seal(self, topic: str, now: Micros) -> None:
-        self.sent(*self.outbox.seal(topic, *self.keeping.stamp(topic, now)), now)
+        rows = self.outbox.open[topic].rows
+        self.sent(*self.outbox.seal(topic, *self.keeping.stamp(topic, now)), now, rows)
 
-    def sent(self, publication: Publication, batch: Batch | None, effects: list[Effect], now: Micros) -> None:
+    def sent(
+        self, publication: Publication, batch: Batch | None, effects: list[Effect], now: Micros, rows: Rows = None
+    ) -> None:
         topic = publication.topic
         for sequence, values in enumerate(publication.traced, publication.first):
             self._out.append(Note(Published(topic, sequence, self.incarnation, values)))
         publication.traced = []
         self._out += effects
         if batch is not None:
-            self.routing.publish(batch, now)
+            self.routing.publish(batch, now, rows)
 
     def seal_all(self, now: Micros) -> None:
         for topic in list(self.outbox.open):
@@ -457,12 +476,12 @@ class NodeCore:
             if self.local.released:
                 self._report(now)
         if self.routing.finished:
-            self._complete()
+            self._complete(now)
         out = self._out.copy()
         self._out.clear()
         return out
 
-    def _complete(self) -> None:
+    def _complete(self, now: Micros) -> None:
         finished, self.routing.finished = self.routing.finished, []
         for receipt in finished:
             publication, stores = self.outbox.complete(receipt.incarnation, receipt.first, receipt.matched)
@@ -471,6 +490,11 @@ class NodeCore:
             if self.config.trace:
                 for index, matched in enumerate(receipt.matched):
                     self._out.append(Note(Completed(receipt.first + index, receipt.incarnation, matched)))
+        told = self.interest.settled(now) if self.interest is not None else []
+        if told or (
+            self.interest is not None and self.interest.barriers_done
+        ):  # somebody waited for what was published before
+            self.routing.interest_says(told, now)
 
 
 __all__ = ["NodeConfig", "NodeCore", "Route", "RouteError", "SlowPolicy", "Subscription", "Ticket", "WindowFullError"]

@@ -11,6 +11,7 @@ With a tap (durable.py) events are handed over, and reported, once they are on d
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -85,19 +86,17 @@ class Follow:
 
     # ---------------------------------------------------------------- events
 
-    def arrived(self, batch: Batch, rows: Any, now: Micros) -> tuple[int, ...]:
-        """A batch has come live, as rows or columns: 1 or 0 for each event, or nothing if none is wanted."""
-        if not isinstance(rows, list):
-            rows = self.subscription.topic.packed.rows(rows)
-        matches, incarnation, first = self.subscription.matches, batch.incarnation, batch.first
+    def arrived(self, batch: Batch, rows: Any, numbers: Sequence[int], wanted: Sequence[int], now: Micros) -> None:
+        """A batch has come live, as rows or columns, with the numbers of its events; those at some places are wanted."""
+        incarnation = batch.incarnation
         progress = self._meet(batch, now)
-        wanted = [place for place, row in enumerate(rows) if matches(row)]
-        fresh = [place for place in wanted if not progress.had((incarnation, first + place))]
+        fresh = [place for place in wanted if not progress.had((incarnation, numbers[place]))]
         if fresh:
+            if not isinstance(rows, list):
+                rows = self.subscription.topic.packed.rows(rows)
             data = batch.rows if len(fresh) == len(rows) else None
-            self._take(
-                progress, batch.publisher, incarnation, first, fresh, [rows[place] for place in fresh], data, batch.hops
-            )
+            sequences = tuple([numbers[place] for place in fresh])
+            self._take(progress, batch.publisher, incarnation, sequences, [rows[place] for place in fresh], data, batch.hops)
         if progress.is_level:
             if incarnation == progress.trusted:
                 if progress.hear((incarnation, batch.floor), now):
@@ -111,12 +110,6 @@ class Follow:
                 self._schedule(batch.publisher, progress, Micros(now + STUCK))
             elif fresh:
                 self._schedule(batch.publisher, progress, Micros(now + LAG))
-        if not wanted:
-            return ()
-        counts = [0] * len(rows)
-        for place in wanted:
-            counts[place] = 1
-        return tuple(counts)
 
     def _meet(self, batch: Batch, now: Micros) -> Progress:
         progress = self.publishers.get(batch.publisher)
@@ -133,11 +126,10 @@ class Follow:
         return progress
 
     def _take(
-        self, progress: Progress, publisher: int, incarnation: int, first: int, places: list[int],
+        self, progress: Progress, publisher: int, incarnation: int, sequences: tuple[int, ...],
         rows: list[tuple[Any, ...]], data: bytes | None, hops: int,
     ) -> None:  # fmt: skip
         """New events: they count as had, and are handed over when they may be."""
-        sequences = tuple([first + place for place in places])
         progress.take(incarnation, list(sequences))
         tap = self.tap
         if tap is None:
@@ -361,8 +353,8 @@ class Follow:
                 fresh = [n for n, place in enumerate(places) if not progress.had((part.incarnation, part.first + place))]
                 if fresh:
                     data = part.rows if len(fresh) == len(rows) else None
-                    chosen, taken = [places[n] for n in fresh], [rows[n] for n in fresh]
-                    self._take(progress, peer, part.incarnation, part.first, chosen, taken, data, 1)
+                    chosen = tuple([part.first + places[n] for n in fresh])
+                    self._take(progress, peer, part.incarnation, chosen, [rows[n] for n in fresh], data, 1)
             progress.advance(position)
             self._save(peer, progress)
             if self._holds:

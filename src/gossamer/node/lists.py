@@ -22,7 +22,7 @@ from gossamer.filters.packed import Packed
 from gossamer.filters.place import Class
 from gossamer.machine import NEVER, Deliver, Effect, LinkState, Micros, Note, Peer
 from gossamer.node.outbox import ROUND_BITS
-from gossamer.node.planes import BITS, Finished, Key, Route, RouteError
+from gossamer.node.planes import BITS, Finished, Key, Route, RouteError, Rows
 from gossamer.node.rights import Rights
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.interest.core import Interest
@@ -219,7 +219,7 @@ class Lists:
 
     # -------------------------------------------------------------------- commands
 
-    def subscribe(self, number: int, topic: str, filter: Filter, now: Micros) -> None:
+    def subscribe(self, number: int, topic: str, filter: Filter, group: str, now: Micros) -> None:
         one = self._by_name(topic, now)
         one.subscriber.subscribe(number, filter, now)
         try:
@@ -246,18 +246,18 @@ class Lists:
     def knows(self, topic: str) -> bool:
         return self._interest.names.hash(topic) in self._names
 
-    def publish(self, batch: Batch, now: Micros) -> list[Effect]:
+    def publish(self, batch: Batch, now: Micros, rows: Rows = None) -> list[Effect]:
         one = self._by_name(batch.topic, now)
         try:
-            rows = one.rows.decode(batch.rows)
+            known = rows if rows is not None else one.rows.decode(batch.rows)
         except msgspec.DecodeError as error:  # of an earlier life, when the topic had another schema: nobody takes them
             self._finished.append(Finished(batch.incarnation, batch.first, (0,) * batch.count))
             return [Note(Dropped("event", batch.count, f"events on {batch.topic!r}: {error}"))]
-        self._pending[batch.incarnation, batch.first] = _Pending(len(rows))
+        self._pending[batch.incarnation, batch.first] = _Pending(len(known))
         again = batch.round >> ROUND_BITS
 
         def start(machine: SkipList) -> list[Effect]:
-            for sequence, row in enumerate(rows, batch.first):
+            for sequence, row in enumerate(known, batch.first):
                 self._first[batch.incarnation, sequence] = batch.first
                 intervals = [(low, high) for _, low, high in one.classes.intervals(row)]
                 payload = _encoder.encode([row])
@@ -269,7 +269,7 @@ class Lists:
     def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> list[Effect]:
         """The owner has taken an event whose count it did not know at once."""
         one = self._deferred.pop(key)
-        return self._run(one, now, lambda machine: machine.took(key, sum(matched), now))
+        return self._run(one, now, lambda machine: machine.took((key[0], key[1], key[2]), sum(matched), now))
 
     def take_finished(self) -> list[Finished]:
         finished, self._finished = self._finished, []

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gossamer.filters import Event, Filter, Schema, Type
-from gossamer.filters.packed import COLUMNS_MARK, Columns, Packed
+from gossamer.filters.packed import Columns, Packed
 from gossamer.machine import MILLISECOND, NEVER, SECOND, Deliver, Effect, Micros, Note, Peer, Token
 from gossamer.node.matcher import INDEX_FROM, Matcher
 from gossamer.node.outbox import VALUE_BYTES
@@ -32,6 +32,8 @@ PROOF_LOOK = Micros(20 * MILLISECOND)
 
 if TYPE_CHECKING:
     from gossamer.node.follow import Follow
+
+SEEN_MANY = 8192  # events of a publisher that are remembered before those below its floor are dropped
 
 
 class SlowPolicy(StrEnum):
@@ -80,20 +82,27 @@ class Subscription:
         "blocked_at",
         "filter",
         "follow",
+        "group",
         "held",
         "in_force",
+        "is_auto",
         "mask",
         "number",
         "policy",
         "route",
+        "seen",
         "source",
         "topic",
         "was_in_force",
     )
 
-    def __init__(self, number: int, topic: Topic, filter: Filter, policy: SlowPolicy, source: str, route: Route) -> None:
+    def __init__(
+        self, number: int, topic: Topic, filter: Filter, policy: SlowPolicy, source: str, route: Route, group: str = ""
+    ) -> None:
         self.number, self.topic, self.filter, self.policy, self.source = number, topic, filter, policy, source
-        self.route = route
+        self.route, self.group = route, group
+        self.is_auto = False  # its route is for this node to choose
+        self.seen: Seen | None = None  # while it moves from one route to another, and an event may come by both
         self.in_force = self.was_in_force = False  # every publication from now on finds it; and whether that was so before
         self.mask: Callable[[Any], Any] | None = None  # the same over columns, once it is needed
         self.follow: Follow | None = None  # if it is durable, ordered, or wants the past
@@ -105,6 +114,37 @@ class Subscription:
     def matches(self) -> Callable[[tuple[Any, ...]], bool]:
         """Whether a row passes. Compiled when it is first asked: an index that many are in asks none of them."""
         return self.filter.matches_row
+
+
+class Seen:
+    """Which events a subscription has been handed since it began to move; what is below a publisher's floor comes no more."""
+
+    __slots__ = ("_events",)
+
+    def __init__(self) -> None:
+        self._events: dict[tuple[int, int], dict[int, None]] = {}
+
+    def fresh(self, batch: Batch, numbers: Iterable[int]) -> set[int]:
+        """Those that were not seen, which are seen from now on."""
+        known = self._events.setdefault((batch.publisher, batch.incarnation), {})
+        found = {number for number in numbers if number not in known}
+        if len(known) > SEEN_MANY:
+            for number in [number for number in known if number < batch.floor]:
+                del known[number]
+        known.update(dict.fromkeys(found))
+        return found
+
+
+class _Arrival:
+    """A batch, or a part of one, as a plane hands it over."""
+
+    __slots__ = ("batch", "group", "key", "numbers", "route")
+
+    def __init__(self, route: Route, batch: Batch, numbers: Sequence[int], group: str, part: int | None) -> None:
+        self.route, self.batch, self.numbers, self.group = route, batch, numbers, group
+        self.key: Key = (batch.publisher, batch.incarnation, batch.first)
+        if part is not None:
+            self.key = (*self.key, part)
 
 
 class _Held:
@@ -137,7 +177,7 @@ class Local:
         self._durable = durable or buffer
         self._held: dict[tuple[Route, Key], _Held] = {}
         self._storing: dict[Token, list[tuple[Route, Key]]] = {}  # batches whose report waits for a disk
-        self._unproved: dict[tuple[Route, Key], tuple[Batch, Micros]] = {}  # and until when they wait
+        self._unproved: dict[tuple[Route, Key], tuple[_Arrival, Micros]] = {}  # and until when they wait
         self._unproved_bytes = 0
         self.unproved_at = NEVER
 
@@ -157,22 +197,31 @@ class Local:
 
     def add(self, subscription: Subscription) -> None:
         self.subscriptions[subscription.number] = subscription
-        topic, route = subscription.topic, subscription.route
+        self.listen(subscription, subscription.route)
+
+    def listen(self, subscription: Subscription, route: Route) -> None:
+        """It takes what comes by this route, too."""
+        topic = subscription.topic
         topic.subscriptions.setdefault(route, {})[subscription.number] = subscription
         matcher = topic.matchers.get(route)
         if matcher is not None:
             matcher.add(subscription)
 
+    def ignore(self, subscription: Subscription, route: Route) -> None:
+        topic, number = subscription.topic, subscription.number
+        if topic.subscriptions.get(route, {}).pop(number, None) is None:
+            return
+        matcher = topic.matchers.get(route)
+        if matcher is not None:
+            matcher.remove(number)
+            if len(topic.subscriptions[route]) <= INDEX_FROM // 2:
+                del topic.matchers[route]
+
     def remove(self, number: int) -> Subscription | None:
         subscription = self.subscriptions.pop(number, None)
         if subscription is not None:
-            topic, route = subscription.topic, subscription.route
-            del topic.subscriptions[route][number]
-            matcher = topic.matchers.get(route)
-            if matcher is not None:
-                matcher.remove(number)
-                if len(topic.subscriptions[route]) <= INDEX_FROM // 2:
-                    del topic.matchers[route]
+            for route in list(subscription.topic.subscriptions):
+                self.ignore(subscription, route)
             self._release(subscription)
             if subscription.follow is not None:
                 subscription.follow.ended()
@@ -180,31 +229,42 @@ class Local:
 
     # -------------------------------------------------------------------- arrivals
 
-    def arrived(self, route: Route, batch: Batch, now: Micros) -> tuple[int, ...] | None:
-        """Hand a batch over; how many subscriptions took each event, () for none, or None: ``released`` will say it."""
+    def arrived(
+        self,
+        route: Route,
+        batch: Batch,
+        now: Micros,
+        numbers: Sequence[int] | None = None,
+        group: str = "",
+        part: int | None = None,
+    ) -> tuple[int, ...] | None:
+        """Hand a batch over; how many subscriptions took each event, () for none, or None: ``released`` will say it.
+
+        ``numbers``: of its events, where it is a part of a batch. ``group``: it is for one member of that group only.
+        """
+        arrival = _Arrival(route, batch, numbers or range(batch.first, batch.first + batch.count), group, part)
         known = self.topics.get(batch.topic)
-        wanted = known.subscriptions.get(route) if known is not None else None
-        if known is None or not wanted:
+        if known is None or not known.subscriptions.get(route):
             return ()
         if self.rights is not None:
             takes = self.rights.takes(Peer(batch.publisher), batch.topic)
-            if takes is None and self._wait(route, batch, now):
+            if takes is None and self._wait(arrival, now):
                 return None
             if not takes:
                 reason = f"events on {batch.topic!r}, to which it may not publish"
                 self._out.append(Note(Rejected(hex_peer(batch.publisher), reason)))
                 return ()
-        return self._match(route, known, wanted, batch, now)
+        return self._match(known, arrival, now)
 
-    def _wait(self, route: Route, batch: Batch, now: Micros) -> bool:
+    def _wait(self, arrival: _Arrival, now: Micros) -> bool:
         """Keep a batch whose publisher's certificate has not come yet: it may be on its way. False if there is no room."""
-        size = len(batch.rows) + 200
+        size = len(arrival.batch.rows) + 200
         if self._unproved_bytes + size > UNPROVED_BYTES:
             self._out.append(Note(Dropped("batch", 1, "too many events of publishers that nobody has proved")))
             return False
-        key = (batch.publisher, batch.incarnation, batch.first)
-        if (route, key) not in self._unproved:
-            self._unproved[route, key] = (batch, Micros(now + PROOF_WAIT))
+        what = (arrival.route, arrival.key)
+        if what not in self._unproved:
+            self._unproved[what] = (arrival, Micros(now + PROOF_WAIT))
             self._unproved_bytes += size
             self.unproved_at = min(self.unproved_at, Micros(now + PROOF_LOOK))
         return True
@@ -213,15 +273,15 @@ class Local:
         """Look again at what waits for proof; ``released`` says what came of it."""
         if now < self.unproved_at or self.rights is None:
             return
-        for (route, key), (batch, until) in list(self._unproved.items()):
+        for (route, key), (arrival, until) in list(self._unproved.items()):
+            batch = arrival.batch
             if until <= now or self.rights.identity(Peer(batch.publisher)) is not None:
                 del self._unproved[route, key]
                 self._unproved_bytes -= len(batch.rows) + 200
                 known = self.topics.get(batch.topic)
-                wanted = known.subscriptions.get(route) if known is not None else None
                 matched: tuple[int, ...] | None = ()
-                if known is not None and wanted and self.rights.takes(Peer(batch.publisher), batch.topic):
-                    matched = self._match(route, known, wanted, batch, now)
+                if known is not None and self.rights.takes(Peer(batch.publisher), batch.topic):
+                    matched = self._match(known, arrival, now)
                 elif until <= now:
                     reason = f"events on {batch.topic!r} of a publisher that nobody has proved"
                     self._out.append(Note(Rejected(hex_peer(batch.publisher), reason)))
@@ -229,111 +289,114 @@ class Local:
                     self.released.append((route, key, matched))
         self.unproved_at = Micros(now + PROOF_LOOK) if self._unproved else NEVER
 
-    def _match(
-        self, route: Route, known: Topic, wanted: dict[int, Subscription], batch: Batch, now: Micros
-    ) -> tuple[int, ...] | None:
+    def _match(self, known: Topic, arrival: _Arrival, now: Micros) -> tuple[int, ...] | None:
+        route, batch = arrival.route, arrival.batch
+        wanted = known.subscriptions.get(route, {})
         try:
-            rows: Any
-            hand_over: Callable[[Subscription, Batch, Any, list[int] | None], tuple[int, ...]]
-            is_columns = batch.rows.startswith(COLUMNS_MARK)
-            if is_columns:
-                rows, hand_over = known.packed.columns(batch.rows, batch.count), self._hand_over_columns
-            else:
-                rows, hand_over = known.packed.decode(batch.rows), self._hand_over
-                if len(rows) != batch.count:
-                    raise msgspec.ValidationError(f"{len(rows)} rows in a batch of {batch.count}")
+            events = known.packed.columns(batch.rows, batch.count) if batch.is_columns else known.packed.decode(batch.rows)
+            if not batch.is_columns and len(events) != batch.count:
+                raise msgspec.ValidationError(f"{len(events)} rows in a batch of {batch.count}")
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             self._out.append(Note(Rejected(hex_peer(batch.publisher), f"events on {batch.topic!r}: {error}")))
             return ()
-        key = (batch.publisher, batch.incarnation, batch.first)
-        if (route, key) in self._held:  # on another topic, or so late that its plane has forgotten it
+        if (route, arrival.key) in self._held:  # on another topic, or so late that its plane has forgotten it
             self._out.append(Note(Rejected(hex_peer(batch.publisher), f"events on {batch.topic!r} with the ids of others")))
             return ()
-        matched: tuple[int, ...] = ()
-        blockers = 0
+        if arrival.group:
+            if batch.is_columns:
+                events = known.packed.rows(events)
+            members = [one for one in wanted.values() if one.group == arrival.group]
+            return self._give(arrival, events, self._share_out(members, events, arrival.numbers), now)
         matcher = known.matcher(route)
         asked: Iterable[tuple[Subscription, list[int] | None]] = (
-            zip(wanted.values(), repeat(None)) if matcher is None else matcher.match(rows, columns=is_columns)
+            zip(wanted.values(), repeat(None)) if matcher is None else matcher.match(events, columns=batch.is_columns)
         )
-        for subscription, places in asked:
+        shares = [(one, self._passing(one, events) if at is None else at) for one, at in asked if not one.group]
+        return self._give(arrival, events, shares, now)
+
+    def _give(
+        self, arrival: _Arrival, events: Any, shares: list[tuple[Subscription, Sequence[int]]], now: Micros
+    ) -> tuple[int, ...] | None:
+        """To each subscription the events at its places; what follows from that for the report."""
+        route, key, batch, numbers = arrival.route, arrival.key, arrival.batch, arrival.numbers
+        matched: tuple[int, ...] = ()
+        blockers = 0
+        for subscription, places in shares:
+            if subscription.seen is not None:
+                fresh = subscription.seen.fresh(batch, [numbers[place] for place in places])
+                places = [place for place in places if numbers[place] in fresh]
             follow = subscription.follow
-            counts = hand_over(subscription, batch, rows, places) if follow is None else follow.arrived(batch, rows, now)
-            if counts:
-                matched = tuple(map(int.__add__, matched, counts)) if matched else counts
-                if follow is not None and (token := follow.storing):
-                    blockers += 1
-                    self._storing.setdefault(token, []).append((route, key))
-                if subscription.backlog > self.limit(subscription) and subscription.policy is SlowPolicy.BLOCK:
-                    blockers += 1
-                    subscription.held[route, key] = None
-                    if subscription.number not in self.blocked:
-                        subscription.blocked_at = now
-                        self.blocked[subscription.number] = subscription
+            if follow is not None:
+                follow.arrived(batch, events, numbers, places, now)
+            elif places:
+                self._hand_over(subscription, batch, events, numbers, places)
+            if not places:
+                continue
+            counts = _ones(places, batch.count)
+            matched = tuple(map(int.__add__, matched, counts)) if matched else counts
+            if follow is not None and (token := follow.storing):
+                blockers += 1
+                self._storing.setdefault(token, []).append((route, key))
+            if subscription.backlog > self.limit(subscription) and subscription.policy is SlowPolicy.BLOCK:
+                blockers += 1
+                subscription.held[route, key] = None
+                if subscription.number not in self.blocked:
+                    subscription.blocked_at = now
+                    self.blocked[subscription.number] = subscription
         if not blockers:
             return matched
         self._held[route, key] = _Held(matched, blockers)
         return None
 
-    def _hand_over(
-        self, subscription: Subscription, batch: Batch, rows: list[tuple[Any, ...]], places: list[int] | None
-    ) -> tuple[int, ...]:
-        """Deliver what matches (at these places, if that is known); returns 1 or 0 for each event, or nothing if none does."""
-        values = subscription.topic.values
-        topic, publisher, incarnation, first = batch.topic, batch.publisher, batch.incarnation, batch.first
-        if places is None:
+    @staticmethod
+    def _passing(subscription: Subscription, events: Any) -> Sequence[int]:
+        """The places of the events that the subscription wants, in rows or in a record batch."""
+        if isinstance(events, list):
             matches = subscription.matches
-            events = [
-                Event(topic, publisher, incarnation, sequence, values(row))
-                for sequence, row in enumerate(rows, first)
-                if matches(row)
-            ]
+            return [place for place, row in enumerate(events) if matches(row)]
+        if subscription.mask is None:
+            from gossamer.filters.mask import compile_mask  # needs NumPy, as whoever made the record batch has
+
+            subscription.mask = compile_mask(subscription.filter, subscription.topic.packed)
+        passed = subscription.mask(events)
+        places: Sequence[int] = range(events.num_rows) if passed is None else passed.nonzero()[0].tolist()
+        return places
+
+    @staticmethod
+    def _share_out(
+        members: list[Subscription], rows: list[tuple[Any, ...]], numbers: Sequence[int]
+    ) -> list[tuple[Subscription, Sequence[int]]]:
+        """Each row to one of a group's members here that want it, in turns."""
+        found: dict[int, tuple[Subscription, list[int]]] = {}
+        for place, row in enumerate(rows):
+            willing = [one for one in members if one.matches(row)]
+            if willing:
+                one = willing[numbers[place] % len(willing)]
+                found.setdefault(one.number, (one, []))[1].append(place)
+        return list(found.values())
+
+    def _hand_over(
+        self, subscription: Subscription, batch: Batch, events: Any, numbers: Sequence[int], places: Sequence[int]
+    ) -> None:
+        """Deliver the events at these places."""
+        topic = subscription.topic
+        publisher, incarnation = batch.publisher, batch.incarnation
+        handed: Any
+        if isinstance(events, list):
+            values, name = topic.values, batch.topic
+            handed = [Event(name, publisher, incarnation, numbers[place], values(events[place])) for place in places]
         else:
-            events = [Event(topic, publisher, incarnation, first + place, values(rows[place])) for place in places]
-        if not events:
-            return ()
-        subscription.backlog += len(events)
-        self._out.append(Deliver(subscription.number, events))
+            if len(places) < batch.count:
+                events = events.take(topic.packed.places(list(places)))
+                numbers = [numbers[place] for place in places]
+            handed = Columns(topic.packed, batch.topic, publisher, incarnation, numbers, events)
+        subscription.backlog += len(places)
+        self._out.append(Deliver(subscription.number, handed))
         if self._tracing:
-            name = hex_peer(publisher)
-            for event in events:
-                self._out.append(Note(Delivered(subscription.number, name, incarnation, event.sequence, batch.hops)))
-        if len(events) == len(rows):
-            return (1,) * len(rows)
-        counts = [0] * len(rows)
-        for event in events:
-            counts[event.sequence - first] = 1
-        return tuple(counts)
-
-    def _hand_over_columns(
-        self, subscription: Subscription, batch: Batch, record: Any, places: list[int] | None
-    ) -> tuple[int, ...]:
-        """As ``_hand_over``, for a record batch."""
-        first = batch.first
-        sequences: Sequence[int] = range(first, first + batch.count)
-        counts = (1,) * batch.count
-        if places is None:
-            if subscription.mask is None:
-                from gossamer.filters.mask import compile_mask  # needs NumPy, as whoever made the record batch has
-
-                subscription.mask = compile_mask(subscription.filter, subscription.topic.packed)
-            passed = subscription.mask(record)
-            places = passed.nonzero()[0].tolist() if passed is not None else None
-        if places is not None:
-            if not places:
-                return ()
-            wants = [0] * batch.count
-            for place in places:
-                wants[place] = 1
-            sequences, counts = [first + place for place in places], tuple(wants)
-            record = record.take(subscription.topic.packed.places(places))
-        events = Columns(subscription.topic.packed, batch.topic, batch.publisher, batch.incarnation, sequences, record)
-        subscription.backlog += len(events)
-        self._out.append(Deliver(subscription.number, events))
-        if self._tracing:
-            name = hex_peer(batch.publisher)
-            for sequence in sequences:
-                self._out.append(Note(Delivered(subscription.number, name, batch.incarnation, sequence, batch.hops)))
-        return counts
+            who = hex_peer(publisher)
+            taken = numbers if len(numbers) == len(places) else [numbers[place] for place in places]
+            for sequence in taken:
+                self._out.append(Note(Delivered(subscription.number, who, incarnation, sequence, batch.hops)))
 
     # ------------------------------------------------------------------------ flow
 
@@ -379,3 +442,13 @@ class Local:
         if not entry.blockers:
             del self._held[what]
             self.released.append((*what, entry.matched))
+
+
+def _ones(places: Sequence[int], count: int) -> tuple[int, ...]:
+    """1 at the places, 0 elsewhere."""
+    if len(places) == count:
+        return (1,) * count
+    counts = [0] * count
+    for place in places:
+        counts[place] = 1
+    return tuple(counts)

@@ -53,8 +53,8 @@ class Matcher:
         ):  # places are never used twice: begin anew, with those that are left
             self._lay([*(one for one in self._by_place if one is not None), *self._following.values()])
 
-    def match(self, rows: Any, *, columns: bool) -> Iterator[tuple[Subscription, list[int]]]:
-        """Subscriptions with the places of the rows that they want, in the order of subscribing; then those that follow."""
+    def match(self, rows: Any, *, columns: bool) -> Iterator[tuple[Subscription, list[int] | None]]:
+        """Subscriptions with the places of the rows that they want, in the order of subscribing; then those that follow: None."""
         wanted: dict[int, list[int]] = {}
         if not columns and len(rows) == 1:
             wanted = {place: [0] for place in self.index.match_row(rows[0])}
@@ -67,4 +67,4 @@ class Matcher:
             assert one is not None
             yield one, wanted[place]
         for one in list(self._following.values()):
-            yield one, []
+            yield one, None

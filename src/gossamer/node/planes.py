@@ -5,6 +5,7 @@ The subscriber chooses; its interest record says so, and publishers serve every 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -18,16 +19,21 @@ from gossamer.overlay.interest.record import ROUTES, ViewChange
 
 
 class Route(StrEnum):
+    AUTO = "auto"  # what suits the topic's size and the filter: chosen by the subscriber's node, and again as the fabric changes
+    DIRECT = "direct"  # publishers know the filters, match at the source, and send to those who want it: one hop
     FLOOD = "flood"  # every node gets every event: nothing to keep up, and nothing spared
     SKIPLIST = "skiplist"  # to the entries that match, in O(log N) hops
     TREE = "tree"  # along one tree over all nodes, where somebody behind a link may want it
 
 
-BITS = {route: 1 << ROUTES.index(route) for route in Route}
+BITS = {route: 1 << ROUTES.index(route) for route in Route if route in ROUTES}
 """In the stamps of interest records."""
 
-Key = tuple[int, int, int]
-"""A batch: publisher, incarnation, first sequence number."""
+Key = tuple[int, ...]
+"""A batch: publisher, incarnation, first sequence number, and where a plane splits batches, the part."""
+
+
+Rows = Sequence[tuple[Any, ...]] | None
 
 
 class Finished(Struct, frozen=True):
@@ -52,7 +58,7 @@ class Plane(Protocol):
     def wake(self, now: Micros) -> list[Effect]: ...
     def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]: ...
 
-    def subscribe(self, number: int, topic: str, filter: Filter, now: Micros) -> None:
+    def subscribe(self, number: int, topic: str, filter: Filter, group: str, now: Micros) -> None:
         """Its number is in ``take_laid`` once every batch that is published by this route from then on finds it."""
 
     def unsubscribe(self, number: int, now: Micros) -> None: ...
@@ -61,8 +67,11 @@ class Plane(Protocol):
     def knows(self, topic: str) -> bool:
         """Whether it can carry this topic's events: a node that starts again may have some before it has heard of their topic."""
 
-    def publish(self, batch: Batch, now: Micros) -> list[Effect]:
-        """``Deliver(0, (batch,))`` hands batches over, here and at other nodes; ``took`` answers that."""
+    def publish(self, batch: Batch, now: Micros, rows: Rows = None) -> list[Effect]:
+        """``Deliver(0, (batch,))`` hands batches over, here and at other nodes; ``took`` answers that.
+
+        ``rows``: the batch's, decoded, where they are at hand.
+        """
 
     def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> list[Effect]: ...
     def take_finished(self) -> list[Finished]: ...
@@ -89,19 +98,24 @@ class FloodPlane:
     def __init__(self, flood: Flood) -> None:
         self._flood = flood
         self.receive, self.wake, self.link = flood.receive, flood.wake, flood.link
-        self.publish, self.took = flood.publish, flood.took
 
     @property
     def deadline(self) -> Micros:
         return self._flood.deadline
 
-    def subscribe(self, number: int, topic: str, filter: Filter, now: Micros) -> None:
+    def subscribe(self, number: int, topic: str, filter: Filter, group: str, now: Micros) -> None:
         """In force as it is."""
 
     def unsubscribe(self, number: int, now: Micros) -> None: ...
     def changed(self, change: ViewChange, now: Micros) -> None: ...
     def leave(self, now: Micros) -> None: ...
     def renew(self, now: Micros) -> None: ...
+
+    def publish(self, batch: Batch, now: Micros, rows: Rows = None) -> list[Effect]:
+        return self._flood.publish(batch, now)
+
+    def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> list[Effect]:
+        return self._flood.took((key[0], key[1], key[2]), matched, now)
 
     def known(self, barrier: int, now: Micros) -> bool:
         return False

@@ -1,9 +1,11 @@
 """Every route at once: publish by those in use, sum their reports, say when a subscription is in force, and share the links.
 
 *In force*: every publication from then on finds it. That is when its plane has laid it and every live node knows of its route (a
-barrier of the interest plane). Flood reaches everybody, and is left out of a topic only where others have been in use, and not
-flood, for ``SPARE_AFTER``; so it needs a barrier only where others are in use. A node that joins neither publishes nor subscribes
-before it knows what the fabric knows.
+barrier of the interest plane). So a batch goes by the routes that its publisher's view has for the topic, and where nobody wants
+it, nowhere. A node that joins neither publishes nor subscribes before it knows what the fabric knows.
+
+*auto*: while at most ``DIRECT_MAX`` nodes want a topic, "direct"; beyond that "skiplist" for filters with an ordered part, "tree"
+for others. When that changes, subscriptions move (moves.py).
 
 Links: the interest plane knows all of them, and proposes to close those that neither end wants for the overlay. What another plane
 needs, or has used lately, stays.
@@ -12,19 +14,26 @@ needs, or has used lately, stays.
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
+from gossamer.filters import Filter
+from gossamer.filters.place import ALL
 from gossamer.machine import NEVER, SECOND, Deliver, Dial, Effect, Hangup, LinkState, Micros, Note, Peer, Send
 from gossamer.node.local import Local, Subscription
-from gossamer.node.planes import BITS, Finished, Plane, Route
+from gossamer.node.moves import Moves
+from gossamer.node.planes import BITS, Finished, Plane, Route, RouteError, Rows
 from gossamer.node.rights import Rights
 from gossamer.overlay.batch import Batch, Leave
+from gossamer.overlay.direct.messages import GROUP_LENGTH_MAX
 from gossamer.overlay.flood import Flood
 from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.record import ViewChange, read_stamp
 from gossamer.trace import Dropped, Member, Subscribed, Unsubscribed, hex_peer
 
-SPARE_AFTER = Micros(5 * SECOND)  # far more than news of a subscription takes
+DIRECT_MAX = 64  # nodes that want a topic
+DIRECT_AGAIN = 48  # and so few must be left before a subscription goes back
+AUTO_EVERY = Micros(2 * SECOND)
 LINK_IDLE = Micros(15 * SECOND)  # more than any plane waits for an answer
 EARLY_AGAIN = Micros(SECOND // 4)
 
@@ -32,10 +41,10 @@ EARLY_AGAIN = Micros(SECOND // 4)
 class _Receipt:
     """A batch of ours that waits for the reports of some routes."""
 
-    __slots__ = ("matched", "routes")
+    __slots__ = ("matched", "routes", "serial")
 
-    def __init__(self, routes: int) -> None:
-        self.routes = routes
+    def __init__(self, routes: int, serial: int) -> None:
+        self.routes, self.serial = routes, serial
         self.matched: tuple[int, ...] = ()
 
 
@@ -54,39 +63,61 @@ class Routing:
     are not, until they are again, and ``view_changes`` news.
     """
 
-    def __init__(self, flood: Flood, interest: Interest | None, local: Local, out: list[Effect], *, tracing: bool) -> None:
+    def __init__(
+        self, flood: Flood, interest: Interest | None, local: Local, out: list[Effect], rng: Random, *, tracing: bool
+    ) -> None:
         self.planes: dict[Route, Plane] = {}
         self.rights: Rights | None = None
         self._judged = 0  # the version of the rights that ``_uses`` was made by
+        self.old: dict[Peer, None] = {}  # linked peers that do not know route "direct" (wire version 1)
         self.finished: list[Finished] = []
         self.entered: list[int] = []
         self.lapsed: list[int] = []
         self.view_changes: list[ViewChange] = []
         self._flood, self._interest, self._local, self._out, self._tracing = flood, interest, local, out, tracing
-        self._receipts: dict[tuple[int, int], _Receipt] = {}
+        self._rng = rng
+        self._receipts: dict[tuple[int, int], _Receipt] = {}  # in the order of publishing
+        self._published = 0
+        self._now = Micros(0)  # as of the last wake
         self._entering: dict[int, _Entering] = {}
         self._barriers: dict[int, list[int]] = {}  # asked for here, and the subscriptions that wait for each
         self._uses: dict[str, int] = {}  # topic -> routes, as of the view now
-        self._spared: dict[str, Micros] = {}  # topics that are served without flood, and since when
         self._used: dict[Peer, Micros] = {}  # links, and when a plane last used them
         self._synced = interest is None
-        self._early: list[Batch] = []  # published before the fabric, or by an earlier life, before the topic was known
+        self._early: list[
+            tuple[Batch, Rows]
+        ] = []  # published before the fabric, or by an earlier life, before the topic was known
         self._waiting: dict[int, Subscription] = {}  # and subscriptions
         self._early_at: Micros = NEVER
+        self._auto_at: Micros = NEVER  # when to look whether subscriptions should move
+        self._autos: dict[int, Subscription] = {}
+        self.moves: Moves | None = None
+        if interest is not None:
+            self.moves = Moves(interest, local, self.planes)
+            interest.publishes(lambda: self._published, self._is_settled)
         self.heard: Callable[[ViewChange, Micros], None] = lambda change, now: None  # the owner's
 
     # -------------------------------------------------------------------- publishing
 
-    def publish(self, batch: Batch, now: Micros) -> None:
+    def publish(self, batch: Batch, now: Micros, rows: Rows = None) -> None:
+        """``rows``: the batch's, decoded, where they are at hand."""
         is_early = not self._synced and not self._is_synced(now)
-        routes = self._routes(batch.topic, now) if not is_early else []
+        routes = self._routes(batch.topic) if not is_early else []
         if is_early or not all(self.planes[route].knows(batch.topic) for route in routes):
-            self._early.append(batch)
+            self._early.append((batch, rows))
             self._early_at = min(self._early_at, Micros(now + EARLY_AGAIN))
             return
-        self._receipts[batch.incarnation, batch.first] = _Receipt(len(routes))
+        if not routes:
+            self.finished.append(Finished(batch.incarnation, batch.first, (0,) * batch.count))
+            return
+        self._published += 1
+        self._receipts[batch.incarnation, batch.first] = _Receipt(len(routes), self._published)
         for route in routes:
-            self.absorb(route, self.planes[route].publish(batch, now), now)
+            self.absorb(route, self.planes[route].publish(batch, now, rows), now)
+
+    def _is_settled(self, mark: int) -> bool:
+        """Whether all that was published up to this count has its receipts."""
+        return not self._receipts or next(iter(self._receipts.values())).serial > mark
 
     def _is_synced(self, now: Micros) -> bool:
         assert self._interest is not None
@@ -95,19 +126,11 @@ class Routing:
             self._early_at = now
         return self._synced
 
-    def _routes(self, topic: str, now: Micros) -> list[Route]:
+    def _routes(self, topic: str) -> list[Route]:
         if self._interest is None:
             return [Route.FLOOD]
         used = self._used_by(topic)
-        routes = [route for route in self.planes if used & BITS[route]]
-        if Route.FLOOD not in routes:
-            if not routes:
-                self._spared.pop(topic, None)
-            if not routes or now - self._spared.setdefault(topic, now) < SPARE_AFTER:
-                routes.append(Route.FLOOD)
-        else:
-            self._spared.pop(topic, None)
-        return routes
+        return [route for route in self.planes if used & BITS[route]]
 
     def _used_by(self, topic: str) -> int:
         """The routes in use on a topic, as bits."""
@@ -125,40 +148,103 @@ class Routing:
 
     # ----------------------------------------------------------------- subscriptions
 
-    def _is_flooded(self, subscription: Subscription) -> bool:
-        """Whether it is found by every publication as it is, because nobody does without flood on its topic."""
-        return subscription.route is Route.FLOOD and not self._used_by(subscription.topic.name) & ~BITS[Route.FLOOD]
+    def choose(self, topic: str, filter: Filter, group: str, present: Route | None = None) -> Route:
+        """The route that suits a subscription, as far as the view tells."""
+        if self._interest is None:
+            return Route.FLOOD
+        nodes = len(self._interest.interested(topic))
+        few = DIRECT_MAX if present in (None, Route.DIRECT) else DIRECT_AGAIN
+        if group or (nodes <= few and not self.old):
+            return Route.DIRECT
+        return Route.SKIPLIST if all(place.cls != ALL for place in filter.placements()) else Route.TREE
+
+    def linked(self, peer: Peer, *, is_old: bool) -> None:
+        """A link has changed; ``is_old``: it is up, and its peer does not know route "direct"."""
+        if is_old:
+            self.old[peer] = None
+        else:
+            self.old.pop(peer, None)
+
+    def move(self, subscription: Subscription, route: Route, now: Micros) -> bool:
+        """Take another route, once the subscription is in force; returns whether that has begun."""
+        if (
+            self.moves is None
+            or not subscription.in_force
+            or subscription.route is route
+            or subscription.number in self.moves
+        ):
+            return False
+        self.moves.begin(subscription, route, now)
+        return True
+
+    def check_group(self, group: str, route: Route, *, alone: bool = False) -> None:
+        """RouteError where a group cannot be: its publishers share the events out, and its members have no past of their own."""
+        if alone:
+            raise RouteError(
+                "a member of a group gets a part of the events: name, since, ordered and gaps do not go with group"
+            )
+        if route not in (Route.AUTO, Route.DIRECT) or self._interest is None:
+            raise RouteError(
+                f"a group's events are shared out by their publishers: route {route.value!r} cannot, "
+                "use route 'direct' (or 'auto') with group"
+            )
+        if len(group) > GROUP_LENGTH_MAX:
+            raise RouteError(f"a group's name has at most {GROUP_LENGTH_MAX} characters, not {len(group)}")
+
+    def stay(self, subscription: Subscription) -> None:
+        """Its route is no longer for this node to choose."""
+        subscription.is_auto = False
+        self._autos.pop(subscription.number, None)
+
+    def _look_at_autos(self, now: Micros) -> None:
+        self._auto_at = NEVER
+        for subscription in self._autos.values():
+            topic = subscription.topic.name
+            route = self.choose(topic, subscription.filter, subscription.group, subscription.route)
+            if route is not subscription.route and not self.move(subscription, route, now):
+                self._auto_at = Micros(now + AUTO_EVERY)
 
     def enter(self, subscription: Subscription, now: Micros) -> None:
         """Place a subscription; its number is in ``entered`` when it is in force. Raises InterestError if there is no room."""
-        interest, route = self._interest, subscription.route
+        interest = self._interest
         topic, number = subscription.topic.name, subscription.number
         if not self._synced and not self._is_synced(now):
             self._waiting[number] = subscription  # whom would it be laid for?
             self._early_at = min(self._early_at, Micros(now + EARLY_AGAIN))
             return
-        at_once = self._is_flooded(subscription)
+        if subscription.route is Route.AUTO:
+            subscription.is_auto = interest is not None
+            subscription.route = self.choose(topic, subscription.filter, subscription.group)
+            if number in self._local.subscriptions:  # it was put off
+                self._local.ignore(subscription, Route.AUTO)
+                self._local.listen(subscription, subscription.route)
+        route = subscription.route
         if interest is not None:
             interest.subscribe(topic, now, BITS[route], subscription.source)
             self._uses.pop(topic, None)
         try:
-            self.planes[route].subscribe(number, topic, subscription.filter, now)
+            self.planes[route].subscribe(number, topic, subscription.filter, subscription.group, now)
         except ValueError:
             if interest is not None:
                 interest.unsubscribe(topic, now, BITS[route], subscription.source)
             raise
-        if interest is None or at_once:
+        if subscription.is_auto:
+            self._autos[number] = subscription
+        if interest is None:
             self._in_force(subscription)
             return
         barrier = interest.barrier(now)
         self._entering[number] = _Entering(subscription, barrier)
         self._barriers[barrier] = [number]
-        self._settle(route)
+        self._settle(route, now)
 
     def abandon(self, subscription: Subscription, now: Micros) -> None:
         if self._waiting.pop(subscription.number, None) is not None:
             return
         self._entering.pop(subscription.number, None)
+        self._autos.pop(subscription.number, None)
+        if self.moves is not None:
+            self.moves.abandon(subscription, now)
         self.planes[subscription.route].unsubscribe(subscription.number, now)
         if self._interest is not None:
             topic = subscription.topic.name
@@ -172,12 +258,14 @@ class Routing:
         barrier = interest.barrier(now)
         for subscription in self._local.subscriptions.values():
             number = subscription.number
-            if number not in self._waiting and (number in self._entering or not self._is_flooded(subscription)):
+            if number not in self._waiting:
                 if subscription.in_force:
                     self.lapsed.append(number)
                 subscription.in_force = False
                 self._entering[number] = _Entering(subscription, barrier)
         self._barriers = {barrier: list(self._entering)}
+        if self.moves is not None:
+            self.moves.renew(now)
 
     def _in_force(self, subscription: Subscription) -> None:
         if self._tracing and not subscription.was_in_force:
@@ -185,10 +273,12 @@ class Routing:
         subscription.in_force = subscription.was_in_force = True
         self.entered.append(subscription.number)
 
-    def _settle(self, route: Route) -> None:
+    def _settle(self, route: Route, now: Micros) -> None:
         for number in self.planes[route].take_laid():
+            if self.moves:
+                self.moves.laid(number, route, now)
             entering = self._entering.get(number)
-            if entering is not None:
+            if entering is not None and entering.subscription.route is route:
                 entering.is_laid = True
                 self._maybe_in_force(number, entering)
 
@@ -201,7 +291,7 @@ class Routing:
 
     @property
     def deadline(self) -> Micros:
-        least = self._early_at
+        least = self._early_at if self._early_at < self._auto_at else self._auto_at
         for plane in self.planes.values():
             deadline = plane.deadline
             if deadline < least:
@@ -214,10 +304,13 @@ class Routing:
         self.absorb(route, self.planes[route].receive(sender, message, now), now)
 
     def wake(self, now: Micros) -> None:
+        self._now = now
         if self._early_at <= now:
             self._early_at = Micros(now + EARLY_AGAIN)
             if self._synced or self._is_synced(now):
                 self._do_early(now)
+        if self._auto_at <= now:
+            self._look_at_autos(now)
         for route, plane in self.planes.items():
             if plane.deadline <= now:
                 self.absorb(route, plane.wake(now), now)
@@ -250,6 +343,8 @@ class Routing:
                 if kind is Send and route is not Route.FLOOD:
                     for peer in effect.to:  # type: ignore[union-attr]
                         self.use(peer, now)
+                elif kind is Hangup:
+                    self._part(effect.peer)  # type: ignore[union-attr]
                 self._out.append(effect)
         for one in plane.take_finished():
             receipt = self._receipts[one.incarnation, one.first]
@@ -261,8 +356,8 @@ class Routing:
             if not receipt.routes:
                 del self._receipts[one.incarnation, one.first]
                 self.finished.append(Finished(one.incarnation, one.first, receipt.matched))
-        if self._entering:
-            self._settle(route)
+        if self._entering or self.moves:
+            self._settle(route, now)
 
     def _arrived(self, route: Route, batch: Batch, now: Micros) -> None:
         matched = self._local.arrived(route, batch, now)
@@ -285,13 +380,24 @@ class Routing:
                 if self.needs(effect.peer, now):
                     interest.kept(effect.peer, now)
                     continue
-                self._flood.unlink(effect.peer)
-                self._out.append(Send((effect.peer,), Leave()))
+                self._part(effect.peer)
             self._out.append(effect)
         if interest.barriers_done:
             self._known(interest, now)
         if not self._synced and (self._early or self._waiting):
             self._is_synced(now)
+
+    def _part(self, peer: Peer) -> None:
+        """A link is about to be closed on purpose: flood need not wait for it to come back."""
+        self._flood.unlink(peer)
+        self._out.append(Send((peer,), Leave()))
+
+    def is_used(self, peer: Peer) -> bool:
+        """Whether some plane but the tree, which asks, wants the link to stay, or has used it lately."""
+        used = self._used.get(peer)
+        return (used is not None and self._now - used < LINK_IDLE) or any(
+            plane.needs(peer) for route, plane in self.planes.items() if route is not Route.TREE
+        )
 
     def use(self, peer: Peer, now: Micros) -> None:
         if self._interest is not None and peer in self._interest.links:  # else there is nothing to keep
@@ -308,6 +414,8 @@ class Routing:
             self.heard(change, now)
             if change.is_interest:
                 self._uses.clear()
+                if self._autos and self._auto_at == NEVER:  # drawn: those of many nodes need not all move at once
+                    self._auto_at = Micros(now + 1 + int(AUTO_EVERY * self._rng.random()))
             for plane in self.planes.values():
                 plane.changed(change, now)
             if change.reason == "new life" and self._interest is not None and change.peer == self._interest.me:
@@ -323,7 +431,8 @@ class Routing:
         for barrier in interest.barriers_done:
             numbers = self._barriers.pop(barrier, None)
             if numbers is None:
-                if not any(plane.known(barrier, now) for plane in self.planes.values()):
+                ours = self.moves is not None and self.moves.known(barrier, now)
+                if not ours and not any(plane.known(barrier, now) for plane in self.planes.values()):
                     others.append(barrier)
                 continue
             for number in numbers:
@@ -331,9 +440,9 @@ class Routing:
                 if entering is not None and entering.barrier == barrier:
                     entering.is_known = True
                     self._maybe_in_force(number, entering)
-        interest.barriers_done[:] = others
-        for route in self.planes if self._entering else ():
-            self._settle(route)
+        interest.barriers_done[:] = others  # those that came while we looked are seen at the next call
+        for route in self.planes if self._entering or self.moves else ():
+            self._settle(route, now)
 
     def _do_early(self, now: Micros) -> None:
         """The fabric is known: do what was put off."""
@@ -348,5 +457,5 @@ class Routing:
                 self._out.append(Note(Unsubscribed(subscription.number, "refused")))
         self.report(now)
         early, self._early = self._early, []
-        for batch in early:
-            self.publish(batch, now)
+        for batch, rows in early:
+            self.publish(batch, now, rows)

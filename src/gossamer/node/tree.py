@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from gossamer.filters import Filter, Schema
 from gossamer.machine import NEVER, Effect, LinkState, Micros, Peer
-from gossamer.node.planes import BITS, Finished, Key, Route
+from gossamer.node.planes import BITS, Finished, Key, Route, Rows
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.record import ROUTES_ALL, Record, ViewChange
@@ -158,7 +158,7 @@ class TreePlane:
 
     # -------------------------------------------------------------------- commands
 
-    def subscribe(self, number: int, topic: str, filter: Filter, now: Micros) -> None:
+    def subscribe(self, number: int, topic: str, filter: Filter, group: str, now: Micros) -> None:
         text = "" if filter.text == "TRUE" or len(filter.text) > FILTER_TEXT_MAX else filter.text
         self.start(now).subscribe(number, topic, text, now)
 
@@ -171,14 +171,14 @@ class TreePlane:
     def knows(self, topic: str) -> bool:
         return True  # what is not known passes everything
 
-    def publish(self, batch: Batch, now: Micros) -> list[Effect]:
+    def publish(self, batch: Batch, now: Micros, rows: Rows = None) -> list[Effect]:
         host = self.start(now)
         host.publish(batch, now)
         return host.wake(now)
 
     def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> list[Effect]:
         host = self.start(now)
-        host.took(key, matched, now)
+        host.took((key[0], key[1], key[2]), matched, now)
         return host.wake(now)
 
     def take_finished(self) -> list[Finished]:

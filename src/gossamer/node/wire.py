@@ -26,6 +26,7 @@ from gossamer.machine import Message
 from gossamer.node.history import HistoryMessage
 from gossamer.node.topics import Adverts, AdvertsTaken
 from gossamer.overlay.batch import Batch, Busy, Leave, Report, Uint64
+from gossamer.overlay.direct.messages import DirectMessage
 from gossamer.overlay.interest.messages import InterestMessage
 from gossamer.overlay.skiplist.messages import SkiplistMessage
 from gossamer.overlay.tree.messages import TreeMessage
@@ -107,6 +108,7 @@ AnyMessage = (
     | InterestMessage
     | SkiplistMessage
     | TreeMessage
+    | DirectMessage
 )
 
 _encoder = msgspec.msgpack.Encoder()

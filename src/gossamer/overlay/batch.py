@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
+from gossamer.filters.packed import COLUMNS_MARK
 from gossamer.machine import Message
 
 BATCH_EVENTS_MAX = 4096
@@ -39,6 +40,11 @@ class Batch(Message, frozen=True, array_like=True, tag=10):
     round: Count
     hops: Annotated[int, Meta(ge=0, le=HOPS_MAX)]
     rows: Annotated[bytes, Meta(max_length=BATCH_BYTES_MAX)]  # opaque here: only who subscribes decodes it
+
+    @property
+    def is_columns(self) -> bool:
+        """The rows are one Arrow record batch (filters/packed.py)."""
+        return self.rows.startswith(COLUMNS_MARK)
 
 
 class Report(Message, frozen=True, array_like=True, tag=11):

@@ -6,6 +6,7 @@ from gossamer.machine import Message
 from gossamer.node.history import Past
 from gossamer.node.wire import Unframer, encode
 from gossamer.overlay.batch import Batch
+from gossamer.overlay.direct.messages import Portion
 from gossamer.overlay.skiplist.messages import FIND, Carry
 from gossamer.overlay.tree.messages import Cargo
 from gossamer.sim.network import EventId
@@ -28,6 +29,8 @@ class WireCodec:
             return () if message.kind == FIND else ((message.publisher, message.incarnation, message.sequence),)
         if isinstance(message, Past):
             return ()  # they are of long ago, and come once
+        if isinstance(message, Portion):
+            return tuple((message.publisher, message.incarnation, message.first + offset) for offset in message.offsets)
         batch = message.body.batch if isinstance(message, Cargo) else message
         assert isinstance(batch, Batch)
         return tuple((batch.publisher, batch.incarnation, batch.first + offset) for offset in range(batch.count))
@@ -41,10 +44,12 @@ def floor_of(message: Message) -> int | None:
 
 def plane_of(message: Message) -> str:
     """Which plane of a node a message with events belongs to, by its attribute there."""
-    return {Cargo: "tree", Carry: "lists"}.get(type(message), "flood")
+    return {Cargo: "tree", Carry: "lists", Portion: "direct"}.get(type(message), "flood")
 
 
 def hops_of(message: Message) -> int:
     """How far the events in a message have come."""
+    if isinstance(message, Portion):
+        return 1
     hops: int = message.body.batch.hops if isinstance(message, Cargo) else getattr(message, "hops", 0)
     return hops

@@ -17,7 +17,8 @@ from gossamer.sim.clock import DurationError, duration
 from gossamer.sim.faults import AnyFault
 
 OVERLAYS = ("flood", "fabric")  # flood over a fixed graph; whole nodes: flood over links that the interest plane keeps
-ROUTES = (*Route, "mixed")
+ROUTES = (*Route, "mixed", "wander")
+MIXED = (Route.FLOOD, Route.SKIPLIST, Route.TREE, Route.DIRECT)
 NODES_MAX = 20_000
 C = TypeVar("C")
 SCENARIOS = Path(__file__).parent / "scenarios"
@@ -29,7 +30,7 @@ class ConfigError(ValueError):
 
 class Config(Struct, frozen=True, kw_only=True):
     overlay: str = "flood"
-    route: str = "flood"  # of the subscriptions; with overlay "fabric" also skiplist, tree, or mixed: one after the other
+    route: str = "flood"  # of the subscriptions; with overlay "fabric" any; mixed: one after the other; wander: they move
     nodes: int = 200
     degree: int = 6  # neighbours of a node in the random graph
     durable: bool = False  # nodes have disks: accepted events survive crashes
@@ -73,7 +74,7 @@ class Config(Struct, frozen=True, kw_only=True):
 
     def route_of(self, filter: int) -> Route:
         """The route of a subscription."""
-        return list(Route)[filter % len(Route)] if self.route == "mixed" else Route(self.route)
+        return MIXED[filter % len(MIXED)] if self.route in ("mixed", "wander") else Route(self.route)
 
 
 def check_duration(name: str, text: str) -> None:

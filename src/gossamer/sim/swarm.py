@@ -17,12 +17,13 @@ import msgspec
 from msgspec import Struct
 
 from gossamer.sim.clock import duration_text
-from gossamer.sim.config import ROUTES, Config, to_toml
+from gossamer.sim.config import Config, to_toml
 from gossamer.sim.faults import AnyFault, Clogging, Crash, FullDisk, Leave, Partition, Pause, Swizzle
 from gossamer.sim.run import Outcome, simulate
 
 MILLISECOND = 1_000
 OUTAGE_MAX = 2_000 * MILLISECOND
+TURNS = ("flood", "skiplist", "tree", "mixed", "direct", "wander", "auto")  # routes of a swarm of whole nodes
 NODES_MAX = 40
 
 
@@ -145,7 +146,7 @@ def fly(seed: int) -> Flight:
 
 def fly_fabric(seed: int) -> Flight:
     """The same draw, with whole nodes: planes over links that the interest plane opens and closes. The routes take turns."""
-    config = msgspec.structs.replace(draw_config(seed), overlay="fabric", route=ROUTES[seed % len(ROUTES)])
+    config = msgspec.structs.replace(draw_config(seed), overlay="fabric", route=TURNS[seed % len(TURNS)])
     return flight(seed, config, simulate(config))
 
 

@@ -31,6 +31,8 @@ SUBSCRIBE_RETRY = 50_000  # the topic is not known here yet
 PUBLISH_RETRY = 20_000  # the window is full, or nobody is there to publish
 LEAD_IN = 10_000  # between the last subscription and the first publication
 RETRIES_MAX = 2_000
+MOVES = 3  # times that a subscription sets out for another route, with route "wander"
+MOVING = (Route.DIRECT, Route.FLOOD, Route.SKIPLIST, Route.TREE)
 _HANDED = struct.Struct("<qiIQQQ")
 
 
@@ -46,6 +48,7 @@ class Core(AnyMachine, Protocol):
     def advertise(self, topic: str, schema: str, now: Micros) -> Any: ...
     def subscribe(self, topic: str, filter: str, now: Micros, *, route: Route) -> int: ...
     def unsubscribe(self, number: int, now: Micros) -> None: ...
+    def move(self, number: int, route: Route, now: Micros) -> bool: ...
     def publish(self, topic: str, event: dict[str, Any], now: Micros) -> Ticket: ...
     def taken(self, number: int, count: int, now: Micros) -> None: ...
 
@@ -154,6 +157,9 @@ class Users(Probe):
         span = self.over_at - start
         for _ in range(config.churn if self.workload.filters else 0):
             clock.push(start + self._below(span + 1), self._leave, self._below(len(self.workload.filters)))
+        for filter in range(len(self.workload.filters)) if config.route == "wander" else ():
+            for _ in range(MOVES):
+                clock.push(start + self._below(span + 1), self._move, filter, MOVING[self._below(len(MOVING))])
         for number, fault in enumerate(config.faults):
             self.over_at = max(self.over_at, schedule(fault, self.world, start, Random(f"fault {config.seed} {number}")))
         if config.stop:
@@ -198,6 +204,15 @@ class Users(Probe):
         self._end(place)
         self.world.command(node)
         clock.push(clock.now + self._below(500_000), self._subscribe, filter, 0)
+
+    def _move(self, filter: int, route: Route, _z: None) -> None:
+        """Another route, if the subscription is in force and not on its way already."""
+        place = self._placed.get(filter)
+        node = self.world.nodes[filter % len(self.world.nodes)]
+        core = self._core(node)
+        if place is not None and core is not None and core.move(place.number, route, self.world.clock.now):
+            self.world.network.count("moves")
+            self.world.command(node)
 
     def _end(self, place: Place) -> None:
         place.ended = self.history.next()
@@ -324,8 +339,8 @@ class Users(Probe):
             return
         events, planes = packet.events, self._met[node.index]
         met = planes.setdefault(plane_of(packet.message), bytearray(len(self.workload.events)))
-        if events and met[events[0]]:
-            return  # one more copy; batches are never cut differently
+        if events and all(met[event] for event in events):
+            return  # one more copy
         seen = self.seen[node.index]
         for event in events:
             met[event] = seen[event] = 1

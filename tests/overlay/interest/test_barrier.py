@@ -215,8 +215,8 @@ def test_many_barriers_leave_nothing_behind() -> None:
         net.subscribe(1, "a"), net.unsubscribe(1, "a")
         net.wait(1, net.barrier(1))
     own = net[1]._barriers
-    assert [len(table) for table in (own._active, own._asked, own._waves)] == [0, 0, 0]
-    assert own._own is None
+    assert [len(table) for table in (own._active, own._lines[False].asked, own._waves)] == [0, 0, 0]
+    assert own._lines[False].own is None
     assert all(len(machine._barriers._active) == 0 for machine in net.machines)
     assert all(len(machine._barriers._waves) <= WAVES_MAX for machine in net.machines)
 

@@ -6,11 +6,16 @@ whom it passed the question have answered, and answers with the sum of the membe
 the origin's view: every member has answered, each once. If not (somebody crashed or joined in between, or a message was lost),
 the origin asks again. What is lost is sent again by whoever waits.
 
-An origin has one wave under way. Whoever asks in the meantime shares it, if its version will do, or else the next one: a node that
-makes a thousand subscriptions at once asks the fabric twice, not a thousand times.
+A barrier may also ask that everybody is *settled*: that what a node had published before it had the record has its receipts. After
+that, nothing is under way to where the origin was reachable before.
+
+An origin has one wave of each kind under way. Whoever asks in the meantime shares it, if it can answer for it, or else the
+next one: a node that makes a thousand subscriptions at once asks the fabric twice, not a thousand times.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from gossamer.machine import MILLISECOND, NEVER, SECOND, Effect, Micros, Peer, Send
 from gossamer.overlay.interest.links import Links
@@ -28,41 +33,53 @@ Key = tuple[Peer, int]
 
 
 class _Wave:
-    __slots__ = ("again_at", "answer", "attempts", "barrier", "parent", "total", "waiting")
+    __slots__ = ("again_at", "answer", "attempts", "barrier", "mark", "parent", "total", "waiting")
 
     def __init__(self, barrier: Barrier, parent: Peer | None, waiting: dict[Peer, None]) -> None:
         self.barrier, self.parent, self.waiting = barrier, parent, waiting
+        self.mark: int | None = None  # what this node had published when it had the record
         self.total = 0
         self.answer: int | None = None  # what was answered; for those who did not hear it
         self.attempts = 0
         self.again_at = NEVER
 
 
+class _Line:
+    """Own barriers of one kind that wait, and the wave that is under way."""
+
+    def __init__(self) -> None:
+        self.asked: dict[int, tuple[int, int]] = {}  # the version that all must have
+        self.start_at: Micros = NEVER  # of the next wave
+        self.own: _Wave | None = None
+        self.served: list[int] = []  # those that were asked for before it started
+
+
 class Barriers:
     def __init__(self, me: Peer, view: View, links: Links) -> None:
+        self.mark: Callable[[], int] = lambda: 0  # counts what this node has published
+        self.is_settled: Callable[[int], bool] = lambda mark: True  # whether all up to there has its receipts
         self.done: list[int] = []  # numbers of barriers that were reached
         self._me, self._view, self._links = me, view, links
         self._numbers = 0
         self._waves: dict[Key, _Wave] = {}  # oldest first
         self._active: dict[Key, _Wave] = {}  # those of them that are not answered yet
-        self._asked: dict[int, tuple[int, int]] = {}  # own barriers: the version that all must have
-        self._start_at: Micros = NEVER  # of the next wave of ours
-        self._own: _Wave | None = None  # the wave of ours that is under way
+        self._lines = {False: _Line(), True: _Line()}  # by whether all must be settled
 
     @property
     def deadline(self) -> Micros:
-        return min([self._start_at, *(wave.again_at for wave in self._active.values())])
+        return min([*(line.start_at for line in self._lines.values()), *(wave.again_at for wave in self._active.values())])
 
     @property
     def is_waiting(self) -> bool:
         return bool(self._active)
 
-    def ask(self, life: int, version: int, now: Micros) -> int:
+    def ask(self, life: int, version: int, now: Micros, *, settled: bool = False) -> int:
         """Begin a barrier on this node's own record; returns its number."""
         self._numbers += 1
-        self._asked[self._numbers] = (life, version)
-        if self._own is None:
-            self._start_at = min(self._start_at, now)
+        line = self._lines[settled]
+        line.asked[self._numbers] = (life, version)
+        if line.own is None:
+            line.start_at = min(line.start_at, now)
         return self._numbers
 
     def receive(self, sender: Peer, message: Barrier | Reached, now: Micros) -> list[Effect]:
@@ -108,21 +125,34 @@ class Barriers:
         known = self._view.members.get(Peer(barrier.origin))
         if known is None or known.order[:2] < (barrier.life, barrier.version):
             return []  # its news is still on the way here
+        if barrier.settled:
+            if wave.mark is None:
+                wave.mark = self.mark()
+            if not self.is_settled(wave.mark):
+                return []
         mine = self._view.members[self._me].spread
         wave.answer, wave.again_at = (wave.total + mine) & _MASK, NEVER
         self._active.pop((Peer(barrier.origin), barrier.number), None)
         if wave.parent is not None:
             return [Send((wave.parent,), Reached(barrier.origin, barrier.number, wave.answer))]
+        self._came_back(wave, now)
+        return []
+
+    def _came_back(self, wave: _Wave, now: Micros) -> None:
+        """A wave of ours has all its answers."""
+        barrier = wave.barrier
+        line = self._lines[barrier.settled]
         del self._waves[self._me, barrier.number]
-        self._own = None
+        line.own = None
         is_reached = wave.answer == self._view.total
         if is_reached:
-            for number in [n for n, asked in self._asked.items() if asked <= (barrier.life, barrier.version)]:
-                del self._asked[number]
+            # That all have a record is true whoever asks; that they are settled, only of what was asked for before.
+            served = line.served if barrier.settled else list(line.asked)
+            for number in [n for n in served if line.asked[n] <= (barrier.life, barrier.version)]:
+                del line.asked[number]
                 self.done.append(number)
-        if self._asked:
-            self._start_at = Micros(now if is_reached else now + RETRY)
-        return []
+        if line.asked:
+            line.start_at = Micros(now if is_reached else now + RETRY)
 
     def changed(self, peer: Peer, now: Micros) -> list[Effect]:
         """The record of a peer is new here: waves of that origin may go on."""
@@ -130,6 +160,13 @@ class Barriers:
         for (origin, _), wave in list(self._active.items()):
             if origin == peer:
                 effects += self._maybe_answer(wave, now)
+        return effects
+
+    def settled(self, now: Micros) -> list[Effect]:
+        """Receipts are complete: waves that waited for them may go on."""
+        effects: list[Effect] = []
+        for wave in [wave for wave in self._active.values() if wave.mark is not None]:
+            effects += self._maybe_answer(wave, now)
         return effects
 
     def closed(self, peer: Peer, now: Micros) -> list[Effect]:
@@ -148,10 +185,11 @@ class Barriers:
                     self._evict(key, now)
                 else:
                     effects += self._pass_on(wave, now)
-        while self._start_at <= now:  # again at once, where nobody else is there to be asked
-            self._start_at = NEVER
-            if self._asked:
-                effects += self._start(now)
+        for settled, line in self._lines.items():
+            while line.start_at <= now:  # again at once, where nobody else is there to be asked
+                line.start_at = NEVER
+                if line.asked:
+                    effects += self._start(line, settled, now)
         return effects
 
     def _evict(self, key: Key, now: Micros) -> None:
@@ -159,16 +197,19 @@ class Barriers:
         del self._waves[key]
         self._active.pop(key, None)
         if key[0] == self._me:
-            self._own, self._start_at = None, Micros(now + RETRY)
+            for line in self._lines.values():
+                if line.own is not None and line.own.barrier.number == key[1]:
+                    line.own, line.start_at = None, Micros(now + RETRY)
 
     def _neighbours(self) -> list[Peer]:
         """Whom to ask: the link to a node that was declared dead may still be up."""
         return [peer for peer in self._links.carriers() if peer in self._view.members]
 
-    def _start(self, now: Micros) -> list[Effect]:
-        life, version = max(self._asked.values())
+    def _start(self, line: _Line, settled: bool, now: Micros) -> list[Effect]:
+        life, version = max(line.asked.values())
         self._numbers += 1  # waves and barriers share the numbers
-        barrier = Barrier(self._me, self._numbers, life, version)
+        barrier = Barrier(self._me, self._numbers, life, version, settled)
         key = (self._me, self._numbers)
-        wave = self._waves[key] = self._active[key] = self._own = _Wave(barrier, None, dict.fromkeys(self._neighbours()))
+        wave = self._waves[key] = self._active[key] = line.own = _Wave(barrier, None, dict.fromkeys(self._neighbours()))
+        line.served = list(line.asked)
         return self._pass_on(wave, now) + self._maybe_answer(wave, now)

@@ -179,10 +179,21 @@ class Interest:
         """After ``leave``: no neighbour needs its link to this node any longer, each has opened another one."""
         return not any(link.theirs for link in self._links.up.values())
 
-    def barrier(self, now: Micros) -> int:
-        """Returns a number that is in ``barriers_done`` once every live node has this node's present record."""
+    def barrier(self, now: Micros, *, settled: bool = False) -> int:
+        """Returns a number that is in ``barriers_done`` once every live node has this node's present record.
+
+        ``settled``: and once, at each of them, what was published before it had the record has its receipts.
+        """
         self._command()
-        return self._barriers.ask(self.record.life, self.record.version, now)
+        return self._barriers.ask(self.record.life, self.record.version, now, settled=settled)
+
+    def publishes(self, mark: Callable[[], int], is_settled: Callable[[int], bool]) -> None:
+        """How the owner counts what it publishes, and whether all up to some count has its receipts."""
+        self._barriers.mark, self._barriers.is_settled = mark, is_settled
+
+    def settled(self, now: Micros) -> list[Effect]:
+        """Receipts are complete."""
+        return self._barriers.settled(now) if self._barriers.is_waiting else []
 
     def ask_names(self, topics: Iterable[bytes], now: Micros) -> int:
         """Ask for names that are not known here; returns how many are asked for. Those not linked are dialled: ask again."""

@@ -144,6 +144,7 @@ class Barrier(Message, frozen=True, array_like=True, tag=40):
     number: Number
     life: Life
     version: Version
+    settled: bool = False  # answer when what was published before has its receipts
 
 
 class Reached(Message, frozen=True, array_like=True, tag=41):

@@ -17,7 +17,7 @@ import msgspec
 
 from gossamer.filters import Filter, FilterError, Schema
 from gossamer.filters.packed import COLUMNS_MARK, Packed
-from gossamer.filters.tree import TRUE, And, Node, Null, Or, Rlike, all_of, any_of
+from gossamer.filters.tree import TRUE
 from gossamer.overlay.batch import Batch
 
 CACHED = 65_536
@@ -57,7 +57,7 @@ class SchemaContent:
             found = Filter.parse(text, schema) if schema is not None else None
         except FilterError:
             return None
-        return found and Filter(_without_patterns(found.tree, found.schema.ranks), found.schema)
+        return found and found.weakened
 
     def weaken(self, topic: str, filter: str) -> str:
         found = self._filter(topic, filter)
@@ -101,12 +101,3 @@ class SchemaContent:
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 self._rows = (batch.rows, None)
         return self._rows[1]
-
-
-def _without_patterns(node: Node, ranks: tuple[int, ...]) -> Node:
-    """RLIKE passes no NULL, negated or not: that much of it stays."""
-    if isinstance(node, Rlike):
-        return Null(node.attribute, True)
-    if isinstance(node, And | Or):
-        return (all_of if isinstance(node, And) else any_of)((_without_patterns(term, ranks) for term in node.terms), ranks)
-    return node

@@ -1,0 +1,456 @@
+"""Direct: one hop from the publisher to each node that wants something of a batch, and nothing to anybody else.
+
+A publisher *watches* the nodes whose interest records say that they take a topic this way: they tell it their filters, and every
+change (told.py). It matches a batch against all of them (plan.py) and sends each node its *portions*; who has taken one says how
+many subscriptions took each event. The receipt is complete when all have. A portion is sent again until its node has answered or
+is no longer a member; what was meant for one of a group, and its node did not take or is dead, goes to another.
+
+A batch waits while the filters of some node are not known. So a subscription is found by every batch from the moment at which every
+live node knows that this node takes the topic this way, and every publisher that watches has its filter.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+from gossamer.filters.packed import Packed
+from gossamer.machine import MILLISECOND, NEVER, SECOND, Dial, Effect, LinkState, Micros, Note, Peer, Send
+from gossamer.overlay.batch import MATCHED_MAX, Batch
+from gossamer.overlay.direct.messages import DirectMessage, Holding, Portion, Taken, Unwatch, Wanted, Watch
+from gossamer.overlay.direct.plan import Payload, Plan
+from gossamer.overlay.direct.received import Arrive, Key, Received
+from gossamer.overlay.direct.told import Told
+from gossamer.trace import Rejected, hex_peer
+
+AGAIN = Micros(250 * MILLISECOND)
+AGAIN_MAX = Micros(2 * SECOND)
+PATIENCE = Micros(15 * SECOND)  # with a link, and without a word about a portion
+IDLE = Micros(60 * SECOND)  # a topic on which nothing is published: nobody is watched for it
+WANTS_MAX = 2_000_000  # filters of others that are kept; who tells more gets everything
+
+
+class Members(Protocol):
+    def takers(self, topic: str) -> list[Peer]:
+        """Who takes a topic this way, this node included."""
+
+    def address(self, peer: Peer) -> str | None:
+        """Where a member can be reached; None: it is no member."""
+
+    def hash(self, topic: str) -> int: ...
+
+
+class _Taker:
+    """What is known of one node's wants on one topic."""
+
+    __slots__ = ("asked_at", "epoch", "have", "latest", "wants")
+
+    def __init__(self) -> None:
+        self.epoch = self.have = 0
+        self.latest = -1  # not told anything yet
+        self.wants: dict[int, tuple[str, str]] = {}
+        self.asked_at = NEVER
+
+    @property
+    def is_ready(self) -> bool:
+        return self.have == self.latest
+
+
+class _Source:
+    """A topic that is published here."""
+
+    def __init__(self, name: str, hash: int, packed: Packed) -> None:
+        self.name, self.hash, self.packed = name, hash, packed
+        self.takers: dict[Peer, _Taker] = {}
+        self.plan: Plan | None = None
+        self.held: deque[_Flight] = deque()  # until all filters are known
+        self.seen = -1  # the view as of which ``takers`` are the right ones
+        self.used = Micros(0)
+
+
+class _Part:
+    __slots__ = ("attempts", "due_at", "message", "offsets", "peer", "sign")
+
+    def __init__(self, peer: Peer, message: Portion, now: Micros) -> None:
+        self.peer, self.message, self.offsets = peer, message, message.offsets
+        self.attempts, self.due_at, self.sign = 0, NEVER, now
+
+
+class _Flight:
+    """A batch of ours on its way."""
+
+    __slots__ = ("batch", "parts", "payload", "sending", "source", "total", "tried", "waiting")
+
+    def __init__(self, source: _Source, batch: Batch, payload: Payload) -> None:
+        self.source, self.batch, self.payload = source, batch, payload
+        self.sending = 0  # more portions are about to go: it is not done, though none waits
+        self.waiting: dict[tuple[Peer, int], _Part] = {}
+        self.parts: dict[Peer, int] = {}  # how many each node was sent
+        self.total = [0] * batch.count
+        self.tried: dict[tuple[str, int], list[Peer]] = {}  # by group and offset: members that did not take it
+
+
+class Direct:
+    """The machine. ``finished``: (incarnation, first, matched) of our batches; ``told.laid``: subscriptions that are laid."""
+
+    def __init__(self, me: Peer, epoch: int, members: Members, arrive: Arrive) -> None:
+        self.me, self.members = me, members
+        self.told = Told(epoch)
+        self.finished: list[tuple[int, int, tuple[int, ...]]] = []
+        self.links: dict[Peer, bool] = {}  # False: its queue is full
+        self.resent = 0
+        self.out: list[Effect] = []
+        self._received = Received(arrive, self.out)
+        self._sources: dict[str, _Source] = {}
+        self._by_hash: dict[int, _Source] = {}
+        self._flights: dict[tuple[int, int], _Flight] = {}
+        self._to: dict[Peer, dict[tuple[int, int, int], _Part]] = {}  # portions without an answer
+        self._dialled: dict[Peer, Micros] = {}
+        self._timers: list[tuple[Micros, tuple[int, int], tuple[Peer, int]]] = []
+        self._view = 0  # counts changes of the view
+        self._look_at: Micros = NEVER  # whether a batch need not wait any longer, and whom to ask again
+        self._idle_at: Micros = NEVER
+        self._wants = 0  # filters of others that are kept
+
+    # ------------------------------------------------------------------ what is known
+
+    @property
+    def deadline(self) -> Micros:
+        if self.out:
+            return Micros(0)
+        timer = self._timers[0][0] if self._timers else NEVER
+        return min(timer, self._look_at, self._idle_at, self.told.deadline)
+
+    @property
+    def remembered(self) -> int:
+        """Portions in the deduplication tables."""
+        return self._received.remembered
+
+    @property
+    def watched(self) -> int:
+        """Filters of others that are known here."""
+        return self._wants
+
+    def needs(self, peer: Peer) -> bool:
+        return bool(self._to.get(peer))
+
+    # ------------------------------------------------------------------ subscribing
+
+    def subscribe(self, number: int, topic: str, text: str, group: str, now: Micros) -> None:
+        self.told.subscribe(number, self.members.hash(topic), text, group, now)
+        self._changed_here(topic)
+
+    def unsubscribe(self, number: int, topic: str, now: Micros) -> None:
+        self.told.unsubscribe(number, now)
+        self._changed_here(topic)
+
+    def _changed_here(self, topic: str) -> None:
+        source = self._sources.get(topic)
+        if source is not None:
+            source.plan = None
+
+    def renew(self, now: Micros) -> None:
+        """Others had taken this node for dead: they do not tell it of changes any more, so what it knows is worth nothing."""
+        self.told.renew(now)
+        for source in self._sources.values():
+            self._forget(source, list(source.takers))
+            source.seen = -1
+        self._look_at = now
+
+    # ------------------------------------------------------------------- publishing
+
+    def publish(self, batch: Batch, payload: Payload, packed: Packed, now: Micros) -> None:
+        source = self._sources.get(batch.topic)
+        if source is None:
+            hash = self.members.hash(batch.topic)
+            source = self._sources[batch.topic] = self._by_hash[hash] = _Source(batch.topic, hash, packed)
+        if source.packed is not packed:
+            source.packed, source.plan = packed, None
+        source.used = now
+        self._idle_at = min(self._idle_at, Micros(now + IDLE))
+        flight = self._flights[batch.incarnation, batch.first] = _Flight(source, batch, payload)
+        if source.held or not self._is_ready(source, now):
+            source.held.append(flight)
+            self._look_at = min(self._look_at, Micros(now + AGAIN))
+        else:
+            self._launch(flight, now)
+
+    def _is_ready(self, source: _Source, now: Micros) -> bool:
+        """Whether the filters of all who take the topic are known; who is not known is asked."""
+        if source.seen != self._view:
+            wanted = dict.fromkeys(self.members.takers(source.name))
+            wanted.pop(self.me, None)
+            self._forget(source, [peer for peer in source.takers if peer not in wanted], tell=True)
+            for peer in wanted:
+                if peer not in source.takers:
+                    source.takers[peer] = _Taker()
+            source.seen = self._view
+        ready = True
+        for peer, taker in source.takers.items():
+            if not taker.is_ready:
+                ready = False
+                if taker.asked_at == NEVER or taker.asked_at + AGAIN <= now:
+                    taker.asked_at = now
+                    self._say(peer, Watch(source.hash, taker.epoch, taker.have), now)
+        return ready
+
+    def _launch(self, flight: _Flight, now: Micros) -> None:
+        batch, payload = flight.batch, flight.payload
+        flight.sending += 1
+        for peer, group, places in self._plan(flight.source).shares(payload, batch.first):
+            offsets = tuple(range(batch.count)) if places is None else tuple(places)
+            self._send(flight, peer, group, offsets, payload.cut(places), now)
+        flight.sending -= 1
+        self._maybe_finish(flight)
+
+    def _plan(self, source: _Source) -> Plan:
+        if source.plan is None:
+            wants: dict[Peer, list[tuple[str, str]]] = {p: list(t.wants.values()) for p, t in source.takers.items()}
+            mine = self.told.topics.get(source.hash)
+            if mine is not None:
+                wants[self.me] = list(mine.wishes)
+            source.plan = Plan(source.packed, wants)
+        return source.plan
+
+    def _send(self, flight: _Flight, peer: Peer, group: str, offsets: tuple[int, ...], rows: bytes, now: Micros) -> None:
+        batch = flight.batch
+        number = flight.parts.get(peer, 0)
+        flight.parts[peer] = number + 1
+        message = Portion(batch.topic, self.me, batch.incarnation, batch.first, number, batch.floor, offsets, group, rows)
+        part = flight.waiting[peer, number] = _Part(peer, message, now)
+        if peer == self.me:
+            matched = self._received.hand_over(self.me, message, 0, now)
+            if matched is not None:
+                self._answered(flight, part, matched, now)
+            return
+        self._to.setdefault(peer, {})[batch.incarnation, batch.first, number] = part
+        self._try(part, now)
+
+    def _try(self, part: _Part, now: Micros) -> None:
+        """Send a portion, or see to a link; and look again later."""
+        wait = min(AGAIN << min(part.attempts, 8), AGAIN_MAX)
+        part.due_at = Micros(now + wait)
+        message = part.message
+        heapq.heappush(self._timers, (part.due_at, (message.incarnation, message.first), (part.peer, message.part)))
+        if self.links.get(part.peer):
+            part.attempts += 1
+            self.resent += part.attempts > 1
+            self.out.append(Send((part.peer,), message))
+        elif part.peer not in self.links:
+            self._dial(part.peer, now)
+
+    def _answered(self, flight: _Flight, part: _Part, matched: tuple[int, ...], now: Micros) -> None:
+        message = part.message
+        key = (part.peer, message.part)
+        if flight.waiting.pop(key, None) is None:
+            return
+        outstanding = self._to.get(part.peer)
+        if outstanding is not None:
+            outstanding.pop((message.incarnation, message.first, message.part), None)
+            if not outstanding:
+                del self._to[part.peer]
+        for at, offset in enumerate(part.offsets):
+            count = matched[at] if matched else 0
+            flight.total[offset] = min(flight.total[offset] + count, MATCHED_MAX)
+        if message.group:
+            left = [offset for at, offset in enumerate(part.offsets) if not matched or not matched[at]]
+            if left:
+                self._choose_again(flight, part.peer, message.group, left, now)
+        self._maybe_finish(flight)
+
+    def _choose_again(self, flight: _Flight, peer: Peer, group: str, offsets: Sequence[int], now: Micros) -> None:
+        """A member of a group did not take these: another one may."""
+        plan = self._plan(flight.source)
+        members: dict[Peer, list[int]] = {}
+        for offset in offsets:
+            tried = flight.tried.setdefault((group, offset), [])
+            tried.append(peer)
+            other = plan.chosen(group, flight.payload.rows[offset], flight.batch.first + offset, tried)
+            if other is not None:
+                members.setdefault(other, []).append(offset)
+        flight.sending += 1
+        for other, several in members.items():
+            self._send(flight, other, group, tuple(several), flight.payload.cut(several), now)
+        flight.sending -= 1
+
+    def _maybe_finish(self, flight: _Flight) -> None:
+        batch = flight.batch
+        if (
+            not flight.waiting
+            and not flight.sending
+            and self._flights.pop((batch.incarnation, batch.first), None) is not None
+        ):
+            self.finished.append((batch.incarnation, batch.first, tuple(flight.total)))
+
+    # ----------------------------------------------------------------------- inputs
+
+    def receive(self, sender: Peer, message: DirectMessage, now: Micros) -> None:
+        kind = type(message)
+        if kind is Portion:
+            self._received.portion(sender, message, now)  # type: ignore[arg-type]
+        elif kind is Taken or kind is Holding:
+            self._reply(sender, message, now)  # type: ignore[arg-type]
+        elif kind is Watch:
+            if self.members.address(sender) is not None:  # else nobody would tell us that it is dead; it asks again
+                answer = self.told.watch(sender, message, now)  # type: ignore[arg-type]
+                if answer is not None:
+                    self.out.append(Send((sender,), answer))
+        elif kind is Unwatch:
+            self.told.unwatch(sender, message.topic)  # type: ignore[union-attr, arg-type]
+        elif kind is Wanted:
+            self._wanted(sender, message, now)  # type: ignore[arg-type]
+
+    def wake(self, now: Micros) -> None:
+        if self.told.deadline <= now:
+            for peer, message in self.told.wake(now):
+                self._say(peer, message, now)
+        timers = self._timers
+        while timers and timers[0][0] <= now:
+            at, key, (peer, number) = heapq.heappop(timers)
+            flight = self._flights.get(key)
+            part = flight.waiting.get((peer, number)) if flight is not None else None
+            if flight is None or part is None or part.due_at != at:
+                continue
+            if not self.links.get(peer):
+                part.sign = now  # no link, or its queue is full: it may not have got it
+            elif now - part.sign >= PATIENCE:
+                self.out.append(Note(Rejected(hex_peer(peer), "does not report", cut=True)))
+                part.sign = now
+            self._try(part, now)
+        if self._look_at <= now:
+            self._look(now)
+        if self._idle_at <= now:
+            self._drop_idle(now)
+
+    def link(self, peer: Peer, state: LinkState, now: Micros) -> None:
+        if state is LinkState.DOWN or state is LinkState.CUT:
+            self.links.pop(peer, None)
+            return
+        self.links[peer] = state is not LinkState.FULL
+        if state is LinkState.UP:
+            self._dialled.pop(peer, None)
+            self.told.linked(peer, now)
+            for source in self._sources.values():
+                taker = source.takers.get(peer)
+                if taker is not None and not taker.is_ready:
+                    taker.asked_at, self._look_at = NEVER, now
+        if state is not LinkState.FULL:
+            for part in list(self._to.get(peer, {}).values()):
+                if state is LinkState.UP or not part.attempts:
+                    part.sign = now
+                    self._try(part, now)
+
+    def view_changed(self, now: Micros) -> None:
+        """Somebody came, or takes topics by other ways than before."""
+        self._view += 1
+        if self._sources:
+            self._look_at = min(self._look_at, now)
+
+    def gone(self, peer: Peer, now: Micros) -> None:
+        """A member is dead, or has begun anew."""
+        self.told.gone(peer)
+        for source in self._sources.values():
+            if peer in source.takers:
+                self._forget(source, [peer])
+                source.seen = -1
+        for (incarnation, first, _), part in list(self._to.pop(peer, {}).items()):
+            flight = self._flights.get((incarnation, first))
+            if flight is not None:
+                self._answered(flight, part, (), now)
+        self.view_changed(now)
+
+    def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> None:
+        """The owner has taken a portion whose count it did not know at once."""
+        publisher, incarnation, first, number = key
+        if publisher == self.me:
+            flight = self._flights.get((incarnation, first))
+            part = flight.waiting.get((self.me, number)) if flight is not None else None
+            if flight is not None and part is not None:
+                self._answered(flight, part, matched, now)
+            return
+        self._received.took(key, matched)
+
+    # ------------------------------------------------------------------ publishers' side
+
+    def _reply(self, sender: Peer, message: Taken | Holding, now: Micros) -> None:
+        flight = self._flights.get((message.incarnation, message.first))
+        part = flight.waiting.get((sender, message.part)) if flight is not None else None
+        if flight is None or part is None:
+            return  # late or repeated: counted already
+        if type(message) is Holding:
+            part.sign = now
+            return
+        assert type(message) is Taken
+        if message.matched and len(message.matched) != len(part.offsets):
+            self.out.append(Note(Rejected(hex_peer(sender), "report for another number of events")))
+            return
+        self._answered(flight, part, message.matched, now)
+
+    def _wanted(self, sender: Peer, message: Wanted, now: Micros) -> None:
+        source = self._by_hash.get(message.topic)
+        taker = source.takers.get(sender) if source is not None else None
+        if source is None or taker is None:
+            self.out.append(Send((sender,), Unwatch(message.topic)))
+            return
+        if message.base == 0 and (taker.epoch != message.epoch or taker.have == 0 or taker.latest < 0):
+            self._wants -= len(taker.wants)
+            taker.epoch, taker.have, taker.wants = message.epoch, 0, {}
+        if taker.epoch == message.epoch and taker.have == message.base and message.base <= message.version <= message.latest:
+            for number, text, group in message.changes:
+                self._want(taker, number, text, group)
+            taker.have = message.version
+            taker.latest = message.latest
+            source.plan = None
+        taker.asked_at = now
+        self.out.append(Send((sender,), Watch(message.topic, taker.epoch, taker.have)))
+        if taker.is_ready and source.held:
+            self._look_at = now
+
+    def _want(self, taker: _Taker, number: int, text: str | None, group: str) -> None:
+        self._wants -= taker.wants.pop(number, None) is not None
+        if text is not None:
+            taker.wants[number] = (text if self._wants < WANTS_MAX else "", group)
+            self._wants += 1
+
+    def _look(self, now: Micros) -> None:
+        """Let batches go whose filters are all known; ask again for those that are not."""
+        self._look_at = NEVER
+        for source in self._sources.values():
+            ready = self._is_ready(source, now)
+            while ready and source.held:
+                self._launch(source.held.popleft(), now)
+            if not ready:
+                self._look_at = min(self._look_at, Micros(now + AGAIN))
+
+    def _drop_idle(self, now: Micros) -> None:
+        self._idle_at = NEVER
+        flying = {flight.source.name for flight in self._flights.values()}
+        for name, source in list(self._sources.items()):
+            if source.used + IDLE <= now and name not in flying:
+                self._forget(source, list(source.takers), tell=True)
+                del self._sources[name], self._by_hash[source.hash]
+            else:
+                self._idle_at = min(self._idle_at, Micros(max(source.used, now) + IDLE))
+
+    def _forget(self, source: _Source, peers: list[Peer], *, tell: bool = False) -> None:
+        for peer in peers:
+            self._wants -= len(source.takers.pop(peer).wants)
+            source.plan = None
+            if tell and peer in self.links:
+                self.out.append(Send((peer,), Unwatch(source.hash)))
+
+    # ------------------------------------------------------------------------ links
+
+    def _say(self, peer: Peer, message: DirectMessage, now: Micros) -> None:
+        if peer in self.links:
+            self.out.append(Send((peer,), message))
+        else:
+            self._dial(peer, now)
+
+    def _dial(self, peer: Peer, now: Micros) -> None:
+        address = self.members.address(peer)
+        if address and now - self._dialled.get(peer, Micros(-AGAIN)) >= AGAIN:
+            self._dialled[peer] = now
+            self.out.append(Dial(address))

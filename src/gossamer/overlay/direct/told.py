@@ -1,0 +1,200 @@
+"""The subscriber's side: what this node wants on each topic, and which publishers have been told.
+
+Changes are numbered. Of each filter only its last change is kept (a filter that is no longer wanted is a change too, until all who
+watch have it), so whoever has all up to some number needs only what comes after, and a newcomer starts at nothing. A filter is
+*laid* when everybody who watches has it; who begins to watch later gets it first thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+from gossamer.machine import MILLISECOND, NEVER, Micros, Peer
+from gossamer.overlay.direct.messages import CHANGES_CHARACTERS, CHANGES_MAX, FILTER_TEXT_MAX, Want, Wanted, Watch
+
+AGAIN = Micros(250 * MILLISECOND)
+WANTS_MAX = 65_536  # different filters that a node tells of a topic; with more, it takes all events and looks for itself
+WATCHED_MAX = 65_536  # topics of which somebody is told
+
+_Wish = tuple[str, str]  # text and group
+
+
+class Watcher:
+    __slots__ = ("has", "sent_at")
+
+    def __init__(self, has: int) -> None:
+        self.has, self.sent_at = has, NEVER
+
+
+class Topic:
+    """What this node wants on one topic."""
+
+    def __init__(self, versions: Iterator[int]) -> None:
+        self.version = 0  # of its last change
+        self.numbers = 0
+        self._versions = versions  # of all topics together: a topic that is forgotten and comes back repeats none
+        self.log: dict[int, tuple[int, str | None, str]] = {}  # number -> version, text, group; in the order of versions
+        self.wishes: dict[_Wish, tuple[int, dict[int, None]]] = {}  # its number, and the subscriptions that share it
+        self.of: dict[int, _Wish] = {}  # by subscription
+        self.watchers: dict[Peer, Watcher] = {}
+        self.unlaid: list[tuple[int, int]] = []  # version, subscription
+
+    def change(self, number: int, text: str | None, group: str) -> None:
+        self.version = next(self._versions)
+        self.log.pop(number, None)
+        self.log[number] = (self.version, text, group)
+
+    def laid(self) -> list[int]:
+        """Subscriptions that everybody who watches has been told of."""
+        if not self.unlaid:
+            return []
+        everywhere = min((watcher.has for watcher in self.watchers.values()), default=self.version)
+        done = [number for version, number in self.unlaid if version <= everywhere]
+        if done:
+            self.unlaid = [(version, number) for version, number in self.unlaid if version > everywhere]
+        return done
+
+    def forget_gone(self) -> None:
+        """What is no longer wanted, and everybody who watches knows it."""
+        everywhere = min((watcher.has for watcher in self.watchers.values()), default=self.version)
+        for number in [n for n, (version, text, _) in self.log.items() if text is None and version <= everywhere]:
+            del self.log[number]
+
+    def after(self, has: int) -> tuple[int, tuple[Want, ...]]:
+        """The changes that follow, as many as one message takes; and the version they lead to."""
+        changes: list[Want] = []
+        version, characters = has, 0
+        for number, (changed, text, group) in self.log.items():
+            if changed > has:
+                characters += len(text or "") + len(group)
+                if changes and (len(changes) == CHANGES_MAX or characters > CHANGES_CHARACTERS):
+                    return version, tuple(changes)
+                changes.append((number, text, group))
+                version = changed
+        return self.version, tuple(changes)
+
+
+class Told:
+    """All topics, by hash. ``laid`` has subscriptions that are laid, for the owner to take."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.topics: dict[int, Topic] = {}
+        self.laid: list[int] = []
+        self.deadline = NEVER
+        self._versions = count(1)
+        self._of: dict[int, int] = {}  # topic by subscription
+        self._behind: dict[int, None] = {}  # topics of which somebody may lack something
+
+    def subscribe(self, number: int, hash: int, text: str, group: str, now: Micros) -> None:
+        topic = self.topics.setdefault(hash, Topic(self._versions))
+        if len(text) > FILTER_TEXT_MAX or (len(topic.wishes) >= WANTS_MAX and (text, group) not in topic.wishes):
+            text = ""  # all events: what fits is found here
+        wish = (text, group)
+        known = topic.wishes.get(wish)
+        if known is None:
+            topic.numbers += 1
+            known = topic.wishes[wish] = (topic.numbers, {})
+            topic.change(topic.numbers, text, group)
+        known[1][number] = None
+        topic.of[number], self._of[number] = wish, hash
+        topic.unlaid.append((topic.log[known[0]][0], number))
+        self._touch(hash, topic, now)
+
+    def unsubscribe(self, number: int, now: Micros) -> None:
+        hash = self._of.pop(number)
+        topic = self.topics[hash]
+        wish = topic.of.pop(number)
+        known, sharing = topic.wishes[wish]
+        del sharing[number]
+        topic.unlaid = [one for one in topic.unlaid if one[1] != number]
+        if not sharing:
+            del topic.wishes[wish]
+            topic.change(known, None, wish[1])
+            self._touch(hash, topic, now)
+            self._settle(topic, hash)
+
+    def renew(self, now: Micros) -> None:
+        """Others had taken this node for dead, and forgotten what it wants: they ask again, and hear all of it."""
+        for topic in self.topics.values():
+            topic.watchers.clear()
+            topic.unlaid = [(topic.log[topic.wishes[wish][0]][0], number) for number, wish in topic.of.items()]
+            topic.forget_gone()
+            self.laid += topic.laid()
+
+    def watch(self, sender: Peer, message: Watch, now: Micros) -> Wanted | None:
+        """Somebody watches, or has what it was told; returns what it lacks."""
+        topic = self.topics.get(message.topic)
+        if topic is None:
+            if len(self.topics) >= WATCHED_MAX:
+                return None
+            topic = self.topics[message.topic] = Topic(self._versions)
+        known = message.epoch == self.epoch and message.have <= topic.version
+        watcher = topic.watchers.get(sender)
+        if watcher is None:
+            watcher = topic.watchers[sender] = Watcher(0)
+        watcher.has = message.have if known else 0
+        if known and watcher.has == topic.version:
+            watcher.sent_at = NEVER
+            topic.forget_gone()
+            self.laid += topic.laid()
+            return None
+        return self._tell(message.topic, topic, watcher, now)
+
+    def unwatch(self, sender: Peer, hash: int) -> None:
+        topic = self.topics.get(hash)
+        if topic is not None and topic.watchers.pop(sender, None) is not None:
+            self._settle(topic, hash)
+
+    def gone(self, peer: Peer) -> None:
+        """A publisher is dead."""
+        for hash, topic in list(self.topics.items()):
+            if topic.watchers.pop(peer, None) is not None:
+                self._settle(topic, hash)
+
+    def linked(self, peer: Peer, now: Micros) -> None:
+        """There is a link to somebody: what it lacks need not wait."""
+        for hash in self._behind:
+            topic = self.topics.get(hash)
+            watcher = topic.watchers.get(peer) if topic is not None else None
+            if watcher is not None:
+                watcher.sent_at, self.deadline = NEVER, now
+
+    def wake(self, now: Micros) -> list[tuple[Peer, Wanted]]:
+        """Tell those who watch what they lack, and tell it again until they say that they have it."""
+        found: list[tuple[Peer, Wanted]] = []
+        self.deadline = NEVER
+        for hash in list(self._behind):
+            topic = self.topics.get(hash)
+            lacking = [(p, w) for p, w in topic.watchers.items() if w.has < topic.version] if topic is not None else []
+            if topic is None or not lacking:
+                del self._behind[hash]
+                continue
+            for peer, watcher in lacking:
+                if watcher.sent_at == NEVER or watcher.sent_at + AGAIN <= now:
+                    found.append((peer, self._tell(hash, topic, watcher, now)))
+                self.deadline = min(self.deadline, Micros(watcher.sent_at + AGAIN))
+        return found
+
+    def _tell(self, hash: int, topic: Topic, watcher: Watcher, now: Micros) -> Wanted:
+        watcher.sent_at = now
+        self._behind[hash] = None
+        self.deadline = min(self.deadline, Micros(now + AGAIN))
+        version, changes = topic.after(watcher.has)
+        return Wanted(hash, self.epoch, watcher.has, version, topic.version, changes)
+
+    def _touch(self, hash: int, topic: Topic, now: Micros) -> None:
+        if topic.watchers:
+            self._behind[hash] = None
+            self.deadline = now
+        self.laid += topic.laid()
+
+    def _settle(self, topic: Topic, hash: int) -> None:
+        topic.forget_gone()
+        self.laid += topic.laid()
+        if not topic.of and not topic.watchers and not topic.unlaid:
+            del self.topics[hash]
+
+
+__all__ = ["Told"]
