@@ -50,6 +50,7 @@ check: $(VENV)/.installed  ## format, lint, types, import contracts, fast tests:
 
 bench: $(VENV)/.bench  ## the numbers in the README, each beside its rivals in the same run
 	$(BIN)/python benchmarks/wire.py
+	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/index.py
 
 swarm: $(VENV)/.installed  ## random faults over many seeds; a failure prints the line that replays it
