@@ -59,6 +59,7 @@ swarm: $(VENV)/.installed  ## random faults over many seeds; a failure prints th
 	$(BIN)/gossamer simulate swarm --overlay interest --seeds $(or $(SEEDS),200)
 	$(BIN)/gossamer simulate swarm --overlay skiplist --seeds $(or $(SEEDS),200)
 	$(BIN)/gossamer simulate swarm --overlay tree --seeds $(or $(SEEDS),1000)
+	$(BIN)/gossamer simulate fuzz --seconds $(or $(FUZZ),600)
 
 lock:  ## resolve pyproject.toml anew (needs uv); writes versions only, no index and no address
 	uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header \

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from gossamer.cli.common import json_option
 from gossamer.cli.progress import Bar
+from gossamer.cli.simulate_fuzz import fuzz
 from gossamer.cli.simulate_interest import interest
 from gossamer.cli.simulate_skiplist import skiplist
 from gossamer.cli.simulate_tree import tree
@@ -86,6 +87,7 @@ def simulate(ctx: click.Context, scenario: str | None, seed: int | None, as_json
       gossamer simulate tree --hosts 120 --seed 7
       gossamer simulate --scenario partition
       gossamer simulate swarm --seeds 100
+      gossamer simulate fuzz --seconds 60
       gossamer simulate scenarios
     """
     if ctx.invoked_subcommand is not None:
@@ -121,6 +123,7 @@ def flood(as_json: bool, full: bool, **given: Any) -> int:
     return _run("flood", given, as_json, full)
 
 
+simulate.add_command(fuzz)
 simulate.add_command(interest)
 simulate.add_command(skiplist)
 simulate.add_command(tree)

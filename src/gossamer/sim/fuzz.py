@@ -1,0 +1,334 @@
+"""Fuzzing: a small fabric of whole nodes, and a peer that sends one of them anything.
+
+Three honest nodes (one of them the victim) exchange real messages over a bus in virtual time: topics, subscriptions by every route,
+events, history. A fourth peer is linked to the victim and sends
+
+    made       messages of every kind on the wire, with random fields of the right shape, out of names that mean something here
+    bent       real messages that the victim has got, with some field changed, cut, repeated or put out of order
+    broken     frames whose bytes were changed: the codec must refuse them, or take them for another message
+
+and now and then the same under an honest neighbour's name. Links break and come back meanwhile. What must hold at every step: no
+exception but ``WireError`` of the codec; after ``wake(now)`` the deadline lies ahead; every message that comes out fits a frame and
+can be read again; and the victim's memory stays below a bound.
+
+One seed and an episode's number replay an episode to the byte.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections import Counter, deque
+from collections.abc import Callable
+from random import Random
+from traceback import extract_tb
+from typing import Any, get_args
+
+import msgspec
+from msgspec import Struct, inspect
+
+from gossamer.machine import Deliver, Effect, LinkState, Message, Micros, Peer, Send, Store
+from gossamer.node import NodeConfig, NodeCore
+from gossamer.node.follow import Wish
+from gossamer.node.retention import Retention
+from gossamer.node.rights import Identity, Rights
+from gossamer.node.wire import AnyMessage, Hello, Ping, Pong, Revocations, Unframer, WireError, encode
+from gossamer.overlay.interest.config import InterestConfig
+from gossamer.overlay.interest.record import topic_hash
+
+STEPS = 2_000  # in an episode
+MEMORY_MAX = 1 << 30  # bytes that the whole process may have come to
+PEERS = (Peer(1), Peer(2), Peer(3))
+ATTACKER = Peer(66)
+TOPIC, SCHEMA = "weather", "city STRING, temp INT"
+TEXTS = ("", "temp > 10", "city = 'a' AND temp BETWEEN 3 AND 9", "city LIKE 'a%' OR temp IS NULL", "temp = 7")
+WORDS = (TOPIC, "other", "x" * 255, "127.0.0.1:7400", ":", "", SCHEMA, "n INT", *TEXTS, "temp >", "ü\0")
+ROWS = (
+    msgspec.msgpack.encode([["a", 7]]),
+    msgspec.msgpack.encode([["b", None], ["c", 2**31 - 1]]),
+    b"",
+    b"\xc1",
+    b"\x91\x93",
+)
+EDGES = (0, 1, 2, 3, 7, 8, 255, 256, 257, 2**16 - 1, 2**20, 2**31, 2**32 - 2, 2**32 - 1, 2**53, 2**63, 2**64 - 1)
+KINDS = [kind for kind in get_args(AnyMessage) if kind not in (Hello, Ping, Pong, Revocations)]  # those are the driver's
+_INFOS = {kind: inspect.type_info(kind) for kind in KINDS}
+_decode = msgspec.msgpack.Decoder(AnyMessage).decode
+_plain = msgspec.msgpack.Decoder().decode
+_pack = msgspec.msgpack.Encoder().encode
+
+
+class Failure(Struct, frozen=True):
+    episode: int
+    step: int
+    what: str
+
+
+class FuzzError(Exception):
+    """A promise was broken."""
+
+
+# ------------------------------------------------------------------------------ messages
+
+
+class Maker:
+    """Random values of a message's types."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+        self._infos = _INFOS
+        self.blobs: list[bytes] = [topic_hash(TOPIC), topic_hash("other"), *ROWS, bytes(12), bytes(20), b"\xff" * 12]
+        self.numbers: list[int] = [*PEERS, ATTACKER, int.from_bytes(topic_hash(TOPIC), "big"), *EDGES]
+
+    def message(self) -> Message:
+        kind = self._rng.choice(KINDS)
+        made: Message = msgspec.convert(self._make(self._infos[kind], 0), kind)
+        return made
+
+    def _length(self, least: int | None, most: int | None, depth: int) -> int:
+        most = 8 if most is None else most
+        drawn = self._rng.choice((0, 1, 1, 2, 3, most if most <= 64 and depth < 2 else 5))
+        return max(least or 0, min(most, drawn))
+
+    def _make(self, info: Any, depth: int) -> Any:
+        rng, kind = self._rng, type(info)
+        if kind is inspect.StructType:
+            values = [self._make(field.type, depth + 1) for field in info.fields]
+            return [info.tag, *values] if info.tag is not None else values
+        if kind is inspect.UnionType:
+            return self._make(rng.choice(info.types), depth)
+        if kind is inspect.IntType:
+            low = info.ge if info.ge is not None else info.gt + 1 if info.gt is not None else -(2**63)
+            high = info.le if info.le is not None else info.lt - 1 if info.lt is not None else 2**64 - 1
+            value = rng.choice(self.numbers) if rng.random() < 0.8 else rng.getrandbits(rng.choice((4, 16, 32, 64)))
+            return max(low, min(high, value))
+        if kind is inspect.StrType:
+            text = rng.choice(WORDS)
+            return (text + "x" * (info.min_length or 0))[: info.max_length]
+        if kind is inspect.BytesType:
+            data = b"".join(rng.choice(self.blobs) for _ in range(rng.choice((1, 1, 1, 2, 4))))
+            return data[: info.max_length]
+        if kind is inspect.BoolType:
+            return rng.random() < 0.5
+        if kind is inspect.TupleType:
+            return [self._make(one, depth + 1) for one in info.item_types]
+        if kind in (inspect.VarTupleType, inspect.ListType):
+            return [
+                self._make(info.item_type, depth + 1) for _ in range(self._length(info.min_length, info.max_length, depth))
+            ]
+        if kind is inspect.NoneType:
+            return None
+        raise FuzzError(f"no way to make a {info}")
+
+
+def bend(rng: Random, value: Any) -> Any:
+    """Change something, somewhere."""
+    if isinstance(value, list) and value:
+        place = rng.randrange(len(value))
+        deed = rng.random()
+        if deed < 0.7:
+            return [*value[:place], bend(rng, value[place]), *value[place + 1 :]]
+        if deed < 0.8:
+            return value[:place] + value[place + 1 :]
+        if deed < 0.9:
+            return [*value, value[place]]
+        return value[::-1]
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return rng.choice((value + 1, value - 1, value ^ 1 << rng.randrange(64), rng.choice(EDGES), -value))
+    if isinstance(value, bytes):
+        if not value or rng.random() < 0.2:
+            return value + rng.randbytes(rng.choice((1, 8, 12)))
+        at = rng.randrange(len(value))
+        return rng.choice((value[:at], value[at:], value[:at] + rng.randbytes(1) + value[at + 1 :], value + value))
+    if isinstance(value, str):
+        return rng.choice((value[1:], value + "'", *WORDS))
+    return rng.choice((0, "", b"", [], None))
+
+
+# -------------------------------------------------------------------------------- a fabric
+
+
+def _wish(rng: Random) -> Wish | None:
+    return rng.choice((None, None, Wish(ordered=True), Wish(start=0), Wish(gaps=True, ordered=True)))
+
+
+def _prove(certificate: bytes) -> Identity | None:
+    peer = int.from_bytes(certificate[:8], "big")
+    return Identity(Peer(peer), "n", peer, 0, 1, ("*",), ("*",), certificate) if len(certificate) == 9 else None
+
+
+class Fabric:
+    """Whole nodes on a bus that loses nothing."""
+
+    def __init__(self, rng: Random, *, keyed: bool) -> None:
+        self.rng, self.now = rng, Micros(0)
+        self.nodes: dict[Peer, NodeCore] = {}
+        self.heard: deque[tuple[Peer, bytes]] = deque(maxlen=400)  # what came to the victim
+        self.counts: Counter[str] = Counter()
+        self._bus: deque[tuple[Peer, Peer, bytes]] = deque()
+        for peer in PEERS:
+            me = _prove(peer.to_bytes(8, "big") + b"!")
+            assert me is not None
+            interest = InterestConfig(k=2, join=() if peer == PEERS[0] else ("one:1",))
+            self.nodes[peer] = NodeCore(
+                peer, incarnation=1, rng=Random(rng.getrandbits(32)), config=NodeConfig(interest=interest),
+                address=f"host{peer}:1", rights=Rights(me, _prove, lambda identity: True) if keyed else None,
+            )  # fmt: skip
+        self.victim = self.nodes[PEERS[0]]
+        self.links = [(a, b) for a in PEERS for b in PEERS if a != b]
+        for node in self.nodes.values():
+            self.do(node, node.wake(self.now))
+        for a, b in self.links:
+            self.do(self.nodes[a], self.nodes[a].link(b, LinkState.UP, self.now))
+        self.do(self.victim, self.victim.link(ATTACKER, LinkState.UP, self.now))
+        self.victim.advertise(TOPIC, SCHEMA, self.now, Retention(3600, 1 << 20))
+        self.settle(20)
+        for node in self.nodes.values():
+            for route in self.victim.routing.planes:
+                node.subscribe(TOPIC, rng.choice(TEXTS), self.now, route=route, wish=_wish(rng))
+        self.settle(30)
+
+    def do(self, node: NodeCore, effects: list[Effect]) -> None:
+        """Carry out what a node says; check that what it sends can travel."""
+        for effect in effects:
+            kind = type(effect)
+            if kind is Send:
+                frame = encode(effect.message)  # type: ignore[union-attr]
+                if _decode(frame[4:]) != effect.message:  # type: ignore[union-attr]
+                    raise FuzzError(f"what was sent is not what would be read: {effect.message!r}")  # type: ignore[union-attr]
+                self._bus.extend((peer, node.peer, frame) for peer in effect.to if peer in self.nodes)  # type: ignore[union-attr]
+            elif kind is Deliver:
+                self.counts["delivered"] += len(effect.events)  # type: ignore[union-attr]
+                node.taken(effect.subscription, len(effect.events), self.now)  # type: ignore[union-attr]
+            elif kind is Store:
+                self.do(node, node.stored(effect.token, self.now))  # type: ignore[union-attr]
+        node.changed.clear()
+        node.entered.clear()
+        node.view_changes.clear()
+
+    def settle(self, turns: int) -> None:
+        """Let time pass, and messages arrive."""
+        for _ in range(turns):
+            self.turn()
+
+    def turn(self) -> None:
+        due = min(node.deadline for node in self.nodes.values())
+        step = self.rng.choice((50, 1_000, 20_000, 300_000))
+        self.now = Micros(max(self.now + 1, min(due, self.now + step)))
+        for node in self.nodes.values():
+            if node.deadline <= self.now:
+                self.do(node, node.wake(self.now))
+                if node.deadline <= self.now:
+                    raise FuzzError(f"after wake({self.now}) the deadline is {node.deadline}")
+        for _ in range(min(len(self._bus), 200)):
+            to, sender, frame = self._bus.popleft()
+            if to == PEERS[0]:
+                self.heard.append((sender, frame))
+            node = self.nodes[to]
+            self.do(node, node.receive(sender, _decode(frame[4:]), self.now))
+        if len(self._bus) > 20_000:
+            self.counts["bus cleared"] += 1
+            self._bus.clear()  # one message that makes many is for the limits of a connection to stop
+
+    def attack(self, sender: Peer, message: Message) -> None:
+        self.counts[type(message).__name__] += 1
+        self.do(self.victim, self.victim.receive(sender, message, self.now))
+
+
+def _step(fabric: Fabric, maker: Maker, rng: Random) -> None:
+    deed = rng.random()
+    sender = ATTACKER if rng.random() < 0.8 else rng.choice(PEERS[1:])
+    if deed < 0.35:
+        fabric.attack(sender, maker.message())
+    elif deed < 0.65 and fabric.heard:
+        _, frame = rng.choice(fabric.heard)
+        bent = bend(rng, _plain(frame[4:]))
+        try:
+            message = _decode(_pack(bent))
+        except (msgspec.MsgspecError, OverflowError, RecursionError):
+            fabric.counts["refused"] += 1
+        else:
+            fabric.attack(sender, message)
+    elif deed < 0.72 and fabric.heard:
+        _broken(fabric, rng, rng.choice(fabric.heard)[1], sender)
+    elif deed < 0.76 and fabric.heard:
+        fabric.attack(sender, _decode(rng.choice(fabric.heard)[1][4:]))  # replayed, or in another's name
+    elif deed < 0.80:
+        _command(fabric, rng)
+    elif deed < 0.82:
+        peer = rng.choice((ATTACKER, *PEERS[1:]))
+        for state in (rng.choice((LinkState.DOWN, LinkState.CUT, LinkState.FULL, LinkState.READY)), LinkState.UP):
+            fabric.do(fabric.victim, fabric.victim.link(peer, state, fabric.now))
+    else:
+        fabric.turn()
+
+
+def _broken(fabric: Fabric, rng: Random, frame: bytes, sender: Peer) -> None:
+    data = bytearray(frame)
+    for _ in range(rng.choice((1, 1, 2, 8))):
+        data[rng.randrange(len(data))] = rng.randrange(256)
+    unframer = Unframer()
+    try:
+        for start in range(0, len(data), cut := rng.choice((1, 3, len(data)))):
+            for message in unframer.feed(bytes(data[start : start + cut])):
+                if type(message) in KINDS:
+                    fabric.attack(sender, message)
+    except WireError:
+        fabric.counts["refused"] += 1
+
+
+def _command(fabric: Fabric, rng: Random) -> None:
+    node = rng.choice(list(fabric.nodes.values()))
+    deed = rng.random()
+    if deed < 0.6 and node.window_is_open:
+        node.publish(TOPIC, {"city": rng.choice(("a", "b", None)), "temp": rng.choice((7, None, -5))}, fabric.now)
+    elif deed < 0.8 and len(node.subscriptions) < 12:
+        node.subscribe(
+            TOPIC, rng.choice(TEXTS), fabric.now, route=rng.choice(list(fabric.victim.routing.planes)), wish=_wish(rng)
+        )
+    elif node.subscriptions:
+        node.unsubscribe(rng.choice(list(node.subscriptions)), fabric.now)
+
+
+def episode(seed: int, number: int, *, steps: int = STEPS, counts: Counter[str] | None = None) -> Failure | None:
+    """One fabric, attacked for so many steps; what went wrong, if anything did."""
+    rng = Random(f"fuzz {seed} {number}")
+    step = -1
+    try:
+        fabric, maker = Fabric(rng, keyed=number % 2 == 1), Maker(rng)
+        while step + 1 < steps:
+            step += 1
+            _step(fabric, maker, rng)
+        fabric.settle(10)
+        if counts is not None:
+            counts.update(fabric.counts)
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        if memory > MEMORY_MAX:
+            raise FuzzError(f"the process has come to {memory:,} bytes")
+    except Exception as error:
+        frames = extract_tb(error.__traceback__)[-3:]
+        places = " < ".join(
+            f"{frame.name} ({frame.filename.rpartition('gossamer/')[2]}:{frame.lineno})" for frame in frames[::-1]
+        )
+        return Failure(number, step, f"{type(error).__name__}: {error} in {places}")
+    return None
+
+
+def run(seed: int, *, seconds: float, clock: Callable[[], float], told: Callable[[float], None], first: int = 0,
+        most: int = 1 << 30) -> tuple[int, Counter[str], list[Failure]]:  # fmt: skip
+    """Episodes until the time is up; how many, what was sent, and what failed (at most 10)."""
+    began, number = clock(), first
+    counts: Counter[str] = Counter()
+    failures: list[Failure] = []
+    while number - first < most and clock() - began < seconds and len(failures) < 10:
+        failed = episode(seed, number, counts=counts)
+        if failed is not None:
+            failures.append(failed)
+        number += 1
+        told(min(1.0, (clock() - began) / seconds))
+    return number - first, counts, failures
+
+
+__all__ = ["Failure", "episode", "run"]
