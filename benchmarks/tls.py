@@ -57,20 +57,25 @@ async def one_round(keys: tuple[str, str] | None, events: int) -> dict[str, floa
         assert child.stdin is not None
         assert await child.stdout.readline() == b"ready\n"
         async with node.subscribe("pong") as pong:
-            began = time.perf_counter()
+            began, worked = time.perf_counter(), time.process_time()
             receipts = [await node.publish("flow", event(number)) for number in range(events)]
             assert await child.stdout.readline() == b"all\n"
-            took = time.perf_counter() - began
+            took, worked = time.perf_counter() - began, time.process_time() - worked
             assert sum([(await receipt).matched for receipt in receipts]) == events, "events were lost"
             trips = []
+            tripping = time.process_time()
             for number in range(TRIPS):
                 began = time.perf_counter()
                 await node.publish("ping", event(number))
                 await anext(pong)
                 trips.append((time.perf_counter() - began) * 1e6)
+            tripping = time.process_time() - tripping
         child.stdin.write(b"\n")
         await child.wait()
-    return {"events_per_second": events / took, "round_trip_us": statistics.median(trips)}
+    return {
+        "events_per_second": events / took, "cpu_us_per_event": worked / events * 1e6,
+        "round_trip_us": statistics.median(trips), "round_trip_cpu_us": tripping / TRIPS * 1e6,
+    }  # fmt: skip
 
 
 def handshakes(keys: Keys) -> float:
@@ -118,7 +123,7 @@ def main() -> None:
         own = Keys(paths[0])
         extra = {"handshake_cpu_us": round(handshakes(own)), "certificate_check_cpu_us": round(proofs(own))}
     medians = {
-        name: {key: round(statistics.median(one[key] for one in rounds)) for key in rounds[0]}
+        name: {key: round(statistics.median(one[key] for one in rounds), 1) for key in rounds[0]}
         for name, rounds in found.items()
     }
     ratio = {key: round(medians["tls"][key] / medians["plain"][key], 3) for key in medians["plain"]}
@@ -126,12 +131,15 @@ def main() -> None:
     if given.json:
         print(json.dumps(result))
         return
-    print(f"medians of {given.rounds} interleaved rounds of {given.events:,} events; nothing lost")
-    for name, one in medians.items():
-        print(f"{name:>6}  {one['events_per_second']:>9,} events/s   round trip p50 {one['round_trip_us']:>6,} µs")
-    print(f" ratio  {ratio['events_per_second']:>9} x                      {ratio['round_trip_us']:>6} x")
+    print(f"medians of {given.rounds} interleaved rounds of {given.events:,} events; nothing lost; CPU is the publisher's")
+    print(f"{'':>6}", *(f"{title:>12}" for title in ("events/s", "CPU µs/event", "trip p50 µs", "CPU µs/trip")))
+    for name, one in (*medians.items(), ("ratio", ratio)):
+        cells = [
+            f"{one[key]:>12,}" for key in ("events_per_second", "cpu_us_per_event", "round_trip_us", "round_trip_cpu_us")
+        ]
+        print(f"{name:>6}", *cells)
     print(
-        f"a handshake, both ends: {extra['handshake_cpu_us']:,} µs of CPU; a certificate: {extra['certificate_check_cpu_us']:,} µs"
+        f"CPU: {extra['handshake_cpu_us']:,} µs a handshake, both ends; {extra['certificate_check_cpu_us']:,} µs a certificate"
     )
 
 
