@@ -201,6 +201,7 @@ def test_closing_with_events_that_nobody_could_get_is_an_error() -> None:
             node = gossamer.Node(join=[far.address])
             await node.start()
             await node.advertise("weather", WEATHER)
+            await far.subscribe("weather")
             node._driver.links.clear()
             await node.publish("weather", GENEVA)
             with pytest.raises(gossamer.UndeliveredError, match="1 accepted events without a receipt"):

@@ -23,6 +23,8 @@ from gossamer.filters.schema import Schema, Type
 
 COLUMNS_MARK = b"\xff"
 NEEDED = "columns need pyarrow and NumPy; install them with: pip install 'gossamer[fast]'"
+_encoder = msgspec.msgpack.Encoder()
+_raw_rows = msgspec.msgpack.Decoder(list[list[msgspec.Raw]])
 ROWS_MAX = 65_536  # of one record batch; nodes allow fewer
 
 
@@ -41,8 +43,22 @@ class Packed:
         """The rows. A msgspec.DecodeError (or what msgpack itself raises) if they are not of the schema."""
         if data.startswith(COLUMNS_MARK):
             return self.rows(self.columns(data))
-        rows: list[tuple[Any, ...]] = self._decoder.decode(data)
+        try:
+            rows: list[tuple[Any, ...]] = self._decoder.decode(data)
+        except msgspec.ValidationError:
+            fitted = self._fitted(data)
+            if fitted is None:
+                raise
+            rows = self._decoder.decode(fitted)
         return rows
+
+    def _fitted(self, data: bytes) -> bytes | None:
+        """Rows of a schema that this one extends, or that extends this one, as rows of this one; None: they are as long as ours."""
+        width = len(self.schema.attributes)
+        raw = _raw_rows.decode(data)
+        if all(len(row) == width for row in raw):
+            return None
+        return _encoder.encode([[*row[:width], *[None] * (width - len(row))] for row in raw])
 
     def columns(self, data: bytes, count: int | None = None) -> Any:
         """The record batch in these bytes, all of it checked. A msgspec.ValidationError if it is not of the schema."""

@@ -120,6 +120,12 @@ class Schema:
         """The tuple type of a row, for msgspec to check what peers send."""
         return rows.make_row_type(self.attributes)
 
+    def extends(self, other: Schema) -> bool:
+        """Whether this is the other schema with nullable attributes added at the end: events of either can be read as both."""
+        more = self.attributes[len(other.attributes) :]
+        same = self.attributes[: len(other.attributes)] == other.attributes and self.order == other.order
+        return bool(more) and same and not any(attribute.required for attribute in more)
+
     def find(self, name: str) -> int | None:
         """The position of the attribute that a filter calls `name`, whatever its case."""
         index = self._index.get(name.lower())

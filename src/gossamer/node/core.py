@@ -136,7 +136,7 @@ class NodeCore:
         self._heavy = config.event_bytes // 4  # an event that is estimated to be larger than this is measured
         self._batch_events, self._batch_bytes = config.batch_events, config.batch_bytes
         self.rights = self.local.rights = self.routing.rights = rights
-        self._known, self._numbers, self._learnt = self.local.topics, 0, 0
+        self._known, self._numbers = self.local.topics, 0
         self._handlers: dict[type[Message], Callable[[Peer, Any, Micros], None]] = {
             Adverts: self._receive_topics, AdvertsTaken: self._receive_topics
         }  # fmt: skip
@@ -426,9 +426,6 @@ class NodeCore:
         self._out += self.topics.receive(sender, message, now)
         self._learn()
 
-    def _receive_flood(self, sender: Peer, message: Any, now: Micros) -> None:
-        self.routing.absorb(Route.FLOOD, self.flood.receive(sender, message, now), now)
-
     def _receive_interest(self, sender: Peer, message: Any, now: Micros) -> None:
         assert self.interest is not None
         self.routing.interest_says(self.interest.receive(sender, message, now), now)
@@ -438,13 +435,13 @@ class NodeCore:
         return self.lists.name(topic.to_bytes(8, "big")) if self.lists is not None else None
 
     def _learn(self) -> None:
-        """Tell the planes that look at content of new topics."""
-        schemas = self.topics.schemas
-        if len(schemas) > self._learnt and self.tree is not None and self.lists is not None:
-            for topic in list(schemas)[self._learnt :]:
-                self.tree.learn(topic, schemas[topic])
+        """Tell those who look at content of new topics, and of longer schemas."""
+        changed, self.topics.changed = self.topics.changed, []
+        for topic in changed:
+            self.local.learn(topic)
+            if self.tree is not None and self.lists is not None:
+                self.tree.learn(topic, self.topics.schemas[topic])
                 self.lists.learn(topic)
-        self._learnt = len(schemas)
         self.keeping.learn()
 
     def seal(self, topic: str, now: Micros) -> None:

@@ -294,8 +294,14 @@ class Lists:
     # -------------------------------------------------------------------- the lists
 
     def learn(self, topic: str) -> None:
-        """The schema of a topic is known."""
-        self._names[self._interest.names.hash(topic)] = topic
+        """The schema of a topic is known, or longer than before: what was placed by the shorter one stays where it is."""
+        hash = self._interest.names.hash(topic)
+        self._names[hash] = topic
+        one = self._lists.get(hash)
+        if one is not None:
+            one.schema, one.rows = self._schemas[topic], Packed(self._schemas[topic])
+            for peer, announced in self._announced.items():
+                self._spread(one, peer, announced)
 
     def _by_name(self, topic: str, now: Micros) -> _List:
         one = self._list(self._interest.names.hash(topic), now)

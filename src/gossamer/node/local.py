@@ -47,11 +47,21 @@ class Topic:
     __slots__ = ("matchers", "name", "packed", "row", "schema", "subscriptions", "values", "weigh")
 
     def __init__(self, name: str, schema: Schema) -> None:
-        self.name, self.schema = name, schema
-        self.row, self.values = schema.row, schema.values
-        self.packed, self.weigh = Packed(schema), _weigher(schema)
+        self.name = name
         self.subscriptions: dict[Route, dict[int, Subscription]] = {}
         self.matchers: dict[Route, Matcher | None] = {}  # where there are many; None: there is no NumPy
+        self.grow(schema)
+
+    def grow(self, schema: Schema) -> None:
+        """The schema, or one that extends it."""
+        self.schema = schema
+        self.row, self.values = schema.row, schema.values
+        self.packed, self.weigh = Packed(schema), _weigher(schema)
+        self.matchers.clear()
+        for some in self.subscriptions.values():
+            for subscription in some.values():
+                if subscription.filter.schema is not schema:
+                    subscription.filter, subscription.mask = Filter.parse(subscription.filter.text, schema), None
 
     def matcher(self, route: Route) -> Matcher | None:
         """The index over the subscriptions of this route, if they are many."""
@@ -194,6 +204,12 @@ class Local:
                 raise TopicError(f"topic {name!r} is not advertised (as far as this node knows): advertise it first")
             known = self.topics[name] = Topic(name, schema)
         return known
+
+    def learn(self, name: str) -> None:
+        """A topic's schema is longer than before: its subscriptions go on, over the longer one."""
+        known = self.topics.get(name)
+        if known is not None and known.schema != self._schemas[name]:
+            known.grow(self._schemas[name])
 
     def add(self, subscription: Subscription) -> None:
         self.subscriptions[subscription.number] = subscription

@@ -2,8 +2,9 @@
 
 An advertisement goes to every neighbour and on from there; each link keeps what its far end has not confirmed, a bounded part
 of it on the way at a time, and sends it again, so a loss delays it and nothing more. The first schema of a topic that a node
-hears of stands; another one is an error at whoever advertises it, and a counted rejection when it comes from a peer. So it is with
-a topic's retention (retention.py), which may also be added later; who says nothing about it agrees.
+hears of stands, and may grow: nullable attributes can be added at the end, and the longest is everybody's. Another one is an error
+at whoever advertises it, and a counted rejection when it comes from a peer. So it is with a topic's retention (retention.py), which
+may also be added later; who says nothing about it agrees.
 
 Messages:
     Adverts        topics with their schemas
@@ -35,6 +36,7 @@ SchemaText = Annotated[str, Meta(min_length=1, max_length=SCHEMA_LENGTH_MAX)]
 
 _Seconds = Annotated[int, Meta(ge=0, le=SECONDS_MAX)]
 _Bytes = Annotated[int, Meta(ge=1, le=BYTES_MAX)]
+_Length = Annotated[int, Meta(ge=0, le=SCHEMA_LENGTH_MAX)]
 
 
 class Adverts(Message, frozen=True, array_like=True, tag=20):
@@ -44,6 +46,7 @@ class Adverts(Message, frozen=True, array_like=True, tag=20):
 
 class AdvertsTaken(Message, frozen=True, array_like=True, tag=21):
     topics: Annotated[tuple[Name, ...], Meta(max_length=ADVERTS_A_MESSAGE)]
+    lengths: Annotated[tuple[_Length, ...], Meta(max_length=ADVERTS_A_MESSAGE)] = ()  # of the schemas' texts, as they came
 
 
 class TopicError(ValueError):
@@ -58,6 +61,7 @@ class Topics:
         self.retentions: dict[str, Retention] = {}  # of topics that have one
         self.deadline = NEVER
         self.introduced = False  # some neighbour has told what it knows
+        self.changed: list[str] = []  # topics that are new, or have a longer schema, for the owner to take
         self._unconfirmed: dict[Peer, dict[str, bool]] = {}  # per link: what its far end has not confirmed; True: on the way
         self._characters = 0
         self._out: list[Effect] = []
@@ -81,10 +85,12 @@ class Topics:
                     f"no room for another topic: a node keeps {TOPICS_MAX}, with schemas of {SCHEMAS_LENGTH_MAX} characters"
                 )
             self._learn(topic, schema, None, now, retention)
-        elif known != schema:
+        elif schema.extends(known):
+            self._learn(topic, schema, None, now, retention)
+        elif known != schema and not known.extends(schema):
             raise TopicError(
                 f"topic {topic!r} is already advertised as ({known.text}), which is not ({schema.text}); "
-                "use the same schema, or another topic name"
+                "use the same schema, with nullable attributes added at the end if need be, or another topic name"
             )
         if retention is not None and not self._retain(topic, retention, None, now):
             raise TopicError(
@@ -106,12 +112,15 @@ class Topics:
                     )
                     self._out.append(Note(Rejected(hex_peer(sender), reason)))
             if message.topics:
-                self._out.append(Send((sender,), AdvertsTaken(tuple(topic for topic, _ in message.topics))))
+                topics, lengths = zip(*((topic, len(text)) for topic, text in message.topics), strict=True)
+                self._out.append(Send((sender,), AdvertsTaken(topics, lengths)))
         elif type(message) is AdvertsTaken:
             pending = self._unconfirmed.get(sender)
             if pending is not None:
+                said = dict(zip(message.topics, message.lengths, strict=False))
                 for topic in message.topics:
-                    pending.pop(topic, None)
+                    if topic in pending and said.get(topic, SCHEMA_LENGTH_MAX) >= len(self.schemas[topic].text):
+                        del pending[topic]  # else it has a shorter one
                 if pending and next(iter(pending.values())) is False:  # all that was on the way has arrived: the next part
                     self._send(sender, now)
         return self._flush()
@@ -146,7 +155,15 @@ class Topics:
             self._out.append(Note(Rejected(hex_peer(sender), f"schema of {topic!r}: {error}")))
             return
         if known is not None:
-            if known != schema:
+            if schema.extends(known):
+                if self._has_room(schema, known):
+                    self._learn(topic, schema, sender, now, retention)
+            elif known.extends(schema):
+                pending = self._unconfirmed.get(sender)
+                if pending is not None and topic not in pending:  # it has not heard of what was added
+                    pending[topic] = False
+                    self._send(sender, now)
+            elif known != schema:
                 reason = f"topic {topic!r} is ({known.text}) here and ({schema.text}) at the peer"
                 self._out.append(Note(Rejected(hex_peer(sender), reason)))
         elif not self._has_room(schema):
@@ -166,10 +183,12 @@ class Topics:
         return known is None or known == retention
 
     def _learn(self, topic: str, schema: Schema, sender: Peer | None, now: Micros, retention: Retention | None) -> None:
+        known = self.schemas.get(topic)
         self.schemas[topic] = schema
-        if retention is not None:
+        self.changed.append(topic)
+        if retention is not None and known is None:
             self.retentions[topic] = retention
-        self._characters += len(schema.text)
+        self._characters += len(schema.text) - (len(known.text) if known is not None else 0)
         self._out.append(Note(Advertised(topic, schema.text)))
         for peer, pending in self._unconfirmed.items():
             if peer != sender:
@@ -199,8 +218,10 @@ class Topics:
         kept = [(name, self.retentions[name]) for name, _ in part if name in self.retentions]
         return Adverts(tuple(part), tuple((name, rule.seconds, rule.bytes) for name, rule in kept))
 
-    def _has_room(self, schema: Schema) -> bool:
-        return len(self.schemas) < TOPICS_MAX and self._characters + len(schema.text) <= SCHEMAS_LENGTH_MAX
+    def _has_room(self, schema: Schema, instead: Schema | None = None) -> bool:
+        topics, characters = (1, 0) if instead is None else (0, len(instead.text))
+        room = self._characters + len(schema.text) - characters <= SCHEMAS_LENGTH_MAX
+        return len(self.schemas) + topics <= TOPICS_MAX and room
 
     def _flush(self) -> list[Effect]:
         out, self._out = self._out, []
