@@ -166,7 +166,7 @@ def test_nodes_with_keys_deliver(fabric: Fabric, tmp_path: Path) -> None:
         async with gossamer.Node(keys=a, data_dir=tmp_path / "a") as one, gossamer.Node(keys=b, join=[one.address]) as two:
             assert one.peer == Keys(a).identity.peer
             await one.advertise("weather", WEATHER)
-            for route in ("flood", "skiplist", "tree"):
+            for route in ("flood", "direct", "skiplist", "tree"):
                 async with two.subscribe("weather", "temp > 30", route=route) as events:
                     receipts = [await one.publish("weather", {**GENEVA, "temp": temp}) for temp in range(200)]
                     assert sum([(await receipt).matched for receipt in receipts]) == 169
@@ -329,7 +329,7 @@ class _Lax:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("route", ["flood", "skiplist", "tree"])
+@pytest.mark.parametrize("route", ["flood", "direct", "skiplist", "tree"])
 def test_what_a_publisher_may_not_publish_is_delivered_to_nobody(tmp_path: Path, route: str) -> None:
     fabric = Fabric(tmp_path)
 
@@ -381,5 +381,37 @@ def test_who_may_not_subscribe_gets_no_place_in_a_list(tmp_path: Path) -> None:
 
     async def _entered(spy: gossamer.Node) -> None:
         await spy.subscribe("secret", "temp = 31", route="skiplist")
+
+    go(main())
+
+
+@pytest.mark.live
+def test_who_may_not_subscribe_is_not_sent_what_it_asks_for(tmp_path: Path) -> None:
+    fabric = Fabric(tmp_path)
+
+    async def main() -> None:
+        bad = fabric.issue("bad", subscribe=["other"])
+        async with (
+            gossamer.Node(keys=fabric.issue("a")) as one,
+            gossamer.Node(keys=fabric.issue("b"), join=[one.address]) as two,
+            gossamer.Node(keys=bad, join=[one.address]) as spy,
+        ):
+            await one.advertise("secret", WEATHER)
+            await spy.topic("secret")
+            with _Lax():
+                asked = spy.subscribe("secret", "temp > 0", route="direct")
+                looking = asyncio.ensure_future(_begin(asked))
+                async with two.subscribe("secret", "temp > 0", route="direct") as events:
+                    await until(lambda: spy.peer in one._core.interest.interested("secret"))  # type: ignore[union-attr]
+                    for _ in range(20):
+                        assert (await (await one.publish("secret", GENEVA))).matched == 1
+                    assert len(await take(events, 20)) == 20
+                    assert not asked._queue
+                looking.cancel()
+                await asyncio.gather(looking, return_exceptions=True)
+            await spy.close(drain=0.0)
+
+    async def _begin(asked: gossamer.Subscription) -> None:
+        await asked
 
     go(main())
