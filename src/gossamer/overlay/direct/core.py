@@ -74,7 +74,7 @@ class _Part:
     __slots__ = ("attempts", "due_at", "message", "offsets", "peer", "sign")
 
     def __init__(self, peer: Peer, message: Portion, now: Micros) -> None:
-        self.peer, self.message, self.offsets = peer, message, message.offsets
+        self.peer, self.message, self.offsets = peer, message, message.places
         self.attempts, self.due_at, self.sign = 0, NEVER, now
 
 
@@ -200,7 +200,7 @@ class Direct:
         batch, payload = flight.batch, flight.payload
         flight.sending += 1
         for peer, group, places in self._plan(flight.source).shares(payload, batch.first):
-            offsets = tuple(range(batch.count)) if places is None else tuple(places)
+            offsets = () if places is None else tuple(places)  # none: all of them
             self._send(flight, peer, group, offsets, payload.cut(places), now)
         flight.sending -= 1
         self._maybe_finish(flight)
@@ -218,7 +218,10 @@ class Direct:
         batch = flight.batch
         number = flight.parts.get(peer, 0)
         flight.parts[peer] = number + 1
-        message = Portion(batch.topic, self.me, batch.incarnation, batch.first, number, batch.floor, offsets, group, rows)
+        whole = 0 if offsets else batch.count
+        message = Portion(
+            batch.topic, self.me, batch.incarnation, batch.first, number, batch.floor, offsets, group, rows, whole
+        )  # fmt: skip
         part = flight.waiting[peer, number] = _Part(peer, message, now)
         if peer == self.me:
             matched = self._received.hand_over(self.me, message, 0, now)
@@ -251,9 +254,13 @@ class Direct:
             outstanding.pop((message.incarnation, message.first, message.part), None)
             if not outstanding:
                 del self._to[part.peer]
-        for at, offset in enumerate(part.offsets):
-            count = matched[at] if matched else 0
-            flight.total[offset] = min(flight.total[offset] + count, MATCHED_MAX)
+        if matched and type(part.offsets) is range and not any(flight.total):
+            flight.total = list(matched)  # the whole batch, and the first to answer
+        elif matched:
+            total = flight.total
+            for offset, count in zip(part.offsets, matched, strict=True):
+                if count:
+                    total[offset] = min(total[offset] + count, MATCHED_MAX)
         if message.group:
             left = [offset for at, offset in enumerate(part.offsets) if not matched or not matched[at]]
             if left:
@@ -383,10 +390,13 @@ class Direct:
             part.sign = now
             return
         assert type(message) is Taken
-        if message.matched and len(message.matched) != len(part.offsets):
+        matched = message.matched
+        if len(matched) == 1 < len(part.offsets):
+            matched *= len(part.offsets)
+        if matched and len(matched) != len(part.offsets):
             self.out.append(Note(Rejected(hex_peer(sender), "report for another number of events")))
             return
-        self._answered(flight, part, message.matched, now)
+        self._answered(flight, part, matched, now)
 
     def _wanted(self, sender: Peer, message: Wanted, now: Micros) -> None:
         source = self._by_hash.get(message.topic)

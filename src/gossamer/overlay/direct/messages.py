@@ -10,6 +10,7 @@ Holding   the portion is here and not taken yet
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
@@ -63,16 +64,24 @@ class Portion(_New, frozen=True, array_like=True, tag=84):
     first: Count
     part: Count  # of what the receiver gets of this batch: 0, 1, ...
     floor: Count
-    offsets: Annotated[tuple[Offset, ...], Meta(min_length=1, max_length=BATCH_EVENTS_MAX)]  # ascending, from ``first``
+    offsets: Annotated[tuple[Offset, ...], Meta(max_length=BATCH_EVENTS_MAX)]  # ascending, from ``first``; none: see count
     group: GroupName
     rows: Annotated[bytes, Meta(max_length=BATCH_BYTES_MAX)]
+    count: Annotated[int, Meta(ge=0, le=BATCH_EVENTS_MAX)] = 0  # without offsets: the whole batch, of so many events
+
+    @property
+    def places(self) -> Sequence[int]:
+        """The offsets of its events."""
+        return self.offsets or range(self.count)
 
 
 class Taken(_New, frozen=True, array_like=True, tag=85):
     incarnation: Count
     first: Count
     part: Count
-    matched: Annotated[tuple[Matched, ...], Meta(max_length=BATCH_EVENTS_MAX)] = ()  # per event of the portion; empty: none
+    matched: Annotated[tuple[Matched, ...], Meta(max_length=BATCH_EVENTS_MAX)] = ()  # an event; one: of each; empty: none
+
+    is_report: ClassVar[bool] = True
 
 
 class Holding(_New, frozen=True, array_like=True, tag=86):
@@ -82,3 +91,8 @@ class Holding(_New, frozen=True, array_like=True, tag=86):
 
 
 DirectMessage = Watch | Wanted | Unwatch | Portion | Taken | Holding
+
+
+def brief(matched: tuple[int, ...]) -> tuple[int, ...]:
+    """Counts as they travel: most often all are the same."""
+    return matched[:1] if matched and matched.count(matched[0]) == len(matched) else matched

@@ -5,11 +5,11 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from operator import ge
 
 from gossamer.machine import Effect, Micros, Note, Peer, Send
 from gossamer.overlay.batch import WINDOW_MAX, Batch
-from gossamer.overlay.direct.messages import Holding, Portion, Taken
+from gossamer.overlay.direct.messages import Holding, Portion, Taken, brief
 from gossamer.trace import Dropped, Duplicate, Rejected, hex_peer
 
 ORIGINS_MAX = 65_536  # lives of publishers of which something is remembered
@@ -44,24 +44,26 @@ class Received:
 
     def portion(self, sender: Peer, message: Portion, now: Micros) -> None:
         first, part, floor = message.first, message.part, message.floor
-        problem = ""
+        problem, places = "", message.places
         if message.publisher != sender:
             problem = "events of somebody else"
-        elif floor > first or first + message.offsets[-1] - floor > WINDOW_MAX:
+        elif not places:
+            problem = "no events"
+        elif floor > first or first + places[-1] - floor > WINDOW_MAX:
             problem = "events outside their publisher's window"
-        elif any(a >= b for a, b in pairwise(message.offsets)):
+        elif any(map(ge, message.offsets, message.offsets[1:])):
             problem = "events out of order"
         if problem:
             self._out.append(Note(Rejected(hex_peer(sender), problem)))
             return
         origin = self._origin(sender, message.incarnation, floor)
         if origin is None:
-            self._out.append(Note(Dropped("batch", len(message.offsets), f"more than {LIVES_MAX} lives of one publisher")))
+            self._out.append(Note(Dropped("batch", len(places), f"more than {LIVES_MAX} lives of one publisher")))
             return
         if (first, part) in origin.taken or first < origin.floor:
-            self._out.append(Note(Duplicate(hex_peer(sender), len(message.offsets))))
+            self._out.append(Note(Duplicate(hex_peer(sender), len(places))))
             matched = origin.taken.get((first, part), ())
-            answer = Holding(message.incarnation, first, part) if matched is None else Taken(*_id(message), matched)
+            answer = Holding(message.incarnation, first, part) if matched is None else Taken(*_id(message), brief(matched))
             self._out.append(Send((sender,), answer))
             return
         origin.taken[first, part] = None
@@ -69,11 +71,11 @@ class Received:
         matched = self.hand_over(sender, message, 1, now)
         if matched is not None:
             origin.taken[first, part] = matched
-            self._out.append(Send((sender,), Taken(*_id(message), matched)))
+            self._out.append(Send((sender,), Taken(*_id(message), brief(matched))))
 
     def hand_over(self, publisher: Peer, message: Portion, hops: int, now: Micros) -> tuple[int, ...] | None:
         """To the owner; how many took each event, or None: that will be said later."""
-        first, offsets = message.first, message.offsets
+        first, offsets = message.first, message.places
         batch = Batch(
             message.topic, publisher, message.incarnation, first, len(offsets), message.floor, 0, hops, message.rows
         )  # fmt: skip
@@ -86,7 +88,7 @@ class Received:
         origin = self._origins.get((publisher, incarnation))
         if origin is not None and (first, part) in origin.taken:
             origin.taken[first, part] = matched
-        self._out.append(Send((Peer(publisher),), Taken(incarnation, first, part, matched)))
+        self._out.append(Send((Peer(publisher),), Taken(incarnation, first, part, brief(matched))))
 
     def _origin(self, sender: Peer, incarnation: int, floor: int) -> _Origin | None:
         """A publisher is who sends: a peer can fill only its own part of the table."""
