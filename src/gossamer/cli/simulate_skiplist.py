@@ -45,8 +45,9 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
 @click.option("--workload", type=click.Choice(["synthetic", "trace", "zipf"]), help="Filters and events. [synthetic]")
 @click.option(
     "--trace",
-    metavar="FOLDER",
-    help="With --workload trace: files.csv.gz and peer_files.csv.gz. [a stand-in, fitted to them]",
+    metavar="FOLDER|FILE",
+    help="With --workload trace: files.csv.gz and peer_files.csv.gz; or one .csv.gz with peer, name, type, size; or the word "
+    "sample: what comes with gossamer. [a stand-in, fitted to them]",
 )
 @click.option(
     "--kinds", type=click.Choice(["point", "mixed"]), help="Equalities only, or also ranges, wildcards, IN. [point]"

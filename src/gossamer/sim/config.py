@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +22,7 @@ ROUTES = (*Route, "mixed", "wander")
 MIXED = (Route.FLOOD, Route.SKIPLIST, Route.TREE, Route.DIRECT)
 NODES_MAX = 20_000
 C = TypeVar("C")
-SCENARIOS = Path(__file__).parent / "scenarios"
+SCENARIOS = resources.files(__package__) / "scenarios"  # also where the package is a zip file
 
 
 class ConfigError(ValueError):
@@ -183,12 +184,16 @@ def _unknown(where: str, what: str, name: str, known: list[str] | tuple[str, ...
 
 def shipped() -> dict[str, Scenario]:
     """The scenarios that come with the package, by name."""
-    return {path.stem: from_toml(path.read_text("utf-8"), path.name) for path in sorted(SCENARIOS.glob("*.toml"))}
+    return {name: from_toml((SCENARIOS / f"{name}.toml").read_text("utf-8"), f"{name}.toml") for name in _names()}
+
+
+def _names() -> list[str]:
+    return sorted(path.name.removesuffix(".toml") for path in SCENARIOS.iterdir() if path.name.endswith(".toml"))
 
 
 def load(name: str) -> Scenario:
     """A shipped scenario by its name, or a file by its path."""
-    known = [path.stem for path in sorted(SCENARIOS.glob("*.toml"))]
+    known = _names()
     if name in known:
         return from_toml((SCENARIOS / f"{name}.toml").read_text("utf-8"), f"{name}.toml")
     path = Path(name)

@@ -56,6 +56,7 @@ STEADY, STEADY_LARGE = 5.0, 1.0  # seconds of steady changes
 BARRIERS = 5
 WHOLE_CHANGES = 10  # of the second fabric
 Progress = Callable[[float], None]
+Told = Callable[[int, Trail], None]  # a lone change by its number, and where it has come
 
 
 class Measured(Struct, frozen=True, kw_only=True):
@@ -147,7 +148,9 @@ def unsettled(run: InterestRun) -> str:
     return "links are up that nobody wants" if run.has_links() else "links that the overlay wants are not up"
 
 
-def lone_changes(run: InterestRun, changes: int, hops: Hops, progress: Progress | None = None) -> Lone:
+def lone_changes(
+    run: InterestRun, changes: int, hops: Hops, progress: Progress | None = None, told: Told | None = None
+) -> Lone:
     found = Lone()
     weigh = Weigh(run)
     run.watch(weigh)
@@ -163,6 +166,8 @@ def lone_changes(run: InterestRun, changes: int, hops: Hops, progress: Progress 
         run.until(lambda: len(trail.hops) == nodes, LONE_MAX, 1_000)  # noqa: B023
         run.wait(1.0)  # the last copies, and what beats with old digests may have caused
         run.trail = None
+        if told is not None:
+            told(number, trail)
         found.changes += 1
         found.lost += nodes - len(trail.hops)
         for index, count in trail.hops.items():
@@ -264,8 +269,19 @@ def whole_bytes(setup: Setup) -> float:
     return lone.per_node(lone.bytes, setup.nodes)
 
 
-def measure(setup: Setup, progress: Progress | None = None, jobs: int = 1, make: Make = make_interest) -> Measured:
-    """The whole run. With two jobs, the second fabric (whole interests) runs in a process of its own."""
+def measure(
+    setup: Setup,
+    progress: Progress | None = None,
+    jobs: int = 1,
+    make: Make = make_interest,
+    told: Told | None = None,
+    *,
+    memory: bool = True,
+) -> Measured:
+    """The whole run. With two jobs, the second fabric (whole interests) runs in a process of its own.
+
+    ``memory``: also weigh a view of a million pairs, which takes longer than a small run.
+    """
     whole: Future[float] | None = None
     is_second = setup.news != "whole" and setup.is_cold  # large fabrics are measured once
     executor = ProcessPoolExecutor(1, mp_context=get_context("spawn")) if jobs > 1 and is_second else None
@@ -273,7 +289,7 @@ def measure(setup: Setup, progress: Progress | None = None, jobs: int = 1, make:
         whole = executor.submit(whole_bytes, setup)
     try:
         with rare_collections():
-            found = _measure(InterestRun(setup, make=make), progress or (lambda _: None))
+            found = _measure(InterestRun(setup, make=make), progress or (lambda _: None), told, memory=memory)
         found_whole = found.bytes_per_change if setup.news == "whole" else 0.0
         if is_second:
             found_whole = whole.result() if whole is not None else whole_bytes(setup)
@@ -285,7 +301,7 @@ def measure(setup: Setup, progress: Progress | None = None, jobs: int = 1, make:
     return msgspec.structs.replace(found, bytes_per_change_whole=found_whole)
 
 
-def _measure(run: InterestRun, progress: Progress) -> Measured:
+def _measure(run: InterestRun, progress: Progress, told: Told | None = None, *, memory: bool = True) -> Measured:
     setup = run.setup
     hops, connectivity, across = Hops(), Connectivity(setup.k), Diameter(setup.k)
     for watch in (Topics(), Agreement(), connectivity, Degrees(degree_bound(setup.k)), across, Removals(run.life), hops):
@@ -304,7 +320,7 @@ def _measure(run: InterestRun, progress: Progress) -> Measured:
         run.look()
         degrees = [len(others) for others in run.snapshot().adjacency.values()]
         run.watch(NewsOnly())
-        lone = lone_changes(run, setup.changes, hops, lambda share: progress(0.5 + 0.2 * share))
+        lone = lone_changes(run, setup.changes, hops, lambda share: progress(0.5 + 0.2 * share), told)
         waits, wrong = barriers(run)
         violations += wrong
         amortised = steady_changes(run)
@@ -339,7 +355,7 @@ def _measure(run: InterestRun, progress: Progress) -> Measured:
         start="cold" if setup.is_cold else "formed",
         cold_start_s=cold if cold is not None else -1.0,
         cold_start_bytes_per_node=cold_bytes,
-        memory_mb_per_million_pairs=memory_per_million_pairs(),
+        memory_mb_per_million_pairs=memory_per_million_pairs() if memory else 0.0,
         messages=run.world.messages,
         converged=cold is not None and is_right and amortised is not None,
         digest=run.world.digest.hexdigest(),

@@ -63,6 +63,7 @@ class Measured(Struct, kw_only=True):
     entries: int
     hops: Hops
     noise: Noise
+    noise_counts: dict[int, int] = {}  # noise events at a peer -> peers
     expected: int = 0
     delivered: int = 0
     missed: int = 0
@@ -201,6 +202,7 @@ class _Measuring:
         found.hops = Hops.of([sent.hops for sent in events])
         noise = [cast(SkipList, node.machine).noise for node in run.live()]
         found.noise = Noise.of(noise, len(events))
+        found.noise_counts = Hops.of(noise).histogram
         compared = sum(cast(SkipList, node.machine).counters["compared"] for node in run.live())
         found.compared_per_event = round(compared / max(1, len(events)), 2)
         found.resent = sum(max(0, sent.rounds - 1) for sent in events)

@@ -2,7 +2,8 @@
 
     synthetic   values of name, type and size drawn alike for filters and events, from a space in which two in five events match
     trace       a filter for each peer that matches one of the files it shares, and an event for each file drawn from the peers
-                (files.csv.gz, peer_files.csv.gz), or a stand-in made from the distributions fitted to them
+                (files.csv.gz, peer_files.csv.gz; or one .csv.gz; "sample" is the shipped one), or a stand-in made from the
+                distributions fitted to them
     zipf        popular values: names by Zipf's law, for filters and events alike
 
 "mixed" kinds: of ten filters four are points, two BETWEEN, one `size >=`, one `size <=`, one has a wildcard in the middle (name and
@@ -15,6 +16,7 @@ import csv
 import gzip
 import zlib
 from bisect import bisect_right
+from importlib import resources
 from itertools import accumulate
 from pathlib import Path
 from random import Random
@@ -27,6 +29,7 @@ from gossamer.sim.skiplist.config import Setup
 
 SCHEMA = Schema.parse("name STRING, type STRING, size BIGINT")
 TYPES = ("dsc", "orig.gz", "orig.xz", "debian.xz", "diff.gz", "asc", "native.xz")
+SAMPLE = "sample"  # as a trace: the one that comes with the package
 SPACE = 2  # points of the synthetic space for each filter
 SIZE_MAX = 1 << 30
 
@@ -134,6 +137,15 @@ def _read(folder: Path, peers: int, rng: Random) -> list[list[Row]]:
     files: dict[str, Row] = {}
     of_peer: dict[str, list[Row]] = {}
     try:
+        if str(folder) == SAMPLE or folder.suffix == ".gz":
+            shipped = resources.files("gossamer") / "data" / "debian-sample.csv.gz"
+            with (
+                (shipped if str(folder) == SAMPLE else folder).open("rb") as packed,
+                gzip.open(packed, "rt", newline="") as file,
+            ):
+                for line in csv.DictReader(file):
+                    of_peer.setdefault(line["peer"], []).append((line["name"], line["type"], int(line["size"])))
+            return _drawn(of_peer, folder, peers, rng)
         with gzip.open(folder / "files.csv.gz", "rt", encoding="utf-8", newline="") as file:
             for line in csv.DictReader(file):
                 files[line["file_id"]] = (line["name"], line["type"], int(line["size"]))
@@ -143,8 +155,12 @@ def _read(folder: Path, peers: int, rng: Random) -> list[list[Row]]:
     except (OSError, EOFError, KeyError, ValueError, zlib.error, UnicodeDecodeError) as error:
         raise ConfigError(
             f"cannot read the trace in {folder}: {error!r}; it needs files.csv.gz (file_id, name, type, size) and "
-            "peer_files.csv.gz (peer_id, file_id)"
+            "peer_files.csv.gz (peer_id, file_id); or give one .csv.gz with peer, name, type, size, or 'sample'"
         ) from None
+    return _drawn(of_peer, folder, peers, rng)
+
+
+def _drawn(of_peer: dict[str, list[Row]], folder: Path, peers: int, rng: Random) -> list[list[Row]]:
     if not of_peer:
         raise ConfigError(f"the trace in {folder} has no peers")
     known = sorted(of_peer, key=lambda _: rng.random())

@@ -86,11 +86,26 @@ class Measured(Struct, frozen=True, kw_only=True):
         return not self.violations
 
 
-def measure(setup: Setup, progress: Progress = lambda _: None) -> Measured:
-    return simulated(setup, progress) if setup.hosts <= SIMULATED_MAX else at_steady_state(setup, progress)
+Told = Callable[["Changes"], None]
+
+
+def measure(setup: Setup, progress: Progress = lambda _: None, told: Told = lambda _: None) -> Measured:
+    """``told`` is given what joins and leaves have changed, one by one; of a steady state there is none to tell."""
+    return simulated(setup, progress, told) if setup.hosts <= SIMULATED_MAX else at_steady_state(setup, progress)
 
 
 # Simulated.
+
+
+class Reconfiguration(Struct, frozen=True):
+    """One change of the tree."""
+
+    what: str  # join or leave
+    hosts: int  # before it
+    contacted: int
+    links: int  # made or removed
+    area: int
+    degree_max: int  # after it
 
 
 class Changes:
@@ -106,6 +121,7 @@ class Changes:
         self.links: list[int] = []
         self.joins: list[int] = []
         self.leaves: list[int] = []
+        self.each: list[Reconfiguration] = []
         self._told: list[int] = []  # who heard of other routes in the last change
 
     def join(self, seconds: float) -> None:
@@ -140,10 +156,24 @@ class Changes:
         self.links.append(len(changed))
         ends = dict.fromkeys(end for link in changed for end in link if end in with_it)
         areas.append(len(steady.area(ends, lambda each: with_it[each][0])))
+        self._note(areas is self.joins, without, with_it)
         successor = self.run.truth.owner((key + 1) % (1 << self.run.setup.key_bits))
         moved = {key: None} if successor is None else {key: None, successor.high: None}
         touched = steady.area(ends | moved, lambda each: with_it[each][0])
         self.beyond.append(sum(each not in touched for each in self._told))
+
+    def _note(self, joins: bool, without: steady.Tree, with_it: steady.Tree) -> None:
+        after = with_it if joins else without
+        self.each.append(
+            Reconfiguration(
+                what="join" if joins else "leave",
+                hosts=len(without if joins else with_it),
+                contacted=self.contacted[-1],
+                links=self.links[-1],
+                area=(self.joins if joins else self.leaves)[-1],
+                degree_max=max((len(children) + (parent is not None) for parent, children in after.values()), default=0),
+            )
+        )
 
 
 def _links(tree: steady.Tree) -> dict[tuple[int, int], None]:
@@ -167,7 +197,7 @@ def grow(setup: Setup, progress: Progress = lambda _: None) -> TreeRun:
     return run
 
 
-def simulated(setup: Setup, progress: Progress = lambda _: None) -> Measured:
+def simulated(setup: Setup, progress: Progress = lambda _: None, told: Told = lambda _: None) -> Measured:
     run = grow(setup, progress)
     run.until(lambda: not ring(run), setup.seconds_max)
     violations = [] if run.quiet() else ["the network did not come to rest after it had grown"]
@@ -176,6 +206,7 @@ def simulated(setup: Setup, progress: Progress = lambda _: None) -> Measured:
     changes = Changes(run)
     run.watch.on = _meets_assumptions(run)
     replaced = _churn(run, progress) if setup.churn_per_second else _by_turns(run, changes, progress)
+    told(changes)
     quiet = run.until(run.quiet, setup.seconds_max)
     if quiet is None:
         violations.append(f"not whole {setup.seconds_max:g} s after the last change")
