@@ -84,6 +84,8 @@ class TreePlane:
         return NEVER if self.host is None else self.host.deadline
 
     def receive(self, sender: Peer, message: Any, now: Micros) -> list[Effect]:
+        if self.host is None and not self._interest.is_synced(now):
+            return []  # who knows few members takes their keys for its own, and would answer for them; it is sent again
         return self.start(now).receive(sender, message, now)
 
     def wake(self, now: Micros) -> list[Effect]:
@@ -95,7 +97,8 @@ class TreePlane:
     def changed(self, change: ViewChange, now: Micros) -> None:
         after = change.after
         if self.host is None:
-            if after is not None and after.stamps[3::4].translate(None, _NOT_TREE):
+            wanted = after is not None and after.stamps[3::4].translate(None, _NOT_TREE)
+            if wanted and self._interest.is_synced(now):
                 self.start(now)
             return
         assert self._ring is not None
