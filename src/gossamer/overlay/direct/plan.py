@@ -21,7 +21,9 @@ from gossamer.filters.packed import Packed
 from gossamer.machine import Peer
 from gossamer.overlay.batch import Batch
 
-FEW = 24  # filters that are tried one by one
+FEW = 24  # filters that are tried one by one,
+FEWEST = 3  # or so many, where there are rows enough
+ROWS_MANY = 512
 CACHED = 65_536
 _SPREAD, _MASK = 0x9E3779B97F4A7C15, 2**64 - 1
 
@@ -109,8 +111,15 @@ class Plan:
                 self._some.append((peer, own))
         self._index: Any = None
         self._owners: Any = None
-        if sum(len(filters) for _, filters in self._some) > FEW and find_spec("numpy") is not None:
-            self._lay_out(schema)
+        self._filters = sum(len(filters) for _, filters in self._some) if find_spec("numpy") is not None else 0
+
+    def _uses_index(self, rows: int) -> bool:
+        """Whether that is faster; it is laid out when it is first needed."""
+        if self._filters <= (FEWEST if rows >= ROWS_MANY else FEW):
+            return False
+        if self._index is None:
+            self._lay_out(self._packed.schema)
+        return True
 
     def _lay_out(self, schema: Schema) -> None:
         import numpy as np
@@ -124,7 +133,7 @@ class Plan:
     def shares(self, payload: Payload, first: int) -> list[Share]:
         """For the events of a batch, of which the first has this number."""
         found: list[Share] = [(peer, "", None) for peer in self._everything]
-        if self._index is not None:
+        if self._uses_index(payload.count):
             found += self._by_index(payload)
         else:
             for peer, filters in self._some:
