@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from gossamer.pipeline import oracle
+from gossamer.pipeline import bands, oracle, templates
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -136,7 +136,7 @@ def test_tricky_texts_mean_the_same_both_ways(spark: SparkSession) -> None:
     published, subscribed = frames(spark, events, TRICKY)
     by_text = pairs(oracle.matches_by_text(published, subscribed))
     assert pairs(oracle.matches_by_template(published, subscribed)) == by_text
-    whole = {row["text"] for row in oracle.take_apart(subscribed).where("template IS NULL").collect()}
+    whole = {row["text"] for row in templates.take_apart(subscribed).where("template IS NULL").collect()}
     assert {text for text in TRICKY if re.search(r"[`\"\\]|--|/\*|ESCAPE|\br'", text)} <= whole  # too odd to take apart
     assert len(whole) < len(TRICKY) / 2 + 2
     assert {filter for _, filter in by_text} >= {
@@ -153,7 +153,7 @@ def test_tricky_texts_mean_the_same_both_ways(spark: SparkSession) -> None:
 @pytest.mark.spark
 def test_a_literal_that_spark_cannot_read_stays_in_its_text(spark: SparkSession) -> None:
     _, subscribed = frames(spark, [{"name": "x"}], ["day = DATE '2020-99-99'", "day = DATE '2020-09-09'"])
-    whole = oracle.take_apart(subscribed).where("template IS NULL").collect()
+    whole = templates.take_apart(subscribed).where("template IS NULL").collect()
     assert [row["filter"] for row in whole] == [0]
 
 
@@ -168,6 +168,140 @@ def test_many_templates_and_no_filters(spark: SparkSession, monkeypatch: pytest.
     assert pairs(oracle.matches(published, subscribed)) == right
     assert pairs(oracle.matches(published, subscribed.where("false"))) == []
     assert pairs(oracle.matches_by_template(published, subscribed.where("false"))) == []
+
+
+def kinds_of_plan(found: DataFrame) -> str:
+    return str(found._jdf.queryExecution().executedPlan().toString())
+
+
+@pytest.mark.spark
+def test_templates_are_read_by_sparks_parser(spark: SparkSession) -> None:
+    text = "type = 'x' AND size BETWEEN -5 AND 9 OR name IN ('a', 'b') AND 3.5 <= ratio AND name LIKE 'q%'"
+    _, subscribed = frames(spark, [], [text, "size > 5 AND NOT (size > 9)", "name LIKE 'x%'"])
+    rows = templates.take_apart(subscribed).orderBy("filter").collect()
+    found = [templates.read(spark, row["template"], row["text"]) for row in rows]
+    assert found[0] is not None
+    first, second = found[0].branches
+    assert first.equal == (("`type`", templates.Place(0)),)
+    assert first.ranges == (templates.Range("`size`", templates.Place(1, minus=True), templates.Place(2)),)
+    assert second.member == ("`name`", (templates.Place(3), templates.Place(4)))
+    assert second.ranges == (templates.Range("`ratio`", templates.Place(5)),)
+    assert found[1] is not None
+    assert found[1].branches == (templates.Branch(ranges=(templates.Range("`size`", templates.Place(0)),)),)
+    assert found[2] is not None
+    assert found[2].branches == ()  # nothing to join by: each is evaluated
+    assert templates.read(spark, rows[0]["template"], "size > 5") is None  # not what the parser says of this text
+
+
+EDGES = [0, 1, 5, 2**53, 2**53 + 1, 2**53 + 2, 2**63 - 1, -(2**63) + 1, -1, -5]
+RATIOS = [0.0, -0.0, 0.1, 0.30000000000000004, 1e300, -1e300, float("inf"), float("-inf"), float("nan"), 5e-324, 1.5]
+
+
+@pytest.mark.spark
+def test_ranges_are_exact_at_their_ends(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events lie on the ends of ranges, and beside them as closely as numbers can."""
+    monkeypatch.setattr(oracle, "PLAIN_MAX", 0)  # cells for all
+    from datetime import date, timedelta
+    from itertools import pairwise
+
+    rng = Random(5)
+    sizes = sorted({min(max(edge + step, -(2**63)), 2**63 - 1) for edge in EDGES for step in (-1, 0, 1)})
+    names = ["", "a", "a\u0000", "aaaaaaa", "aaaaaab", "é", "\U0001f600", "z", "zz"]
+    days = [date(1969, 12, 31) + timedelta(n) for n in range(4)]
+    events: list[Event] = [
+        {
+            "size": rng.choice(sizes), "ratio": rng.choice(RATIOS), "name": rng.choice(names), "day": rng.choice(days),
+            "type": rng.choice(["x", "y", None]),
+        }
+        for _ in range(120)
+    ]  # fmt: skip
+    events += [{"size": size, "ratio": ratio} for size, ratio in zip(sizes, RATIOS * 9, strict=False)]
+    ends = [size for size in sizes if abs(size) < 10**18]
+    texts = [f"size BETWEEN {low} AND {high}" for low, high in pairwise(ends)]
+    texts += [f"size > {low} AND size < {high}" for low in ends[::3] for high in ends[::2]]
+    texts += [f"type = 'x' AND size >= {low} AND size <= {low + rng.choice([0, 1, 1000])}" for low in ends]
+    texts += [f"ratio >= {low}e0 AND ratio <= {high}e0" for low in (0.1, 0.3, 1.5) for high in (0.1, 0.3, 1.5)]
+    texts += [f"ratio > {low}.0 AND ratio < 9.5" for low in (0, 1, 2)] + ["ratio >= 1.5", "ratio <= 0.0", "ratio < 0.1"]
+    texts += [f"name >= '{low}' AND name < '{high}'" for low in ("a", "aaaaaaa", "é") for high in ("aaaaaab", "é", "zz")]
+    texts += [f"day BETWEEN DATE '{low}' AND DATE '{high}'" for low in days for high in days]
+    texts += [f"size <= {high} AND 5 <= size" for high in ends] + [f"size IN ({a}, {a + 1}) OR size < {a}" for a in ends]
+    published, subscribed = frames(spark, events, texts)
+    found = oracle.matches_by_template(published, subscribed)
+    assert "CartesianProduct" not in kinds_of_plan(found)
+    assert "NestedLoop" not in kinds_of_plan(found)  # every template has a range or an equality to join by
+    assert pairs(found) == pairs(oracle.matches_by_text(published, subscribed))
+
+
+@pytest.mark.spark
+def test_random_workloads_against_a_plain_loop(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two equalities and a range, as in the benchmark, by every join that there is; cells or not, the pairs are the loop's."""
+    rng = Random(11)
+    events: list[Event] = [
+        {"name": f"n{rng.randrange(3)}", "type": f"t{rng.randrange(2)}", "size": rng.randrange(1000)} for _ in range(300)
+    ]
+    filters = [
+        (f"n{rng.randrange(3)}", f"t{rng.randrange(2)}", low := rng.randrange(1000), low + rng.choice([0, 3, 50, 600]))
+        for _ in range(200)
+    ]
+    right = sorted(
+        (e, f)
+        for e, event in enumerate(events)
+        for f, (name, kind, low, high) in enumerate(filters)
+        if event["name"] == name and event["type"] == kind and low <= event["size"] < high
+    )
+    texts = [f"name = '{n}' AND type = '{t}' AND size >= {low} AND size < {high}" for n, t, low, high in filters]
+    published, subscribed = frames(spark, events, texts)
+    joins = []
+    for plain, each in ((512, 16), (512, 1000), (1, 16)):
+        monkeypatch.setattr(oracle, "PLAIN_MAX", plain)
+        monkeypatch.setattr(oracle, "BROADCAST_EACH", each)
+        found = oracle.matches_by_template(published, subscribed)
+        joins.append(("SortMergeJoin" in kinds_of_plan(found), "BroadcastHashJoin" in kinds_of_plan(found)))
+        assert pairs(found) == right
+    assert joins == [(True, False), (False, True), (True, False)]
+
+
+@pytest.mark.spark
+def test_the_same_pairs_whatever_the_partitioning(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oracle, "PLAIN_MAX", 4)
+    rng = Random(2)
+    events: list[Event] = [{"type": f"t{n % 3}", "size": rng.randrange(500), "name": f"lib{n % 9}"} for n in range(120)]
+    texts = [f"type = 't{n % 3}' AND size BETWEEN {n} AND {n + rng.randrange(90)}" for n in range(140)]
+    texts += [f"name LIKE '%{n}'" for n in range(6)] + [f"name IN ('lib{n}', 'lib{n + 1}')" for n in range(6)]
+    published, subscribed = frames(spark, events, texts)
+    found = [
+        pairs(oracle.matches_by_template(published.repartition(parts), subscribed.repartition(parts))) for parts in (1, 2, 7)
+    ]
+    assert found[0] == found[1] == found[2]
+    assert len(found[0]) > 500
+
+
+@pytest.mark.spark
+def test_due_and_allowed(spark: SparkSession) -> None:
+    """Published at 100, complete at 110: what of a subscription's life makes the event due, allowed, or neither."""
+    lives = [
+        ("before and after", 10, 20, None, True),
+        ("ended after the receipt", 10, 20, 111, True),
+        ("ended with the receipt", 10, 20, 110, False),
+        ("ended while it was on its way", 10, 20, 105, False),
+        ("ended before it was published", 10, 20, 99, None),
+        ("returned as it was published", 10, 100, None, False),
+        ("asked for while it was on its way", 105, 120, None, False),
+        ("asked for after the receipt", 111, 120, None, None),
+    ]
+    life = "filter BIGINT, subscribing_at BIGINT, subscribed_at BIGINT, ended_at BIGINT"
+    subscriptions = spark.createDataFrame([(n, *times) for n, (_, *times, _) in enumerate(lives)], life)
+    subscriptions = subscriptions.unionByName(spark.createDataFrame([(0, 101, 102, 103)], life))  # a second stay: still due
+    published = spark.createDataFrame(
+        [(7, 100, 110), (8, 100, None)], "event BIGINT, published_at BIGINT, completed_at BIGINT"
+    )
+    matched = spark.createDataFrame([(e, n) for e in (7, 8) for n in range(len(lives))], "event BIGINT, filter BIGINT")
+    found = {(row["event"], row["filter"]): row["due"] for row in oracle.due(matched, subscriptions, published).collect()}
+    for number, (what, *_, right) in enumerate(lives):
+        assert found.get((7, number)) == right, what
+    assert {filter: due for (event, filter), due in found.items() if event == 8} == {
+        number: False for number, (*_, ended, _) in enumerate(lives) if ended != 99
+    }  # without a receipt nothing is due
 
 
 @pytest.mark.spark
@@ -192,7 +326,11 @@ def test_the_oracle_knows_nothing_of_our_filters() -> None:
     import ast
     from pathlib import Path
 
-    tree = ast.parse(Path(str(oracle.__file__)).read_text("utf-8"))
-    imported = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    imported += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
-    assert not [name for name in imported if name.startswith("gossamer")]
+    for module in (oracle, templates, bands):
+        tree = ast.parse(Path(str(module.__file__)).read_text("utf-8"))
+        imported = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        imported += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+        assert {name for name in imported if name.startswith("gossamer")} <= {
+            "gossamer.pipeline",
+            "gossamer.pipeline.templates",
+        }

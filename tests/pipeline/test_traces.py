@@ -11,11 +11,14 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from gossamer.pipeline import job, stages, traces
+from gossamer.pipeline import formats, job, mapping, stages, traces
+from gossamer.pipeline.formats import TraceError
+from gossamer.pipeline.mapping import MappingError
 from gossamer.pipeline.tables import TABLES, check_rows, check_schema
+from pipeline.live import ADVERTISED, A, B, publish, subscribe, write
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 BROKEN = [
     ("", "blank line"),
@@ -35,37 +38,46 @@ BROKEN = [
 ]
 
 
+NAMES = ["peer", "name", "type", "size"]
+
+
+def parts(spark: SparkSession, *paths: Path) -> dict[str, DataFrame]:
+    """The tables of some traces, each held to its contract."""
+    found = traces.split(stages.read_traces(spark, mapping.plain(paths)).persist())
+    for name, rows in found.items():
+        check_schema(rows, TABLES[name])
+        check_rows(rows, TABLES[name])
+    return found
+
+
+def rows(frame: DataFrame, *names: str) -> list[tuple[object, ...]]:
+    return [tuple(row) for row in frame.orderBy("source", "line").select(*names).collect()]
+
+
 def test_the_header_names_the_columns() -> None:
-    assert traces.header("\ufeffPeer, name ,size,type,more", "f") == ["peer", "name", "size", "type", "more"]
-    with pytest.raises(traces.TraceError, match=r"f: no column type, size among \(peer, name\)"):
-        traces.header("peer,name", "f")
-    with pytest.raises(traces.TraceError, match="column name is there twice"):
-        traces.header("peer,name,name,type,size", "f")
+    assert formats.header("\ufeffPeer, name ,size,type,more", NAMES, "f") == ["peer", "name", "size", "type", "more"]
+    with pytest.raises(TraceError, match=r"f: no column type, size among \(peer, name\)"):
+        formats.header("peer,name", NAMES, "f")
+    with pytest.raises(TraceError, match="column name is there twice"):
+        formats.header("peer,name,name,type,size", NAMES, "f")
 
 
 @pytest.mark.spark
-def test_each_broken_row_is_kept_with_its_reason(spark: SparkSession) -> None:
+def test_each_broken_row_is_kept_with_its_reason(spark: SparkSession, tmp_path: Path) -> None:
     good = ["p1,a.dsc,dsc,5", '"p,2","a ""b"".dsc",dsc,0', "p3,é.dsc,dsc,9223372036854775807", "p1,a.dsc,dsc,5"]
-    rows = [("f", line, row) for line, row in enumerate([*good, *(row for row, _ in BROKEN)], start=2)]
-    lines = spark.createDataFrame(rows, traces.LINES).repartition(3)
-    parsed = traces.parse(lines, ["peer", "name", "type", "size"])
-    parts = traces.split(parsed)
-    counted = {}
-    for name, rows_ in parts.items():
-        check_schema(rows_, TABLES[name])
-        counted[name] = check_rows(rows_, TABLES[name]).rows
-    assert counted["holdings"] + counted["quarantine"] == len(rows)  # nothing vanished
-    kept = parts["holdings"].join(parts["items"].drop("source", "line"), on="item")
-    assert [(row["peer"], json.loads(row["values"]), row["line"]) for row in kept.orderBy("line").collect()] == [
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(["peer,name,type,size", *good, *(row for row, _ in BROKEN), ""]))
+    found = parts(spark, path)
+    assert found["holdings"].count() + found["quarantine"].count() == len(good) + len(BROKEN)  # nothing vanished
+    kept = found["holdings"].join(found["items"].drop("source", "line"), on="item")
+    assert [(peer, json.loads(str(values)), line) for peer, values, line in rows(kept, "peer", "values", "line")] == [
         ("p1", {"name": "a.dsc", "type": "dsc", "size": 5}, 2),
         ("p,2", {"name": 'a "b".dsc', "type": "dsc", "size": 0}, 3),
         ("p3", {"name": "é.dsc", "type": "dsc", "size": 2**63 - 1}, 4),
     ]
-    refused = parts["quarantine"]
-    found = [(row["line"], row["row"], row["reason"]) for row in refused.orderBy("line").collect()]
-    assert found == [
-        (5, "p1,a.dsc,dsc,5", "repeated row"),
-        *((line, row, reason) for line, (row, reason) in enumerate(BROKEN, start=6)),
+    assert rows(found["quarantine"], "line", "table", "row", "reason") == [
+        (5, "items", "p1,a.dsc,dsc,5", "repeated row"),
+        *((line, "items", row, reason) for line, (row, reason) in enumerate(BROKEN, start=6)),
     ]
 
 
@@ -73,20 +85,20 @@ def test_each_broken_row_is_kept_with_its_reason(spark: SparkSession) -> None:
 def test_bytes_that_are_not_utf8_are_kept_apart(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes(b"peer,name,type,size\np1,a\xff.dsc,dsc,5\np1,b.dsc,dsc,5\n")
-    rows = stages.read_traces(spark, (path,)).orderBy("line").collect()
-    assert [(row["line"], row["reason"]) for row in rows] == [(2, "not UTF-8"), (3, None)]
+    found = stages.read_traces(spark, mapping.plain([path]))
+    assert rows(found, "line", "reason") == [(2, "not UTF-8"), (3, None)]
 
 
 @pytest.mark.spark
 def test_columns_are_found_by_name_in_several_files(spark: SparkSession, tmp_path: Path) -> None:
     first, second = tmp_path / "a b+c%20[1].csv", tmp_path / "two.csv.gz"
     first.write_text("size,more,type,name,peer\r\n7,x,dsc,a.dsc,p1\r\n", newline="")
-    second.write_bytes(gzip.compress(b"size,more,type,name,peer\n8,x,dsc,b.dsc,p2\nbroken\n"))
-    rows = stages.read_traces(spark, (first, second)).orderBy("source", "line").collect()
-    assert [(row["source"], row["line"], row["peer"], row["size"], row["reason"]) for row in rows] == [
-        (str(first), 2, "p1", 7, None),
-        (str(second), 2, "p2", 8, None),
-        (str(second), 3, None, None, "not 5 columns"),
+    second.write_bytes(gzip.compress(b"size,type,name,peer,more\n8,dsc,b.dsc,p2,x\nbroken\n"))
+    found = stages.read_traces(spark, mapping.plain([first, second]))
+    assert rows(found, "source", "line", "peer", "reason") == [
+        (str(first), 2, "p1", None),
+        (str(second), 2, "p2", None),
+        (str(second), 3, None, "not 5 columns"),
     ]
 
 
@@ -106,36 +118,235 @@ def test_lines_are_numbered_however_a_file_is_split(spark: SparkSession, tmp_pat
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"", "empty; its first line must name the columns"),
-        (b"peer,name,type,size\n", "no rows below the first line"),
-        (b"peer,name,type\np,n,t\n", "no column size"),
-    ],
-)
-def test_unusable_input_is_a_clear_error(spark: SparkSession, tmp_path: Path, content: bytes, said: str) -> None:
-    path = tmp_path / "t.csv"
-    path.write_bytes(content)
-    with pytest.raises((job.JobError, traces.TraceError), match=said):
-        stages.read_traces(spark, (path,))
-
-
-@pytest.mark.spark
-def test_missing_and_truncated_files_are_clear_errors(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(job.JobError, match="no such file"):
-        stages.read_traces(spark, (tmp_path / "nothing.csv",))
-    torn = tmp_path / "torn.csv.gz"
-    whole = gzip.compress("".join(["peer,name,type,size\n", *(f"p{n},n{n * n},t,{n}\n" for n in range(20000))]).encode())
-    torn.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(job.JobError, match="cannot be read to its end"):
-        stages.read_traces(spark, (torn,)).count()
+def test_unusable_input_is_a_clear_error(spark: SparkSession, tmp_path: Path) -> None:
+    torn = gzip.compress("".join(["peer,name,type,size\n", *(f"p{n},n{n * n},t,{n}\n" for n in range(20000))]).encode())
+    for name, content, said in (
+        ("t.csv", b"", "empty"),
+        ("t.csv", b"\npeer", "its first line is empty"),
+        ("t.csv", b"peer,name,type,size\n", "no rows"),
+        ("t.csv", b"peer,name,type\np,n,t\n", "no column size"),
+        ("t.csv.gz", torn[: len(torn) // 2], "cannot be read to the end"),
+        ("t.jsonl", b'{"peer": "p"}\n', "not one row has name, type, size"),
+        ("t.parquet", b"PAR1 and no more", "cannot be read to the end"),
+        ("_t.csv", b"peer,name,type,size\np,n,t,1\n", "Spark ignores files"),
+        ("t.csv.xz", b"?", "Spark does not read .xz"),
+        ("t.doc", b"?", "its name does not tell its format"),
+        ("t.geojson", b"{}", "GeoJSON has no attributes of its own"),
+    ):
+        path = tmp_path / name
+        path.write_bytes(content)
+        with pytest.raises((job.JobError, TraceError, MappingError), match=said):
+            stages.read_traces(spark, mapping.plain([path])).count()
+    with pytest.raises(TraceError, match="no such file"):
+        stages.read_traces(spark, mapping.plain([tmp_path / "nothing.csv"]))
 
 
 @pytest.mark.spark
 def test_the_shipped_sample_is_whole(spark: SparkSession) -> None:
-    parsed = stages.read_traces(spark, ()).persist()
-    assert parsed.where("reason IS NOT NULL").count() == 0
-    assert parsed.count() == 3611
-    assert parsed.select("peer").distinct().count() == 1000
-    parsed.unpersist()
+    found = traces.split(stages.read_traces(spark, ()).persist())
+    counted = {name: rows.count() for name, rows in found.items()}
+    assert counted == {"peers": 1000, "items": 3449, "holdings": 3611, "sessions": 0, "rtts": 0, "quarantine": 0}
+
+
+MIXED = """
+[[source]]
+files = ["files.csv"]
+schema = "name STRING NOT NULL, size BIGINT"
+key = "id"
+[[source]]
+files = ["links.csv"]
+table = "holdings"
+peer = "who"
+key = "id"
+[[source]]
+files = ["more.jsonl"]
+topic = "readings"
+schema = "place STRING, at TIMESTAMP NOT NULL, level DOUBLE, price DECIMAL(6,2), day DATE, ok BOOLEAN"
+columns = { place = "where.name", at = "t" }
+units = { at = "ms" }
+peer = "sensor"
+refuse = { "too high" = "level > 100" }
+[[source]]
+files = ["quakes-*.geojson"]
+topic = "quakes"
+schema = "mag DOUBLE NOT NULL, place STRING, latitude DOUBLE, id STRING"
+[[source]]
+files = ["stays.csv"]
+table = "sessions"
+columns = { peer = "node", up = "from", down = "to" }
+unit = "ms"
+[[source]]
+files = ["rtt.txt"]
+table = "rtts"
+format = "matrix"
+[[source]]
+files = ["p.parquet"]
+topic = "table"
+schema = "a BIGINT, b STRING"
+"""
+
+
+@pytest.mark.spark
+def test_a_mapping_of_every_format(spark: SparkSession, tmp_path: Path) -> None:
+    spark.createDataFrame([(1, "x"), (2, None)], "a INT, b STRING").coalesce(1).write.parquet(str(tmp_path / "parts"))
+    next((tmp_path / "parts").glob("*.parquet")).rename(tmp_path / "p.parquet")
+    quakes = [
+        {"type": "Feature", "properties": {"mag": 2.5, "place": None}, "geometry": {"coordinates": [1, 2.25]}, "id": "a"},
+        {"type": "Feature", "properties": {"mag": None}, "id": "b"},
+        {"type": "Feature", "properties": {"mag": 3}, "geometry": {"coordinates": [1, 2.25]}, "id": "c"},
+    ]
+    readings = [
+        {"sensor": 1, "where": {"name": "GVA"}, "t": 1500, "level": 5, "price": 1.25, "day": "2020-01-31", "ok": True},
+        {"sensor": "s2", "t": 2, "level": 500},
+        {"sensor": "s2", "t": "noon"},
+        {"sensor": "s2", "t": 1, "price": 1.255},
+        {"sensor": "s2", "t": 1, "day": "2020-02-31"},
+        {"t": 1},
+    ]
+    lines = [json.dumps(reading) for reading in readings]
+    for name, text in {
+        "map.toml": MIXED,
+        "files.csv": "id,name,size\n1,a,5\n2,b,\n3,,7\n4,a,5\n4,c,1\n",
+        "links.csv": "who,id\np,1\np,2\nq,4\nq,9\np,1\np,4\n,1\n",
+        "more.jsonl": "\n".join([*lines, '{"t": 1', "[1]", ""]),
+        "quakes-1.geojson": json.dumps({"type": "FeatureCollection", "features": quakes}),
+        "stays.csv": "node,from,to,right_censored\np,0,10,0\np,5,9,0\np,10,12,1\nq,5,4,0\nq,x,4,0\n",
+        "rtt.txt": "0 1.5\n2 0\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+    found = traces.split(stages.read_traces(spark, mapping.load(tmp_path / "map.toml")).persist())
+    for name, frame in found.items():
+        check_schema(frame, TABLES[name])
+        check_rows(frame, TABLES[name])
+    items = {(row["topic"], row["values"]): row["holders"] for row in found["items"].collect()}
+    assert items == {
+        ("files", '{"name":"a","size":5}'): 2,
+        ("files", '{"name":"b"}'): 1,
+        ("readings", '{"place":"GVA","at":"1970-01-01T00:00:01.500000Z","level":5.0,"price":1.25,"day":"2020-01-31","ok":true}'): 1,
+        ("quakes", '{"mag":2.5,"latitude":2.25,"id":"a"}'): 0,
+        ("quakes", '{"mag":3.0,"latitude":2.25,"id":"c"}'): 0,
+        ("table", '{"a":1,"b":"x"}'): 0,
+        ("table", '{"a":2}'): 0,
+    }  # fmt: skip
+    assert rows(found["sessions"], "peer", "session", "up_us", "down_us") == [("p", 0, 0, 10_000), ("p", 1, 10_000, None)]
+    assert rows(found["rtts"], "a", "b", "rtt_us") == [(0, 0, 0), (0, 1, 1500), (1, 0, 2000), (1, 1, 0)]
+    assert {(row["peer"], row["items"], row["sessions"]) for row in found["peers"].collect()} == {
+        ("p", 2, 2), ("q", 1, 0), ("1", 1, 0),
+    }  # fmt: skip
+    broken = [(Path(row["source"]).name, row["line"], row["reason"]) for row in found["quarantine"].collect()]
+    assert sorted(broken) == [
+        ("files.csv", 4, "name is empty"),
+        ("files.csv", 6, "another row has this key"),
+        ("links.csv", 5, "no item has this key"),
+        ("links.csv", 6, "repeated row"),
+        ("links.csv", 7, "repeated row"),
+        ("links.csv", 8, "who is empty"),
+        ("more.jsonl", 2, "too high"),
+        ("more.jsonl", 3, "at is not of type TIMESTAMP"),
+        ("more.jsonl", 4, "price is not of type DECIMAL(6,2)"),
+        ("more.jsonl", 5, "day is not of type DATE"),
+        ("more.jsonl", 6, "sensor is empty"),
+        ("more.jsonl", 7, "not JSON"),
+        ("more.jsonl", 8, "not a JSON object"),
+        ("quakes-1.geojson", 2, "mag is empty"),
+        ("stays.csv", 3, "begins before the stay before it ended"),
+        ("stays.csv", 5, "down is before up"),
+        ("stays.csv", 6, "up is no moment, zero or more"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no .*source"),
+        ("[[source]]\nfiles = []\nformt = 1", "formt"),
+        ("[[source]]\nfiles = ['none.csv']", "source 1: no such file"),
+        ("[[source]]\nfiles = ['f.csv']", "no schema"),
+        ("[[source]]\nfiles = ['f.csv']\ntable = 'rtts'", "go together"),
+        ("[[source]]\nfiles = ['f.csv']\nschema = 'a INT'\nunit = 's'", "unit is for sessions"),
+        ("[[source]]\nfiles = ['f.csv']\ntable = 'holdings'\npeer = 'p'", "holdings need peer and key"),
+        ("[[source]]\nfiles = ['f.csv']\ntable = 'sessions'\nschema = 'a INT'", "schema is for items, not for sessions"),
+        ("[[source]]\nfiles = ['f.csv']\ntable = 'sessions'\ncolumns = { x = 'y' }", "not x"),
+        ("[[source]]\nfiles = ['f.csv']\nformat = 'debian'\npeer = 'x'", "has its own columns"),
+    ],
+)
+def test_a_mapping_that_makes_no_sense_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "f.csv").write_text("a\n1\n")
+    (tmp_path / "map.toml").write_text(text)
+    with pytest.raises(MappingError, match=said):
+        mapping.load(tmp_path / "map.toml")
+
+
+@pytest.mark.spark
+def test_the_schema_of_a_mapping_is_checked_before_the_rows(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_text("a,b\n1,2\n")
+    for more, said in (
+        ("schema = 'a INTT'", "Spark does not read the schema"),
+        ("schema = 'a BINARY'", "a is binary, which no filter compares"),
+        ("schema = 'a INT, A INT'", "an attribute is there twice"),
+        ("schema = 'a INT'\ncolumns = { b = 'b' }", "the mapping names b"),
+        ("schema = 'a INT'\nrefuse = { no = 'c > 1' }", "refuse 'c > 1'"),
+    ):
+        (tmp_path / "map.toml").write_text(f"[[source]]\nfiles = ['f.csv']\n{more}\n")
+        with pytest.raises(TraceError, match=said):
+            stages.read_traces(spark, mapping.load(tmp_path / "map.toml"))
+
+
+SOURCES = """Package: one
+Maintainer: Ann <Ann@example.org>
+Uploaders: Bob, Jr. <bob@example.org>,
+ Ann <ann@example.org>
+Checksums-Sha256:
+ {hash} 10 one_1.dsc
+ {hash} 2000 one_1.orig.tar.gz
+
+Package: two
+Maintainer: nobody
+Checksums-Sha256:
+ {hash} 10 two_1.dsc
+
+Package: three
+Maintainer: Bob <bob@example.org>
+Checksums-Sha256:
+ {hash} ten three_1.dsc
+ {hash} 7 three_1.debian.tar.xz
+"""
+
+
+@pytest.mark.spark
+def test_the_source_index_of_debian(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "deb_main_source_Sources"
+    path.write_text(SOURCES.format(hash="ab" * 32))
+    found = parts(spark, path)
+    assert [json.loads(str(row[0])) for row in rows(found["items"].orderBy("item"), "values")] == [
+        {"name": "one_1.dsc", "type": "dsc", "size": 10},
+        {"name": "one_1.orig.tar.gz", "type": "orig.gz", "size": 2000},
+        {"name": "three_1.debian.tar.xz", "type": "debian.xz", "size": 7},
+    ]
+    assert sorted(row["items"] for row in found["peers"].collect()) == [2, 3]
+    assert "example.org" not in str(found["peers"].collect())
+    assert rows(found["quarantine"], "line", "reason") == [
+        (2, "no Maintainer with an address in the stanza"),
+        (3, "size is not a whole number"),
+    ]
+
+
+@pytest.mark.spark
+def test_the_traces_of_live_nodes(spark: SparkSession, tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        A,
+        [ADVERTISED, *publish(100, 1, {"size": 5}), *publish(200, 2, {"size": 5}), *publish(300, 3, {"size": "x"})],
+    )
+    path = write(tmp_path, B, [*subscribe(10, 1, "size = 5"), *publish(150, 1, {"size": 6})])
+    with path.open("ab") as file:
+        file.write(b'{"at": 400, "no')
+    assert {mapping.guess(one) for one in tmp_path.iterdir()} == {"trace"}
+    found = parts(spark, *sorted(tmp_path.glob("*.jsonl")))
+    held = found["holdings"].join(found["items"].select("item", "values"), on="item")
+    assert {(row["values"], row["times"]) for row in held.collect()} == {('{"size":5}', 2), ('{"size":6}', 1)}
+    assert found["sessions"].count() == 2
+    assert [reason for _, reason in rows(found["quarantine"], "line", "reason")] == [
+        "values are not of the topic's schema",
+        "not a trace record",
+    ]

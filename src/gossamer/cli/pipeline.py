@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 
 COUNTS = ("expected", "delivered", "missed", "duplicate", "spurious")
 RUNS_MAX = 10_000
+WORKLOADS = ("trace", "exact", "uniform", "ranges", "wildcards", "mixed")
+JOB = (
+    "out", "traces", "mapping", "sessions", "rtts", "workload", "filters", "events", "seed", "topics", "zipf", "width",
+    "wildcards", "period_us", "churn", "churn_per_minute", "until",
+)  # fmt: skip
+"""Options of ``run`` that are the job's own."""
 SMALL_BYTES = 20_000_000
 
 
@@ -86,8 +92,14 @@ def pipeline() -> None:
 
 @pipeline.command()
 @click.option("--trace", "traces", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
-              help="CSV (or .csv.gz) with columns peer, name, type, size; may be given several times. "
-              "Default: the sample that comes with gossamer.")  # fmt: skip
+              help="CSV, JSON lines or Parquet with columns peer, name, type, size; Debian's Sources index; trace files of live "
+              "nodes. May be given several times. Default: the sample that comes with gossamer.")  # fmt: skip
+@click.option("--mapping", type=click.Path(path_type=Path), metavar="FILE",
+              help="TOML that says which files and columns are which attributes (docs/pipeline.md); any format.")  # fmt: skip
+@click.option("--sessions", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
+              help="CSV with node_id, up_s, down_s, left_censored, right_censored: when peers were there.")  # fmt: skip
+@click.option("--rtts", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
+              help="Square matrix of round-trip times in milliseconds.")  # fmt: skip
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where tables and report go.")
 @master_option
 @click.option(
@@ -111,6 +123,26 @@ def pipeline() -> None:
     help="Events: one for each file, at most so many.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the workload.")
+@click.option("--workload", type=click.Choice(WORKLOADS), default="trace", show_default=True,
+              help="trace: one filter for each peer, of mixed shapes; exact: points alone; else synthetic.")  # fmt: skip
+@click.option(
+    "--topics", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Topics of a synthetic workload."
+)
+@click.option("--zipf", type=click.FloatRange(0, 10), default=0.0, show_default=True,
+              help="Exponent of the topics' popularity; 0: all alike.")  # fmt: skip
+@click.option("--width", type=click.FloatRange(0, 1), default=0.01, show_default=True,
+              help="Of synthetic ranges, as a share of all sizes.")  # fmt: skip
+@click.option("--wildcards", type=click.FloatRange(0, 1), default=0.2, show_default=True,
+              help="Share of filters with a wildcard, for --workload wildcards.")  # fmt: skip
+@click.option(
+    "--period-us", type=click.IntRange(1), default=1000, show_default=True, help="Microseconds between two events."
+)
+@click.option("--churn", type=click.Choice(["none", "sessions", "server", "client"]), default="none", show_default=True,
+              help="Peers come and go: as the trace of sessions has it, or by fitted distributions.")  # fmt: skip
+@click.option("--churn-per-minute", type=click.FloatRange(0, 60), default=0.1, show_default=True,
+              help="Share of peers that leave in a minute, where churn is fitted.")  # fmt: skip
+@click.option("--until", type=click.Choice(["traces", "workload", "oracle", "runs", "metrics", "report"]),
+              help="End after this stage.")  # fmt: skip
 @click.option(
     "--overlay", "overlays", multiple=True, default=("flood",), show_default=True, help="May be given several times."
 )
@@ -132,16 +164,17 @@ def run(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
       gossamer pipeline run --out results
       gossamer pipeline run --out results --trace files.csv.gz --nodes 100,400 --seeds 0-4
       gossamer pipeline run --out results --events all --loss 0.01 --json
+      gossamer pipeline run --out results --workload mixed --filters 5000 --events 10000 --topics 50 --zipf 0.9 --until oracle
     """
-    for path in options["traces"]:
+    for path in (*options["traces"], *options["sessions"], *options["rtts"]):
         if not path.is_file():
-            raise PipelineError(f"{path}: no such file; give a CSV or .csv.gz with --trace")
+            raise PipelineError(f"{path}: no such file; --help says what --trace, --sessions and --rtts take")
     with _errors():
         grid = _grid(options)
     with _errors(), _spark(options["master"], "pipeline", options["traces"]) as (spark, progress):
         from gossamer.pipeline import stages
 
-        wanted = stages.Job(options["out"], options["traces"], options["filters"], options["events"], options["seed"], grid)
+        wanted = stages.Job(grid=grid, **{name: options[name] for name in JOB})
         names = [stage.name for stage in stages.plan(wanted)]
         bar = progress.add_task("start", total=len(names))
 
@@ -355,14 +388,15 @@ def _errors() -> Iterator[None]:
         require_spark()
     except MissingExtraError as error:
         raise PipelineError(str(error)) from None
+    from gossamer.pipeline.formats import TraceError
     from gossamer.pipeline.job import JobError
+    from gossamer.pipeline.mapping import MappingError
     from gossamer.pipeline.tables import ContractError
-    from gossamer.pipeline.traces import TraceError
     from gossamer.pipeline.verify import VerifyError
 
     try:
         yield
-    except (ContractError, JobError, MissingExtraError, TraceError, VerifyError) as error:
+    except (ContractError, JobError, MappingError, MissingExtraError, TraceError, VerifyError) as error:
         raise PipelineError(str(error)) from None
 
 
@@ -402,13 +436,17 @@ def _plain_result(result: Result) -> dict[str, Any]:
         "seconds": result.seconds,
         "skipped": [outcome.stage for outcome in result.stages if outcome.skipped],
         "out": str(result.out),
-        "report": str(result.report),
+        "report": None if result.report is None else str(result.report),
     }
 
 
 def _print_result(result: Result) -> None:
     rows = result.rows
     click.echo(f"trace      {rows['holdings']:,} rows, {rows['quarantine']:,} in quarantine")
+    if result.report is None:
+        for name, count in rows.items():
+            click.echo(f"{name:<10} {count:,}")
+        return
     click.echo(f"workload   {rows['filters']:,} filters, {rows['events']:,} events, {rows['expected']:,} expected pairs")
     click.echo(f"runs       {rows['runs']:,}, {result.totals['failed']:,} failed")
     _print_counts(result.totals)

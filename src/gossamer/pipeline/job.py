@@ -422,10 +422,10 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def read_lines(spark: SparkSession, paths: Iterable[Path]) -> DataFrame:
+def read_lines(spark: SparkSession, paths: Iterable[Path], separator: str | None = None) -> DataFrame:
     """The lines of text files (plain or .gz) as (source, line, row); lines are numbered from 1, however the files are split."""
-    found = spark.read.text([literal(path) for path in paths]).select(
-        _source(sf.col("_metadata.file_path")).alias("source"),
+    found = spark.read.text([literal(path) for path in paths], lineSep=separator).select(
+        source_column().alias("source"),
         sf.col("_metadata.file_block_start").alias("block"),
         sf.monotonically_increasing_id().alias("place"),  # consecutive inside a block
         sf.col("value").alias("row"),
@@ -442,8 +442,9 @@ def is_hidden(path: Path) -> bool:
     return path.resolve().name.startswith(("_", "."))
 
 
-def _source(uri: Column) -> Column:
-    """A file's path as its owner wrote it: Spark gives a URI."""
+def source_column() -> Column:
+    """The path of the file that a row is from, as its owner wrote it: Spark gives a URI."""
+    uri = sf.col("_metadata.file_path")
     encoded = sf.replace(sf.regexp_replace(uri, "^file:(//)?", ""), sf.lit("+"), sf.lit("%2B"))
     return sf.url_decode(encoded)
 

@@ -1,13 +1,14 @@
 """What must be delivered, by Spark's reading of the filters' text alone; and the verdict on what was.
 
-This module imports nothing of ``gossamer.filters``: two independent answers, or it proves nothing. Two ways give the pairs
-(event, filter), and the tests hold them equal:
+This module and those it uses import nothing of ``gossamer.filters``: two independent answers, or it proves nothing. Two ways give
+the pairs (event, filter), and the tests hold them equal:
 
     text by text    each filter is ``expr(text)``, evaluated on every event; exact by definition, for small sets
-    by template     texts that differ in their literals only become one template, and the literals its columns:
-                    ``name = 'x' AND size > 5`` is the row ('x', 5) of ``name = @ AND size > @``. The template goes to
-                    Spark's parser once, as the condition of a join, and Spark's planner joins its equalities by hash and
-                    evaluates the rest. A text that cannot be taken apart with certainty goes the first way.
+    by template     texts that differ in their literals only become one template, and the literals its columns
+                    (``templates``). The template goes to Spark as the condition of a join: its equalities are the join's keys,
+                    a range that leaves too many candidates is cut into cells (``bands``), and the rest of the condition, the
+                    ends of ranges included, is evaluated by Spark on each candidate. A text that cannot be taken apart with
+                    certainty goes the first way.
 
 Events come as (event, values STRUCT), so that an attribute may have any name, ``event`` and ``filter`` included.
 """
@@ -19,6 +20,10 @@ from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as sf
+from pyspark.sql import types as st
+
+from gossamer.pipeline import bands, templates
+from gossamer.pipeline.templates import FAMILIES, PLACE, Branch, Place, Range, Template
 
 SMALL_MAX = 128
 """Up to so many filters, text by text is the faster way."""
@@ -26,25 +31,17 @@ TEMPLATES_MAX = 48
 """So many templates at most, each a join; the texts of rarer ones are evaluated text by text."""
 CHUNK = 64
 """Texts evaluated in one projection."""
-
-_STRING = r"'(?:[^'\\]|'')*'"
-_LITERALS = (
-    # kind, what it looks like, the type that Spark's parser would give it
-    ("date", rf"\bDATE\s*{_STRING}", "DATE"),
-    ("timestamp", rf"\bTIMESTAMP\s*{_STRING}", "TIMESTAMP"),
-    ("s", _STRING, "STRING"),
-    ("e", r"(?<![\w.])(?:\d{1,15}(?:\.\d{0,15})?|\.\d{1,15})E[+-]?\d{1,3}(?![\w.])", "DOUBLE"),
-    ("n", r"(?<![\w.])(?:\d{1,15}\.\d{0,15}|\.\d{1,15})(?![\w.])", "DECIMAL(38,18)"),
-    ("i", r"(?<![\w.])\d{1,18}(?![\w.])", "BIGINT"),
-)
-_LITERAL = "(?i)(" + "|".join(pattern for _, pattern, _ in _LITERALS) + ")"
-# What is left of a text must be made of these alone (no quotes, comments, parameters), and a literal may stand beside
-# punctuation and these words only (no ESCAPE '!', X'1F', INTERVAL '1' DAY, 5L): else the text is left whole.
-_WORDS = "AND|OR|NOT|LIKE|RLIKE|BETWEEN|IN|IS"
-_PLAIN = r"^[\w\s.,()=<>!@+-]*$"
-_ODD = rf"(?i)\b(?!(?:{_WORDS})\b)\w+\s*@|@\w|@\s+(?!(?:{_WORDS})\b)[\w@]|--|/\*"
+PLAIN_MAX = 512
+"""So many filters with equal keys may be compared with an event; where there are more, ranges are cut into cells."""
+BROADCAST_MAX = 250_000
+"""So many filters at most are sent whole to every task; beyond that, and where keys are coarse, both sides are sorted and merged,
+which spills to disk instead of failing."""
+BROADCAST_EACH = 16
+"""Filters with equal keys: with more, a hash join is the slow one."""
+PLACES_MAX = 8
+"""Literals of a text that are looked at to choose its join."""
 # Columns of our own beside the attributes: an attribute's name has no dot.
-_EVENT, _FILTER, _PLACE = "gossamer.event", "gossamer.filter", "gossamer.{}"
+_EVENT, _FILTER, _MEMBER = "gossamer.event", "gossamer.filter", "gossamer.member"
 
 
 def matches(events: DataFrame, filters: DataFrame) -> DataFrame:
@@ -60,51 +57,46 @@ def matches_by_text(events: DataFrame, filters: DataFrame) -> DataFrame:
 
 def matches_by_template(events: DataFrame, filters: DataFrame) -> DataFrame:
     """Texts grouped into templates, with the literals as columns."""
-    apart = take_apart(filters)
-    counted = apart.where("template IS NOT NULL").groupBy("template").agg(sf.count(sf.lit(1)).alias("n"))
-    templates = [row["template"] for row in counted.orderBy(sf.desc("n"), "template").limit(TEMPLATES_MAX).collect()]
-    joined = [_join(events, apart, template) for template in templates]
-    left = apart.where(sf.col("template").isNull() | ~sf.col("template").isin(templates))
-    singles = left.select("filter", "text").orderBy("filter").collect()
+    # Kept until nobody holds it: every template reads it, and taking texts apart is most of the work for small sets of events.
+    apart = templates.take_apart(filters).localCheckpoint()
+    different = (sf.approx_count_distinct(sf.get("literals", sf.lit(n))).alias(f"d{n}") for n in range(PLACES_MAX))
+    counted = apart.groupBy("template").agg(sf.count(sf.lit(1)).alias("n"), sf.min("text").alias("text"), *different)
+    rows = counted.orderBy(sf.col("template").isNull(), sf.desc("n"), "template").limit(TEMPLATES_MAX + 1).collect()
+    joined, names = [], []
+    for row in rows[:TEMPLATES_MAX]:
+        if row["template"] is None:
+            break
+        template = templates.read(events.sparkSession, row["template"], row["text"])
+        if template is not None:
+            names.append(template.name)
+            joined.append(_join(events, apart, template, row))
+    singles: list[Row] = []
+    if len(names) < len(rows):
+        left = apart.where(sf.col("template").isNull() | ~sf.col("template").isin(names))
+        singles = left.select("filter", "text").orderBy("filter").collect()
     if singles or not joined:
         joined.append(_evaluate(events, filters, singles))
     return functools.reduce(DataFrame.unionByName, joined).select("event", "filter")
 
 
-def take_apart(filters: DataFrame) -> DataFrame:
-    """(filter, text) -> (filter, text, template, literals); the template is NULL where the text is better left whole.
+def due(matched: DataFrame, subscriptions: DataFrame, publications: DataFrame) -> DataFrame:
+    """(event, filter), when each filter is subscribed to, when each event is published -> (event, filter, due).
 
-    A template is the text with ``@`` for each literal, then the kinds of the literals, so that the literals of equal templates
-    have equal types. One pass finds them all: what looks like a literal inside another is part of that one.
+    ``subscriptions`` are (filter, subscribing_at, subscribed_at, ended_at), several for a filter that comes and goes;
+    ``publications`` (event, published_at, completed_at). *Due*: ``subscribe`` returned before ``publish`` began, and the
+    subscription outlived the receipt. *Allowed* (due is false): they overlap. Pairs that do neither are left out: handing them
+    over is spurious. A NULL end: never; a NULL ``completed_at``: the receipt was never complete, so nothing is due.
     """
-    skeleton = sf.regexp_replace("text", _LITERAL, "@")
-    literals = sf.regexp_extract_all("text", sf.lit(_LITERAL), sf.lit(0))
-    kinds = sf.transform(literals, _kind)
-    known = sf.length(sf.regexp_replace(skeleton, "[^@]", "")) == sf.size(literals)  # else the text has an @ of its own
-    read = ~sf.exists(kinds, lambda kind: kind.isNull())
-    sure = known & read & skeleton.rlike(_PLAIN) & ~skeleton.rlike(_ODD)
-    return filters.select(
-        "filter",
-        "text",
-        sf.when(sure, sf.concat(skeleton, sf.lit("\n"), sf.array_join(kinds, " "))).alias("template"),
-        literals.alias("literals"),
-    )
-
-
-def _kind(literal: Column) -> Column:
-    """NULL where Spark cannot read the literal: DATE '2020-99-99'."""
-    chosen = sf.lit(None).cast("STRING")
-    for kind, pattern, _ in reversed(_LITERALS):
-        known = sf.when(_read(literal, kind).isNotNull(), sf.lit(kind))
-        chosen = sf.when(literal.rlike(f"(?i)^(?:{pattern})$"), known).otherwise(chosen)
-    return chosen
-
-
-def _read(literal: Column, kind: str) -> Column:
-    """A literal's text as a value. Never an error: Spark may evaluate this for the literals of any template."""
-    unquoted = sf.replace(sf.regexp_extract(literal, "'((?:[^']|'')*)'", 1), sf.lit("''"), sf.lit("'"))
-    type = next(type for known, _, type in _LITERALS if known == kind)
-    return (unquoted if kind in ("date", "timestamp", "s") else literal).try_cast(type)
+    pairs = matched.select("event", "filter").join(subscriptions, on="filter", how="inner").join(
+        publications, on="event", how="inner"
+    )  # fmt: skip
+    lived = sf.col("ended_at").isNull()
+    must = (sf.col("subscribed_at") < sf.col("published_at")) & (lived | (sf.col("ended_at") > sf.col("completed_at")))
+    must = must & sf.col("completed_at").isNotNull()
+    begun = sf.col("completed_at").isNull() | (sf.col("subscribing_at") <= sf.col("completed_at"))
+    may = begun & (lived | (sf.col("ended_at") >= sf.col("published_at")))
+    judged = pairs.where(sf.coalesce(may | must, sf.lit(False)))
+    return judged.groupBy("event", "filter").agg(sf.bool_or(sf.coalesce(must, sf.lit(False))).alias("due"))
 
 
 def judge(pairs: DataFrame, handed: DataFrame, by: Sequence[str]) -> DataFrame:
@@ -164,16 +156,91 @@ def _evaluate(events: DataFrame, filters: DataFrame, texts: list[Row]) -> DataFr
     return functools.reduce(DataFrame.unionByName, found, none).select("event", "filter")
 
 
-def _join(events: DataFrame, apart: DataFrame, template: str) -> DataFrame:
-    """The pairs of the filters of one template. No hint: a forced broadcast join is the slow one where keys are coarse."""
-    skeleton, _, kinds = template.rpartition("\n")
+def _join(events: DataFrame, apart: DataFrame, template: Template, counted: Row) -> DataFrame:
+    """The pairs of the filters of one template."""
     literals = [
-        _read(sf.get("literals", sf.lit(place)), kind).alias(_PLACE.format(place))
-        for place, kind in enumerate(kinds.split())
+        templates.value(sf.get("literals", sf.lit(place)), kind).alias(PLACE.format(place))
+        for place, kind in enumerate(template.kinds)
     ]
-    head, *rest = skeleton.split("@")
-    condition = head + "".join(f"`{_PLACE.format(place)}`{piece}" for place, piece in enumerate(rest))
-    chosen = apart.where(sf.col("template") == template).select(sf.col("filter").alias(_FILTER), *literals)
-    # AND TRUE: the text NULL alone has no type.
-    joined = _flat(events).join(chosen, on=sf.expr(condition) & sf.lit(True), how="inner")
-    return joined.select(sf.col(f"`{_EVENT}`").alias("event"), sf.col(f"`{_FILTER}`").alias("filter"))
+    chosen = apart.where(sf.col("template") == template.name).select(sf.col("filter").alias(_FILTER), *literals)
+    condition = sf.expr(template.condition) & sf.lit(True)  # AND TRUE: the text NULL alone has no type
+    found = [_alternative(_flat(events), chosen, condition, template, branch, counted) for branch in template.branches]
+    if not found or any(pairs is None for pairs in found):
+        found = [_flat(events).join(chosen, on=condition, how="inner")]
+    pairs = [
+        joined.select(sf.col(f"`{_EVENT}`").alias("event"), sf.col(f"`{_FILTER}`").alias("filter"))
+        for joined in found
+        if joined is not None
+    ]
+    # A pair may hold by several alternatives, and by several values of an IN, or cells.
+    return pairs[0] if len(pairs) == 1 else functools.reduce(DataFrame.unionByName, pairs).distinct()
+
+
+def _alternative(
+    events: DataFrame, chosen: DataFrame, condition: Column, template: Template, branch: Branch, counted: Row
+) -> DataFrame | None:
+    """The pairs for which one alternative of the condition holds; None if it gives no way but to compare all with all."""
+    on, each = condition, float(counted["n"])
+    for attribute, place in branch.equal:
+        on = on & (sf.expr(attribute) == _literal(place))
+        each /= max(1, counted[f"d{place.number}"] if place.number < PLACES_MAX else 1)
+    if branch.member and len({template.kinds[place.number] for place in branch.member[1]}) == 1:
+        attribute, places = branch.member
+        values = sf.explode(sf.array_distinct(sf.array(*map(_literal, places))))
+        chosen = chosen.withColumn(_MEMBER, values)
+        on = on & (sf.expr(attribute) == sf.col(f"`{_MEMBER}`"))
+        each = each * len(places) / max(1, counted[f"d{places[0].number}"] if places[0].number < PLACES_MAX else 1)
+    elif branch.member and not branch.equal and not branch.ranges:
+        return None
+    if each > PLAIN_MAX and (banded := _banded(events, chosen, template, branch)) is not None:
+        events, chosen, same = banded
+        on = on & same
+    elif each > PLAIN_MAX and not branch.equal and not branch.member:
+        return None
+    small = counted["n"] <= BROADCAST_MAX and each <= BROADCAST_EACH
+    return events.join(sf.broadcast(chosen) if small else chosen.hint("merge"), on=on, how="inner")
+
+
+def _banded(
+    events: DataFrame, chosen: DataFrame, template: Template, branch: Branch
+) -> tuple[DataFrame, DataFrame, Column] | None:
+    """Events and filters with the cells of one range, and the condition that joins them."""
+    best: tuple[Range, str] | None = None
+    for band in branch.ranges:
+        family = _family(events, band.attribute)
+        kinds = {FAMILIES[template.kinds[end.number]] for end in (band.low, band.high) if end}
+        both = band.low is not None and band.high is not None
+        if kinds == {family} and (best is None or both):
+            best = (band, family)
+    if best is None:
+        return None
+    band, family = best
+    low, high = (None if end is None else bands.number(_literal(end), family) for end in (band.low, band.high))
+    scale = bands.scale(chosen, low, high)
+    cut = bands.cut(chosen, low, high, scale).localCheckpoint()
+    levels = [row[0] for row in cut.select("`gossamer.level`").distinct().collect()]
+    placed = bands.place(events, bands.number(sf.expr(band.attribute), family), scale, sorted(levels) or [0])
+    same = (sf.col("`gossamer.level`") == sf.col("`gossamer.at_level`")) & (
+        sf.col("`gossamer.cell`") == sf.col("`gossamer.at_cell`")
+    )
+    return placed, cut, same
+
+
+def _literal(place: Place) -> Column:
+    column = sf.col(f"`{PLACE.format(place.number)}`")
+    return -column if place.minus else column
+
+
+def _family(events: DataFrame, attribute: str) -> str:
+    """What an attribute can be compared with."""
+    try:
+        kind = events.select(sf.expr(attribute)).schema[0].dataType
+    except Exception:  # Spark says so again, and better, where the condition is evaluated
+        return "unknown"
+    if isinstance(kind, st.StringType):
+        return "string"
+    if isinstance(kind, st.DateType):
+        return "date"
+    if isinstance(kind, st.TimestampType):
+        return "timestamp"
+    return "number" if isinstance(kind, st.NumericType) else "unknown"

@@ -6,7 +6,6 @@ Each is stated with the tables it reads and writes and with everything else its 
 from __future__ import annotations
 
 import contextlib
-import gzip
 import re
 from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
@@ -19,16 +18,32 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from gossamer.pipeline import job, metrics, oracle, report, runs, tables, traces, workload
-from gossamer.pipeline.job import HIDDEN, JobError, OnStage, Outcome, Stage, Step
+from gossamer.pipeline import (
+    churn,
+    formats,
+    job,
+    mapping,
+    metrics,
+    oracle,
+    report,
+    runs,
+    synthetic,
+    tables,
+    traces,
+    workload,
+)
+from gossamer.pipeline.job import JobError, OnStage, Outcome, Stage, Step
+from gossamer.pipeline.mapping import Source
 from gossamer.pipeline.runs import Grid
 from gossamer.pipeline.tables import TABLES
+from gossamer.pipeline.workload import PERIOD_US
 
 if TYPE_CHECKING:
     from gossamer.sim import Workload
 
-CHECKED_MAX = 128
+CHECKED_MAX = 2000
 """So many filters of a workload are also evaluated text by text, and must give what the templates gave."""
+STAGES = ("traces", "workload", "oracle", "runs", "metrics", "report")
 
 
 class Job(Struct, frozen=True):
@@ -36,18 +51,44 @@ class Job(Struct, frozen=True):
 
     out: Path
     traces: tuple[Path, ...] = ()
+    """Files that need no mapping."""
+    mapping: Path | None = None
+    sessions: tuple[Path, ...] = ()
+    rtts: tuple[Path, ...] = ()
+    workload: str = "trace"
+    """trace, exact (points alone, as in the seed), or one of ``synthetic.KINDS``"""
     filters: int | None = 1000
     events: int | None = 100
+    """None: as many as the trace has."""
     seed: int = 0
     """Of the workload; each run has its own."""
+    topics: int = 1
+    zipf: float = 0.0
+    width: float = 0.01
+    wildcards: float = 0.2
+    period_us: int = PERIOD_US
+    churn: str = "none"
+    """One of ``churn.KINDS``."""
+    churn_per_minute: float = 0.1
+    """Share of the peers that leave in a minute, where churn is fitted."""
+    settle_us: int = 1_000_000
+    """A subscription is in force, and a receipt complete, after so long at most."""
     grid: Grid = Grid()
+    until: str | None = None
+    """The last stage to run; None: all."""
+
+    def sources(self) -> tuple[Source, ...]:
+        """Every input with its mapping; none: the sample."""
+        mapped = mapping.load(self.mapping) if self.mapping else ()
+        return mapped + mapping.plain(self.traces, sessions=self.sessions, rtts=self.rtts)
 
 
 class Result(Struct, frozen=True):
     """What came of it."""
 
     out: Path
-    report: Path
+    report: Path | None
+    """None: the job ended before it."""
     stages: list[Outcome]
     totals: dict[str, int]
     """expected, delivered, missed, duplicate, spurious over all runs; and how many runs failed, disagree, or violated
@@ -63,7 +104,9 @@ class Result(Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        return not any(self.totals[name] for name in ("missed", "duplicate", "spurious", "failed", "disagree", "violated"))
+        return not any(
+            self.totals.get(name) for name in ("missed", "duplicate", "spurious", "failed", "disagree", "violated")
+        )
 
 
 def run(
@@ -76,7 +119,10 @@ def run(
 ) -> Result:
     """Do the whole job; ``spark`` is asked for only if there is something to do. ``simulate`` replaces the simulator in tests."""
     job.remember(wanted.out, wanted)
-    outcomes = job.run(spark, wanted.out, plan(wanted, simulate), on_stage, force=force)
+    stages = plan(wanted, simulate)
+    outcomes = job.run(spark, wanted.out, stages, on_stage, force=force)
+    if "report" not in [stage.name for stage in stages]:
+        return Result(wanted.out, None, outcomes, {})
     ran, judged = (job.show(name, wanted.out, runs.RUNS_MAX)[0] for name in ("runs", "metrics"))
     return Result(wanted.out, wanted.out / "report.html", outcomes, report.totals(ran, judged))
 
@@ -87,30 +133,41 @@ def last_job(out: Path) -> Job:
 
 
 def plan(wanted: Job, simulate: runs.Simulate | None = None) -> tuple[Stage, ...]:
-    """The job's stages in order."""
+    """The job's stages in order, as far as they are wanted."""
+    whole = _plan(wanted, simulate)
+    last = STAGES.index(wanted.until or STAGES[-1])
+    if last >= STAGES.index("runs") and (wanted.churn != "none" or wanted.topics > 1):
+        raise JobError("simulations here take one topic and no churn; end the job before them with --until oracle")
+    return whole[: last + 1]
+
+
+def _plan(wanted: Job, simulate: runs.Simulate | None) -> tuple[Stage, ...]:
     here = "gossamer.pipeline"
+    sources = wanted.sources()
     return (
         Stage(
             "traces",
-            lambda step: _traces(step, wanted),
+            lambda step: _traces(step, sources),
             writes=(tables.PEERS, tables.ITEMS, tables.HOLDINGS, tables.SESSIONS, tables.RTTS, tables.QUARANTINE),
-            files=wanted.traces or (_sample(),),
-            code=(f"{here}.traces",),
+            files=tuple(Path(name) for source in sources for name in source.files) or (_sample(),),
+            settings=to_builtins(sources),
+            code=(f"{here}.traces", f"{here}.formats"),
         ),
         Stage(
             "workload",
             lambda step: _workload(step, wanted),
             reads=(tables.ITEMS, tables.HOLDINGS, tables.SESSIONS),
             writes=(tables.TOPICS, tables.FILTERS, tables.EVENTS, tables.CHURN),
-            settings=[wanted.seed, wanted.filters, wanted.events],
-            code=(f"{here}.workload",),
+            settings={name: getattr(wanted, name) for name in _WORKLOAD},
+            code=(f"{here}.workload", f"{here}.synthetic", f"{here}.churn", "gossamer.sim.churn"),
         ),
         Stage(
             "oracle",
-            _oracle,
+            lambda step: _oracle(step, wanted.settle_us),
             reads=(tables.TOPICS, tables.FILTERS, tables.EVENTS, tables.CHURN),
             writes=(tables.EXPECTED,),
-            code=(f"{here}.oracle",),
+            settings=[wanted.settle_us if wanted.churn != "none" else None],
+            code=(f"{here}.oracle", f"{here}.templates", f"{here}.bands", f"{here}.churn"),
         ),
         Stage(
             "runs",
@@ -145,8 +202,8 @@ def plan(wanted: Job, simulate: runs.Simulate | None = None) -> tuple[Stage, ...
     )
 
 
-def _traces(step: Step, wanted: Job) -> Mapping[str, DataFrame]:
-    parsed = step.keep(read_traces(step.spark, wanted.traces))
+def _traces(step: Step, sources: tuple[Source, ...]) -> Mapping[str, DataFrame]:
+    parsed = step.keep(read_traces(step.spark, sources))
     if parsed.where("reason IS NULL").isEmpty():
         count, first = parsed.count(), parsed.orderBy("source", "line").first()
         assert first is not None
@@ -157,23 +214,60 @@ def _traces(step: Step, wanted: Job) -> Mapping[str, DataFrame]:
     return traces.split(parsed)
 
 
+_WORKLOAD = (
+    "workload", "filters", "events", "seed", "topics", "zipf", "width", "wildcards", "period_us", "churn", "churn_per_minute",
+)  # fmt: skip
+"""What of a job decides its workload."""
+
+
 def _workload(step: Step, wanted: Job) -> Mapping[str, DataFrame]:
     items, holdings = step.read(tables.ITEMS), step.read(tables.HOLDINGS)
-    filters = step.keep(workload.filters(items, holdings, wanted.seed, wanted.filters))
-    events = step.keep(workload.events(items, holdings, wanted.seed, wanted.events))
+    if wanted.workload in synthetic.KINDS:
+        if wanted.filters is None or wanted.events is None:
+            raise JobError("a synthetic workload has no end of its own; give numbers with --filters and --events")
+        sizes = (wanted.filters, wanted.events, wanted.seed, wanted.topics, wanted.zipf)
+        recipe = synthetic.Recipe(wanted.workload, *sizes, wanted.width, wanted.wildcards, wanted.period_us)
+        filters, events = synthetic.filters(step.spark, recipe), synthetic.events(step.spark, recipe)
+        of_topics = filters.select("topic").unionByName(events.select("topic")).distinct()
+        schemas = of_topics.withColumn("schema", sf.lit(synthetic.SCHEMA))
+    else:
+        exact = wanted.workload == "exact"
+        filters = workload.filters(items, holdings, wanted.seed, wanted.filters, exact=exact)
+        events = workload.events(items, holdings, wanted.seed, wanted.events, wanted.period_us)
+        schemas = workload.schemas(items)
+    filters, events = step.keep(filters), step.keep(events)
     return {
-        "topics": workload.topics(filters, events),
+        "topics": workload.topics(filters, events, schemas),
         "filters": filters,
         "events": events,
-        "churn": step.spark.createDataFrame([], tables.CHURN.ddl),
+        "churn": _churn(step, wanted, filters, events),
     }
 
 
-def _oracle(step: Step) -> Mapping[str, DataFrame]:
-    events, filters = with_values(step.read(tables.EVENTS), step.read(tables.TOPICS)), step.read(tables.FILTERS)
-    found = step.keep(expected(events, filters))
-    check_expected(events, filters, found)
-    return {"expected": found}
+def _churn(step: Step, wanted: Job, filters: DataFrame, events: DataFrame) -> DataFrame:
+    """When the peers that subscribe are there."""
+    if wanted.churn == "none":
+        return step.spark.createDataFrame([], tables.CHURN.ddl)
+    last = events.agg(sf.max("at_us")).first()
+    duration = (last[0] if last is not None and last[0] is not None else 0) + wanted.period_us
+    peers = filters.select("peer")
+    if wanted.churn != "sessions":
+        return churn.from_fit(step.spark, peers, wanted.churn, duration, wanted.churn_per_minute, wanted.seed)
+    sessions = step.read(tables.SESSIONS)
+    if sessions.isEmpty():
+        raise JobError("--churn sessions needs a trace of sessions: give one with --sessions or --mapping")
+    return churn.from_sessions(peers, sessions, duration, wanted.seed)
+
+
+def _oracle(step: Step, settle_us: int) -> Mapping[str, DataFrame]:
+    published, filters, stays = (step.read(table) for table in (tables.EVENTS, tables.FILTERS, tables.CHURN))
+    events = with_values(published, step.read(tables.TOPICS))
+    found = step.keep(matches(events, filters))
+    check_matches(events, filters, found)
+    if stays.isEmpty():
+        return {"expected": found.withColumn("due", sf.lit(True)).select(*tables.EXPECTED.names)}
+    lives, publications = churn.lives(filters, stays, settle_us), churn.publications(published, settle_us)
+    return {"expected": oracle.due(found, lives, publications).select(*tables.EXPECTED.names)}
 
 
 def _runs(step: Step, wanted: Job, simulate: runs.Simulate | None) -> Mapping[str, DataFrame]:
@@ -201,18 +295,18 @@ def with_values(events: DataFrame, topics: DataFrame) -> dict[str, DataFrame]:
     return found
 
 
-def expected(events: dict[str, DataFrame], filters: DataFrame) -> DataFrame:
-    """The rows of ``expected``: by template where there are many filters."""
+def matches(events: dict[str, DataFrame], filters: DataFrame) -> DataFrame:
+    """(event, filter) where the filter is TRUE, in every topic."""
     found = [oracle.matches(rows, filters.where(sf.col("topic") == topic)) for topic, rows in events.items()]
-    return _union(found).select("event", "filter", sf.lit(True).alias("due")).select(*tables.EXPECTED.names)
+    return _union(found).select("event", "filter")
 
 
-def check_expected(events: dict[str, DataFrame], filters: DataFrame, found: DataFrame) -> None:
+def check_matches(events: dict[str, DataFrame], filters: DataFrame, found: DataFrame) -> None:
     """The first filters again, text by text: the two ways must give the same pairs."""
     few = filters.where(sf.col("filter") < CHECKED_MAX)
-    by_text = _union([oracle.matches_by_text(rows, few.where(sf.col("topic") == topic)) for topic, rows in events.items()])
+    texts = [oracle.matches_by_text(rows, few.where(sf.col("topic") == topic)) for topic, rows in events.items()]
     joined = found.where(sf.col("filter") < CHECKED_MAX).select("event", "filter").withColumn("side", sf.lit(-1))
-    sides = by_text.withColumn("side", sf.lit(1)).unionByName(joined)
+    sides = _union(texts).withColumn("side", sf.lit(1)).unionByName(joined)
     if (pair := sides.groupBy("event", "filter").agg(sf.sum("side").alias("side")).where("side <> 0").first()) is not None:
         raise JobError(
             f"the oracle's two ways differ on event {pair['event']}, filter {pair['filter']}: this is a bug in gossamer"
@@ -252,46 +346,30 @@ def _sample() -> Path:
         return path
 
 
-def read_traces(spark: SparkSession, paths: tuple[Path, ...]) -> DataFrame:
-    """The rows of trace files, parsed; the shipped sample where no file is given."""
+def read_traces(spark: SparkSession, sources: tuple[Source, ...]) -> DataFrame:
+    """The rows of trace files, judged (``traces.PARSED``); the shipped sample where no source is given."""
     with contextlib.ExitStack() as stack:
-        chosen = paths or (stack.enter_context(sample()),)
-        parsed = []
-        for path in chosen:
-            if job.is_hidden(path):
-                raise JobError(f"{path}: {HIDDEN}")
-            names = traces.header(_first_line(path), path.name)
-            lines = job.read_lines(spark, [path]).where("line > 1")
-            parsed.append((names, lines))
-        if len({tuple(names) for names, _ in parsed}) > 1:
-            raise JobError("the trace files name different columns; convert them to peer, name, type, size")
-        lines = _union([lines for _, lines in parsed])
+        chosen = sources or mapping.plain([stack.enter_context(sample())])
+        names = ", ".join(Path(name).name for source in chosen for name in source.files)
         try:
-            if lines.first() is None:
-                raise JobError(f"{', '.join(path.name for path in chosen)}: no rows below the first line")
+            found = [traces.parse(formats.read(spark, source, traces.needed(source)), source) for source in chosen]
+            if all(rows.isEmpty() for rows in found):
+                raise JobError(f"{names}: no rows")
         except (Py4JJavaError, PySparkException) as error:
-            raise JobError(f"the trace cannot be read to its end: {_cause(error)}; is the file whole?") from None
-        return traces.parse(lines, parsed[0][0])
-
-
-def _first_line(path: Path) -> str:
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            line = file.readline().decode("utf-8")
-    except FileNotFoundError:
-        raise JobError(f"{path}: no such file; give a CSV file with --trace, or none for the shipped sample") from None
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise JobError(f"{path}: cannot be read ({error}); give a CSV file in UTF-8, plain or .gz") from None
-    if not line.strip():
-        raise JobError(f"{path}: empty; its first line must name the columns {', '.join(traces.COLUMNS)}")
-    return line.rstrip("\r\n")
+            raise JobError(f"{names}: cannot be read to the end: {_cause(error)}; is the file whole?") from None
+        return _union(found)
 
 
 def _command(wanted: Job) -> list[str]:
     """The command line that does this job, without its grid."""
     command = ["gossamer", "pipeline", "run", "--out", str(wanted.out), "--seed", str(wanted.seed)]
-    for path in wanted.traces:
-        command += ["--trace", str(path)]
+    for option, paths in (("--trace", wanted.traces), ("--sessions", wanted.sessions), ("--rtts", wanted.rtts)):
+        command += [word for path in paths for word in (option, str(path))]
+    command += ["--mapping", str(wanted.mapping)] if wanted.mapping else []
+    plain = Job(wanted.out)
+    for name in ("workload", "width", "wildcards", "period_us"):
+        if getattr(wanted, name) != getattr(plain, name):
+            command += [f"--{name.replace('_', '-')}", str(getattr(wanted, name))]
     command += ["--filters", "all" if wanted.filters is None else str(wanted.filters)]
     return [*command, "--events", "all" if wanted.events is None else str(wanted.events)]
 

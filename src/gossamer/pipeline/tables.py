@@ -97,6 +97,7 @@ ITEMS = Table(
     (
         _required("item", "BIGINT", "0 .. items - 1, in the order of topic, source and line"),
         _TOPIC,
+        _required("schema", "STRING", "the topic's attributes, as Spark DDL text"),
         _VALUES,
         _required("holders", "BIGINT", "peers that hold it"),
         *_ORIGIN,
@@ -107,7 +108,12 @@ HOLDINGS = Table(
     "who holds which item",
     "one item held by one peer",
     ("peer", "item"),
-    (_PEER, _required("item", "BIGINT", "the item"), *_ORIGIN),
+    (
+        _PEER,
+        _required("item", "BIGINT", "the item"),
+        _required("times", "BIGINT", "how often; a live node may publish the same values again"),
+        *_ORIGIN,
+    ),
 )
 SESSIONS = Table(
     "sessions",

@@ -1,104 +1,397 @@
-"""Traces in: the rows of a CSV file become ``traces``, or ``quarantine`` with the reason. No row stops a job, none vanishes.
+"""Traces in: rows of text become peers, items, holdings, sessions and round-trip times, or go to quarantine with the reason.
 
-A trace file is UTF-8 text, one row a line (a quoted value may hold commas, not line breaks), with a first line that names the
-columns. ``peer, name, type, size`` are needed, in any order; further columns are ignored.
+No row stops a job, none vanishes: every row of a file is in one of the tables or in quarantine. ``parse`` judges the rows of one
+source (``mapping.Source``) each by itself; ``split`` makes the tables, and judges what only shows beside other rows (repeated,
+overlapping, without a partner).
 """
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
+from pyspark.sql import types as st
 
-from gossamer.pipeline.tables import HOLDINGS, ITEMS, PEERS, QUARANTINE, RTTS, SESSIONS
+from gossamer.pipeline.formats import Raw, TraceError
+from gossamer.pipeline.mapping import CENSORED, FILES, MICROS, NO_NEGATIVE, SESSION, Source
+from gossamer.pipeline.tables import HOLDINGS, ITEMS, PEERS, QUARANTINE, RTTS, SESSIONS, parse_schema
 
-TOPIC = "files"
 ROW_MAX = 1000
 """So much of a broken row is kept."""
-COLUMNS = ("peer", "name", "type", "size")
-LINES = "source STRING, line BIGINT, row STRING"
-"""What ``parse`` reads: the lines of a file without its first, each with the file it came from and its number."""
+MOMENT_MAX = 10**12
+"""In seconds: a later moment is no log of anything."""
+JSON = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+"""How attributes are written as JSON, and read again: to the microsecond."""
+_PARSED = {
+    "table": "STRING", "topic": "STRING", "schema": "STRING", "source": "STRING", "line": "BIGINT", "row": "STRING",
+    "reason": "STRING", "peer": "STRING", "key": "STRING", "values": "STRING", "times": "BIGINT", "up_us": "BIGINT",
+    "down_us": "BIGINT", "began": "BOOLEAN", "a": "BIGINT", "b": "BIGINT", "rtt_us": "BIGINT",
+}  # fmt: skip
+PARSED = ", ".join(f"`{name}` {type}" for name, type in _PARSED.items())
+"""A row of any source, judged: ``reason`` is NULL where it is good."""
+_WHOLE = (st.ByteType, st.ShortType, st.IntegerType, st.LongType)
+_NUMBER = r"^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(NaN|Infinity)$"
+_TRACE = (
+    "kind STRING, at BIGINT, node STRING, incarnation BIGINT, "
+    "record STRUCT<kind: STRING, topic: STRING, schema: STRING, values: STRING>"
+)
 
 
-class TraceError(ValueError):
-    """A trace that cannot be used at all; says why and what to do."""
+def needed(source: Source) -> list[str]:
+    """The columns that a source's files must have."""
+    if source.kind in ("debian", "trace", "matrix"):
+        return []
+    if source.table == "items":
+        names = [source.columns.get(field.name, field.name) for field in schema(source).fields]
+    elif source.table == "sessions":
+        names = [source.columns.get(name, name) for name in SESSION]
+    else:
+        names = []
+    return list(dict.fromkeys([*names, *(name for name in (source.peer, source.key) if name)]))
 
 
-def header(line: str, source: str) -> list[str]:
-    """The column names of a file, from its first line. A needed one that is missing is an error."""
-    names = [name.strip().lower() for name in next(csv.reader([line.removeprefix("\ufeff")]), [])]
-    missing = [name for name in COLUMNS if name not in names]
-    if missing:
-        raise TraceError(
-            f"{source}: no column {', '.join(missing)} among ({', '.join(names)}); the first line must name {', '.join(COLUMNS)}"
-        )
-    repeated = [name for name in COLUMNS if names.count(name) > 1]
-    if repeated:
-        raise TraceError(f"{source}: column {', '.join(repeated)} is there twice; rename one")
-    return names
+def schema(source: Source) -> st.StructType:
+    """The attributes of a source's items, as Spark reads its text."""
+    text = source.schema or FILES
+    try:
+        found = parse_schema(text)
+    except Exception as error:
+        raise TraceError(f"topic {source.topic}: Spark does not read the schema {text!r}: {_first(error)}") from None
+    names = [field.name.lower() for field in found.fields]
+    if unknown := [name for name in (*source.columns, *source.units) if name not in found.names]:
+        raise TraceError(f"topic {source.topic}: the mapping names {unknown[0]}, but its schema is {text!r}")
+    if len(set(names)) < len(names):
+        raise TraceError(f"topic {source.topic}: an attribute is there twice in {text!r}")
+    for field in found.fields:
+        if isinstance(field.dataType, (st.BinaryType, st.MapType, st.VariantType, st.NullType)):
+            raise TraceError(
+                f"topic {source.topic}: {field.name} is {field.dataType.simpleString()}, which no filter compares"
+            )
+    return found
 
 
-def parse(lines: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Lines -> (source, line, row, reason, peer, name, type, size); ``reason`` is NULL where the row is good."""
-    fields = ", ".join(f"c{number} STRING" for number in range(len(names)))
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "broken", "escape": '"'}
-    # Broken bytes would otherwise travel on as text that no other engine reads alike.
-    readable = lines.select("source", "line", sf.make_valid_utf8("row").alias("row"), sf.is_valid_utf8("row").alias("utf8"))
-    split = readable.withColumn("fields", sf.from_csv("row", f"{fields}, broken STRING", options))
+def parse(raw: Raw, source: Source) -> DataFrame:
+    """The rows of one source -> PARSED, each judged by itself."""
+    match (source.table, source.kind):
+        case ("items", "trace"):
+            return _live(raw)
+        case ("items", _):
+            return _items(raw, source)
+        case ("holdings", _):
+            peer, key = raw.get(source.peer or ""), raw.get(source.key or "")
+            empty = ((peer.isNull(), f"{source.peer} is empty"), (key.isNull(), f"{source.key} is empty"))
+            return _judged(raw.frame, source, empty, peer=peer, key=key, times=sf.lit(1))
+        case ("sessions", _):
+            return _sessions(raw, source)
+        case _:
+            return _matrix(raw, source)
 
-    def field(name: str) -> Column:
-        return sf.trim(sf.col(f"fields.c{names.index(name)}"))
 
-    size = field("size").try_cast("BIGINT")
-    reasons = [
-        (~sf.col("utf8"), "not UTF-8"),
-        (sf.trim("row") == "", "blank line"),
-        (sf.col("fields.broken").isNotNull(), f"not {len(names)} columns"),
-        *((sf.coalesce(field(name), sf.lit("")) == "", f"{name} is empty") for name in COLUMNS),
-        # A cast alone would let 1.5 and 1e3 through as whole numbers of bytes.
-        (~field("size").rlike("^[+-]?[0-9]+$") | size.isNull(), "size is not a whole number"),
-        (size < 0, "size is negative"),
-    ]
-    reason = sf.coalesce(*(sf.when(condition, sf.lit(text)) for condition, text in reasons))
-    parsed = split.select(
-        "source",
-        "line",
-        "row",
-        reason.alias("reason"),
-        *(field(name).alias(name) for name in COLUMNS[:3]),
-        size.alias("size"),
+def _items(raw: Raw, source: Source) -> DataFrame:
+    kind = schema(source)
+    peer_of, refuse = source.peer, source.refuse
+    if source.kind == "debian":
+        peer_of, refuse = "peer", refuse or NO_NEGATIVE
+    texts = {field.name: raw.get(source.columns.get(field.name, field.name)) for field in kind.fields}
+    values = {field.name: _value(texts[field.name], field, source.units.get(field.name)) for field in kind.fields}
+    frame = raw.frame.withColumn("attributes", sf.struct(*(value.alias(name) for name, value in values.items())))
+    if raw.there is not None:
+        _check_there(frame, {name: raw.there(name) for name in needed(source)}, source)
+    peer = raw.get(peer_of) if peer_of else sf.lit(None).cast("STRING")
+    key = raw.get(source.key) if source.key else sf.lit(None).cast("STRING")
+    faults: list[tuple[Column, str]] = []
+    for name, column in ((peer_of, peer), (source.key, key)):
+        if name:
+            faults.append((column.isNull() | (sf.trim(column) == ""), f"{name} is empty"))
+    for field in kind.fields:
+        text = texts[field.name]
+        if not field.nullable:
+            faults.append((text.isNull() | (sf.trim(text) == ""), f"{field.name} is empty"))
+        wrong = text.isNotNull() & sf.col(f"attributes.`{field.name}`").isNull()
+        faults.append((wrong, f"{field.name} is not {_words(field.dataType)}"))
+    faults += [(sf.col(f"`refused.{number}`"), reason) for number, reason in enumerate(refuse)]
+    return _judged(
+        _with_refusals(frame, list(refuse.values()), source),
+        source,
+        faults,
+        topic=sf.lit(source.topic),
+        schema=sf.lit(_ddl(kind)),
+        peer=peer,
+        key=key,
+        values=sf.to_json("attributes", JSON),
+        times=sf.lit(1),
     )
-    # Of equal good rows the first stays; which one that is must not depend on the partitioning.
-    same = Window.partitionBy(sf.col("reason").isNull(), *COLUMNS).orderBy("source", "line")
-    repeated = sf.col("reason").isNull() & (sf.row_number().over(same) > 1)
-    return parsed.withColumn("reason", sf.when(repeated, sf.lit("repeated row")).otherwise(sf.col("reason"))).select(
-        "source", "line", "row", "reason", *COLUMNS
+
+
+def _check_there(frame: DataFrame, there: Mapping[str, Column], source: Source) -> None:
+    """A column that not one row has is a mistake in the mapping, not NULL everywhere."""
+    counts = (sf.count_if(column).alias(name) for name, column in there.items())
+    found = frame.where("fault IS NULL").agg(sf.count(sf.lit(1)).alias("gossamer.rows"), *counts).first()
+    assert found is not None
+    if found["gossamer.rows"] and (gone := [name for name in there if not found[name]]):
+        raise TraceError(f"{source.files[0]}: not one row has {', '.join(gone)}; does the mapping name it rightly?")
+
+
+def _with_refusals(frame: DataFrame, conditions: Sequence[str], source: Source) -> DataFrame:
+    """The user's conditions over the attributes, as columns refused.0, refused.1, ... of the frame."""
+    # Everything else is packed away, so that an attribute may be named source, line or row; no attribute's name has a dot.
+    alone = frame.select(sf.struct("*").alias("gossamer.rest"), "attributes.*")
+    for number, condition in enumerate(conditions):
+        try:
+            holds = sf.coalesce(sf.expr(condition).cast("BOOLEAN"), sf.lit(False))
+            alone = alone.select("*", holds.alias(f"refused.{number}"))
+        except Exception as error:
+            raise TraceError(f"topic {source.topic}: refuse {condition!r}: {_first(error)}") from None
+    return alone.select("`gossamer.rest`.*", *(f"`refused.{number}`" for number in range(len(conditions))))
+
+
+def _first(error: Exception) -> str:
+    """What Spark says, in one line."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
+
+
+def _value(text: Column, field: st.StructField, unit: str | None) -> Column:
+    """A text as a value of the attribute's type, or NULL. A cast alone would let 1.5 and 1e3 through as whole numbers."""
+    kind = field.dataType
+    text = sf.trim(text) if not isinstance(kind, st.StringType) else text
+    if isinstance(kind, st.StringType):
+        return text
+    if isinstance(kind, (st.StructType, st.ArrayType)):
+        return sf.from_json(text, kind, JSON)
+    if unit and isinstance(kind, (st.TimestampType, st.TimestampNTZType)):
+        number = sf.when(text.rlike(_NUMBER), text.try_cast("DECIMAL(38,6)"))
+        return sf.timestamp_micros((number * MICROS[unit]).try_cast("BIGINT")).cast(kind)
+    value = text.try_cast(kind)
+    if isinstance(kind, _WHOLE):
+        return sf.when(text.rlike("^[+-]?[0-9]+$"), value)
+    if isinstance(kind, (st.FloatType, st.DoubleType)):
+        return sf.when(text.rlike(_NUMBER), value)
+    if isinstance(kind, st.DecimalType):
+        return sf.when(text.try_cast("DECIMAL(38,18)") == value, value)  # no rounding
+    return value
+
+
+def _words(kind: st.DataType) -> str:
+    return "a whole number" if isinstance(kind, _WHOLE) else f"of type {kind.simpleString().upper()}"
+
+
+def _ddl(kind: st.StructType) -> str:
+    """The topic's schema: an attribute of an event may always be missing."""
+    return ", ".join(f"{field.name} {field.dataType.simpleString().upper()}" for field in kind.fields)
+
+
+def _sessions(raw: Raw, source: Source) -> DataFrame:
+    def text(name: str) -> Column:
+        return raw.get(source.columns.get(name, name))
+
+    def moment(name: str) -> Column:
+        number = sf.when(text(name).rlike(_NUMBER), text(name).try_cast("DECIMAL(30,6)"))
+        inside = (number >= 0) & (number <= MOMENT_MAX * 1_000_000 // source.micros)
+        return sf.when(inside, (number * source.micros).cast("BIGINT"))
+
+    def flag(name: str) -> Column:
+        return sf.coalesce(text(name).try_cast("BOOLEAN"), sf.lit(False))
+
+    peer, up, down = text("peer"), moment("up"), moment("down")
+    open_end = flag("right_censored")
+    faults = [
+        (peer.isNull(), "peer is empty"),
+        (up.isNull(), "up is no moment, zero or more"),
+        (down.isNull() & (text("down").isNotNull() | ~open_end), "down is no moment, zero or more"),
+        (down < up, "down is before up"),
+        *((text(name).isNotNull() & text(name).try_cast("BOOLEAN").isNull(), f"{name} is not 0 or 1") for name in CENSORED),
+    ]
+    began, down = ~flag("left_censored"), sf.when(~open_end, down)
+    return _judged(raw.frame, source, faults, peer=peer, up_us=up, down_us=down, began=began)
+
+
+def _matrix(raw: Raw, source: Source) -> DataFrame:
+    """A square matrix, white space between the numbers: row a, column b."""
+    size = raw.frame.where("fault IS NULL").count()
+    numbers = sf.split(sf.trim("row"), r"\s+")
+    rows = raw.frame.withColumn("numbers", numbers)
+    wrong = sf.exists("numbers", lambda text: ~(text.rlike(_NUMBER) & (text.try_cast("DOUBLE") >= 0) & (text != "NaN")))
+    fault = (
+        sf.when(sf.col("fault").isNotNull(), sf.col("fault"))
+        .when(sf.size("numbers") != size, sf.concat(sf.size("numbers"), sf.lit(f" numbers, in a matrix of {size} rows")))
+        .when(wrong, sf.lit("not every cell is a number, zero or more"))
+    )
+    judged = rows.withColumn("fault", fault)
+    broken = _judged(judged.where("fault IS NOT NULL"), source, ())
+    cells = judged.where("fault IS NULL").select("*", sf.posexplode("numbers").alias("b", "text"))
+    rtt = sf.round(sf.col("text").try_cast("DOUBLE") * source.micros).cast("BIGINT")
+    good = _judged(cells, source, (), a=sf.col("line") - 1, b=sf.col("b").cast("BIGINT"), rtt_us=rtt)
+    return good.unionByName(broken)
+
+
+def _live(raw: Raw) -> DataFrame:
+    """The trace files of live nodes: what was published, by whom, and when each life of a node was."""
+    read = raw.frame.withColumn("r", sf.from_json("row", _TRACE))
+    fault = sf.coalesce("fault", sf.when(sf.col("r.node").isNull(), sf.lit("not a trace record")))
+    records = read.withColumn("fault", fault)
+    advertised = records.where("r.record.kind = 'advertised'").select("r.record.topic", "r.record.schema").distinct()
+    schemas: dict[str, str] = {}
+    for row in advertised.orderBy("topic", "schema").collect():
+        if schemas.setdefault(row["topic"], row["schema"]) != row["schema"]:
+            raise TraceError(f"topic {row['topic']!r} was advertised with two schemas; give the traces of one fabric")
+    published = records.where("fault IS NULL AND r.record.kind = 'published'")
+    source = Source(files=(), format="trace")
+    found = [_judged(records.where("fault IS NOT NULL"), source, ())]
+    for topic, text in schemas.items():
+        kind = st.StructType(list(parse_schema(text).fields)).add("gossamer.broken", st.StringType())
+        values = sf.from_json("r.record.values", kind, {"columnNameOfCorruptRecord": "gossamer.broken"})
+        rows = published.where(sf.col("r.record.topic") == topic).withColumn("attributes", values)
+        broken = sf.col("attributes").isNull() | sf.col("attributes.`gossamer.broken`").isNotNull()
+        found.append(
+            _judged(
+                rows,
+                source,
+                [(broken, "values are not of the topic's schema")],
+                topic=sf.lit(topic),
+                schema=sf.lit(text),
+                peer=sf.col("r.node"),
+                values=sf.to_json(sf.col("attributes").dropFields("`gossamer.broken`"), JSON),
+            )
+        )
+    lost = published.where(~sf.col("r.record.topic").isin(list(schemas))) if schemas else published
+    found.append(_judged(lost, source, [(sf.lit(True), "its topic was never advertised in these traces")]))
+    return functools.reduce(DataFrame.unionByName, [_together(found), _lives(records)])
+
+
+def _together(found: list[DataFrame]) -> DataFrame:
+    """A node may publish the same values again: one holding, with how many times."""
+    rows = functools.reduce(DataFrame.unionByName, found)
+    good = rows.where("reason IS NULL").groupBy("topic", "schema", "peer", "values")
+    merged = good.agg(sf.min(sf.struct("source", "line", "row")).alias("o"), sf.count(sf.lit(1)).alias("times"))
+    first = merged.select("*", "o.*").withColumn("table", sf.lit("items"))
+    return _parsed(first).unionByName(rows.where("reason IS NOT NULL"))
+
+
+def _lives(records: DataFrame) -> DataFrame:
+    """Each file is one life of its node: from its first record to its last."""
+    start = records.agg(sf.min("r.at")).first()
+    origin = 0 if start is None or start[0] is None else start[0]
+    node = sf.max("r.node").alias("peer")
+    lives = (
+        records.where("r.at IS NOT NULL")
+        .groupBy("source")
+        .agg(node, sf.min("r.at").alias("up"), sf.max("r.at").alias("down"), sf.min("line").alias("line"))
+    )
+    return _parsed(
+        lives.select(
+            sf.lit("sessions").alias("table"),
+            "source",
+            "line",
+            sf.lit("").alias("row"),
+            "peer",
+            (sf.col("up") - origin).alias("up_us"),
+            (sf.col("down") - origin).alias("down_us"),
+            sf.lit(True).alias("began"),
+        )
+    )
+
+
+def _judged(frame: DataFrame, source: Source, faults: Sequence[tuple[Column, str]], **columns: Column) -> DataFrame:
+    """The rows as PARSED; the first fault that holds is the reason."""
+    conditions = [sf.when(sf.coalesce(condition, sf.lit(False)), sf.lit(text)) for condition, text in faults]
+    reason = sf.coalesce("fault", *conditions)
+    judged = frame.select(
+        "source", "line", "row", reason.alias("reason"), sf.lit(source.table).alias("table"),
+        *(column.alias(name) for name, column in columns.items()),
+    )  # fmt: skip
+    return _parsed(judged)
+
+
+def _parsed(rows: DataFrame) -> DataFrame:
+    """With every column of PARSED, NULL where the rows have none."""
+    there = set(rows.columns)
+    return rows.select(
+        *((sf.col(f"`{name}`") if name in there else sf.lit(None)).cast(kind).alias(name) for name, kind in _PARSED.items())
     )
 
 
 def split(parsed: DataFrame) -> dict[str, DataFrame]:
-    """Parsed rows -> the tables of the traces, by name."""
-    good = parsed.where("reason IS NULL").select(
-        "peer", sf.to_json(sf.struct("name", "type", "size")).alias("values"), "source", "line"
+    """PARSED rows of all sources -> the tables of the traces, by name."""
+    items = _with_repeated(parsed.where("table = 'items'"))
+    numbered = _numbered(items.where("reason IS NULL"))
+    of_items = items.where("reason IS NULL AND peer IS NOT NULL").join(
+        numbered.select("item", "topic", "values"), on=["topic", "values"], how="inner"
     )
-    items = good.groupBy("values").agg(
-        sf.count_distinct("peer").alias("holders"), sf.min(sf.struct("source", "line")).alias("origin")
+    links = _linked(parsed.where("table = 'holdings'"), items, numbered)
+    held = of_items.select(*HOLDINGS.names).unionByName(links.where("reason IS NULL").select(*HOLDINGS.names))
+    holdings = held.groupBy("peer", "item").agg(
+        sf.sum("times").alias("times"), sf.min(sf.struct("source", "line")).alias("origin")
     )
-    number = sf.row_number().over(Window.orderBy("origin")).cast("BIGINT") - sf.lit(1)
-    numbered = items.select(
-        number.alias("item"), sf.lit(TOPIC).alias("topic"), "values", "holders", "origin.source", "origin.line"
-    )
-    holdings = good.join(numbered.select("item", "values"), on="values", how="inner").select(*HOLDINGS.names)
-    peers = holdings.groupBy("peer").agg(sf.count_distinct("item").alias("items"))
-    broken = parsed.where("reason IS NOT NULL").withColumn("table", sf.lit("holdings"))
-    spark = parsed.sparkSession
+    stays = _stays(parsed.where("table = 'sessions'"))
+    sessions = stays.where("reason IS NULL")
+    rtts = _once(parsed.where("table = 'rtts'"), ["a", "b"], "this pair was there before")
+    counts = (
+        holdings.groupBy("peer").agg(sf.count(sf.lit(1)).alias("items"), sf.lit(0).alias("sessions"))
+        .unionByName(sessions.groupBy("peer").agg(sf.lit(0).alias("items"), sf.count(sf.lit(1)).alias("sessions")))
+    )  # fmt: skip
+    peers = counts.groupBy("peer").agg(sf.sum("items").alias("items"), sf.sum("sessions").alias("sessions"))
+    holders = holdings.groupBy("item").agg(sf.count(sf.lit(1)).alias("holders"))
+    broken = [frame.where("reason IS NOT NULL").select(*QUARANTINE.names) for frame in (items, links, stays, rtts)]
     return {
-        "peers": peers.withColumn("sessions", sf.lit(0).cast("BIGINT")).select(*PEERS.names),
-        "items": numbered.select(*ITEMS.names),
-        "holdings": holdings,
-        "sessions": spark.createDataFrame([], SESSIONS.ddl),
-        "rtts": spark.createDataFrame([], RTTS.ddl),
-        "quarantine": broken.withColumn("row", sf.left("row", sf.lit(ROW_MAX))).select(*QUARANTINE.names),
+        "peers": peers.select(*PEERS.names),
+        "items": numbered.join(holders, on="item", how="left").fillna(0, subset=["holders"]).select(*ITEMS.names),
+        "holdings": holdings.select("*", "origin.*").select(*HOLDINGS.names),
+        "sessions": sessions.select(*SESSIONS.names),
+        "rtts": rtts.where("reason IS NULL").select(*RTTS.names),
+        "quarantine": _quarantine(functools.reduce(DataFrame.unionByName, broken)),
     }
+
+
+def _quarantine(broken: DataFrame) -> DataFrame:
+    """One row for each line, with the first of its reasons: a line may give many rows."""
+    first = broken.groupBy("source", "line").agg(sf.min(sf.struct("reason", "table", "row")).alias("f"))
+    cut = first.select("source", "line", "f.table", "f.reason", sf.left("f.row", sf.lit(ROW_MAX)).alias("row"))
+    return cut.select(*QUARANTINE.names)
+
+
+def _once(rows: DataFrame, by: Sequence[str], reason: str, only: Column | None = None) -> DataFrame:
+    """Of equal good rows the first stays; which one that is must not depend on the partitioning."""
+    good = sf.col("reason").isNull() & (sf.lit(True) if only is None else only)
+    same = Window.partitionBy(good, *by).orderBy("source", "line")
+    again = good & (sf.row_number().over(same) > 1)
+    return rows.withColumn("reason", sf.when(again, sf.lit(reason)).otherwise(sf.col("reason")))
+
+
+def _with_repeated(items: DataFrame) -> DataFrame:
+    """A row with a key may repeat another's values: it is another name of that item. Its key may not."""
+    no_key = _once(items, ["topic", "values", "peer"], "repeated row", sf.col("key").isNull())
+    return _once(no_key, ["key"], "another row has this key", sf.col("key").isNotNull())
+
+
+def _numbered(good: DataFrame) -> DataFrame:
+    """Different items in the order of topic, source and line."""
+    items = good.groupBy("topic", "values").agg(
+        sf.min(sf.struct("source", "line")).alias("origin"), sf.min("schema").alias("schema")
+    )
+    number = sf.row_number().over(Window.orderBy("topic", "origin")).cast("BIGINT") - sf.lit(1)
+    return items.select(number.alias("item"), "topic", "schema", "values", "origin.source", "origin.line")
+
+
+def _linked(links: DataFrame, items: DataFrame, numbered: DataFrame) -> DataFrame:
+    """Who holds which item, where items are named by their key."""
+    named = items.where("reason IS NULL AND key IS NOT NULL").select("key", "topic", "values")
+    keys = named.join(numbered.select("item", "topic", "values"), on=["topic", "values"], how="inner").select("key", "item")
+    found = links.join(keys, on="key", how="left")
+    missing = sf.col("reason").isNull() & sf.col("item").isNull()
+    judged = found.withColumn("reason", sf.when(missing, sf.lit("no item has this key")).otherwise(sf.col("reason")))
+    return _once(judged, ["peer", "item"], "repeated row")
+
+
+def _stays(rows: DataFrame) -> DataFrame:
+    """Stays of a peer in the order of time; one that begins before the last has ended is broken."""
+    good = sf.col("reason").isNull()
+    order = Window.partitionBy("peer", good).orderBy("up_us", sf.col("down_us").asc_nulls_last(), "source", "line")
+    ends = sf.max(sf.coalesce("down_us", sf.lit(2**63 - 1))).over(order.rowsBetween(Window.unboundedPreceding, -1))
+    overlaps = good & (sf.col("up_us") < ends)
+    judged = rows.withColumn(
+        "reason", sf.when(overlaps, sf.lit("begins before the stay before it ended")).otherwise(sf.col("reason"))
+    )
+    number = sf.row_number().over(Window.partitionBy("peer", sf.col("reason").isNull()).orderBy("up_us", "source", "line"))
+    return judged.withColumn("session", number.cast("BIGINT") - 1)

@@ -1,24 +1,30 @@
-"""The workload of seed 001 out of a trace: one filter for each peer that matches one of its files, one event for each file.
+"""The workload of a trace: one filter for each peer that matches one of its items, one event for each item (seed 001's way).
+
+Where the items are files (name, type, size), filters are of mixed shapes, or points alone as in the seed (``exact``). Items with
+other attributes get filters on one or two of them: a text as it is, a number within a fiftieth, a day or a moment from then
+on. Items that nobody holds are each asked for by a peer of its own.
 
 Everything that looks random is a hash of the seed and the row itself, so the same trace and seed give the same rows whatever
-the partitioning. The texts are of mixed shapes, all in the common subset of the fabric and Spark.
+the partitioning. The texts are in the common subset of the fabric and Spark.
 """
 
 from __future__ import annotations
 
+import functools
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
+from pyspark.sql import types as st
 
+from gossamer.pipeline import traces
 from gossamer.pipeline.tables import EVENTS, FILTERS, TOPICS, parse_schema
 
 SCHEMA = "name STRING, type STRING, size BIGINT"
-"""The topic's schema."""
-JSON = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "mode": "FAILFAST"}
+"""Of files."""
+JSON = traces.JSON | {"mode": "FAILFAST"}
 """How values are read from JSON."""
-
 PERIOD_US = 1000
 """Time between two events."""
-
 SHAPES = (
     ("exact", 40, "name = {name} AND type = {type} AND size = {size}"),
     ("name", 10, "name = {name}"),
@@ -35,48 +41,121 @@ SHAPES = (
 assert sum(share for _, share, _ in SHAPES) == 100
 
 
-def topics(filters: DataFrame, events: DataFrame) -> DataFrame:
-    """The topics that filters and events are on."""
+def topics(filters: DataFrame, events: DataFrame, schemas: DataFrame) -> DataFrame:
+    """The topics that filters and events are on; ``schemas`` are (topic, schema)."""
     asked = filters.groupBy("topic").agg(sf.count(sf.lit(1)).alias("filters"))
     told = events.groupBy("topic").agg(sf.count(sf.lit(1)).alias("events"))
     both = asked.join(told, on="topic", how="full").fillna(0, subset=["filters", "events"])
-    return both.withColumn("schema", sf.lit(SCHEMA)).select(*TOPICS.names)
+    return both.join(schemas, on="topic", how="inner").select(*TOPICS.names)
 
 
-def _files(items: DataFrame) -> DataFrame:
-    read = sf.from_json("values", parse_schema(SCHEMA), JSON)
-    return items.select("item", "topic", "values", read.alias("read")).select("item", "topic", "values", "read.*")
+def schemas(items: DataFrame) -> DataFrame:
+    """(topic, schema) of a trace."""
+    return items.groupBy("topic").agg(sf.min("schema").alias("schema"))
 
 
-def filters(items: DataFrame, holdings: DataFrame, seed: int, limit: int | None = None) -> DataFrame:
-    """One filter for each peer, which matches one of the peer's files; the first ``limit`` in the order of a hash."""
-    traces = holdings.select("peer", "item").join(_files(items), on="item", how="inner")
-    first = Window.partitionBy("peer").orderBy(_hash(seed, "file", "peer", "name", "type", "size"), "name", "type", "size")
-    chosen = traces.withColumn("rank", sf.row_number().over(first)).where("rank = 1")
-    drawn = chosen.withColumn("draw", sf.pmod(_hash(seed, "shape", "peer"), sf.lit(100)))
-    shape, text, upto = sf.lit(None).cast("STRING"), sf.lit(None).cast("STRING"), 100
-    for name, share, pattern in reversed(SHAPES):
-        shape = sf.when(sf.col("draw") < upto, sf.lit(name)).otherwise(shape)
-        text = sf.when(sf.col("draw") < upto, _fill(pattern, seed)).otherwise(text)
-        upto -= share
+def owned(items: DataFrame, holdings: DataFrame) -> DataFrame:
+    """(peer, item, topic, values): who may ask for what; an item that nobody holds has a peer of its own."""
+    held = holdings.select("peer", "item").join(items.select("item", "topic", "values"), on="item", how="inner")
+    alone = sf.concat(sf.lit("item-"), sf.col("item")).alias("peer")
+    free = items.where("holders = 0").select(alone, "item", "topic", "values")
+    return held.select("peer", "item", "topic", "values").unionByName(free)
+
+
+def filters(items: DataFrame, holdings: DataFrame, seed: int, limit: int | None = None, *, exact: bool = False) -> DataFrame:
+    """One filter for each peer, which matches one of the peer's items; the first ``limit`` in the order of a hash."""
+    first = Window.partitionBy("peer").orderBy(_hash(seed, "file", "peer", "topic", "values"), "topic", "values")
+    chosen = owned(items, holdings).withColumn("rank", sf.row_number().over(first)).where("rank = 1").drop("rank")
+    numbered = chosen.withColumn("filter", _number(seed, "peer"))
+    kept = numbered if limit is None else numbered.where(sf.col("filter") < limit)
+    found = []
+    for row in schemas(items).orderBy("topic").collect():
+        read = sf.from_json("values", parse_schema(row["schema"]), JSON).alias("read")
+        of_topic = kept.where(sf.col("topic") == row["topic"]).select("filter", "topic", "peer", read)
+        named = of_topic.select("filter", "topic", sf.col("peer").alias("gossamer.peer"), "read.*")
+        found.append(_texts(named, parse_schema(row["schema"]), seed, exact))
+    return functools.reduce(DataFrame.unionByName, found).select(*FILTERS.names)
+
+
+def events(
+    items: DataFrame, holdings: DataFrame, seed: int, limit: int | None = None, period_us: int = PERIOD_US
+) -> DataFrame:
+    """One event for each item, however many peers hold it; the first ``limit`` in the order of a hash."""
+    holder = owned(items, holdings).groupBy("item", "topic", "values").agg(sf.min("peer").alias("peer"))
     return (
-        drawn.withColumn("filter", _number(seed, "peer"))
-        .select("filter", "topic", "peer", shape.alias("shape"), text.alias("text"))
-        .where(sf.lit(True) if limit is None else sf.col("filter") < limit)
-        .select(*FILTERS.names)
-    )
-
-
-def events(items: DataFrame, holdings: DataFrame, seed: int, limit: int | None = None) -> DataFrame:
-    """One event for each file, however many peers hold it; the first ``limit`` in the order of a hash."""
-    holder = holdings.groupBy("item").agg(sf.min("peer").alias("peer"))
-    files = _files(items).join(holder, on="item", how="inner")
-    return (
-        files.withColumn("event", _number(seed, "name", "type", "size"))
+        holder.withColumn("event", _number(seed, "topic", "values"))
         .where(sf.lit(True) if limit is None else sf.col("event") < limit)
-        .withColumn("at_us", sf.col("event") * PERIOD_US)
+        .withColumn("at_us", sf.col("event") * period_us)
         .select(*EVENTS.names)
     )
+
+
+def _texts(rows: DataFrame, kind: st.StructType, seed: int, exact: bool) -> DataFrame:
+    """(filter, topic, gossamer.peer, attributes..) -> the rows of ``filters``."""
+    if kind.simpleString() == parse_schema(SCHEMA).simpleString():
+        drawn = rows.withColumnRenamed("gossamer.peer", "peer")
+        draw = sf.lit(0) if exact else sf.pmod(_hash(seed, "shape", "peer"), sf.lit(100))
+        shape, text, upto = sf.lit(None).cast("STRING"), sf.lit(None).cast("STRING"), 100
+        for name, share, pattern in reversed(SHAPES):
+            shape = sf.when(draw < upto, sf.lit(name)).otherwise(shape)
+            text = sf.when(draw < upto, _fill(pattern, seed)).otherwise(text)
+            upto -= share
+        return drawn.select("filter", "topic", "peer", shape.alias("shape"), text.alias("text"))
+    return _general(rows, kind, seed, exact)
+
+
+def _general(rows: DataFrame, kind: st.StructType, seed: int, exact: bool) -> DataFrame:
+    """Filters on attributes of any type: two of those that the item has, chosen by hash; all of them if ``exact``."""
+    conditions = [
+        sf.struct(
+            _hash(seed, f"attribute {field.name}", "`gossamer.peer`").alias("order"),
+            _condition(field, exact).alias("text"),
+        )
+        for field in kind.fields
+    ]
+    there = sf.filter(sf.sort_array(sf.array(*conditions)), lambda one: one["text"].isNotNull())
+    count = sf.lit(len(conditions) if exact else 2)
+    text = sf.array_join(sf.transform(sf.slice(there, sf.lit(1), count), lambda one: one["text"]), " AND ")
+    nothing = f"`{kind.fields[0].name}` IS NULL"  # an item without any attribute is still an item
+    return rows.select(
+        "filter",
+        "topic",
+        sf.col("`gossamer.peer`").alias("peer"),
+        sf.lit("exact" if exact else "general").alias("shape"),
+        sf.when(sf.size(there) > 0, text).otherwise(sf.lit(nothing.replace("`", ""))).alias("text"),
+    )
+
+
+def _condition(field: st.StructField, exact: bool) -> Column:
+    """A condition that the item's own value meets; NULL where it has none, or none that can be told in text."""
+    name, at = field.name, sf.col(f"`{field.name}`")
+    shown = at.cast("STRING")
+    kind = field.dataType
+    if isinstance(kind, st.StringType):
+        return sf.concat(sf.lit(f"{name} = "), _quote(at))
+    if isinstance(kind, (st.ByteType, st.ShortType, st.IntegerType, st.LongType)):
+        if exact:
+            return sf.concat(sf.lit(f"{name} = "), shown)
+        whole = at.cast("BIGINT")
+        margin = sf.floor(sf.try_divide(sf.abs(whole), sf.lit(50))).cast("BIGINT") + sf.lit(1)
+        low, high = sf.coalesce(sf.try_subtract(whole, margin), whole), sf.coalesce(sf.try_add(whole, margin), whole)
+        return sf.concat(sf.lit(f"{name} BETWEEN "), low.cast("STRING"), sf.lit(" AND "), high.cast("STRING"))
+    if isinstance(kind, (st.FloatType, st.DoubleType)):
+        margin = sf.abs(at) / 50.0 + 0.001
+        low, high = (at - margin).cast("DOUBLE"), (at + margin).cast("DOUBLE")
+        finite = sf.abs(at) < 1e15  # a literal for each bound, plain digits
+        text = sf.concat(
+            sf.lit(f"{name} BETWEEN "), low.cast("DECIMAL(30,6)").cast("STRING"),
+            sf.lit(" AND "), (high + 0.000001).cast("DECIMAL(30,6)").cast("STRING"),
+        )  # fmt: skip
+        return sf.when(finite, text)
+    if isinstance(kind, st.DateType):
+        return sf.concat(sf.lit(f"{name} >= DATE '"), shown, sf.lit("'"))
+    if isinstance(kind, st.TimestampType):
+        return sf.concat(sf.lit(f"{name} >= TIMESTAMP '"), shown, sf.lit("'"))
+    if isinstance(kind, st.BooleanType):
+        return sf.concat(sf.lit(f"{name} = "), shown)
+    return sf.lit(None).cast("STRING")
 
 
 def _hash(seed: int, purpose: str, *columns: str) -> Column:

@@ -1,0 +1,302 @@
+"""The oracle's join beside DuckDB and Polars: events x filters (two equalities, one range), on the same rows, in the same run.
+
+    python benchmarks/oracle.py                                   # 1,000,000 events x 100,000 filters, all cases: some minutes
+    python benchmarks/oracle.py --case fine --events 100000 --filters 10000 --rounds 2
+    python benchmarks/oracle.py --growth                          # the growth curve: 1/100 to 1 of the size
+    python benchmarks/oracle.py --events 10000000 --filters 1000000 --case fine --memory 1g --engines spark --rounds 1
+
+What is measured
+    A filter is `name = ... AND type = ... AND size >= ... AND size < ...`. From Parquet files of events (event, name, type, size
+    BIGINT) and filters to the number of pairs and two checksums of them, which must be the same for all engines.
+
+    spark     `gossamer.pipeline.oracle.matches`: it gets the filters as *text*, as the pipeline does, and takes them apart itself
+    columns   the same join by Spark, given the literals as columns: what the text costs is the difference
+    duckdb    given the literals as columns; the same query in SQL
+    polars    given the literals as columns; lazy scan, join, filter, streaming engine
+
+    Cases differ in how many filters agree with an event in both equalities (at 100,000 filters): `fine` 5, ranges of a tenth;
+    `coarse` 500, ranges of a fiftieth; `skewed` 500, widths from nothing to half, most of them narrow.
+
+How
+    Each engine runs in a process of its own with two threads, one after the other in every round, and each round starts with the
+    next engine. Its first run in the process is the warm-up (Spark compiles its code then) and is printed by itself as `first`;
+    the figure is the median of the others. `peak` is the largest memory the engine's process held (for Spark: the JVM). --memory
+    bounds the JVM's heap and DuckDB's memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.metadata
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+CASES = {"fine": (1000, 20), "coarse": (50, 4), "skewed": (50, 4)}
+SIZE = 1_000_000_000
+ENGINES = ("spark", "columns", "duckdb", "polars")
+THREADS = 2
+Answer = tuple[int, int, int]
+
+
+def make(folder: Path, case: str, events: int, filters: int, seed: int) -> None:
+    """Events and filters as Parquet, the same for all."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rng = np.random.default_rng(seed)
+    names, types = CASES[case]
+
+    def words(count: int, kinds: int, letter: str) -> Any:
+        chosen = pa.array(rng.integers(0, kinds, count).astype("int32"))
+        return pa.DictionaryArray.from_arrays(chosen, pa.array([f"{letter}{n}" for n in range(kinds)])).cast(pa.string())
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with pq.ParquetWriter(folder / "events.parquet", schema := _events_schema()) as writer:
+        for start in range(0, events, 1_000_000):
+            count = min(1_000_000, events - start)
+            columns = [
+                pa.array(np.arange(start, start + count)),
+                words(count, names, "n"),
+                words(count, types, "t"),
+                pa.array(rng.integers(0, SIZE, count)),
+            ]
+            writer.write_table(pa.table(columns, schema=schema), row_group_size=250_000)
+    low = rng.integers(0, SIZE, filters)
+    width = {"fine": SIZE // 10, "coarse": SIZE // 50}.get(case)
+    high = low + (np.full(filters, width) if width else (rng.random(filters) ** 4 * SIZE / 2).astype("int64"))
+    name, kind = words(filters, names, "n"), words(filters, types, "t")
+    rows = zip(name.to_pylist(), kind.to_pylist(), low.tolist(), high.tolist(), strict=True)
+    texts = pa.array([f"name = '{n}' AND type = '{t}' AND size >= {a} AND size < {b}" for n, t, a, b in rows])
+    table = {"filter": np.arange(filters), "text": texts, "name": name, "type": kind, "low": low, "high": high}
+    pq.write_table(pa.table(table), folder / "filters.parquet", row_group_size=50_000)
+
+
+def _events_schema() -> Any:
+    import pyarrow as pa
+
+    return pa.schema([("event", pa.int64()), ("name", pa.string()), ("type", pa.string()), ("size", pa.int64())])
+
+
+def spark_engine(
+    folder: Path, memory: str | None, columns: bool, stack: contextlib.ExitStack
+) -> tuple[Callable[[], Answer], Callable[[], int]]:
+    """The oracle, from the filters' text; or the bare join, from columns."""
+    from pyspark.sql import functions as sf
+
+    from gossamer.pipeline import oracle
+    from gossamer.pipeline.session import session
+
+    conf = {"spark.driver.memory": memory or "4g", "spark.sql.shuffle.partitions": "8"}
+    spark = stack.enter_context(session("oracle benchmark", f"local[{THREADS}]", conf=conf))
+
+    def run() -> Answer:
+        events = spark.read.parquet(str(folder / "events.parquet"))
+        filters = spark.read.parquet(str(folder / "filters.parquet"))
+        if columns:
+            both = events.join(filters.hint("merge"), on=["name", "type"], how="inner")
+            pairs = both.where("size >= low AND size < high").select("event", "filter")
+        else:
+            values = events.select("event", sf.struct("name", "type", "size").alias("values"))
+            pairs = oracle.matches(values, filters.select("filter", "text"))
+        row = pairs.agg(
+            sf.count(sf.lit(1)), sf.sum(sf.expr("event % 1009")), sf.sum(sf.expr("(event ^ filter) % 1013"))
+        ).first()
+        assert row is not None
+        return row[0], row[1] or 0, row[2] or 0
+
+    def peak() -> int:
+        java = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+        words = next(line for line in Path(f"/proc/{java}/status").read_text().splitlines() if line.startswith("VmHWM"))
+        return int(words.split()[1]) * 1024
+
+    return run, peak
+
+
+def duckdb_engine(folder: Path, memory: str | None) -> tuple[Callable[[], Answer], Callable[[], int]]:
+    import duckdb
+
+    base = duckdb.connect()
+    base.execute(f"SET threads = {THREADS}")
+    if memory:
+        base.execute(f"SET memory_limit = '{memory.upper()}B'")
+
+    def run() -> Answer:
+        found = base.execute(
+            f"""SELECT count(*), sum(event % 1009), sum(xor(event, filter) % 1013)
+            FROM '{folder}/events.parquet' e JOIN '{folder}/filters.parquet' f
+            ON e.name = f.name AND e.type = f.type AND e.size >= f.low AND e.size < f.high"""
+        ).fetchone()
+        assert found is not None
+        return found[0], int(found[1] or 0), int(found[2] or 0)
+
+    return run, _own_peak
+
+
+def polars_engine(folder: Path, memory: str | None) -> tuple[Callable[[], Answer], Callable[[], int]]:
+    import polars as pl
+
+    def run() -> Answer:
+        events, filters = (pl.scan_parquet(folder / f"{name}.parquet") for name in ("events", "filters"))
+        pairs = events.join(filters.drop("text"), on=["name", "type"]).filter(
+            (pl.col("size") >= pl.col("low")) & (pl.col("size") < pl.col("high"))
+        )
+        checks = pairs.select(
+            pl.len().alias("n"),
+            (pl.col("event") % 1009).sum().alias("a"),
+            ((pl.col("event") ^ pl.col("filter")) % 1013).sum().alias("b"),
+        )
+        row = checks.collect(engine="streaming").row(0)
+        return int(row[0]), int(row[1]), int(row[2])
+
+    return run, _own_peak
+
+
+def _own_peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def serve(engine: str, folder: Path, memory: str | None) -> None:
+    """In a process of its own: a run for each line on stdin."""
+    began = time.perf_counter()
+    with contextlib.ExitStack() as stack:
+        if engine in ("spark", "columns"):
+            run, peak = spark_engine(folder, memory, engine == "columns", stack)
+        else:
+            run, peak = {"duckdb": duckdb_engine, "polars": polars_engine}[engine](folder, memory)
+        print(json.dumps({"start": time.perf_counter() - began}), flush=True)
+        for _ in sys.stdin:
+            began = time.perf_counter()
+            answer = run()
+            print(json.dumps({"seconds": time.perf_counter() - began, "answer": answer, "peak": peak()}), flush=True)
+
+
+class Engine:
+    """A contender's process."""
+
+    def __init__(self, name: str, folder: Path, memory: str | None) -> None:
+        words = [sys.executable, __file__, "--serve", name, "--folder", str(folder)]
+        env = {**os.environ, "POLARS_MAX_THREADS": str(THREADS)}
+        self.name, self.times, self.peak = name, [], 0
+        self.process = subprocess.Popen(
+            words + (["--memory", memory] if memory else []),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=env,
+            text=True,
+        )
+        self.failed = "start" not in self._said()
+        self.answer: Answer | None = None
+
+    times: list[float]
+
+    def _said(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        return json.loads(line) if line else {}
+
+    def run(self) -> None:
+        if self.failed:
+            return
+        assert self.process.stdin is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        said = self._said()
+        if not said:
+            self.failed = True  # out of memory, most likely: its process is gone
+            return
+        self.times.append(said["seconds"])
+        self.answer, self.peak = tuple(said["answer"]), said["peak"]
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(60)
+
+
+def measure(case: str, events: int, filters: int, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """One line a contender."""
+    with tempfile.TemporaryDirectory(prefix="oracle-") as folder:
+        make(Path(folder), case, events, filters, options.seed)
+        engines = [Engine(name, Path(folder), options.memory) for name in options.engines]
+        for turn in range(options.rounds + 1):
+            for place in range(len(engines)):
+                engines[(turn + place) % len(engines)].run()
+        for engine in engines:
+            engine.end()
+    answers = {engine.answer for engine in engines if engine.answer is not None}
+    if len(answers) > 1:
+        raise SystemExit(f"{case}: the contenders differ: { {engine.name: engine.answer for engine in engines} }")
+    lines = []
+    for engine in engines:
+        line: dict[str, Any] = {"case": case, "events": events, "filters": filters, "engine": engine.name}
+        if engine.failed or not engine.times:
+            lines.append(line | {"failed": True})
+            continue
+        rest = engine.times[1:] or engine.times
+        assert engine.answer is not None
+        lines.append(
+            line
+            | {"pairs": engine.answer[0], "seconds": round(statistics.median(rest), 3), "first": round(engine.times[0], 3)}
+            | {"all": [round(seconds, 3) for seconds in engine.times], "peak_mb": engine.peak // 2**20}
+        )
+    return lines
+
+
+def show(lines: list[dict[str, Any]]) -> None:
+    rivals = [line["seconds"] for line in lines if line["engine"] in ("duckdb", "polars") and "seconds" in line]
+    for line in lines:
+        head = f"{line['case']:<7} {line['events']:>11,} x {line['filters']:>9,}  {line['engine']:<8}"
+        if "failed" in line:
+            print(f"{head} failed (its process ended)")
+            continue
+        times = f" {line['seconds'] / min(rivals):5.2f} x the faster rival" if rivals else ""
+        print(
+            f"{head} {line['seconds']:8.2f} s (first {line['first']:6.2f}) peak {line['peak_mb']:>6,} MB "
+            f"{line['pairs']:>12,} pairs{times}",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--filters", type=int, default=100_000)
+    parser.add_argument("--case", action="append", choices=list(CASES), help="default: all")
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
+    parser.add_argument("--rounds", type=int, default=3, help="after the warm-up")
+    parser.add_argument("--memory", help="such as 1g: for the JVM's heap, and DuckDB")
+    parser.add_argument("--growth", action="store_true", help="1/100, 1/30, 1/10, 1/3 of the size as well")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true", help="one JSON object a line instead")
+    parser.add_argument("--serve", choices=ENGINES, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        serve(options.serve, options.folder, options.memory)
+        return
+    if not options.json:
+        versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("pyspark", "duckdb", "polars"))
+        print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {versions}")
+    for case in options.case or CASES:
+        for share in (100, 30, 10, 3, 1) if options.growth else (1,):
+            lines = measure(case, options.events // share, options.filters // share, options)
+            if options.json:
+                print("\n".join(json.dumps(line) for line in lines), flush=True)
+            else:
+                show(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""Ranges without a cross join: values and ranges are cut into cells, and a join on cells leaves few pairs to compare.
+
+A value lies in one cell; a range covers a few. Cells come in levels, each eight times as wide as the last, and a range is put on
+the first level where it covers at most eight, so narrow and wide ranges are both cheap. Cells only choose which pairs are compared;
+the comparison itself is Spark's, of the values themselves. For that to be exact, a value inside a range must lie in one of its
+cells: the function from value to cell is monotone (a cast to DOUBLE, a logarithm, a subtraction, a division by a positive
+number and a floor all are, rounding included), and ranges are widened by a billionth before they are cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+BITS, STEP, COVER = 16, 3, 8
+TOP = 2**BITS + 1
+"""Cells of the lowest level: 1 .. 2^16 between the ends of nearly all ranges, one below, one above."""
+_LEVELS = range(0, BITS + STEP, STEP)
+
+
+class Scale(Struct, frozen=True):
+    """From numbers to cells."""
+
+    log: bool
+    start: float
+    unit: float
+
+    def cell(self, number: Column) -> Column:
+        """NaN is greater than any number, as for Spark; NULL stays NULL."""
+        moved = (_log(number) if self.log else number) - sf.lit(self.start)
+        inside = sf.least(sf.greatest(moved / sf.lit(self.unit), sf.lit(-1.0)), sf.lit(float(2**BITS)))
+        return sf.when(sf.isnan(number), sf.lit(TOP)).otherwise(sf.floor(inside).cast("INT") + 1)
+
+
+def number(value: Column, family: str) -> Column:
+    """A value as a DOUBLE, in the same order; several values may have the same."""
+    if family == "date":
+        return sf.unix_date(value.cast("DATE")).cast("DOUBLE")
+    if family == "timestamp":
+        return sf.unix_micros(value.cast("TIMESTAMP")).cast("DOUBLE")
+    if family == "string":  # compared byte by byte: its first six bytes
+        head = sf.rpad(sf.left(sf.hex(sf.encode(value, "UTF-8")), sf.lit(12)), 12, "0")
+        return sf.conv(head, 16, 10).cast("DOUBLE")
+    return value.cast("DOUBLE")
+
+
+def scale(ranges: DataFrame, low: Column | None, high: Column | None) -> Scale:
+    """Cells that are about as fine everywhere as the ranges' ends lie: even, or even in the logarithm."""
+    ends = sf.array_compact(sf.array(*(end for end in (low, high) if end is not None)))
+    listed = ranges.select(sf.explode(ends).alias("end")).where("NOT isnan(end) AND abs(end) < 1e300")
+    row = listed.agg(sf.percentile_approx("end", [0.0, 0.25, 0.75, 1.0], sf.lit(1000)).alias("at")).first()
+    at: Sequence[float] = (row["at"] if row is not None else None) or [0.0, 0.0, 0.0, 0.0]
+    logs = [_plain_log(end) for end in at]
+    spread = [(ends[2] - ends[1]) / ((ends[3] - ends[0]) or 1.0) for ends in (at, logs)]
+    log = spread[1] > spread[0]
+    first, last = (logs if log else at)[0], (logs if log else at)[-1]
+    return Scale(log, first, (last - first) / 2**BITS or 1.0)
+
+
+def cut(ranges: DataFrame, low: Column | None, high: Column | None, scale: Scale) -> DataFrame:
+    """The ranges with columns ``gossamer.level`` and ``gossamer.cell``, one row for each cell that they cover."""
+    first = sf.lit(0) if low is None else scale.cell(low - _margin(low))
+    last = sf.lit(TOP) if high is None else scale.cell(high + _margin(high))
+    ends = ranges.withColumn("gossamer.first", first).withColumn("gossamer.last", last)
+    proper = ends.where("`gossamer.first` <= `gossamer.last`")  # no value lies in an empty range, or in one with a NULL end
+    level = sf.lit(_LEVELS[-1])
+    for tried in reversed(_LEVELS[:-1]):
+        covers = sf.shiftright("`gossamer.last`", tried) - sf.shiftright("`gossamer.first`", tried) < COVER
+        level = sf.when(covers, sf.lit(tried)).otherwise(level)
+    leveled = proper.withColumn("gossamer.level", level)
+    cells = sf.expr(
+        "explode(sequence(shiftright(`gossamer.first`, `gossamer.level`), shiftright(`gossamer.last`, `gossamer.level`)))"
+    )
+    return leveled.withColumn("gossamer.cell", cells).drop("gossamer.first", "gossamer.last")
+
+
+def place(values: DataFrame, value: Column, scale: Scale, levels: Sequence[int]) -> DataFrame:
+    """The values with columns ``gossamer.at_level`` and ``gossamer.at_cell``, one row for each level in use."""
+    found = values.withColumn("gossamer.at", scale.cell(value)).where("`gossamer.at` IS NOT NULL")
+    spread = found.withColumn("gossamer.at_level", sf.explode(sf.array(*(sf.lit(level) for level in levels))))
+    at = sf.expr("shiftright(`gossamer.at`, `gossamer.at_level`)")
+    return spread.withColumn("gossamer.at_cell", at).drop("gossamer.at")
+
+
+def _margin(end: Column) -> Column:
+    """More than any cast can lose. Infinities stay what they are."""
+    return sf.when(sf.abs(end) < 1e300, (sf.abs(end) + 1.0) * 1e-9).otherwise(sf.lit(0.0))
+
+
+def _log(number: Column) -> Column:
+    return sf.signum(number) * sf.log1p(sf.abs(number))
+
+
+def _plain_log(number: float) -> float:
+    import math
+
+    return math.copysign(math.log1p(abs(number)), number)

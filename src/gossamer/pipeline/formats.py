@@ -1,0 +1,236 @@
+"""Files of every format as rows of text: each with its origin, and with why it cannot be read if it cannot.
+
+A ``Raw`` has the frame (source, line, row, fault, and columns of its own) and ``get``, which gives a column of the user's
+as text, by its name. What the texts mean is for ``traces``.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from gossamer.pipeline import job
+from gossamer.pipeline.mapping import Source
+
+COORDINATES = {"longitude": 0, "latitude": 1, "depth": 2}
+PEOPLE_MAX, FILES_MAX = 200, 2000
+"""Of one Debian stanza."""
+
+
+class TraceError(ValueError):
+    """A trace that cannot be used at all; says why and what to do."""
+
+
+class Raw(Struct, frozen=True):
+    frame: DataFrame
+    get: Callable[[str], Column]
+    """A column of the user's, as text; NULL where it is missing."""
+    there: Callable[[str], Column] | None = None
+    """Has this row the column, be it NULL? Where only the rows can tell: JSON has no head that names its columns."""
+
+
+def read(spark: SparkSession, source: Source, needed: Sequence[str]) -> Raw:
+    """The rows of a source's files. ``needed`` columns that a file does not have are an error."""
+    paths = [Path(name) for name in source.files]
+    for path in paths:
+        if job.is_hidden(path):
+            raise TraceError(f"{path}: {job.HIDDEN}")
+        if not path.is_file():
+            raise TraceError(f"{path}: no such file")
+        if path.stat().st_size == 0:
+            raise TraceError(f"{path}: empty")
+    match source.kind:
+        case "csv":
+            return _csv(spark, paths, needed)
+        case "jsonl":
+            return _json(job.read_lines(spark, paths), _path)
+        case "geojson":
+            return _geojson(spark, paths)
+        case "parquet":
+            return _parquet(spark, paths, needed)
+        case "debian":
+            return _debian(spark, paths)
+        case _:  # live traces and matrices have no columns of their own
+            lines = job.read_lines(spark, paths)
+            return Raw(_sound(lines), lambda name: sf.lit(None).cast("STRING"))
+
+
+def _sound(lines: DataFrame) -> DataFrame:
+    """Broken bytes would otherwise travel on as text that no other engine reads alike."""
+    fault = sf.when(~sf.is_valid_utf8("row"), sf.lit("not UTF-8")).when(sf.trim("row") == "", sf.lit("blank line"))
+    return lines.withColumn("fault", fault).withColumn("row", sf.make_valid_utf8("row"))
+
+
+def header(line: str, needed: Sequence[str], source: str) -> list[str]:
+    """The column names of a CSV file, from its first line. A needed one that is missing is an error."""
+    names = [name.strip().lower() for name in next(csv.reader([line.removeprefix("\ufeff")]), [])]
+    missing = [name for name in needed if name.lower() not in names]
+    if missing:
+        raise TraceError(
+            f"{source}: no column {', '.join(missing)} among ({', '.join(names)}); "
+            "the first line must name it, or a mapping must say which column it is"
+        )
+    repeated = [name for name in needed if names.count(name.lower()) > 1]
+    if repeated:
+        raise TraceError(f"{source}: column {', '.join(repeated)} is there twice; rename one")
+    return names
+
+
+def _first_line(path: Path) -> str:
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            line = file.readline().decode("utf-8")
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise TraceError(f"{path}: cannot be read ({error}); give a CSV file in UTF-8, plain or .gz") from None
+    if not line.strip():
+        raise TraceError(f"{path}: its first line is empty; it must name the columns")
+    return line.rstrip("\r\n")
+
+
+def _csv(spark: SparkSession, paths: Sequence[Path], needed: Sequence[str]) -> Raw:
+    heads = {path: header(_first_line(path), needed, path.name) for path in paths}
+    if len({tuple(names) for names in heads.values()}) > 1:
+        raise TraceError(f"{paths[0].name} and other files name different columns; give each kind its own [[source]]")
+    names = heads[paths[0]]
+    ddl = ", ".join(f"c{number} STRING" for number in range(len(names)))
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "broken", "escape": '"'}
+    lines = _sound(job.read_lines(spark, paths).where("line > 1"))
+    split = lines.withColumn("fields", sf.from_csv("row", f"{ddl}, broken STRING", options))
+    fault = sf.coalesce("fault", sf.when(sf.col("fields.broken").isNotNull(), sf.lit(f"not {len(names)} columns")))
+
+    def get(name: str) -> Column:
+        if name.lower() not in names:
+            return sf.lit(None).cast("STRING")
+        text = sf.trim(sf.col(f"fields.c{names.index(name.lower())}"))
+        return sf.when(text != "", text)
+
+    return Raw(split.withColumn("fault", fault), get)
+
+
+def _path(name: str) -> str:
+    return "$" + "".join(f"['{part}']" for part in name.split("."))
+
+
+def _json(lines: DataFrame, path: Callable[[str], str]) -> Raw:
+    """One JSON object a row. Not from_json: it would take whatever fits and drop the rest."""
+    sound = _sound(lines)
+    read = sound.withColumn("json", sf.try_parse_json(sf.when(sf.col("fault").isNull(), sf.col("row"))))
+    fault = (
+        sf.when(sf.col("fault").isNotNull(), sf.col("fault"))
+        .when(sf.col("json").isNull(), sf.lit("not JSON"))
+        .when(~sf.ltrim("row").startswith("{"), sf.lit("not a JSON object"))
+    )
+
+    def get(name: str) -> Column:
+        return sf.try_variant_get("json", path(name), "STRING")
+
+    def there(name: str) -> Column:
+        return sf.try_variant_get("json", path(name), "VARIANT").isNotNull()
+
+    return Raw(read.withColumn("fault", fault), get, there)
+
+
+def _geojson(spark: SparkSession, paths: Sequence[Path]) -> Raw:
+    """One feature a row. A column is a property, or id, longitude, latitude, depth."""
+    whole = spark.read.text([job.literal(path) for path in paths], wholetext=True).select(
+        job.source_column().alias("source"), sf.from_json("value", "type STRING, features ARRAY<STRING>").alias("v")
+    )
+    broken = whole.where("v IS NULL OR v.features IS NULL OR NOT coalesce(v.type = 'FeatureCollection', false)")
+    if (bad := broken.select("source").first()) is not None:
+        raise TraceError(f"{bad['source']}: not a GeoJSON FeatureCollection; is the file whole?")
+    lines = whole.select("source", sf.posexplode("v.features").alias("place", "row")).select(
+        "source", (sf.col("place") + 1).cast("BIGINT").alias("line"), "row"
+    )
+
+    def path(name: str) -> str:
+        if name in COORDINATES:
+            return f"$.geometry.coordinates[{COORDINATES[name]}]"
+        if name == "id" or name.startswith(("properties.", "geometry.")):
+            return _path(name)
+        return _path(f"properties.{name}")
+
+    return _json(lines, path)
+
+
+def _parquet(spark: SparkSession, paths: Sequence[Path], needed: Sequence[str]) -> Raw:
+    files = spark.read.parquet(*(job.literal(path) for path in paths))
+    for name in needed:
+        try:
+            files.select(name)
+        except Exception:
+            raise TraceError(f"{paths[0].name}: no column {name} among ({', '.join(files.columns)})") from None
+    frame = files.select(
+        sf.struct("*").alias("fields"),
+        job.source_column().alias("source"),
+        (sf.col("_metadata.row_index") + 1).alias("line"),
+        sf.to_json(sf.struct("*")).alias("row"),
+        sf.lit(None).cast("STRING").alias("fault"),
+    )
+    return Raw(frame, lambda name: sf.col(f"fields.{name}").cast("STRING"))
+
+
+def _debian(spark: SparkSession, paths: Sequence[Path]) -> Raw:
+    """Debian's source index: a stanza a source package. A peer is one of its maintainers or uploaders, an item one of its files.
+
+    A person is told from others by the e-mail address, of which only a hash is kept.
+    """
+    stanzas = job.read_lines(spark, paths, separator="\n\n").where(sf.trim(sf.col("row"), sf.lit("\n ")) != "")
+    sound = _sound(stanzas)
+
+    def field(name: str) -> Column:
+        found = sf.regexp_extract("row", rf"(?m)^{name}:((?:[^\n]|\n[ \t])*)", 1)
+        return sf.trim(found)
+
+    addresses = sf.regexp_extract_all(
+        sf.concat_ws(",", field("Maintainer"), field("Uploaders")), sf.lit("<([^<>]+)>"), sf.lit(1)
+    )
+    people = sf.array_distinct(
+        sf.transform(addresses, lambda text: sf.left(sf.sha2(sf.lower(sf.trim(text)), 256), sf.lit(16)))
+    )
+    files = sf.regexp_extract_all(
+        field("Checksums-Sha256"), sf.lit(r"([0-9a-f]{64}[ \t]+[^ \t\n]+[ \t]+[^ \t\n]+)"), sf.lit(1)
+    )
+    read = sound.withColumn("people", people).withColumn("files", files)
+    fault = (
+        sf.when(sf.col("fault").isNotNull(), sf.col("fault"))
+        .when(field("Package") == "", sf.lit("no Package in the stanza"))
+        .when(sf.size("people") == 0, sf.lit("no Maintainer with an address in the stanza"))
+        .when(sf.size("files") == 0, sf.lit("no files under Checksums-Sha256 in the stanza"))
+        .when(
+            (sf.size("people") > PEOPLE_MAX) | (sf.size("files") > FILES_MAX),
+            sf.lit("too many people or files in the stanza"),
+        )
+    )
+    judged = read.withColumn("fault", fault)
+    bad = judged.where("fault IS NOT NULL").select("source", "line", "row", "fault", *_nulls("person", "file"))
+    good = judged.where("fault IS NULL").select(
+        "source", "line", "row", "fault", sf.explode("people").alias("person"), "files"
+    )
+    pairs = good.select("source", "line", "row", "fault", "person", sf.explode("files").alias("file"))
+    name = sf.split_part(sf.regexp_replace("file", r"[ \t]+", " "), sf.lit(" "), sf.lit(3))
+    size = sf.split_part(sf.regexp_replace("file", r"[ \t]+", " "), sf.lit(" "), sf.lit(2))
+    columns = {"peer": sf.col("person"), "name": name, "size": size, "type": _file_type(name)}
+    return Raw(pairs.unionByName(bad), lambda wanted: columns[wanted])
+
+
+def _nulls(*names: str) -> list[Column]:
+    return [sf.lit(None).cast("STRING").alias(name) for name in names]
+
+
+def _file_type(name: Column) -> Column:
+    """What kind of archive file this is: dsc, orig.gz, debian.xz, orig-component.xz, diff.gz, tar.xz, orig.asc ..."""
+    last = sf.element_at(sf.split(name, r"\."), -1)
+    return (
+        sf.when(name.contains(".orig-"), sf.concat(sf.lit("orig-component."), last))
+        .when(name.contains(".orig.tar"), sf.concat(sf.lit("orig."), last))
+        .when(name.contains(".debian.tar"), sf.concat(sf.lit("debian."), last))
+        .when(name.contains(".tar."), sf.concat(sf.lit("tar."), last))
+        .when(name.contains(".diff."), sf.concat(sf.lit("diff."), last))
+        .otherwise(last)
+    )

@@ -1,0 +1,150 @@
+"""Synthetic workloads: filters and events drawn from a space of files, over any number of topics.
+
+    uniform     every filter one point; filters and events drawn alike from a space in which two in five events match (seed 001)
+    ranges      a type, and a range of sizes of a chosen width
+    wildcards   points, of which a chosen share leaves one attribute open, or asks for a prefix of the name only
+    mixed       of ten filters four points, two ranges, one from a size on, one up to a size, one that leaves the type open, one IN
+
+Topics are popular by Zipf's law, for filters and events alike (exponent 0: all the same). Nothing is drawn in order: each value
+is a hash of the seed, of what it is for and of the row's number, so rows are the same however Spark cuts the data.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from msgspec import Struct
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from gossamer.pipeline.tables import EVENTS, FILTERS
+
+SCHEMA = "name STRING, type STRING, size BIGINT"
+TYPES = ("dsc", "orig.gz")
+SIZE = 1000
+"""Sizes are a thousand apart, so that ranges have ends between them, too."""
+SLOTS = 65_536
+"""Zipf's law to one in so many."""
+SHAPES = {
+    "point": "name = '{name}' AND type = '{type}' AND size = {size}",
+    "range": "type = '{type}' AND size BETWEEN {low} AND {high}",
+    "from": "name = '{name}' AND size >= {size}",
+    "upto": "name = '{name}' AND size <= {size}",
+    "open": "name = '{name}' AND size = {size}",
+    "prefix": "name LIKE '{prefix}%' AND type = '{type}'",
+    "in": "name IN ('{name}', '{other}') AND type = '{type}'",
+}
+MIXES = {
+    "uniform": ("point",),
+    "ranges": ("range",),
+    "mixed": ("point", "point", "point", "point", "range", "range", "from", "upto", "open", "in"),
+}
+KINDS = (*MIXES, "wildcards")
+
+
+class Recipe(Struct, frozen=True):
+    """What to draw."""
+
+    kind: str = "uniform"
+    filters: int = 1000
+    events: int = 2500
+    seed: int = 0
+    topics: int = 1
+    zipf: float = 0.0
+    """Exponent of the topics' popularity."""
+    width: float = 0.01
+    """Of a range, as a share of all sizes."""
+    wildcards: float = 0.2
+    """Share of filters with a wildcard, where the kind is wildcards."""
+    period_us: int = 1000
+    """Time between two events."""
+
+    @property
+    def names(self) -> int:
+        """In each topic: as many as it has filters, so with two types two points for each filter."""
+        return max(1, self.filters // self.topics)
+
+
+def filters(spark: SparkSession, recipe: Recipe) -> DataFrame:
+    """The rows of ``filters``: filter i is that of peer i."""
+    drawn = _drawn(spark.range(recipe.filters).withColumnRenamed("id", "n"), recipe, "filter")
+    if recipe.kind == "wildcards":
+        kinds = sf.when(_share(recipe, "half", "n") < 0.5, sf.lit("open")).otherwise(sf.lit("prefix"))
+        shape = sf.when(_share(recipe, "wild", "n") < recipe.wildcards, kinds).otherwise(sf.lit("point"))
+    else:
+        mix = MIXES[recipe.kind]
+        shape = sf.element_at(sf.array(*map(sf.lit, mix)), (sf.col("n") % len(mix) + 1).cast("INT"))
+    text: Column = sf.lit(None).cast("STRING")
+    for name, pattern in SHAPES.items():
+        text = sf.when(sf.col("shape") == name, _fill(pattern, recipe)).otherwise(text)
+    shaped = drawn.withColumn("shape", shape).withColumn("text", text)
+    return shaped.select(sf.col("n").alias("filter"), "topic", _peer("n").alias("peer"), "shape", "text").select(
+        *FILTERS.names
+    )
+
+
+def events(spark: SparkSession, recipe: Recipe) -> DataFrame:
+    """The rows of ``events``, each published by the peer of some filter."""
+    drawn = _drawn(spark.range(recipe.events).withColumnRenamed("id", "n"), recipe, "event")
+    peer = sf.floor(_share(recipe, "publisher", "n") * max(1, recipe.filters)).cast("BIGINT")
+    return drawn.select(
+        sf.col("n").alias("event"),
+        "topic",
+        sf.concat(sf.lit("peer-"), peer).alias("peer"),
+        (sf.col("n") * recipe.period_us).alias("at_us"),
+        sf.to_json(sf.struct("name", "type", "size")).alias("values"),
+    ).select(*EVENTS.names)
+
+
+def _drawn(rows: DataFrame, recipe: Recipe, purpose: str) -> DataFrame:
+    """(n) -> (n, topic, name, type, size): a point of the space."""
+    number = sf.floor(_share(recipe, f"{purpose} name", "n") * recipe.names).cast("BIGINT")
+    second = _share(recipe, f"{purpose} type", "n") < 0.5
+    points = rows.select(
+        "n",
+        sf.floor(_share(recipe, f"{purpose} topic", "n") * SLOTS).cast("INT").alias("slot"),
+        number.alias("number"),
+        sf.format_string("file-%06d", number).alias("name"),
+        sf.when(second, sf.lit(TYPES[0])).otherwise(sf.lit(TYPES[1])).alias("type"),
+        (number * SIZE).alias("size"),
+    )
+    return points.join(sf.broadcast(_slots(rows.sparkSession, recipe)), on="slot", how="inner")
+
+
+def _slots(spark: SparkSession, recipe: Recipe) -> DataFrame:
+    """(slot, topic): the more popular a topic, the more slots are its own."""
+    weights = list(accumulate((rank + 1) ** -recipe.zipf for rank in range(recipe.topics)))
+    ends = [round(weight / weights[-1] * SLOTS) for weight in weights]
+    topics, topic = [], 0
+    for slot in range(SLOTS):
+        while ends[topic] <= slot:
+            topic += 1
+        topics.append((slot, f"topic-{topic}"))
+    return spark.createDataFrame(topics, "slot INT, topic STRING")
+
+
+def _share(recipe: Recipe, purpose: str, column: str) -> Column:
+    """A number from 0 up to 1, drawn by hash."""
+    return sf.pmod(sf.xxhash64(sf.lit(recipe.seed), sf.lit(purpose), column), sf.lit(2**53)) / sf.lit(float(2**53))
+
+
+def _peer(column: str) -> Column:
+    return sf.concat(sf.lit("peer-"), sf.col(column))
+
+
+def _fill(pattern: str, recipe: Recipe) -> Column:
+    half = max(1, round(recipe.names * SIZE * recipe.width / 2))
+    places = {
+        "name": sf.col("name"),
+        "type": sf.col("type"),
+        "size": sf.col("size"),
+        "low": sf.greatest(sf.col("size") - half, sf.lit(0)),
+        "high": sf.col("size") + half,
+        "prefix": sf.substring("name", 1, len("file-0000")),
+        "other": sf.format_string("file-%06d", sf.pmod(sf.col("number") + 1, sf.lit(recipe.names))),
+    }
+    parts: list[Column] = []
+    for piece in pattern.split("{"):
+        place, bracket, rest = piece.partition("}")
+        parts += [places[place].cast("STRING"), sf.lit(rest)] if bracket else [sf.lit(piece)]
+    return sf.concat(*parts)

@@ -1,0 +1,244 @@
+"""Filters' texts that differ only in their literals are one template, with the literals as columns.
+
+``name = 'x' AND size > 5`` is the row ('x', 5) of ``name = @s AND size > @i``. Which texts go together is found by their letters,
+all at once; that they mean the same up to their literals is for Spark's own parser to say: of each template one text and the
+template itself are parsed, and the two trees must be equal but for a literal in each place. So the parser runs once a
+template, not once a text, and its tree tells how to join: equalities, ranges, alternatives (``Branch``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+PLACE = "gossamer.{}"
+"""The column of a literal, beside the attributes: an attribute's name has no dot."""
+BRANCHES_MAX = 8
+_STRING = r"'(?:[^'\\]|'')*'"
+_NUMBER = r"(?<![\w.@])(?:\d{1,15}(?:\.\d{0,15})?|\.\d{1,15})"
+_KINDS = {
+    # letter: the type that Spark's parser would give it, what it can be compared with
+    "s": ("STRING", "string"),
+    "d": ("DATE", "date"),
+    "t": ("TIMESTAMP", "timestamp"),
+    "e": ("DOUBLE", "number"),
+    "n": ("DECIMAL(38,18)", "number"),
+    "i": ("BIGINT", "number"),
+}
+FAMILIES = {letter: family for letter, (_, family) in _KINDS.items()}
+_LITERAL = rf"({_STRING}|(?<![\w.])(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?(?![\w.]))"
+_MARK = "@[sdteni]"
+# What is left of a text must be made of these alone (no quotes, comments, parameters), and a literal may stand beside
+# punctuation and these words only (no ESCAPE '!', X'1F', INTERVAL '1' DAY, 5L): else the text is left whole.
+_WORDS = "AND|OR|NOT|LIKE|RLIKE|BETWEEN|IN|IS"
+_STRANGE = r"[^\w\s.,()=<>!@+-]"
+_ODD = rf"(?i)\b(?!(?:{_WORDS})\b)\w++\s*+@|{_MARK}[\w@]|{_MARK}\s++(?!(?:{_WORDS})\b)[\w@]|--"
+_ABOVE, _BELOW = ("GreaterThan", "GreaterThanOrEqual"), ("LessThan", "LessThanOrEqual")
+
+
+class Place(Struct, frozen=True):
+    """A literal of a template; ``minus``: the template has a minus before it."""
+
+    number: int
+    minus: bool = False
+
+
+class Range(Struct, frozen=True):
+    attribute: str
+    """As SQL: `a`.`b`"""
+    low: Place | None = None
+    high: Place | None = None
+
+
+class Branch(Struct, frozen=True):
+    """What must hold for one alternative of an OR; the rest of it is left to evaluation."""
+
+    equal: tuple[tuple[str, Place], ...] = ()
+    member: tuple[str, tuple[Place, ...]] | None = None
+    """attribute IN (places)"""
+    ranges: tuple[Range, ...] = ()
+
+    @property
+    def keys(self) -> list[Place]:
+        return [place for _, place in self.equal] + list(self.member[1] if self.member else ())
+
+
+class Template(Struct, frozen=True):
+    name: str
+    condition: str
+    """SQL over attributes and places."""
+    kinds: tuple[str, ...]
+    """Of each place."""
+    branches: tuple[Branch, ...]
+    """TRUE only where one of these holds; none: nothing is known of it."""
+
+
+class _Node(NamedTuple):
+    kind: str
+    parts: str
+    """The attribute's or the function's name, the literal's value."""
+    children: tuple[_Node, ...]
+
+
+def take_apart(filters: DataFrame) -> DataFrame:
+    """(filter, text) -> (filter, text, template, literals); the template is NULL where the text is better left whole.
+
+    A template is the text with a mark for each literal, ``@`` and the letter of its kind, so that the literals of equal templates
+    have equal types. Strings are marked first: what looks like a number or a comment inside them is none.
+    """
+    strings = sf.regexp_replace("text", _STRING, "@s")
+    marked = sf.col("strings")
+    # Most texts have none of these, and to look for one is cheaper than to replace it.
+    for rare, pattern, letter in (
+        (r"(?i)(?:DATE|TIMESTAMP)\s*+@s", r"(?i)\bDATE\s*@s", "d"),
+        (r"(?i)TIMESTAMP\s*+@s", r"(?i)\bTIMESTAMP\s*@s", "t"),
+        (r"[\d.][eE][+-]?\d", rf"{_NUMBER}[eE][+-]?\d{{1,3}}(?![\w.])", "e"),
+        (r"\.", r"(?<![\w.@])(?:\d{1,15}\.\d{0,15}|\.\d{1,15})(?![\w.])", "n"),
+    ):
+        marked = sf.when(marked.rlike(rare), sf.regexp_replace(marked, pattern, f"@{letter}")).otherwise(marked)
+    marked = sf.regexp_replace(marked, r"(?<![\w.@])\d{1,18}(?![\w.])", "@i")
+    literals = sf.regexp_extract_all("text", sf.lit(_LITERAL), sf.lit(0))
+    own = sf.col("text").contains("@") & sf.regexp_replace("text", _STRING, "").contains("@")  # an @ of the text's own
+    first = filters.select("filter", "text", strings.alias("strings"), literals.alias("literals"), own.alias("own"))
+    looked = first.withColumn("marked", marked)
+    count = (sf.length("marked") - sf.length(sf.replace("marked", sf.lit("@")))) == sf.size("literals")
+    plain = ~sf.col("marked").rlike(_STRANGE) & ~sf.col("marked").rlike(_ODD)
+    sure = ~sf.col("own") & count & plain & _readable()
+    return looked.select("filter", "text", sf.when(sure, sf.col("marked")).alias("template"), "literals")
+
+
+def _readable() -> Column:
+    """Spark reads every literal; dates and timestamps may be none: DATE '2020-99-99'."""
+    marks = sf.regexp_extract_all("marked", sf.lit("@([sdteni])"), sf.lit(1))
+
+    def good(mark: Column, literal: Column) -> Column:
+        day = sf.when(mark == "d", value(literal, "d").isNotNull())
+        return sf.coalesce(day, sf.when(mark == "t", value(literal, "t").isNotNull()), sf.lit(True))
+
+    dated = sf.col("marked").rlike("@[dt]")
+    return sf.when(dated, sf.forall(sf.zip_with(marks, "literals", good), lambda one: one)).otherwise(sf.lit(True))
+
+
+def value(literal: Column, kind: str) -> Column:
+    """A literal's text as a value. Never an error: Spark may evaluate this for the literals of any template."""
+    if FAMILIES[kind] == "number":
+        return literal.try_cast(_KINDS[kind][0])
+    quoted = sf.substr(literal, sf.lit(2), sf.length(literal) - 2)
+    return sf.replace(quoted, sf.lit("''"), sf.lit("'")).try_cast(_KINDS[kind][0])
+
+
+def read(spark: SparkSession, name: str, text: str) -> Template | None:
+    """A template, as Spark's parser reads it; None if it reads ``text``, one of its texts, otherwise."""
+    pieces = re.split(f"({_MARK})", name)
+    kinds = tuple(mark[1] for mark in pieces[1::2])
+    condition = pieces[0] + "".join(f"`{PLACE.format(place)}`{piece}" for place, piece in enumerate(pieces[2::2]))
+    parsed, meant = _parse(spark, condition), _parse(spark, text)
+    if parsed is None or meant is None or not _agree(parsed, meant):
+        return None
+    branches = [_branch(alternative) for alternative in _flatten(parsed, "Or")]
+    useful = len(branches) <= BRANCHES_MAX and all(branch.keys or branch.ranges for branch in branches)
+    return Template(name, condition, kinds, tuple(branches) if useful else ())
+
+
+def _parse(spark: SparkSession, text: str) -> _Node | None:
+    """The tree that Spark's parser makes of a text; None if it does not parse."""
+    try:
+        plain = spark._jsparkSession.sessionState().sqlParser().parseExpression(text).toJSON()
+    except Exception:  # the parser's errors come in many classes; whoever evaluates the text gets them again
+        return None
+    nodes = iter(msgspec.json.decode(plain))
+    return _tree(nodes)
+
+
+def _tree(nodes: Iterator[dict[str, Any]]) -> _Node:
+    """Nodes come in the order: a node, then its children."""
+    node = next(nodes)
+    kind = node["class"].rsplit(".", 1)[-1]
+    # What tells a node from others of its class: names, values, the escape character, but not where its children are.
+    apart = {k: v for k, v in node.items() if k not in ("class", "num-children") and not _is_link(v)}
+    if kind == "Literal":
+        apart.pop("dataType", None)
+    children = tuple(_tree(nodes) for _ in range(node["num-children"]))
+    if kind == "UnresolvedAttribute":
+        return _Node(kind, str(node["nameParts"]), children)
+    return _Node(kind, msgspec.json.encode(apart, order="deterministic").decode(), children)
+
+
+def _is_link(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _agree(template: _Node, text: _Node) -> bool:
+    """Is the text the template with a literal in each place?"""
+    if _place(template) is not None:
+        return text.kind == "Literal" and '"value":null' not in text.parts
+    same = template.kind == text.kind and len(template.children) == len(text.children)
+    if same and template.kind in ("In", "UnresolvedFunction"):
+        same = len(template.children) == len(text.children)
+    elif same:
+        same = template.parts == text.parts
+    if same and template.kind == "UnresolvedFunction":
+        same = re.sub(r'"arguments":\[[^\]]*\]', "", template.parts) == re.sub(r'"arguments":\[[^\]]*\]', "", text.parts)
+    return same and all(_agree(a, b) for a, b in zip(template.children, text.children, strict=True))
+
+
+def _place(node: _Node) -> Place | None:
+    if node.kind in ("UnaryMinus", "UnaryPositive") and (inner := _place(node.children[0])) is not None:
+        return Place(inner.number, inner.minus != (node.kind == "UnaryMinus"))
+    if node.kind == "UnresolvedAttribute" and (found := re.fullmatch(r"\[gossamer\.(\d+)\]", node.parts)):
+        return Place(int(found[1]))
+    return None
+
+
+def _attribute(node: _Node) -> str | None:
+    """An attribute as SQL; None for anything else."""
+    if node.kind != "UnresolvedAttribute" or _place(node) is not None:
+        return None
+    parts = node.parts[1:-1].split(", ")
+    return ".".join(f"`{part}`" for part in parts) if all(re.fullmatch(r"\w+", part) for part in parts) else None
+
+
+def _flatten(node: _Node, kind: str) -> list[_Node]:
+    return [leaf for child in node.children for leaf in _flatten(child, kind)] if node.kind == kind else [node]
+
+
+def _branch(node: _Node) -> Branch:
+    equal: list[tuple[str, Place]] = []
+    member: tuple[str, tuple[Place, ...]] | None = None
+    ranges: dict[str, Range] = {}
+
+    def bound(attribute: str, low: Place | None, high: Place | None) -> None:
+        known = ranges.get(attribute, Range(attribute))
+        ranges[attribute] = Range(attribute, known.low or low, known.high or high)
+
+    for part in _flatten(node, "And"):
+        attribute, places = _compared(part)
+        if attribute is None or not places:
+            continue
+        swapped = bool(part.children) and _place(part.children[0]) is not None
+        if part.kind == "EqualTo":
+            equal.append((attribute, places[0]))
+        elif part.kind == "In" and member is None:
+            member = (attribute, tuple(places))
+        elif part.kind == "UnresolvedFunction" and '"[between]"' in part.parts and len(places) == 2:
+            bound(attribute, places[0], places[1])
+        elif part.kind in (_BELOW if swapped else _ABOVE):
+            bound(attribute, places[0], None)
+        elif part.kind in (_ABOVE if swapped else _BELOW):
+            bound(attribute, None, places[0])
+    return Branch(tuple(equal), member, tuple(ranges.values()))
+
+
+def _compared(node: _Node) -> tuple[str | None, Sequence[Place]]:
+    """The attribute and the places of a comparison between them; nothing where it is between other things."""
+    attributes = [name for child in node.children if (name := _attribute(child)) is not None]
+    places = [place for child in node.children if (place := _place(child)) is not None]
+    whole = len(attributes) == 1 and len(attributes) + len(places) == len(node.children)
+    first = not node.children or _attribute(node.children[0]) is not None
+    return (attributes[0], places) if whole and (first or len(places) == 1) else (None, ())

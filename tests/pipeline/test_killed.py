@@ -1,0 +1,63 @@
+"""A job that is killed in the middle of a stage: what was committed stays, the rest is done again, and the rows are the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from gossamer.pipeline import job, stages
+
+OPTIONS = ["--workload", "mixed", "--filters", "300", "--events", "400", "--until", "oracle", "--json"]
+
+
+def command(out: Path) -> list[str]:
+    return [sys.executable, "-m", "gossamer", "pipeline", "run", "--out", str(out), "--master", "local[2]", *OPTIONS]
+
+
+def digests(out: Path) -> dict[str, str]:
+    return {name: checked.digest for found in job._manifests(out) for name, checked in found.tables.items()}
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_killed_job_goes_on_where_it_was(tmp_path: Path) -> None:
+    out, whole = tmp_path / "killed", tmp_path / "whole"
+    # In a session of its own, so that the JVM dies with it.
+    victim = subprocess.Popen(command(out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    half = out / job.STAGING / "workload" / "filters"
+    try:
+        deadline = time.monotonic() + 240
+        while not half.exists():  # the second stage is being written, and is not committed
+            assert victim.poll() is None, "it ended before it could be killed"
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        os.killpg(victim.pid, signal.SIGKILL)
+    finally:
+        victim.wait(60)
+    assert not (out / job.MANIFESTS / "workload.json").exists()
+    kept = digests(out)
+    assert set(kept) == {"peers", "items", "holdings", "sessions", "rtts", "quarantine"}
+    with pytest.raises(job.JobError, match="no table filters in"):
+        job.show("filters", out, 1)  # half-written, so not to be read
+    states = {stage.stage: stage.state for stage in job.status(out, stages.plan(stages.last_job(out)))}
+    assert states == {"traces": "done", "workload": "missing", "oracle": "missing"}
+
+    answers = []
+    for folder in (out, whole):
+        said = subprocess.run(command(folder), capture_output=True, text=True, timeout=300, check=False)
+        assert said.returncode == 0, said.stderr
+        answers.append(json.loads(said.stdout))
+    assert answers[0]["skipped"] == ["traces"]  # and not once more
+    assert answers[1]["skipped"] == []
+    assert digests(out) == digests(whole)  # row for row what a job gives that nobody killed
+    assert list((out / job.STAGING).iterdir()) == []
