@@ -52,6 +52,7 @@ bench: $(VENV)/.bench  ## the numbers in the README, each beside its rivals in t
 	$(BIN)/python benchmarks/wire.py
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/index.py
+	$(BIN)/python benchmarks/oracle.py
 
 swarm: $(VENV)/.installed  ## random faults over many seeds; a failure prints the line that replays it
 	$(BIN)/gossamer simulate swarm --seeds $(or $(SEEDS),200)

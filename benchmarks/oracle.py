@@ -21,7 +21,8 @@ How
     Each engine runs in a process of its own with two threads, one after the other in every round, and each round starts with the
     next engine. Its first run in the process is the warm-up (Spark compiles its code then) and is printed by itself as `first`;
     the figure is the median of the others. `peak` is the largest memory the engine's process held (for Spark: the JVM). --memory
-    bounds the JVM's heap and DuckDB's memory.
+    bounds the JVM's heap and DuckDB's memory. `cpu` is processor time, user and system, of the engine's process: on a machine that
+    is busy with other things it says more than the clock does.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ SIZE = 1_000_000_000
 ENGINES = ("spark", "columns", "duckdb", "polars")
 THREADS = 2
 Answer = tuple[int, int, int]
+Used = tuple[int, float]
+"""Most memory held so far, in bytes; processor time so far, in seconds."""
 
 
 def make(folder: Path, case: str, events: int, filters: int, seed: int) -> None:
@@ -91,7 +94,7 @@ def _events_schema() -> Any:
 
 def spark_engine(
     folder: Path, memory: str | None, columns: bool, stack: contextlib.ExitStack
-) -> tuple[Callable[[], Answer], Callable[[], int]]:
+) -> tuple[Callable[[], Answer], Callable[[], Used]]:
     """The oracle, from the filters' text; or the bare join, from columns."""
     from pyspark.sql import functions as sf
 
@@ -116,15 +119,16 @@ def spark_engine(
         assert row is not None
         return row[0], row[1] or 0, row[2] or 0
 
-    def peak() -> int:
+    def used() -> Used:
         java = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
-        words = next(line for line in Path(f"/proc/{java}/status").read_text().splitlines() if line.startswith("VmHWM"))
-        return int(words.split()[1]) * 1024
+        held = next(line for line in Path(f"/proc/{java}/status").read_text().splitlines() if line.startswith("VmHWM"))
+        ticks = Path(f"/proc/{java}/stat").read_text().rsplit(")", 1)[1].split()
+        return int(held.split()[1]) * 1024, (int(ticks[11]) + int(ticks[12])) / os.sysconf("SC_CLK_TCK")
 
-    return run, peak
+    return run, used
 
 
-def duckdb_engine(folder: Path, memory: str | None) -> tuple[Callable[[], Answer], Callable[[], int]]:
+def duckdb_engine(folder: Path, memory: str | None) -> tuple[Callable[[], Answer], Callable[[], Used]]:
     import duckdb
 
     base = duckdb.connect()
@@ -141,10 +145,10 @@ def duckdb_engine(folder: Path, memory: str | None) -> tuple[Callable[[], Answer
         assert found is not None
         return found[0], int(found[1] or 0), int(found[2] or 0)
 
-    return run, _own_peak
+    return run, _own
 
 
-def polars_engine(folder: Path, memory: str | None) -> tuple[Callable[[], Answer], Callable[[], int]]:
+def polars_engine(folder: Path, memory: str | None) -> tuple[Callable[[], Answer], Callable[[], Used]]:
     import polars as pl
 
     def run() -> Answer:
@@ -160,11 +164,12 @@ def polars_engine(folder: Path, memory: str | None) -> tuple[Callable[[], Answer
         row = checks.collect(engine="streaming").row(0)
         return int(row[0]), int(row[1]), int(row[2])
 
-    return run, _own_peak
+    return run, _own
 
 
-def _own_peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def _own() -> Used:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_maxrss * 1024, usage.ru_utime + usage.ru_stime
 
 
 def serve(engine: str, folder: Path, memory: str | None) -> None:
@@ -172,14 +177,15 @@ def serve(engine: str, folder: Path, memory: str | None) -> None:
     began = time.perf_counter()
     with contextlib.ExitStack() as stack:
         if engine in ("spark", "columns"):
-            run, peak = spark_engine(folder, memory, engine == "columns", stack)
+            run, used = spark_engine(folder, memory, engine == "columns", stack)
         else:
-            run, peak = {"duckdb": duckdb_engine, "polars": polars_engine}[engine](folder, memory)
+            run, used = {"duckdb": duckdb_engine, "polars": polars_engine}[engine](folder, memory)
         print(json.dumps({"start": time.perf_counter() - began}), flush=True)
         for _ in sys.stdin:
-            began = time.perf_counter()
+            began, (_, before) = time.perf_counter(), used()
             answer = run()
-            print(json.dumps({"seconds": time.perf_counter() - began, "answer": answer, "peak": peak()}), flush=True)
+            seconds, (peak, after) = time.perf_counter() - began, used()
+            print(json.dumps({"seconds": seconds, "cpu": after - before, "answer": answer, "peak": peak}), flush=True)
 
 
 class Engine:
@@ -188,7 +194,7 @@ class Engine:
     def __init__(self, name: str, folder: Path, memory: str | None) -> None:
         words = [sys.executable, __file__, "--serve", name, "--folder", str(folder)]
         env = {**os.environ, "POLARS_MAX_THREADS": str(THREADS)}
-        self.name, self.times, self.peak = name, [], 0
+        self.name, self.times, self.cpu, self.peak = name, [], [], 0
         self.process = subprocess.Popen(
             words + (["--memory", memory] if memory else []),
             stdin=subprocess.PIPE,
@@ -200,6 +206,7 @@ class Engine:
         self.answer: Answer | None = None
 
     times: list[float]
+    cpu: list[float]
 
     def _said(self) -> dict[str, Any]:
         assert self.process.stdout is not None
@@ -217,6 +224,7 @@ class Engine:
             self.failed = True  # out of memory, most likely: its process is gone
             return
         self.times.append(said["seconds"])
+        self.cpu.append(said["cpu"])
         self.answer, self.peak = tuple(said["answer"]), said["peak"]
 
     def end(self) -> None:
@@ -249,6 +257,7 @@ def measure(case: str, events: int, filters: int, options: argparse.Namespace) -
         lines.append(
             line
             | {"pairs": engine.answer[0], "seconds": round(statistics.median(rest), 3), "first": round(engine.times[0], 3)}
+            | {"cpu": round(statistics.median(engine.cpu[1:] or engine.cpu), 2)}
             | {"all": [round(seconds, 3) for seconds in engine.times], "peak_mb": engine.peak // 2**20}
         )
     return lines
@@ -263,7 +272,7 @@ def show(lines: list[dict[str, Any]]) -> None:
             continue
         times = f" {line['seconds'] / min(rivals):5.2f} x the faster rival" if rivals else ""
         print(
-            f"{head} {line['seconds']:8.2f} s (first {line['first']:6.2f}) peak {line['peak_mb']:>6,} MB "
+            f"{head} {line['seconds']:8.2f} s (first {line['first']:6.2f}) cpu {line['cpu']:7.2f} s peak {line['peak_mb']:>6,} MB "
             f"{line['pairs']:>12,} pairs{times}",
             flush=True,
         )

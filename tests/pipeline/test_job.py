@@ -51,6 +51,10 @@ def small_trace(path: Path) -> Path:
     return path
 
 
+def no_spark() -> SparkSession:
+    raise AssertionError("nothing to do")
+
+
 @pytest.mark.spark
 def test_the_whole_job(spark: SparkSession, tmp_path: Path, invoke: Any) -> None:
     trace, out = small_trace(tmp_path / "t.csv"), tmp_path / "out"
@@ -87,6 +91,16 @@ def test_the_whole_job(spark: SparkSession, tmp_path: Path, invoke: Any) -> None
     for name in ("holdings", "quarantine", "filters", "events", "expected"):
         assert after[name] == before[name]  # the same rows again
 
+    states = [json.loads(line) for line in invoke("status", "--out", out, "--json").output.splitlines()]
+    assert [(row["stage"], row["state"]) for row in states] == [(name, "done") for name in stages.STAGES]
+    assert states[1]["rows"]["filters"] == 30
+    last = stages.last_job(out)
+    again = stages.run(no_spark, last)  # nothing changed: not even a JVM is needed
+    assert [outcome.skipped for outcome in again.stages] == [True] * 6
+    assert again.ok
+    assert invoke("clean", "runs", "--out", out).output == "removed runs, deliveries, loads\n"
+    assert "missing" in invoke("status", "--out", out).output
+
     shown = invoke("show", "quarantine", "--out", out, "--json")
     assert [json.loads(line)["reason"] for line in shown.output.splitlines()] == ["not 4 columns", "size is negative"]
     assert "2 of 2 rows" in invoke("show", "quarantine", "--out", out).output
@@ -107,6 +121,14 @@ def test_misuse_is_one_line_and_exit_code_2(tmp_path: Path, invoke: Any) -> None
         (("show", "nothing", "--out", tmp_path / "o"), "no table 'nothing'; there are peers"),
         (("verify", "--traces", tmp_path / "o" / "none"), "none: no "),
         (("run", "--out", tmp_path / "o", "--nodes", "ten"), "not a list of numbers"),
+        (("run", "--out", tmp_path / "o", "--mapping", tmp_path / "no.toml"), "no.toml: no such file"),
+        (
+            ("run", "--out", tmp_path / "o", "--topics", 3, "--workload", "mixed"),
+            "end the job before them with --until oracle",
+        ),
+        (("run", "--out", tmp_path / "o", "--latency", "rtts"), "takes the matrix of --rtts"),
+        (("status", "--out", tmp_path / "empty"), "no job has run here"),
+        (("clean", "runs", "--out", tmp_path / "empty"), "no stage 'runs' to clean; nothing is committed"),
         (("run", "--out", tmp_path / "o", "--events", "0"), "neither a positive number nor 'all'"),
     ):
         answer = invoke(*words)
@@ -148,3 +170,37 @@ def test_a_missing_extra_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     answer = CliRunner().invoke(pipeline, ["run", "--out", str(tmp_path / "o")])
     assert answer.exit_code == 2
     assert "pip install 'gossamer[spark]'" in answer.output
+
+
+@pytest.mark.spark
+def test_churn_and_topics_up_to_the_oracle(spark: SparkSession, tmp_path: Path, invoke: Any) -> None:
+    stays = tmp_path / "s.csv"
+    stays.write_text("node_id,up_s,down_s,left_censored,right_censored\na,0,50,1,0\na,60,100,0,1\nb,20,100,0,1\n")
+    words = (
+        "--workload",
+        "mixed",
+        "--filters",
+        200,
+        "--events",
+        300,
+        "--topics",
+        4,
+        "--zipf",
+        1,
+        "--until",
+        "oracle",
+        "--json",
+    )
+    answer = invoke("run", "--out", tmp_path / "a", *words)
+    assert answer.exit_code == 0, answer.output
+    every = {(row["event"], row["filter"]) for row in job.show("expected", tmp_path / "a", 10**6)[0]}
+    churned = ("--sessions", stays, "--churn", "sessions", "--period-us", 100_000)
+    answer = invoke("run", "--out", tmp_path / "b", *words, *churned)
+    assert answer.exit_code == 0, answer.output
+    assert json.loads(answer.stdout)["rows"]["sessions"] == 3
+    rows = job.show("expected", tmp_path / "b", 10**6)[0]
+    due = {(row["event"], row["filter"]) for row in rows if row["due"]}
+    allowed = {(row["event"], row["filter"]) for row in rows if not row["due"]}
+    assert due | allowed < every  # some peers were away
+    assert due
+    assert allowed

@@ -277,6 +277,18 @@ def test_the_same_pairs_whatever_the_partitioning(spark: SparkSession, monkeypat
 
 
 @pytest.mark.spark
+def test_only_pairs_of_one_topic_count(spark: SparkSession) -> None:
+    events: list[Event] = [{"size": n % 3} for n in range(12)]
+    published, subscribed = frames(spark, events, ["size = 1", "size = 2", "size >= 1 OR name LIKE 'x%'", "size /* */ = 0"])
+    told = published.selectExpr("event", "concat('t', event % 2) AS topic", "values")
+    asked = subscribed.selectExpr("filter", "concat('t', filter % 2) AS topic", "text")
+    meant = {0: {1}, 1: {2}, 2: {1, 2}, 3: {0}}
+    right = [(e, f) for e in range(12) for f in meant if e % 2 == f % 2 and e % 3 in meant[f]]
+    assert pairs(oracle.matches_by_text(told, asked)) == right
+    assert pairs(oracle.matches_by_template(told, asked)) == right
+
+
+@pytest.mark.spark
 def test_due_and_allowed(spark: SparkSession) -> None:
     """Published at 100, complete at 110: what of a subscription's life makes the event due, allowed, or neither."""
     lives = [

@@ -14,7 +14,7 @@ import itertools
 from pyspark.sql import functions as sf
 
 from gossamer.filters import Filter, Schema
-from gossamer.pipeline import churn, oracle, synthetic, traces, workload
+from gossamer.pipeline import churn, oracle, synthetic, workload
 from gossamer.pipeline.stages import with_values
 from gossamer.pipeline.synthetic import Recipe
 from gossamer.pipeline.tables import CHURN, EVENTS, FILTERS, HOLDINGS, ITEMS, SESSIONS, check_rows, check_schema
@@ -33,25 +33,24 @@ def rows() -> list[tuple[Any, ...]]:
 
 def files(spark: SparkSession, partitions: int = 2) -> tuple[DataFrame, DataFrame]:
     """Items and holdings of a trace of files."""
-    parsed = [
+    numbers = {file: number for number, file in enumerate(dict.fromkeys(row[1:4] for row in rows()))}
+    items = [
         (
-            "items",
+            number,
             "files",
             workload.SCHEMA,
-            source,
-            line,
-            "",
-            None,
-            peer,
-            None,
-            json.dumps({"name": n, "type": t, "size": s}),
+            json.dumps(dict(zip(("name", "type", "size"), file, strict=True))),
             1,
+            "f",
+            number,
         )
-        for peer, n, t, s, source, line in rows()
+        for file, number in numbers.items()
     ]
-    frame = spark.createDataFrame([(*row, *[None] * 6) for row in parsed], traces.PARSED).repartition(partitions)
-    parts = traces.split(frame)
-    return parts["items"], parts["holdings"]
+    holdings = [(row[0], numbers[row[1:4]], 1, *row[4:]) for row in rows()]
+    return (
+        spark.createDataFrame(items, ITEMS.ddl).repartition(partitions),
+        spark.createDataFrame(holdings, HOLDINGS.ddl).repartition(partitions),
+    )
 
 
 @pytest.mark.spark
@@ -92,7 +91,7 @@ def test_each_filter_matches_a_file_of_its_peer(spark: SparkSession) -> None:
     assert check_rows(events, EVENTS).rows == items.count()
     assert filters.select("shape").distinct().count() > 6
     read = with_values(events, workload.topics(filters, events, workload.schemas(items)))
-    matched = oracle.matches(read["files"], filters)
+    matched = oracle.matches(read[("files",)], filters.select("filter", "topic", "text"))
     own = matched.join(events.select("event", "values"), on="event").join(filters, on="filter")
     held = own.join(items.select("item", "values"), on="values").join(holdings.select("peer", "item"), on=["peer", "item"])
     assert held.select("filter").distinct().count() == filters.count()
@@ -118,7 +117,9 @@ def test_items_with_any_attributes_get_filters_that_match_them(spark: SparkSessi
             Filter.parse(row["text"], Schema.parse(GENERAL))
         read = with_values(events, workload.topics(filters, events, workload.schemas(frame)))
         matched = (
-            oracle.matches(read["quakes"], filters).join(filters, on="filter").join(events.drop("topic", "peer"), on="event")
+            oracle.matches(read[("quakes",)], filters.select("filter", "topic", "text"))
+            .join(filters, on="filter")
+            .join(events.drop("topic", "peer"), on="event")
         )
         own = {row["peer"] for row in matched.collect() if json.loads(row["values"]) == values[number(row["peer"])]}
         assert len(own) == len(values)

@@ -147,7 +147,9 @@ def pipeline() -> None:
     "--overlay", "overlays", multiple=True, default=("flood",), show_default=True, help="May be given several times."
 )
 @click.option("--degree", type=click.IntRange(1), default=6, show_default=True, help="Links a node.")
-@click.option("--latency", default="constant:1ms", show_default=True, help="Latency model of a link.")
+@click.option(
+    "--latency", default="constant:1ms", show_default=True, help="Latency model of a link; rtts: the matrix of --rtts."
+)
 @click.option("--loss", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Share of messages lost.")
 @click.option("--duplicate", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Share of messages repeated.")
 @click.option("--force", is_flag=True, help="Run every stage again, also those whose inputs did not change.")
@@ -169,6 +171,10 @@ def run(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     for path in (*options["traces"], *options["sessions"], *options["rtts"]):
         if not path.is_file():
             raise PipelineError(f"{path}: no such file; --help says what --trace, --sessions and --rtts take")
+    if options["latency"] == "rtts":
+        if not options["rtts"]:
+            raise click.UsageError("--latency rtts takes the matrix of --rtts; give one")
+        options["latency"] = f"matrix:{options['rtts'][0]}"
     with _errors():
         grid = _grid(options)
     with _errors(), _spark(options["master"], "pipeline", options["traces"]) as (spark, progress):

@@ -10,7 +10,8 @@ the pairs (event, filter), and the tests hold them equal:
                     ends of ranges included, is evaluated by Spark on each candidate. A text that cannot be taken apart with
                     certainty goes the first way.
 
-Events come as (event, values STRUCT), so that an attribute may have any name, ``event`` and ``filter`` included.
+Events come as (event, values STRUCT), so that an attribute may have any name, ``event`` and ``filter`` included. Where both have a
+column ``topic``, only pairs of one topic count; all topics with the same schema are judged together.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ PLACES_MAX = 8
 """Literals of a text that are looked at to choose its join."""
 # Columns of our own beside the attributes: an attribute's name has no dot.
 _EVENT, _FILTER, _MEMBER = "gossamer.event", "gossamer.filter", "gossamer.member"
+_TOPIC, _ASKED = "gossamer.topic", "gossamer.asked"
 
 
 def matches(events: DataFrame, filters: DataFrame) -> DataFrame:
@@ -52,14 +54,15 @@ def matches(events: DataFrame, filters: DataFrame) -> DataFrame:
 
 def matches_by_text(events: DataFrame, filters: DataFrame) -> DataFrame:
     """Each text by itself, through ``expr``."""
-    return _evaluate(events, filters, filters.select("filter", "text").orderBy("filter").collect())
+    return _evaluate(events, filters, _collected(filters))
 
 
 def matches_by_template(events: DataFrame, filters: DataFrame) -> DataFrame:
     """Texts grouped into templates, with the literals as columns."""
     # Kept until nobody holds it: every template reads it, and taking texts apart is most of the work for small sets of events.
     apart = templates.take_apart(filters).localCheckpoint()
-    different = (sf.approx_count_distinct(sf.get("literals", sf.lit(n))).alias(f"d{n}") for n in range(PLACES_MAX))
+    different = [sf.approx_count_distinct(sf.get("literals", sf.lit(n))).alias(f"d{n}") for n in range(PLACES_MAX)]
+    different.append(sf.approx_count_distinct(sf.col("topic") if "topic" in apart.columns else sf.lit(0)).alias("topics"))
     counted = apart.groupBy("template").agg(sf.count(sf.lit(1)).alias("n"), sf.min("text").alias("text"), *different)
     rows = counted.orderBy(sf.col("template").isNull(), sf.desc("n"), "template").limit(TEMPLATES_MAX + 1).collect()
     joined, names = [], []
@@ -72,8 +75,7 @@ def matches_by_template(events: DataFrame, filters: DataFrame) -> DataFrame:
             joined.append(_join(events, apart, template, row))
     singles: list[Row] = []
     if len(names) < len(rows):
-        left = apart.where(sf.col("template").isNull() | ~sf.col("template").isin(names))
-        singles = left.select("filter", "text").orderBy("filter").collect()
+        singles = _collected(apart.where(sf.col("template").isNull() | ~sf.col("template").isin(names)))
     if singles or not joined:
         joined.append(_evaluate(events, filters, singles))
     return functools.reduce(DataFrame.unionByName, joined).select("event", "filter")
@@ -133,8 +135,16 @@ def counts() -> dict[str, Column]:
     }
 
 
+def _collected(filters: DataFrame) -> list[Row]:
+    return filters.select("filter", "text", *_topic(filters, "topic")).orderBy("filter").collect()
+
+
+def _topic(rows: DataFrame, name: str) -> list[Column]:
+    return [sf.col("topic").alias(name)] if "topic" in rows.columns else []
+
+
 def _flat(events: DataFrame) -> DataFrame:
-    return events.select(sf.col("event").alias(_EVENT), "values.*")
+    return events.select(sf.col("event").alias(_EVENT), *_topic(events, _TOPIC), "values.*")
 
 
 def _evaluate(events: DataFrame, filters: DataFrame, texts: list[Row]) -> DataFrame:
@@ -143,6 +153,8 @@ def _evaluate(events: DataFrame, filters: DataFrame, texts: list[Row]) -> DataFr
 
     def where(row: Row) -> Column:
         passes = sf.coalesce(sf.expr(row["text"]), sf.lit(False))  # the text NULL alone has no type
+        if "topic" in row:
+            passes = (sf.col(f"`{_TOPIC}`") == row["topic"]) & passes
         return sf.when(passes, sf.lit(row["filter"]).cast(key))
 
     found = [
@@ -162,8 +174,11 @@ def _join(events: DataFrame, apart: DataFrame, template: Template, counted: Row)
         templates.value(sf.get("literals", sf.lit(place)), kind).alias(PLACE.format(place))
         for place, kind in enumerate(template.kinds)
     ]
-    chosen = apart.where(sf.col("template") == template.name).select(sf.col("filter").alias(_FILTER), *literals)
+    chosen = apart.where(sf.col("template") == template.name)
+    chosen = chosen.select(sf.col("filter").alias(_FILTER), *_topic(apart, _ASKED), *literals)
     condition = sf.expr(template.condition) & sf.lit(True)  # AND TRUE: the text NULL alone has no type
+    if "topic" in apart.columns:
+        condition = condition & (sf.col(f"`{_ASKED}`") == sf.col(f"`{_TOPIC}`"))
     found = [_alternative(_flat(events), chosen, condition, template, branch, counted) for branch in template.branches]
     if not found or any(pairs is None for pairs in found):
         found = [_flat(events).join(chosen, on=condition, how="inner")]
@@ -180,7 +195,7 @@ def _alternative(
     events: DataFrame, chosen: DataFrame, condition: Column, template: Template, branch: Branch, counted: Row
 ) -> DataFrame | None:
     """The pairs for which one alternative of the condition holds; None if it gives no way but to compare all with all."""
-    on, each = condition, float(counted["n"])
+    on, each = condition, counted["n"] / max(1, counted["topics"])
     for attribute, place in branch.equal:
         on = on & (sf.expr(attribute) == _literal(place))
         each /= max(1, counted[f"d{place.number}"] if place.number < PLACES_MAX else 1)

@@ -286,31 +286,38 @@ def _report(step: Step, wanted: Job) -> Mapping[str, DataFrame]:
     return {}
 
 
-def with_values(events: DataFrame, topics: DataFrame) -> dict[str, DataFrame]:
-    """The events of each topic as (event, values STRUCT), read by the topic's schema."""
-    found = {}
+def with_values(events: DataFrame, topics: DataFrame) -> dict[tuple[str, ...], DataFrame]:
+    """The events as (event, topic, values STRUCT), read by their topic's schema: a frame for the topics of each schema."""
+    alike: dict[str, list[str]] = {}
     for row in topics.orderBy("topic").collect():
-        values = sf.from_json("values", tables.parse_schema(row["schema"]), workload.JSON)
-        found[row["topic"]] = events.where(sf.col("topic") == row["topic"]).select("event", values.alias("values"))
+        alike.setdefault(row["schema"], []).append(row["topic"])
+    found = {}
+    for schema, names in alike.items():
+        values = sf.from_json("values", tables.parse_schema(schema), workload.JSON)
+        found[tuple(names)] = events.where(sf.col("topic").isin(names)).select("event", "topic", values.alias("values"))
     return found
 
 
-def matches(events: dict[str, DataFrame], filters: DataFrame) -> DataFrame:
+def matches(events: dict[tuple[str, ...], DataFrame], filters: DataFrame) -> DataFrame:
     """(event, filter) where the filter is TRUE, in every topic."""
-    found = [oracle.matches(rows, filters.where(sf.col("topic") == topic)) for topic, rows in events.items()]
+    found = [oracle.matches(rows, _asked(filters, names)) for names, rows in events.items()]
     return _union(found).select("event", "filter")
 
 
-def check_matches(events: dict[str, DataFrame], filters: DataFrame, found: DataFrame) -> None:
+def check_matches(events: dict[tuple[str, ...], DataFrame], filters: DataFrame, found: DataFrame) -> None:
     """The first filters again, text by text: the two ways must give the same pairs."""
     few = filters.where(sf.col("filter") < CHECKED_MAX)
-    texts = [oracle.matches_by_text(rows, few.where(sf.col("topic") == topic)) for topic, rows in events.items()]
+    texts = [oracle.matches_by_text(rows, _asked(few, names)) for names, rows in events.items()]
     joined = found.where(sf.col("filter") < CHECKED_MAX).select("event", "filter").withColumn("side", sf.lit(-1))
     sides = _union(texts).withColumn("side", sf.lit(1)).unionByName(joined)
     if (pair := sides.groupBy("event", "filter").agg(sf.sum("side").alias("side")).where("side <> 0").first()) is not None:
         raise JobError(
             f"the oracle's two ways differ on event {pair['event']}, filter {pair['filter']}: this is a bug in gossamer"
         )
+
+
+def _asked(filters: DataFrame, topics: tuple[str, ...]) -> DataFrame:
+    return filters.where(sf.col("topic").isin(list(topics))).select("filter", "topic", "text")
 
 
 def _union(frames: list[DataFrame]) -> DataFrame:
@@ -327,7 +334,7 @@ def sim_workload(topics: DataFrame, filters: DataFrame, events: DataFrame) -> Wo
     named = topics.orderBy("topic").collect()
     if len(named) != 1:
         raise JobError(f"the workload has {len(named)} topics and a simulation takes one; run it with --topics 1")
-    read = with_values(events, topics)[named[0]["topic"]].orderBy("event").collect()
+    read = with_values(events, topics)[(named[0]["topic"],)].orderBy("event").collect()
     texts = tuple(row["text"] for row in filters.orderBy("filter").collect())
     return Workload(
         named[0]["schema"], texts, tuple(row["values"].asDict(recursive=True) for row in read), named[0]["topic"]

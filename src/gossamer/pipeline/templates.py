@@ -87,7 +87,7 @@ class _Node(NamedTuple):
 
 
 def take_apart(filters: DataFrame) -> DataFrame:
-    """(filter, text) -> (filter, text, template, literals); the template is NULL where the text is better left whole.
+    """(filter, text, ..) -> (filter, text, .., template, literals); the template is NULL where the text is better left whole.
 
     A template is the text with a mark for each literal, ``@`` and the letter of its kind, so that the literals of equal templates
     have equal types. Strings are marked first: what looks like a number or a comment inside them is none.
@@ -105,12 +105,12 @@ def take_apart(filters: DataFrame) -> DataFrame:
     marked = sf.regexp_replace(marked, r"(?<![\w.@])\d{1,18}(?![\w.])", "@i")
     literals = sf.regexp_extract_all("text", sf.lit(_LITERAL), sf.lit(0))
     own = sf.col("text").contains("@") & sf.regexp_replace("text", _STRING, "").contains("@")  # an @ of the text's own
-    first = filters.select("filter", "text", strings.alias("strings"), literals.alias("literals"), own.alias("own"))
+    first = filters.select("*", strings.alias("strings"), literals.alias("literals"), own.alias("own"))
     looked = first.withColumn("marked", marked)
     count = (sf.length("marked") - sf.length(sf.replace("marked", sf.lit("@")))) == sf.size("literals")
     plain = ~sf.col("marked").rlike(_STRANGE) & ~sf.col("marked").rlike(_ODD)
     sure = ~sf.col("own") & count & plain & _readable()
-    return looked.select("filter", "text", sf.when(sure, sf.col("marked")).alias("template"), "literals")
+    return looked.select(*filters.columns, sf.when(sure, sf.col("marked")).alias("template"), "literals")
 
 
 def _readable() -> Column:
