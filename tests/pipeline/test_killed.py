@@ -29,14 +29,14 @@ def digests(out: Path) -> dict[str, str]:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_a_killed_job_goes_on_where_it_was(tmp_path: Path) -> None:
     out, whole = tmp_path / "killed", tmp_path / "whole"
     # In a session of its own, so that the JVM dies with it.
     victim = subprocess.Popen(command(out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     half = out / job.STAGING / "workload" / "filters"
     try:
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + 500
         while not half.exists():  # the second stage is being written, and is not committed
             assert victim.poll() is None, "it ended before it could be killed"
             assert time.monotonic() < deadline
@@ -54,7 +54,7 @@ def test_a_killed_job_goes_on_where_it_was(tmp_path: Path) -> None:
 
     answers = []
     for folder in (out, whole):
-        said = subprocess.run(command(folder), capture_output=True, text=True, timeout=300, check=False)
+        said = subprocess.run(command(folder), capture_output=True, text=True, timeout=500, check=False)
         assert said.returncode == 0, said.stderr
         answers.append(json.loads(said.stdout))
     assert answers[0]["skipped"] == ["traces"]  # and not once more

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -86,7 +87,7 @@ def _first_line(path: Path) -> str:
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             line = file.readline().decode("utf-8")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise TraceError(f"{path}: cannot be read ({error}); give a CSV file in UTF-8, plain or .gz") from None
     if not line.strip():
         raise TraceError(f"{path}: its first line is empty; it must name the columns")

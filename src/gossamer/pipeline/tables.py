@@ -368,15 +368,18 @@ def check_rows(rows: DataFrame, table: Table) -> Checked:
     faults += [sf.count_if(~sf.is_valid_utf8(f"`{name}`")).alias(f"utf8 {name}") for name in texts]
     hashed = sf.xxhash64(*(f"`{name}`" for name in table.names))
     digest = (sf.bit_xor(hashed).alias("xor"), sf.sum(sf.shiftright(hashed, 32)).alias("sum"))
-    counted = rows.agg(sf.count(sf.lit(1)).alias("rows"), *digest, *faults).first()
+    keys = sf.count_distinct(sf.struct(*(f"`{name}`" for name in table.key))).alias("keys")
+    counted = rows.agg(sf.count(sf.lit(1)).alias("rows"), keys, *digest, *faults).first()
     assert counted is not None
     for name in table.names:
         if name in required and counted[f"null {name}"]:
             raise ContractError(f"table {table.name}: {counted[f'null {name}']} of {counted['rows']} rows have no {name}")
         if name in texts and counted[f"utf8 {name}"]:
             raise ContractError(f"table {table.name}: {counted[f'utf8 {name}']} rows have a {name} that is not UTF-8")
-    repeated = rows.groupBy(*(f"`{name}`" for name in table.key)).count().where("count > 1")
-    if (first := repeated.orderBy(*table.key).first()) is not None:
+    if counted["keys"] != counted["rows"]:
+        repeated = rows.groupBy(*(f"`{name}`" for name in table.key)).count().where("count > 1")
+        first = repeated.orderBy(*table.key).first()
+        assert first is not None
         example = ", ".join(f"{name}={first[name]!r}" for name in table.key)
         raise ContractError(f"table {table.name}: key ({example}) occurs {first['count']} times; grain: {table.grain}")
     both = ((counted["xor"] or 0) % 2**64, (counted["sum"] or 0) % 2**64)
