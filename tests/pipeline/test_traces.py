@@ -43,7 +43,7 @@ NAMES = ["peer", "name", "type", "size"]
 
 def parts(spark: SparkSession, *paths: Path) -> dict[str, DataFrame]:
     """The tables of some traces, each held to its contract."""
-    found = traces.split(stages.read_traces(spark, mapping.plain(paths)).persist())
+    found = traces.split(stages.read_traces(spark, mapping.plain(paths)))
     for name, rows in found.items():
         check_schema(rows, TABLES[name])
         check_rows(rows, TABLES[name])
@@ -143,7 +143,7 @@ def test_unusable_input_is_a_clear_error(spark: SparkSession, tmp_path: Path) ->
 
 @pytest.mark.spark
 def test_the_shipped_sample_is_whole(spark: SparkSession) -> None:
-    found = traces.split(stages.read_traces(spark, ()).persist())
+    found = traces.split(stages.read_traces(spark, ()))
     counted = {name: rows.count() for name, rows in found.items()}
     assert counted == {"peers": 1000, "items": 3449, "holdings": 3611, "sessions": 0, "rtts": 0, "quarantine": 0}
 
@@ -214,7 +214,7 @@ def test_a_mapping_of_every_format(spark: SparkSession, tmp_path: Path) -> None:
         "rtt.txt": "0 1.5\n2 0\n",
     }.items():
         (tmp_path / name).write_text(text)
-    found = traces.split(stages.read_traces(spark, mapping.load(tmp_path / "map.toml")).persist())
+    found = traces.split(stages.read_traces(spark, mapping.load(tmp_path / "map.toml")))
     for name, frame in found.items():
         check_schema(frame, TABLES[name])
         check_rows(frame, TABLES[name])

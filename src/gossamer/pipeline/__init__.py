@@ -1,8 +1,14 @@
 """The Spark pipeline: from traces to verdicts and figures.
 
     tables      every table: grain, key, columns, and the check on write
-    traces      CSV rows -> traces | quarantine
-    workload    traces -> filters, events (seed 001's way)
+    mapping     from a user's files and columns to our tables, in TOML
+    formats     files of every format -> rows of text with their origin
+    traces      rows of text -> peers, items, holdings, sessions, rtts | quarantine
+    workload    items -> filters, events (seed 001's way)
+    synthetic   filters and events drawn from a space, over topics
+    churn       who of the workload is there when
+    templates   filters' texts that differ in literals only, as Spark's parser reads them
+    bands       ranges cut into cells, to be joined without a cross join
     oracle      events x filters -> expected, by Spark's reading of the text; and the verdict on what was handed over
     runs        a grid of simulations, one a Spark task -> runs, deliveries, loads
     metrics     runs judged by expected

@@ -203,7 +203,7 @@ def _plan(wanted: Job, simulate: runs.Simulate | None) -> tuple[Stage, ...]:
 
 
 def _traces(step: Step, sources: tuple[Source, ...]) -> Mapping[str, DataFrame]:
-    parsed = step.keep(read_traces(step.spark, sources))
+    parsed = read_traces(step.spark, sources)
     if parsed.where("reason IS NULL").isEmpty():
         count, first = parsed.count(), parsed.orderBy("source", "line").first()
         assert first is not None
@@ -360,11 +360,13 @@ def read_traces(spark: SparkSession, sources: tuple[Source, ...]) -> DataFrame:
         names = ", ".join(Path(name).name for source in chosen for name in source.files)
         try:
             found = [traces.parse(formats.read(spark, source, traces.needed(source)), source) for source in chosen]
-            if all(rows.isEmpty() for rows in found):
-                raise JobError(f"{names}: no rows")
+            # Read to the end here and once. All tables are made of it, and Spark need not look at how it was read for each.
+            rows = _union(found).localCheckpoint()
         except (Py4JJavaError, PySparkException) as error:
             raise JobError(f"{names}: cannot be read to the end: {_cause(error)}; is the file whole?") from None
-        return _union(found)
+        if rows.isEmpty():
+            raise JobError(f"{names}: no rows")
+        return rows
 
 
 def _command(wanted: Job) -> list[str]:
