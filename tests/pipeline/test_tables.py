@@ -11,7 +11,7 @@ from gossamer.pipeline.tables import EXPECTED, HOLDINGS, TABLES, ContractError, 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROW = ("p1", 5, "f.csv", 2)
+ROW = ("p1", 5, 1, "f.csv", 2)
 
 
 def test_every_table_states_its_contract() -> None:
@@ -74,11 +74,13 @@ def test_nulls_are_refused_in_keys_and_required_columns(spark: SparkSession) -> 
     with pytest.raises(ContractError, match="1 of 2 rows have no filter"):
         check_rows(spark.createDataFrame([(1, None, True), (2, 1, True)], EXPECTED.ddl), EXPECTED)
     with pytest.raises(ContractError, match="1 of 1 rows have no source"):
-        check_rows(spark.createDataFrame([(*ROW[:2], None, 2)], HOLDINGS.ddl), HOLDINGS)
+        check_rows(spark.createDataFrame([(*ROW[:3], None, 2)], HOLDINGS.ddl), HOLDINGS)
 
 
 @pytest.mark.spark
 def test_text_that_is_not_utf8_is_refused(spark: SparkSession) -> None:
-    rows = spark.createDataFrame([ROW], HOLDINGS.ddl).selectExpr("CAST(X'70FF' AS STRING) AS peer", "item", "source", "line")
+    rows = spark.createDataFrame([ROW], HOLDINGS.ddl).selectExpr(
+        "CAST(X'70FF' AS STRING) AS peer", "item", "times", "source", "line"
+    )
     with pytest.raises(ContractError, match="1 rows have a peer that is not UTF-8"):
         check_rows(rows, HOLDINGS)

@@ -137,7 +137,8 @@ def _condition(field: st.StructField, exact: bool) -> Column:
         if exact:
             return sf.concat(sf.lit(f"{name} = "), shown)
         whole = at.cast("BIGINT")
-        margin = sf.floor(sf.try_divide(sf.abs(whole), sf.lit(50))).cast("BIGINT") + sf.lit(1)
+        part = sf.abs(whole.cast("DECIMAL(20,0)")) / sf.lit(50)  # the least BIGINT has no absolute value among them
+        margin = sf.floor(part).cast("BIGINT") + sf.lit(1)
         low, high = sf.coalesce(sf.try_subtract(whole, margin), whole), sf.coalesce(sf.try_add(whole, margin), whole)
         return sf.concat(sf.lit(f"{name} BETWEEN "), low.cast("STRING"), sf.lit(" AND "), high.cast("STRING"))
     if isinstance(kind, (st.FloatType, st.DoubleType)):
