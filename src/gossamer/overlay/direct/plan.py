@@ -9,6 +9,7 @@ were published as columns are matched, cut and sent as columns.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
@@ -22,7 +23,7 @@ from gossamer.machine import Peer
 from gossamer.overlay.batch import Batch
 
 FEW = 24  # filters that are tried one by one,
-FEWEST = 3  # or so many, where there are rows enough
+FEWEST = 3  # or so many, where there are rows enough and NumPy is loaded
 ROWS_MANY = 512
 CACHED = 65_536
 _SPREAD, _MASK = 0x9E3779B97F4A7C15, 2**64 - 1
@@ -115,8 +116,9 @@ class Plan:
 
     def _uses_index(self, rows: int) -> bool:
         """Whether that is faster; it is laid out when it is first needed."""
-        if self._filters <= (FEWEST if rows >= ROWS_MANY else FEW):
-            return False
+        if self._filters <= FEW:  # loading NumPy in the middle of a burst would cost more than it saves
+            if self._filters <= FEWEST or rows < ROWS_MANY or "numpy" not in sys.modules:
+                return False
         if self._index is None:
             self._lay_out(self._packed.schema)
         return True
