@@ -116,9 +116,10 @@ class Plan:
 
     def _uses_index(self, rows: int) -> bool:
         """Whether that is faster; it is laid out when it is first needed."""
-        if self._filters <= FEW:  # loading NumPy in the middle of a burst would cost more than it saves
-            if self._filters <= FEWEST or rows < ROWS_MANY or "numpy" not in sys.modules:
-                return False
+        # Loading NumPy in the middle of a burst would cost more than it saves: a few filters do without unless it is there.
+        worth_it = self._filters > FEWEST and rows >= ROWS_MANY and "numpy" in sys.modules
+        if self._filters <= FEW and not worth_it:
+            return False
         if self._index is None:
             self._lay_out(self._packed.schema)
         return True
