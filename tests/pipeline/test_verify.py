@@ -270,3 +270,14 @@ def test_history_is_allowed_to_who_asked_for_it(spark: SparkSession, tmp_path: P
     write(tmp_path, B, [*since, delivered(305, 1, 2), delivered(306, 1, 1)])
     verdict = verify(spark, tmp_path)
     assert (verdict.expected, verdict.allowed, verdict.spurious) == (0, 1, 1)
+
+
+def test_what_is_late_is_counted_per_subscription_and_per_node(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path, A, [ADVERTISED, *publish(100, 1, {"size": 5}, took=9_000), *publish(20_000, 2, {"size": 5}, took=9_000)])
+    both = [*subscribe(10, 1, "size = 5"), *subscribe(20, 2, "size >= 5"), delivered(2_200, 1, 1), delivered(2_200, 2, 1)]
+    write(tmp_path, B, [*both, delivered(20_500, 1, 2), delivered(23_000, 2, 2)])
+    verdict = verify(spark, tmp_path, late_ms=2.0)
+    assert (verdict.expected, verdict.delivered, verdict.late, verdict.ok) == (4, 4, 3, True)  # late is no fault
+    assert [row.counts.late for row in verdict.per_node] == [3]
+    assert {row.subscription: row.counts.late for row in verdict.per_subscription} == {1: 1, 2: 2}
+    assert verify(spark, tmp_path).late == 0

@@ -25,7 +25,8 @@ _COMMANDS = {
     "config": ("gossamer.cli.config", "config", "Check and show the options of a node."),
     "keys": ("gossamer.cli.keys", "keys", "Make a fabric's authority, and keys for its nodes."),
     "simulate": ("gossamer.cli.simulate", "simulate", "Run a fabric in virtual time, with faults, from one seed."),
-    "pipeline": ("gossamer.cli.pipeline", "pipeline", "From traces to verdicts and figures, on Spark."),
+    "pipeline": ("gossamer.cli.pipeline_grid", "pipeline", "From traces to verdicts and figures, on Spark."),
+    "reproduce": ("gossamer.cli.reproduce", "reproduce", "Reproduce the figures of the seeds, on one page."),
     "demo": ("gossamer.cli.demo", "demo", "A fabric of real processes on this machine, judged by Spark."),
 }
 

@@ -309,10 +309,12 @@ def show(table: str, out: Path, limit: int, as_json: bool) -> None:
     "--traces", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Folder of the nodes' *.jsonl."
 )
 @click.option("--report", type=click.Path(path_type=Path), metavar="FILE", help="Write an HTML report there, too.")
+@click.option("--late", "late_ms", type=click.FloatRange(0), default=1000.0, show_default=True, metavar="MS",
+              help="Count hand-overs that came later than so many milliseconds after the publication.")  # fmt: skip
 @master_option
 @json_option
 @click.pass_context
-def verify(ctx: click.Context, traces: Path, report: Path | None, master: str, as_json: bool) -> None:
+def verify(ctx: click.Context, traces: Path, report: Path | None, late_ms: float, master: str, as_json: bool) -> None:
     """Judge what a live fabric did, from its nodes' trace files.
 
     Exit code 1 if anything was missed, duplicate or spurious, or a trace could not be read.
@@ -330,7 +332,7 @@ def verify(ctx: click.Context, traces: Path, report: Path | None, master: str, a
         from gossamer.pipeline import verify as module
         from gossamer.pipeline.report import write_demo
 
-        verdict = module.verify(spark(), traces)
+        verdict = module.verify(spark(), traces, late_ms)
         if not verdict.events or not verdict.subscriptions:
             what = "subscription" if verdict.events else "publication"
             raise module.VerifyError(
@@ -470,6 +472,7 @@ def _print_verdict(verdict: Verdict) -> None:
         click.echo(f"latency    p50 {verdict.latency_ms_p50:.2f} ms, p99 {verdict.latency_ms_p99:.2f} ms")
     for name, words in (
         ("allowed", "deliveries allowed, not due: subscription and event overlapped"),
+        ("late", f"hand-overs later than {verdict.late_ms:g} ms after the publication"),
         ("incomplete", "events without a complete receipt"),
         ("torn", "trace files with a torn last line"),
         ("broken", "trace lines or events that could not be read"),

@@ -13,6 +13,11 @@
     runs        a grid of simulations, one a Spark task -> runs, deliveries, loads
     metrics     runs judged by expected
     figures     inline SVG charts
+    experiments one simulation of any overlay as a row; grid fans many out, in waves
+    models      the planes up to a million nodes, vectorised in Spark's tasks
+    studies     what the seeds' experiments are; seedfigures their figures; reproduce the whole, to a page
+    drawing     shapes as SVG and PNG; charts bars and lines; pages the parts of a page; book tables as rows
+    shipping    the package for the executors of a cluster
     report      self-contained HTML pages
     job         how stages run: fingerprints, skipping, commits; reads and writes
     stages      the stages of `gossamer pipeline run`

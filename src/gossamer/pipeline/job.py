@@ -36,6 +36,8 @@ from gossamer.pipeline import tables
 from gossamer.pipeline.tables import TABLES, Checked, Table
 
 MANIFESTS, STAGING, SCRATCH = "_stages", ".staging", ".scratch"
+WAVES = "_waves"
+"""Runs of grids that are committed: they outlive the stage, so that a grid can grow."""
 _JOB = "job"
 S = TypeVar("S", bound=Struct)
 HIDDEN = "Spark ignores files whose names begin with _ or a dot; rename it"
@@ -192,6 +194,8 @@ def clean(out: Path, stages: Sequence[str] = ()) -> list[str]:
                 gone.append(thing)
         for name in stages or [path.name for path in (out / SCRATCH).glob("*")]:
             _remove(out / SCRATCH / name)
+        if not stages or "grid" in stages:
+            _remove(out / WAVES)
     if not stages and out.is_dir():
         _remove(out / MANIFESTS)
         for folder in (out / SCRATCH, out / STAGING):

@@ -200,7 +200,7 @@ def write_demo(verdict: Verdict, path: Path, facts: Mapping[str, str], *, sample
     return _write(path, "Gossamer: a live fabric, judged by Spark", body)
 
 
-_COUNTS = ("expected", "delivered", "missed", "allowed", "duplicate", "spurious")
+_COUNTS = ("expected", "delivered", "missed", "allowed", "duplicate", "spurious", "late")
 
 
 def _counts(counts: Any) -> dict[str, int]:

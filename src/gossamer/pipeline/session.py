@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gossamer.pipeline import shipping
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -115,6 +117,12 @@ def _quiet_logging(level: str) -> str:
     return f"-Dlog4j2.configurationFile={path.as_uri()}"
 
 
+def _reaches_out(master: str) -> bool:
+    """Executors on other machines must find the driver: then Spark chooses the address, not we."""
+    on_loopback = any(name in master for name in ("127.0.0.1", "localhost"))
+    return not master.startswith("local") and not on_loopback
+
+
 @contextlib.contextmanager
 def session(
     app: str = "gossamer", master: str = "local[*]", *, log_level: str = "ERROR", conf: dict[str, str] | None = None
@@ -123,7 +131,10 @@ def session(
     require_spark()
     ensure_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take whatever python3 the PATH has
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if not _reaches_out(master):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if master.startswith("local-cluster"):
+        shipping.spark_home()
     from pyspark.sql import SparkSession
 
     settings = {
@@ -146,6 +157,8 @@ def session(
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise SparkStartError(f"Spark does not start on {master!r}: {reason[:200]}; try --master 'local[*]'") from error
     try:
+        if not shipping.is_local(master):
+            shipping.ship(spark)
         yield spark
     except BaseException:
         with contextlib.suppress(

@@ -283,9 +283,8 @@ NEWS = Table(
         _RUN,
         _required("change", "BIGINT", "ordinal in the run"),
         _required("node", "BIGINT", "who learnt it: 0 .. nodes - 1"),
-        _required("what", "STRING", "subscribed, unsubscribed, joined, left, ..."),
         _required("latency_us", "BIGINT", "virtual time since the change"),
-        _optional("hops", "BIGINT", "links it crossed"),
+        _required("hops", "BIGINT", "links it crossed"),
     ),
 )
 RECONFIGURATIONS = Table(
@@ -298,8 +297,76 @@ RECONFIGURATIONS = Table(
         _required("reconfiguration", "BIGINT", "ordinal in the run"),
         _required("what", "STRING", "join or leave"),
         _required("hosts", "BIGINT", "hosts in the tree before it"),
-        _required("contacted", "BIGINT", "hosts that took part in it"),
+        _required("contacted", "BIGINT", "other hosts that took part in it"),
+        _required("links", "BIGINT", "links made or removed"),
+        _required("area", "BIGINT", "hosts of the reconfiguration area"),
         _required("degree_max", "BIGINT", "highest degree in the tree after it"),
+    ),
+)
+GRID = Table(
+    "grid",
+    "simulations of any overlay: the configuration, and how it went",
+    "one simulation; its number is a hash of everything it was told",
+    ("run",),
+    (
+        _RUN,
+        _required("overlay", "STRING", "flood, interest, skiplist, tree"),
+        _required("size", "BIGINT", "nodes, entries or hosts"),
+        _required("parameter", "BIGINT", "links a node (flood), K (interest), k (skiplist), arity (tree)"),
+        _required("seed", "BIGINT", "reproduces the run"),
+        _required("fault", "STRING", "the kind of trouble; none: a calm run"),
+        _required("options", "STRING", "what else it was told, as JSON"),
+        _required("replay", "STRING", "the command that does this run again"),
+        _required("status", "STRING", "ok; bad: it ended, and something was missed or broken; failed: it did not end"),
+        _optional("error", "STRING", "why it is bad or failed"),
+        _optional("digest", "STRING", "hash of the run's whole trace"),
+    ),
+)
+MEASURES = Table(
+    "measures",
+    "what the runs of the grid measured, one number each",
+    "one figure of one run",
+    ("run", "name"),
+    (_RUN, _required("name", "STRING", "as the overlay's simulation calls it"), _required("value", "DOUBLE", "the number")),
+)
+SPREADS = Table(
+    "spreads",
+    "how what the runs of the grid measured is distributed",
+    "one value of one figure of one run",
+    ("run", "name", "at"),
+    (
+        _RUN,
+        _required("name", "STRING", "hops, noise, degree, area_join, area_leave"),
+        _required("at", "BIGINT", "the value"),
+        _required("count", "BIGINT", "how many have it: events, nodes, changes"),
+    ),
+)
+MODELS = Table(
+    "models",
+    "the planes in their steady state, by vectorised models",
+    "one value of one figure of one modelled fabric",
+    ("plane", "size", "parameter", "seed", "events", "what", "at"),
+    (
+        _required("plane", "STRING", "skiplist, interest, tree, robustness"),
+        _required("size", "BIGINT", "nodes, entries or hosts"),
+        _required("parameter", "BIGINT", "k, K or arity"),
+        _required("seed", "BIGINT", "reproduces the fabric and its events"),
+        _required("events", "BIGINT", "events, changes or trials that were followed"),
+        _required("what", "STRING", "hops, rounds, depth, degree, noise, load, copies, ..."),
+        _required("at", "BIGINT", "the value"),
+        _required("count", "BIGINT", "how many have it: events, nodes, hosts"),
+    ),
+)
+FIGURES = Table(
+    "figures",
+    "the numbers of the seeds' figures, beside what the seeds' texts state",
+    "one number of one figure",
+    ("figure", "name"),
+    (
+        _required("figure", "STRING", "the seed and its figure: 001-3a, ..."),
+        _required("name", "STRING", "what the number is"),
+        _required("found", "DOUBLE", "what was found here"),
+        _optional("stated", "DOUBLE", "what the seed's text states; NULL: it states none"),
     ),
 )
 METRICS = Table(
@@ -336,7 +403,8 @@ TABLES: Mapping[str, Table] = MappingProxyType(
         for table in (
             *(PEERS, ITEMS, HOLDINGS, SESSIONS, RTTS, QUARANTINE),
             *(TOPICS, FILTERS, EVENTS, CHURN, EXPECTED),
-            *(RUNS, DELIVERIES, LOADS, NEWS, RECONFIGURATIONS, METRICS),
+            *(RUNS, DELIVERIES, LOADS, METRICS),
+            *(GRID, MEASURES, SPREADS, NEWS, RECONFIGURATIONS, MODELS, FIGURES),
         )
     }
 )

@@ -28,6 +28,8 @@ from gossamer.pipeline.job import HIDDEN, is_hidden, read_lines
 from gossamer.pipeline.tables import parse_schema
 
 EXAMPLES_MAX = 10
+LATE_MS = 1000.0
+"""A hand-over is late when it comes later after the publication than this, unless told otherwise."""
 SUBSCRIPTIONS_MAX = 1000
 TEXT_MAX = 200
 """So much of a filter's text in an error."""
@@ -54,6 +56,8 @@ class Counts(Struct, frozen=True):
     allowed: int = 0
     duplicate: int = 0
     spurious: int = 0
+    late: int = 0
+    """Hand-overs that came later after the publication than asked; they are counted above, too, and are no fault."""
 
     @property
     def ok(self) -> bool:
@@ -95,6 +99,9 @@ class Verdict(Struct, frozen=True):
     allowed: int
     duplicate: int
     spurious: int
+    late: int
+    """Hand-overs later than ``late_ms`` after the publication. No fault by itself: catching up and ordering take time."""
+    late_ms: float
     events: int
     subscriptions: int
     nodes: int
@@ -121,7 +128,7 @@ class Verdict(Struct, frozen=True):
         return not (self.missed or self.duplicate or self.spurious or self.broken)
 
 
-def verify(spark: SparkSession, trace_dir: Path) -> Verdict:
+def verify(spark: SparkSession, trace_dir: Path, late_ms: float = LATE_MS) -> Verdict:
     """Judge the trace files ``*.jsonl`` in a folder."""
     if not trace_dir.is_dir():
         raise VerifyError(f"{trace_dir}: no such folder; give the folder that holds the nodes' trace files (*.jsonl)")
@@ -147,7 +154,7 @@ def verify(spark: SparkSession, trace_dir: Path) -> Verdict:
             judged = keep(oracle.judge(due, handed, ("event", *_SUBSCRIPTION, "alive")))
             judged.count()
         broken += sum(rows.where(f"values IS NULL OR values.`{_BROKEN}` IS NOT NULL").count() for rows in read.values())
-        return _verdict(judged, handed, subscribed, published, nodes, broken, torn)
+        return _verdict(judged, handed, subscribed, published, nodes, broken, torn, late_ms)
 
 
 def _is_cut(path: Path) -> bool:
@@ -393,15 +400,24 @@ def _event_id(publisher: str) -> Any:
 
 
 def _verdict(
-    judged: DataFrame, handed: DataFrame, subscribed: DataFrame, published: DataFrame, nodes: int, broken: int, torn: int
+    judged: DataFrame,
+    handed: DataFrame,
+    subscribed: DataFrame,
+    published: DataFrame,
+    nodes: int,
+    broken: int,
+    torn: int,
+    late_ms: float,
 ) -> Verdict:
     again = sf.coalesce(sf.sum(sf.col("times") - 1), sf.lit(0))
     of_published = published.agg(sf.count(sf.lit(1)), sf.count_if(sf.col("completed_at").isNull()), again).first()
     assert of_published is not None
-    total, per_node, per_subscription = _per_subscription(judged, subscribed)
     timed = handed.join(published.select("event", "published_at"), on="event", how="inner").select(
-        ((sf.col("at") - sf.col("published_at")) / 1000.0).alias("ms"), "hops"
+        *_SUBSCRIPTION, ((sf.col("at") - sf.col("published_at")) / 1000.0).alias("ms"), "hops"
     )
+    behind = timed.where(sf.col("ms") > late_ms).groupBy(*_SUBSCRIPTION).count().collect()
+    late = {(row["node"], row["incarnation"], row["subscription"]): row["count"] for row in behind}
+    total, per_node, per_subscription = _per_subscription(judged, subscribed, late)
     percentiles = timed.agg(sf.percentile("ms", sf.array(sf.lit(0.5), sf.lit(0.99))).alias("p")).first()
     assert percentiles is not None
     # Powers of two from a quarter of a millisecond: latencies have long tails.
@@ -413,6 +429,8 @@ def _verdict(
         allowed=total.allowed,
         duplicate=total.duplicate,
         spurious=total.spurious,
+        late=total.late,
+        late_ms=late_ms,
         events=of_published[0],
         subscriptions=subscribed.count(),
         nodes=nodes,
@@ -430,7 +448,7 @@ def _verdict(
 
 
 def _per_subscription(
-    judged: DataFrame, subscribed: DataFrame
+    judged: DataFrame, subscribed: DataFrame, late: dict[tuple[str, int, int], int]
 ) -> tuple[Counts, tuple[NodeRow, ...], tuple[SubscriptionRow, ...]]:
     """Totals, per node and per subscription, counted in one pass."""
     kinds = oracle.counts()
@@ -443,8 +461,14 @@ def _per_subscription(
         .collect()
     )
 
+    behind: dict[tuple[Any, ...], int] = {}
+    for place, count in late.items():
+        for which in ((), place[:1], place):
+            behind[which] = behind.get(which, 0) + count
+
     def counted(row: Any) -> Counts:
-        return Counts(*(row[name] for name in Counts.__struct_fields__))
+        which = {0: (row["node"], *(row["which"] or ())), 1: (row["node"],), 3: ()}[row["level"]]
+        return Counts(**{name: row[name] for name in kinds}, late=behind.get(which, 0))
 
     total = next((counted(row) for row in rows if row["level"] == 3), Counts())
     per_node = tuple(NodeRow(row["node"], counted(row)) for row in rows if row["level"] == 1)

@@ -1,0 +1,69 @@
+"""Everything a session needs beyond this machine: the package for the executors, and a Spark home that may be written to.
+
+On ``local[*]`` tasks run where the driver runs and import what it imports. On any other master the executors get this very package
+as a zip file (Spark puts it first on their path, before whatever version is installed there); what the package needs itself
+(msgspec, google-re2, numpy, pyarrow, pandas) must be installed on them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+"""Of every file in the zip: the same package, the same bytes."""
+
+
+def is_local(master: str) -> bool:
+    """Tasks run in the driver's own machine and environment."""
+    return master == "local" or master.startswith("local[")
+
+
+def package(folder: Path) -> Path:
+    """This package as a zip file that Python can import from. Its name is a hash of what is in it."""
+    import gossamer
+
+    root = Path(gossamer.__file__).parent
+    files = sorted(path for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    digest = hashlib.blake2b(digest_size=6)
+    for path in files:
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    packed = folder / f"gossamer-{digest.hexdigest()}.zip"
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in files:
+            entry = zipfile.ZipInfo(f"gossamer/{path.relative_to(root).as_posix()}", _EPOCH)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, path.read_bytes())
+    return packed
+
+
+def ship(spark: SparkSession) -> Path:
+    """Hand the package to every executor, now and later."""
+    folder = Path(tempfile.mkdtemp(prefix="gossamer-package-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    packed = package(folder)
+    spark.sparkContext.addPyFile(str(packed))
+    return packed
+
+
+def spark_home() -> None:
+    """``local-cluster`` starts workers of its own, which write below SPARK_HOME: give them one that is not the installation."""
+    if os.environ.get("SPARK_HOME"):
+        return
+    import pyspark
+
+    home = Path(tempfile.mkdtemp(prefix="gossamer-spark-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    for path in Path(pyspark.__file__).parent.iterdir():
+        if path.name != "work":
+            (home / path.name).symlink_to(path)
+    os.environ["SPARK_HOME"] = str(home)

@@ -1,0 +1,84 @@
+"""Charts: what is drawn is what was given, as SVG in a page, as an SVG file and as PNG."""
+
+from __future__ import annotations
+
+import io
+import re
+from itertools import pairwise
+from xml.etree import ElementTree
+
+import pytest
+
+from gossamer.pipeline import charts
+from gossamer.pipeline.charts import Mark
+from gossamer.pipeline.drawing import LIGHT, SCALE, Path, Rect, Text
+
+
+def test_the_height_of_a_bar_is_its_value() -> None:
+    drawing = charts.bars("Hops", ["0", "1", "2"], {"ours": [10, 40, 20], "theirs": [0, 5, 40]}, "hops", "events")
+    bars = [shape for shape in drawing.shapes if isinstance(shape, Rect) and shape.said]
+    assert [bar.said for bar in bars[:3]] == ["0: 10 (ours)", "1: 40 (ours)", "2: 20 (ours)"]
+    heights = [bar.height for bar in bars]
+    assert heights[1] == pytest.approx(4 * heights[0])
+    assert heights[2] == pytest.approx(heights[1] / 2)
+    assert heights[3] == pytest.approx(0)
+    assert {round(bar.y + bar.height, 3) for bar in bars} == {254.0}  # all stand on the axis
+    assert "theirs: 0 0, 1 5, 2 40" in drawing.words
+
+
+def test_a_mark_stands_where_its_number_is() -> None:
+    drawing = charts.bars(
+        "x", ["0", "4", "8", "12+"], {"a": [1, 1, 1, 1]}, "x", "y", marks=[Mark(6, "six", True), Mark(0.5, "half")]
+    )
+    dashed = [shape for shape in drawing.shapes if isinstance(shape, Path) and shape.dashed]
+    upright, level = dashed
+    bars = [shape for shape in drawing.shapes if isinstance(shape, Rect) and shape.said]
+    middles = [bar.x + (bar.width + 1) / 2 for bar in bars]
+    assert upright.points[0][0] == pytest.approx((middles[1] + middles[2]) / 2, abs=0.6)
+    assert level.points[0][1] == pytest.approx(bars[0].y + bars[0].height / 2)
+    assert "Marked: six (6); Marked: half (0.5)" in drawing.words
+
+
+def test_lines_on_a_logarithmic_axis_are_evenly_spaced() -> None:
+    points = [(10.0, 1.0), (100.0, 2.0), (1000.0, 4.0)]
+    drawing = charts.line("t", {"a": points, "fit": points}, "n", "hops", log_x=True, dashed=["fit"])
+    solid, dashed = [shape for shape in drawing.shapes if isinstance(shape, Path) and len(shape.points) == 3]
+    xs = [x for x, _ in solid.points]
+    assert xs[1] - xs[0] == pytest.approx(xs[2] - xs[1])
+    assert not solid.dashed
+    assert dashed.dashed
+
+
+def test_labels_do_not_run_into_each_other() -> None:
+    drawing = charts.line("t", {"a": [(float(n), 1.0) for n in range(1000, 1100)]}, "n", "y")
+    labels = [
+        shape for shape in drawing.shapes if isinstance(shape, Text) and shape.anchor == "middle" and "," in shape.text
+    ]
+    assert 5 < len(labels) < 14
+    assert all(b.x - a.x > 30 for a, b in pairwise(labels))
+
+
+def test_the_same_drawing_as_svg_and_as_png() -> None:
+    drawing = charts.bars("A < B & C", ["1", "2"], {"one": [1.0, 3.0]}, "x", "y")
+    ElementTree.fromstring(drawing.svg_file())  # well-formed
+    assert "A &lt; B &amp; C" in drawing.svg_file()
+    assert "prefers-color-scheme:dark" in drawing.svg_file()
+    inline = drawing.svg()
+    ElementTree.fromstring(inline)
+    assert 'role="img"' in inline
+    assert not re.search(r"#[0-9a-f]{6}", inline)  # every colour is the page's
+    image_module = pytest.importorskip("PIL.Image")
+    image = image_module.open(io.BytesIO(drawing.png()))
+    assert image.size == (drawing.width * SCALE, drawing.height * SCALE)
+    bar = next(shape for shape in drawing.shapes if isinstance(shape, Rect) and shape.said == "2: 3")
+    inside = image.getpixel((round((bar.x + bar.width / 2) * SCALE), round((bar.y + bar.height / 2) * SCALE)))
+    assert "#{:02x}{:02x}{:02x}".format(*inside) == LIGHT["c0"]
+    assert image.getpixel((1, 1)) == (255, 255, 255)
+
+
+@pytest.mark.parametrize(("largest", "top"), [(0, 1), (9, 10), (0.012, 0.015), (635, 800), (100, 100)])
+def test_axes_end_at_round_numbers(largest: float, top: float) -> None:
+    found, ticks = charts.scale(largest)
+    assert found == pytest.approx(top)
+    assert ticks[0] == 0
+    assert ticks[-1] == pytest.approx(found)

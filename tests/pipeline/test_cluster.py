@@ -1,0 +1,136 @@
+"""The same commands on one machine, on local-cluster and on a standalone cluster give the same rows, from the shipped package."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from gossamer.pipeline import shipping
+from gossamer.pipeline.tables import TABLES
+from pipeline.cluster import Cluster
+
+GRID = ("--overlay", "tree", "--size", "6,9", "--seeds", "0", "--set", "key_bits=8", "--set", "measure=3s", "--wave", "1")
+OF_RUN = ("expected", "runs", "deliveries", "loads", "metrics")
+MADE = ("grid", "measures", "spreads", "reconfigurations", "models")
+
+# One process, one JVM: the commands one after the other, then which gossamer the executors have.
+DRIVER = """
+import json, sys
+from gossamer.cli.app import app
+master, out, commands = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+for command in commands:
+    try:
+        app.main([*command, "--out", out, "--master", master, "--json"], standalone_mode=False)
+    except SystemExit as left:
+        assert not left.code, (command, left.code)
+from gossamer.pipeline.session import session
+def where(batches):
+    import gossamer, pyarrow as pa
+    for batch in batches:
+        yield pa.RecordBatch.from_pylist([{"place": gossamer.__file__}])
+with session(master=master) as spark:
+    rows = spark.range(0, 2, 1, 2).mapInArrow(where, "place STRING").collect()
+    print(json.dumps(sorted({row["place"] for row in rows})))
+"""
+COMMANDS = (
+    ("pipeline", "grid", *GRID),
+    ("pipeline", "models", "--size", "300", "--events", "6", "--parts", "3"),
+    ("pipeline", "run", "--nodes", "6", "--seeds", "0", "--filters", "30", "--events", "6"),
+)
+
+
+def commands_on(master: str, out: Path, count: int) -> list[str]:
+    """The first so many commands. Returns where the executors import gossamer from."""
+    env = {**os.environ, "PYTHONPATH": str(Path(shipping.__file__).parents[2])}
+    arguments = [sys.executable, "-c", DRIVER, master, str(out), json.dumps(COMMANDS[:count])]
+    done = subprocess.run(arguments, env=env, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    found: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def rows(out: Path, name: str) -> list[dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(out / name)
+    if name == "runs":  # the command names the folder that it wrote to
+        table = table.drop_columns(["replay"])
+    return table.sort_by([(key, "ascending") for key in TABLES[name].key]).to_pylist()  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def at_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("home") / "out"
+    (place,) = commands_on("local[*]", out, 3)
+    assert place == str(Path(shipping.__file__).parents[1] / "__init__.py")
+    return out
+
+
+def same(out: Path, home: Path, places: list[str], tables: tuple[str, ...]) -> None:
+    assert places
+    assert all(".zip/" in place for place in places)  # the package that was shipped, not what is installed there
+    for name in tables:
+        found = rows(out, name)
+        assert found, name
+        assert found == rows(home, name), name
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.spark
+@pytest.mark.live
+def test_a_cluster_in_one_jvm(at_home: Path, tmp_path: Path) -> None:
+    import pyspark
+
+    installed = Path(pyspark.__file__).parent / "work"
+    was = installed.exists()
+    same(tmp_path / "out", at_home, commands_on("local-cluster[2,1,1024]", tmp_path / "out", 2), MADE)
+    assert installed.exists() == was  # workers write elsewhere than into the installation
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.spark
+@pytest.mark.live
+def test_a_standalone_cluster(at_home: Path, tmp_path: Path) -> None:
+    with Cluster(tmp_path / "cluster") as cluster:
+        same(tmp_path / "out", at_home, commands_on(cluster.url, tmp_path / "out", 3), MADE + OF_RUN)
+        worked = [worker for worker in range(2) if any((tmp_path / "cluster" / f"worker-{worker}").glob("app-*/*"))]
+    assert worked == [0, 1]
+
+
+def test_the_package_that_is_shipped_is_whole_and_always_the_same(tmp_path: Path) -> None:
+    one, other = (shipping.package(folder) for folder in (tmp_path, tmp_path))
+    assert one == other
+    (tmp_path / "again").mkdir()
+    assert one.read_bytes() == shipping.package(tmp_path / "again").read_bytes()
+    names = zipfile.ZipFile(one).namelist()
+    assert "gossamer/sim/scenarios/lossy.toml" in names
+    assert "gossamer/data/debian-sample.csv.gz" in names
+    assert not [name for name in names if "__pycache__" in name]
+    script = (
+        "import gossamer, gossamer.sim.config as c, gossamer.sim.skiplist.workload as w, random; print(gossamer.__file__); "
+        "assert c.load('lossy').config.loss; assert w._read(w.Path('sample'), 3, random.Random(0))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(one)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert one.name in done.stdout
+
+
+def test_which_masters_need_the_package() -> None:
+    assert [shipping.is_local(master) for master in ("local", "local[*]", "local[2,1]")] == [True] * 3
+    assert not any(shipping.is_local(master) for master in ("local-cluster[2,1,1024]", "spark://h:7077", "yarn", "k8s://x"))
