@@ -18,8 +18,9 @@ import gossamer
 from gossamer.machine import MILLISECOND, SECOND, Micros
 from gossamer.net import connection
 from gossamer.net.keys import Keys
+from gossamer.net.loop import run
 from gossamer.net.tls import Session
-from gossamer.node import wire
+from gossamer.node import topics, wire
 from gossamer.node.topics import Adverts
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.flood import FloodConfig
@@ -27,12 +28,13 @@ from gossamer.overlay.interest.messages import Flip, News
 from gossamer.overlay.interest.record import Record
 from gossamer.trace import hex_peer
 from keynet import Fabric, client_context
-from livenet import GENEVA, WEATHER, go, until
+from livenet import GENEVA, WEATHER, until
 
 pytestmark = pytest.mark.live
 
 IMPATIENT = gossamer.NodeConfig(flood=FloodConfig(patience=Micros(SECOND), resend=Micros(200 * MILLISECOND)))
-ANSWER_SECONDS = 2.0  # an event's way to the subscriber and its receipt, while the attack goes on; milliseconds in fact
+LIMIT_SECONDS = 100.0  # most take one; a busy machine many more
+ANSWER_SECONDS = 5.0  # an event's way to the subscriber and its receipt, while the attack goes on; milliseconds in fact
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +134,7 @@ def attacked(
             await attack(there)
             await there.goes_on()
 
-    go(main())
+    run(asyncio.wait_for(main(), LIMIT_SECONDS))
 
 
 async def is_closed(reader: asyncio.StreamReader) -> None:
@@ -224,13 +226,15 @@ def test_a_connection_flood_takes_no_place_from_others(fabric: Fabric) -> None:
 
 
 def test_a_flood_of_handshakes_costs_nothing_beyond_the_limit(fabric: Fabric) -> None:
-    limits = gossamer.PeerLimits(handshakes=20)
+    limits = gossamer.PeerLimits(handshakes=3)
 
     async def attack(there: Scene) -> None:
         context = client_context(None)
-        tries = [asyncio.open_connection(there.host, there.port, ssl=context) for _ in range(200)]
-        await asyncio.gather(*tries, return_exceptions=True)
-        assert there.counters["closed: too many handshakes"] >= 100
+        tries = [asyncio.open_connection(there.host, there.port, ssl=context) for _ in range(60)]
+        for one in await asyncio.gather(*tries, return_exceptions=True):
+            if isinstance(one, tuple):
+                one[1].close()
+        assert there.counters["closed: too many handshakes"] >= 10
 
     attacked(fabric, attack, limits)
 
@@ -335,12 +339,12 @@ def test_a_recorded_conversation_is_worth_nothing(fabric: Fabric) -> None:
 
 def test_frames_that_a_member_sends_again_are_delivered_once(fabric: Fabric) -> None:
     async def attack(there: Scene) -> None:
-        async with there.victim.subscribe("weather", "city = 'again'") as mine:
+        async with there.victim.subscribe("weather", "city = 'again'", route="flood") as mine:
             row = wire.msgspec.msgpack.encode([["CH", "again", 1]])
             batch = Batch("weather", there.peer, 1, 1, 1, 1, 0, 1, row)
-            _, writer = await there.insider(*[batch] * 5000)
+            _, writer = await there.insider(*[batch] * 1000)
             assert (await anext(mine))["city"] == "again"
-            await until(lambda: there.counters.get("duplicate_events_in", 0) >= 4999)
+            await until(lambda: there.counters.get("duplicate_events_in", 0) >= 999)
             await there.goes_on()
             assert not mine._queue
             writer.close()
@@ -379,17 +383,19 @@ def test_a_claims_flood(fabric: Fabric) -> None:
     attacked(fabric, attack)
 
 
-def test_a_claims_flood_without_keys_is_bounded() -> None:
+def test_a_claims_flood_without_keys_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "TOPICS_MAX", 256)
+
     async def attack(there: Scene) -> None:
         mine = Record(77, 256, 1, "")
-        flips = [Flip(77, 256, 2 + n, n, 16) for n in range(15_000)]
-        topics = [Adverts(tuple((f"invented {64 * n + m}", "n INT") for m in range(64))) for n in range(66)]
-        _, writer = await there.insider(News(records=(mine,)), *flips, *topics)
-        await until(lambda: len(there.victim.status()["topics"]) >= 4096 or there.counters.get("dropped", 0) > 1000)
+        flips = [Flip(77, 256, 2 + n, n, 16) for n in range(12_000)]
+        invented = [Adverts(tuple((f"invented {64 * n + m}", "n INT") for m in range(64))) for n in range(6)]
+        _, writer = await there.insider(News(records=(mine,)), *flips, *invented)
+        await until(lambda: len(there.victim.status()["topics"]) == 256 and there.counters.get("dropped", 0) > 100)
         await there.goes_on()
         status = there.victim.status()
         assert status["interest"]["claims dropped"]
-        assert len(status["topics"]) <= 4096
+        assert len(status["topics"]) == 256
         writer.close()
 
     attacked(None, attack)
@@ -416,20 +422,20 @@ def test_a_flood_of_messages(fabric: Fabric, keyed: bool) -> None:
     attacked(fabric if keyed else None, attack, limits)
 
 
-def test_one_who_reads_nothing_is_cut_off(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers to it pile up, or it does not report: whichever comes first ends the connection."""
-    monkeypatch.setattr(connection, "CONTROL_QUEUE_BYTES", 256 << 10)
+def test_one_who_reads_nothing_is_cut_off(fabric: Fabric) -> None:
+    """Whether answers to it pile up or it does not report: whichever limit comes first ends the connection."""
     reasons = ("closed: stalled", "closed: flood", "closed: does not report")
 
     async def attack(there: Scene) -> None:
         _, writer = await there.insider()
         transport: Any = writer.transport
         transport.pause_reading()
-        pings = wire.encode(wire.Ping()) * 20_000
+        pings = wire.encode(wire.Ping()) * 1000
         with contextlib.suppress(ConnectionError, ssl.SSLError, RuntimeError):
             while not any(there.counters.get(reason) for reason in reasons):
                 writer.write(pings)
                 await there.goes_on(1, receipts=False)
+                await asyncio.sleep(0.05)
         assert any(there.counters.get(reason) for reason in reasons)
         transport.abort()
 
