@@ -274,7 +274,11 @@ async def _idle(part: Part, line: Line) -> None:
                 await receipt
                 left = await node.drain(part.timeout_s)
                 line.say("flooded", seconds=time.monotonic() - started, left=left)
-    async with gossamer.Node(join=[part.join]) as node, node.subscribe("idle", EVERYTHING, timeout=part.timeout_s) as events:
+    room = gossamer.NodeConfig(subscriptions=part.events + 1)  # the default is a million, and there is one beside them
+    async with (
+        gossamer.Node(join=[part.join], config=room) as node,
+        node.subscribe("idle", EVERYTHING, timeout=part.timeout_s) as events,
+    ):
         count = 0
 
         async def take() -> None:
