@@ -359,6 +359,10 @@ class Node:
     async def _publish_some(self, topic: str, events: list[Mapping[str, Any]]) -> list[fabric.Receipt]:
         return [await self._node.publish(topic, event) for event in events]
 
+    def topic(self, topic: str, timeout: float = 10.0) -> str:
+        """The topic's schema, once it is advertised."""
+        return self._run(self._node.topic(topic, timeout))
+
     def forget(self, name: str) -> None:
         """Give up a durable subscription of this node, with its position and all that is stored for it."""
         self._run(self._node.forget(name))

@@ -20,15 +20,19 @@ BURST_BYTES = 256 << 10  # of columns that a program may publish before the loop
 Part = tuple[Publication, int, int]
 
 
-async def publish_batch(node: Node, topic: str, events: Any) -> BatchReceipt:
+Once = tuple[str, tuple[int, ...]]
+
+
+async def publish_batch(node: Node, topic: str, events: Any, once: Once | None = None) -> BatchReceipt:
     """Accept events together: a list of them, or a ``pyarrow.RecordBatch``, which travels and is filtered by columns.
 
     All are accepted or none. Up to 4,096 events of at most 1 MiB follow one another in their ids, and columns of that size
-    stay one batch on their way; what is larger is cut.
+    stay one batch on their way; what is larger is cut. ``once``, of columns: the batch's number in a stream that may be published
+    again; what was accepted under it is left out (a data directory remembers).
     """
     node._check_open()
     if hasattr(events, "num_rows"):
-        parts = await _publish_columns(node, topic, events)
+        parts = await _publish_columns(node, topic, events, once)
     elif isinstance(events, Iterable) and not isinstance(events, str | bytes | dict):
         parts = await _publish_rows(node, topic, events)
     else:
@@ -61,12 +65,12 @@ async def _publish_rows(node: Node, topic: str, events: Iterable[Any]) -> list[P
     return parts
 
 
-async def _publish_columns(node: Node, topic: str, batch: Any) -> list[Part]:
+async def _publish_columns(node: Node, topic: str, batch: Any, once: Once | None) -> list[Part]:
     core, driver = node._core, node._driver
     record = core.local.topic(topic).packed.record(batch)
     while True:
         try:
-            publications = publish_columns(core, topic, record, driver.now())
+            publications = publish_columns(core, topic, record, driver.now(), once)
             break
         except WindowFullError:
             await node._waiting.window()

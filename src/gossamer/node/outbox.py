@@ -22,9 +22,11 @@ from gossamer.overlay.batch import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, WINDOW_MAX
 
 ROUND_BITS = 20
 VALUE_BYTES = 10  # no number, time or header of a string is longer
-_KEY = "out/"
+STREAMS_MAX = 1024  # that are published once
+_KEY, _ONCE = "out/", "once/"
 _encoder = msgspec.msgpack.Encoder()
 _kept_decoder = msgspec.msgpack.Decoder(Batch)
+_once_decoder = msgspec.msgpack.Decoder(tuple[int, ...])
 
 
 class Publication:
@@ -114,6 +116,8 @@ class Outbox:
         self.me, self.incarnation, self.limits, self.durable = me, incarnation, limits, durable
         self.retained = retained
         self.accepted: Id = (incarnation, 0)  # the last event that was
+        self.once: dict[str, tuple[int, ...]] = {}  # the last batch of streams that may be repeated
+        self._also: tuple[Keep, ...] = ()  # to be stored with the next batch
         self.events = 0  # sealed and without a receipt
         self.bytes = 0
         self._closed = False
@@ -195,10 +199,24 @@ class Outbox:
         token = self.token()
         self._storing[token] = (batch, at, retain)
         key = self._key(batch.incarnation, batch.first)
+        also, self._also = self._also, ()
         if not retain:
-            return publication, None, [Store(token, (*self.retained.tell(topic, at), Keep(key, _encoder.encode(batch))))]
+            return publication, None, [
+                Store(token, (*self.retained.tell(topic, at), Keep(key, _encoder.encode(batch)), *also))
+            ]  # fmt: skip
         kept = Keep(Retained.key(batch.incarnation, batch.first), Retained.encode(batch, at))
-        return publication, None, [Store(token, (Keep(key, b""), kept))]  # no torn write retains what was never accepted
+        return publication, None, [Store(token, (Keep(key, b""), kept, *also))]  # nothing is retained that was not accepted
+
+    def mark(self, stream: str, number: tuple[int, ...]) -> bool:
+        """The batch that is sealed next is this one of a stream that may be repeated; False if it was accepted before."""
+        if self.once.get(stream, ()) >= number:
+            return False
+        if stream not in self.once and len(self.once) >= STREAMS_MAX:
+            raise EventError(f"more than {STREAMS_MAX} streams that are published once; use another data directory")
+        self.once[stream] = number
+        if self.durable:
+            self._also = (Keep(f"{_ONCE}{stream}", _encoder.encode(number)),)
+        return True
 
     def _accept(self, batch: Batch, at: int, retain: bool) -> None:
         self.accepted = (batch.incarnation, batch.first + batch.count - 1)
@@ -228,6 +246,7 @@ class Outbox:
             (batch for key, value in kept.items() if key.startswith(_KEY) if (batch := self._read(key, value, kept))),
             key=lambda batch: (batch.incarnation, batch.first),
         )
+        self.once = {key.removeprefix(_ONCE): _once_decoder.decode(kept[key]) for key in kept if key.startswith(_ONCE)}
         again: list[tuple[Batch, Publication]] = []
         floors: dict[int, int] = {}
         for batch in batches:

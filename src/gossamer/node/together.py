@@ -55,9 +55,17 @@ def publish_rows(core: NodeCore, topic: str, given: Rows, start: int, now: Micro
     return publication, len(some)
 
 
-def publish_columns(core: NodeCore, topic: str, record: Any, now: Micros) -> list[Publication]:
-    """Accept a record batch, as ``Packed.record`` gives it; more than one publication if it is too large for one."""
+def publish_columns(
+    core: NodeCore, topic: str, record: Any, now: Micros, once: tuple[str, tuple[int, ...]] | None = None
+) -> list[Publication]:
+    """Accept a record batch, as ``Packed.record`` gives it; more than one publication if it is too large for one.
+
+    ``once``: the batch's number in a stream. What the node has accepted under it, in this life or with a data directory in an
+    earlier one, is left out: the same stream may be published again after a crash. Numbers grow.
+    """
     _check(core, topic)
+    if topic in core.outbox.open:
+        core.seal(topic, now)
     packed = core.local.topic(topic).packed
     parts: list[tuple[Any, bytes]] = []  # all of them fit before the first is accepted
     left = [record]
@@ -71,13 +79,15 @@ def publish_columns(core: NodeCore, topic: str, record: Any, now: Micros) -> lis
             raise EventError(f"an event of {len(data)} bytes on {topic!r}; by columns at most {BATCH_BYTES_MAX} are allowed")
         elif record.num_rows:
             parts.append((record, data))
-    return [_seal_columns(core, topic, record, data, now) for record, data in parts]
+    return [
+        _seal_columns(core, topic, record, data, now)
+        for place, (record, data) in enumerate(parts)
+        if once is None or core.outbox.mark(once[0], (*once[1], place))
+    ]
 
 
 def _seal_columns(core: NodeCore, topic: str, record: Any, data: bytes, now: Micros) -> Publication:
     known = core.local.topic(topic)
-    if topic in core.outbox.open:
-        core.seal(topic, now)
     publication, batch, effects = core.outbox.seal_columns(topic, data, record.num_rows, *core.keeping.stamp(topic, now))
     if core.config.trace:
         publication.traced = [plain(known.values(row)) for row in known.packed.rows(record)]

@@ -1,0 +1,182 @@
+"""The sink's node: a process of its own that publishes what Spark commits, each row once.
+
+Spark forks a new Python process for each commit, too short-lived to be a member of a fabric. So the first commit starts this one,
+on the driver's host, and later ones talk to it over a Unix socket in the user's runtime directory. It ends when nobody has asked
+for a while. Its data directory makes the sink idempotent: a batch is staged whole before its first row is published, so that a
+replay, whose rows may come in another order, publishes the rest of what was staged; and each part is accepted together with its
+number (query, batch, part), which a node accepts once (``node.together``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import gossamer
+from gossamer.net.admin import directory
+from gossamer.net.together import publish_batch
+
+IDLE_SECONDS = 30.0
+START_SECONDS = 30.0
+RECEIPT_SECONDS = 60.0
+ROWS = 4096  # of one part; a node allows so many in a batch
+_HEAD = struct.Struct(">II")
+_started: list[subprocess.Popen[bytes]] = []  # by this process; they outlive it
+
+
+class GatewayError(RuntimeError):
+    """What Spark wrote could not be published; says why."""
+
+
+# ---------------------------------------------------------------- asking
+
+
+def ask(options: dict[str, Any], request: dict[str, Any], body: bytes = b"") -> dict[str, Any]:
+    """Ask the gateway of this data directory, which is started if need be."""
+    path = _path(options["data_dir"])
+    until = time.monotonic() + START_SECONDS
+    process: subprocess.Popen[bytes] | None = None
+    while True:
+        with socket.socket(socket.AF_UNIX) as sock:
+            try:
+                sock.connect(str(path))
+            except OSError:
+                if process is not None and process.poll() is not None:
+                    raise GatewayError(_last_words(process, options)) from None
+                if process is None:
+                    process = _start(options, path)
+                if time.monotonic() > until:
+                    raise GatewayError(f"the sink's node did not start within {START_SECONDS:g} s") from None
+                time.sleep(0.02)  # until it listens
+                continue
+            head = json.dumps(request).encode()
+            sock.sendall(_HEAD.pack(len(head), len(body)) + head + body)
+            with sock.makefile("rb") as file:
+                line = file.readline()
+        if not line:
+            raise GatewayError("the sink's node ended; Spark will try the batch again")
+        reply: dict[str, Any] = json.loads(line)
+        if "error" in reply:
+            raise GatewayError(reply["error"])
+        return reply
+
+
+def _path(data_dir: str) -> Path:
+    name = hashlib.blake2b(str(Path(data_dir).resolve()).encode(), digest_size=8).hexdigest()
+    return directory() / f"spark-{name}.gateway"  # not *.sock: those answer `gossamer status`
+
+
+def _start(options: dict[str, Any], path: Path) -> subprocess.Popen[bytes]:
+    Path(options["data_dir"]).mkdir(parents=True, exist_ok=True)
+    with (Path(options["data_dir"]) / "gateway.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gossamer.pipeline.gateway", json.dumps(options), str(path)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True,
+        )  # fmt: skip
+    _started[:] = [*(one for one in _started if one.poll() is None), process]
+    return process
+
+
+def _last_words(process: subprocess.Popen[bytes], options: dict[str, Any]) -> str:
+    words = (Path(options["data_dir"]) / "gateway.log").read_text(errors="replace").strip().splitlines()
+    return f"the sink's node ended at once: {words[-1] if words else f'exit code {process.returncode}'}"
+
+
+# ---------------------------------------------------------------- answering
+
+
+class Gateway:
+    def __init__(self, node: gossamer.Node, data_dir: Path) -> None:
+        self.asked_at, self.busy = time.monotonic(), 0
+        self._node, self._data_dir = node, data_dir
+        self._turn = asyncio.Lock()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.busy += 1
+        try:
+            head, body = _HEAD.unpack(await reader.readexactly(_HEAD.size))
+            request = json.loads(await reader.readexactly(head))
+            data = await reader.readexactly(body)
+            try:
+                async with self._turn:
+                    reply = await self._publish(request, data)
+            except (ValueError, RuntimeError, OSError) as error:
+                reply = {"error": f"{type(error).__name__}: {error}"}
+            writer.write(json.dumps(reply).encode() + b"\n")
+            await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return  # whoever asked has gone: Spark tries again
+        finally:
+            self.busy -= 1
+            self.asked_at = time.monotonic()
+            writer.close()
+
+    async def _publish(self, request: dict[str, Any], data: bytes) -> dict[str, Any]:
+        import pyarrow as pa
+
+        query, batch, topic = str(request["query"]), int(request["batch"]), str(request["topic"])
+        await self._node.advertise(topic, str(request["schema"]), retention=str(request.get("retention", "")))
+        data, is_replay = self._stage(query, batch, data) if query else (data, False)
+        table = pa.ipc.open_stream(pa.py_buffer(data)).read_all() if data else None
+        parts = table.combine_chunks().to_batches(max_chunksize=ROWS) if table is not None else []
+        receipts = []
+        for place, part in enumerate(parts):
+            once = (query, (batch, place)) if query else None
+            receipts.append(await publish_batch(self._node, topic, part, once))
+        with contextlib.suppress(TimeoutError):  # accepted is on disk: the rest follows
+            async with asyncio.timeout(RECEIPT_SECONDS):
+                for receipt in receipts:
+                    await receipt
+        rows = table.num_rows if table is not None else 0
+        incomplete = sum(len(receipt) for receipt in receipts if not receipt.done)
+        published = sum(len(receipt) for receipt in receipts)
+        return {"rows": rows, "published": published, "replay": is_replay, "incomplete": incomplete}
+
+    def _stage(self, query: str, batch: int, data: bytes) -> tuple[bytes, bool]:
+        """The batch as it was first committed: what a replay brings may be in another order."""
+        path = self._data_dir / f"staged-{hashlib.blake2b(query.encode(), digest_size=8).hexdigest()}"
+        if path.exists():
+            number, _, staged = path.read_bytes().partition(b"\n")
+            if int(number) == batch:
+                return staged, True
+            if int(number) > batch:
+                return b"", True  # long done
+        temporary = path.with_suffix(".new")
+        with temporary.open("wb") as file:
+            file.write(b"%d\n" % batch + data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+        return data, False
+
+
+async def main(options: dict[str, Any], path: Path) -> None:
+    data_dir = Path(options["data_dir"])
+    running = gossamer.Node(
+        join=options["join"], data_dir=data_dir, fabric=options.get("fabric", ""), keys=options.get("keys"),
+        trace_dir=options.get("trace_dir"),
+    )  # fmt: skip
+    async with running as node:
+        gateway = Gateway(node, data_dir)
+        path.unlink(missing_ok=True)  # the data directory is ours alone, so nobody else listens there
+        server = await asyncio.start_unix_server(gateway.serve, path)
+        try:
+            while gateway.busy or time.monotonic() - gateway.asked_at < float(options.get("idle", IDLE_SECONDS)):
+                await asyncio.sleep(0.2)
+        finally:
+            server.close()
+            path.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    gossamer.run(main(json.loads(sys.argv[1]), Path(sys.argv[2])))
