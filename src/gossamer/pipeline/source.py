@@ -131,7 +131,7 @@ def _pack(values: Sequence[dict[str, Any]], schema: StructType) -> bytes:
     """Events' values as an Arrow stream, which a partition can carry."""
     import pyarrow as pa
 
-    wanted = to_arrow_schema(schema)
+    wanted = to_arrow_schema(schema, timezone="UTC")
     columns = [pa.array([one.get(field.name) for one in values], field.type) for field in wanted]
     return _stream([pa.RecordBatch.from_arrays(columns, schema=wanted)])
 

@@ -1,0 +1,68 @@
+"""Batches of a stream that may be published again: each is accepted once, over the lives of its publisher."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from gossamer.filters import EventError
+from gossamer.machine import Keep, Micros, Peer, Store
+from gossamer.node import NodeCore
+from gossamer.node.outbox import STREAMS_MAX
+from gossamer.node.together import publish_columns
+
+NOW = Micros(1000)
+
+
+def core(disk: dict[str, bytes] | None = None, life: int = 1) -> NodeCore:
+    made = NodeCore(Peer(1), incarnation=life, rng=Random(1), durable=disk is not None, restored=disk if life > 1 else None)
+    made.advertise("t", "n INT", NOW)
+    return made
+
+
+def run(made: NodeCore, disk: dict[str, bytes]) -> None:
+    for effect in made.wake(NOW):
+        if isinstance(effect, Store):
+            for record in effect.records:
+                if isinstance(record, Keep):
+                    disk[record.key] = record.value
+            made.stored(effect.token, NOW)
+
+
+def batch(made: NodeCore, *numbers: int) -> Any:
+    return made.local.topic("t").packed.record(pa.RecordBatch.from_pydict({"n": pa.array(numbers, pa.int32())}))
+
+
+def test_what_was_accepted_is_left_out_when_it_comes_again() -> None:
+    disk: dict[str, bytes] = {}
+    one = core(disk)
+    assert len(publish_columns(one, "t", batch(one, 1, 2), NOW, once=("q", (0, 0)))) == 1
+    assert publish_columns(one, "t", batch(one, 1, 2), NOW, once=("q", (0, 0))) == []
+    assert len(publish_columns(one, "t", batch(one, 3), NOW, once=("q", (0, 1)))) == 1
+    assert len(publish_columns(one, "t", batch(one, 1), NOW, once=("other", (0, 0)))) == 1
+    run(one, disk)
+    again = core(disk, life=2)
+    assert again.outbox.unsettled == 4
+    assert publish_columns(again, "t", batch(again, 3), NOW, once=("q", (0, 1))) == []
+    assert len(publish_columns(again, "t", batch(again, 4), NOW, once=("q", (1, 0)))) == 1
+    assert len(publish_columns(again, "t", batch(again, 4), NOW)) == 1
+
+
+def test_a_number_is_on_disk_with_its_batch_and_not_without() -> None:
+    disk: dict[str, bytes] = {}
+    one = core(disk)
+    one.wake(NOW)
+    publish_columns(one, "t", batch(one, 1), NOW, once=("q", (7, 0)))
+    [store] = [effect for effect in one.wake(NOW) if isinstance(effect, Store)]
+    assert {record.key.partition("/")[0] for record in store.records} == {"out", "once", "trim"}
+
+
+def test_streams_are_bounded() -> None:
+    one = core()
+    for number in range(STREAMS_MAX):
+        one.outbox.mark(str(number), (0,))
+    with pytest.raises(EventError, match="1024 streams"):
+        one.outbox.mark("one more", (0,))
