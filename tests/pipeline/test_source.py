@@ -14,7 +14,6 @@ import pytest
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
 from gossamer import Gap, blocking
 from gossamer.pipeline import gateway
@@ -156,7 +155,7 @@ def test_options_that_do_not_fit(options: dict[str, str], what: str) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_fabric_to_windowed_aggregate_to_fabric(spark: SparkSession, station: blocking.Node, tmp_path: Path) -> None:
-    """The worked example of docs/streaming.md, with a restart in the middle; and batch reads and writes."""
+    """The worked example of docs/streaming.md, with a restart in the middle."""
     from pyspark.sql import functions as sf
 
     register(spark)
@@ -183,14 +182,30 @@ def test_fabric_to_windowed_aggregate_to_fabric(spark: SparkSession, station: bl
         )
 
     station.publish_batch("weather", events(-5, 200)).wait(30)
-    assert isinstance(spark.read.format("gossamer").options(**common, topic="weather").load().schema, StructType)
     for first in (200, 400):
         finish(hottest)
         station.publish_batch("weather", events(first, first + 200)).wait(30)
-    read: DataFrame = spark.read.format("gossamer").options(**common, topic="hottest", filter="city = 'Geneva'").load()
-    rows = sorted((row["minute"].minute, row["hottest"]) for row in read.collect())
     # The watermark is 10 s behind the newest event: minutes that ended before 389 s are out, each once over both runs.
-    assert rows == [(minute, 60 * minute + 57) for minute in range(6)]
-    read.write.format("gossamer").options(**common, topic="copied", retention="1h").mode("append").save()
-    assert spark.read.format("gossamer").options(**common, topic="copied").load().count() == 6
+    with station.subscribe("hottest", "city = 'Geneva'", since="beginning") as out:
+        rows = sorted((event["minute"].minute, event["hottest"]) for event in (out.next(timeout=60) for _ in range(6)))
+        assert rows == [(minute, 60 * minute + 57) for minute in range(6)]
+        assert list(out.within(0.5)) == []
     kill(tmp_path)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_what_is_retained_is_a_table_and_a_table_is_published(spark: SparkSession, station: blocking.Node) -> None:
+    register(spark)
+    station.publish_batch("weather", events(0, 30)).wait(30)
+    read: DataFrame = (
+        spark.read.format("gossamer").options(join=station.address, topic="weather", filter="city = 'Geneva'").load()
+    )
+    assert read.schema.simpleString() == "struct<city:string,temp:int,at:timestamp>"
+    station.advertise("copied", SCHEMA)
+    with station.subscribe("copied") as out:
+        read.write.format("gossamer").options(join=station.address, topic="copied").mode("append").save()
+        copied = [out.next(timeout=60) for _ in range(10)]
+    assert sorted((event["temp"], event["at"]) for event in copied) == [
+        (one["temp"], one["at"]) for one in events(0, 30) if one["city"] == "Geneva"
+    ]
