@@ -63,7 +63,7 @@ class Cluster:
             self._processes.append(subprocess.Popen(command, env=env, stdout=log, stderr=log))
 
     def _wait(self) -> None:
-        until = time.monotonic() + 120
+        until = time.monotonic() + 300
         while time.monotonic() < until:
             if self._alive() >= self.workers:
                 return
