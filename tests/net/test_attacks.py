@@ -121,7 +121,7 @@ async def scene(fabric: Fabric | None, limits: gossamer.PeerLimits | None = None
         gossamer.Node(keys=keys["friend"], join=[victim.address]) as friend,
     ):
         await victim.advertise("weather", WEATHER)
-        async with friend.subscribe("weather") as events:
+        async with friend.subscribe("weather", route="flood") as events:  # every member relays, mallory too
             yield Scene(fabric, victim, events)
 
 
