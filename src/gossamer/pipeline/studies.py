@@ -44,7 +44,7 @@ class Study(Struct, frozen=True):
 
 QUICK = Study(
     filters=60, events=120, grow_from=20, hosts=(10, 20), tree_seeds=(7,), tree_measure="10s", nodes=(12, 24), ks=(3,),
-    ks_nodes=16, crash_nodes=10, rates=(100,), rate_nodes=10, changes=4, models=(200, 1_000), model_walks=2_000,
+    ks_nodes=16, crash_nodes=10, rates=(50, 200), rate_nodes=10, changes=4, models=(200, 1_000), model_walks=2_000,
     robust_nodes=500, robust_ks=(2, 6),
 )  # fmt: skip
 """Everything in small: for tests, and to see that all is in place. Its numbers are not the seeds'."""
