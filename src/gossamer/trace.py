@@ -38,6 +38,7 @@ class Subscribing(Struct, frozen=True, tag="subscribing", tag_field="kind"):
     filter: str
     name: str = ""  # of a durable subscription: one with another life of the node is the same
     start: int | None = None  # since=: history from here on (Unix microseconds)
+    group: str = ""  # of those with this name, one gets each event
 
 
 class Subscribed(Struct, frozen=True, tag="subscribed", tag_field="kind"):

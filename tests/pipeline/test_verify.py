@@ -281,3 +281,23 @@ def test_what_is_late_is_counted_per_subscription_and_per_node(spark: SparkSessi
     assert [row.counts.late for row in verdict.per_node] == [3]
     assert {row.subscription: row.counts.late for row in verdict.per_subscription} == {1: 1, 2: 2}
     assert verify(spark, tmp_path).late == 0
+
+
+@pytest.mark.spark
+def test_one_of_a_group_is_due_each_event(spark: SparkSession, tmp_path: Path) -> None:
+    def member(at: int, number: int, text: str = "TRUE") -> list[Record]:
+        return [(at, trace.Subscribing(number, "t", text, group="g")), (at + 2, trace.Subscribed(number))]
+
+    events = [publish(100 * n, n, {"size": n}) for n in range(1, 6)]
+    write(tmp_path, A, [ADVERTISED, *(record for event in events for record in event), *member(10, 1, "size < 9")])
+    write(tmp_path, B, [*member(10, 1), *member(11, 2, "size = 3"), delivered(101, 1, 1), delivered(201, 1, 2)])
+    verdict = verify(spark, tmp_path)  # three, four and five were taken by nobody
+    assert (verdict.expected, verdict.delivered, verdict.missed, verdict.duplicate) == (5, 2, 3, 0)
+    assert verdict.subscriptions == 1
+    took = [delivered(101, 1, 1), delivered(201, 1, 2), delivered(301, 2, 3), delivered(401, 2, 4), delivered(501, 1, 5)]
+    write(tmp_path, B, [*member(10, 1), *member(11, 2, "size = 3"), *took])
+    write(tmp_path, 0xC, [*member(12, 1), delivered(102, 1, 1), delivered(202, 1, 2), (203, trace.Unsubscribed(1))])
+    verdict = verify(spark, tmp_path)
+    # The first went to two who stayed; the second to one that had gone, and so to another; the fourth to who did not want it.
+    assert (verdict.expected, verdict.delivered, verdict.missed) == (5, 4, 1)
+    assert (verdict.duplicate, verdict.spurious) == (1, 1)

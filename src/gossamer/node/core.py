@@ -221,7 +221,7 @@ class NodeCore:
         subscription = Subscription(self._numbers + 1, known, parsed, policy, source, route, group)
         if self.config.trace:
             # The user's own text: whoever judges the trace must not depend on how we read it.
-            about = (wish.name, wish.start) if wish else ()
+            about = (wish.name, wish.start, group) if wish else ("", None, group)
             self._out.append(Note(Subscribing(subscription.number, topic, filter.strip() or "TRUE", *about)))
         if wish:
             self.follows.wish(subscription, wish, self.keeping.unix + now)

@@ -23,7 +23,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StringType, StructType
 
 from gossamer import trace
-from gossamer.pipeline import following, oracle
+from gossamer.pipeline import following, groups, oracle
 from gossamer.pipeline.job import HIDDEN, is_hidden, read_lines
 from gossamer.pipeline.tables import parse_schema
 
@@ -37,7 +37,7 @@ TEXT_MAX = 200
 _RECORD = (
     "at BIGINT, node STRING, kind STRING, version BIGINT, incarnation BIGINT, record STRUCT<kind: STRING, topic: STRING, "
     "schema: STRING, subscription: BIGINT, filter: STRING, sequence: BIGINT, incarnation: BIGINT, values: STRING, "
-    "publisher: STRING, hops: BIGINT, name: STRING, start: BIGINT, again: BOOLEAN>, broken STRING"
+    "publisher: STRING, hops: BIGINT, name: STRING, start: BIGINT, again: BOOLEAN, group: STRING>, broken STRING"
 )
 _SUBSCRIPTION = ("node", "incarnation", "subscription")
 _BROKEN = "gossamer.broken"  # beside the attributes, whose names have no dot
@@ -150,7 +150,13 @@ def verify(spark: SparkSession, trace_dir: Path, late_ms: float = LATE_MS) -> Ve
         read = {topic: keep(rows) for topic, rows in read_values(published, topics(records)).items()}
         with _names_the_filter(read, subscribed):
             told = following.gaps(records, following.lives(records))
-            due = pairs(matches(published, subscribed, read), subscribed, published, told).withColumn("alive", sf.lit(True))
+            due = pairs(matches(published, subscribed, read), subscribed, published, told)
+            grouped = groups.members(records)
+            if not grouped.isEmpty():
+                due = keep(due)
+                handed = keep(groups.fold_handed(handed, due, subscribed, published, grouped))
+                due, subscribed = groups.fold_due(due, grouped), keep(groups.fold_subscribed(subscribed, grouped))
+            due = due.withColumn("alive", sf.lit(True))
             judged = keep(oracle.judge(due, handed, ("event", *_SUBSCRIPTION, "alive")))
             judged.count()
         broken += sum(rows.where(f"values IS NULL OR values.`{_BROKEN}` IS NOT NULL").count() for rows in read.values())
