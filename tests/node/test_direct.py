@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from tests.node.test_routing import Fabric
 
+from gossamer.filters import Schema
+from gossamer.filters.packed import Packed
 from gossamer.machine import Micros, Peer, Send
 from gossamer.node import Route, RouteError
 from gossamer.node.topics import TopicError
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.direct.messages import Portion, Wanted, Watch
+from gossamer.overlay.direct.plan import Payload, Plan, understood
 
 MOVING = (Route.DIRECT, Route.FLOOD, Route.SKIPLIST, Route.TREE)
 
@@ -164,6 +169,53 @@ def test_a_group_needs_publishers_that_share_out(route: Route) -> None:
     fabric = Fabric(1)
     with pytest.raises(RouteError, match="use route 'direct'"):
         fabric.core(0).subscribe("weather", "", Micros(fabric.now), route=route, group="g")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_plan_that_changes_says_what_one_that_is_made_anew_says(seed: int) -> None:
+    """Through the index and without it, by rows and by columns, with groups; against each filter asked by itself."""
+    rng = Random(seed)
+    schema = Schema.parse("temp INT, city STRING")
+    packed = Packed(schema)
+    plan = Plan(packed)
+    wanted: dict[tuple[int, int], tuple[str, str]] = {}
+    texts = [
+        "",
+        "temp > 3",
+        "temp < 5",
+        "city = 'x'",
+        "temp BETWEEN 2 AND 6 AND city <> 'y'",
+        "city RLIKE '^x'",
+        "no filter",
+    ]
+    for step in range(200):
+        peer, number = rng.randrange(4), rng.randrange(20 if seed % 2 else 4)
+        if rng.random() < 0.6:
+            text, group = rng.choice(texts), rng.choice(["", "", "", "g"])
+            plan.want(Peer(peer), number, text, group)
+            wanted[peer, number] = (text, group)
+        elif rng.random() < 0.9:
+            plan.drop(Peer(peer), number)
+            wanted.pop((peer, number), None)
+        else:
+            plan.forget(Peer(peer))
+            wanted = {key: want for key, want in wanted.items() if key[0] != peer}
+        if step % 5:
+            continue
+        events = [{"temp": rng.randrange(9), "city": rng.choice(["x", "y", None])} for _ in range(rng.choice([1, 3, 40]))]
+        rows = [schema.row(event) for event in events]
+        data = packed.pack(packed.from_values(events)) if rng.random() < 0.5 else msgspec.msgpack.encode(rows)
+        batch = Batch("weather", 9, 1, 1, len(rows), 1, 0, 0, data)
+        shares = plan.shares(Payload(batch, packed), 1)
+        passes = {key: understood(text, schema) for key, (text, _) in wanted.items()}
+        for peer in range(4):
+            own = [f for key, f in passes.items() if key[0] == peer and not wanted[key][1]]
+            right = [at for at, row in enumerate(rows) if any(f is None or f.matches_row(row) for f in own)]
+            found = [places for who, group, places in shares if who == peer and not group]
+            assert [list(range(len(rows))) if places is None else places for places in found] == ([right] if right else [])
+        shared = sorted(at for _, group, places in shares if group for at in places or range(len(rows)))
+        some = [f for key, f in passes.items() if wanted[key][1]]
+        assert shared == [at for at, row in enumerate(rows) if any(f is None or f.matches_row(row) for f in some)]
 
 
 def test_lies_about_wants_and_portions_are_refused_or_harmless() -> None:

@@ -139,17 +139,16 @@ class Direct:
     # ------------------------------------------------------------------ subscribing
 
     def subscribe(self, number: int, topic: str, text: str, group: str, now: Micros) -> None:
-        self.told.subscribe(number, self.members.hash(topic), text, group, now)
-        self._changed_here(topic)
+        new = self.told.subscribe(number, self.members.hash(topic), text, group, now)
+        source = self._sources.get(topic)
+        if new is not None and source is not None and source.plan is not None:
+            source.plan.want(self.me, *new)
 
     def unsubscribe(self, number: int, topic: str, now: Micros) -> None:
-        self.told.unsubscribe(number, now)
-        self._changed_here(topic)
-
-    def _changed_here(self, topic: str) -> None:
+        gone = self.told.unsubscribe(number, now)
         source = self._sources.get(topic)
-        if source is not None:
-            source.plan = None
+        if gone is not None and source is not None and source.plan is not None:
+            source.plan.drop(self.me, gone)
 
     def renew(self, now: Micros) -> None:
         """Others had taken this node for dead: they do not tell it of changes any more, so what it knows is worth nothing."""
@@ -206,12 +205,15 @@ class Direct:
         self._maybe_finish(flight)
 
     def _plan(self, source: _Source) -> Plan:
+        """What everybody wants of the topic, by its present schema."""
         if source.plan is None:
-            wants: dict[Peer, list[tuple[str, str]]] = {p: list(t.wants.values()) for p, t in source.takers.items()}
+            source.plan = plan = Plan(source.packed)
+            for peer, taker in source.takers.items():
+                for number, (text, group) in taker.wants.items():
+                    plan.want(peer, number, text, group)
             mine = self.told.topics.get(source.hash)
-            if mine is not None:
-                wants[self.me] = list(mine.wishes)
-            source.plan = Plan(source.packed, wants)
+            for (text, group), (number, _) in mine.wishes.items() if mine is not None else ():
+                plan.want(self.me, number, text, group)
         return source.plan
 
     def _send(self, flight: _Flight, peer: Peer, group: str, offsets: tuple[int, ...], rows: bytes, now: Micros) -> None:
@@ -407,22 +409,29 @@ class Direct:
         if message.base == 0 and (taker.epoch != message.epoch or taker.have == 0 or taker.latest < 0):
             self._wants -= len(taker.wants)
             taker.epoch, taker.have, taker.wants = message.epoch, 0, {}
+            if source.plan is not None:
+                source.plan.forget(sender)
         if taker.epoch == message.epoch and taker.have == message.base and message.base <= message.version <= message.latest:
             for number, text, group in message.changes:
-                self._want(taker, number, text, group)
+                self._want(source.plan, sender, taker, number, text, group)
             taker.have = message.version
             taker.latest = message.latest
-            source.plan = None
         taker.asked_at = now
         self.out.append(Send((sender,), Watch(message.topic, taker.epoch, taker.have)))
         if taker.is_ready and source.held:
             self._look_at = now
 
-    def _want(self, taker: _Taker, number: int, text: str | None, group: str) -> None:
+    def _want(self, plan: Plan | None, peer: Peer, taker: _Taker, number: int, text: str | None, group: str) -> None:
         self._wants -= taker.wants.pop(number, None) is not None
         if text is not None:
-            taker.wants[number] = (text if self._wants < WANTS_MAX else "", group)
+            text = text if self._wants < WANTS_MAX else ""
+            taker.wants[number] = (text, group)
             self._wants += 1
+        if plan is not None:
+            if text is None:
+                plan.drop(peer, number)
+            else:
+                plan.want(peer, number, text, group)
 
     def _look(self, now: Micros) -> None:
         """Let batches go whose filters are all known; ask again for those that are not."""
@@ -447,7 +456,8 @@ class Direct:
     def _forget(self, source: _Source, peers: list[Peer], *, tell: bool = False) -> None:
         for peer in peers:
             self._wants -= len(source.takers.pop(peer).wants)
-            source.plan = None
+            if source.plan is not None:
+                source.plan.forget(peer)
             if tell and peer in self.links:
                 self.out.append(Send((peer,), Unwatch(source.hash)))
 

@@ -10,7 +10,8 @@ were published as columns are matched, cut and sent as columns.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
@@ -26,6 +27,8 @@ FEW = 24  # filters that are tried one by one,
 FEWEST = 3  # or so many, where there are rows enough and NumPy is loaded
 ROWS_MANY = 512
 CACHED = 65_536
+GONE_MANY = 4096  # filters of the index that are wanted no longer, before it is laid out anew
+HAS_NUMPY = find_spec("numpy") is not None
 _SPREAD, _MASK = 0x9E3779B97F4A7C15, 2**64 - 1
 
 Row = tuple[Any, ...]
@@ -82,56 +85,87 @@ def _score(peer: int, sequence: int) -> int:
 
 
 class Plan:
-    """Made from what each node wants, as (text, group); made anew when that changes."""
+    """What each node wants, kept as it changes: a change costs the same however many filters there are."""
 
-    def __init__(self, packed: Packed, wants: Mapping[Peer, Iterable[tuple[str, str]]]) -> None:
-        schema = packed.schema
+    def __init__(self, packed: Packed) -> None:
         self._packed = packed
         self._masks: dict[Filter, Any] = {}
-        self._everything: list[Peer] = []  # nodes that take all rows
-        self._some: list[tuple[Peer, list[Filter]]] = []
-        self.groups: dict[str, dict[Peer, list[Filter] | None]] = {}  # None: all
-        for peer, several in wants.items():
-            own: list[Filter] = []
-            takes_all = False
-            for text, group in several:
-                found = understood(text, schema)
-                if group:
-                    known = self.groups.setdefault(group, {}).setdefault(peer, [])
-                    if found is None:
-                        self.groups[group][peer] = None
-                    elif known is not None:
-                        known.append(found)
-                elif found is None:
-                    takes_all = True
-                else:
-                    own.append(found)
-            if takes_all:
-                self._everything.append(peer)
-            elif own:
-                self._some.append((peer, own))
+        self._wants: dict[Peer, dict[int, tuple[Filter | None, str]]] = {}  # by the node's number for it: filter, group
+        self._everything: dict[Peer, int] = {}  # nodes that take all rows, and for how many wants
+        self._some: dict[Peer, dict[int, Filter]] = {}
+        self.groups: dict[str, dict[Peer, dict[int, Filter | None]]] = {}  # None: all
+        self._filters = 0  # in ``_some``
         self._index: Any = None
-        self._owners: Any = None
-        self._filters = sum(len(filters) for _, filters in self._some) if find_spec("numpy") is not None else 0
+        self._ids: dict[tuple[Peer, int], int] = {}  # in the index
+        self._owners = array("q")  # by id: the owner's place in ``_order``
+        self._order: dict[Peer, int] = {}
+
+    def want(self, peer: Peer, number: int, text: str, group: str) -> None:
+        self.drop(peer, number)
+        found = understood(text, self._packed.schema)
+        self._wants.setdefault(peer, {})[number] = (found, group)
+        if group:
+            self.groups.setdefault(group, {}).setdefault(peer, {})[number] = found
+        elif found is None:
+            self._everything[peer] = self._everything.get(peer, 0) + 1
+        else:
+            self._some.setdefault(peer, {})[number] = found
+            self._filters += 1
+            if self._index is not None:
+                self._enter(peer, number, found)
+
+    def drop(self, peer: Peer, number: int) -> None:
+        """It is wanted no longer, if it was."""
+        wants = self._wants.get(peer, {})
+        known = wants.pop(number, None)
+        if known is None:
+            return
+        found, group = known
+        if not wants:
+            del self._wants[peer]
+        if group:
+            _remove(self.groups[group], peer, number)
+            if not self.groups[group]:
+                del self.groups[group]
+        elif found is None:
+            self._everything[peer] -= 1
+            if not self._everything[peer]:
+                del self._everything[peer]
+        else:
+            _remove(self._some, peer, number)
+            self._filters -= 1
+            if self._index is not None:
+                self._index.remove(self._ids.pop((peer, number)))
+                if len(self._owners) > 2 * self._filters + GONE_MANY:
+                    self._index = None  # ids are never used twice: it is laid out anew when it is needed
+
+    def forget(self, peer: Peer) -> None:
+        for number in list(self._wants.get(peer, ())):
+            self.drop(peer, number)
 
     def _uses_index(self, rows: int) -> bool:
         """Whether that is faster; it is laid out when it is first needed."""
         # Loading NumPy in the middle of a burst would cost more than it saves: a few filters do without unless it is there.
         worth_it = self._filters > FEWEST and rows >= ROWS_MANY and "numpy" in sys.modules
-        if self._filters <= FEW and not worth_it:
+        if (self._filters <= FEW and not worth_it) or not HAS_NUMPY:
             return False
         if self._index is None:
-            self._lay_out(self._packed.schema)
+            self._lay_out()
         return True
 
-    def _lay_out(self, schema: Schema) -> None:
-        import numpy as np
-
+    def _lay_out(self) -> None:
         from gossamer.filters.index import Index
 
-        self._index = Index(schema, [each for _, filters in self._some for each in filters])
-        sizes = [len(filters) for _, filters in self._some]
-        self._owners = np.repeat(np.arange(len(sizes)), sizes)
+        self._index, self._owners = Index(self._packed.schema), array("q")
+        self._ids.clear()
+        self._order.clear()
+        for peer, filters in self._some.items():
+            for number, each in filters.items():
+                self._enter(peer, number, each)
+
+    def _enter(self, peer: Peer, number: int, filter: Filter) -> None:
+        self._ids[peer, number] = self._index.add(filter)
+        self._owners.append(self._order.setdefault(peer, len(self._order)))
 
     def shares(self, payload: Payload, first: int) -> list[Share]:
         """For the events of a batch, of which the first has this number."""
@@ -139,7 +173,10 @@ class Plan:
         if self._uses_index(payload.count):
             found += self._by_index(payload)
         else:
-            for peer, filters in self._some:
+            for peer, wants in self._some.items():
+                if peer in self._everything:
+                    continue
+                filters = list(wants.values())
                 places = _passing(payload.rows, filters) if payload.record is None else self._masked(payload.record, filters)
                 if places:
                     found.append((peer, "", places if len(places) < payload.count else None))
@@ -175,13 +212,13 @@ class Plan:
             self._index.match_rows(payload.rows) if payload.record is None else self._index.match_columns(payload.record)
         )
         events, filters = matches.pairs()
-        each = np.unique(self._owners[filters].astype(np.int64) * count + events)
+        each = np.unique(np.frombuffer(self._owners, np.int64)[filters] * count + events)
         owners, places = each // count, each % count
-        ends = np.searchsorted(owners, np.arange(len(self._some) + 1))
+        ends = np.searchsorted(owners, np.arange(len(self._order) + 1))
         found: list[Share] = []
-        for at, (peer, _) in enumerate(self._some):
+        for peer, at in self._order.items():
             here = places[ends[at] : ends[at + 1]].tolist()
-            if here:
+            if here and peer not in self._everything:
                 found.append((peer, "", here if len(here) < count else None))
         return found
 
@@ -189,11 +226,17 @@ class Plan:
         """The member of a group that gets this event; None: nobody wants it, or all were tried."""
         best, least = None, -1
         for peer, filters in self.groups.get(group, {}).items():
-            if peer not in tried and (filters is None or any(each.matches_row(row) for each in filters)):
+            if peer not in tried and any(each is None or each.matches_row(row) for each in filters.values()):
                 score = _score(peer, sequence)
                 if score > least:
                     best, least = peer, score
         return best
+
+
+def _remove(table: dict[Peer, dict[int, Any]], peer: Peer, number: int) -> None:
+    del table[peer][number]
+    if not table[peer]:
+        del table[peer]
 
 
 def _passing(rows: Sequence[Row], filters: list[Filter]) -> list[int]:

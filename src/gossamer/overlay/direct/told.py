@@ -45,11 +45,16 @@ class Topic:
         self.log.pop(number, None)
         self.log[number] = (self.version, text, group)
 
+    @property
+    def everywhere(self) -> int:
+        """The version that everybody who watches has."""
+        return min((watcher.has for watcher in self.watchers.values()), default=self.version)
+
     def laid(self) -> list[int]:
         """Subscriptions that everybody who watches has been told of."""
         if not self.unlaid:
             return []
-        everywhere = min((watcher.has for watcher in self.watchers.values()), default=self.version)
+        everywhere = self.everywhere
         done = [number for version, number in self.unlaid if version <= everywhere]
         if done:
             self.unlaid = [(version, number) for version, number in self.unlaid if version > everywhere]
@@ -57,7 +62,7 @@ class Topic:
 
     def forget_gone(self) -> None:
         """What is no longer wanted, and everybody who watches knows it."""
-        everywhere = min((watcher.has for watcher in self.watchers.values()), default=self.version)
+        everywhere = self.everywhere
         for number in [n for n, (version, text, _) in self.log.items() if text is None and version <= everywhere]:
             del self.log[number]
 
@@ -87,33 +92,44 @@ class Told:
         self._of: dict[int, int] = {}  # topic by subscription
         self._behind: dict[int, None] = {}  # topics of which somebody may lack something
 
-    def subscribe(self, number: int, hash: int, text: str, group: str, now: Micros) -> None:
+    def subscribe(self, number: int, hash: int, text: str, group: str, now: Micros) -> tuple[int, str, str] | None:
+        """Want something; its number, text and group, if nobody here wanted it before."""
         topic = self.topics.setdefault(hash, Topic(self._versions))
         if len(text) > FILTER_TEXT_MAX or (len(topic.wishes) >= WANTS_MAX and (text, group) not in topic.wishes):
             text = ""  # all events: what fits is found here
         wish = (text, group)
         known = topic.wishes.get(wish)
+        is_new = known is None
         if known is None:
             topic.numbers += 1
             known = topic.wishes[wish] = (topic.numbers, {})
             topic.change(topic.numbers, text, group)
         known[1][number] = None
         topic.of[number], self._of[number] = wish, hash
-        topic.unlaid.append((topic.log[known[0]][0], number))
-        self._touch(hash, topic, now)
+        version = topic.log[known[0]][0]
+        if version <= topic.everywhere:
+            self.laid.append(number)
+        else:
+            topic.unlaid.append((version, number))
+            self._behind[hash], self.deadline = None, now
+        return (known[0], *wish) if is_new else None
 
-    def unsubscribe(self, number: int, now: Micros) -> None:
+    def unsubscribe(self, number: int, now: Micros) -> int | None:
+        """Want it no longer; its number, if nobody here does."""
         hash = self._of.pop(number)
         topic = self.topics[hash]
         wish = topic.of.pop(number)
         known, sharing = topic.wishes[wish]
         del sharing[number]
         topic.unlaid = [one for one in topic.unlaid if one[1] != number]
-        if not sharing:
-            del topic.wishes[wish]
-            topic.change(known, None, wish[1])
-            self._touch(hash, topic, now)
-            self._settle(topic, hash)
+        if sharing:
+            return None
+        del topic.wishes[wish]
+        topic.change(known, None, wish[1])
+        if topic.watchers:
+            self._behind[hash], self.deadline = None, now
+        self._settle(topic, hash)
+        return known
 
     def renew(self, now: Micros) -> None:
         """Others had taken this node for dead, and forgotten what it wants: they ask again, and hear all of it."""
@@ -183,12 +199,6 @@ class Told:
         self.deadline = min(self.deadline, Micros(now + AGAIN))
         version, changes = topic.after(watcher.has)
         return Wanted(hash, self.epoch, watcher.has, version, topic.version, changes)
-
-    def _touch(self, hash: int, topic: Topic, now: Micros) -> None:
-        if topic.watchers:
-            self._behind[hash] = None
-            self.deadline = now
-        self.laid += topic.laid()
 
     def _settle(self, topic: Topic, hash: int) -> None:
         topic.forget_gone()
