@@ -45,6 +45,7 @@ def test_a_full_disk_is_an_error_a_counter_and_a_verdict_and_nothing_accepted_is
             node = gossamer.Node(data_dir=small_disk / "data", join=[far.address])
             await node.start()
             await node.advertise("texts", "n INT, text STRING")
+            await far.subscribe("texts")
             node._driver.links.clear()  # nothing leaves it, so everything must be kept
             with pytest.raises(gossamer.NodeError, match=r"the data directory failed: .*; free some space or replace it"):
                 while True:
