@@ -174,6 +174,7 @@ def test_history_by_since_and_order_and_columns() -> None:
             import pyarrow as pa
 
             await other.publish_batch("t", pa.RecordBatch.from_pydict({"n": list(range(1000, 1100))}))
+            assert await one.drain() == await other.drain() == 0  # an event's time is that of its batch, when it leaves
             middle = datetime.now(UTC)
             await one.publish("t", {"n": 2000})
             async with gossamer.Node(join=[one.address]) as late:

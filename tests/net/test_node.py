@@ -287,7 +287,7 @@ def test_a_peer_that_sends_nonsense_in_good_frames_is_counted_and_survived() -> 
     async def main() -> None:
         async with gossamer.Node() as a:
             await a.advertise("weather", WEATHER)
-            async with a.subscribe("weather"):
+            async with a.subscribe("weather", route="flood"):
                 host, port = a.address.split(":")
                 _, writer = await asyncio.open_connection(host, int(port))
                 writer.write(HELLO)

@@ -82,6 +82,7 @@ def test_what_is_lost_with_a_node_is_said_by_the_exit_code(tmp_path: Path) -> No
         async with gossamer.Node() as far:
             node = gossamer.Node(join=[far.address])
             async with served(node, 0.2, tmp_path) as (stop, task):
+                await far.subscribe("numbers")
                 node._driver.links.clear()  # nothing leaves it any more
                 await node.publish("numbers", {"n": 1})
                 stop.set()
@@ -95,6 +96,7 @@ def test_what_a_data_directory_keeps_is_not_lost(tmp_path: Path) -> None:
         async with gossamer.Node() as far:
             node = gossamer.Node(join=[far.address], data_dir=tmp_path / "data")
             async with served(node, 0.2, tmp_path) as (stop, task):
+                await far.subscribe("numbers")
                 node._driver.links.clear()
                 await node.publish("numbers", {"n": 1})
                 stop.set()
