@@ -312,6 +312,31 @@ def test_a_node_that_was_taken_for_dead_catches_up() -> None:
     assert fabric.numbers(1) == [1, 2, 3]
 
 
+@pytest.mark.parametrize(("route", "seed"), [(Route.DIRECT, 1), (Route.FLOOD, 2)])
+def test_what_is_published_while_two_halves_find_each_other_again_is_not_lost(route: Route, seed: int) -> None:
+    """Each takes the other for dead; the one that hears first that it is not so must not believe that the other knows it too."""
+    fabric = Fabric(4, retention="1h", seed=seed, loss=0.05)
+    fabric.enter(1, route=route, name="x")
+    fabric.enter(2, route=Route.SKIPLIST, filter="n < 0")
+    published = 0
+
+    def publish(seconds: float) -> None:
+        nonlocal published
+        for _ in range(int(seconds * 20)):
+            for number in (0, 2, 3):
+                fabric.command(number, "publish", "t", {"n": published})
+                published += 1
+            fabric.run(0.05)
+
+    publish(5)
+    fabric.severed = lambda a, b: (a.number == 1) != (b.number == 1)
+    publish(25)
+    fabric.severed = lambda a, b: False
+    publish(6)
+    fabric.run(20)
+    assert sorted(fabric.numbers(1)) == list(range(published))
+
+
 def test_a_full_tap_holds_publishers_back_and_is_cut_off_but_loses_nothing() -> None:
     fabric = Fabric(2, retention="1h", durable=True, batch_events=1, window=8)
     fabric.node_config = replace(fabric.node_config)

@@ -208,6 +208,7 @@ class Driver:
 
     def _store(self, store: Store) -> None:
         assert self._disk is not None, "a machine stores, but the node has no data directory"
+        self._flush_trace()  # what survives a kill must be in the trace too, or the verdict on it is wrong
         self._disk.store(store, self._stored)
 
     def _stored(self, token: Token) -> None:
@@ -242,6 +243,13 @@ class Driver:
         if self._writer is not None:
             try:
                 self._writer.write(self._unix_origin + self.now(), record)
+            except OSError as error:
+                self._stop_tracing(error)
+
+    def _flush_trace(self) -> None:
+        if self._writer is not None:
+            try:
+                self._writer.flush()
             except OSError as error:
                 self._stop_tracing(error)
 
@@ -352,8 +360,4 @@ class Driver:
         self.guard.close()
         for connection in list(self.connections):
             connection.close("leaving")
-        if self._writer is not None:
-            try:
-                self._writer.flush()
-            except OSError as error:
-                self._stop_tracing(error)
+        self._flush_trace()

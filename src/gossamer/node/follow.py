@@ -234,6 +234,7 @@ class Follow:
         self._parked.clear()
         for progress in self.publishers.values():
             progress.doubt()
+            progress.ask_at = Micros(0)  # that wait is over: one that stayed would keep it from ever being asked again
 
     def changed(self, change: ViewChange, now: Micros) -> None:
         progress = self.publishers.get(change.peer)
@@ -252,6 +253,8 @@ class Follow:
             if progress is None:  # it knew of us before it published anything
                 progress = self._progress(change.peer)
                 progress.covered = True
+            else:  # it may have taken us for dead as well, and may not have heard yet that we are not
+                progress.doubted_until = Micros(now + LAG)
             progress.is_gone = False
             self._begin(change.peer, progress, now)
 
@@ -362,6 +365,10 @@ class Follow:
             if not past.done:
                 self._more(peer, progress, now)
                 return
+        if now < progress.doubted_until:  # what it publishes before it knows of us again is to be had only by asking
+            progress.began_at = now
+            self._schedule(peer, progress, progress.doubted_until)
+            return
         self._level(peer, progress, past, now)
 
     def _read(self, progress: Progress, past: Past) -> list[tuple[Part, list[tuple[Any, ...]]]] | str:

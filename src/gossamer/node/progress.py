@@ -27,8 +27,8 @@ EVERYTHING: Id = (SEQUENCE_MAX, SEQUENCE_MAX)
 
 class Progress:
     __slots__ = (
-        "_batches", "_had", "_marks", "ask_at", "attempts", "baseline", "began_at", "covered", "is_gone", "is_level",
-        "is_told", "position", "release", "serial", "trusted", "waiting",
+        "_batches", "_had", "_marks", "ask_at", "attempts", "baseline", "began_at", "covered", "doubted_until", "is_gone",
+        "is_level", "is_told", "position", "release", "serial", "trusted", "waiting",
     )  # fmt: skip
 
     def __init__(self, position: Id = (0, 0)) -> None:
@@ -42,6 +42,7 @@ class Progress:
         self.release: Id = (0, 0)
         self.waiting: list[tuple[Id, Any]] = []  # a heap
         self.ask_at = self.began_at = Micros(0)
+        self.doubted_until = Micros(0)  # until then it may go on without us
         self.serial = self.attempts = 0
         self._had: dict[Id, None] = {}
         self._batches: list[tuple[Id, int]] = []  # a heap of (first, last sequence) of what is in it
