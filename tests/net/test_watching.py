@@ -101,7 +101,7 @@ def test_what_is_dropped_and_rejected_is_on_the_page_by_reason() -> None:
             page = Health()
             await page.start("127.0.0.1:0")
             page.serve(a)
-            async with a.subscribe("weather", slow="drop_oldest"):
+            async with a.subscribe("weather", slow="drop_oldest", route="flood"):
                 for _ in range(30):
                     await (await a.publish("weather", GENEVA))
                 host, port = a.address.split(":")

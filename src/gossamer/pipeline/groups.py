@@ -7,6 +7,8 @@ had to be asked. What a member was handed though its own filter does not pass it
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
@@ -21,6 +23,18 @@ def members(records: DataFrame) -> DataFrame:
     return records.where("kind = 'subscribing' AND record.group <> ''").select(
         "node", "incarnation", sf.col("record.subscription").alias("subscription"), named.alias("named")
     )
+
+
+def fold(
+    due: DataFrame, handed: DataFrame, subscribed: DataFrame, published: DataFrame, grouped: DataFrame,
+    keep: Callable[[DataFrame], DataFrame],
+) -> tuple[DataFrame, DataFrame, DataFrame]:  # fmt: skip
+    """Pairs, hand-overs and subscriptions with groups in place of their members; as they are where there is no group."""
+    if grouped.isEmpty():
+        return due, handed, subscribed
+    due = keep(due)
+    handed = keep(fold_handed(handed, due, subscribed, published, grouped))
+    return fold_due(due, grouped), handed, keep(fold_subscribed(subscribed, grouped))
 
 
 def fold_due(due: DataFrame, grouped: DataFrame) -> DataFrame:

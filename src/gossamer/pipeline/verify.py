@@ -151,11 +151,7 @@ def verify(spark: SparkSession, trace_dir: Path, late_ms: float = LATE_MS) -> Ve
         with _names_the_filter(read, subscribed):
             told = following.gaps(records, following.lives(records))
             due = pairs(matches(published, subscribed, read), subscribed, published, told)
-            grouped = groups.members(records)
-            if not grouped.isEmpty():
-                due = keep(due)
-                handed = keep(groups.fold_handed(handed, due, subscribed, published, grouped))
-                due, subscribed = groups.fold_due(due, grouped), keep(groups.fold_subscribed(subscribed, grouped))
+            due, handed, subscribed = groups.fold(due, handed, subscribed, published, groups.members(records), keep)
             due = due.withColumn("alive", sf.lit(True))
             judged = keep(oracle.judge(due, handed, ("event", *_SUBSCRIPTION, "alive")))
             judged.count()
