@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from struct import error as StructError  # noqa: N812
 from struct import unpack_from
-from typing import Any, overload
+from typing import Annotated, Any, overload
 
 import msgspec
 
@@ -24,8 +24,9 @@ from gossamer.filters.schema import Schema, Type
 COLUMNS_MARK = b"\xff"
 NEEDED = "columns need pyarrow and NumPy; install them with: pip install 'gossamer[fast]'"
 _encoder = msgspec.msgpack.Encoder()
-_raw_rows = msgspec.msgpack.Decoder(list[list[msgspec.Raw]])
 ROWS_MAX = 65_536  # of one record batch; nodes allow fewer
+FITTED_MAX = 4096  # rows that are made longer: a small message must not become a large one
+_raw_rows = msgspec.msgpack.Decoder(Annotated[list[list[msgspec.Raw]], msgspec.Meta(max_length=FITTED_MAX)])
 
 
 class Packed:
@@ -127,7 +128,8 @@ class Packed:
     def pack(self, record: Any) -> bytes:
         """A record batch of `arrow_schema` as bytes."""
         data: bytes = record.serialize().to_pybytes()
-        self._own = (data, record)
+        if record.num_columns == len(self.schema.attributes):  # else it was made before the schema grew
+            self._own = (data, record)
         return data
 
     def from_values(self, values: Sequence[dict[str, Any]]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -30,6 +30,11 @@ class _Members:
         self.rights: Rights | None = None
         self._interest = interest
 
+    @property
+    def version(self) -> int:
+        """Counts changes of what ``takers`` says that the view does not tell."""
+        return self.rights.version if self.rights is not None else 0
+
     def takers(self, topic: str) -> list[Peer]:
         rights = self.rights
         return [
@@ -54,8 +59,10 @@ class DirectPlane:
         self._me, self._schemas, self._local = interest.me, schemas, local
         self._topics: dict[int, str] = {}  # by subscription
 
-    def _arrived(self, batch: Batch, numbers: Sequence[int], group: str, part: int, now: Micros) -> tuple[int, ...] | None:
-        return self._local.arrived(Route.DIRECT, batch, now, numbers, group, part)
+    def _arrived(
+        self, batch: Batch, numbers: Sequence[int], group: str, part: int, done: Mapping[int, int], now: Micros
+    ) -> tuple[int, ...] | None:
+        return self._local.arrived(Route.DIRECT, batch, now, numbers, group, part, done)
 
     @property
     def remembered(self) -> int:
@@ -88,7 +95,7 @@ class DirectPlane:
         if change.peer == self._me:
             return
         if before is not None and (after is None or before.life != after.life):
-            self.machine.gone(change.peer, now)
+            self.machine.gone(change.peer, now, anew=after is not None)
         elif change.is_interest or before is None or (after is not None and before.address != after.address):
             self.machine.view_changed(now)
 

@@ -129,18 +129,21 @@ class Subscription:
 class Seen:
     """Which events a subscription has been handed since it began to move; what is below a publisher's floor comes no more."""
 
-    __slots__ = ("_events",)
+    __slots__ = ("_events", "_many")
 
     def __init__(self) -> None:
         self._events: dict[tuple[int, int], dict[int, None]] = {}
+        self._many: dict[tuple[int, int], int] = {}  # when to look for old ones again
 
     def fresh(self, batch: Batch, numbers: Iterable[int]) -> set[int]:
         """Those that were not seen, which are seen from now on."""
-        known = self._events.setdefault((batch.publisher, batch.incarnation), {})
+        life = (batch.publisher, batch.incarnation)
+        known = self._events.setdefault(life, {})
         found = {number for number in numbers if number not in known}
-        if len(known) > SEEN_MANY:
+        if len(known) > self._many.get(life, SEEN_MANY):
             for number in [number for number in known if number < batch.floor]:
                 del known[number]
+            self._many[life] = max(SEEN_MANY, 2 * len(known))
         known.update(dict.fromkeys(found))
         return found
 
@@ -148,10 +151,18 @@ class Seen:
 class _Arrival:
     """A batch, or a part of one, as a plane hands it over."""
 
-    __slots__ = ("batch", "group", "key", "numbers", "route")
+    __slots__ = ("batch", "done", "group", "key", "numbers", "route")
 
-    def __init__(self, route: Route, batch: Batch, numbers: Sequence[int], group: str, part: int | None) -> None:
-        self.route, self.batch, self.numbers, self.group = route, batch, numbers, group
+    def __init__(
+        self,
+        route: Route,
+        batch: Batch,
+        numbers: Sequence[int],
+        group: str,
+        part: int | None,
+        done: Mapping[int, int] | None,
+    ) -> None:
+        self.route, self.batch, self.numbers, self.group, self.done = route, batch, numbers, group, done
         self.key: Key = (batch.publisher, batch.incarnation, batch.first)
         if part is not None:
             self.key = (*self.key, part)
@@ -253,12 +264,14 @@ class Local:
         numbers: Sequence[int] | None = None,
         group: str = "",
         part: int | None = None,
+        done: Mapping[int, int] | None = None,
     ) -> tuple[int, ...] | None:
         """Hand a batch over; how many subscriptions took each event, () for none, or None: ``released`` will say it.
 
         ``numbers``: of its events, where it is a part of a batch. ``group``: it is for one member of that group only.
+        ``done``: numbers of events that were taken before, which nobody is handed again.
         """
-        arrival = _Arrival(route, batch, numbers or range(batch.first, batch.first + batch.count), group, part)
+        arrival = _Arrival(route, batch, numbers or range(batch.first, batch.first + batch.count), group, part, done)
         known = self.topics.get(batch.topic)
         if known is None or not known.subscriptions.get(route):
             return ()
@@ -338,6 +351,8 @@ class Local:
         matched: tuple[int, ...] = ()
         blockers = 0
         for subscription, places in shares:
+            if arrival.done:
+                places = [place for place in places if numbers[place] not in arrival.done]
             if subscription.seen is not None:
                 fresh = subscription.seen.fresh(batch, [numbers[place] for place in places])
                 places = [place for place in places if numbers[place] in fresh]

@@ -37,6 +37,7 @@ class Moves:
     def __init__(self, interest: Interest, local: Local, planes: Mapping[Route, Plane]) -> None:
         self.done = 0
         self.refused = 0  # the new route had no room
+        self.arrived: list[int] = []  # subscriptions whose route is the new one, which is laid; for the owner to take
         self._interest, self._local, self._planes = interest, local, planes
         self._moves: dict[int, _Move] = {}  # by subscription
         self._barriers: dict[int, int] = {}  # barrier -> subscription
@@ -92,7 +93,7 @@ class Moves:
         """Others had taken this node for dead: places are laid again, and what had been known is not."""
         for move in self._moves.values():
             if move.stage is _Stage.ENTERING:
-                move.is_laid = move.is_known = False
+                move.is_laid, move.is_known = move.new is Route.FLOOD, False
             self._ask(move, now, settled=move.stage is not _Stage.ENTERING)
 
     def _enter(self, move: _Move, now: Micros) -> None:
@@ -117,6 +118,7 @@ class Moves:
     def _maybe_leave(self, move: _Move, now: Micros) -> None:
         if move.is_laid and move.is_known:
             move.subscription.route = move.new
+            self.arrived.append(move.subscription.number)
             move.stage = _Stage.LEAVING
             self._ask(move, now, settled=True)
 

@@ -281,6 +281,13 @@ class Routing:
             if entering is not None and entering.subscription.route is route:
                 entering.is_laid = True
                 self._maybe_in_force(number, entering)
+        arrived = self.moves.arrived if self.moves is not None else []
+        while arrived:  # what its old route would have said need not be waited for
+            number = arrived.pop()
+            entering = self._entering.get(number)
+            if entering is not None:
+                entering.is_laid = True
+                self._maybe_in_force(number, entering)
 
     def _maybe_in_force(self, number: int, entering: _Entering) -> None:
         if entering.is_laid and entering.is_known:

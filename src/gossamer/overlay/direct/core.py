@@ -12,13 +12,13 @@ live node knows that this node takes the topic this way, and every publisher tha
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
 from gossamer.filters.packed import Packed
 from gossamer.machine import MILLISECOND, NEVER, SECOND, Dial, Effect, LinkState, Micros, Note, Peer, Send
 from gossamer.overlay.batch import MATCHED_MAX, Batch
+from gossamer.overlay.direct.flight import Flight, Part, Source, Taker
 from gossamer.overlay.direct.messages import DirectMessage, Holding, Portion, Taken, Unwatch, Wanted, Watch
 from gossamer.overlay.direct.plan import Payload, Plan
 from gossamer.overlay.direct.received import Arrive, Key, Received
@@ -30,6 +30,9 @@ AGAIN_MAX = Micros(2 * SECOND)
 PATIENCE = Micros(15 * SECOND)  # with a link, and without a word about a portion
 IDLE = Micros(60 * SECOND)  # a topic on which nothing is published: nobody is watched for it
 WANTS_MAX = 2_000_000  # filters of others that are kept; who tells more gets everything
+WANTS_CHARACTERS = 256 << 20  # and of their texts
+WANTS_EACH = 1 << 17  # of one node on one topic, twice what an honest one tells
+_ALL, _UNSAID = -1, -2  # numbers of what such a node is taken to want, and one that does not say what
 
 
 class Members(Protocol):
@@ -41,55 +44,9 @@ class Members(Protocol):
 
     def hash(self, topic: str) -> int: ...
 
-
-class _Taker:
-    """What is known of one node's wants on one topic."""
-
-    __slots__ = ("asked_at", "epoch", "have", "latest", "wants")
-
-    def __init__(self) -> None:
-        self.epoch = self.have = 0
-        self.latest = -1  # not told anything yet
-        self.wants: dict[int, tuple[str, str]] = {}
-        self.asked_at = NEVER
-
     @property
-    def is_ready(self) -> bool:
-        return self.have == self.latest
-
-
-class _Source:
-    """A topic that is published here."""
-
-    def __init__(self, name: str, hash: int, packed: Packed) -> None:
-        self.name, self.hash, self.packed = name, hash, packed
-        self.takers: dict[Peer, _Taker] = {}
-        self.plan: Plan | None = None
-        self.held: deque[_Flight] = deque()  # until all filters are known
-        self.seen = -1  # the view as of which ``takers`` are the right ones
-        self.used = Micros(0)
-
-
-class _Part:
-    __slots__ = ("attempts", "due_at", "message", "offsets", "peer", "sign")
-
-    def __init__(self, peer: Peer, message: Portion, now: Micros) -> None:
-        self.peer, self.message, self.offsets = peer, message, message.places
-        self.attempts, self.due_at, self.sign = 0, NEVER, now
-
-
-class _Flight:
-    """A batch of ours on its way."""
-
-    __slots__ = ("batch", "parts", "payload", "sending", "source", "total", "tried", "waiting")
-
-    def __init__(self, source: _Source, batch: Batch, payload: Payload) -> None:
-        self.source, self.batch, self.payload = source, batch, payload
-        self.sending = 0  # more portions are about to go: it is not done, though none waits
-        self.waiting: dict[tuple[Peer, int], _Part] = {}
-        self.parts: dict[Peer, int] = {}  # how many each node was sent
-        self.total = [0] * batch.count
-        self.tried: dict[tuple[str, int], list[Peer]] = {}  # by group and offset: members that did not take it
+    def version(self) -> int:
+        """Counts changes of what ``takers`` says that the view does not tell."""
 
 
 class Direct:
@@ -103,16 +60,17 @@ class Direct:
         self.resent = 0
         self.out: list[Effect] = []
         self._received = Received(arrive, self.out)
-        self._sources: dict[str, _Source] = {}
-        self._by_hash: dict[int, _Source] = {}
-        self._flights: dict[tuple[int, int], _Flight] = {}
-        self._to: dict[Peer, dict[tuple[int, int, int], _Part]] = {}  # portions without an answer
+        self._sources: dict[str, Source] = {}
+        self._by_hash: dict[int, Source] = {}
+        self._flights: dict[tuple[int, int], Flight] = {}
+        self._to: dict[Peer, dict[tuple[int, int, int], Part]] = {}  # portions without an answer
         self._dialled: dict[Peer, Micros] = {}
         self._timers: list[tuple[Micros, tuple[int, int], tuple[Peer, int]]] = []
         self._view = 0  # counts changes of the view
         self._look_at: Micros = NEVER  # whether a batch need not wait any longer, and whom to ask again
         self._idle_at: Micros = NEVER
-        self._wants = 0  # filters of others that are kept
+        self._wants = self._characters = 0  # filters of others that are kept, and their texts
+        self._sessions = 0
 
     # ------------------------------------------------------------------ what is known
 
@@ -155,7 +113,7 @@ class Direct:
         self.told.renew(now)
         for source in self._sources.values():
             self._forget(source, list(source.takers))
-            source.seen = -1
+            source.seen = (-1, 0)
         self._look_at = now
 
     # ------------------------------------------------------------------- publishing
@@ -164,38 +122,49 @@ class Direct:
         source = self._sources.get(batch.topic)
         if source is None:
             hash = self.members.hash(batch.topic)
-            source = self._sources[batch.topic] = self._by_hash[hash] = _Source(batch.topic, hash, packed)
+            source = self._sources[batch.topic] = self._by_hash[hash] = Source(batch.topic, hash, packed)
         if source.packed is not packed:
             source.packed, source.plan = packed, None
+            for other in self._flights.values():
+                if other.source is source:  # as events of the longer schema
+                    other.payload = Payload(other.batch, packed)
         source.used = now
         self._idle_at = min(self._idle_at, Micros(now + IDLE))
-        flight = self._flights[batch.incarnation, batch.first] = _Flight(source, batch, payload)
+        flight = self._flights[batch.incarnation, batch.first] = Flight(source, batch, payload)
         if source.held or not self._is_ready(source, now):
             source.held.append(flight)
             self._look_at = min(self._look_at, Micros(now + AGAIN))
         else:
             self._launch(flight, now)
 
-    def _is_ready(self, source: _Source, now: Micros) -> bool:
+    def _is_ready(self, source: Source, now: Micros) -> bool:
         """Whether the filters of all who take the topic are known; who is not known is asked."""
-        if source.seen != self._view:
+        view = (self._view, self.members.version)
+        if source.seen != view:
             wanted = dict.fromkeys(self.members.takers(source.name))
             wanted.pop(self.me, None)
             self._forget(source, [peer for peer in source.takers if peer not in wanted], tell=True)
             for peer in wanted:
                 if peer not in source.takers:
-                    source.takers[peer] = _Taker()
-            source.seen = self._view
+                    self._sessions += 1
+                    source.takers[peer] = Taker(self._sessions, now)
+            source.seen = view
         ready = True
         for peer, taker in source.takers.items():
             if not taker.is_ready:
-                ready = False
+                if peer not in self.links:
+                    taker.since = now
+                elif now - taker.since >= PATIENCE:  # others need not wait for it: it gets everything
+                    taker.since = now
+                    self.out.append(Note(Rejected(hex_peer(peer), "does not say what it wants", cut=True)))
+                    self._want(source.plan, peer, taker, _UNSAID, "", "")
+                ready = ready and _UNSAID in taker.wants
                 if taker.asked_at == NEVER or taker.asked_at + AGAIN <= now:
                     taker.asked_at = now
-                    self._say(peer, Watch(source.hash, taker.epoch, taker.have), now)
+                    self._say(peer, Watch(source.hash, taker.epoch, taker.have, taker.session), now)
         return ready
 
-    def _launch(self, flight: _Flight, now: Micros) -> None:
+    def _launch(self, flight: Flight, now: Micros) -> None:
         batch, payload = flight.batch, flight.payload
         flight.sending += 1
         for peer, group, places in self._plan(flight.source).shares(payload, batch.first):
@@ -204,7 +173,7 @@ class Direct:
         flight.sending -= 1
         self._maybe_finish(flight)
 
-    def _plan(self, source: _Source) -> Plan:
+    def _plan(self, source: Source) -> Plan:
         """What everybody wants of the topic, by its present schema."""
         if source.plan is None:
             source.plan = plan = Plan(source.packed)
@@ -216,7 +185,7 @@ class Direct:
                 plan.want(self.me, number, text, group)
         return source.plan
 
-    def _send(self, flight: _Flight, peer: Peer, group: str, offsets: tuple[int, ...], rows: bytes, now: Micros) -> None:
+    def _send(self, flight: Flight, peer: Peer, group: str, offsets: tuple[int, ...], rows: bytes, now: Micros) -> None:
         batch = flight.batch
         number = flight.parts.get(peer, 0)
         flight.parts[peer] = number + 1
@@ -224,7 +193,7 @@ class Direct:
         message = Portion(
             batch.topic, self.me, batch.incarnation, batch.first, number, batch.floor, offsets, group, rows, whole
         )  # fmt: skip
-        part = flight.waiting[peer, number] = _Part(peer, message, now)
+        part = flight.waiting[peer, number] = Part(peer, message, now)
         if peer == self.me:
             matched = self._received.hand_over(self.me, message, 0, now)
             if matched is not None:
@@ -233,7 +202,7 @@ class Direct:
         self._to.setdefault(peer, {})[batch.incarnation, batch.first, number] = part
         self._try(part, now)
 
-    def _try(self, part: _Part, now: Micros) -> None:
+    def _try(self, part: Part, now: Micros) -> None:
         """Send a portion, or see to a link; and look again later."""
         wait = min(AGAIN << min(part.attempts, 8), AGAIN_MAX)
         part.due_at = Micros(now + wait)
@@ -246,7 +215,7 @@ class Direct:
         elif part.peer not in self.links:
             self._dial(part.peer, now)
 
-    def _answered(self, flight: _Flight, part: _Part, matched: tuple[int, ...], now: Micros) -> None:
+    def _answered(self, flight: Flight, part: Part, matched: tuple[int, ...], now: Micros) -> None:
         message = part.message
         key = (part.peer, message.part)
         if flight.waiting.pop(key, None) is None:
@@ -269,7 +238,7 @@ class Direct:
                 self._choose_again(flight, part.peer, message.group, left, now)
         self._maybe_finish(flight)
 
-    def _choose_again(self, flight: _Flight, peer: Peer, group: str, offsets: Sequence[int], now: Micros) -> None:
+    def _choose_again(self, flight: Flight, peer: Peer, group: str, offsets: Sequence[int], now: Micros) -> None:
         """A member of a group did not take these: another one may."""
         plan = self._plan(flight.source)
         members: dict[Peer, list[int]] = {}
@@ -284,7 +253,7 @@ class Direct:
             self._send(flight, other, group, tuple(several), flight.payload.cut(several), now)
         flight.sending -= 1
 
-    def _maybe_finish(self, flight: _Flight) -> None:
+    def _maybe_finish(self, flight: Flight) -> None:
         batch = flight.batch
         if (
             not flight.waiting
@@ -307,7 +276,7 @@ class Direct:
                 if answer is not None:
                     self.out.append(Send((sender,), answer))
         elif kind is Unwatch:
-            self.told.unwatch(sender, message.topic)  # type: ignore[union-attr, arg-type]
+            self.told.unwatch(sender, message)  # type: ignore[arg-type]
         elif kind is Wanted:
             self._wanted(sender, message, now)  # type: ignore[arg-type]
 
@@ -336,6 +305,8 @@ class Direct:
     def link(self, peer: Peer, state: LinkState, now: Micros) -> None:
         if state is LinkState.DOWN or state is LinkState.CUT:
             self.links.pop(peer, None)
+            if state is LinkState.CUT:  # for cause: no receipt waits for it
+                self._give_up(peer, now)
             return
         self.links[peer] = state is not LinkState.FULL
         if state is LinkState.UP:
@@ -357,18 +328,23 @@ class Direct:
         if self._sources:
             self._look_at = min(self._look_at, now)
 
-    def gone(self, peer: Peer, now: Micros) -> None:
+    def gone(self, peer: Peer, now: Micros, *, anew: bool = False) -> None:
         """A member is dead, or has begun anew."""
-        self.told.gone(peer)
+        self.told.gone(peer, now, anew=anew)
+        if not anew:
+            self._dialled.pop(peer, None)
         for source in self._sources.values():
             if peer in source.takers:
                 self._forget(source, [peer])
-                source.seen = -1
+                source.seen = (-1, 0)
+        self._give_up(peer, now)
+        self.view_changed(now)
+
+    def _give_up(self, peer: Peer, now: Micros) -> None:
         for (incarnation, first, _), part in list(self._to.pop(peer, {}).items()):
             flight = self._flights.get((incarnation, first))
             if flight is not None:
                 self._answered(flight, part, (), now)
-        self.view_changed(now)
 
     def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> None:
         """The owner has taken a portion whose count it did not know at once."""
@@ -404,34 +380,50 @@ class Direct:
         source = self._by_hash.get(message.topic)
         taker = source.takers.get(sender) if source is not None else None
         if source is None or taker is None:
-            self.out.append(Send((sender,), Unwatch(message.topic)))
+            self.out.append(Send((sender,), Unwatch(message.topic, message.session)))
             return
-        if message.base == 0 and (taker.epoch != message.epoch or taker.have == 0 or taker.latest < 0):
-            self._wants -= len(taker.wants)
+        is_late = message.session != taker.session
+        if not is_late and message.base == 0 and (taker.epoch != message.epoch or taker.have == 0 or taker.latest < 0):
+            self._drop_wants(taker)
             taker.epoch, taker.have, taker.wants = message.epoch, 0, {}
             if source.plan is not None:
                 source.plan.forget(sender)
-        if taker.epoch == message.epoch and taker.have == message.base and message.base <= message.version <= message.latest:
+        is_next = taker.epoch == message.epoch and taker.have == message.base
+        if not is_late and is_next and message.base <= message.version <= message.latest:
             for number, text, group in message.changes:
                 self._want(source.plan, sender, taker, number, text, group)
-            taker.have = message.version
+            if _UNSAID in taker.wants and message.version == message.latest:
+                self._want(source.plan, sender, taker, _UNSAID, None, "")
+            taker.have, taker.since = message.version, now
             taker.latest = message.latest
         taker.asked_at = now
-        self.out.append(Send((sender,), Watch(message.topic, taker.epoch, taker.have)))
+        self.out.append(Send((sender,), Watch(message.topic, taker.epoch, taker.have, taker.session)))
         if taker.is_ready and source.held:
             self._look_at = now
 
-    def _want(self, plan: Plan | None, peer: Peer, taker: _Taker, number: int, text: str | None, group: str) -> None:
-        self._wants -= taker.wants.pop(number, None) is not None
-        if text is not None:
-            text = text if self._wants < WANTS_MAX else ""
+    def _want(self, plan: Plan | None, peer: Peer, taker: Taker, number: int, text: str | None, group: str) -> None:
+        known = taker.wants.pop(number, None)
+        if known is not None:
+            self._wants -= 1
+            self._characters -= len(known[0]) + len(known[1])
+        elif text is not None and (len(taker.wants) >= WANTS_EACH or (self._wants >= WANTS_MAX and not group)):
+            number, text, group = _ALL, "", ""
+            known = taker.wants.get(_ALL)
+        if text is not None and not (number == _ALL and known):
+            has_room = self._wants < WANTS_MAX and self._characters + len(text) <= WANTS_CHARACTERS
+            text = text if has_room else ""
             taker.wants[number] = (text, group)
             self._wants += 1
+            self._characters += len(text) + len(group)
         if plan is not None:
             if text is None:
                 plan.drop(peer, number)
             else:
                 plan.want(peer, number, text, group)
+
+    def _drop_wants(self, taker: Taker) -> None:
+        self._wants -= len(taker.wants)
+        self._characters -= sum(len(text) + len(group) for text, group in taker.wants.values())
 
     def _look(self, now: Micros) -> None:
         """Let batches go whose filters are all known; ask again for those that are not."""
@@ -453,13 +445,14 @@ class Direct:
             else:
                 self._idle_at = min(self._idle_at, Micros(max(source.used, now) + IDLE))
 
-    def _forget(self, source: _Source, peers: list[Peer], *, tell: bool = False) -> None:
+    def _forget(self, source: Source, peers: list[Peer], *, tell: bool = False) -> None:
         for peer in peers:
-            self._wants -= len(source.takers.pop(peer).wants)
+            taker = source.takers.pop(peer)
+            self._drop_wants(taker)
             if source.plan is not None:
                 source.plan.forget(peer)
             if tell and peer in self.links:
-                self.out.append(Send((peer,), Unwatch(source.hash)))
+                self.out.append(Send((peer,), Unwatch(source.hash, taker.session)))
 
     # ------------------------------------------------------------------------ links
 

@@ -38,6 +38,7 @@ class Watch(_New, frozen=True, array_like=True, tag=81):
     topic: Uint64  # hash of the name
     epoch: Count  # of the subscriber, which numbers its changes anew in each; 0: nothing is known yet
     have: Count
+    session: Count = 0  # the publisher numbers them: what is said of an earlier one comes too late
 
 
 class Wanted(_New, frozen=True, array_like=True, tag=82):
@@ -47,10 +48,12 @@ class Wanted(_New, frozen=True, array_like=True, tag=82):
     version: Count  # up to this one;
     latest: Count  # and so many there are
     changes: Annotated[tuple[Want, ...], Meta(max_length=CHANGES_MAX)]
+    session: Count = 0  # of the Watch that it answers
 
 
 class Unwatch(_New, frozen=True, array_like=True, tag=83):
     topic: Uint64
+    session: Count = 0  # this one, and those before
 
 
 class Portion(_New, frozen=True, array_like=True, tag=84):

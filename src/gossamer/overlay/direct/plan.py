@@ -27,6 +27,7 @@ FEW = 24  # filters that are tried one by one,
 FEWEST = 3  # or so many, where there are rows enough and NumPy is loaded
 ROWS_MANY = 512
 CACHED = 65_536
+MASKS_MAX = 1024
 GONE_MANY = 4096  # filters of the index that are wanted no longer, before it is laid out anew
 HAS_NUMPY = find_spec("numpy") is not None
 _SPREAD, _MASK = 0x9E3779B97F4A7C15, 2**64 - 1
@@ -196,6 +197,8 @@ class Plan:
         for each in filters:
             mask = self._masks.get(each)
             if mask is None:
+                if len(self._masks) >= MASKS_MAX:
+                    self._masks.clear()
                 mask = self._masks[each] = compile_mask(each, self._packed)
             some = mask(record)
             if some is None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
 from operator import ge
 
 from gossamer.machine import Effect, Micros, Note, Peer, Send
@@ -13,22 +14,43 @@ from gossamer.overlay.direct.messages import Holding, Portion, Taken, brief
 from gossamer.trace import Dropped, Duplicate, Rejected, hex_peer
 
 ORIGINS_MAX = 65_536  # lives of publishers of which something is remembered
-LIVES_MAX = 16  # of one publisher
+LIVES_MAX = 16  # of one publisher: those that it has used least lately are forgotten
+TAKEN_MAX = 1 << 18  # portions of one life: an honest publisher sends what does not fit again, when its floor has risen
 
 Key = tuple[int, int, int, int]
 """Publisher, incarnation, first, part."""
-Arrive = Callable[[Batch, Sequence[int], str, int, Micros], "tuple[int, ...] | None"]
-"""A portion is here: the batch with its rows, their numbers, the group and the part. None: ``took`` will say."""
+Arrive = Callable[[Batch, Sequence[int], str, int, Mapping[int, int], Micros], "tuple[int, ...] | None"]
+"""A portion is here: the batch with its rows, their numbers, the group, the part, and which of them were taken before.
+None: ``took`` will say."""
+
+
+class _Taken:
+    """A portion that was handed over. A publisher that has crashed cuts its batches by the wants of its new life: under the same id
+    other events may come, and the same events under another."""
+
+    __slots__ = ("before", "group", "matched", "places")
+
+    def __init__(self, group: str, places: Sequence[int], before: dict[int, int]) -> None:
+        self.group, self.places, self.before = group, places, before
+        self.matched: tuple[int, ...] | None = None  # the owner has it still
+
+    def took(self, matched: tuple[int, ...]) -> tuple[int, ...]:
+        if self.before:
+            counts = matched or repeat(0, len(self.places))
+            matched = tuple([self.before.get(place, count) for place, count in zip(self.places, counts, strict=True)])
+        self.matched = matched
+        return matched
 
 
 class _Origin:
     """A publisher's life."""
 
-    __slots__ = ("firsts", "floor", "taken")
+    __slots__ = ("firsts", "floor", "shares", "taken")
 
     def __init__(self) -> None:
         self.floor = 0
-        self.taken: dict[tuple[int, int], tuple[int, ...] | None] = {}  # by first and part; None: the owner has it still
+        self.taken: dict[tuple[int, int], _Taken] = {}  # by first and part
+        self.shares: dict[tuple[int, str], list[_Taken]] = {}  # by first and group
         self.firsts: list[tuple[int, int]] = []  # the same as a heap
 
 
@@ -36,7 +58,7 @@ class Received:
     def __init__(self, arrive: Arrive, out: list[Effect]) -> None:
         self._arrive, self._out = arrive, out
         self._origins: OrderedDict[tuple[int, int], _Origin] = OrderedDict()
-        self._lives: dict[int, int] = {}  # by publisher
+        self._lives: dict[int, OrderedDict[int, None]] = {}  # by publisher, the one used last at the end
 
     @property
     def remembered(self) -> int:
@@ -57,23 +79,37 @@ class Received:
             self._out.append(Note(Rejected(hex_peer(sender), problem)))
             return
         origin = self._origin(sender, message.incarnation, floor)
-        if origin is None:
-            self._out.append(Note(Dropped("batch", len(places), f"more than {LIVES_MAX} lives of one publisher")))
-            return
-        if (first, part) in origin.taken or first < origin.floor:
+        known = origin.taken.get((first, part))
+        is_same = known is not None and known.group == message.group and known.places == places
+        if is_same or first < origin.floor:
             self._out.append(Note(Duplicate(hex_peer(sender), len(places))))
-            matched = origin.taken.get((first, part), ())
-            answer = Holding(message.incarnation, first, part) if matched is None else Taken(*_id(message), brief(matched))
-            self._out.append(Send((sender,), answer))
+            self._answer(sender, message, known.matched if known is not None else ())
             return
-        origin.taken[first, part] = None
-        heapq.heappush(origin.firsts, (first, part))
-        matched = self.hand_over(sender, message, 1, now)
+        shares = origin.shares.setdefault((first, message.group), [])
+        if (known is not None and known.matched is None) or any(one.matched is None for one in shares):
+            self._answer(sender, message, None)  # of an earlier life of the publisher: first that, then what is new
+            return
+        if known is None and len(origin.taken) >= TAKEN_MAX:
+            self._out.append(Note(Dropped("batch", len(places), f"more than {TAKEN_MAX} portions of one publisher")))
+            return
+        counts = {place: n for one in shares for place, n in zip(one.places, one.matched or (), strict=False) if n}
+        before = {place: counts[place] for place in places if place in counts} if counts else {}
+        if known is None:
+            heapq.heappush(origin.firsts, (first, part))
+        entry = origin.taken[first, part] = _Taken(message.group, places, before)
+        shares.append(entry)
+        matched = self.hand_over(sender, message, 1, now, before) if len(before) < len(places) else ()
         if matched is not None:
-            origin.taken[first, part] = matched
-            self._out.append(Send((sender,), Taken(*_id(message), brief(matched))))
+            self._answer(sender, message, entry.took(matched))
 
-    def hand_over(self, publisher: Peer, message: Portion, hops: int, now: Micros) -> tuple[int, ...] | None:
+    def _answer(self, sender: Peer, message: Portion, matched: tuple[int, ...] | None) -> None:
+        self._out.append(
+            Send((sender,), Holding(*_id(message)) if matched is None else Taken(*_id(message), brief(matched)))
+        )
+
+    def hand_over(
+        self, publisher: Peer, message: Portion, hops: int, now: Micros, before: Mapping[int, int] | None = None
+    ) -> tuple[int, ...] | None:
         """To the owner; how many took each event, or None: that will be said later."""
         first, offsets = message.first, message.places
         batch = Batch(
@@ -81,35 +117,41 @@ class Received:
         )  # fmt: skip
         whole = offsets[-1] == len(offsets) - 1
         numbers: Sequence[int] = range(first, first + len(offsets)) if whole else [first + offset for offset in offsets]
-        return self._arrive(batch, numbers, message.group, message.part, now)
+        done = {first + place: count for place, count in before.items()} if before else {}
+        return self._arrive(batch, numbers, message.group, message.part, done, now)
 
     def took(self, key: Key, matched: tuple[int, ...]) -> None:
         publisher, incarnation, first, part = key
         origin = self._origins.get((publisher, incarnation))
         if origin is not None and (first, part) in origin.taken:
-            origin.taken[first, part] = matched
+            matched = origin.taken[first, part].took(matched)
         self._out.append(Send((Peer(publisher),), Taken(incarnation, first, part, brief(matched))))
 
-    def _origin(self, sender: Peer, incarnation: int, floor: int) -> _Origin | None:
+    def _origin(self, sender: Peer, incarnation: int, floor: int) -> _Origin:
         """A publisher is who sends: a peer can fill only its own part of the table."""
         key = (int(sender), incarnation)
         origin = self._origins.get(key)
         if origin is None:
-            if self._lives.get(sender, 0) >= LIVES_MAX:
-                return None
-            while len(self._origins) >= ORIGINS_MAX:
-                old, _ = self._origins.popitem(last=False)
-                self._lives[old[0]] -= 1
-                if not self._lives[old[0]]:
-                    del self._lives[old[0]]
+            lives = self._lives.setdefault(int(sender), OrderedDict())
+            if len(lives) >= LIVES_MAX:
+                del self._origins[int(sender), lives.popitem(last=False)[0]]
+            lives[incarnation] = None
             origin = self._origins[key] = _Origin()
-            self._lives[sender] = self._lives.get(sender, 0) + 1
+            while len(self._origins) > ORIGINS_MAX:
+                (peer, life), _ = self._origins.popitem(last=False)
+                del self._lives[peer][life]
+                if not self._lives[peer]:
+                    del self._lives[peer]
         else:
             self._origins.move_to_end(key)
+            self._lives[int(sender)].move_to_end(incarnation)
         if floor > origin.floor:
             origin.floor = floor
             while origin.firsts and origin.firsts[0][0] < floor:
-                origin.taken.pop(heapq.heappop(origin.firsts), None)
+                old = heapq.heappop(origin.firsts)
+                gone = origin.taken.pop(old, None)
+                if gone is not None:
+                    origin.shares.pop((old[0], gone.group), None)
         return origin
 
 

@@ -8,10 +8,10 @@ watch have it), so whoever has all up to some number needs only what comes after
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, takewhile
 
 from gossamer.machine import MILLISECOND, NEVER, Micros, Peer
-from gossamer.overlay.direct.messages import CHANGES_CHARACTERS, CHANGES_MAX, FILTER_TEXT_MAX, Want, Wanted, Watch
+from gossamer.overlay.direct.messages import CHANGES_CHARACTERS, CHANGES_MAX, FILTER_TEXT_MAX, Unwatch, Want, Wanted, Watch
 
 AGAIN = Micros(250 * MILLISECOND)
 WANTS_MAX = 65_536  # different filters that a node tells of a topic; with more, it takes all events and looks for itself
@@ -21,10 +21,10 @@ _Wish = tuple[str, str]  # text and group
 
 
 class Watcher:
-    __slots__ = ("has", "sent_at")
+    __slots__ = ("has", "sent_at", "session")
 
-    def __init__(self, has: int) -> None:
-        self.has, self.sent_at = has, NEVER
+    def __init__(self, has: int, session: int) -> None:
+        self.has, self.sent_at, self.session = has, NEVER, session
 
 
 class Topic:
@@ -35,6 +35,7 @@ class Topic:
         self.numbers = 0
         self._versions = versions  # of all topics together: a topic that is forgotten and comes back repeats none
         self.log: dict[int, tuple[int, str | None, str]] = {}  # number -> version, text, group; in the order of versions
+        self.gone: dict[int, int] = {}  # those of them that are no longer wanted, and their versions; in the same order
         self.wishes: dict[_Wish, tuple[int, dict[int, None]]] = {}  # its number, and the subscriptions that share it
         self.of: dict[int, _Wish] = {}  # by subscription
         self.watchers: dict[Peer, Watcher] = {}
@@ -44,6 +45,8 @@ class Topic:
         self.version = next(self._versions)
         self.log.pop(number, None)
         self.log[number] = (self.version, text, group)
+        if text is None:
+            self.gone[number] = self.version
 
     @property
     def everywhere(self) -> int:
@@ -62,21 +65,23 @@ class Topic:
 
     def forget_gone(self) -> None:
         """What is no longer wanted, and everybody who watches knows it."""
-        everywhere = self.everywhere
-        for number in [n for n, (version, text, _) in self.log.items() if text is None and version <= everywhere]:
-            del self.log[number]
+        if self.gone:
+            everywhere = self.everywhere
+            while self.gone and next(iter(self.gone.values())) <= everywhere:
+                number = next(iter(self.gone))
+                del self.gone[number], self.log[number]
 
     def after(self, has: int) -> tuple[int, tuple[Want, ...]]:
         """The changes that follow, as many as one message takes; and the version they lead to."""
         changes: list[Want] = []
         version, characters = has, 0
-        for number, (changed, text, group) in self.log.items():
-            if changed > has:
-                characters += len(text or "") + len(group)
-                if changes and (len(changes) == CHANGES_MAX or characters > CHANGES_CHARACTERS):
-                    return version, tuple(changes)
-                changes.append((number, text, group))
-                version = changed
+        later = list(takewhile(lambda one: one[1][0] > has, reversed(self.log.items())))  # the last ones are the latest
+        for number, (changed, text, group) in reversed(later):
+            characters += len(text or "") + len(group)
+            if changes and (len(changes) == CHANGES_MAX or characters > CHANGES_CHARACTERS):
+                return version, tuple(changes)
+            changes.append((number, text, group))
+            version = changed
         return self.version, tuple(changes)
 
 
@@ -149,7 +154,10 @@ class Told:
         known = message.epoch == self.epoch and message.have <= topic.version
         watcher = topic.watchers.get(sender)
         if watcher is None:
-            watcher = topic.watchers[sender] = Watcher(0)
+            watcher = topic.watchers[sender] = Watcher(0, message.session)
+        elif message.session < watcher.session:
+            return None  # late
+        watcher.session = message.session
         watcher.has = message.have if known else 0
         if known and watcher.has == topic.version:
             watcher.sent_at = NEVER
@@ -158,15 +166,23 @@ class Told:
             return None
         return self._tell(message.topic, topic, watcher, now)
 
-    def unwatch(self, sender: Peer, hash: int) -> None:
-        topic = self.topics.get(hash)
-        if topic is not None and topic.watchers.pop(sender, None) is not None:
-            self._settle(topic, hash)
+    def unwatch(self, sender: Peer, message: Unwatch) -> None:
+        topic = self.topics.get(message.topic)
+        watcher = topic.watchers.get(sender) if topic is not None else None
+        if topic is not None and watcher is not None and message.session >= watcher.session:
+            del topic.watchers[sender]
+            self._settle(topic, message.topic)
 
-    def gone(self, peer: Peer) -> None:
-        """A publisher is dead."""
+    def gone(self, peer: Peer, now: Micros, *, anew: bool = False) -> None:
+        """A publisher is dead, or has begun ``anew``: then it may have watched before this node heard of that, and is asked."""
         for hash, topic in list(self.topics.items()):
-            if topic.watchers.pop(peer, None) is not None:
+            watcher = topic.watchers.get(peer)
+            if watcher is not None and anew and topic.version:
+                watcher.has = watcher.session = 0
+                watcher.sent_at = NEVER
+                self._behind[hash], self.deadline = None, now
+            elif watcher is not None:
+                del topic.watchers[peer]
                 self._settle(topic, hash)
 
     def linked(self, peer: Peer, now: Micros) -> None:
@@ -198,7 +214,7 @@ class Told:
         self._behind[hash] = None
         self.deadline = min(self.deadline, Micros(now + AGAIN))
         version, changes = topic.after(watcher.has)
-        return Wanted(hash, self.epoch, watcher.has, version, topic.version, changes)
+        return Wanted(hash, self.epoch, watcher.has, version, topic.version, changes, watcher.session)
 
     def _settle(self, topic: Topic, hash: int) -> None:
         topic.forget_gone()

@@ -105,7 +105,7 @@ class Barriers:
         if message.origin == self._me:
             return []  # of an earlier life
         if len(self._waves) >= WAVES_MAX:
-            self._evict(next(iter(self._waves)), now)
+            self._evict(next(key for key in self._waves if key[0] != self._me), now)  # nobody can push out ours
         others = {peer: None for peer in self._neighbours() if peer != sender and peer != message.origin}
         wave = self._waves[key] = self._active[key] = _Wave(message, sender, others)
         return self._pass_on(wave, now) + self._maybe_answer(wave, now)

@@ -1,0 +1,62 @@
+"""What a publisher has on its way: topics, batches, and the portions of them."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from gossamer.filters.packed import Packed
+from gossamer.machine import NEVER, Micros, Peer
+from gossamer.overlay.batch import Batch
+from gossamer.overlay.direct.messages import Portion
+from gossamer.overlay.direct.plan import Payload, Plan
+
+
+class Taker:
+    """What is known of one node's wants on one topic."""
+
+    __slots__ = ("asked_at", "epoch", "have", "latest", "session", "since", "wants")
+
+    def __init__(self, session: int, now: Micros) -> None:
+        self.session, self.since = session, now  # since when it has said nothing, with a link
+        self.epoch = self.have = 0
+        self.latest = -1  # not told anything yet
+        self.wants: dict[int, tuple[str, str]] = {}
+        self.asked_at = NEVER
+
+    @property
+    def is_ready(self) -> bool:
+        return self.have == self.latest
+
+
+class Source:
+    """A topic that is published here."""
+
+    def __init__(self, name: str, hash: int, packed: Packed) -> None:
+        self.name, self.hash, self.packed = name, hash, packed
+        self.takers: dict[Peer, Taker] = {}
+        self.plan: Plan | None = None
+        self.held: deque[Flight] = deque()  # until all filters are known
+        self.seen = (-1, 0)  # the view as of which ``takers`` are the right ones
+        self.used = Micros(0)
+
+
+class Part:
+    __slots__ = ("attempts", "due_at", "message", "offsets", "peer", "sign")
+
+    def __init__(self, peer: Peer, message: Portion, now: Micros) -> None:
+        self.peer, self.message, self.offsets = peer, message, message.places
+        self.attempts, self.due_at, self.sign = 0, NEVER, now
+
+
+class Flight:
+    """A batch of ours on its way."""
+
+    __slots__ = ("batch", "parts", "payload", "sending", "source", "total", "tried", "waiting")
+
+    def __init__(self, source: Source, batch: Batch, payload: Payload) -> None:
+        self.source, self.batch, self.payload = source, batch, payload
+        self.sending = 0  # more portions are about to go: it is not done, though none waits
+        self.waiting: dict[tuple[Peer, int], Part] = {}
+        self.parts: dict[Peer, int] = {}  # how many each node was sent
+        self.total = [0] * batch.count
+        self.tried: dict[tuple[str, int], list[Peer]] = {}  # by group and offset: members that did not take it
