@@ -30,7 +30,7 @@ class WireCodec:
         if isinstance(message, Past):
             return ()  # they are of long ago, and come once
         if isinstance(message, Portion):
-            return tuple((message.publisher, message.incarnation, message.first + offset) for offset in message.offsets)
+            return tuple((message.publisher, message.incarnation, message.first + place) for place in message.places)
         batch = message.body.batch if isinstance(message, Cargo) else message
         assert isinstance(batch, Batch)
         return tuple((batch.publisher, batch.incarnation, batch.first + offset) for offset in range(batch.count))
