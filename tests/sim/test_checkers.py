@@ -143,8 +143,8 @@ class RaisesTheFloor(LowersTheFloor):
 
 
 class _Hoarder(Flood):
-    def _origin(self, key: Any, floor: int) -> Any:
-        return super()._origin(key, floor if key[0] == self.me else 0)  # what it sends is right; what it keeps is not
+    def _origin(self, key: Any, floor: int, link: int) -> Any:
+        return super()._origin(key, floor if key[0] == self.me else 0, link)  # what it sends is right; what it keeps is not
 
 
 class Hoards(NodeCore):

@@ -60,9 +60,14 @@ def ask(options: dict[str, Any], request: dict[str, Any], body: bytes = b"") -> 
                 time.sleep(0.02)  # until it listens
                 continue
             head = json.dumps(request).encode()
-            sock.sendall(_HEAD.pack(len(head), len(body)) + head + body)
-            with sock.makefile("rb") as file:
-                line = file.readline()
+            try:
+                sock.sendall(_HEAD.pack(len(head), len(body)) + head + body)
+                with sock.makefile("rb") as file:
+                    line = file.readline()
+            except ConnectionError:  # it ends just now; a batch that is asked for twice is published once
+                if time.monotonic() > until:
+                    raise GatewayError("the sink's node ended; Spark will try the batch again") from None
+                continue
         if not line:
             raise GatewayError("the sink's node ended; Spark will try the batch again")
         reply: dict[str, Any] = json.loads(line)
