@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-MADE = [name for name in TABLES if name not in ("news", "reconfigurations")]
+OTHERS = ("grid", "measures", "spreads", "news", "reconfigurations", "models", "figures")  # of other commands
+MADE = [name for name in TABLES if name not in OTHERS]
 
 
 @pytest.fixture
