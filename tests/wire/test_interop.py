@@ -166,7 +166,8 @@ def test_old_and_new_nodes_are_one_fabric(before: Start) -> None:
                 assert subscriber.stdout is not None
                 got = (await asyncio.to_thread(subscriber.stdout.read)).splitlines()
                 assert [json.loads(line)["values"]["temp"] for line in got] == [31, 32, 33]
-            assert not [name for name in node.status()["counters"] if "wrong" in name or name == "rejected"]
+            # Rejections are not looked at: a claim that crosses a change of the tree is refused, and made again.
+            assert not [name for name in node.status()["counters"] if "wrong" in name]
 
     run(asyncio.wait_for(main(), 3 * SECONDS))  # six programs start meanwhile
     old.send_signal(signal.SIGTERM)
