@@ -45,7 +45,7 @@ class Entry:
         "_acked", "_mids", "_points", "_rng", "_rounds", "_soon", "_span", "agreed_at", "answered", "at", "attempts", "born",
         "check_at", "checks", "cleared_left", "cleared_right", "config", "failed", "follows", "free_left_at", "free_right_at",
         "is_joined", "is_placed", "lefts", "lessees_left", "lessees_right", "lower", "marks", "number", "out", "range",
-        "refused", "rights", "successors", "times", "told", "waits",
+        "refused", "refused_twice", "rights", "successors", "times", "told", "waits",
     )  # fmt: skip
 
     def __init__(self, at: Position, config: SkipConfig, rng: Random) -> None:
@@ -74,6 +74,7 @@ class Entry:
         self.attempts = 0  # to find a place
         self.born = 0  # counts this node's entries: a key that is left and entered again is another entry
         self.refused: dict[int, None] = {}  # members that are not in the list themselves
+        self.refused_twice = False  # those are so already for the second time
         self.checks = 0  # of it, since it was last in doubt
         # Leases (leases.py): who relies on the gaps at both sides, and until when; before `free_*_at`, unknown others may.
         self.lessees_left: dict[int, Micros] = {}

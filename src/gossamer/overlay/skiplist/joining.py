@@ -81,7 +81,7 @@ class Joining(Beside):
         if least is None or host.me < least:
             ask = [peer for peer in others if peer not in entry.refused][:ASK_MAX]
             if not ask:
-                self._found(entry, now)
+                self._begin(entry, others, now)
                 return
         else:
             ask = list(dict.fromkeys((least, others[int(host.rng.random() * len(others))])))
@@ -95,12 +95,26 @@ class Joining(Beside):
         if entry is None or any(other.is_placed for other in host.entries.values()):
             return
         entry.refused[int(by)] = None
-        others = [peer for peer in host.contacts() if peer != host.me]
+        others = [int(peer) for peer in host.contacts() if peer != host.me]
         if members.is_known() and all(peer in entry.refused and host.me < peer for peer in others):
-            self._found(entry, now)
-            for other in host.entries.values():
-                if other is not entry:
-                    self.join(other, now)
+            self._begin(entry, others, now)
+
+    def _begin(self, entry: Entry, others: list[int], now: Micros) -> None:
+        """All others have said that they are not in the list: begin it, when they have said so twice.
+
+        Who said so first may have joined a list whose last other member then left, and said so too; that one stays in it.
+        """
+        host = self._host
+        if others and not entry.refused_twice:
+            entry.refused_twice = True
+            entry.refused.clear()
+            for peer in others[:ASK_MAX]:
+                host.send(peer, Join(host.topic, entry.at, born=entry.born), now)
+            return
+        self._found(entry, now)
+        for other in host.entries.values():
+            if other is not entry:
+                self.join(other, now)
 
     def _check_later(self, entry: Entry, now: Micros) -> None:
         """Look at whether the place is right: soon after it was in doubt, then ever more rarely."""
@@ -117,6 +131,7 @@ class Joining(Beside):
         entry.cleared_left = entry.cleared_right = not entry.follows
         entry.attempts = 0
         entry.refused.clear()
+        entry.refused_twice = False
         entry.check_at = (
             Micros(now + self._host.config.period * self._host.config.check) if self._host.config.check else NEVER
         )
@@ -204,6 +219,7 @@ class Joining(Beside):
         if new:
             entry.is_placed, entry.attempts = True, 0
             entry.refused.clear()
+            entry.refused_twice = False
             entry.learn(message.lefts, False, now)
             entry.learn(message.rights, True, now)
             entry.checks = 0

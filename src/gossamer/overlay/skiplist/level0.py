@@ -185,6 +185,21 @@ class Level0(Joining):
         else:
             self._orphan(entry, now)
 
+    def _stay(self, entry: Entry, now: Micros) -> None:
+        """The others are gone, and there were no more: it keeps its place.
+
+        To give it up and ask around, as an orphan does, would let somebody begin another list without an entry that events are due
+        to.
+        """
+        host = self._host
+        host.counters["repairs"] += 1
+        for rightward in (True, False):
+            self._leases.void(entry, rightward, now)
+            entry.drop(0, rightward)
+        entry.free_left_at = entry.free_right_at = Micros(now + host.config.lease)
+        entry.successors = []
+        self.settle(entry, now)
+
     def _orphan(self, entry: Entry, now: Micros) -> None:
         """Nobody is left. Through a contact, or as the only one."""
         entry.drop(0, True)
@@ -194,13 +209,26 @@ class Level0(Joining):
 
     def peer_down(self, peer: Peer, now: Micros) -> None:
         for entry in self._host.entries.values():
+            alone = self._were_all(entry, peer)
             entry.drop_long(int(peer))
             entry.successors = [at for at in entry.successors if at[1] != peer or at == entry.right]
             left, right = entry.lefts[0], entry.rights[0]
+            if alone:
+                self._stay(entry, now)
+                continue
             if left is not None and left.at[1] == peer:
                 left.sure = False
             if right is not None and right.at[1] == peer:
                 self.fail_right(entry, now)
+
+    def _were_all(self, entry: Entry, peer: Peer) -> bool:
+        """Whether all other entries of the circle are that peer's: it is known as a whole, and both ends are agreed on."""
+        left, right = entry.lefts[0], entry.rights[0]
+        return (
+            left is not None and left.sure and right is not None and right.sure
+            and len(entry.successors) < self._host.config.successors
+            and all(at[1] == peer for at in (left.at, right.at, *entry.successors))
+        )  # fmt: skip
 
     # --------------------------------------------------------------------- leaving
 
@@ -231,10 +259,16 @@ class Level0(Joining):
             if entry.right == gone:
                 after = [at for at in message.successors if at not in (gone, entry.at)]
                 entry.successors = [gone, *after][: host.config.successors]
-                free_at = entry.free_right_at
-                self.fail_right(entry, now)
+                free_left_at, free_right_at = entry.free_left_at, entry.free_right_at
+                others = any(link.at != gone for _, _, link in entry.links())
+                if entry.left == gone and message.left == entry.at and not after and not others:
+                    self._stay(entry, now)  # each was the other's neighbour at both sides
+                    if not message.leased:
+                        entry.free_left_at = free_left_at
+                else:
+                    self.fail_right(entry, now)
                 if not message.leased:
-                    entry.free_right_at = free_at
+                    entry.free_right_at = free_right_at
             else:
                 entry.successors = [at for at in entry.successors if at != gone]
 
