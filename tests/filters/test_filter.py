@@ -155,6 +155,7 @@ def test_filter_is_plain() -> None:
     assert str(found) == "temp > 30 AND loc.lat IS NULL"
     assert found.matches_row is found.matches_row  # the compiled function itself
     assert found.matches_row(("x", "y", 31))  # a short row ends in NULLs
+    assert found.passing([("x", "y", 30), ("x", "y", 31)]) == [1]
     assert found.matches(Event("weather", 1, 1, 1, {"temp": 31, "must": 1}))
     assert found != Filter.parse("temp > 30", SCHEMA)
     assert found != "temp > 30"
@@ -162,6 +163,15 @@ def test_filter_is_plain() -> None:
         found.matches({"temp": "hot", "must": 1})
     with pytest.raises(TypeError):
         found.matches_row(("x", "y", "hot", *[None] * 10))
+
+
+def test_both_ends_of_a_range_and_more_about_the_same_attribute() -> None:
+    schema = Schema.parse("a INT, b DOUBLE")
+    rows = [(a, b) for a in (None, 1, 2, 3, 4) for b in (None, 1.0, 2.0, float("nan"))]
+    both = [(a, b) for a, b in rows if a is not None and 1 < a <= 3 and b is not None and 1 <= b < 3]
+    for text in ("a > 1 AND a <= 3 AND b >= 1 AND b < 3", "b < 3 AND a > 1 AND a > 0 AND b >= 1 AND a <= 3 AND a < 9"):
+        found = Filter.parse(text, schema)
+        assert [rows[place] for place in found.passing(rows)] == [row for row in rows if found.matches_row(row)] == both
 
 
 def test_keys() -> None:

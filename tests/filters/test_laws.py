@@ -105,6 +105,7 @@ def test_generated_texts(seed: int) -> None:
         apart = [Filter(c, schema) for c in conjunctions]
         for row in rows:
             assert found.matches_row(row) == any(f.matches_row(row) for f in apart), text
+        assert found.passing(rows) == [place for place, row in enumerate(rows) if found.matches_row(row)], text
         # An event passes the text, its negation, or neither (NULL); never both.
         negation = Filter.parse(f"NOT ({text})", schema)
         assert not any(found.matches_row(row) and negation.matches_row(row) for row in rows)

@@ -346,7 +346,7 @@ def test_frames_that_a_member_sends_again_are_delivered_once(fabric: Fabric) -> 
             assert (await anext(mine))["city"] == "again"
             await until(lambda: there.counters.get("duplicate_events_in", 0) >= 999)
             await there.goes_on()
-            assert not mine._queue
+            assert not mine.backlog
             writer.close()
 
     attacked(fabric, attack)

@@ -406,7 +406,7 @@ def test_who_may_not_subscribe_is_not_sent_what_it_asks_for(tmp_path: Path) -> N
                     for _ in range(20):
                         assert (await (await one.publish("secret", GENEVA))).matched == 1
                     assert len(await take(events, 20)) == 20
-                    assert not asked._queue
+                    assert not asked.backlog
                 looking.cancel()
                 await asyncio.gather(looking, return_exceptions=True)
             await spy.close(drain=0.0)

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from gossamer.filters import cover, order, place, tree
 from gossamer.filters.box import Box, boxes
-from gossamer.filters.match import MatchRow, compile_row
+from gossamer.filters.match import MatchRow, Passing, compile_row, compile_rows
 from gossamer.filters.model import DEPTH_MAX, TEXT_MAX, Event, FilterError
 from gossamer.filters.parse import parse
 from gossamer.filters.place import PLACEMENTS_MAX, Class, Placement
@@ -52,6 +52,11 @@ class Filter:
     def matches_row(self) -> MatchRow:
         """matches_row(row): whether a row of the schema passes. Compiled at its first use; the function itself."""
         return compile_row(self.tree, self.schema)
+
+    @cached_property
+    def passing(self) -> Passing:
+        """passing(rows): the places of the rows that pass. Compiled at its first use; the function itself."""
+        return compile_rows(self.tree, self.schema, self.matches_row)
 
     @cached_property
     def text(self) -> str:

@@ -135,7 +135,7 @@ class Packed:
     def from_values(self, values: Sequence[dict[str, Any]]) -> Any:
         """Events' values as a record batch."""
         pa = _pyarrow()
-        rows = [self.schema.row(one) for one in values]
+        rows = self.schema.rows(values)
         columns = zip(*rows, strict=True) if rows else [()] * len(self.arrow_schema)
         arrays = [pa.array(list(column), field.type) for column, field in zip(columns, self.arrow_schema, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
@@ -212,12 +212,8 @@ class Columns(Sequence[Event]):
         return len(self.sequences)
 
     def events(self) -> list[Event]:
-        topic, publisher, incarnation, values = self.topic, self.publisher, self.incarnation, self.packed.schema.values
         rows = self.packed.rows(self.record)
-        return [
-            Event(topic, publisher, incarnation, sequence, values(row))
-            for sequence, row in zip(self.sequences, rows, strict=True)
-        ]
+        return self.packed.schema.events(self.topic, self.publisher, self.incarnation, self.sequences, rows)
 
     def __iter__(self) -> Iterator[Event]:
         return iter(self.events())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import enum
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, NoReturn, Self, get_args
 
@@ -109,6 +109,20 @@ class Schema:
     def row(self) -> Callable[[Mapping[str, Any] | Event], tuple[Any, ...]]:
         """row(mapping): the checked and normalised values in declared order; EventError if they do not fit."""
         return rows.make_row(self.attributes)
+
+    @cached_property
+    def rows(self) -> Callable[[Iterable[Mapping[str, Any] | Event]], list[tuple[Any, ...]]]:
+        """rows(mappings): a row for each, as `row` makes it."""
+        return rows.make_rows(self.attributes)
+
+    def weighed(self, value_bytes: int) -> Callable[[Mapping[str, Any] | Event], tuple[tuple[Any, ...], int]]:
+        """A function from a mapping to its row and to about how many bytes that takes, each value so many and its text."""
+        return rows.make_weighed(self.attributes, value_bytes)
+
+    @cached_property
+    def events(self) -> Callable[..., list[Event]]:
+        """events(topic, publisher, incarnation, numbers, rows): the rows as events."""
+        return rows.make_events(self.attributes)
 
     @cached_property
     def values(self) -> Callable[[tuple[Any, ...]], dict[str, Any]]:

@@ -198,7 +198,7 @@ class Subscription(_Stream[Event]):
     def _more(self, most: int) -> list[Event]:
         """What waits can be taken without waiting: step the iterator by hand, it will not suspend."""
         found: list[Event] = []
-        while self._subscription._queue and len(found) < most:
+        while self._subscription.backlog and len(found) < most:
             try:
                 self._subscription.__anext__().send(None)
             except StopIteration as taken:

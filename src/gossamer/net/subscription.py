@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 _NOTHING: deque[Any] = deque(maxlen=0)  # of all that have had no event yet: an empty deque takes 760 bytes
+_CHUNK = 256  # events between one word to the node about how many were taken and the next
 _PLAIN = Wish()
 
 
@@ -28,9 +29,8 @@ class Subscription:
     """
 
     __slots__ = (
-        "__weakref__", "_barrier", "_counts", "_ended", "_node", "_queue", "_route", "_slow", "_source", "_taken",
-        "_timeout", "_waiter",
-        "_waits", "dropped", "filter", "group", "number", "topic", "wish",
+        "__weakref__", "_barrier", "_behind", "_counts", "_ended", "_later", "_node", "_ready", "_route", "_slow", "_source",
+        "_timeout", "_untold", "_waiter", "dropped", "filter", "group", "number", "topic", "wish",
     )  # fmt: skip
 
     def __init__(
@@ -53,11 +53,13 @@ class Subscription:
         self.dropped = 0  # events dropped by slow="drop_oldest"
         self._node, self._timeout, self._slow = node, timeout, slow
         self._barrier, self._source = barrier, source
-        self._waits = 0  # events in the queue
         self.wish = wish or _PLAIN
         self._counts = not self.wish.name  # a durable one is behind by what it has not acknowledged
-        self._queue: deque[Event | Columns | Gap] = _NOTHING  # its own once there is something to put into it
-        self._taken = 0
+        # Both are its own once there is something to put into them.
+        self._ready: deque[Any] = _NOTHING  # the next events, to be taken one by one
+        self._behind: deque[Any] = _NOTHING  # those after them, as they were delivered: lists of events, or Columns
+        self._later = 0  # events in ``_behind``
+        self._untold = 0  # events that have left it, and the node has not been told that they were taken
         self._waiter: asyncio.Future[None] | None = None
         self._ended: Exception | None = None
 
@@ -75,20 +77,30 @@ class Subscription:
 
     async def __anext__(self) -> Event:
         """The next event; or a ``Gap``, where the subscription asked to be told of lost events (name, since, gaps, ordered)."""
-        queue = self._queue
-        while not queue:
-            await self._some()
-            queue = self._queue
-        event = queue.popleft()
-        if type(event) is Columns:
-            queue.extendleft(reversed(event.events()))
-            event = queue.popleft()
-        self._waits -= 1
-        if self._counts:
-            self._taken += 1
-            if self._taken >= 256:
-                self._tell()
-        return event  # type: ignore[return-value]
+        try:
+            event: Event = self._ready.popleft()  # nearly always: keep it short
+        except IndexError:
+            while not self._refill():
+                await self._some()
+            event = self._ready.popleft()
+        return event
+
+    def _refill(self) -> bool:
+        """Make the next events ready; whether there are any."""
+        if self._untold >= _CHUNK:
+            self._tell()
+        if not self._behind:
+            return False
+        some = self._behind.popleft()
+        if type(some) is Columns:
+            some = some.events()
+        if len(some) > _CHUNK:
+            self._behind.appendleft(some[_CHUNK:])
+            some = some[:_CHUNK]
+        self._later -= len(some)
+        self._untold += len(some)
+        self._ready.extend(some)
+        return True
 
     async def batches(self) -> AsyncIterator[Any]:
         """The events as ``pyarrow.RecordBatch``, as they come: as they were published where that was by columns.
@@ -99,45 +111,45 @@ class Subscription:
 
         packed = Packed(self._node._core.topics.schemas[self.topic])
         packed.require()
+        ready, behind = self._ready, self._behind
         while True:
-            queue = self._queue
-            if not queue:
+            if not (self._ready or self._behind):
                 try:
                     await self._some()
                 except StopAsyncIteration:
                     return
+                ready, behind = self._ready, self._behind
                 continue
-            first = queue.popleft()
-            if type(first) is Columns:
+            if not ready and type(behind[0]) is Columns:
+                first = behind.popleft()
                 self._take(len(first))
                 yield first.record
                 continue
-            if type(first) is Gap:
-                self._take(1)
-                yield first
-                continue
-            values = [first.values]  # type: ignore[union-attr]
-            while queue and type(queue[0]) is Event and len(values) < BATCH_EVENTS_MAX:
-                values.append(queue.popleft().values)  # type: ignore[union-attr]
-            self._take(len(values))
-            yield packed.from_values(values)
+            values: list[dict[str, Any]] = []
+            while len(values) < BATCH_EVENTS_MAX and (
+                ready or (behind and type(behind[0]) is not Columns and self._refill())
+            ):
+                if type(ready[0]) is Gap:
+                    break
+                values.append(ready.popleft().values)
+            yield packed.from_values(values) if values else ready.popleft()
 
     async def lists(self) -> AsyncIterator[list[Event]]:
         """The events as they come, as many at a time as wait: less work for each than one by one. A ``Gap`` is among them."""
         while True:
-            queue = self._queue
-            if not queue:
+            if not (self._ready or self._behind):
                 try:
                     await self._some()
                 except StopAsyncIteration:
                     return
                 continue
-            some: list[Any] = list(queue)
-            queue.clear()
-            if Columns in set(map(type, some)):
-                some = [event for one in some for event in (one.events() if type(one) is Columns else (one,))]
-            self._take(len(some))
-            yield some
+            found: list[Event] = list(self._ready)
+            self._ready.clear()
+            for some in self._behind:
+                found += some.events() if type(some) is Columns else some
+            self._behind.clear()
+            self._take(self._later)
+            yield found
 
     async def ack(self, what: Event | Gap | int, *, through: bool = False) -> None:
         """Acknowledge an event (or gap, or offset) of a durable subscription: it will never be handed over again.
@@ -169,7 +181,12 @@ class Subscription:
     @property
     def backlog(self) -> int:
         """Events that wait to be taken."""
-        return self._waits
+        return len(self._ready) + self._later
+
+    @property
+    def _taken(self) -> int:
+        """Events that were taken, and the node has not been told."""
+        return self._untold - len(self._ready) if self._counts else 0
 
     async def close(self) -> None:
         """Unsubscribe. Events that have not been taken are gone; further iteration ends."""
@@ -224,34 +241,33 @@ class Subscription:
             self._waiter = None
 
     def _take(self, count: int) -> None:
-        self._waits -= count
-        if self._counts:
-            self._taken += count
-        if self._taken >= 256:
+        """So many are taken that were not made ready before."""
+        self._later -= count
+        self._untold += count
+        if self._untold >= _CHUNK:
             self._tell()
 
     def _count_taken(self) -> int:
-        taken, self._taken = self._taken, 0
+        taken, self._untold = self._taken, len(self._ready)
         return taken
 
     def _tell(self) -> None:
         """Say how many events were taken: now and then, and at once when publishers are held back."""
         node, taken = self._node, self._count_taken()
-        if not node._driver.closing:
+        if taken and not node._driver.closing:
             node._core.taken(self.number, taken, node._driver.now())
             if node._core.deadline <= node._driver.tick:  # what was held back goes
                 node._driver.settle()
 
     def _deliver(self, events: Sequence[Event]) -> None:
-        if self._queue is _NOTHING:
-            self._queue = deque()
-        if type(events) is Columns:
-            self._queue.append(events)
-        else:
-            self._queue.extend(events)
-        self._waits += len(events)
-        if self._slow is SlowPolicy.DROP_OLDEST and self._counts and self._waits > self._node._core.config.buffer:
-            self._drop(self._waits - self._node._core.config.buffer)
+        if self._behind is _NOTHING:
+            self._ready, self._behind = deque(), deque()
+        self._behind.append(events)
+        self._later += len(events)
+        if self._slow is SlowPolicy.DROP_OLDEST and self._counts:
+            over = self.backlog - self._node._core.config.buffer
+            if over > 0:
+                self._drop(over)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
         if self._taken and self.number in self._node._core.local.blocked:
@@ -261,18 +277,22 @@ class Subscription:
         """Drop the oldest, at least so many: columns go whole."""
         dropped = 0
         while dropped < over:
-            oldest = self._queue.popleft()
-            dropped += len(oldest) if type(oldest) is Columns else 1
+            if self._ready or (type(self._behind[0]) is not Columns and self._refill()):
+                self._ready.popleft()
+                dropped += 1
+            else:
+                columns = len(self._behind.popleft())
+                self._later -= columns
+                self._untold += columns
+                dropped += columns
         self.dropped += dropped
-        self._waits -= dropped
-        self._taken += dropped
         self._node._driver.count_dropped("event", dropped, f"slow subscription to {self.topic!r}")
 
     def why_ended(self, reason: str, block: float) -> Exception:
         """What to tell the consumer of a subscription that ended by itself."""
         if reason == "refused":
             return TopicError(f"the subscription to {self.topic!r} by route {self.route.value!r} was refused: no room")
-        name, waiting = self.wish.name, self._waits
+        name, waiting = self.wish.name, self.backlog
         what, remedy = f"{waiting} events waited", "take events faster, or subscribe with slow='drop_oldest'"
         if name:
             what, remedy = (
@@ -286,8 +306,9 @@ class Subscription:
     def _end(self, reason: Exception) -> None:
         if self._ended is None:
             self._ended = reason
-            self._queue.clear()
-            self._taken = self._waits = 0
+            self._ready.clear()
+            self._behind.clear()
+            self._untold = self._later = 0
             if self._waiter is not None and not self._waiter.done():
                 self._waiter.set_result(None)
 

@@ -261,8 +261,7 @@ class NodeCore:
         if self.rights is not None:
             self.rights.check("publish to", topic)
         known = self._known.get(topic) or self.local.topic(topic)
-        row = known.row(event)
-        size = known.weigh(row)
+        row, size = known.weighed(event)
         if size > self._heavy:
             outbox.measure(topic, row)
         publication = outbox.open.get(topic) or outbox.begin(topic)

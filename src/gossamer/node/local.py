@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gossamer.filters import Event, Filter, Schema, Type
+from gossamer.filters import Filter, Schema, Type
 from gossamer.filters.packed import Columns, Packed
 from gossamer.machine import MILLISECOND, NEVER, SECOND, Deliver, Effect, Micros, Note, Peer, Token
 from gossamer.node.matcher import INDEX_FROM, Matcher
@@ -44,7 +44,7 @@ class SlowPolicy(StrEnum):
 class Topic:
     """What this node does with a topic that it knows the schema of."""
 
-    __slots__ = ("matchers", "name", "packed", "row", "schema", "subscriptions", "values", "weigh")
+    __slots__ = ("matchers", "name", "packed", "row", "schema", "subscriptions", "values", "weigh", "weighed")
 
     def __init__(self, name: str, schema: Schema) -> None:
         self.name = name
@@ -56,7 +56,7 @@ class Topic:
         """The schema, or one that extends it."""
         self.schema = schema
         self.row, self.values = schema.row, schema.values
-        self.packed, self.weigh = Packed(schema), _weigher(schema)
+        self.packed, self.weigh, self.weighed = Packed(schema), _weigher(schema), schema.weighed(VALUE_BYTES)
         self.matchers.clear()
         for some in self.subscriptions.values():
             for subscription in some.values():
@@ -76,11 +76,12 @@ class Topic:
         return self.matchers[route]
 
 
-def _weigher(schema: Schema) -> Callable[[tuple[Any, ...]], int]:
-    """A function that estimates a row's bytes, a character as one; generated, because every event pays for it."""
+def _weigher(schema: Schema) -> Callable[[Sequence[tuple[Any, ...]]], int]:
+    """A function that estimates the bytes of rows, a character as one; generated, because every event pays for it."""
     places = [place for place, kind in enumerate(schema.types) if kind in (Type.STRING, Type.BINARY)]
-    terms = [str(VALUE_BYTES * len(schema.types)), *(f"len(row[{place}] or ())" for place in places)]
-    made: Callable[[tuple[Any, ...]], int] = eval(f"lambda row: {' + '.join(terms)}")
+    terms = [f"{VALUE_BYTES * len(schema.types)} * len(rows)"]
+    terms += [f"sum([len(row[{place}] or ()) for row in rows])" for place in places]
+    made: Callable[[Sequence[tuple[Any, ...]]], int] = eval(f"lambda rows: {' + '.join(terms)}")
     return made
 
 
@@ -383,8 +384,7 @@ class Local:
     def _passing(subscription: Subscription, events: Any) -> Sequence[int]:
         """The places of the events that the subscription wants, in rows or in a record batch."""
         if isinstance(events, list):
-            matches = subscription.matches
-            return [place for place, row in enumerate(events) if matches(row)]
+            return subscription.filter.passing(events)
         if subscription.mask is None:
             from gossamer.filters.mask import compile_mask  # needs NumPy, as whoever made the record batch has
 
@@ -414,8 +414,10 @@ class Local:
         publisher, incarnation = batch.publisher, batch.incarnation
         handed: Any
         if isinstance(events, list):
-            values, name = topic.values, batch.topic
-            handed = [Event(name, publisher, incarnation, numbers[place], values(events[place])) for place in places]
+            rows = events
+            if len(places) < len(events):
+                rows, numbers = [events[place] for place in places], [numbers[place] for place in places]
+            handed = topic.schema.events(batch.topic, publisher, incarnation, numbers, rows)
         else:
             if len(places) < batch.count:
                 events = events.take(topic.packed.places(list(places)))

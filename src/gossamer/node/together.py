@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -26,11 +27,17 @@ class Rows:
 
     def __init__(self, core: NodeCore, topic: str, events: Iterable[Mapping[str, Any]]) -> None:
         known = core.local.topic(topic)
-        self.rows: list[Row] = list(map(known.row, events))
-        self.weights = list(accumulate(map(known.weigh, self.rows), initial=0))
-        if self.weights[-1] > core.config.event_bytes // 4:  # else none can be too large
+        self.rows: list[Row] = known.schema.rows(events)
+        self.size: int = known.weigh(self.rows)
+        self._weigh = known.weigh
+        if self.size > core.config.event_bytes // 4:  # else none can be too large
             for row in self.rows:
                 core.outbox.measure(topic, row)
+
+    @cached_property
+    def weights(self) -> list[int]:
+        """What the first 0, 1, 2, ... weigh together."""
+        return list(accumulate((self._weigh((row,)) for row in self.rows), initial=0))
 
 
 def publish_rows(core: NodeCore, topic: str, given: Rows, start: int, now: Micros) -> tuple[Publication, int]:
@@ -40,11 +47,19 @@ def publish_rows(core: NodeCore, topic: str, given: Rows, start: int, now: Micro
     known = core.local.topic(topic)
     publication = outbox.open.get(topic) or outbox.begin(topic)
     into = publication.rows
-    weights = given.weights
-    full = bisect_left(weights, weights[start] + limits.batch_bytes - publication.size)
-    some = given.rows[start : min(start + limits.batch_events - len(into), max(full, start + 1))]
+    if (
+        not start
+        and len(into) + len(given.rows) <= limits.batch_events
+        and publication.size + given.size <= limits.batch_bytes
+    ):
+        some, size = given.rows, given.size
+    else:
+        weights = given.weights
+        full = bisect_left(weights, weights[start] + limits.batch_bytes - publication.size)
+        some = given.rows[start : min(start + limits.batch_events - len(into), max(full, start + 1))]
+        size = weights[start + len(some)] - weights[start]
     into += some
-    publication.size += weights[start + len(some)] - weights[start]
+    publication.size += size
     if limits.trace:
         publication.traced += [plain(known.values(row)) for row in some]
     outbox.opened += len(some)

@@ -244,7 +244,6 @@ def _remove(table: dict[Peer, dict[int, Any]], peer: Peer, number: int) -> None:
 
 def _passing(rows: Sequence[Row], filters: list[Filter]) -> list[int]:
     if len(filters) == 1:
-        matches = filters[0].matches_row
-        return [place for place, row in enumerate(rows) if matches(row)]
+        return filters[0].passing(rows)
     several = [each.matches_row for each in filters]
     return [place for place, row in enumerate(rows) if any(matches(row) for matches in several)]
