@@ -7,12 +7,11 @@ had to be asked. What a member was handed though its own filter does not pass it
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from gossamer.pipeline.following import SUBSCRIPTION
+from gossamer.pipeline.job import cut
 
 _KEY = ["event", *SUBSCRIPTION]
 
@@ -26,15 +25,14 @@ def members(records: DataFrame) -> DataFrame:
 
 
 def fold(
-    due: DataFrame, handed: DataFrame, subscribed: DataFrame, published: DataFrame, grouped: DataFrame,
-    keep: Callable[[DataFrame], DataFrame],
-) -> tuple[DataFrame, DataFrame, DataFrame]:  # fmt: skip
+    due: DataFrame, handed: DataFrame, subscribed: DataFrame, published: DataFrame, grouped: DataFrame
+) -> tuple[DataFrame, DataFrame, DataFrame]:
     """Pairs, hand-overs and subscriptions with groups in place of their members; as they are where there is no group."""
     if grouped.isEmpty():
         return due, handed, subscribed
-    due = keep(due)
-    handed = keep(fold_handed(handed, due, subscribed, published, grouped))
-    return fold_due(due, grouped), handed, keep(fold_subscribed(subscribed, grouped))
+    due = cut(due)
+    handed = cut(fold_handed(handed, due, subscribed, published, grouped))
+    return fold_due(due, grouped), handed, cut(fold_subscribed(subscribed, grouped))
 
 
 def fold_due(due: DataFrame, grouped: DataFrame) -> DataFrame:

@@ -441,6 +441,12 @@ def read_lines(spark: SparkSession, paths: Iterable[Path], separator: str | None
     return numbered.select("source", (sf.col("place") - sf.col("first") + sf.col("before") + 1).alias("line"), "row")
 
 
+def cut(rows: DataFrame) -> DataFrame:
+    """The same rows, computed once, without how they were made: Spark goes through the whole plan of what it is given at every
+    step and in every query, and for small data that is most of the time. Freed when nobody holds them."""
+    return rows.localCheckpoint(eager=False)
+
+
 def is_hidden(path: Path) -> bool:
     """Spark would silently read nothing from it."""
     return path.resolve().name.startswith(("_", "."))

@@ -145,6 +145,7 @@ def session(
         "spark.sql.shuffle.partitions": "4",
         "spark.driver.extraJavaOptions": _quiet_logging(log_level) + " -XX:+UseSerialGC -XX:-UsePerfData",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.python.sql.dataFrameDebugging.enabled": "false",  # else each call in Python is five calls to the JVM
         "spark.python.authenticate.socketTimeout": "120s",  # on a busy machine a Python process takes its time to start
         **(conf or {}),
     }

@@ -115,12 +115,10 @@ def _slots(spark: SparkSession, recipe: Recipe) -> DataFrame:
     """(slot, topic): the more popular a topic, the more slots are its own."""
     weights = list(accumulate((rank + 1) ** -recipe.zipf for rank in range(recipe.topics)))
     ends = [round(weight / weights[-1] * SLOTS) for weight in weights]
-    topics, topic = [], 0
-    for slot in range(SLOTS):
-        while ends[topic] <= slot:
-            topic += 1
-        topics.append((slot, f"topic-{topic}"))
-    return spark.createDataFrame(topics, "slot INT, topic STRING")
+    starts = [0, *ends]
+    owned = [(f"topic-{rank}", starts[rank], ends[rank] - 1) for rank in range(recipe.topics) if starts[rank] < ends[rank]]
+    ranges = spark.createDataFrame(owned, "topic STRING, first INT, last INT")
+    return ranges.select(sf.explode(sf.sequence("first", "last")).alias("slot"), "topic")
 
 
 def _share(recipe: Recipe, purpose: str, column: str) -> Column:

@@ -15,6 +15,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
 from gossamer.pipeline.formats import Raw, TraceError
+from gossamer.pipeline.job import cut
 from gossamer.pipeline.mapping import CENSORED, FILES, MICROS, NO_NEGATIVE, SESSION, Source
 from gossamer.pipeline.tables import HOLDINGS, ITEMS, PEERS, QUARANTINE, RTTS, SESSIONS, parse_schema
 
@@ -314,19 +315,18 @@ def _parsed(rows: DataFrame) -> DataFrame:
 
 def split(parsed: DataFrame) -> dict[str, DataFrame]:
     """PARSED rows of all sources -> the tables of the traces, by name."""
-    items = _with_repeated(parsed.where("table = 'items'"))
-    numbered = _numbered(items.where("reason IS NULL"))
+    items = cut(_with_repeated(parsed.where("table = 'items'")))
+    numbered = cut(_numbered(items.where("reason IS NULL")))
     of_items = items.where("reason IS NULL AND peer IS NOT NULL").join(
         numbered.select("item", "topic", "values"), on=["topic", "values"], how="inner"
     )
-    links = _linked(parsed.where("table = 'holdings'"), items, numbered)
+    links = cut(_linked(parsed.where("table = 'holdings'"), items, numbered))
     held = of_items.select(*HOLDINGS.names).unionByName(links.where("reason IS NULL").select(*HOLDINGS.names))
-    holdings = held.groupBy("peer", "item").agg(
-        sf.sum("times").alias("times"), sf.min(sf.struct("source", "line")).alias("origin")
-    )
-    stays = _stays(parsed.where("table = 'sessions'"))
+    merged = (sf.sum("times").alias("times"), sf.min(sf.struct("source", "line")).alias("origin"))
+    holdings = cut(held.groupBy("peer", "item").agg(*merged))
+    stays = cut(_stays(parsed.where("table = 'sessions'")))
     sessions = stays.where("reason IS NULL")
-    rtts = _once(parsed.where("table = 'rtts'"), ["a", "b"], "this pair was there before")
+    rtts = cut(_once(parsed.where("table = 'rtts'"), ["a", "b"], "this pair was there before"))
     counts = (
         holdings.groupBy("peer").agg(sf.count(sf.lit(1)).alias("items"), sf.lit(0).alias("sessions"))
         .unionByName(sessions.groupBy("peer").agg(sf.lit(0).alias("items"), sf.count(sf.lit(1)).alias("sessions")))

@@ -24,7 +24,7 @@ from pyspark.sql.types import StringType, StructType
 
 from gossamer import trace
 from gossamer.pipeline import following, groups, oracle
-from gossamer.pipeline.job import HIDDEN, is_hidden, read_lines
+from gossamer.pipeline.job import HIDDEN, cut, is_hidden, read_lines
 from gossamer.pipeline.tables import parse_schema
 
 EXAMPLES_MAX = 10
@@ -137,26 +137,20 @@ def verify(spark: SparkSession, trace_dir: Path, late_ms: float = LATE_MS) -> Ve
         raise VerifyError(f"{hidden[0]}: {HIDDEN}")
     if not paths:
         raise VerifyError(f"{trace_dir}: no trace files (*.jsonl); start nodes with a trace folder, then verify it")
-    with contextlib.ExitStack() as kept:
-
-        def keep(rows: DataFrame) -> DataFrame:
-            kept.callback(rows.persist().unpersist)
-            return rows
-
-        records = keep(parse(read_lines(spark, paths), [path for path in paths if _is_cut(path)]))
-        nodes, broken, torn = _check_files(records, len(paths))
-        subscribed, published = keep(subscriptions(records)), keep(events(records))
-        handed = keep(hand_overs(records, subscribed))
-        read = {topic: keep(rows) for topic, rows in read_values(published, topics(records)).items()}
-        with _names_the_filter(read, subscribed):
-            told = following.gaps(records, following.lives(records))
-            due = pairs(matches(published, subscribed, read), subscribed, published, told)
-            due, handed, subscribed = groups.fold(due, handed, subscribed, published, groups.members(records), keep)
-            due = due.withColumn("alive", sf.lit(True))
-            judged = keep(oracle.judge(due, handed, ("event", *_SUBSCRIPTION, "alive")))
-            judged.count()
-        broken += sum(rows.where(f"values IS NULL OR values.`{_BROKEN}` IS NOT NULL").count() for rows in read.values())
-        return _verdict(judged, handed, subscribed, published, nodes, broken, torn, late_ms)
+    records = cut(parse(read_lines(spark, paths), [path for path in paths if _is_cut(path)]))
+    nodes, broken, torn = _check_files(records, len(paths))
+    subscribed, published = cut(subscriptions(records)), cut(events(records))
+    handed = cut(hand_overs(records, subscribed))
+    read = {topic: cut(rows) for topic, rows in read_values(published, topics(records)).items()}
+    with _names_the_filter(read, subscribed):
+        told = following.gaps(records, following.lives(records))
+        due = pairs(matches(published, subscribed, read), subscribed, published, told)
+        due, handed, subscribed = groups.fold(due, handed, subscribed, published, groups.members(records))
+        due = due.withColumn("alive", sf.lit(True))
+        judged = cut(oracle.judge(due, handed, ("event", *_SUBSCRIPTION, "alive")))
+        judged.count()
+    broken += sum(rows.where(f"values IS NULL OR values.`{_BROKEN}` IS NOT NULL").count() for rows in read.values())
+    return _verdict(judged, handed, subscribed, published, nodes, broken, torn, late_ms)
 
 
 def _is_cut(path: Path) -> bool:
