@@ -7,17 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pipeline.quick import FAST
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-# Small data: one partition and no code generation start fastest.
-FAST = {
-    "spark.sql.shuffle.partitions": "2",
-    "spark.default.parallelism": "2",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.shuffle.compress": "false",
-    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
-}
 
 
 @pytest.fixture(scope="session")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner, Result
+
+from pipeline.quick import INTERPRETED, Invoke
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
 @pytest.fixture(autouse=True)
@@ -24,3 +26,19 @@ def interpreted(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     for key in INTERPRETED:
         spark.conf.unset(key)
+
+
+@pytest.fixture
+def invoke(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Invoke:
+    from gossamer.cli.pipeline import pipeline
+
+    @contextlib.contextmanager
+    def shared(*args: object, **kwargs: object) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr("gossamer.pipeline.session.session", shared)
+
+    def call(*words: object) -> Result:
+        return CliRunner().invoke(pipeline, [str(word) for word in words])
+
+    return call

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 pytest.importorskip("pyspark")
 
@@ -20,6 +18,7 @@ from gossamer.pipeline.runs import Grid
 from gossamer.pipeline.tables import TABLES
 from pipeline.live import ADVERTISED, A, B, delivered, publish, subscribe, write
 from pipeline.pages import assert_self_contained
+from pipeline.quick import Invoke
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,22 +26,6 @@ if TYPE_CHECKING:
 
 OTHERS = ("grid", "measures", "spreads", "news", "reconfigurations", "models", "figures")  # of other commands
 MADE = [name for name in TABLES if name not in OTHERS]
-
-
-@pytest.fixture
-def invoke(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The command line, on the session that the tests share."""
-
-    @contextlib.contextmanager
-    def shared(*args: object, **kwargs: object) -> Iterator[SparkSession]:
-        yield spark
-
-    monkeypatch.setattr("gossamer.pipeline.session.session", shared)
-
-    def call(*words: object) -> Result:
-        return CliRunner().invoke(pipeline, [str(word) for word in words])
-
-    return call
 
 
 def small_trace(path: Path) -> Path:
@@ -57,7 +40,7 @@ def no_spark() -> SparkSession:
 
 
 @pytest.mark.spark
-def test_the_whole_job(spark: SparkSession, tmp_path: Path, invoke: Any) -> None:
+def test_the_whole_job(spark: SparkSession, tmp_path: Path, invoke: Invoke) -> None:
     trace, out = small_trace(tmp_path / "t.csv"), tmp_path / "out"
     seen: list[tuple[str, bool]] = []
     wanted = stages.Job(out, (trace,), filters=30, events=20, grid=Grid(nodes=(4,), seeds=(0, 1), degree=3))
@@ -108,7 +91,7 @@ def test_the_whole_job(spark: SparkSession, tmp_path: Path, invoke: Any) -> None
 
 
 @pytest.mark.spark
-def test_misuse_is_one_line_and_exit_code_2(tmp_path: Path, invoke: Any) -> None:
+def test_misuse_is_one_line_and_exit_code_2(tmp_path: Path, invoke: Invoke) -> None:
     only_broken = tmp_path / "b.csv"
     only_broken.write_text("peer,name,type,size\nx\n")
     hidden = tmp_path / "_h.csv"
@@ -139,7 +122,7 @@ def test_misuse_is_one_line_and_exit_code_2(tmp_path: Path, invoke: Any) -> None
 
 
 @pytest.mark.spark
-def test_verify_prints_the_verdict(tmp_path: Path, invoke: Any) -> None:
+def test_verify_prints_the_verdict(tmp_path: Path, invoke: Invoke) -> None:
     write(tmp_path, A, [ADVERTISED, *publish(100, 1, {"size": 5})])
     path = write(tmp_path, B, [*subscribe(10, 1, "size = 5"), delivered(101, 1, 1)])
     answer = invoke("verify", "--traces", tmp_path, "--report", tmp_path / "v.html")
@@ -174,7 +157,7 @@ def test_a_missing_extra_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 @pytest.mark.spark
-def test_churn_and_topics_up_to_the_oracle(spark: SparkSession, tmp_path: Path, invoke: Any) -> None:
+def test_churn_and_topics_up_to_the_oracle(spark: SparkSession, tmp_path: Path, invoke: Invoke) -> None:
     stays = tmp_path / "s.csv"
     stays.write_text("node_id,up_s,down_s,left_censored,right_censored\na,0,50,1,0\na,60,100,0,1\nb,20,100,0,1\n")
     words = (

@@ -272,6 +272,7 @@ def test_history_is_allowed_to_who_asked_for_it(spark: SparkSession, tmp_path: P
     assert (verdict.expected, verdict.allowed, verdict.spurious) == (0, 1, 1)
 
 
+@pytest.mark.spark
 def test_what_is_late_is_counted_per_subscription_and_per_node(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path, A, [ADVERTISED, *publish(100, 1, {"size": 5}, took=9_000), *publish(20_000, 2, {"size": 5}, took=9_000)])
     both = [*subscribe(10, 1, "size = 5"), *subscribe(20, 2, "size >= 5"), delivered(2_200, 1, 1), delivered(2_200, 2, 1)]

@@ -1,0 +1,20 @@
+"""Spark's settings where the data is small: starting and compiling would cost more than the work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from click.testing import Result
+
+# Few partitions, and a plan that is made once.
+FAST = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.shuffle.compress": "false",
+    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
+}
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
+Invoke = Callable[..., Result]
+"""``gossamer pipeline`` with these words, on the session that the tests share."""
