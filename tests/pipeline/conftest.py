@@ -30,7 +30,7 @@ def interpreted(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def invoke(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Invoke:
-    from gossamer.cli.pipeline import pipeline
+    from gossamer.cli.app import app
 
     @contextlib.contextmanager
     def shared(*args: object, **kwargs: object) -> Iterator[SparkSession]:
@@ -39,6 +39,6 @@ def invoke(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Invoke:
     monkeypatch.setattr("gossamer.pipeline.session.session", shared)
 
     def call(*words: object) -> Result:
-        return CliRunner().invoke(pipeline, [str(word) for word in words])
+        return CliRunner().invoke(app, ["pipeline", *map(str, words)])
 
     return call

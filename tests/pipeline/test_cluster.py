@@ -1,4 +1,6 @@
-"""The same commands on one machine, on local-cluster and on a standalone cluster give the same rows, from the shipped package."""
+"""The same commands here, on local-cluster and on a standalone cluster give the same rows, from the shipped package.
+
+Each command runs on one of the two clusters: they differ in how executors start, not in what these do."""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ import os
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,41 +20,46 @@ pytest.importorskip("pyspark")
 from gossamer.pipeline import shipping
 from gossamer.pipeline.tables import TABLES
 from pipeline.cluster import Cluster
+from pipeline.quick import FAST, INTERPRETED, Invoke
 
-GRID = ("--overlay", "tree", "--size", "6,9", "--seeds", "0", "--set", "key_bits=8", "--set", "measure=3s", "--wave", "1")
+SET = ("--set", "key_bits=8", "--set", "measure=3s")
+GRID = ("pipeline", "grid", "--overlay", "tree", "--size", "6,9", "--seeds", "0", "--wave", "1", *SET)
+MODELS = ("pipeline", "models", "--size", "300", "--events", "6", "--parts", "3")
+RUN = ("pipeline", "run", "--nodes", "6", "--seeds", "0", "--filters", "30", "--events", "6", "--until", "metrics")
 OF_RUN = ("expected", "runs", "deliveries", "loads", "metrics")
-MADE = ("grid", "measures", "spreads", "reconfigurations", "models")
+OF_OTHERS = ("grid", "measures", "spreads", "reconfigurations", "models")
 
-# One process, one JVM: the commands one after the other, then which gossamer the executors have.
+# One process, one session for all commands, as executors take long to start; then which gossamer these have.
 DRIVER = """
-import json, sys
+import contextlib, json, sys
 from gossamer.cli.app import app
+from gossamer.pipeline import session
 master, out, commands = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
-for command in commands:
-    try:
-        app.main([*command, "--out", out, "--master", master, "--json"], standalone_mode=False)
-    except SystemExit as left:
-        assert not left.code, (command, left.code)
-from gossamer.pipeline.session import session
 def where(batches):
     import gossamer, pyarrow as pa
     for batch in batches:
         yield pa.RecordBatch.from_pylist([{"place": gossamer.__file__}])
-with session(master=master) as spark:
+with session.session("gossamer-tests", master, conf=json.loads(sys.argv[4])) as spark:
+    @contextlib.contextmanager
+    def shared(name, asked, **options):
+        assert asked == master, asked
+        yield spark
+    session.session = shared
+    for command in commands:
+        try:
+            app.main([*command, "--out", out, "--master", master, "--json"], standalone_mode=False)
+        except SystemExit as left:
+            assert not left.code, (command, left.code)
     rows = spark.range(0, 2, 1, 2).mapInArrow(where, "place STRING").collect()
     print(json.dumps(sorted({row["place"] for row in rows})))
 """
-COMMANDS = (
-    ("pipeline", "grid", *GRID),
-    ("pipeline", "models", "--size", "300", "--events", "6", "--parts", "3"),
-    ("pipeline", "run", "--nodes", "6", "--seeds", "0", "--filters", "30", "--events", "6"),
-)
+CONF = {**FAST, **INTERPRETED, "spark.executor.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
-def commands_on(master: str, out: Path, count: int) -> list[str]:
-    """The first so many commands. Returns where the executors import gossamer from."""
+def commands_on(master: str, out: Path, *commands: tuple[str, ...]) -> list[str]:
+    """Returns where the executors import gossamer from."""
     env = {**os.environ, "PYTHONPATH": str(Path(shipping.__file__).parents[2])}
-    arguments = [sys.executable, "-c", DRIVER, master, str(out), json.dumps(COMMANDS[:count])]
+    arguments = [sys.executable, "-c", DRIVER, master, str(out), json.dumps(commands), json.dumps(CONF)]
     done = subprocess.run(arguments, env=env, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     found: list[str] = json.loads(done.stdout.splitlines()[-1])
@@ -67,12 +75,18 @@ def rows(out: Path, name: str) -> list[dict[str, Any]]:
     return table.sort_by([(key, "ascending") for key in TABLES[name].key]).to_pylist()  # type: ignore[no-any-return]
 
 
-@pytest.fixture(scope="module")
-def at_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("home") / "out"
-    (place,) = commands_on("local[*]", out, 3)
-    assert place == str(Path(shipping.__file__).parents[1] / "__init__.py")
-    return out
+@pytest.fixture
+def at_home(invoke: Invoke, tmp_path: Path) -> Callable[..., Path]:
+    """The commands in this process, on the session that the tests share: where their tables are."""
+
+    def run(*commands: tuple[str, ...]) -> Path:
+        out = tmp_path / "home"
+        for _, *words in commands:
+            answer = invoke(*words, "--out", out, "--json")
+            assert answer.exit_code == 0, answer.output
+        return out
+
+    return run
 
 
 def same(out: Path, home: Path, places: list[str], tables: tuple[str, ...]) -> None:
@@ -88,12 +102,13 @@ def same(out: Path, home: Path, places: list[str], tables: tuple[str, ...]) -> N
 @pytest.mark.timeout(900)
 @pytest.mark.spark
 @pytest.mark.live
-def test_a_cluster_in_one_jvm(at_home: Path, tmp_path: Path) -> None:
+def test_a_cluster_in_one_jvm(at_home: Callable[..., Path], tmp_path: Path) -> None:
     import pyspark
 
     installed = Path(pyspark.__file__).parent / "work"
     was = installed.exists()
-    same(tmp_path / "out", at_home, commands_on("local-cluster[2,1,1024]", tmp_path / "out", 2), MADE)
+    places = commands_on("local-cluster[2,1,1024]", tmp_path / "out", GRID, MODELS)
+    same(tmp_path / "out", at_home(GRID, MODELS), places, OF_OTHERS)
     assert installed.exists() == was  # workers write elsewhere than into the installation
 
 
@@ -101,11 +116,12 @@ def test_a_cluster_in_one_jvm(at_home: Path, tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.spark
 @pytest.mark.live
-def test_a_standalone_cluster(at_home: Path, tmp_path: Path) -> None:
+def test_a_standalone_cluster(at_home: Callable[..., Path], tmp_path: Path) -> None:
     with Cluster(tmp_path / "cluster") as cluster:
-        same(tmp_path / "out", at_home, commands_on(cluster.url, tmp_path / "out", 3), MADE + OF_RUN)
+        places = commands_on(cluster.url, tmp_path / "out", RUN)
         worked = [worker for worker in range(2) if any((tmp_path / "cluster" / f"worker-{worker}").glob("app-*/*"))]
     assert worked == [0, 1]
+    same(tmp_path / "out", at_home(RUN), places, OF_RUN)
 
 
 def test_the_package_that_is_shipped_is_whole_and_always_the_same(tmp_path: Path) -> None:
