@@ -39,7 +39,7 @@ test: $(VENV)/.installed  ## every test: checks, unit, paper, live sockets, Spar
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 check: $(VENV)/.installed  ## format, lint, types, import contracts, fast tests: under a minute
 	$(BIN)/ruff format --check .
