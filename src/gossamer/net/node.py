@@ -42,16 +42,16 @@ from gossamer.net.journal import Journal
 from gossamer.net.keys import Keys
 from gossamer.net.leaving import reported, said_goodbye
 from gossamer.net.limits import PeerLimits
-from gossamer.net.receipt import Done, Receipt, waiter
+from gossamer.net.receipt import Done, Receipt
 from gossamer.net.since import start_of
 from gossamer.net.source import Handle, Source
 from gossamer.net.status import describe, describe_found, describe_tree
 from gossamer.net.subscription import Subscription, subscribe_many
-from gossamer.net.together import publish_batch
+from gossamer.net.together import publish, publish_batch
 from gossamer.net.tracefile import TraceFile
 from gossamer.net.view import Changes, TopicView
 from gossamer.net.waiting import Waiting
-from gossamer.node import NodeConfig, NodeCore, Route, RouteError, SlowPolicy, TopicError, WindowFullError
+from gossamer.node import NodeConfig, NodeCore, Route, RouteError, SlowPolicy, TopicError
 from gossamer.node.core import INCARNATION_KEY
 from gossamer.node.follow import Wish
 from gossamer.node.retention import Retention
@@ -62,7 +62,6 @@ JOIN_SECONDS = 10.0
 TOPIC_SECONDS = 10.0
 DRAIN_SECONDS = 10.0  # more than the grace for a neighbour whose link broke
 CONFIRM_SECONDS = 5.0  # how long advertise waits for the neighbours' word
-EAGER_EVENTS = 16  # while fewer are without a receipt, the first event of a turn goes at once
 
 
 class Node:
@@ -350,37 +349,7 @@ class Node:
         """Who wants a topic, and how that changes; without a topic, who wants what."""
         return TopicView(self, topic)
 
-    async def publish(self, topic: str, event: Mapping[str, Any]) -> Receipt:
-        """Accept an event. Returns once it is in the outbox (on disk, with a data_dir); await the receipt for the rest."""
-        driver = self._driver
-        while True:
-            try:
-                now = driver.tick if driver.soon else driver.now()
-                receipt: Receipt = self._core.publish(topic, event, now)  # type: ignore[assignment]
-                break
-            except WindowFullError:
-                await self._waiting.window()
-        publication = receipt.publication
-        if publication.first < 0 and driver.soon and self._disk is None:
-            return receipt  # the usual way: it leaves with the others of this turn
-        self._check_open()
-        if publication.first >= 0:  # its batch is full: send it now, and let the loop read what came back
-            driver.wake()
-            await asyncio.sleep(0)
-        elif not driver.soon:
-            if not self._eager and self._core.outbox.events < EAGER_EVENTS:
-                # Next to nothing is on its way: waiting for company would only cost time. What follows in this turn waits.
-                self._eager = True
-                driver.perform(self._core.send_open(now))
-                driver.flush()
-                driver.loop.call_soon(self._turn_over)
-                driver.settle_soon()
-            else:
-                driver.settle()
-        if self._disk is not None and not publication.accepted:
-            await asyncio.shield(waiter(publication).accepted)
-        return receipt
-
+    publish = publish
     publish_batch = publish_batch
 
     async def topic(self, topic: str, timeout: float = TOPIC_SECONDS) -> str:

@@ -1,13 +1,13 @@
-"""``Node.publish_batch``: events that are published together."""
+"""``Node.publish`` and ``Node.publish_batch``: how events get into the outbox, and when they leave it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gossamer.filters import EventError
-from gossamer.net.receipt import BatchReceipt, waiter
+from gossamer.net.receipt import BatchReceipt, Receipt, waiter
 from gossamer.node import WindowFullError
 from gossamer.node.outbox import Publication
 from gossamer.node.together import Rows, publish_columns, publish_rows
@@ -15,12 +15,55 @@ from gossamer.node.together import Rows, publish_columns, publish_rows
 if TYPE_CHECKING:
     from gossamer.net.node import Node
 
+EAGER_EVENTS = 16  # while fewer are without a receipt, the first event of a turn goes at once
 BURST_BYTES = 256 << 10  # of columns that a program may publish before the loop has its turn
 
 Part = tuple[Publication, int, int]
 
 
 Once = tuple[str, tuple[int, ...]]
+
+
+async def publish(node: Node, topic: str, event: Mapping[str, Any]) -> Receipt:
+    """Accept an event. Returns once it is in the outbox (on disk, with a data_dir); await the receipt for the rest."""
+    driver, core = node._driver, node._core
+    lane = core.outbox.lane
+    if lane is not None and driver.soon:
+        name, weighed, publication, rows, most, most_bytes = lane
+        if name == topic:
+            row, size = weighed(event)
+            place, size = len(rows), size + publication.size
+            if place < most and size < most_bytes:  # the usual way: it leaves with the others of this turn
+                rows.append(row)
+                publication.size = size
+                return Receipt(publication, place)
+    while True:
+        try:
+            now = driver.tick if driver.soon else driver.now()
+            receipt: Receipt = core.publish(topic, event, now)  # type: ignore[assignment]
+            break
+        except WindowFullError:
+            await node._waiting.window()
+    publication = receipt.publication
+    if publication.first < 0 and driver.soon and node._disk is None:
+        return receipt
+    node._check_open()
+    if publication.first >= 0:  # its batch is full: send it now, and let the loop read what came back
+        driver.wake()
+        await asyncio.sleep(0)
+    elif not driver.soon:
+        if not node._eager and core.outbox.events < EAGER_EVENTS:
+            # Next to nothing is on its way: waiting for company would only cost time. What follows in this turn waits.
+            node._eager = True
+            driver.perform(core.send_open(now))
+            driver.flush()
+            driver.loop.call_soon(node._turn_over)
+            driver.settle_soon()
+        else:
+            driver.settle()
+    if node._disk is not None and not publication.accepted:
+        await asyncio.shield(waiter(publication).accepted)
+    return receipt
 
 
 async def publish_batch(node: Node, topic: str, events: Any, once: Once | None = None) -> BatchReceipt:

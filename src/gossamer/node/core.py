@@ -264,7 +264,11 @@ class NodeCore:
         row, size = known.weighed(event)
         if size > self._heavy:
             outbox.measure(topic, row)
-        publication = outbox.open.get(topic) or outbox.begin(topic)
+        publication = outbox.open.get(topic)
+        if publication is None:
+            publication = outbox.begin(topic)
+            if not self._tracing:
+                outbox.open_lane(publication, known.weighed)
         rows = publication.rows
         ticket = self._ticket(publication, len(rows))
         rows.append(row)
@@ -435,7 +439,7 @@ class NodeCore:
 
     def _learn(self) -> None:
         """Tell those who look at content of new topics, and of longer schemas."""
-        changed, self.topics.changed = self.topics.changed, []
+        changed, self.topics.changed, self.outbox.lane = self.topics.changed, [], None
         for topic in changed:
             self.local.learn(topic)
             if self.tree is not None and self.lists is not None:

@@ -10,7 +10,8 @@ with retention is stored where that keeps it (retention.py), and the outbox has 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -82,6 +83,23 @@ class Ticket(Struct, frozen=True, gc=False):
         return matched[self.index]
 
 
+Weighed = Callable[[Mapping[str, Any]], tuple[tuple[Any, ...], int]]
+
+
+class Lane(NamedTuple):
+    """The short way into the one batch that is open, for whoever publishes event after event: all else has been looked at.
+
+    It ends when the batch is sealed, when a second one is opened, and when the topic's schema grows.
+    """
+
+    topic: str
+    weighed: Weighed
+    publication: Publication
+    rows: list[tuple[Any, ...]]
+    events: int  # so many it may hold by this way, one less than seals it
+    bytes: int
+
+
 class WindowFullError(RuntimeError):
     """Too many events without a receipt: wait for some to complete. ``Node.publish`` waits by itself."""
 
@@ -123,6 +141,7 @@ class Outbox:
         self._closed = False
         self.is_full = False  # as of the last change of these two, so at most one batch late
         self.open: dict[str, Publication] = {}
+        self.lane: Lane | None = None
         self.opened = 0  # events accepted since all batches were last sealed together
         self._next = 1
         self._tokens = 0
@@ -155,18 +174,29 @@ class Outbox:
     def close(self) -> None:
         """Accept no more."""
         self._closed = self.is_full = True
+        self.lane = None
 
     def begin(self, topic: str) -> Publication:
         """Open a batch for a topic."""
+        if self.lane is not None:  # two topics: from now on they are counted
+            self.opened, self.lane = len(self.lane.rows), None
         publication = self.open[topic] = Publication(topic, self.me)
         return publication
+
+    def open_lane(self, publication: Publication, weighed: Weighed) -> None:
+        """More events of this batch's topic may come by the short way."""
+        if len(self.open) == 1 and not self.durable and not self._closed:
+            limits = self.limits
+            self.lane = Lane(
+                publication.topic, weighed, publication, publication.rows, limits.batch_events - 1, limits.batch_bytes
+            )  # fmt: skip
 
     def seal(self, topic: str, at: int = 0, retain: bool = False) -> tuple[Publication, Batch | None, list[Effect]]:
         """Close the topic's open batch. Returns the batch when it may go at once, else the Store that it waits for.
 
         ``at``: Unix microseconds, which whoever ``retain``s it wants to know.
         """
-        publication = self.open.pop(topic)
+        publication, self.lane = self.open.pop(topic), None
         rows = _encoder.encode(publication.rows)
         publication.count, publication.rows = len(publication.rows), []
         return self._seal(publication, rows, at, retain)

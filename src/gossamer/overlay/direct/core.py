@@ -78,7 +78,10 @@ class Direct:
     def deadline(self) -> Micros:
         if self.out:
             return Micros(0)
-        timer = self._timers[0][0] if self._timers else NEVER
+        timers, flights = self._timers, self._flights
+        while timers and timers[0][1] not in flights:  # long answered: nobody need wake up for it
+            heapq.heappop(timers)
+        timer = timers[0][0] if timers else NEVER
         return min(timer, self._look_at, self._idle_at, self.told.deadline)
 
     @property
@@ -230,8 +233,7 @@ class Direct:
         elif matched:
             total = flight.total
             for offset, count in zip(part.offsets, matched, strict=True):
-                if count:
-                    total[offset] = min(total[offset] + count, MATCHED_MAX)
+                total[offset] += count
         if message.group:
             left = [offset for at, offset in enumerate(part.offsets) if not matched or not matched[at]]
             if left:
@@ -260,7 +262,10 @@ class Direct:
             and not flight.sending
             and self._flights.pop((batch.incarnation, batch.first), None) is not None
         ):
-            self.finished.append((batch.incarnation, batch.first, tuple(flight.total)))
+            total = flight.total
+            if max(total) > MATCHED_MAX:
+                total = [min(count, MATCHED_MAX) for count in total]
+            self.finished.append((batch.incarnation, batch.first, tuple(total)))
 
     # ----------------------------------------------------------------------- inputs
 

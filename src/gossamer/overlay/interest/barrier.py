@@ -67,7 +67,8 @@ class Barriers:
 
     @property
     def deadline(self) -> Micros:
-        return min([*(line.start_at for line in self._lines.values()), *(wave.again_at for wave in self._active.values())])
+        least = min(self._lines[False].start_at, self._lines[True].start_at)
+        return min(least, min(wave.again_at for wave in self._active.values())) if self._active else least
 
     @property
     def is_waiting(self) -> bool:
