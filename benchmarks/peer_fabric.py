@@ -294,6 +294,9 @@ async def _idle(part: Part, line: Line) -> None:
         many = await node.subscribe_many("idle", filters, timeout=part.timeout_s)
         line.say("added", seconds=time.monotonic() - started, bytes=resident_bytes() - before, subscriptions=len(many))
         await line.hear_async("count")
+        async with asyncio.timeout(part.timeout_s):
+            while events.backlog:  # every receipt is complete: what was handed over is still being taken
+                await asyncio.sleep(0.01)
         line.say("counted", count=count, taken=sum(one.backlog for one in many), bytes=resident_bytes() - before)
         task.cancel()
         await line.hear_async("end")

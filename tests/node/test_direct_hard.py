@@ -65,13 +65,14 @@ def test_open_batch_growth_others(route) -> None:
 def test_held_growth() -> None:
     fabric = Fabric(3)
     fabric.enter(1, "temp >= 0", Route.DIRECT)
-    core = fabric.core(0)
-    t = fabric.publish(0, 5)
+    core = fabric.core(2)  # who has advertised nothing, and so expects nothing
+    fabric.until(lambda: "weather" in core.topics.schemas)
+    t = fabric.publish(2, 5)
     fabric.run(0.0001)  # sealed; held until node 1 has told what it wants
     assert core.direct.machine._sources["weather"].held
-    fabric.command(0, "advertise", "weather", "country STRING, city STRING, temp INT, wind INT")
-    fabric.command(0, "subscribe", "weather", "wind > 5", route=Route.DIRECT)
-    t2 = fabric.publish(0, 6, wind=9)
+    fabric.command(2, "advertise", "weather", "country STRING, city STRING, temp INT, wind INT")
+    fabric.command(2, "subscribe", "weather", "wind > 5", route=Route.DIRECT)
+    t2 = fabric.publish(2, 6, wind=9)
     assert fabric.matched(t) == 1
     assert fabric.matched(t2) in (1, 2)
 
@@ -159,8 +160,8 @@ def test_late_unwatch() -> None:
 
 def test_late_wanted() -> None:
     fabric = Fabric(3)
-    mine = fabric.enter(1, "temp > 30", Route.DIRECT)
     fabric.sent = []
+    mine = fabric.enter(1, "temp > 30", Route.DIRECT)
     assert fabric.matched(fabric.publish(0, 40)) == 1
     late = next(m for _, p, _, m, _ in fabric.sent if isinstance(m, Wanted))
     fabric.command(1, "unsubscribe", mine)
@@ -272,14 +273,15 @@ def test_held_columns_growth() -> None:
 
     fabric = Fabric(3)
     fabric.enter(1, "temp >= 0", Route.DIRECT)
-    core = fabric.core(0)
+    core = fabric.core(2)  # who has advertised nothing, and so expects nothing
+    fabric.until(lambda: "weather" in core.topics.schemas)
     record = core.local.topic("weather").packed.from_values([{"temp": 5}])
     [p] = publish_columns(core, "weather", record, Micros(fabric.now))
-    fabric._arm(fabric.places[0])
+    fabric._arm(fabric.places[2])
     assert core.direct.machine._sources["weather"].held
-    fabric.command(0, "advertise", "weather", "country STRING, city STRING, temp INT, wind INT")
-    fabric.command(0, "subscribe", "weather", "wind > 5", route=Route.DIRECT)
-    t2 = fabric.publish(0, 6, wind=9)
+    fabric.command(2, "advertise", "weather", "country STRING, city STRING, temp INT, wind INT")
+    fabric.command(2, "subscribe", "weather", "wind > 5", route=Route.DIRECT)
+    t2 = fabric.publish(2, 6, wind=9)
     fabric.matched(t2)
     fabric.until(lambda: p.matched is not None)
 

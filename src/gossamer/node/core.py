@@ -147,9 +147,9 @@ class NodeCore:
         if self.interest is not None:
             self._compose(self.interest)
             if rights is not None:
-                assert self.lists is not None and self.direct is not None  # noqa: PT018
+                assert self.lists is not None and self.direct is not None and self.tree is not None  # noqa: PT018
                 self.interest.view.proves, self.lists.rights = rights.learn, rights
-                self.direct.members.rights = rights
+                self.direct.members.rights = self.tree.rights = rights
                 self.interest.certify(rights.me.certificate, Micros(0))
         if durable:
             # Stores are kept in order, so no publication of this incarnation is on disk without this record.
@@ -168,11 +168,9 @@ class NodeCore:
             arrived=lambda batch, now: self.local.arrived(Route.SKIPLIST, batch, now),
         )  # fmt: skip
         self.tree = planes[Route.TREE] = TreePlane(
-            self.config.tree,
-            interest,
-            links,
+            self.config.tree, interest, links,
             lambda peer: (peer in interest.links and interest.links[peer].is_wanted) or self.routing.is_used(peer),
-        )
+        )  # fmt: skip
         for kinds, handler in (
             (InterestMessage, self._receive_interest), (SkiplistMessage, partial(self.routing.receive, Route.SKIPLIST)),
             (TreeMessage, partial(self.routing.receive, Route.TREE)), (DirectMessage, partial(self.routing.receive, Route.DIRECT)),
@@ -188,6 +186,8 @@ class NodeCore:
         parsed = Schema.parse(schema) if isinstance(schema, str) else schema
         self._out += self.topics.advertise(topic, parsed, now, retention)
         self._learn()
+        if self.direct is not None:
+            self.direct.expect(topic, now)
         return parsed
 
     def subscribe(
@@ -490,11 +490,10 @@ class NodeCore:
             if self.config.trace:
                 for index, matched in enumerate(receipt.matched):
                     self._out.append(Note(Completed(receipt.first + index, receipt.incarnation, matched)))
-        told = self.interest.settled(now) if self.interest is not None else []
-        if told or (
-            self.interest is not None and self.interest.barriers_done
-        ):  # somebody waited for what was published before
-            self.routing.interest_says(told, now)
+        if self.interest is not None:
+            told = self.interest.settled(now)
+            if told or self.interest.barriers_done:  # somebody waited for what was published before
+                self.routing.interest_says(told, now)
 
 
 __all__ = ["NodeConfig", "NodeCore", "Route", "RouteError", "SlowPolicy", "Subscription", "Ticket", "WindowFullError"]

@@ -127,6 +127,10 @@ class DirectPlane:
     def knows(self, topic: str) -> bool:
         return topic in self._schemas
 
+    def expect(self, topic: str, now: Micros) -> None:
+        """Somebody here has advertised the topic, and will perhaps publish on it."""
+        self.machine.expect(topic, self._local.topic(topic).packed, now)
+
     def publish(self, batch: Batch, now: Micros, rows: Rows = None) -> list[Effect]:
         packed = self._local.topic(batch.topic).packed
         try:

@@ -28,7 +28,6 @@ from gossamer.node.topics import TopicError
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.interest.record import CERTIFICATE_MAX
 from gossamer.overlay.skiplist import messages as skiplist
-from gossamer.overlay.tree import messages as tree
 
 PROVED_MAX = 32_768  # certificates remembered, also of those who have left: their last events may be under way
 VERDICTS_MAX = 65_536  # remembered answers
@@ -131,10 +130,7 @@ class Rights:
         """
         kind = type(message)
         if kind is Batch:
-            return self._carried(sender, Peer(message.publisher), message.topic)  # type: ignore[attr-defined]
-        if kind is tree.Cargo:
-            batch = message.body.batch  # type: ignore[attr-defined]
-            return self._carried(sender, Peer(batch.publisher), batch.topic)
+            return self.judge_batch(sender, message)  # type: ignore[arg-type]
         if kind is skiplist.Carry:
             topic, publisher = name(message.topic), Peer(message.publisher)  # type: ignore[attr-defined]
             if topic is None or (message.kind == skiplist.FIND and self.may_subscribe(publisher, topic)):  # type: ignore[attr-defined]
@@ -152,6 +148,10 @@ class Rights:
                 self.refused += 1
                 return f"an entry on {topic!r}, to which it may not subscribe" if owner == sender else ""
         return None
+
+    def judge_batch(self, sender: Peer, batch: Batch) -> str | None:
+        """The same of a batch, which the tree has in other messages."""
+        return self._carried(sender, Peer(batch.publisher), batch.topic)
 
     def _carried(self, sender: Peer, publisher: Peer, topic: str) -> str | None:
         if sender != publisher or self.may_publish(publisher, topic):

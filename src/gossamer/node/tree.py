@@ -14,6 +14,7 @@ from msgspec import Struct
 from gossamer.filters import Filter, Schema
 from gossamer.machine import NEVER, Effect, LinkState, Micros, Peer
 from gossamer.node.planes import BITS, Finished, Key, Route, Rows
+from gossamer.node.rights import Rights
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.record import ROUTES_ALL, Record, ViewChange
@@ -50,6 +51,7 @@ class TreePlane:
     def __init__(self, config: TreeConfig, interest: Interest, links: Callable[[], list[Peer]], needed: _Needed) -> None:
         """``links``: those that are up. ``needed``: whether somebody else uses a link, so that it is not closed when idle."""
         self.host: TreeHost | None = None
+        self.rights: Rights | None = None
         self._config, self._interest, self._links, self._needed = config, interest, links, needed
         self._content = SchemaContent()
         self._hosts: dict[int, Host] = {}  # by peer, as the ring has them
@@ -66,6 +68,8 @@ class TreePlane:
             self._hosts = {host.peer: host for host in known if host.peer != me.peer} | {me.peer: me}
             self._ring = ring = ViewRing(me, self._config.bits, self._hosts.values())
             self.host = host = TreeHost(me, self._config, make_tree(self._config), lambda _links: ring, self._content)
+            if self.rights is not None:
+                host.refuses = self.rights.judge_batch
             needs = host.links.kept
             host.links.kept = lambda peer: needs(peer) or self._needed(peer)
             for peer in self._links():

@@ -29,6 +29,7 @@ AGAIN = Micros(250 * MILLISECOND)
 AGAIN_MAX = Micros(2 * SECOND)
 PATIENCE = Micros(15 * SECOND)  # with a link, and without a word about a portion
 IDLE = Micros(60 * SECOND)  # a topic on which nothing is published: nobody is watched for it
+EXPECTED_MAX = 256  # topics for which others are watched though nothing has been published
 WANTS_MAX = 2_000_000  # filters of others that are kept; who tells more gets everything
 WANTS_CHARACTERS = 256 << 20  # and of their texts
 WANTS_EACH = 1 << 17  # of one node on one topic, twice what an honest one tells
@@ -121,11 +122,17 @@ class Direct:
 
     # ------------------------------------------------------------------- publishing
 
-    def publish(self, batch: Batch, payload: Payload, packed: Packed, now: Micros) -> None:
-        source = self._sources.get(batch.topic)
+    def expect(self, topic: str, packed: Packed, now: Micros) -> None:
+        """Something will perhaps be published soon: whoever takes the topic is asked for its filters before that waits for them."""
+        if topic in self._sources or len(self._sources) < EXPECTED_MAX:
+            self._source(topic, packed, now)
+            self._look_at = now
+
+    def _source(self, topic: str, packed: Packed, now: Micros) -> Source:
+        source = self._sources.get(topic)
         if source is None:
-            hash = self.members.hash(batch.topic)
-            source = self._sources[batch.topic] = self._by_hash[hash] = Source(batch.topic, hash, packed)
+            hash = self.members.hash(topic)
+            source = self._sources[topic] = self._by_hash[hash] = Source(topic, hash, packed)
         if source.packed is not packed:
             source.packed, source.plan = packed, None
             for other in self._flights.values():
@@ -133,6 +140,10 @@ class Direct:
                     other.payload = Payload(other.batch, packed)
         source.used = now
         self._idle_at = min(self._idle_at, Micros(now + IDLE))
+        return source
+
+    def publish(self, batch: Batch, payload: Payload, packed: Packed, now: Micros) -> None:
+        source = self._source(batch.topic, packed, now)
         flight = self._flights[batch.incarnation, batch.first] = Flight(source, batch, payload)
         if source.held or not self._is_ready(source, now):
             source.held.append(flight)

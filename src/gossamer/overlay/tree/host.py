@@ -60,6 +60,7 @@ class TreeHost:
         self._yield_at = Micros(0)
         self._yield_key: int | None = None
         self._yielding: dict[Peer, Arc] = {}
+        self.refuses: Callable[[Peer, Batch], str | None] = lambda sender, batch: None  # why a batch must not be taken
         self._handlers: dict[type, Callable[[Peer, Any, Micros], None]] = {
             Attach: self.hood.attach,
             Notice: self.hood.notice,
@@ -138,7 +139,12 @@ class TreeHost:
             self.ring.receive(sender, message, now)
         else:
             for body in self.links.receive(sender, message, now):
-                self._handlers[type(body)](sender, body, now)
+                # Looked at here and not before: what comes by a link comes in order, and one refusal must not hold up the rest.
+                refusal = self.refuses(sender, body.batch) if type(body) is Carry else None
+                if refusal is None:
+                    self._handlers[type(body)](sender, body, now)
+                else:
+                    self.links.reject(sender, refusal)
         return self._advance(now)
 
     def wake(self, now: Micros) -> list[Effect]:
