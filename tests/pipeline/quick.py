@@ -6,12 +6,16 @@ from collections.abc import Callable
 
 from click.testing import Result
 
-# Few partitions, and a plan that is made once.
+# Few partitions, a plan that is made once, not checked after each rule and not told at length; and room, as what tests leave
+# behind is found by the garbage collector.
 FAST = {
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
     "spark.sql.adaptive.enabled": "false",
+    "spark.sql.lightweightPlanChangeValidation": "false",
+    "spark.sql.ui.explainMode": "simple",
     "spark.shuffle.compress": "false",
+    "spark.driver.memory": "2g",
     "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
 }
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}

@@ -20,7 +20,7 @@ from gossamer.pipeline import job, stages
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-OPTIONS = ["--workload", "mixed", "--filters", "300", "--events", "400", "--until", "oracle"]
+OPTIONS = ["--workload", "mixed", "--filters", "150", "--events", "200", "--until", "oracle"]
 
 
 def command(out: Path) -> list[str]:
