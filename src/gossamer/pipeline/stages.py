@@ -235,7 +235,7 @@ def _workload(step: Step, wanted: Job) -> Mapping[str, DataFrame]:
         filters = workload.filters(items, holdings, wanted.seed, wanted.filters, exact=exact)
         events = workload.events(items, holdings, wanted.seed, wanted.events, wanted.period_us)
         schemas = workload.schemas(items)
-    filters, events = step.keep(filters), step.keep(events)
+    filters, events = job.cut(filters), job.cut(events)  # every table is made of both
     return {
         "topics": workload.topics(filters, events, schemas),
         "filters": filters,

@@ -408,9 +408,9 @@ def _verdict(
     again = sf.coalesce(sf.sum(sf.col("times") - 1), sf.lit(0))
     of_published = published.agg(sf.count(sf.lit(1)), sf.count_if(sf.col("completed_at").isNull()), again).first()
     assert of_published is not None
-    timed = handed.join(published.select("event", "published_at"), on="event", how="inner").select(
-        *_SUBSCRIPTION, ((sf.col("at") - sf.col("published_at")) / 1000.0).alias("ms"), "hops"
-    )
+    after = ((sf.col("at") - sf.col("published_at")) / 1000.0).alias("ms")
+    of_event = published.select("event", "published_at")
+    timed = cut(handed.join(of_event, on="event", how="inner").select(*_SUBSCRIPTION, after, "hops"))
     behind = timed.where(sf.col("ms") > late_ms).groupBy(*_SUBSCRIPTION).count().collect()
     late = {(row["node"], row["incarnation"], row["subscription"]): row["count"] for row in behind}
     total, per_node, per_subscription = _per_subscription(judged, subscribed, late)
