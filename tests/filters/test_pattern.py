@@ -215,9 +215,9 @@ MILLION = 1_000_000
     ids=lambda value: value[:12],
 )
 def test_no_like_pattern_costs_much(pattern: str, text: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     like(pattern, text)
-    assert time.perf_counter() - start < 0.8  # some tenths at most on a quiet machine
+    assert time.process_time() - start < 2  # some tenths at most on a quiet machine
 
 
 def test_like_limit() -> None:

@@ -293,22 +293,28 @@ def test_fitted_bound() -> None:
 
 
 def test_costs() -> None:
+    """A change costs the same however many filters there are: with a hundred times as many not ten times as much."""
     from gossamer.overlay.direct.told import Told
 
-    told = Told(5)
-    now = Micros(0)
-    for n in range(60_000):
-        told.subscribe(n, 1, f"temp > {n}", "", now)
-    w = Watch(1, 0, 0)
-    while (a := told.watch(Peer(1), w, now)) is not None:
-        w = Watch(1, 5, a.version)
-    t = time.perf_counter()
-    for n in range(60_000, 60_100):
-        told.subscribe(n, 1, f"temp > {n}", "", now)
-        for _, a in told.wake(now):
-            told.watch(Peer(1), Watch(1, 5, a.version), now)
-    took = (time.perf_counter() - t) / 100
-    assert took < 0.001, took
+    def cost(filters: int) -> float:
+        told = Told(5)
+        now = Micros(0)
+        for n in range(filters):
+            told.subscribe(n, 1, f"temp > {n}", "", now)
+        w = Watch(1, 0, 0)
+        while (a := told.watch(Peer(1), w, now)) is not None:
+            w = Watch(1, 5, a.version)
+        best = float("inf")
+        for at in range(filters, filters + 200, 20):
+            t = time.process_time()
+            for n in range(at, at + 20):
+                told.subscribe(n, 1, f"temp > {n}", "", now)
+                for _, a in told.wake(now):
+                    told.watch(Peer(1), Watch(1, 5, a.version), now)
+            best = min(best, time.process_time() - t)
+        return best
+
+    assert cost(60_000) < 10 * cost(600)
 
 
 def test_mute_taker() -> None:
@@ -419,7 +425,7 @@ def test_seen_cost() -> None:
     from gossamer.node.local import Seen
 
     seen = Seen()
-    t = time.perf_counter()
+    t = time.process_time()
     for n in range(1, 30_001):
         seen.fresh(Batch("w", 9, 1, n, 1, 1, 0, 0, b""), [n])
-    assert time.perf_counter() - t < 1
+    assert time.process_time() - t < 3  # a tenth of a second on a quiet machine; with a look at all of them for each, minutes

@@ -26,7 +26,8 @@ from gossamer.overlay.direct.told import Told
 from gossamer.trace import Rejected, hex_peer
 
 AGAIN = Micros(250 * MILLISECOND)
-AGAIN_MAX = Micros(2 * SECOND)
+PORTION_AGAIN = Micros(SECOND)  # a link loses nothing while it lasts: who has not answered is busy, or has dropped it
+AGAIN_MAX = Micros(4 * SECOND)
 PATIENCE = Micros(15 * SECOND)  # with a link, and without a word about a portion
 IDLE = Micros(60 * SECOND)  # a topic on which nothing is published: nobody is watched for it
 EXPECTED_MAX = 256  # topics for which others are watched though nothing has been published
@@ -218,7 +219,7 @@ class Direct:
 
     def _try(self, part: Part, now: Micros) -> None:
         """Send a portion, or see to a link; and look again later."""
-        wait = min(AGAIN << min(part.attempts, 8), AGAIN_MAX)
+        wait = min(PORTION_AGAIN << min(part.attempts, 8), AGAIN_MAX)
         part.due_at = Micros(now + wait)
         message = part.message
         heapq.heappush(self._timers, (part.due_at, (message.incarnation, message.first), (part.peer, message.part)))
