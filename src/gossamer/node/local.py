@@ -230,10 +230,13 @@ class Local:
     def listen(self, subscription: Subscription, route: Route) -> None:
         """It takes what comes by this route, too."""
         topic = subscription.topic
-        topic.subscriptions.setdefault(route, {})[subscription.number] = subscription
+        wanted = topic.subscriptions.setdefault(route, {})
+        wanted[subscription.number] = subscription
         matcher = topic.matchers.get(route)
         if matcher is not None:
             matcher.add(subscription)
+        elif len(wanted) > INDEX_FROM:
+            topic.matcher(route)  # now, and not with the next batch when there are very many
 
     def ignore(self, subscription: Subscription, route: Route) -> None:
         topic, number = subscription.topic, subscription.number

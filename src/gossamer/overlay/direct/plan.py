@@ -114,6 +114,8 @@ class Plan:
             self._filters += 1
             if self._index is not None:
                 self._enter(peer, number, found)
+            elif self._filters > FEW and HAS_NUMPY:  # with the first that are too many, not with the next batch when all are there
+                self._lay_out()
 
     def drop(self, peer: Peer, number: int) -> None:
         """It is wanted no longer, if it was."""
