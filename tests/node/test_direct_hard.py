@@ -428,4 +428,4 @@ def test_seen_cost() -> None:
     t = time.process_time()
     for n in range(1, 30_001):
         seen.fresh(Batch("w", 9, 1, n, 1, 1, 0, 0, b""), [n])
-    assert time.process_time() - t < 3  # a tenth of a second on a quiet machine; with a look at all of them for each, minutes
+    assert time.process_time() - t < 3  # a tenth of a second on a quiet machine

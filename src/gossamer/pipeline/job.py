@@ -32,7 +32,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
 import gossamer
-from gossamer.pipeline import tables
+from gossamer.pipeline import shipping, tables
 from gossamer.pipeline.tables import TABLES, Checked, Table
 
 MANIFESTS, STAGING, SCRATCH = "_stages", ".staging", ".scratch"
@@ -443,8 +443,13 @@ def read_lines(spark: SparkSession, paths: Iterable[Path], separator: str | None
 
 def cut(rows: DataFrame) -> DataFrame:
     """The same rows, computed once, without how they were made: Spark goes through the whole plan of what it is given at every
-    step and in every query, and for small data that is most of the time. Freed when nobody holds them."""
-    return rows.localCheckpoint(eager=False)
+    step and in every query, and for small data that is most of the time. Freed when nobody holds them.
+
+    On a cluster they are kept with how they were made: an executor may be lost, and its rows are then made again.
+    """
+    if shipping.is_local(rows.sparkSession.sparkContext.master):
+        return rows.localCheckpoint(eager=False)
+    return rows.persist()
 
 
 def is_hidden(path: Path) -> bool:

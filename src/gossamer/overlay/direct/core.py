@@ -407,7 +407,7 @@ class Direct:
                 source.plan.forget(sender)
         is_next = taker.epoch == message.epoch and taker.have == message.base
         if not is_late and is_next and message.base <= message.version <= message.latest:
-            plan = self._plan(source)  # now, a part at a time: all at once with the first batch, it would stand still for long
+            plan = self._plan(source)  # now, a part at a time, and not all at once with the first batch
             for number, text, group in message.changes:
                 self._want(plan, sender, taker, number, text, group)
             if _UNSAID in taker.wants and message.version == message.latest:

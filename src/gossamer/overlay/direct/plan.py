@@ -114,7 +114,7 @@ class Plan:
             self._filters += 1
             if self._index is not None:
                 self._enter(peer, number, found)
-            elif self._filters > FEW and HAS_NUMPY:  # with the first that are too many, not with the next batch when all are there
+            elif self._filters > FEW and HAS_NUMPY:  # now, and not with the next batch when very many are there
                 self._lay_out()
 
     def drop(self, peer: Peer, number: int) -> None:
