@@ -447,7 +447,7 @@ def cut(rows: DataFrame) -> DataFrame:
 
     On a cluster they are kept with how they were made: an executor may be lost, and its rows are then made again.
     """
-    if shipping.is_local(rows.sparkSession.sparkContext.master):
+    if shipping.is_local(rows.sparkSession.sparkContext.master or "local"):
         return rows.localCheckpoint(eager=False)
     return rows.persist()
 
