@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist looks at the groups in the same hook
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """With several processes (pytest -n), one of them has all that use Spark."""
+    if item.get_closest_marker("spark") is not None:
+        item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several processes (pytest -n), one of them has all that use Spark, and begins with it: it is the longest."""
-    for item in items:
-        if item.get_closest_marker("spark") is not None:
-            item.add_marker(pytest.mark.xdist_group("spark"))
+    """It begins with that: it is the longest."""
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 
