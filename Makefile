@@ -39,7 +39,14 @@ test: $(VENV)/.installed  ## every test: checks, unit, paper, live sockets, Spar
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(MAKE) --no-print-directory -j 2 --output-sync=line test-spark test-rest
+
+# Side by side: what uses Spark shares one JVM, and takes about as long as all the rest.
+.PHONY: test-spark test-rest
+test-spark:
+	$(BIN)/python -m pytest -m spark
+test-rest:
+	$(BIN)/python -m pytest -m "not spark"
 
 check: $(VENV)/.installed  ## format, lint, types, import contracts, fast tests: under a minute
 	$(BIN)/ruff format --check .
