@@ -39,7 +39,7 @@ test: $(VENV)/.installed  ## every test: checks, unit, paper, live sockets, Spar
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(MAKE) --no-print-directory -j 2 --output-sync=line test-spark test-rest
+	$(MAKE) --no-print-directory -j 2 test-spark test-rest
 
 # Side by side: what uses Spark shares one JVM, and takes about as long as all the rest.
 .PHONY: test-spark test-rest
