@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from filters import generate
@@ -90,6 +90,7 @@ def test_the_order_of_terms_does_not_matter(node: t.Node, rng: random.Random) ->
 
 
 @given(st.integers(0, 2**32))
+@example(37874)
 @settings(deadline=None, max_examples=60)
 def test_generated_texts(seed: int) -> None:
     batch = generate.batch(seed, texts=6, events=8)
@@ -107,7 +108,11 @@ def test_generated_texts(seed: int) -> None:
             assert found.matches_row(row) == any(f.matches_row(row) for f in apart), text
         assert found.passing(rows) == [place for place, row in enumerate(rows) if found.matches_row(row)], text
         # An event passes the text, its negation, or neither (NULL); never both.
-        negation = Filter.parse(f"NOT ({text})", schema)
+        try:
+            negation = Filter.parse(f"NOT ({text})", schema)
+        except FilterError as error:  # the conjunctions of a text and those of its negation are not equally many
+            assert "multiply out" in str(error)
+            continue
         assert not any(found.matches_row(row) and negation.matches_row(row) for row in rows)
 
 
