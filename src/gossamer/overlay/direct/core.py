@@ -169,9 +169,10 @@ class Direct:
             if not taker.is_ready:
                 if peer not in self.links:
                     taker.since = now
-                elif now - taker.since >= PATIENCE:  # others need not wait for it: it gets everything
+                elif now - taker.since >= PATIENCE:
+                    # Others need not wait: it gets everything. It may be only busy; to cut it off would lose events.
                     taker.since = now
-                    self.out.append(Note(Rejected(hex_peer(peer), "does not say what it wants", cut=True)))
+                    self.out.append(Note(Rejected(hex_peer(peer), "does not say what it wants")))
                     self._want(source.plan, peer, taker, _UNSAID, "", "")
                 ready = ready and _UNSAID in taker.wants
                 if taker.asked_at == NEVER or taker.asked_at + AGAIN <= now:
