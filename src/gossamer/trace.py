@@ -114,10 +114,11 @@ class Dropped(Struct, frozen=True, tag="dropped", tag_field="kind"):
 
 
 class Linked(Struct, frozen=True, tag="linked", tag_field="kind"):
-    """The link to a peer changed; ``state`` is up, down, full or ready."""
+    """The link to a peer changed; ``state`` is up, down, cut (for cause), full or ready."""
 
     peer: str
     state: str
+    reason: str = ""  # why it is down
 
 
 class Restored(Struct, frozen=True, tag="restored", tag_field="kind"):

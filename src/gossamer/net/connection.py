@@ -44,6 +44,7 @@ SOCKET_HIGH_WATER = 1 << 20
 HELLO_SECONDS = 5.0  # a connection that has not said hello by then, and shown its certificate, is closed
 PING_SECONDS = 5.0  # a link that has been silent for this long is asked
 SILENCE_SECONDS = 10.0  # and given up after this
+DOUBT_SECONDS = 0.05  # a turn of the loop or more, in which what lies in the socket is read
 DIRECT_BYTES = 16 << 10  # so much is written at once; more is left to the event loop, which writes at the end of its turn
 DRIBBLE_BYTES = 16 << 10  # a sign of life is a whole message, or so much of one
 LINGER_SECONDS = 2.0  # what a closed connection still has to write gets this long
@@ -85,7 +86,7 @@ class Connection(asyncio.Protocol):
         self._control_bytes = 0
         self._event_bytes = 0
         self._paused = False
-        self._full = False
+        self._full = self._doubted = False
         self._scheduled = False
         self._heard = self._window = self.loop.time()
         self._heard_bytes = 0  # that had come by then
@@ -355,10 +356,17 @@ class Connection(asyncio.Protocol):
         if self.closed:
             return
         silent = self.loop.time() - self._heard
+        is_mute = self.hello is None or silent > SILENCE_SECONDS
+        if is_mute and not self._doubted:
+            # This process may have been too busy to read: timers come before sockets. Read what is there, then judge.
+            self._doubted = True
+            self._timer = self.loop.call_later(DOUBT_SECONDS, self._watch)
+            return
+        self._doubted = False
         if self.hello is None:
             self.close("no hello", f"nothing for {HELLO_SECONDS:g} s")
             return
-        if silent > SILENCE_SECONDS:
+        if is_mute:
             self._paused = True  # nobody reads: do not wait for what is queued
             if self.bytes_in > self._heard_bytes:
                 self.close("dribbles", f"no whole message for {silent:.0f} s, only parts of one")

@@ -307,7 +307,7 @@ class Driver:
             ours_wins = (connection.dialled is not None) == (self.peer < peer)
             if same_direction or ours_wins:  # same direction: the peer has come back, the old one is dead
                 self.links.pop(peer)
-                self._link(peer, LinkState.DOWN)
+                self._link(peer, LinkState.DOWN, "replaced")
                 other.close("replaced", "a newer connection to the same peer")
             else:
                 connection.close("replaced", "there is a connection to this peer already")
@@ -322,7 +322,7 @@ class Driver:
         self.guard.closed(connection, reason)
         if connection.hello is not None and self.links.get(connection.peer) is connection:
             del self.links[connection.peer]
-            self._link(connection.peer, LinkState.CUT if reason in MISCONDUCT else LinkState.DOWN)
+            self._link(connection.peer, LinkState.CUT if reason in MISCONDUCT else LinkState.DOWN, reason)
 
     def unplugged(self, connection: Connection) -> None:
         """Its socket is gone."""
@@ -335,10 +335,10 @@ class Driver:
         if self.links.get(connection.peer) is connection:
             self._link(connection.peer, state)
 
-    def _link(self, peer: Peer, state: LinkState) -> None:
+    def _link(self, peer: Peer, state: LinkState, reason: str = "") -> None:
         if self.closing:
             return
-        self._note(trace.Linked(trace.hex_peer(peer), state.name.lower()))
+        self._note(trace.Linked(trace.hex_peer(peer), state.name.lower(), reason))
         self.perform(self.machine.link(peer, state, self.now()))
         self.changed(peer, state)
         self.settle()

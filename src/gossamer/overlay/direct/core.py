@@ -28,7 +28,7 @@ from gossamer.trace import Rejected, hex_peer
 AGAIN = Micros(250 * MILLISECOND)
 PORTION_AGAIN = Micros(SECOND)  # a link loses nothing while it lasts: who has not answered is busy, or has dropped it
 AGAIN_MAX = Micros(4 * SECOND)
-PATIENCE = Micros(15 * SECOND)  # with a link, and without a word about a portion
+PATIENCE = Micros(15 * SECOND)  # with a link, and without a word about a portion, while this node was awake itself
 IDLE = Micros(60 * SECOND)  # a topic on which nothing is published: nobody is watched for it
 EXPECTED_MAX = 256  # topics for which others are watched though nothing has been published
 WANTS_MAX = 2_000_000  # filters of others that are kept; who tells more gets everything
@@ -73,13 +73,16 @@ class Direct:
         self._idle_at: Micros = NEVER
         self._wants = self._characters = 0  # filters of others that are kept, and their texts
         self._sessions = 0
+        self._overslept = Micros(0)  # by how much all wake-ups together came too late
 
     # ------------------------------------------------------------------ what is known
 
     @property
     def deadline(self) -> Micros:
-        if self.out:
-            return Micros(0)
+        return Micros(0) if self.out else self._due
+
+    @property
+    def _due(self) -> Micros:
         timers, flights = self._timers, self._flights
         while timers and timers[0][1] not in flights:  # long answered: nobody need wake up for it
             heapq.heappop(timers)
@@ -98,6 +101,10 @@ class Direct:
 
     def needs(self, peer: Peer) -> bool:
         return bool(self._to.get(peer))
+
+    def _awake(self, now: Micros) -> Micros:
+        """A clock for others' silence: it stands while this node is too busy to hear them."""
+        return Micros(now - self._overslept)
 
     # ------------------------------------------------------------------ subscribing
 
@@ -162,16 +169,16 @@ class Direct:
             for peer in wanted:
                 if peer not in source.takers:
                     self._sessions += 1
-                    source.takers[peer] = Taker(self._sessions, now)
+                    source.takers[peer] = Taker(self._sessions, self._awake(now))
             source.seen = view
         ready = True
         for peer, taker in source.takers.items():
             if not taker.is_ready:
                 if peer not in self.links:
-                    taker.since = now
-                elif now - taker.since >= PATIENCE:
+                    taker.since = self._awake(now)
+                elif self._awake(now) - taker.since >= PATIENCE:
                     # Others need not wait: it gets everything. It may be only busy; to cut it off would lose events.
-                    taker.since = now
+                    taker.since = self._awake(now)
                     self.out.append(Note(Rejected(hex_peer(peer), "does not say what it wants")))
                     self._want(source.plan, peer, taker, _UNSAID, "", "")
                 ready = ready and _UNSAID in taker.wants
@@ -209,7 +216,7 @@ class Direct:
         message = Portion(
             batch.topic, self.me, batch.incarnation, batch.first, number, batch.floor, offsets, group, rows, whole
         )  # fmt: skip
-        part = flight.waiting[peer, number] = Part(peer, message, now)
+        part = flight.waiting[peer, number] = Part(peer, message, self._awake(now))
         if peer == self.me:
             matched = self._received.hand_over(self.me, message, 0, now)
             if matched is not None:
@@ -299,6 +306,7 @@ class Direct:
             self._wanted(sender, message, now)  # type: ignore[arg-type]
 
     def wake(self, now: Micros) -> None:
+        self._overslept = Micros(self._overslept + max(0, now - self._due))
         if self.told.deadline <= now:
             for peer, message in self.told.wake(now):
                 self._say(peer, message, now)
@@ -310,10 +318,10 @@ class Direct:
             if flight is None or part is None or part.due_at != at:
                 continue
             if not self.links.get(peer):
-                part.sign = now  # no link, or its queue is full: it may not have got it
-            elif now - part.sign >= PATIENCE:
+                part.sign = self._awake(now)  # no link, or its queue is full: it may not have got it
+            elif self._awake(now) - part.sign >= PATIENCE:
                 self.out.append(Note(Rejected(hex_peer(peer), "does not report", cut=True)))
-                part.sign = now
+                part.sign = self._awake(now)
             self._try(part, now)
         if self._look_at <= now:
             self._look(now)
@@ -337,7 +345,7 @@ class Direct:
         if state is not LinkState.FULL:
             for part in list(self._to.get(peer, {}).values()):
                 if state is LinkState.UP or not part.attempts:
-                    part.sign = now
+                    part.sign = self._awake(now)
                     self._try(part, now)
 
     def view_changed(self, now: Micros) -> None:
@@ -383,7 +391,7 @@ class Direct:
         if flight is None or part is None:
             return  # late or repeated: counted already
         if type(message) is Holding:
-            part.sign = now
+            part.sign = self._awake(now)
             return
         assert type(message) is Taken
         matched = message.matched
@@ -413,7 +421,7 @@ class Direct:
                 self._want(plan, sender, taker, number, text, group)
             if _UNSAID in taker.wants and message.version == message.latest:
                 self._want(plan, sender, taker, _UNSAID, None, "")
-            taker.have, taker.since = message.version, now
+            taker.have, taker.since = message.version, self._awake(now)
             taker.latest = message.latest
         taker.asked_at = now
         self.out.append(Send((sender,), Watch(message.topic, taker.epoch, taker.have, taker.session)))

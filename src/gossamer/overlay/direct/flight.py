@@ -16,8 +16,11 @@ class Taker:
 
     __slots__ = ("asked_at", "epoch", "have", "latest", "session", "since", "wants")
 
-    def __init__(self, session: int, now: Micros) -> None:
-        self.session, self.since = session, now  # since when it has said nothing, with a link
+    def __init__(self, session: int, since: Micros) -> None:
+        self.session, self.since = (
+            session,
+            since,
+        )  # it has said nothing, with a link; by the clock that stands while we sleep
         self.epoch = self.have = 0
         self.latest = -1  # not told anything yet
         self.wants: dict[int, tuple[str, str]] = {}
@@ -43,9 +46,9 @@ class Source:
 class Part:
     __slots__ = ("attempts", "due_at", "message", "offsets", "peer", "sign")
 
-    def __init__(self, peer: Peer, message: Portion, now: Micros) -> None:
+    def __init__(self, peer: Peer, message: Portion, sign: Micros) -> None:
         self.peer, self.message, self.offsets = peer, message, message.places
-        self.attempts, self.due_at, self.sign = 0, NEVER, now
+        self.attempts, self.due_at, self.sign = 0, NEVER, sign  # sign of its peer: by the same clock
 
 
 class Flight:

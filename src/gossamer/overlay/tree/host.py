@@ -4,7 +4,8 @@ Its owner subscribes, publishes and takes batches, as with the flood (overlay/fl
 over, ``took`` answers it, ``finished`` has the receipts, and ``laid`` the subscriptions that everybody knows of.
 
 A newcomer's keys belonged to its successor, who has answered for them. So before its first subscription counts as laid it
-asks the successor to stop (``Yield``), and waits until nobody takes them for the successor's any longer (``Yielded``).
+asks the successor to stop (``Yield``), and waits until nobody takes them for the successor's any longer (``Yielded``). A
+successor that is a newcomer itself had them from the one after it, which is asked next: up to the first that is none.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from gossamer.overlay.tree.routes import Routes
 
 YIELD_AGAIN = Micros(500 * MILLISECOND)
 YIELDING_MAX = 64
+YIELDERS_MAX = 8  # newcomers in a row; where there are more, the whole tree has just begun
 
 
 class TreeHost:
@@ -54,11 +56,13 @@ class TreeHost:
         self.forward = Forward(self.ring, self.routes, config, self.links)
         self.links.kept = self._needs
         self.hood.whole = self.routes.whole
-        self.ready = False  # the successor has yielded our keys
+        self.ready = False  # whoever answered for our keys has stopped
         self._commanded = True  # something to do at once
         self._arc: Arc | None = None
         self._yield_at = Micros(0)
         self._yield_key: int | None = None
+        self._yielder: Arc | None = None  # who was asked last
+        self._yielded = [me.key]  # keys of those that are done, newcomers like us, and our own
         self._yielding: dict[Peer, Arc] = {}
         self.refuses: Callable[[Peer, Batch], str | None] = lambda sender, batch: None  # why a batch must not be taken
         self._handlers: dict[type, Callable[[Peer, Any, Micros], None]] = {
@@ -94,7 +98,7 @@ class TreeHost:
 
     def renew(self, now: Micros) -> None:
         """Others had taken this host for dead, and its successor answered for its keys: lay all subscriptions again."""
-        self.ready, self._yield_at = False, now
+        self.ready, self._yield_at, self._yielded = False, now, [self.me.key]
         for number, wish in list(self.routes.own.items()):
             self.routes.unsubscribe(number, now)
             self.routes.subscribe(number, wish, now)
@@ -203,7 +207,7 @@ class TreeHost:
         arc = self.ring.arc
         if not self.ready and arc is not None and self._yield_at <= now and self.hood.agreed:
             self._yield_at = Micros(now + YIELD_AGAIN)
-            self._yield_key = (self.me.key + 1) % (1 << self.ring.bits)
+            self._yield_key = (self._yielded[-1] + 1) % (1 << self.ring.bits)
             successor = self.ring.lookup(self._yield_key, now)
             if successor is not None:
                 self._ask_to_yield(successor, now)
@@ -212,12 +216,12 @@ class TreeHost:
         for peer, theirs in list(self._yielding.items()):
             if arc is not None and not arc.has(theirs.high) and self.routes.quiet:
                 del self._yielding[peer]
-                self.links.say(peer, Yielded(), now)
+                self.links.say(peer, Yielded(self.ready), now)
 
     def _ask_to_yield(self, successor: Arc, now: Micros) -> None:
-        self._yield_key = None
+        self._yield_key, self._yielder = None, successor
         if successor.host.peer == self.me.peer:
-            self._on_yielded(self.me.to, Yielded(), now)  # alone
+            self._on_yielded(self.me.to, Yielded(), now)  # alone, or all are newcomers
         elif self.ring.arc is not None:
             self.links.post(successor.host, Yield(self.ring.arc), now)
 
@@ -228,5 +232,11 @@ class TreeHost:
             self._yielding[sender] = message.arc
 
     def _on_yielded(self, sender: Peer, message: Yielded, now: Micros) -> None:
+        if self.ready or self._yielder is None or sender != self._yielder.host.to:
+            return  # late, or nobody asked
+        if not message.ready and len(self._yielded) < YIELDERS_MAX:
+            self._yielded.append(self._yielder.high)
+            self._yield_at = now
+            return
         self.ready = True
         self.forward.offers_from = min(self.forward.offers_from, Micros(now + self.config.offer_age))

@@ -108,13 +108,15 @@ class Notice(Message, frozen=True, array_like=True, tag=62):
 
 
 class Yield(Message, frozen=True, array_like=True, tag=63):
-    """The sender, just before us on the ring, owns these keys now."""
+    """The sender, before us on the ring, owns these keys now."""
 
     arc: Arc
 
 
 class Yielded(Message, frozen=True, array_like=True, tag=64):
     """Nobody takes them for ours any longer."""
+
+    ready: bool = True  # the sender is no newcomer itself, whose keys were somebody else's
 
 
 class Announce(Message, frozen=True, array_like=True, tag=65):

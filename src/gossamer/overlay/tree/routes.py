@@ -99,7 +99,8 @@ class Routes:
     ) -> tuple[list[Peer], list[Peer]]:
         """Bring the tables in line with the links in use; returns who came and who went.
 
-        A fading link carries batches and no announcements: together with those that replace it, it closes a circle. A parent
+        A fading link carries batches and no announcements: together with those that replace it, it closes a circle. So what it
+        told grows old, and answers for no key any more: whatever is published goes over it. A parent
         that has become a child, or a child a parent, had the rest of the tree behind it and has it no longer, or the other
         way round: what it told before would be told on as if it were still so. It is asked to tell again.
         """
@@ -121,6 +122,12 @@ class Routes:
             self.tables[peer] = None
             self._told[peer] = _Told()
         if came or went or turned or fading != self._fading:
+            for peer in fading:
+                self.tables[peer] = None
+            for peer in self._fading:
+                if peer in self.tables and peer not in fading:  # it is to stay after all
+                    self._told[peer] = _Told()
+                    self._told[peer].again = True
             self._fading = fading
             self.update(now)
             self._settled(now)
@@ -150,8 +157,9 @@ class Routes:
         topics: dict[str, tuple[str, ...]] = {}
         for topic, text in message.wishes:
             topics[topic] = (*topics.get(topic, ()), text)
-        self.tables[sender] = Table(cover, message.everything, message.wishes, topics)
-        self.update(now)
+        if sender not in self._fading:
+            self.tables[sender] = Table(cover, message.everything, message.wishes, topics)
+            self.update(now)
         self._owed[sender] = message.version
         self._settled(now)
 
@@ -187,9 +195,7 @@ class Routes:
     @property
     def quiet(self) -> bool:
         """Everybody whom they concern knows our announcements."""
-        return all(
-            told.due == NEVER and told.laid == told.version for p, told in self._told.items() if p not in self._fading
-        )
+        return not self._fading and all(told.due == NEVER and told.laid == told.version for told in self._told.values())
 
     def whole(self, peers: list[Peer]) -> bool:
         """Whether these neighbours have told, and every key is ours or behind one of them."""
@@ -288,10 +294,13 @@ class Routes:
         told.again = False
 
     def _settled(self, now: Micros) -> None:
-        """Answer those whose announcements have gone as far as they concern anybody; end barriers."""
-        open_at = [
-            p for p, told in self._told.items() if p not in self._fading and (told.due != NEVER or told.laid < told.version)
-        ]
+        """Answer those whose announcements have gone as far as they concern anybody; end barriers.
+
+        Not while a link fades: whoever is behind it has old news, and may not be behind the links that replace it yet.
+        """
+        if self._fading:
+            return
+        open_at = [peer for peer, told in self._told.items() if told.due != NEVER or told.laid < told.version]
         for peer, version in list(self._owed.items()):
             if all(other == peer for other in open_at):
                 del self._owed[peer]
@@ -299,7 +308,7 @@ class Routes:
         for number, waits in list(self._barriers.items()):
             for peer, version in list(waits.items()):
                 told = self._told.get(peer)
-                if told is None or told.laid >= version or peer in self._fading:
+                if told is None or told.laid >= version:
                     del waits[peer]
             if not waits:
                 del self._barriers[number]
