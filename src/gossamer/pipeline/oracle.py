@@ -60,7 +60,9 @@ def matches_by_text(events: DataFrame, filters: DataFrame) -> DataFrame:
 def matches_by_template(events: DataFrame, filters: DataFrame) -> DataFrame:
     """Texts grouped into templates, with the literals as columns."""
     # Kept until nobody holds it: every template reads it, and taking texts apart is most of the work for small sets of events.
-    apart = templates.take_apart(filters).localCheckpoint()
+    # Texts come in few files, and so in few partitions; taking them apart is for all cores.
+    spread = filters.repartition(filters.sparkSession.sparkContext.defaultParallelism, "filter")
+    apart = templates.take_apart(spread).localCheckpoint()
     different = [sf.approx_count_distinct(sf.get("literals", sf.lit(n))).alias(f"d{n}") for n in range(PLACES_MAX)]
     different.append(sf.approx_count_distinct(sf.col("topic") if "topic" in apart.columns else sf.lit(0)).alias("topics"))
     counted = apart.groupBy("template").agg(sf.count(sf.lit(1)).alias("n"), sf.min("text").alias("text"), *different)

@@ -20,7 +20,7 @@ from pyspark.sql import functions as sf
 PLACE = "gossamer.{}"
 """The column of a literal, beside the attributes: an attribute's name has no dot."""
 BRANCHES_MAX = 8
-_STRING = r"'(?:[^'\\]|'')*'"
+_STRING = r"'[^'\\]*+(?:''[^'\\]*+)*+'"
 _NUMBER = r"(?<![\w.@])(?:\d{1,15}(?:\.\d{0,15})?|\.\d{1,15})"
 _KINDS = {
     # letter: the type that Spark's parser would give it, what it can be compared with
@@ -32,13 +32,15 @@ _KINDS = {
     "i": ("BIGINT", "number"),
 }
 FAMILIES = {letter: family for letter, (_, family) in _KINDS.items()}
-_LITERAL = rf"({_STRING}|(?<![\w.])(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?(?![\w.]))"
+# The digit comes before the look behind it: there are few digits, and a look behind every character is slow.
+_LITERAL = rf"({_STRING}|(?:\d(?<![\w.]\d)\d*+(?:\.\d*+)?|\.(?<![\w.]\.)\d++)(?:[eE][+-]?\d++)?(?![\w.]))"
 _MARK = "@[sdteni]"
 # What is left of a text must be made of these alone (no quotes, comments, parameters), and a literal may stand beside
 # punctuation and these words only (no ESCAPE '!', X'1F', INTERVAL '1' DAY, 5L): else the text is left whole.
 _WORDS = "AND|OR|NOT|LIKE|RLIKE|BETWEEN|IN|IS"
 _STRANGE = r"[^\w\s.,()=<>!@+-]"
-_ODD = rf"(?i)\b(?!(?:{_WORDS})\b)\w++\s*+@|{_MARK}[\w@]|{_MARK}\s++(?!(?:{_WORDS})\b)[\w@]|--"
+_ODD = rf"\b(?!(?:{_WORDS})\b)\w++\s*+@|{_MARK}[\w@]|{_MARK}\s++(?!(?:{_WORDS})\b)[\w@]|--"
+_not_plain = re.compile(f"{_STRANGE}|{_ODD}", re.ASCII | re.IGNORECASE)
 _ABOVE, _BELOW = ("GreaterThan", "GreaterThanOrEqual"), ("LessThan", "LessThanOrEqual")
 
 
@@ -90,27 +92,34 @@ def take_apart(filters: DataFrame) -> DataFrame:
     """(filter, text, ..) -> (filter, text, .., template, literals); the template is NULL where the text is better left whole.
 
     A template is the text with a mark for each literal, ``@`` and the letter of its kind, so that the literals of equal templates
-    have equal types. Strings are marked first: what looks like a number or a comment inside them is none.
+    have equal types. Strings are marked first: what looks like a number or a comment inside them is none. What depends on the
+    template alone is not looked at here, text by text, but once (``is_plain``).
     """
-    strings = sf.regexp_replace("text", _STRING, "@s")
-    marked = sf.col("strings")
-    # Most texts have none of these, and to look for one is cheaper than to replace it.
-    for rare, pattern, letter in (
-        (r"(?i)(?:DATE|TIMESTAMP)\s*+@s", r"(?i)\bDATE\s*@s", "d"),
-        (r"(?i)TIMESTAMP\s*+@s", r"(?i)\bTIMESTAMP\s*@s", "t"),
-        (r"[\d.][eE][+-]?\d", rf"{_NUMBER}[eE][+-]?\d{{1,3}}(?![\w.])", "e"),
-        (r"\.", r"(?<![\w.@])(?:\d{1,15}\.\d{0,15}|\.\d{1,15})(?![\w.])", "n"),
+    strings, rare = sf.regexp_replace("text", _STRING, "@s"), sf.col("strings")
+    for pattern, letter in (
+        (r"(?i)\bDATE\s*@s", "d"),
+        (r"(?i)\bTIMESTAMP\s*@s", "t"),
+        (rf"{_NUMBER}[eE][+-]?\d{{1,3}}(?![\w.])", "e"),
+        (r"(?<![\w.@])(?:\d{1,15}\.\d{0,15}|\.\d{1,15})(?![\w.])", "n"),
     ):
-        marked = sf.when(marked.rlike(rare), sf.regexp_replace(marked, pattern, f"@{letter}")).otherwise(marked)
-    marked = sf.regexp_replace(marked, r"(?<![\w.@])\d{1,18}(?![\w.])", "@i")
+        rare = sf.regexp_replace(rare, pattern, f"@{letter}")
+    # Most texts have none of these, and to look for one is cheaper than to replace it.
+    has_rare = sf.col("strings").rlike(r"(?i)(?:DATE|TIMESTAMP)\s*+@s|[\d.]E[+-]?\d|\.")
+    marked = sf.regexp_replace(
+        sf.when(has_rare, rare).otherwise(sf.col("strings")), r"\d(?<![\w.@]\d)\d{0,17}+(?![\w.])", "@i"
+    )
     literals = sf.regexp_extract_all("text", sf.lit(_LITERAL), sf.lit(0))
     own = sf.col("text").contains("@") & sf.regexp_replace("text", _STRING, "").contains("@")  # an @ of the text's own
     first = filters.select("*", strings.alias("strings"), literals.alias("literals"), own.alias("own"))
     looked = first.withColumn("marked", marked)
     count = (sf.length("marked") - sf.length(sf.replace("marked", sf.lit("@")))) == sf.size("literals")
-    plain = ~sf.col("marked").rlike(_STRANGE) & ~sf.col("marked").rlike(_ODD)
-    sure = ~sf.col("own") & count & plain & _readable()
+    sure = ~sf.col("own") & count & _readable()
     return looked.select(*filters.columns, sf.when(sure, sf.col("marked")).alias("template"), "literals")
+
+
+def is_plain(template: str) -> bool:
+    """Whether its texts are taken apart with certainty, by what stands beside the literals."""
+    return _not_plain.search(template) is None
 
 
 def _readable() -> Column:
@@ -121,7 +130,7 @@ def _readable() -> Column:
         day = sf.when(mark == "d", value(literal, "d").isNotNull())
         return sf.coalesce(day, sf.when(mark == "t", value(literal, "t").isNotNull()), sf.lit(True))
 
-    dated = sf.col("marked").rlike("@[dt]")
+    dated = sf.col("marked").contains("@d") | sf.col("marked").contains("@t")
     return sf.when(dated, sf.forall(sf.zip_with(marks, "literals", good), lambda one: one)).otherwise(sf.lit(True))
 
 
@@ -134,7 +143,9 @@ def value(literal: Column, kind: str) -> Column:
 
 
 def read(spark: SparkSession, name: str, text: str) -> Template | None:
-    """A template, as Spark's parser reads it; None if it reads ``text``, one of its texts, otherwise."""
+    """A template, as Spark's parser reads it; None if it is not plain, or the parser reads ``text``, one of its texts, otherwise."""
+    if not is_plain(name):
+        return None
     pieces = re.split(f"({_MARK})", name)
     kinds = tuple(mark[1] for mark in pieces[1::2])
     condition = pieces[0] + "".join(f"`{PLACE.format(place)}`{piece}" for place, piece in enumerate(pieces[2::2]))
