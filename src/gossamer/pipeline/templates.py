@@ -143,7 +143,7 @@ def value(literal: Column, kind: str) -> Column:
 
 
 def read(spark: SparkSession, name: str, text: str) -> Template | None:
-    """A template, as Spark's parser reads it; None if it is not plain, or the parser reads ``text``, one of its texts, otherwise."""
+    """A template, as Spark's parser reads it; None if it is not plain, or reads ``text``, one of its texts, otherwise."""
     if not is_plain(name):
         return None
     pieces = re.split(f"({_MARK})", name)
