@@ -39,12 +39,15 @@ test: $(VENV)/.installed  ## every test: checks, unit, paper, live sockets, Spar
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(MAKE) --no-print-directory -j 2 test-spark test-rest
+	$(MAKE) --no-print-directory -j 3 test-spark test-apart test-rest
 
-# Side by side: what uses Spark shares one JVM, and takes about as long as all the rest.
-.PHONY: test-spark test-rest
+# Side by side: what uses Spark shares one JVM; what starts hosts, clusters or jobs of its own mostly waits for them; all the rest.
+APART := tests/netns tests/net/test_load.py tests/pipeline/test_cluster.py tests/pipeline/test_killed.py
+.PHONY: test-spark test-apart test-rest
 test-spark:
-	$(BIN)/python -m pytest -m spark
+	$(BIN)/python -m pytest -m spark $(APART:%=--ignore=%)
+test-apart:
+	$(BIN)/python -m pytest -m spark $(APART)
 test-rest:
 	$(BIN)/python -m pytest -m "not spark"
 

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from gossamer.cli.common import json_option
+from gossamer.cli.progress import Stages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -416,7 +417,7 @@ def _spark(master: str, name: str, inputs: tuple[Path, ...]) -> Iterator[tuple[C
 
     small = sum(path.stat().st_size for path in inputs if path.is_file()) < SMALL_BYTES
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with contextlib.ExitStack() as stack, Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with contextlib.ExitStack() as stack, Stages(*columns, console=Console(stderr=True), transient=True) as progress:
 
         @functools.cache
         def start() -> SparkSession:

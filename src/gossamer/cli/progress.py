@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Any
 
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import Progress, TaskID
 
 PATIENCE_S = 2.0
+
+
+class Stages(Progress):
+    """Bars on standard error; where that is no terminal, a line for each stage as it begins, so that a log shows how far it is."""
+
+    def update(self, task_id: TaskID, *, description: str | None = None, **fields: Any) -> None:
+        if description is not None and not self.console.is_terminal:
+            self.console.print(f"{time.strftime('%H:%M:%S')} {description}", markup=False, highlight=False)
+        super().update(task_id, description=description, **fields)
 
 
 class Bar:
