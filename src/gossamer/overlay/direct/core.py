@@ -248,10 +248,14 @@ class Direct:
             outstanding.pop((message.incarnation, message.first, message.part), None)
             if not outstanding:
                 del self._to[part.peer]
-        if matched and type(part.offsets) is range and not any(flight.total):
+        if matched:
+            flight.most += max(matched)
+            if len(matched) == 1 < len(part.offsets):  # of each
+                matched *= len(part.offsets)
+        if matched and type(part.offsets) is range and not flight.total:
             flight.total = list(matched)  # the whole batch, and the first to answer
         elif matched:
-            total = flight.total
+            total = flight.total = flight.total or [0] * flight.batch.count
             for offset, count in zip(part.offsets, matched, strict=True):
                 total[offset] += count
         if message.group:
@@ -282,8 +286,8 @@ class Direct:
             and not flight.sending
             and self._flights.pop((batch.incarnation, batch.first), None) is not None
         ):
-            total = flight.total
-            if max(total) > MATCHED_MAX:
+            total = flight.total or [0] * batch.count
+            if flight.most > MATCHED_MAX:
                 total = [min(count, MATCHED_MAX) for count in total]
             self.finished.append((batch.incarnation, batch.first, tuple(total)))
 
@@ -395,9 +399,7 @@ class Direct:
             return
         assert type(message) is Taken
         matched = message.matched
-        if len(matched) == 1 < len(part.offsets):
-            matched *= len(part.offsets)
-        if matched and len(matched) != len(part.offsets):
+        if len(matched) > 1 and len(matched) != len(part.offsets):
             self.out.append(Note(Rejected(hex_peer(sender), "report for another number of events")))
             return
         self._answered(flight, part, matched, now)

@@ -54,12 +54,13 @@ class Part:
 class Flight:
     """A batch of ours on its way."""
 
-    __slots__ = ("batch", "parts", "payload", "sending", "source", "total", "tried", "waiting")
+    __slots__ = ("batch", "most", "parts", "payload", "sending", "source", "total", "tried", "waiting")
 
     def __init__(self, source: Source, batch: Batch, payload: Payload) -> None:
         self.source, self.batch, self.payload = source, batch, payload
         self.sending = 0  # more portions are about to go: it is not done, though none waits
         self.waiting: dict[tuple[Peer, int], Part] = {}
         self.parts: dict[Peer, int] = {}  # how many each node was sent
-        self.total = [0] * batch.count
+        self.total: list[int] = []  # how many took each event, once somebody has
+        self.most = 0  # none of these is larger
         self.tried: dict[tuple[str, int], list[Peer]] = {}  # by group and offset: members that did not take it

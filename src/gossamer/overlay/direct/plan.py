@@ -34,7 +34,7 @@ _SPREAD, _MASK = 0x9E3779B97F4A7C15, 2**64 - 1
 
 Row = tuple[Any, ...]
 _encoder = msgspec.msgpack.Encoder()
-Share = tuple[Peer, str, list[int] | None]
+Share = tuple[Peer, str, Sequence[int] | None]
 """Who, for which group, and the places of the rows; None: all."""
 
 
@@ -180,7 +180,9 @@ class Plan:
                 if peer in self._everything:
                     continue
                 filters = list(wants.values())
-                places = _passing(payload.rows, filters) if payload.record is None else self._masked(payload.record, filters)
+                places: Sequence[int] = (
+                    _passing(payload.rows, filters) if payload.record is None else self._masked(payload.record, filters)
+                )
                 if places:
                     found.append((peer, "", places if len(places) < payload.count else None))
         for group in self.groups:
@@ -192,7 +194,7 @@ class Plan:
             found += [(peer, group, places) for peer, places in members.items()]
         return found
 
-    def _masked(self, record: Any, filters: list[Filter]) -> list[int]:
+    def _masked(self, record: Any, filters: list[Filter]) -> Sequence[int]:
         from gossamer.filters.mask import compile_mask
 
         passed: Any = None
@@ -204,7 +206,7 @@ class Plan:
                 mask = self._masks[each] = compile_mask(each, self._packed)
             some = mask(record)
             if some is None:
-                return list(range(record.num_rows))
+                return range(record.num_rows)
             passed = some if passed is None else passed | some
         places: list[int] = passed.nonzero()[0].tolist()
         return places
