@@ -44,7 +44,7 @@ SOCKET_HIGH_WATER = 1 << 20
 HELLO_SECONDS = 5.0  # a connection that has not said hello by then, and shown its certificate, is closed
 PING_SECONDS = 5.0  # a link that has been silent for this long is asked
 SILENCE_SECONDS = 10.0  # and given up after this
-DOUBT_SECONDS = 0.05  # a turn of the loop or more, in which what lies in the socket is read
+DOUBT_SECONDS = 1.0  # before that it is asked once more, and what lies in the socket is read
 DIRECT_BYTES = 16 << 10  # so much is written at once; more is left to the event loop, which writes at the end of its turn
 DRIBBLE_BYTES = 16 << 10  # a sign of life is a whole message, or so much of one
 LINGER_SECONDS = 2.0  # what a closed connection still has to write gets this long
@@ -358,8 +358,11 @@ class Connection(asyncio.Protocol):
         silent = self.loop.time() - self._heard
         is_mute = self.hello is None or silent > SILENCE_SECONDS
         if is_mute and not self._doubted:
-            # This process may have been too busy to read: timers come before sockets. Read what is there, then judge.
+            # This process may have been too busy to read, or stopped, and the peer with it: timers come before sockets. Ask
+            # once more, read what is there, then judge.
             self._doubted = True
+            if self.hello is not None:
+                self.send(_PING, is_event=False)
             self._timer = self.loop.call_later(DOUBT_SECONDS, self._watch)
             return
         self._doubted = False

@@ -73,7 +73,7 @@ class Direct:
         self._idle_at: Micros = NEVER
         self._wants = self._characters = 0  # filters of others that are kept, and their texts
         self._sessions = 0
-        self._overslept = Micros(0)  # by how much all wake-ups together came too late
+        self._overslept = Micros(0)  # by how much wake-ups came far too late, together
 
     # ------------------------------------------------------------------ what is known
 
@@ -310,7 +310,9 @@ class Direct:
             self._wanted(sender, message, now)  # type: ignore[arg-type]
 
     def wake(self, now: Micros) -> None:
-        self._overslept = Micros(self._overslept + max(0, now - self._due))
+        late = now - self._due
+        if late > AGAIN:  # less is how loops are
+            self._overslept = Micros(self._overslept + late)
         if self.told.deadline <= now:
             for peer, message in self.told.wake(now):
                 self._say(peer, message, now)

@@ -56,9 +56,11 @@ class TreeHost:
         self.forward = Forward(self.ring, self.routes, config, self.links)
         self.links.kept = self._needs
         self.hood.whole = self.routes.whole
+        self.routes.agreed = lambda: self.hood.agreed
         self.ready = False  # whoever answered for our keys has stopped
         self._commanded = True  # something to do at once
         self._arc: Arc | None = None
+        self._agreed = False
         self._yield_at = Micros(0)
         self._yield_key: int | None = None
         self._yielder: Arc | None = None  # who was asked last
@@ -66,7 +68,7 @@ class TreeHost:
         self._yielding: dict[Peer, Arc] = {}
         self.refuses: Callable[[Peer, Batch], str | None] = lambda sender, batch: None  # why a batch must not be taken
         self._handlers: dict[type, Callable[[Peer, Any, Micros], None]] = {
-            Attach: self.hood.attach,
+            Attach: self._on_attach,
             Notice: self.hood.notice,
             Announce: self.routes.announce,
             Laid: self.routes.on_laid,
@@ -98,7 +100,7 @@ class TreeHost:
 
     def renew(self, now: Micros) -> None:
         """Others had taken this host for dead, and its successor answered for its keys: lay all subscriptions again."""
-        self.ready, self._yield_at, self._yielded = False, now, [self.me.key]
+        self.ready, self._yield_at, self._yielder, self._yielded = False, now, None, [self.me.key]
         for number, wish in list(self.routes.own.items()):
             self.routes.unsubscribe(number, now)
             self.routes.subscribe(number, wish, now)
@@ -193,6 +195,9 @@ class TreeHost:
         came, _ = self.routes.edges(self.hood.active, self.hood.fading, self.hood.parent, now)
         if came:
             self.forward.came(came, now)
+        if self.hood.agreed != self._agreed:
+            self._agreed = self.hood.agreed
+            self.routes.settled(now)
         if self.ring.arc != self._arc:
             self._arc = self.ring.arc
             self.routes.update(now)
@@ -200,6 +205,10 @@ class TreeHost:
             self._yields(now)
         out, self.links.out = self.links.out, []
         return out
+
+    def _on_attach(self, sender: Peer, message: Attach, now: Micros) -> None:
+        self.routes.forget(sender)  # what it told before it became our neighbour may be old
+        self.hood.attach(sender, message, now)
 
     # -------------------------------------------------------------------- yields
 
@@ -234,8 +243,9 @@ class TreeHost:
     def _on_yielded(self, sender: Peer, message: Yielded, now: Micros) -> None:
         if self.ready or self._yielder is None or sender != self._yielder.host.to:
             return  # late, or nobody asked
+        asked, self._yielder = self._yielder, None
         if not message.ready and len(self._yielded) < YIELDERS_MAX:
-            self._yielded.append(self._yielder.high)
+            self._yielded.append(asked.high)
             self._yield_at = now
             return
         self.ready = True

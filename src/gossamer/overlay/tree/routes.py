@@ -19,6 +19,8 @@ every neighbour.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 from gossamer.machine import NEVER, Micros, Peer
@@ -60,6 +62,7 @@ class _Told:
 class Routes:
     def __init__(self, ring: Ring, config: TreeConfig, links: Links, content: Content) -> None:
         self._ring, self._config, self._links, self._content = ring, config, links, content
+        self.agreed: Callable[[], bool] = lambda: True  # whether our neighbours are known, and know us
         self.own: dict[int, Wish] = {}  # by subscription, as others are told
         self.tables: dict[Peer, Table | None] = {}  # by active neighbour; None: it has not told
         self.laid: list[int] = []  # subscriptions that everybody knows, for the owner to take
@@ -83,7 +86,7 @@ class Routes:
         self.own[number] = (topic, self._content.weaken(topic, text))
         self.update(now, at_once=True)
         self._barriers[number] = {peer: told.version for peer, told in self._told.items() if told.laid < told.version}
-        self._settled(now)
+        self.settled(now)
 
     def unsubscribe(self, number: int, now: Micros) -> None:
         del self.own[number]
@@ -124,13 +127,15 @@ class Routes:
         if came or went or turned or fading != self._fading:
             for peer in fading:
                 self.tables[peer] = None
-            for peer in self._fading:
-                if peer in self.tables and peer not in fading:  # it is to stay after all
-                    self._told[peer] = _Told()
-                    self._told[peer].again = True
+            stay = [peer for peer in self._fading if peer in self.tables and peer not in fading]  # after all
+            for peer in stay:
+                self._told[peer] = _Told()
+                self._told[peer].again = True
             self._fading = fading
             self.update(now)
-            self._settled(now)
+            for waits in self._barriers.values():  # what is being laid is news to these
+                waits |= {peer: self._told[peer].version for peer in (*came, *stay) if peer not in fading}
+            self.settled(now)
         for peer in came:
             if (early := self._early.pop(peer, None)) is not None:
                 self.announce(peer, early, now)
@@ -161,7 +166,7 @@ class Routes:
             self.tables[sender] = Table(cover, message.everything, message.wishes, topics)
             self.update(now)
         self._owed[sender] = message.version
-        self._settled(now)
+        self.settled(now)
 
     def renew(self, peers: list[Peer], now: Micros) -> None:
         """These have lost what we told them: tell them again."""
@@ -182,7 +187,7 @@ class Routes:
             self._links.reject(sender, "an answer to what was never announced")
             return
         told.laid = max(told.laid, message.version)
-        self._settled(now)
+        self.settled(now)
 
     def wake(self, now: Micros) -> None:
         if self.deadline <= now:
@@ -190,12 +195,14 @@ class Routes:
                 if told.due <= now:
                     self._tell(peer, told, now)
             self.deadline = min((told.due for told in self._told.values()), default=NEVER)
-            self._settled(now)
+            self.settled(now)
 
     @property
     def quiet(self) -> bool:
         """Everybody whom they concern knows our announcements."""
-        return not self._fading and all(told.due == NEVER and told.laid == told.version for told in self._told.values())
+        if self._fading or not self.agreed():
+            return False
+        return all(told.due == NEVER and told.laid == told.version for told in self._told.values())
 
     def whole(self, peers: list[Peer]) -> bool:
         """Whether these neighbours have told, and every key is ours or behind one of them."""
@@ -293,16 +300,17 @@ class Routes:
         self._links.say(peer, Announce(told.version, pieces, everything, told.again, peer == self._parent, wishes), now)
         told.again = False
 
-    def _settled(self, now: Micros) -> None:
+    def settled(self, now: Micros) -> None:
         """Answer those whose announcements have gone as far as they concern anybody; end barriers.
 
-        Not while a link fades: whoever is behind it has old news, and may not be behind the links that replace it yet.
+        Not while a link fades, or one that is to be is not yet: whoever is behind the first has old news, and may not be behind
+        those that replace it.
         """
-        if self._fading:
+        if self._fading or not self.agreed():
             return
         open_at = [peer for peer, told in self._told.items() if told.due != NEVER or told.laid < told.version]
         for peer, version in list(self._owed.items()):
-            if all(other == peer for other in open_at):
+            if all(other == peer for other in open_at) and self._told[peer].due == NEVER:
                 del self._owed[peer]
                 self._links.say(peer, Laid(version), now)
         for number, waits in list(self._barriers.items()):
