@@ -214,7 +214,7 @@ def test_who_does_not_belong_is_told_why(fabric: Fabric, tmp_path: Path, who: st
                     await gossamer.Node(join=[gate.address], join_timeout=1, keys=keys).start()
                 assert not gate.status()["links"]
             else:
-                keys = fabric.issue("brief", days=1.5 / DAY)
+                keys = fabric.issue("brief", days=4 / DAY)  # long enough for a busy machine to start a node
                 node = gossamer.Node(join=[gate.address], keys=keys)
                 await node.start()
                 assert gate.status()["links"]
