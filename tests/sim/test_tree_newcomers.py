@@ -91,3 +91,19 @@ def test_a_host_that_subscribes_while_another_comes_and_goes_misses_nothing(seed
     expected, _, missed, twice = run.due()
     assert expected > 100
     assert (missed, twice) == (0, 0)
+
+
+def test_a_neighbour_that_never_agrees_holds_a_subscription_up_for_a_while_only() -> None:
+    """It lives, as far as anybody knows, and does not say that it is a neighbour: a liar, or stuck."""
+    run = Newcomers(Setup(dht="view", hosts=3, lag="50ms", seed=1))
+    run.start_all([1 << 62, 2 << 62, 3 << 62])
+    run.run(3)
+    stuck = run.join(5 << 60)
+    run.world.pause(stuck)
+    run.run(1)
+    subscriber = next(node for node in run.up.values() if stuck.peer in run.machine(node).hood.edges)
+    run.subscribe_anew(subscriber)
+    run.run(5)
+    assert run.users[subscriber.index].laid_at is None
+    run.run(10)
+    assert run.users[subscriber.index].laid_at is not None

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gossamer.machine import MILLISECOND, NEVER, Effect, LinkState, Micros, Peer, Token
+from gossamer.machine import MILLISECOND, NEVER, SECOND, Effect, LinkState, Micros, Peer, Token
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.tree.arcs import Arc, Host
 from gossamer.overlay.tree.config import TreeConfig
@@ -41,6 +41,7 @@ from gossamer.overlay.tree.routes import Routes
 
 YIELD_AGAIN = Micros(500 * MILLISECOND)
 YIELDING_MAX = 64
+HEED = 10 * SECOND  # so long what is laid waits for a neighbour that lives and does not agree: it may be a liar
 YIELDERS_MAX = 8  # newcomers in a row; where there are more, the whole tree has just begun
 
 
@@ -56,11 +57,13 @@ class TreeHost:
         self.forward = Forward(self.ring, self.routes, config, self.links)
         self.links.kept = self._needs
         self.hood.whole = self.routes.whole
-        self.routes.agreed = lambda: self.hood.agreed
+        self.routes.agreed = lambda: self.hood.agreed or self._unheeded
         self.ready = False  # whoever answered for our keys has stopped
         self._commanded = True  # something to do at once
         self._arc: Arc | None = None
         self._agreed = False
+        self._restless = NEVER  # since when we and our neighbours do not agree that we are,
+        self._unheeded = False  # and whether that is for too long
         self._yield_at = Micros(0)
         self._yield_key: int | None = None
         self._yielder: Arc | None = None  # who was asked last
@@ -189,14 +192,16 @@ class TreeHost:
             if key == self._yield_key and arc is not None:
                 self._ask_to_yield(arc, now)
         self.hood.advance(now)
+        self._restless = NEVER if self.hood.agreed else min(self._restless, now)
+        self._unheeded = self._restless <= now - HEED
         if self.hood.renewed:
             self.routes.renew(self.hood.renewed, now)
             self.hood.renewed = []
         came, _ = self.routes.edges(self.hood.active, self.hood.fading, self.hood.parent, now)
         if came:
             self.forward.came(came, now)
-        if self.hood.agreed != self._agreed:
-            self._agreed = self.hood.agreed
+        if self.routes.agreed() != self._agreed:
+            self._agreed = not self._agreed
             self.routes.settled(now)
         if self.ring.arc != self._arc:
             self._arc = self.ring.arc
