@@ -110,3 +110,32 @@ def test_quick_changes_travel_together() -> None:
     one.routes.wake(Micros(50_000 + CONFIG.pace))
     assert len(one.told(UP)) == count + 2
     assert len(one.told(UP)[-1].wishes) == 9
+
+
+def test_a_link_that_fades_answers_for_no_key_and_nothing_is_confirmed_meanwhile() -> None:
+    one = One()
+    one.routes.announce(DOWN, Announce(5, ((8, 12),), False, False, True, (("t", "a = 1"),)), Micros(50_000))
+    assert one.routes.tables[DOWN] is not None
+    one.routes.edges([UP, DOWN], [DOWN], UP, Micros(60_000))
+    assert one.routes.tables[DOWN] is None
+    one.routes.announce(DOWN, Announce(6, ((8, 12),), False, False, True, (("t", "a = 2"),)), Micros(70_000))
+    assert one.routes.tables[DOWN] is None
+    one.routes.subscribe(1, ("t", "a > 30"), Micros(80_000))
+    one.routes.on_laid(UP, Laid(one.told(UP)[-1].version), Micros(90_000))
+    assert one.routes.laid == []
+    assert not one.routes.quiet
+    one.routes.edges([UP], [], UP, Micros(100_000))
+    one.routes.on_laid(UP, Laid(one.told(UP)[-1].version), Micros(110_000))
+    assert one.routes.laid == [1]
+
+
+def test_a_link_that_is_to_stay_after_all_is_told_before_a_subscription_counts() -> None:
+    one = One()
+    one.routes.edges([UP, DOWN], [DOWN], UP, Micros(60_000))
+    one.routes.subscribe(1, ("t", "a > 30"), Micros(80_000))
+    one.routes.on_laid(UP, Laid(one.told(UP)[-1].version), Micros(90_000))
+    one.routes.edges([UP, DOWN], [], UP, Micros(100_000))
+    assert one.told(DOWN)[-1].again
+    assert one.routes.laid == []
+    one.routes.on_laid(DOWN, Laid(one.told(DOWN)[-1].version), Micros(110_000))
+    assert one.routes.laid == [1]

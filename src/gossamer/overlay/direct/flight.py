@@ -17,10 +17,8 @@ class Taker:
     __slots__ = ("asked_at", "epoch", "have", "latest", "session", "since", "wants")
 
     def __init__(self, session: int, since: Micros) -> None:
-        self.session, self.since = (
-            session,
-            since,
-        )  # it has said nothing, with a link; by the clock that stands while we sleep
+        self.session = session
+        self.since = since  # it has said nothing, with a link; by the clock that stands while this node sleeps
         self.epoch = self.have = 0
         self.latest = -1  # not told anything yet
         self.wants: dict[int, tuple[str, str]] = {}
