@@ -7,7 +7,8 @@ it messages, time, link changes and finished writes; it answers with a list of e
     Deliver   hand events to a subscription (at a bare overlay: to whoever owns the overlay)
     Store     write records to disk, then call ``stored(token)``; what depends on them is sent after that
     Note      a trace record for what a driver cannot see by itself
-    Dial      try to open a link to whoever listens at an address; ``link(peer, UP)`` says that it worked, silence that it did not
+    Dial      try to open a link to whoever listens at an address, or to nobody but the peer that it names; ``link(peer, UP)``
+              says that it worked, silence that it did not
     Hangup    close the link to a peer, after what is queued; ``link(peer, DOWN)`` follows at both ends
 
 User commands (subscribe, publish, ...) are methods of a machine; they append to the effects of the next ``wake`` and
@@ -97,6 +98,7 @@ class Note(Struct, frozen=True):
 
 class Dial(Struct, frozen=True):
     address: str
+    expected: Peer | None = None  # who should be there: a port, or a host's address, may be somebody else's by now
 
 
 class Hangup(Struct, frozen=True):

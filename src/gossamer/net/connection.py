@@ -61,10 +61,12 @@ async def gone(connections: list[Connection]) -> None:
 
 
 class Connection(asyncio.Protocol):
-    """The protocol object. ``dialled`` is the address that we called, or None if the peer called us."""
+    """The protocol object. ``dialled`` is the address that we called, or None if the peer called us; ``expected`` is whom we
+    called, or None for whoever is there.
+    """
 
-    def __init__(self, driver: Driver, dialled: str | None) -> None:
-        self.driver, self.dialled = driver, dialled
+    def __init__(self, driver: Driver, dialled: str | None, expected: Peer | None = None) -> None:
+        self.driver, self.dialled, self.expected = driver, dialled, expected
         self.loop = driver.loop
         self.hello: Hello | None = None  # the peer's
         self.peer = Peer(0)
@@ -75,6 +77,7 @@ class Connection(asyncio.Protocol):
         self.address = ""  # of the other end, without the port
         self.identity: Identity | None = None  # as its certificate says
         self.rejected = 0  # messages that the machine would not have
+        self.unanswered = 0  # Pings
         self.bytes_in = 0
         self.bytes_out = 0
         self._transport: asyncio.Transport | None = None
@@ -236,7 +239,9 @@ class Connection(asyncio.Protocol):
                 driver.guard.hear(self, message)  # type: ignore[arg-type]
                 if self.closed:
                     return
-            elif kind is not Pong:
+            elif kind is Pong:
+                self.unanswered -= self.unanswered > 0
+            else:
                 driver.received(peer, message)
         if reports:
             # Later than the rest, and told at once: publishers wait for them when their window is full.
@@ -319,6 +324,11 @@ class Connection(asyncio.Protocol):
             self._full = False
             self.driver.link_changed(self, LinkState.READY)
 
+    def ping(self, *, last: bool = False) -> None:
+        """Ask whether the peer is there, or, ``last``, whether it has read all that was sent before: see ``unanswered``."""
+        self.unanswered += 1
+        self.send(_PING, is_event=last)
+
     def flush(self) -> None:
         """Write what waits now rather than at the end of this turn."""
         if self._scheduled and not self._paused:
@@ -362,7 +372,7 @@ class Connection(asyncio.Protocol):
             # once more, read what is there, then judge.
             self._doubted = True
             if self.hello is not None:
-                self.send(_PING, is_event=False)
+                self.ping()
             self._timer = self.loop.call_later(DOUBT_SECONDS, self._watch)
             return
         self._doubted = False
@@ -377,5 +387,5 @@ class Connection(asyncio.Protocol):
                 self.close("silent", f"nothing for {silent:.0f} s")
             return
         if silent >= PING_SECONDS / 2:
-            self.send(_PING, is_event=False)
+            self.ping()
         self._timer = self.loop.call_later(PING_SECONDS, self._watch)

@@ -84,8 +84,8 @@ class Dialler:
         self._dialling: dict[str, asyncio.Task[None]] = {}
         self._stopping = False
 
-    def dial(self, address: str) -> None:
-        """Try once. Nothing is said if it fails; a link comes up if it works."""
+    def dial(self, address: str, peer: Peer | None = None) -> None:
+        """Try once, for whoever is there or for this peer only. Nothing is said if it fails; a link comes up if it works."""
         driver = self._driver
         if self._stopping or address in self._mine or address in self._dialling:
             return
@@ -100,7 +100,9 @@ class Dialler:
         name = self._names.get(address)
         if name is not None and not name.is_due(driver.loop.time(), alone=not driver.links):
             return
-        task = driver.loop.create_task(self._dial(address))
+        if self._is_told(address):
+            peer = None  # by name, so to say: whoever is there is who is meant
+        task = driver.loop.create_task(self._dial(address, peer))
         self._dialling[address] = task
         task.add_done_callback(lambda done: self._dialling.pop(address, None))
 
@@ -111,15 +113,15 @@ class Dialler:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _dial(self, address: str) -> None:
+    async def _dial(self, address: str, peer: Peer | None = None) -> None:
         driver = self._driver
         try:
             host, port = parse_address(address)  # from a peer, perhaps
             if _is_name(host):
-                await self._resolve(address, host, port)
+                await self._resolve(address, host, port, peer)
                 return
             async with asyncio.timeout(DIAL_SECONDS):
-                _, connection = await driver.loop.create_connection(lambda: Connection(driver, address), host, port)
+                _, connection = await driver.loop.create_connection(lambda: Connection(driver, address, peer), host, port)
                 await asyncio.shield(connection.settled)
         except AddressError:
             driver.counters["bad_addresses"] += 1
@@ -135,7 +137,7 @@ class Dialler:
                 if len(self._peers) > KNOWN_MAX:
                     self._peers.pop(next(iter(self._peers)))
 
-    async def _resolve(self, address: str, host: str, port: int) -> None:
+    async def _resolve(self, address: str, host: str, port: int, peer: Peer | None) -> None:
         """Ask what a name stands for, and dial some of it; all of that whose peer is linked costs nothing."""
         driver = self._driver
         name = self._names.setdefault(address, _Name())
@@ -155,7 +157,7 @@ class Dialler:
         name.addresses, name.asked_at = found or name.addresses, driver.loop.time()
         strange = [one for one in found if one not in self._mine and self._peers.get(one) not in driver.links]
         for one in self._random.sample(strange, min(RESOLVED_DIALS, len(strange))):
-            self.dial(one)
+            self.dial(one, peer)
         self._look_alone()
 
     def _is_told(self, address: str) -> bool:

@@ -69,7 +69,7 @@ class Driver:
         self.fabric, self.keys, self.rights = fabric, keys, rights
         self.guard = Guard(self, keys, limits or PeerLimits())
         self.before: Callable[[], None] = lambda: None  # called before the machine is woken
-        self.dial: Callable[[str], None] = lambda address: None
+        self.dial: Callable[[str, Peer | None], None] = lambda address, peer: None
         self.changed: Callable[[Peer, LinkState], None] = lambda peer, state: None
         self.renewed: Callable[[Identity], None] = lambda identity: None  # this node's own certificate is another
         self.noted: Callable[[trace.Record], None] = lambda record: None
@@ -114,7 +114,7 @@ class Driver:
             elif kind is Store:
                 self._store(effect)  # type: ignore[arg-type]
             elif kind is Dial:
-                self.dial(effect.address)  # type: ignore[union-attr]
+                self.dial(effect.address, effect.expected)  # type: ignore[union-attr]
             elif kind is Hangup:
                 link = self.links.get(effect.peer)  # type: ignore[union-attr]
                 if link is not None:  # not from inside the machine's own effects: DOWN follows when they are carried out
@@ -302,6 +302,9 @@ class Driver:
             connection.close("other fabric", f"the peer belongs to fabric {connection.hello.fabric!r}, not {self.fabric!r}")
             return
         other = self.links.get(peer)
+        if other is None and connection.expected not in (None, peer):  # who is linked is no stranger, whatever its address
+            connection.close("somebody else", f"at {connection.dialled}, where {connection.expected:016x} was")
+            return
         if other is not None:
             same_direction = (other.dialled is None) == (connection.dialled is None)
             ours_wins = (connection.dialled is not None) == (self.peer < peer)
@@ -347,7 +350,7 @@ class Driver:
         self._note(trace.Dropped(what, count, reason))
 
     def count_close(self, connection: Connection, reason: str, detail: str) -> None:
-        if detail and reason not in ("replaced", "myself", "leaving"):
+        if detail and reason not in ("replaced", "myself", "leaving", "somebody else"):
             self.last_problem = f"closed {connection.dialled or 'incoming'}: {reason} ({detail})"
 
     # ------------------------------------------------------------------ ending

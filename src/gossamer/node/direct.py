@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -104,6 +104,9 @@ class DirectPlane:
 
     def needs(self, peer: Peer) -> bool:
         return self.machine.needs(peer)
+
+    def under_way(self) -> Sequence[Hashable]:
+        return ()  # a portion that was taken has been reported
 
     def renew(self, now: Micros) -> None:
         self.machine.renew(now)

@@ -130,7 +130,7 @@ class Follows:
         elif interest is not None and peer in interest.view.members:
             address = interest.view.members[peer].record.address
             if address:
-                self.out.append(Dial(address))
+                self.out.append(Dial(address, peer))
         elif interest is None:
             self.out.append(Send((peer,), ask))
 

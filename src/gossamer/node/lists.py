@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from random import Random
 from typing import Annotated, Any
 
@@ -184,6 +184,9 @@ class Lists:
                 if before is None:  # perhaps back from a part of the fabric that went on without us
                     one.machine.doubt(now)
                     self._arm(one)
+
+    def under_way(self) -> Sequence[Hashable]:
+        return [key for one in self._lists.values() for key in one.machine.under_way()]
 
     def known(self, barrier: int, now: Micros) -> bool:
         """Every live node has what we had said when this barrier was asked for; returns whether it was ours."""

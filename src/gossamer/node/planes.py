@@ -5,7 +5,7 @@ The subscriber chooses; its interest record says so, and publishers serve every 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -85,6 +85,9 @@ class Plane(Protocol):
     def needs(self, peer: Peer) -> bool:
         """Whether the link to this peer should stay."""
 
+    def under_way(self) -> Sequence[Hashable]:
+        """What others wait for this node to report: who leaves should do that first."""
+
     def renew(self, now: Micros) -> None:
         """Others had taken this node for dead: lay all subscriptions again, each to be in ``take_laid`` once more."""
 
@@ -136,3 +139,6 @@ class FloodPlane:
 
     def needs(self, peer: Peer) -> bool:
         return False  # whatever links there are will do
+
+    def under_way(self) -> Sequence[Hashable]:
+        return self._flood.under_way()

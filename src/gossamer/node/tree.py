@@ -6,7 +6,7 @@ the fabric, perhaps this node, takes this route; until then the tree costs nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -125,6 +125,9 @@ class TreePlane:
 
     def needs(self, peer: Peer) -> bool:
         return self.host is not None and self.host.hood.needs(peer)
+
+    def under_way(self) -> Sequence[Hashable]:
+        return self.host.forward.under_way() if self.host is not None else ()
 
     def renew(self, now: Micros) -> None:
         if self.host is not None:

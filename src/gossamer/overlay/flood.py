@@ -157,9 +157,6 @@ class Flood:
         """Batches that this node still has to report, or to complete."""
         return list(self._active)
 
-    def is_under_way(self, key: Key) -> bool:
-        return key in self._active
-
     def publish(self, batch: Batch, now: Micros) -> list[Effect]:
         assert batch.publisher == self.me
         key = (batch.publisher, batch.incarnation, batch.first)

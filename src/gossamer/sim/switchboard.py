@@ -35,10 +35,12 @@ class Switchboard:
     def by_peer(self, peer: Peer) -> int:
         return self._by_peer[peer]
 
-    def dial(self, index: int, address: str) -> None:
+    def dial(self, index: int, address: str, peer: Peer | None = None) -> None:
         network, far = self._network, self._at.get(address)
         network.count("dial")
-        if far is None or not self._life(far) or not self._can_meet(index, far):
+        if far is not None and peer not in (None, network.peer(far)):
+            network.count("dial of somebody else")
+        elif far is None or not self._life(far) or not self._can_meet(index, far):
             network.count("dial unanswered")
         elif far == index or self._joined(index, far):
             network.count("dial needless")

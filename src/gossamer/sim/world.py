@@ -417,7 +417,7 @@ class World:
                 at = node.disk.ask(effect, self.clock.now, self._disk_latency)  # type: ignore[arg-type]
                 self.clock.push(at, self._stored, node, node.life)
             elif kind is Dial:
-                self.switchboard.dial(node.index, effect.address)  # type: ignore[union-attr]
+                self.switchboard.dial(node.index, effect.address, effect.expected)  # type: ignore[union-attr]
             elif kind is Hangup:
                 if self.switchboard.hang_up(node.index, effect.peer):  # type: ignore[union-attr]
                     hung = (*hung, effect.peer)  # type: ignore[union-attr]

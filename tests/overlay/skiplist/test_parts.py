@@ -144,7 +144,7 @@ class TestLines:
     def test_messages_wait_for_the_line(self) -> None:
         lines = Lines(ME, lambda peer: f"at-{peer}")
         message = Absent(0, place(1))
-        assert lines.send(OTHER, message, Micros(0)) == [Dial("at-2")]
+        assert lines.send(OTHER, message, Micros(0)) == [Dial("at-2", OTHER)]
         assert lines.send(OTHER, message, Micros(1)) == []
         assert lines.opened(OTHER, Micros(2)) == [Send((OTHER,), message)] * 2
         assert lines.send(OTHER, message, Micros(3)) == [Send((OTHER,), message)]
@@ -153,7 +153,7 @@ class TestLines:
         lines = Lines(ME, lambda peer: f"at-{peer}")
         lines.send(OTHER, Absent(0, place(1)), Micros(0))
         effects, lost = lines.wake(Micros(SECOND))
-        assert (effects, lost) == ([Dial("at-2")], [])
+        assert (effects, lost) == ([Dial("at-2", OTHER)], [])
         assert lines.wake(Micros(PATIENCE)) == ([], [OTHER])
         assert lines.dropped == 1
 

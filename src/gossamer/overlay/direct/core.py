@@ -497,4 +497,4 @@ class Direct:
         address = self.members.address(peer)
         if address and now - self._dialled.get(peer, Micros(-AGAIN)) >= AGAIN:
             self._dialled[peer] = now
-            self.out.append(Dial(address))
+            self.out.append(Dial(address, peer))

@@ -205,9 +205,10 @@ class Interest:
                 self._state.out += self.names.question(linked, [topic])
                 asked += 1
             elif holders:
-                address = self.view.members[next(iter(holders))].record.address
+                holder = next(iter(holders))
+                address = self.view.members[holder].record.address
                 if address:
-                    self._state.out.append(Dial(address))
+                    self._state.out.append(Dial(address, holder))
         self._command()
         return asked
 

@@ -91,8 +91,8 @@ class Links:
             link.up_at = now
 
     def carriers(self) -> list[Peer]:
-        """Links that news goes over."""
-        return [peer for peer, link in self.up.items() if link.greeted and (link.mine or link.theirs)]
+        """Links that news goes over; that this node leaves, over all: who has not said yet whether it wants one hears it, too."""
+        return [peer for peer, link in self.up.items() if link.greeted and (link.mine or link.theirs or self.leaving)]
 
     def _wants(self, peer: Peer) -> bool:
         if self.leaving:
@@ -138,14 +138,14 @@ class Links:
             return []
         if self._me > peer and now - self.missing[peer] < SECOND_DIALLER:
             return []
-        return self._dial(known.record.address, now)
+        return self._dial(known.record.address, peer, now)
 
-    def _dial(self, address: str, now: Micros) -> list[Effect]:
+    def _dial(self, address: str, peer: Peer | None, now: Micros) -> list[Effect]:
         last = self._dialled.get(address)
         if last is not None and now - last < self._config.dial:
             return []
         self._dialled[address] = now
-        return [Dial(address)]
+        return [Dial(address, peer)]
 
     def _dial_joins(self, now: Micros) -> list[Effect]:
         """Alone: one of the addresses to begin with, in turn."""
@@ -167,12 +167,13 @@ class Links:
             self._lost_joins = [address for address in self._config.join if address not in known]
         if not view.tombs and not self._lost_joins:
             return []
-        addresses = self._lost_joins + [tomb.address for tomb in view.tombs.values() if tomb.address and not tomb.left]
+        addresses: list[tuple[str, Peer | None]] = [(address, None) for address in self._lost_joins]
+        addresses += [(tomb.address, peer) for peer, tomb in view.tombs.items() if tomb.address and not tomb.left]
         expected = chance * len(addresses)
         count = min(LOST_A_TICK, int(expected) + (rng.random() < expected % 1))
         effects: list[Effect] = []
         for _ in range(count):
-            effects += self._dial(addresses[int(rng.random() * len(addresses))], now)
+            effects += self._dial(*addresses[int(rng.random() * len(addresses))], now)
         return effects
 
     def _tell_wants(self, now: Micros) -> list[Effect]:

@@ -13,7 +13,7 @@ from typing import Any
 from gossamer.machine import NEVER, Effect, LinkState, Message, Micros, Peer, Token
 from gossamer.overlay.skiplist.config import SkipConfig
 from gossamer.overlay.skiplist.entry import Entry
-from gossamer.overlay.skiplist.events import Ask, Events, Match
+from gossamer.overlay.skiplist.events import Ask, BranchKey, Events, Match
 from gossamer.overlay.skiplist.host import Host, Members
 from gossamer.overlay.skiplist.leases import Leases
 from gossamer.overlay.skiplist.level0 import Level0
@@ -127,6 +127,10 @@ class SkipList:
     def is_busy(self) -> bool:
         """Events, of its own or others', are on their way through this node."""
         return self._events.is_busy
+
+    def under_way(self) -> list[BranchKey]:
+        """Walks that this node still has to report."""
+        return self._events.under_way()
 
     @property
     def remembered(self) -> int:

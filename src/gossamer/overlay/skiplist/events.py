@@ -269,6 +269,9 @@ class Events:
     def is_busy(self) -> bool:
         return bool(self.publications or self._branches or self._deferred)
 
+    def under_way(self) -> list[BranchKey]:
+        return list(self._branches)
+
     def _dead_end(self, entry: Entry, step: Empty, branch: Branch, now: Micros) -> None:
         message = branch.message
         tied = self._tie(entry, branch, Tile(step.low, step.high, 0, message.hops, 0), now)

@@ -62,7 +62,7 @@ class Lines:
         waiting = self._waiting[to] = _Waiting(now)
         waiting.messages.append(message)
         self._look_at = min(self._look_at, Micros(now + AGAIN))
-        return [Dial(address)]
+        return [Dial(address, to)]
 
     def opened(self, peer: Peer, now: Micros) -> list[Effect]:
         self.up[peer] = now
@@ -93,7 +93,7 @@ class Lines:
                 waiting.dialled = now
                 address = self._address(peer)
                 if address is not None:
-                    effects.append(Dial(address))
+                    effects.append(Dial(address, peer))
             self._look_at = min(self._look_at, Micros(waiting.dialled + AGAIN))
         if self._hangs_up and self._mine:
             self._look_at = min(self._look_at, Micros(now + IDLE // 2))

@@ -78,6 +78,7 @@ class Forward:
             ORIGINS_MAX, ORIGINS_A_LINK, lambda key, origin: key[0] != self.me and not self._is_active(key, origin)
         )
         self._active: dict[BatchId, Wave] = {}
+        self._unasked: dict[BatchId, None] = {}  # taken here, and came by an offer: the publisher does not know yet
         self._outgoing: dict[BatchId, Outgoing] = {}
         self._lookups: dict[int, list[BatchId]] = {}  # keys whose owners are being looked up, for these
         self.deadline = NEVER
@@ -89,6 +90,10 @@ class Forward:
     @property
     def remembered(self) -> int:
         return sum(len(origin.waves) for origin in self._origins.values())
+
+    def under_way(self) -> list[BatchId]:
+        """Batches that this host still has to report."""
+        return [*self._active, *self._unasked]
 
     # ----------------------------------------------------------------- commands
 
@@ -110,6 +115,8 @@ class Forward:
         wave = origin.waves.get(id[2]) if origin is not None else None
         if wave is not None and wave.here:
             wave.here, wave.taken = False, matched
+            if wave.round < 0 and any(matched):
+                self._unasked[id] = None
             if not wave.done:
                 self._count_own(wave)
                 self._maybe_finish(id, wave, now)
@@ -259,6 +266,7 @@ class Forward:
                 first = heapq.heappop(origin.firsts)
                 del origin.waves[first]
                 self._active.pop((*key, first), None)
+                self._unasked.pop((*key, first), None)
         return origin
 
     def _add(self, origin: _Origin, batch: Batch, now: Micros) -> Wave:
@@ -270,6 +278,7 @@ class Forward:
         wave.round, wave.parent, wave.want, wave.done = batch.round, parent, want, False
         wave.cover, wave.matched, wave.waiting = Cover(self._ring.bits), [], {}
         self._active[id] = wave
+        self._unasked.pop(id, None)
         if not wave.here:
             self._count_own(wave)
         onward = Batch(

@@ -1,0 +1,96 @@
+"""Nodes that stay for a moment, and addresses that outlive them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import gossamer
+from gossamer.machine import Dial, Peer
+from gossamer.net.connection import Connection
+from livenet import GENEVA, WEATHER, go, until
+
+pytestmark = pytest.mark.live
+
+
+def test_who_left_after_a_moment_is_known_to_have_left_and_not_taken_for_dead() -> None:
+    """Before its neighbour has said whether it wants the link: the goodbye goes over it all the same."""
+
+    async def main() -> None:
+        async with gossamer.Node() as seed, gossamer.Node(join=[seed.address]) as other:
+            await seed.advertise("weather", WEATHER)
+            async with other.subscribe("weather"):
+                for _ in range(12):
+                    async with gossamer.Node(join=[seed.address]) as brief:
+                        assert (await (await brief.publish("weather", GENEVA))).matched == 1
+                for node in (seed, other):
+                    tombs = node._interest.view.tombs
+                    await until(lambda tombs=tombs: len(tombs) == 12)
+                    assert all(tomb.left for tomb in tombs.values())
+
+    go(main())
+
+
+@pytest.mark.parametrize("route", ["direct", "skiplist", "flood"])
+def test_who_takes_an_event_and_leaves_at_once_is_counted(route: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That it has left comes to the publisher by the others before its report, which the publisher reads late."""
+    reads, slow = Connection.data_received, set[int]()
+
+    def late(self: Connection, data: bytes) -> None:
+        if self.driver.peer in slow and self.peer == taker:
+            self.loop.call_later(0.05, reads, self, data)
+        else:
+            reads(self, data)
+
+    taker = 0
+    monkeypatch.setattr(Connection, "data_received", late)
+
+    async def main() -> None:
+        nonlocal taker
+        async with gossamer.Node() as seed, gossamer.Node(join=[seed.address]) as publisher:
+            await seed.advertise("weather", WEATHER)
+            async with gossamer.Node(join=[seed.address]) as node:
+                taker = node._driver.peer
+                async with node.subscribe("weather", "temp > 30", route=route) as events:
+                    await until(lambda: taker in publisher._driver.links)
+                    slow.add(publisher._driver.peer)
+                    receipt = await publisher.publish("weather", GENEVA)
+                    assert (await anext(events)).values == GENEVA
+            assert (await receipt).matched == 1
+
+    go(main())
+
+
+def test_an_address_that_is_somebody_elses_by_now_does_not_join_two_fabrics() -> None:
+    """Ports are used again: a fabric that looks for a member it has lost finds a stranger there, and leaves it alone."""
+
+    async def main() -> None:
+        async with gossamer.Node() as one, gossamer.Node() as other:
+            lost = Peer(one._driver.peer ^ 1)
+            one._driver.perform([Dial(other.address, lost)])
+            await until(lambda: one._driver.counters["closed: somebody else"])
+            await until(lambda: not other._driver.links and not other._driver.connections)
+            assert not one._driver.links
+            assert len(one._interest.view.members) == len(other._interest.view.members) == 1
+            one._driver.perform([Dial(other.address, Peer(other._driver.peer))])
+            await until(lambda: len(one._interest.view.members) == len(other._interest.view.members) == 2)
+            one._driver.perform([Dial(other.address, lost)])  # whoever is linked is no stranger
+            await asyncio.wait_for(until(lambda: not one._dialler._dialling), 5)
+            assert other._driver.peer in one._driver.links
+
+    go(main())
+
+
+def test_an_address_that_a_node_was_told_to_join_is_good_whoever_is_there() -> None:
+    async def main() -> None:
+        async with gossamer.Node() as other, gossamer.Node(join=[other.address], join_required=False) as one:
+            await until(lambda: one._driver.links)
+            one._driver.links[other._driver.peer].close("unlinked")
+            await until(lambda: not one._driver.links)
+            one._dialler._peers.clear()
+            one._dialler.dial(other.address, Peer(7))
+            await until(lambda: one._driver.links)
+            assert not one._driver.counters["closed: somebody else"]
+
+    go(main())
