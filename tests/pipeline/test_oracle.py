@@ -200,8 +200,7 @@ RATIOS = [0.0, -0.0, 0.1, 0.30000000000000004, 1e300, -1e300, float("inf"), floa
 
 @pytest.mark.spark
 def test_ranges_are_exact_at_their_ends(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Events lie on the ends of ranges, and beside them as closely as numbers can."""
-    monkeypatch.setattr(oracle, "PLAIN_MAX", 0)  # cells for all
+    """Events lie on the ends of ranges, and beside them as closely as numbers can. Cells for all, in levels or of one width."""
     from datetime import date, timedelta
     from itertools import pairwise
 
@@ -227,10 +226,26 @@ def test_ranges_are_exact_at_their_ends(spark: SparkSession, monkeypatch: pytest
     texts += [f"day BETWEEN DATE '{low}' AND DATE '{high}'" for low in days for high in days]
     texts += [f"size <= {high} AND 5 <= size" for high in ends] + [f"size IN ({a}, {a + 1}) OR size < {a}" for a in ends]
     published, subscribed = frames(spark, events, texts)
+    right = pairs(oracle.matches_by_text(published, subscribed))
+    monkeypatch.setattr(oracle, "PLAIN_MAX", 0)
+    monkeypatch.setattr(oracle, "EVEN_PART", 0)
     found = oracle.matches_by_template(published, subscribed)
     assert "CartesianProduct" not in kinds_of_plan(found)
     assert "NestedLoop" not in kinds_of_plan(found)  # every template has a range or an equality to join by
-    assert pairs(found) == pairs(oracle.matches_by_text(published, subscribed))
+    assert pairs(found) == right
+    monkeypatch.setattr(oracle, "PLAIN_MAX", 1000)
+    monkeypatch.setattr(oracle, "EVEN_MIN", 0)
+    monkeypatch.setattr(oracle, "EVEN_PART", 1)
+    monkeypatch.setattr(bands, "EVEN_COVER", 40)  # many more cells than would be chosen: more ends of cells
+    widths: list[int] = []
+    cut = bands.cut
+    monkeypatch.setattr(bands, "cut", lambda *given: widths.append(*given[4]) or cut(*given))
+    starts = ("size BETWEEN", "type", "ratio >= 0.1e0", "name", "day")  # one template of each type
+    some = [number for number, text in enumerate(texts) if text.startswith(starts)]
+    found = oracle.matches_by_template(published, subscribed.where(subscribed["filter"].isin(some)))
+    assert pairs(found) == [pair for pair in right if pair[1] in some]
+    assert len(widths) >= len(starts)
+    assert len(set(widths)) > 2
 
 
 @pytest.mark.spark
@@ -253,13 +268,17 @@ def test_random_workloads_against_a_plain_loop(spark: SparkSession, monkeypatch:
     texts = [f"name = '{n}' AND type = '{t}' AND size >= {low} AND size < {high}" for n, t, low, high in filters]
     published, subscribed = frames(spark, events, texts)
     joins = []
-    for plain, each in ((512, 16), (512, 1000), (1, 16)):
+    ways = ((512, 0, 16), (512, 0, 1000), (1, 0, 16), (512, 1, 16))  # plain twice, cells in levels, cells of one width
+    for plain, part, each in ways:
         monkeypatch.setattr(oracle, "PLAIN_MAX", plain)
+        monkeypatch.setattr(oracle, "EVEN_PART", part)
+        monkeypatch.setattr(oracle, "EVEN_MIN", 4)
         monkeypatch.setattr(oracle, "BROADCAST_EACH", each)
         found = oracle.matches_by_template(published, subscribed)
-        joins.append(("SortMergeJoin" in kinds_of_plan(found), "BroadcastHashJoin" in kinds_of_plan(found)))
+        plan = kinds_of_plan(found)
+        joins.append(("SortMergeJoin" in plan, "BroadcastHashJoin" in plan, "gossamer.at_cell" in plan))
         assert pairs(found) == right
-    assert joins == [(True, False), (False, True), (True, False)]
+    assert joins == [(True, False, False), (False, True, False), (True, False, True), (True, False, True)]
 
 
 @pytest.mark.spark

@@ -1,10 +1,12 @@
 """Ranges without a cross join: values and ranges are cut into cells, and a join on cells leaves few pairs to compare.
 
-A value lies in one cell; a range covers a few. Cells come in levels, each eight times as wide as the last, and a range is put on
-the first level where it covers at most eight, so narrow and wide ranges are both cheap. Cells only choose which pairs are compared;
-the comparison itself is Spark's, of the values themselves. For that to be exact, a value inside a range must lie in one of its
-cells: the function from value to cell is monotone (a cast to DOUBLE, a logarithm, a subtraction, a division by a positive
-number and a floor all are, rounding included), and ranges are widened by a billionth before they are cut.
+A value lies in one cell; a range covers a few. Where the ranges are about as wide as each other, all cells are of one width, at
+which a range covers four on average. Else they come in levels, each eight times as wide as the last, and a range is put on the
+first level where it covers at most eight, so narrow and wide ranges are both cheap; but each value must be looked for on all
+levels. Cells only choose which pairs are compared; the comparison itself is Spark's, of the values themselves. For that to be
+exact, a value inside a range must lie in one of its cells: the function from value to cell is monotone (a cast to DOUBLE, a
+logarithm, a subtraction, a division by a positive number and a floor all are, rounding included), and ranges are widened by a
+billionth before they are cut.
 """
 
 from __future__ import annotations
@@ -16,6 +18,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 BITS, STEP, COVER = 16, 3, 8
+EVEN_COVER = 4
+"""Cells that a range covers on average, where all are of one width."""
+SAMPLE = 2048
+"""Ranges that are looked at to choose the width."""
 TOP = 2**BITS + 1
 """Cells of the lowest level: 1 .. 2^16 between the ends of nearly all ranges, one below, one above."""
 _LEVELS = range(0, BITS + STEP, STEP)
@@ -34,6 +40,10 @@ class Scale(Struct, frozen=True):
         inside = sf.least(sf.greatest(moved / sf.lit(self.unit), sf.lit(-1.0)), sf.lit(float(2**BITS)))
         return sf.when(sf.isnan(number), sf.lit(TOP)).otherwise(sf.floor(inside).cast("INT") + 1)
 
+    def plain_cell(self, number: float) -> int:
+        moved = (_plain_log(number) if self.log else number) - self.start
+        return int(min(max(moved / self.unit, -1.0), 2.0**BITS)) + 1
+
 
 def number(value: Column, family: str) -> Column:
     """A value as a DOUBLE, in the same order; several values may have the same."""
@@ -47,12 +57,37 @@ def number(value: Column, family: str) -> Column:
     return value.cast("DOUBLE")
 
 
+def even(ranges: DataFrame, low: Column, high: Column) -> tuple[Scale, int, float] | None:
+    """Cells of one width for these ranges: scale, level, and what part of the ranges a value is still compared with.
+
+    As some of the ranges have it; whatever the others are, the pairs are the same.
+    """
+    some = ranges.select(low.alias("low"), high.alias("high")).where(
+        "low <= high AND abs(low) < 1e300 AND abs(high) < 1e300"
+    )
+    pairs = [(row["low"], row["high"]) for row in some.limit(SAMPLE).collect()]
+    if not pairs:
+        return None
+    ends = sorted(end for pair in pairs for end in pair)
+    scale = _scale([ends[len(ends) * quarter // 4] for quarter in range(4)] + ends[-1:])
+    cells = [(scale.plain_cell(first), scale.plain_cell(last)) for first, last in pairs]
+    for level in range(BITS + 1):
+        cover = sum((last >> level) - (first >> level) + 1 for first, last in cells) / len(cells)
+        if cover <= EVEN_COVER:
+            return scale, level, cover / 2 ** (BITS - level)
+    return None
+
+
 def scale(ranges: DataFrame, low: Column | None, high: Column | None) -> Scale:
     """Cells that are about as fine everywhere as the ranges' ends lie: even, or even in the logarithm."""
     ends = sf.array_compact(sf.array(*(end for end in (low, high) if end is not None)))
     listed = ranges.select(sf.explode(ends).alias("end")).where("NOT isnan(end) AND abs(end) < 1e300")
     row = listed.agg(sf.percentile_approx("end", [0.0, 0.25, 0.75, 1.0], sf.lit(1000)).alias("at")).first()
-    at: Sequence[float] = (row["at"] if row is not None else None) or [0.0, 0.0, 0.0, 0.0]
+    return _scale((row["at"] if row is not None else None) or [0.0, 0.0, 0.0, 0.0])
+
+
+def _scale(at: Sequence[float]) -> Scale:
+    """By the least end, those after a quarter and after three quarters, and the greatest."""
     logs = [_plain_log(end) for end in at]
     spread = [(ends[2] - ends[1]) / ((ends[3] - ends[0]) or 1.0) for ends in (at, logs)]
     log = spread[1] > spread[0]
@@ -60,14 +95,16 @@ def scale(ranges: DataFrame, low: Column | None, high: Column | None) -> Scale:
     return Scale(log, first, (last - first) / 2**BITS or 1.0)
 
 
-def cut(ranges: DataFrame, low: Column | None, high: Column | None, scale: Scale) -> DataFrame:
+def cut(
+    ranges: DataFrame, low: Column | None, high: Column | None, scale: Scale, levels: Sequence[int] = _LEVELS
+) -> DataFrame:
     """The ranges with columns ``gossamer.level`` and ``gossamer.cell``, one row for each cell that they cover."""
     first = sf.lit(0) if low is None else scale.cell(low - _margin(low))
     last = sf.lit(TOP) if high is None else scale.cell(high + _margin(high))
     ends = ranges.withColumn("gossamer.first", first).withColumn("gossamer.last", last)
     proper = ends.where("`gossamer.first` <= `gossamer.last`")  # no value lies in an empty range, or in one with a NULL end
-    level = sf.lit(_LEVELS[-1])
-    for tried in reversed(_LEVELS[:-1]):
+    level = sf.lit(levels[-1])
+    for tried in reversed(levels[:-1]):
         covers = sf.shiftright("`gossamer.last`", tried) - sf.shiftright("`gossamer.first`", tried) < COVER
         level = sf.when(covers, sf.lit(tried)).otherwise(level)
     leveled = proper.withColumn("gossamer.level", level)

@@ -34,6 +34,10 @@ CHUNK = 64
 """Texts evaluated in one projection."""
 PLAIN_MAX = 512
 """So many filters with equal keys may be compared with an event; where there are more, ranges are cut into cells."""
+EVEN_MIN = 64
+"""Where there are more than so many, they are cut too, if one width of cell suits them and saves most of the comparisons."""
+EVEN_PART = 0.25
+"""Most: all but this part."""
 BROADCAST_MAX = 250_000
 """So many filters at most are sent whole to every task; beyond that, and where keys are coarse, both sides are sorted and merged,
 which spills to disk instead of failing."""
@@ -41,6 +45,8 @@ BROADCAST_EACH = 16
 """Filters with equal keys: with more, a hash join is the slow one."""
 PLACES_MAX = 8
 """Literals of a text that are looked at to choose its join."""
+ROUGH = 0.12
+"""How far off the number of different ones may be."""
 # Columns of our own beside the attributes: an attribute's name has no dot.
 _EVENT, _FILTER, _MEMBER = "gossamer.event", "gossamer.filter", "gossamer.member"
 _TOPIC, _ASKED = "gossamer.topic", "gossamer.asked"
@@ -63,8 +69,9 @@ def matches_by_template(events: DataFrame, filters: DataFrame) -> DataFrame:
     # Texts come in few files, and so in few partitions; taking them apart is for all cores.
     spread = filters.repartition(filters.sparkSession.sparkContext.defaultParallelism, "filter")
     apart = templates.take_apart(spread).localCheckpoint()
-    different = [sf.approx_count_distinct(sf.get("literals", sf.lit(n))).alias(f"d{n}") for n in range(PLACES_MAX)]
-    different.append(sf.approx_count_distinct(sf.col("topic") if "topic" in apart.columns else sf.lit(0)).alias("topics"))
+    different = [sf.approx_count_distinct(sf.get("literals", sf.lit(n)), ROUGH).alias(f"d{n}") for n in range(PLACES_MAX)]
+    topics = sf.col("topic") if "topic" in apart.columns else sf.lit(0)
+    different.append(sf.approx_count_distinct(topics, ROUGH).alias("topics"))
     counted = apart.groupBy("template").agg(sf.count(sf.lit(1)).alias("n"), sf.min("text").alias("text"), *different)
     rows = counted.orderBy(sf.col("template").isNull(), sf.desc("n"), "template").limit(TEMPLATES_MAX + 1).collect()
     joined, names = [], []
@@ -209,7 +216,7 @@ def _alternative(
         each = each * len(places) / max(1, counted[f"d{places[0].number}"] if places[0].number < PLACES_MAX else 1)
     elif branch.member and not branch.equal and not branch.ranges:
         return None
-    if each > PLAIN_MAX and (banded := _banded(events, chosen, template, branch)) is not None:
+    if each > min(EVEN_MIN, PLAIN_MAX) and (banded := _banded(events, chosen, template, branch, each)) is not None:
         events, chosen, same = banded
         on = on & same
     elif each > PLAIN_MAX and not branch.equal and not branch.member:
@@ -219,9 +226,9 @@ def _alternative(
 
 
 def _banded(
-    events: DataFrame, chosen: DataFrame, template: Template, branch: Branch
+    events: DataFrame, chosen: DataFrame, template: Template, branch: Branch, each: float
 ) -> tuple[DataFrame, DataFrame, Column] | None:
-    """Events and filters with the cells of one range, and the condition that joins them."""
+    """Events and filters with the cells of one range, and the condition that joins them; None: it is not worth while."""
     best: tuple[Range, str] | None = None
     for band in branch.ranges:
         family = _family(events, band.attribute)
@@ -233,10 +240,18 @@ def _banded(
         return None
     band, family = best
     low, high = (None if end is None else bands.number(_literal(end), family) for end in (band.low, band.high))
+    value = bands.number(sf.expr(band.attribute), family)
+    suits = bands.even(chosen, low, high) if low is not None and high is not None else None
+    if suits is not None and suits[2] <= EVEN_PART and each * suits[2] <= PLAIN_MAX:
+        scale, level, _ = suits
+        same = sf.col("`gossamer.cell`") == sf.col("`gossamer.at_cell`")
+        return bands.place(events, value, scale, [level]), bands.cut(chosen, low, high, scale, [level]), same
+    if each <= PLAIN_MAX:
+        return None
     scale = bands.scale(chosen, low, high)
     cut = bands.cut(chosen, low, high, scale).localCheckpoint()
     levels = [row[0] for row in cut.select("`gossamer.level`").distinct().collect()]
-    placed = bands.place(events, bands.number(sf.expr(band.attribute), family), scale, sorted(levels) or [0])
+    placed = bands.place(events, value, scale, sorted(levels) or [0])
     same = (sf.col("`gossamer.level`") == sf.col("`gossamer.at_level`")) & (
         sf.col("`gossamer.cell`") == sf.col("`gossamer.at_cell`")
     )

@@ -16,12 +16,14 @@ import msgspec
 from msgspec import Struct
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql import types as st
+
+from gossamer.pipeline import texts
 
 PLACE = "gossamer.{}"
 """The column of a literal, beside the attributes: an attribute's name has no dot."""
 BRANCHES_MAX = 8
-_STRING = r"'[^'\\]*+(?:''[^'\\]*+)*+'"
-_NUMBER = r"(?<![\w.@])(?:\d{1,15}(?:\.\d{0,15})?|\.\d{1,15})"
+_APART = st.StructType().add("template", st.StringType()).add("literals", st.ArrayType(st.StringType()))
 _KINDS = {
     # letter: the type that Spark's parser would give it, what it can be compared with
     "s": ("STRING", "string"),
@@ -32,8 +34,6 @@ _KINDS = {
     "i": ("BIGINT", "number"),
 }
 FAMILIES = {letter: family for letter, (_, family) in _KINDS.items()}
-# The digit comes before the look behind it: there are few digits, and a look behind every character is slow.
-_LITERAL = rf"({_STRING}|(?:\d(?<![\w.]\d)\d*+(?:\.\d*+)?|\.(?<![\w.]\.)\d++)(?:[eE][+-]?\d++)?(?![\w.]))"
 _MARK = "@[sdteni]"
 # What is left of a text must be made of these alone (no quotes, comments, parameters), and a literal may stand beside
 # punctuation and these words only (no ESCAPE '!', X'1F', INTERVAL '1' DAY, 5L): else the text is left whole.
@@ -92,29 +92,11 @@ def take_apart(filters: DataFrame) -> DataFrame:
     """(filter, text, ..) -> (filter, text, .., template, literals); the template is NULL where the text is better left whole.
 
     A template is the text with a mark for each literal, ``@`` and the letter of its kind, so that the literals of equal templates
-    have equal types. Strings are marked first: what looks like a number or a comment inside them is none. What depends on the
-    template alone is not looked at here, text by text, but once (``is_plain``).
+    have equal types (``texts``). What depends on the template alone is not looked at here, text by text, but once (``is_plain``).
     """
-    strings, rare = sf.regexp_replace("text", _STRING, "@s"), sf.col("strings")
-    for pattern, letter in (
-        (r"(?i)\bDATE\s*@s", "d"),
-        (r"(?i)\bTIMESTAMP\s*@s", "t"),
-        (rf"{_NUMBER}[eE][+-]?\d{{1,3}}(?![\w.])", "e"),
-        (r"(?<![\w.@])(?:\d{1,15}\.\d{0,15}|\.\d{1,15})(?![\w.])", "n"),
-    ):
-        rare = sf.regexp_replace(rare, pattern, f"@{letter}")
-    # Most texts have none of these, and to look for one is cheaper than to replace it.
-    has_rare = sf.col("strings").rlike(r"(?i)(?:DATE|TIMESTAMP)\s*+@s|[\d.]E[+-]?\d|\.")
-    marked = sf.regexp_replace(
-        sf.when(has_rare, rare).otherwise(sf.col("strings")), r"\d(?<![\w.@]\d)\d{0,17}+(?![\w.])", "@i"
-    )
-    literals = sf.regexp_extract_all("text", sf.lit(_LITERAL), sf.lit(0))
-    own = sf.col("text").contains("@") & sf.regexp_replace("text", _STRING, "").contains("@")  # an @ of the text's own
-    first = filters.select("*", strings.alias("strings"), literals.alias("literals"), own.alias("own"))
-    looked = first.withColumn("marked", marked)
-    count = (sf.length("marked") - sf.length(sf.replace("marked", sf.lit("@")))) == sf.size("literals")
-    sure = ~sf.col("own") & count & _readable()
-    return looked.select(*filters.columns, sf.when(sure, sf.col("marked")).alias("template"), "literals")
+    columns = st.StructType([*filters.schema.fields, *_APART.fields])
+    apart = filters.mapInArrow(texts.take_apart, columns)
+    return apart.withColumn("template", sf.when(_readable(), sf.col("template")))
 
 
 def is_plain(template: str) -> bool:
@@ -124,13 +106,13 @@ def is_plain(template: str) -> bool:
 
 def _readable() -> Column:
     """Spark reads every literal; dates and timestamps may be none: DATE '2020-99-99'."""
-    marks = sf.regexp_extract_all("marked", sf.lit("@([sdteni])"), sf.lit(1))
+    marks = sf.regexp_extract_all("template", sf.lit("@([sdteni])"), sf.lit(1))
 
     def good(mark: Column, literal: Column) -> Column:
         day = sf.when(mark == "d", value(literal, "d").isNotNull())
         return sf.coalesce(day, sf.when(mark == "t", value(literal, "t").isNotNull()), sf.lit(True))
 
-    dated = sf.col("marked").contains("@d") | sf.col("marked").contains("@t")
+    dated = sf.col("template").contains("@d") | sf.col("template").contains("@t")
     return sf.when(dated, sf.forall(sf.zip_with(marks, "literals", good), lambda one: one)).otherwise(sf.lit(True))
 
 
