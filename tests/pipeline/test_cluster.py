@@ -1,6 +1,4 @@
-"""The same commands here, on local-cluster and on a standalone cluster give the same rows, from the shipped package.
-
-Each command runs on one of the two clusters: they differ in how executors start, not in what these do."""
+"""The same commands on one machine, on local-cluster and on a standalone cluster give the same rows, from the shipped package."""
 
 from __future__ import annotations
 
@@ -9,7 +7,6 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +17,15 @@ pytest.importorskip("pyspark")
 from gossamer.pipeline import shipping
 from gossamer.pipeline.tables import TABLES
 from pipeline.cluster import Cluster
-from pipeline.quick import FAST, INTERPRETED, Invoke
+from pipeline.live import ADVERTISED, A, B, delivered, publish, subscribe, write
+from pipeline.quick import FAST, INTERPRETED
 
 SET = ("--set", "key_bits=8", "--set", "measure=3s")
 GRID = ("pipeline", "grid", "--overlay", "tree", "--size", "6,9", "--seeds", "0", "--wave", "1", *SET)
 MODELS = ("pipeline", "models", "--size", "300", "--events", "6", "--parts", "3")
-RUN = ("pipeline", "run", "--nodes", "6", "--seeds", "0", "--filters", "30", "--events", "6", "--until", "metrics")
-OF_RUN = ("expected", "runs", "deliveries", "loads", "metrics")
+RUN = ("pipeline", "run", "--nodes", "6", "--seeds", "0", "--filters", "30", "--events", "6")
+VERIFY = ("pipeline", "verify", "--traces")
+OF_RUN = ("items", "filters", "events", "expected", "runs", "deliveries", "loads", "metrics")
 OF_OTHERS = ("grid", "measures", "spreads", "reconfigurations", "models")
 
 # One process, one session for all commands, as executors take long to start; then which gossamer these have.
@@ -47,7 +46,8 @@ with session.session("gossamer-tests", master, conf=json.loads(sys.argv[4])) as 
     session.session = shared
     for command in commands:
         try:
-            app.main([*command, "--out", out, "--master", master, "--json"], standalone_mode=False)
+            to = ["--report", out + "/verdict.html"] if "verify" in command else ["--out", out]
+            app.main([*command, *to, "--master", master, "--json"], standalone_mode=False)
         except SystemExit as left:
             assert not left.code, (command, left.code)
     rows = spark.range(0, 2, 1, 2).mapInArrow(where, "place STRING").collect()
@@ -56,14 +56,18 @@ with session.session("gossamer-tests", master, conf=json.loads(sys.argv[4])) as 
 CONF = {**FAST, **INTERPRETED, "spark.executor.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
-def commands_on(master: str, out: Path, *commands: tuple[str, ...]) -> list[str]:
-    """Returns where the executors import gossamer from."""
+def everything_on(master: str, out: Path) -> tuple[dict[str, Any], list[str]]:
+    """Returns the verdict, and where the executors import gossamer from."""
+    traces = out.parent / "traces"
+    write(traces, A, [ADVERTISED, *publish(100, 1, {"name": "lib1"}), *publish(200, 2, {"name": "x"})])
+    write(traces, B, [ADVERTISED, *subscribe(10, 1, "name LIKE 'lib%'"), delivered(103, 1, 1), delivered(203, 1, 2)])
+    commands = (GRID, MODELS, RUN, (*VERIFY, str(traces)))
     env = {**os.environ, "PYTHONPATH": str(Path(shipping.__file__).parents[2])}
     arguments = [sys.executable, "-c", DRIVER, master, str(out), json.dumps(commands), json.dumps(CONF)]
     done = subprocess.run(arguments, env=env, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    found: list[str] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    *_, verdict, places = done.stdout.splitlines()
+    return json.loads(verdict), json.loads(places)
 
 
 def rows(out: Path, name: str) -> list[dict[str, Any]]:
@@ -75,40 +79,38 @@ def rows(out: Path, name: str) -> list[dict[str, Any]]:
     return table.sort_by([(key, "ascending") for key in TABLES[name].key]).to_pylist()  # type: ignore[no-any-return]
 
 
-@pytest.fixture
-def at_home(invoke: Invoke, tmp_path: Path) -> Callable[..., Path]:
-    """The commands in this process, on the session that the tests share: where their tables are."""
-
-    def run(*commands: tuple[str, ...]) -> Path:
-        out = tmp_path / "home"
-        for _, *words in commands:
-            answer = invoke(*words, "--out", out, "--json")
-            assert answer.exit_code == 0, answer.output
-        return out
-
-    return run
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The commands on this machine alone: where their tables are, and the verdict."""
+    out = tmp_path_factory.mktemp("home") / "out"
+    verdict, _ = everything_on("local[*]", out)
+    assert (verdict["expected"], verdict["spurious"]) == (1, 1)
+    return out, verdict
 
 
-def same(out: Path, home: Path, places: list[str], tables: tuple[str, ...]) -> None:
+def check(out: Path, found: tuple[dict[str, Any], list[str]], home: tuple[Path, dict[str, Any]]) -> None:
+    verdict, places = found
     assert places
     assert all(".zip/" in place for place in places)  # the package that was shipped, not what is installed there
-    for name in tables:
-        found = rows(out, name)
-        assert found, name
-        assert found == rows(home, name), name
+    assert verdict == home[1]
+    for name in OF_RUN + OF_OTHERS:
+        there = rows(out, name)
+        assert there, name
+        assert there == rows(home[0], name), name
+    assert (out / "report.html").stat().st_size > 10_000
+    assert (out / "verdict.html").stat().st_size > 1_000
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.spark
 @pytest.mark.live
-def test_a_cluster_in_one_jvm(at_home: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_cluster_in_one_jvm(home: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     import pyspark
 
     installed = Path(pyspark.__file__).parent / "work"
     was = installed.exists()
-    places = commands_on("local-cluster[2,1,1024]", tmp_path / "out", GRID, MODELS)
-    same(tmp_path / "out", at_home(GRID, MODELS), places, OF_OTHERS)
+    check(tmp_path / "out", everything_on("local-cluster[2,1,1024]", tmp_path / "out"), home)
     assert installed.exists() == was  # workers write elsewhere than into the installation
 
 
@@ -116,12 +118,12 @@ def test_a_cluster_in_one_jvm(at_home: Callable[..., Path], tmp_path: Path) -> N
 @pytest.mark.timeout(900)
 @pytest.mark.spark
 @pytest.mark.live
-def test_a_standalone_cluster(at_home: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_standalone_cluster(home: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     with Cluster(tmp_path / "cluster") as cluster:
-        places = commands_on(cluster.url, tmp_path / "out", RUN)
+        found = everything_on(cluster.url, tmp_path / "out")
         worked = [worker for worker in range(2) if any((tmp_path / "cluster" / f"worker-{worker}").glob("app-*/*"))]
     assert worked == [0, 1]
-    same(tmp_path / "out", at_home(RUN), places, OF_RUN)
+    check(tmp_path / "out", found, home)
 
 
 def test_the_package_that_is_shipped_is_whole_and_always_the_same(tmp_path: Path) -> None:
