@@ -19,12 +19,12 @@ HEARD_SECONDS = 2.0  # how long it waits for those who are linked to read what i
 async def reported(core: NodeCore, driver: Driver, hurries: Callable[[], bool]) -> None:
     """Report what others wait for: who leaves with an event taken but not reported would not be counted."""
     planes, loop = core.routing.planes, driver.loop
-    mine = {route: set(plane.under_way()) for route, plane in planes.items()}
+    mine = {route: set(plane.under_way(driver.now())) for route, plane in planes.items()}
     until = loop.time() + REPORT_SECONDS
     while (
         loop.time() < until
         and not hurries()
-        and any(not mine[route].isdisjoint(planes[route].under_way()) for route in mine)
+        and any(not mine[route].isdisjoint(planes[route].under_way(driver.now())) for route in mine)
     ):
         await asyncio.sleep(0.002)
     await _heard(driver, hurries)

@@ -105,7 +105,7 @@ class DirectPlane:
     def needs(self, peer: Peer) -> bool:
         return self.machine.needs(peer)
 
-    def under_way(self) -> Sequence[Hashable]:
+    def under_way(self, now: Micros) -> Sequence[Hashable]:
         return ()  # a portion that was taken has been reported
 
     def renew(self, now: Micros) -> None:

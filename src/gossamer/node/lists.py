@@ -185,7 +185,7 @@ class Lists:
                     one.machine.doubt(now)
                     self._arm(one)
 
-    def under_way(self) -> Sequence[Hashable]:
+    def under_way(self, now: Micros) -> Sequence[Hashable]:
         return [key for one in self._lists.values() for key in one.machine.under_way()]
 
     def known(self, barrier: int, now: Micros) -> bool:

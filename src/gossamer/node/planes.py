@@ -85,7 +85,7 @@ class Plane(Protocol):
     def needs(self, peer: Peer) -> bool:
         """Whether the link to this peer should stay."""
 
-    def under_way(self) -> Sequence[Hashable]:
+    def under_way(self, now: Micros) -> Sequence[Hashable]:
         """What others wait for this node to report: who leaves should do that first."""
 
     def renew(self, now: Micros) -> None:
@@ -140,5 +140,5 @@ class FloodPlane:
     def needs(self, peer: Peer) -> bool:
         return False  # whatever links there are will do
 
-    def under_way(self) -> Sequence[Hashable]:
+    def under_way(self, now: Micros) -> Sequence[Hashable]:
         return self._flood.under_way()

@@ -126,8 +126,8 @@ class TreePlane:
     def needs(self, peer: Peer) -> bool:
         return self.host is not None and self.host.hood.needs(peer)
 
-    def under_way(self) -> Sequence[Hashable]:
-        return self.host.forward.under_way() if self.host is not None else ()
+    def under_way(self, now: Micros) -> Sequence[Hashable]:
+        return self.host.forward.under_way(now) if self.host is not None else ()
 
     def renew(self, now: Micros) -> None:
         if self.host is not None:

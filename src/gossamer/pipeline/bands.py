@@ -69,7 +69,7 @@ def even(ranges: DataFrame, low: Column, high: Column) -> tuple[Scale, int, floa
     if not pairs:
         return None
     ends = sorted(end for pair in pairs for end in pair)
-    scale = _scale([ends[len(ends) * quarter // 4] for quarter in range(4)] + ends[-1:])
+    scale = _scale([ends[0], ends[len(ends) // 4], ends[len(ends) * 3 // 4], ends[-1]])
     cells = [(scale.plain_cell(first), scale.plain_cell(last)) for first, last in pairs]
     for level in range(BITS + 1):
         cover = sum((last >> level) - (first >> level) + 1 for first, last in cells) / len(cells)

@@ -10,6 +10,7 @@ from gossamer.overlay.batch import Batch
 from gossamer.overlay.tree.arcs import Arc, Host
 from gossamer.overlay.tree.config import TreeConfig
 from gossamer.overlay.tree.content import SchemaContent
+from gossamer.overlay.tree.forward import UNASKED_FOR
 from gossamer.overlay.tree.host import TreeHost
 from gossamer.overlay.tree.messages import (
     Announce,
@@ -89,6 +90,21 @@ def test_forged_acknowledgements_are_rejected() -> None:
     assert reasons(wire.host.receive(Peer(40), Parcel(99_999, 0, Notice()), NOW)) == ["a message numbered too far ahead"]
     wire.say(Attach(Arc(12, Host(4, 40, "b")), True, False))
     assert reasons(wire.say(Laid(77))) == ["an answer to what was never announced"]
+
+
+def test_what_was_taken_by_an_offer_is_owed_a_report_until_its_round_comes_but_not_for_ever() -> None:
+    wire = Wire()
+    wire.say(Attach(Arc(12, Host(4, 40, "b")), True, False))
+    forward = wire.host.forward
+    for first in (0, 1, 2):
+        wire.say(Carry(Batch("t", 40, 1, first, 1, 0, 0, 0, b"\x90"), ()))  # for no keys: it was offered
+        wire.host.took((40, 1, first), (first,), NOW)
+    assert forward.under_way(NOW) == [(40, 1, 1), (40, 1, 2)]  # nobody here took the first one
+    wire.say(Carry(Batch("t", 40, 1, 1, 1, 0, 1, 0, b"\x90"), ((4, 8),)))
+    assert forward.under_way(NOW) == [(40, 1, 2)]
+    assert forward.under_way(Micros(NOW + UNASKED_FOR)) == []
+    wire.say(Carry(Batch("t", 40, 1, 3, 1, 3, 0, 0, b"\x90"), ()))  # its floor: all before it have their receipts
+    assert forward.under_way(NOW) == []
 
 
 def test_forged_reports_do_not_complete_a_receipt() -> None:

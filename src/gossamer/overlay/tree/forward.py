@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import heapq
 
-from gossamer.machine import NEVER, Deliver, Effect, LinkState, Micros, Note, Peer
+from gossamer.machine import NEVER, SECOND, Deliver, Effect, LinkState, Micros, Note, Peer
 from gossamer.overlay.batch import HOPS_MAX, MATCHED_MAX, WINDOW_MAX, Batch
 from gossamer.overlay.shares import Shares
 from gossamer.overlay.tree.arcs import Arc, Cover
@@ -34,6 +34,8 @@ from gossamer.trace import Dropped, Duplicate, hex_peer
 
 ORIGINS_MAX = 65_536  # publishers (with incarnation) remembered; the longest idle, with nothing under way, goes first
 ORIGINS_A_LINK = 8_192  # of them, brought by one link
+UNASKED_FOR = Micros(5 * SECOND)
+UNASKED_MAX = 4_096
 
 
 class Wave:
@@ -78,7 +80,7 @@ class Forward:
             ORIGINS_MAX, ORIGINS_A_LINK, lambda key, origin: key[0] != self.me and not self._is_active(key, origin)
         )
         self._active: dict[BatchId, Wave] = {}
-        self._unasked: dict[BatchId, None] = {}  # taken here, and came by an offer: the publisher does not know yet
+        self._unasked: dict[BatchId, Micros] = {}  # taken here, when; came by an offer: the publisher does not know yet
         self._outgoing: dict[BatchId, Outgoing] = {}
         self._lookups: dict[int, list[BatchId]] = {}  # keys whose owners are being looked up, for these
         self.deadline = NEVER
@@ -91,9 +93,9 @@ class Forward:
     def remembered(self) -> int:
         return sum(len(origin.waves) for origin in self._origins.values())
 
-    def under_way(self) -> list[BatchId]:
+    def under_way(self, now: Micros) -> list[BatchId]:
         """Batches that this host still has to report."""
-        return [*self._active, *self._unasked]
+        return [*self._active, *(id for id, at in self._unasked.items() if now - at < UNASKED_FOR)]
 
     # ----------------------------------------------------------------- commands
 
@@ -116,7 +118,7 @@ class Forward:
         if wave is not None and wave.here:
             wave.here, wave.taken = False, matched
             if wave.round < 0 and any(matched):
-                self._unasked[id] = None
+                self._remember_unasked(id, now)
             if not wave.done:
                 self._count_own(wave)
                 self._maybe_finish(id, wave, now)
@@ -268,6 +270,13 @@ class Forward:
                 self._active.pop((*key, first), None)
                 self._unasked.pop((*key, first), None)
         return origin
+
+    def _remember_unasked(self, id: BatchId, now: Micros) -> None:
+        """For a while: a publisher whose receipt is complete without it never asks."""
+        unasked = self._unasked
+        unasked[id] = now
+        while now - next(iter(unasked.values())) >= UNASKED_FOR or len(unasked) > UNASKED_MAX:
+            del unasked[next(iter(unasked))]
 
     def _add(self, origin: _Origin, batch: Batch, now: Micros) -> Wave:
         wave = origin.waves[batch.first] = Wave(batch, now)
