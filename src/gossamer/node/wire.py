@@ -168,27 +168,35 @@ class Unframer:
             if len(data) == size + _HEADER and size <= self._frame_max:  # one frame, as a lone message comes
                 self._frame_max = FRAME_MAX
                 return [_decode(data[_HEADER:])]
-        if self._rest:
-            self._rest += data
-            if len(self._rest) < self._need:
-                return []
-            data = self._rest  # another takes its place below
         messages: list[AnyMessage] = []
-        start, end = 0, len(data)
         view = memoryview(data)
-        self._need = _HEADER
+        start, end = 0, len(data)
+        while self._rest and start < end:  # what has begun is completed, and no more is copied than that
+            more = view[start : start + self._need - len(self._rest)]
+            self._rest += more
+            start += len(more)
+            if len(self._rest) < self._need:
+                return messages
+            if self._need == _HEADER and (size := self._size(self._rest)):
+                self._need += size
+                continue
+            messages.append(_decode(memoryview(self._rest)[_HEADER:]))
+            self._rest, self._need, self._frame_max = bytearray(), _HEADER, FRAME_MAX
         while end - start >= _HEADER:
-            size = int.from_bytes(view[start : start + _HEADER], "big")
-            if size > self._frame_max:
-                raise WireError("oversized", f"a frame of {size} bytes; at most {self._frame_max} are allowed")
-            stop = start + _HEADER + size
+            stop = start + _HEADER + self._size(view[start : start + _HEADER])
             if stop > end:
-                self._need = _HEADER + size
+                self._need = stop - start
                 break
             messages.append(_decode(view[start + _HEADER : stop]))
             start, self._frame_max = stop, FRAME_MAX
-        self._rest = bytearray(view[start:])
+        self._rest += view[start:]
         return messages
+
+    def _size(self, header: bytes | bytearray | memoryview) -> int:
+        size = int.from_bytes(header, "big")
+        if size > self._frame_max:
+            raise WireError("oversized", f"a frame of {size} bytes; at most {self._frame_max} are allowed")
+        return size
 
     def end(self) -> None:
         """The other side has closed: nothing may be left over."""
