@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 import gossamer
-from gossamer.machine import Dial, Peer
+from gossamer.machine import Dial, LinkState, Peer
 from gossamer.net.connection import Connection
 from livenet import GENEVA, WEATHER, go, until
 
@@ -68,16 +66,21 @@ def test_an_address_that_is_somebody_elses_by_now_does_not_join_two_fabrics() ->
     async def main() -> None:
         async with gossamer.Node() as one, gossamer.Node() as other:
             lost = Peer(one._driver.peer ^ 1)
+            seen: list[LinkState] = []  # by the stranger
+            changed = other._driver.changed
+            other._driver.changed = lambda peer, state: (seen.append(state), changed(peer, state))  # type: ignore[assignment]
             one._driver.perform([Dial(other.address, lost)])
             await until(lambda: one._driver.counters["closed: somebody else"])
             await until(lambda: not other._driver.links and not other._driver.connections)
             assert not one._driver.links
+            assert not seen
             assert len(one._interest.view.members) == len(other._interest.view.members) == 1
             one._driver.perform([Dial(other.address, Peer(other._driver.peer))])
             await until(lambda: len(one._interest.view.members) == len(other._interest.view.members) == 2)
-            one._driver.perform([Dial(other.address, lost)])  # whoever is linked is no stranger
-            await asyncio.wait_for(until(lambda: not one._dialler._dialling), 5)
+            one._driver.perform([Dial(other.address, lost)])  # and a link that there is stays as it is
+            await until(lambda: one._driver.counters["closed: somebody else"] == 2)
             assert other._driver.peer in one._driver.links
+            assert seen == [LinkState.UP]
 
     go(main())
 

@@ -62,7 +62,7 @@ async def gone(connections: list[Connection]) -> None:
 
 class Connection(asyncio.Protocol):
     """The protocol object. ``dialled`` is the address that we called, or None if the peer called us; ``expected`` is whom we
-    called, or None for whoever is there.
+    called, or None for whoever is there. Somebody else hears nothing of us, not even who we are.
     """
 
     def __init__(self, driver: Driver, dialled: str | None, expected: Peer | None = None) -> None:
@@ -112,7 +112,8 @@ class Connection(asyncio.Protocol):
             return
         keys = self.driver.keys
         if keys is None:
-            self.send(encode(self.driver.hello()), is_event=False)
+            if self.expected is None:
+                self.send(encode(self.driver.hello()), is_event=False)
         else:
             is_server = self.dialled is None
             self._tls = Session(keys.context(server=is_server), server=is_server)
@@ -160,7 +161,8 @@ class Connection(asyncio.Protocol):
             self.identity = self.driver.recognise(self, tls.certificate)
             if self.identity is None:
                 return b""
-            self.send(encode(self.driver.hello()), is_event=False)
+            if self.expected is None:
+                self.send(encode(self.driver.hello()), is_event=False)
         return data
 
     def _spend(self, messages: int, size: int) -> None:
@@ -217,6 +219,11 @@ class Connection(asyncio.Protocol):
         self.version = agree(message)
         if self.identity is not None and self.identity.peer != message.peer:
             raise WireError("false identity", f"{self.identity.name} says hello as {message.peer:016x}")
+        if self.expected is not None:
+            if self.expected != message.peer:
+                self.close("somebody else", f"at {self.dialled}, where {self.expected:016x} was")
+                return
+            self.send(encode(self.driver.hello()), is_event=False)
         self.hello, self.peer = message, Peer(message.peer)
         self.driver.greeted(self)
         if not self.settled.done():

@@ -92,7 +92,9 @@ class Dialler:
         if address == driver.address:
             self._remember_mine(address)
             return
-        if self._peers.get(address) in driver.links:
+        if self._is_told(address):
+            peer = None  # by name, so to say: whoever is there is who is meant
+        if (self._peers.get(address) if peer is None else peer) in driver.links:
             return
         if len(self._dialling) >= DIALLING_MAX:
             driver.counters["dials_dropped"] += 1
@@ -100,8 +102,6 @@ class Dialler:
         name = self._names.get(address)
         if name is not None and not name.is_due(driver.loop.time(), alone=not driver.links):
             return
-        if self._is_told(address):
-            peer = None  # by name, so to say: whoever is there is who is meant
         task = driver.loop.create_task(self._dial(address, peer))
         self._dialling[address] = task
         task.add_done_callback(lambda done: self._dialling.pop(address, None))

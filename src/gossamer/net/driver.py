@@ -302,9 +302,6 @@ class Driver:
             connection.close("other fabric", f"the peer belongs to fabric {connection.hello.fabric!r}, not {self.fabric!r}")
             return
         other = self.links.get(peer)
-        if other is None and connection.expected not in (None, peer):  # who is linked is no stranger, whatever its address
-            connection.close("somebody else", f"at {connection.dialled}, where {connection.expected:016x} was")
-            return
         if other is not None:
             same_direction = (other.dialled is None) == (connection.dialled is None)
             ours_wins = (connection.dialled is not None) == (self.peer < peer)

@@ -13,7 +13,7 @@ from gossamer.node import NodeCore
 
 GOODBYE_SECONDS = 1.0  # how long a node that leaves waits for its neighbours to open other links
 REPORT_SECONDS = 1.0  # how long a node that leaves goes on relaying what it has begun
-HEARD_SECONDS = 2.0  # how long it waits for those who are linked to read what it has said
+HEARD_SECONDS = 1.0  # how long it waits for those who are linked to read what it has said
 
 
 async def reported(core: NodeCore, driver: Driver, hurries: Callable[[], bool]) -> None:

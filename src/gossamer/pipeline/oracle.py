@@ -196,8 +196,20 @@ def _join(events: DataFrame, apart: DataFrame, template: Template, counted: Row)
         for joined in found
         if joined is not None
     ]
-    # A pair may hold by several alternatives, and by several values of an IN, or cells.
-    return pairs[0] if len(pairs) == 1 else functools.reduce(DataFrame.unionByName, pairs).distinct()
+    # A pair may hold by several alternatives, and by several values of an IN that are one to Spark.
+    once = len(pairs) == 1 and all(_is_exact(events, template, branch) for branch in template.branches)
+    return pairs[0] if once else functools.reduce(DataFrame.unionByName, pairs).distinct()
+
+
+def _is_exact(events: DataFrame, template: Template, branch: Branch) -> bool:
+    """Whether the values of an IN that differ as literals differ as values of the attribute: 5 and 5.0 of a DOUBLE do not."""
+    if branch.member is None:
+        return True
+    attribute, places = branch.member
+    kind = template.kinds[places[0].number]
+    if kind == "i":
+        return isinstance(_type(_flat(events), attribute), st.IntegralType)
+    return FAMILIES[kind] == _family(_flat(events), attribute) != "number"
 
 
 def _alternative(
@@ -263,12 +275,16 @@ def _literal(place: Place) -> Column:
     return -column if place.minus else column
 
 
+def _type(events: DataFrame, attribute: str) -> st.DataType | None:
+    try:
+        return events.select(sf.expr(attribute)).schema[0].dataType
+    except Exception:  # Spark says so again, and better, where the condition is evaluated
+        return None
+
+
 def _family(events: DataFrame, attribute: str) -> str:
     """What an attribute can be compared with."""
-    try:
-        kind = events.select(sf.expr(attribute)).schema[0].dataType
-    except Exception:  # Spark says so again, and better, where the condition is evaluated
-        return "unknown"
+    kind = _type(events, attribute)
     if isinstance(kind, st.StringType):
         return "string"
     if isinstance(kind, st.DateType):

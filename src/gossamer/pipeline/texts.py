@@ -7,6 +7,7 @@ expressions take for it.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -73,14 +74,20 @@ def _kind(literal: str) -> str:
     if literal.isdigit():
         return "i" if len(literal) <= INTEGER_DIGITS else "?"
     if _double.fullmatch(literal):
-        return "e"
+        return "e" if math.isfinite(float(literal)) else "?"
     return "n" if _decimal.fullmatch(literal) else "?"
 
 
 def _texts(column: pa.Array) -> list[str | None]:
     try:
         texts: list[str | None] = column.to_pylist()
-    except UnicodeDecodeError:  # not a text: what cannot be read stays whole
-        whole = column.cast("binary").to_pylist()
-        texts = [None if one is None else one.decode("utf-8", "replace") for one in whole]
+    except UnicodeDecodeError:
+        texts = [None if one is None else _text(one) for one in column.cast("binary").to_pylist()]
     return texts
+
+
+def _text(data: bytes) -> str | None:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None  # what cannot be read stays whole

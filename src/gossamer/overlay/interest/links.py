@@ -54,6 +54,7 @@ class Links:
         self._me, self._config, self._view, self._rng = me, config, view, rng
         self._membership = -1
         self._lost_joins: list[str] = []
+        self._taken: set[str] = set()  # addresses of members
         self._lost_at = -1
         self._dialled: dict[str, Micros] = {}  # when last
         self._joins = 0
@@ -161,14 +162,19 @@ class Links:
         """Called once a second: try some of those that are gone; perhaps it was the network."""
         view, rng = self._view, self._rng
         chance = LOST_DIALS / max(1, len(view.members))
-        if self._lost_at != view.membership:  # an address to begin with whose node is not a member: lost, too
+        if self._lost_at != view.membership and (view.tombs or self._config.join):
             self._lost_at = view.membership
-            known = {member.record.address for member in view.members.values()} if self._config.join else set()
-            self._lost_joins = [address for address in self._config.join if address not in known]
+            self._taken = {member.record.address for member in view.members.values()}
+            # An address to begin with whose node is not a member: lost, too.
+            self._lost_joins = [address for address in self._config.join if address not in self._taken]
         if not view.tombs and not self._lost_joins:
             return []
         addresses: list[tuple[str, Peer | None]] = [(address, None) for address in self._lost_joins]
-        addresses += [(tomb.address, peer) for peer, tomb in view.tombs.items() if tomb.address and not tomb.left]
+        addresses += [
+            (tomb.address, peer)
+            for peer, tomb in view.tombs.items()
+            if tomb.address and not tomb.left and tomb.address not in self._taken  # by somebody who came after it
+        ]
         expected = chance * len(addresses)
         count = min(LOST_A_TICK, int(expected) + (rng.random() < expected % 1))
         effects: list[Effect] = []
