@@ -62,6 +62,16 @@ def test_a_dial_takes_a_round_trip_and_both_ends_are_told() -> None:
     assert [number for _, _, number in world.nodes[0].machine.heard] == [8]
 
 
+def test_a_dial_for_somebody_who_is_not_there_makes_no_link() -> None:
+    world = dialled_world(3)
+    for expected in (Peer(2), Peer(1)):
+        world.nodes[0].machine.out.append(Dial("node-1", expected))
+        world.command(world.nodes[0])
+        run(world)
+        assert world.counts["dial of somebody else"] == 1
+        assert states(world, 0) == states(world, 1) == ([] if expected == 2 else ["UP"])
+
+
 def test_both_dial_at_once_and_there_is_one_link() -> None:
     world = dialled_world(2)
     dial(world, 0, 1)
