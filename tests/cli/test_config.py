@@ -23,6 +23,7 @@ TEXTS: dict[str, tuple[str, Any, Any]] = {  # name -> (as text, in TOML, value)
     "join": ("127.0.0.1:1, [::1]:2", ["127.0.0.1:1", "[::1]:2"], ("127.0.0.1:1", "[::1]:2")),
     "join_required": ("no", False, False),
     "wait": ("2.5", 2.5, 2.5),
+    "spin": ("0.001", 0.001, 0.001),
     "fabric": ("blue", "blue", "blue"),
     "k": ("3", 3, 3),
     "data_dir": ("state", "state", Path("state")),
@@ -132,7 +133,7 @@ def test_what_is_resolved_reaches_the_node(tmp_path: Path) -> None:
         ('[topics.weather]\nschema = "n INT"\nretention = "long"', "topic 'weather': cannot read retention 'long'"),
         ("topics = 3", "3 is not a table; write [topics]"),
         ('listen = "0.0.0.0:7400"', "0.0.0.0:7400 is not loopback"),
-        ("window = 10", "window is 10; it must be from batch_events (2048)"),
+        ("window = 10", "window is 10; it must be from batch_events (4096)"),
         ("k = =", "not TOML: Invalid value (at line 1, column 5)"),
     ],
 )

@@ -163,11 +163,11 @@ def test_interests_without_permission_are_no_reason_to_take_a_route() -> None:
     hash = names.hash("secret")
     wants = Record(FAR, 256, 1, "", hash, b"\0\0\0\4", b"", certificate(FAR, "*", "other"))  # by the tree
     core.receive(NEXT, News(records=(wants,)), Micros(6))
-    assert core.routing._used_by("secret") & 0b0100 == 0
+    assert Route.TREE not in core.routing._routes("secret")
     allowed = Record(FAR, 256, 2, "", hash, b"\0\0\0\4", b"", certificate(FAR, "*", "sec*"))
     core.receive(NEXT, News(records=(allowed,)), Micros(7))
     core.wake(Micros(8))
-    assert core.routing._used_by("secret") & 0b0100
+    assert Route.TREE in core.routing._routes("secret")
 
 
 def test_the_holder_is_told_first() -> None:

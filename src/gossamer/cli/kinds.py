@@ -126,15 +126,20 @@ class Bytes(Count):
 class Seconds(Kind):
     metavar = "SECONDS"
 
+    def __init__(self, most: float = math.inf) -> None:
+        self.most = most
+
     def text(self, given: str) -> float:
         try:
             return self.value(float(given))
-        except ValueError:
-            raise ValueError(f"{given!r} is not a number of seconds") from None
+        except ValueError as error:
+            raise ValueError(str(error) if "must" in str(error) else f"{given!r} is not a number of seconds") from None
 
     def value(self, given: Any) -> float:
         if not isinstance(given, (int, float)) or isinstance(given, bool) or not 0 <= given < math.inf:
             raise ValueError(f"{given!r} is not a number of seconds")
+        if given > self.most:
+            raise ValueError(f"{given:g} seconds is too long, and must be at most {self.most:g}")
         return float(given)
 
 

@@ -18,6 +18,7 @@ from msgspec import Struct
 from gossamer.cli.common import DEFAULT_ADDRESS
 from gossamer.cli.kinds import Address, Addresses, Bytes, Choice, Count, Directory, Kind, Seconds, Topics, YesNo
 from gossamer.net.limits import PeerLimits
+from gossamer.net.spin import SPIN_MOST, SPIN_SECONDS
 from gossamer.node import NodeConfig
 from gossamer.overlay.batch import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, WINDOW_MAX
 
@@ -55,6 +56,10 @@ OPTIONS = (
         "Fail if nobody answers there in time; else go on alone, and go on trying.",
     ),
     Option("wait", Seconds(), 10.0, "node.join_timeout", "Seconds to wait for somebody to answer there."),
+    Option(
+        "spin", Seconds(SPIN_MOST), SPIN_SECONDS, "node.spin",
+        "Seconds to look for the next message before sleeping, while messages come in quick succession; 0: never.",
+    ),
     Option("fabric", Kind(), "", "node.fabric", "Only nodes of the same name talk."),
     Option("k", Count(1, 32), 6, "node.k", "Any K - 1 nodes may fail at once; a node has about K links."),
     Option("data_dir", Directory(), None, "node.data_dir", "Keep identity and outbox here: accepted events survive a crash."),

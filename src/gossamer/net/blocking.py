@@ -274,10 +274,14 @@ async def _all_awaited(receipts: list[fabric.Receipt]) -> list[Done]:
 
 
 class Node:
-    """A member of the fabric, for synchronous programs. Use as ``with blocking.Node(...) as node``."""
+    """A member of the fabric, for synchronous programs. Use as ``with blocking.Node(...) as node``.
+
+    Its options are those of ``gossamer.Node``; only ``spin`` is 0 unless it is given, as its thread is not the program's only one.
+    """
 
     @_like(fabric.Node.__init__)
     def __init__(self, *arguments: Any, **options: Any) -> None:
+        options.setdefault("spin", 0.0)  # the program's own thread wants the interpreter
         self._node = fabric.Node(*arguments, **options)
         self._loop: _Loop | None = None
 

@@ -142,6 +142,7 @@ class Connection(asyncio.Protocol):
             return
         if messages and not self.closed:
             self._dispatch(messages)
+            self.driver.spin.arrived()
 
     def _unseal(self, tls: Session, data: bytes) -> bytes:
         """What the peer says, in the clear; the first word to it, once it is known who it is."""

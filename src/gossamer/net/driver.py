@@ -34,6 +34,7 @@ from gossamer.net.disk import Disk
 from gossamer.net.guard import Guard
 from gossamer.net.keys import Keys
 from gossamer.net.limits import PeerLimits
+from gossamer.net.spin import Spin
 from gossamer.net.tally import Tally
 from gossamer.node.rights import Identity, Rights
 from gossamer.node.wire import MAGIC, MISCONDUCT, VERSION, VERSION_MIN, AnyMessage, Hello, encode
@@ -57,6 +58,7 @@ class Driver:
         keys: Keys | None = None,
         rights: Rights | None = None,
         limits: PeerLimits | None = None,
+        spin: float = 0.0,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.machine, self.peer, self.incarnation = machine, peer, incarnation
@@ -64,6 +66,7 @@ class Driver:
         self.links: dict[Peer, Connection] = {}
         self.connections: dict[Connection, None] = {}  # also those that have not said hello yet
         self.counters: Counter[str] = Counter()
+        self.spin = Spin(self.loop, spin, self.counters)
         self.tally = Tally()
         self.last_problem = ""
         self.fabric, self.keys, self.rights = fabric, keys, rights

@@ -45,6 +45,7 @@ from gossamer.net.limits import PeerLimits
 from gossamer.net.receipt import Done, Receipt
 from gossamer.net.since import start_of
 from gossamer.net.source import Handle, Source
+from gossamer.net.spin import SPIN_MOST, SPIN_SECONDS
 from gossamer.net.status import describe, describe_found, describe_tree
 from gossamer.net.subscription import Subscription, subscribe_many
 from gossamer.net.together import publish, publish_batch
@@ -83,6 +84,7 @@ class Node:
         join_timeout: float = JOIN_SECONDS,
         join_required: bool = True,
         public_address: str = "",
+        spin: float = SPIN_SECONDS,
     ) -> None:
         """
         listen: host:port; port 0 picks a free one (see ``address``).
@@ -95,6 +97,7 @@ class Node:
         fabric: a name; nodes talk only to nodes of the same fabric.
         keys: this node's key directory (gossamer keys issue): TLS with peers of the same authority, and no others.
         limits: what peers may take of this node (gossamer.PeerLimits).
+        spin: seconds to look for the next message before sleeping, while messages come in quick succession (0: never).
         insecure: allow to listen beyond loopback without keys, where anybody who can reach the port can take part.
         """
         self._listen = parse_address(listen)
@@ -107,7 +110,11 @@ class Node:
                 f"{listen} is not loopback, and without keys anybody can take part: give the node keys (--keys DIR; "
                 "gossamer keys init makes them), or accept that with --insecure (insecure=True)"
             )
-        self._keys, self._limits = Keys(keys) if keys is not None else None, limits
+        if not 0 <= spin <= SPIN_MOST:
+            raise NodeError(
+                f"spin is {spin}, and must be between 0 and {SPIN_MOST:g} seconds: longer waits are better slept through"
+            )
+        self._keys, self._limits, self._spin = Keys(keys) if keys is not None else None, limits, spin
         self._data_dir = Path(data_dir) if data_dir is not None else None
         self._trace = TraceFile(Path(trace_dir)) if trace_dir is not None else None
         self._fabric, self._join_timeout = fabric, join_timeout
@@ -176,7 +183,7 @@ class Node:
         self._interest = self._core.interest
         self._driver = Driver(
             self._core, self.peer, self.incarnation, deliver=self._delivered, after=self._after, address="",
-            fabric=self._fabric, disk=self._disk, keys=keys, rights=rights, limits=self._limits,
+            fabric=self._fabric, disk=self._disk, keys=keys, rights=rights, limits=self._limits, spin=self._spin,
             writer=self._trace.open(self.peer, self.incarnation) if self._trace is not None else None,
         )  # fmt: skip
         self._driver.renewed = lambda own: self._interest.certify(own.certificate, self._driver.now())

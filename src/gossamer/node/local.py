@@ -324,10 +324,10 @@ class Local:
 
     def _match(self, known: Topic, arrival: _Arrival, now: Micros) -> tuple[int, ...] | None:
         route, batch = arrival.route, arrival.batch
-        wanted = known.subscriptions.get(route, {})
+        wanted, is_columns = known.subscriptions.get(route, {}), batch.is_columns
         try:
-            events = known.packed.columns(batch.rows, batch.count) if batch.is_columns else known.packed.decode(batch.rows)
-            if not batch.is_columns and len(events) != batch.count:
+            events = known.packed.columns(batch.rows, batch.count) if is_columns else known.packed.decode(batch.rows)
+            if not is_columns and len(events) != batch.count:
                 raise msgspec.ValidationError(f"{len(events)} rows in a batch of {batch.count}")
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             self._out.append(Note(Rejected(hex_peer(batch.publisher), f"events on {batch.topic!r}: {error}")))
@@ -336,13 +336,13 @@ class Local:
             self._out.append(Note(Rejected(hex_peer(batch.publisher), f"events on {batch.topic!r} with the ids of others")))
             return ()
         if arrival.group:
-            if batch.is_columns:
+            if is_columns:
                 events = known.packed.rows(events)
             members = [one for one in wanted.values() if one.group == arrival.group]
             return self._give(arrival, events, self._share_out(members, events, arrival.numbers), now)
         matcher = known.matcher(route)
         asked: Iterable[tuple[Subscription, list[int] | None]] = (
-            zip(wanted.values(), repeat(None)) if matcher is None else matcher.match(events, columns=batch.is_columns)
+            zip(wanted.values(), repeat(None)) if matcher is None else matcher.match(events, columns=is_columns)
         )
         shares = [(one, self._passing(one, events) if at is None else at) for one, at in asked if not one.group]
         return self._give(arrival, events, shares, now)

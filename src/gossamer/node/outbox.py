@@ -109,8 +109,8 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     window: int = 32_768  # events without a receipt; beyond it ``publish`` waits
     window_bytes: int = 32 << 20  # the same in bytes
-    batch_events: int = 2048  # events that travel together at most
-    batch_bytes: int = 128 << 10  # a batch is sealed when it has about reached this
+    batch_events: int = 4096  # events that travel together at most: where many want a few each, parts stay large enough
+    batch_bytes: int = 384 << 10  # a batch is sealed when it has about reached this
     event_bytes: int = 1 << 20  # one event, encoded
 
     def __post_init__(self) -> None:

@@ -81,7 +81,7 @@ class Routing:
         self._now = Micros(0)  # as of the last wake
         self._entering: dict[int, _Entering] = {}
         self._barriers: dict[int, list[int]] = {}  # asked for here, and the subscriptions that wait for each
-        self._uses: dict[str, int] = {}  # topic -> routes, as of the view now
+        self._uses: dict[str, list[Route]] = {}  # topic -> routes, as of the view now
         self._used: dict[Peer, Micros] = {}  # links, and when a plane last used them
         self._synced = interest is None
         self._early: list[
@@ -103,7 +103,9 @@ class Routing:
         """``rows``: the batch's, decoded, where they are at hand."""
         is_early = not self._synced and not self._is_synced(now)
         routes = self._routes(batch.topic) if not is_early else []
-        if is_early or not all(self.planes[route].knows(batch.topic) for route in routes):
+        for route in routes:
+            is_early = is_early or not self.planes[route].knows(batch.topic)
+        if is_early:
             self._early.append((batch, rows))
             self._early_at = min(self._early_at, Micros(now + EARLY_AGAIN))
             return
@@ -127,24 +129,20 @@ class Routing:
         return self._synced
 
     def _routes(self, topic: str) -> list[Route]:
+        """The routes in use on a topic."""
         if self._interest is None:
             return [Route.FLOOD]
-        used = self._used_by(topic)
-        return [route for route in self.planes if used & BITS[route]]
-
-    def _used_by(self, topic: str) -> int:
-        """The routes in use on a topic, as bits."""
         if self.rights is not None and self.rights.version != self._judged:
             self._judged = self.rights.version
             self._uses.clear()
-        used = self._uses.get(topic)
-        if used is None:
+        routes = self._uses.get(topic)
+        if routes is None:
             used = 0
-            for peer, stamp in self._interest.interested(topic).items() if self._interest is not None else ():
+            for peer, stamp in self._interest.interested(topic).items():
                 if self.rights is None or self.rights.may_subscribe(peer, topic):
                     used |= read_stamp(stamp)[1]
-            self._uses[topic] = used
-        return used
+            routes = self._uses[topic] = [route for route in self.planes if used & BITS[route]]
+        return routes
 
     # ----------------------------------------------------------------- subscriptions
 

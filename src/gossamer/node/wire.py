@@ -17,6 +17,7 @@ tests/wire holds what the version before said, byte by byte (scripts/record_wire
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import Annotated, ClassVar
 
 import msgspec
@@ -36,6 +37,7 @@ VERSION = 2
 VERSION_MIN = 1
 FRAME_MAX = 8 << 20
 _HEADER = 4
+_size_at = Struct(">I").unpack_from
 
 REVOKED_MAX = 4 << 20  # bytes of a list of revoked certificates: about 100,000 of them
 HELLO_MAX = 4096  # the first frame of a connection
@@ -164,7 +166,7 @@ class Unframer:
     def feed(self, data: bytes | bytearray) -> list[AnyMessage]:
         """The messages that are complete now. After a WireError the connection is of no more use."""
         if not self._rest and len(data) >= _HEADER:
-            size = int.from_bytes(data[:_HEADER], "big")
+            (size,) = _size_at(data)
             if len(data) == size + _HEADER and size <= self._frame_max:  # one frame, as a lone message comes
                 self._frame_max = FRAME_MAX
                 return [_decode(data[_HEADER:])]
@@ -177,13 +179,13 @@ class Unframer:
             start += len(more)
             if len(self._rest) < self._need:
                 return messages
-            if self._need == _HEADER and (size := self._size(self._rest)):
+            if self._need == _HEADER and (size := self._size(self._rest, 0)):
                 self._need += size
                 continue
             messages.append(_decode(memoryview(self._rest)[_HEADER:]))
             self._rest, self._need, self._frame_max = bytearray(), _HEADER, FRAME_MAX
         while end - start >= _HEADER:
-            stop = start + _HEADER + self._size(view[start : start + _HEADER])
+            stop = start + _HEADER + self._size(data, start)
             if stop > end:
                 self._need = stop - start
                 break
@@ -192,8 +194,8 @@ class Unframer:
         self._rest += view[start:]
         return messages
 
-    def _size(self, header: bytes | bytearray | memoryview) -> int:
-        size = int.from_bytes(header, "big")
+    def _size(self, data: bytes | bytearray, at: int) -> int:
+        size: int = _size_at(data, at)[0]
         if size > self._frame_max:
             raise WireError("oversized", f"a frame of {size} bytes; at most {self._frame_max} are allowed")
         return size

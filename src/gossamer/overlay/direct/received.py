@@ -65,15 +65,15 @@ class Received:
         return sum(len(origin.taken) for origin in self._origins.values())
 
     def portion(self, sender: Peer, message: Portion, now: Micros) -> None:
-        first, part, floor = message.first, message.part, message.floor
-        problem, places = "", message.places
+        first, part, floor, offsets = message.first, message.part, message.floor, message.offsets
+        problem, places = "", offsets or range(message.count)
         if message.publisher != sender:
             problem = "events of somebody else"
         elif not places:
             problem = "no events"
         elif floor > first or first + places[-1] - floor > WINDOW_MAX:
             problem = "events outside their publisher's window"
-        elif any(map(ge, message.offsets, message.offsets[1:])):
+        elif offsets and any(map(ge, offsets, offsets[1:])):
             problem = "events out of order"
         if problem:
             self._out.append(Note(Rejected(hex_peer(sender), problem)))
@@ -86,14 +86,16 @@ class Received:
             self._answer(sender, message, known.matched if known is not None else ())
             return
         shares = origin.shares.setdefault((first, message.group), [])
-        if (known is not None and known.matched is None) or any(one.matched is None for one in shares):
+        if (known is not None and known.matched is None) or (shares and any(one.matched is None for one in shares)):
             self._answer(sender, message, None)  # of an earlier life of the publisher: first that, then what is new
             return
         if known is None and len(origin.taken) >= TAKEN_MAX:
             self._out.append(Note(Dropped("batch", len(places), f"more than {TAKEN_MAX} portions of one publisher")))
             return
-        counts = {place: n for one in shares for place, n in zip(one.places, one.matched or (), strict=False) if n}
-        before = {place: counts[place] for place in places if place in counts} if counts else {}
+        before: dict[int, int] = {}
+        if shares:
+            counts = {place: n for one in shares for place, n in zip(one.places, one.matched or (), strict=False) if n}
+            before = {place: counts[place] for place in places if place in counts} if counts else {}
         if known is None:
             heapq.heappush(origin.firsts, (first, part))
         entry = origin.taken[first, part] = _Taken(message.group, places, before)
