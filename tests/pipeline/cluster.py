@@ -75,7 +75,7 @@ class Cluster:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.page}/json/", timeout=5) as answer:
                 state: dict[str, Any] = json.load(answer)
-        except OSError:
+        except (OSError, ValueError):  # the page is there before its /json is: until then that answers with HTML
             return 0
         return int(state["aliveworkers"])
 

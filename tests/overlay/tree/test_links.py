@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from gossamer.machine import NEVER, Dial, Hangup, LinkState, Micros, Note, Peer, Send
-from gossamer.overlay.tree.arcs import Host
+from gossamer.overlay.tree.arcs import Arc, Host
 from gossamer.overlay.tree.config import TreeConfig
 from gossamer.overlay.tree.links import AHEAD_MAX, QUEUE_MAX, Links
-from gossamer.overlay.tree.messages import Got, Laid, Notice, Parcel
+from gossamer.overlay.tree.messages import Attach, Got, Laid, Notice, Parcel
 
 A, B = Host(1, 10, "a"), Host(2, 20, "b")
 CONFIG = TreeConfig(bits=8)
@@ -96,6 +96,26 @@ def test_what_waited_for_a_link_goes_over_it_when_it_comes_up() -> None:
     assert [type(effect) for effect in links.out] == [Dial]
     links.link(B.to, LinkState.UP, Micros(5))
     assert take(links) == [Parcel(0, 0, Laid(1)), Parcel(1, 0, Laid(2))]
+
+
+def test_who_is_no_neighbour_any_longer_is_still_told_what_others_said_or_given_up() -> None:
+    links = Links(A.to, CONFIG)
+    links.post(B, Attach(Arc(2, A), above=True, heard=False), Micros(0))
+    links.forget(B.to)
+    links.wake(Micros(CONFIG.dial_wait * CONFIG.dial_tries))
+    assert links.deadline == NEVER, "nobody wants it"
+    links.post(B, Attach(Arc(2, A), above=True, heard=False), Micros(0))
+    links.post(B, Laid(1), Micros(0))
+    links.forget(B.to)
+    while not links.failed:
+        assert links.deadline != NEVER, "a verdict is still to come"
+        links.wake(links.deadline)
+    assert links.failed == [B.to]
+    links.post(B, Attach(Arc(2, A), above=True, heard=False), Micros(0))
+    links.post(B, Laid(1), Micros(0))
+    links.forget(B.to)
+    links.link(B.to, LinkState.UP, Micros(5))
+    assert take(links) == [Parcel(0, 0, Laid(1))]
 
 
 def test_a_silent_link_is_closed_unless_somebody_needs_it() -> None:

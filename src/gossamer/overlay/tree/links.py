@@ -17,7 +17,7 @@ from typing import Any
 from gossamer.machine import NEVER, Dial, Effect, Hangup, LinkState, Message, Micros, Note, Peer, Send
 from gossamer.overlay.tree.arcs import Host
 from gossamer.overlay.tree.config import TreeConfig
-from gossamer.overlay.tree.messages import Body, Cargo, Carry, Got, Parcel
+from gossamer.overlay.tree.messages import Attach, Body, Cargo, Carry, Got, Parcel
 from gossamer.trace import Dropped, Rejected, hex_peer
 
 AHEAD_MAX = 4096  # how far a number may be ahead of what has arrived
@@ -207,8 +207,14 @@ class Links:
             self.up.pop(peer, None)
 
     def forget(self, peer: Peer) -> None:
-        """Nobody wants this link any longer."""
-        self._waiting.pop(peer, None)
+        """It is no neighbour any longer. What others want to say to it still waits for the link, or for the verdict: a publisher
+        that asks a host for its keys must hear that there is none to ask.
+        """
+        waiting = self._waiting.get(peer)
+        if waiting is not None:
+            waiting.posted = deque(body for body in waiting.posted if type(body) is not Attach)
+            if not waiting.posted and not waiting.plain:
+                del self._waiting[peer]
 
     def _dial(self, waiting: Waiting, now: Micros) -> None:
         waiting.tries += 1
