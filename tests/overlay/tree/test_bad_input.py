@@ -119,8 +119,42 @@ def test_forged_reports_do_not_complete_a_receipt() -> None:
     wire.say(Reached((80, 1, 9), 0, ((0, 0),), (5,)))  # no such batch
     assert wire.host.forward.late == before + 2
     effects = wire.say(Reached((80, 1, 0), 0, ((0, 0),), (5, 5)))
-    assert "a report for keys of this host, or for none" in reasons(effects)
+    assert reasons(effects) == ["a report for another number of events"]
+    effects = wire.say(Reached((80, 1, 0), 0, ((0, 16),), (5,)))
+    assert "a report for keys that do not exist" in reasons(effects)
     assert wire.host.finished == []
+
+
+@pytest.mark.parametrize("order", ["taken first", "reported first"])
+def test_a_report_that_also_names_our_own_key_holds_for_the_others_and_we_count_ourselves(order: str) -> None:
+    wire = Wire()
+    wire.say(Attach(Arc(12, Host(4, 40, "b")), True, False))
+    wire.host.publish(Batch("t", 80, 1, 0, 1, 0, 0, 0, b"\x90"), NOW)
+    everything = Reached((80, 1, 0), 0, ((15, 15),), (5,))
+    if order == "taken first":
+        wire.host.took((80, 1, 0), (1,), NOW)
+        wire.say(everything)
+    else:
+        wire.say(everything)
+        assert wire.host.finished == [], "nobody but we can say what is taken here"
+        wire.host.took((80, 1, 0), (1,), NOW)
+    assert [one.matched for one in wire.host.finished] == [(6,)]
+
+
+def test_a_later_round_that_names_our_key_before_we_have_taken_the_batch_is_asked_for_again() -> None:
+    wire = Wire()
+    wire.say(Attach(Arc(12, Host(4, 40, "b")), True, False))
+    wire.host.publish(Batch("t", 80, 1, 0, 1, 0, 0, 0, b"\x90"), NOW)
+    wire.say(Reached((80, 1, 0), 0, (), ()))  # knows nothing of it
+    later = Micros(NOW + wire.host.config.round)
+    wire.host.wake(later)
+    asked = wire.host.forward._outgoing[80, 1, 0].rounds
+    [round] = [number for number, each in asked.items() if each.peer == Peer(40)]
+    effects = wire.say(Reached((80, 1, 0), round, ((15, 15),), (5,)))
+    assert "a report for the key of this host" in reasons(effects)
+    assert round not in asked
+    wire.host.took((80, 1, 0), (1,), later)
+    assert wire.host.finished == [], "the five were not counted: they are asked again"
 
 
 @pytest.mark.parametrize(

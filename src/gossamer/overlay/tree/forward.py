@@ -165,14 +165,18 @@ class Forward:
 
     def reached(self, sender: Peer, message: Reached, now: Micros) -> None:
         pieces, matched = Cover(self._ring.bits, message.pieces), message.matched
-        outgoing = self._outgoing.get(message.id)
-        if pieces.has(self._ring.me.key) or any(max(piece) >> self._ring.bits for piece in message.pieces):
-            self._links.reject(sender, "a report for keys of this host, or for none")
+        outgoing, own = self._outgoing.get(message.id), self._ring.me.key
+        if any(max(piece) >> self._ring.bits for piece in message.pieces):
+            self._links.reject(sender, "a report for keys that do not exist")
             pieces, matched = Cover(self._ring.bits), ()  # all of it is asked for again: who counts now would count twice
         wave = self._active.get(message.id)
         if wave is None or wave.round != message.round or sender not in wave.waiting:
             round = outgoing.rounds.get(message.round) if outgoing is not None else None
             if outgoing is not None and round is not None and round.peer == sender:
+                if pieces.has(own) and not outgoing.cover.has(own):
+                    # Whether we are counted in it is not known: if we were still to take the batch when the round began, perhaps.
+                    self._links.reject(sender, "a report for the key of this host")
+                    pieces, matched = Cover(self._ring.bits), ()
                 outgoing.collect(message.round, pieces, matched)
                 self._settle(message.id, outgoing, now)
             else:
@@ -181,6 +185,10 @@ class Forward:
         if matched and len(matched) != wave.batch.count:
             self._links.reject(sender, "a report for another number of events")
             return
+        if pieces.has(own):
+            # While links are being made, two neighbours may have heard of a newcomer, and one answers to the other for it. What is
+            # taken here is counted here, once a round: the rest of the report holds, and for our own key it says nothing.
+            pieces = pieces.common(Cover(self._ring.bits, [((own - 1) % pieces.size, own)]).missing())
         del wave.waiting[sender]
         for piece in pieces.pieces():
             wave.cover.add(piece)
