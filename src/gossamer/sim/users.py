@@ -25,7 +25,7 @@ from gossamer.sim.history import HandOver, History, Place, Published
 from gossamer.sim.network import Packet
 from gossamer.sim.workload import Workload
 from gossamer.sim.world import AnyMachine, Node, Probe, World
-from gossamer.trace import Record, Unsubscribed
+from gossamer.trace import Member, Record, Unsubscribed, hex_peer
 
 SUBSCRIBE_RETRY = 50_000  # the topic is not known here yet
 PUBLISH_RETRY = 20_000  # the window is full, or nobody is there to publish
@@ -76,6 +76,7 @@ class Users(Probe):
         self._live: list[dict[int, Place]] = [{} for _ in range(config.nodes)]  # node -> subscription number -> place
         self._placed: dict[int, Place] = {}  # filter -> its place now
         self._unsealed: list[list[tuple[Published, Ticket]]] = [[] for _ in range(config.nodes)]
+        self._dead: dict[str, dict[int, int]] = {}  # peer -> its lives that others took for dead, and the tick of the first
         self._consumer = duration(config.consumer)
         self._hooks: dict[str, list[Callable[..., None]]] = {
             hook: [getattr(c, hook) for c in checkers if getattr(type(c), hook) is not getattr(Checker, hook)]
@@ -134,12 +135,16 @@ class Users(Probe):
             self._start_publishing()
 
     def _lapsed(self, node: Node, core: Core) -> None:
-        """Others took this node for dead: what its subscriptions may count on ends here, and begins anew when they are in force."""
+        """Others took this node for dead: what its subscriptions may count on ended with the first such verdict, which publishers
+        may have heard of long before this node, and begins anew when they are in force.
+        """
+        lives = self._dead.get(hex_peer(node.peer))
+        first = lives[max(lives)] if lives else self.history.next()
         for number in core.lapsed:
             place = self._live[node.index].get(number)
             if place is not None:
                 self.world.network.count("lapsed")
-                self._end(place)
+                self._end(place, first)
                 again = Place(place.filter, node.index, place.began)
                 again.number, again.got = number, place.got
                 self.history.add_place(again)
@@ -214,8 +219,8 @@ class Users(Probe):
             self.world.network.count("moves")
             self.world.command(node)
 
-    def _end(self, place: Place) -> None:
-        place.ended = self.history.next()
+    def _end(self, place: Place, at: int | None = None) -> None:
+        place.ended = self.history.next() if at is None else at
         del self._live[place.node][place.number]
         del self._placed[place.filter]
 
@@ -315,6 +320,8 @@ class Users(Probe):
     def noted(self, node: Node, record: Record) -> None:
         kind = type(record).__name__.lower()
         self.notes[kind] = self.notes.get(kind, 0) + 1
+        if type(record) is Member and record.change == "failed":
+            self._dead.setdefault(record.peer, {}).setdefault(record.incarnation, self.history.next())
         if type(record) is Unsubscribed and record.reason != "asked":
             place = self._live[node.index].get(record.subscription)
             if place is not None:
