@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 from click.testing import Result
 
-# Few partitions, a plan that is made once, not checked after each rule and not told at length; and room, as what tests leave
-# behind is found by the garbage collector.
+# One partition after a shuffle, joins without a job of their own for each table that would be broadcast, a plan that is made once,
+# not checked after each rule and not told at length; and room, as what tests leave behind is found by the garbage collector.
 FAST = {
-    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.join.preferSortMergeJoin": "false",
     "spark.default.parallelism": "2",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.lightweightPlanChangeValidation": "false",

@@ -77,6 +77,7 @@ class Users(Probe):
         self._placed: dict[int, Place] = {}  # filter -> its place now
         self._unsealed: list[list[tuple[Published, Ticket]]] = [[] for _ in range(config.nodes)]
         self._dead: dict[str, dict[int, int]] = {}  # peer -> its lives that others took for dead, and the tick of the first
+        self._step = 0  # the tick at which the step under way began
         self._consumer = duration(config.consumer)
         self._hooks: dict[str, list[Callable[..., None]]] = {
             hook: [getattr(c, hook) for c in checkers if getattr(type(c), hook) is not getattr(Checker, hook)]
@@ -230,6 +231,7 @@ class Users(Probe):
     # ------------------------------------------------------------ what they see
 
     def called(self, node: Node) -> None:
+        self._step = self.history.next()
         unsealed = self._unsealed[node.index]
         if unsealed:
             self._seal(node, unsealed)
@@ -321,7 +323,8 @@ class Users(Probe):
         kind = type(record).__name__.lower()
         self.notes[kind] = self.notes.get(kind, 0) + 1
         if type(record) is Member and record.change == "failed":
-            self._dead.setdefault(record.peer, {}).setdefault(record.incarnation, self.history.next())
+            # Told after the receipts that the verdict completed, in the same step: it came before them.
+            self._dead.setdefault(record.peer, {}).setdefault(record.incarnation, self._step)
         if type(record) is Unsubscribed and record.reason != "asked":
             place = self._live[node.index].get(record.subscription)
             if place is not None:
