@@ -18,6 +18,15 @@ from pipeline.live import ADVERTISED, A, B, Record, delivered, publish, subscrib
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+MUCH = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.autoBroadcastJoinThreshold": "10MB",
+    "spark.sql.join.preferSortMergeJoin": "true",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+}
+
 
 @pytest.mark.spark
 def test_missed_duplicate_spurious_and_allowed(spark: SparkSession, tmp_path: Path) -> None:
@@ -104,6 +113,28 @@ def test_a_restart_ends_the_old_subscriptions(spark: SparkSession, tmp_path: Pat
     again.write_bytes(b"".join([lines[0], b"nonsense\n", *lines[1:]]))
     verdict = verify(spark, tmp_path)
     assert (verdict.expected, verdict.missed, verdict.broken, verdict.ok) == (1, 0, 1, False)
+
+
+@pytest.mark.spark
+def test_the_same_by_the_settings_for_much_data(spark: SparkSession, tmp_path: Path) -> None:
+    """Other tests run with those for little (session.TINY): no broadcasts, no adaptive plans, nothing compiled."""
+    write(
+        tmp_path,
+        A,
+        [ADVERTISED, *publish(100, 1, {"size": 5}), *publish(300, 2, {"size": 6}), *publish(400, 3, {"size": 7})],
+    )
+    records = [*subscribe(10, 1, "size = 5"), delivered(101, 1, 1), *subscribe(11, 2, "size > 5"), delivered(402, 2, 3)]
+    write(tmp_path, B, [*records, delivered(403, 2, 3), delivered(404, 1, 3)])
+    little = verify(spark, tmp_path)
+    assert (little.delivered, little.missed, little.duplicate, little.spurious) == (2, 1, 1, 1)
+    before = {name: spark.conf.get(name) for name in MUCH}
+    try:
+        for name, value in MUCH.items():
+            spark.conf.set(name, value)
+        assert verify(spark, tmp_path) == little
+    finally:
+        for name, setting in before.items():
+            spark.conf.set(name, setting)
 
 
 @pytest.mark.spark

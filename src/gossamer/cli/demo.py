@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gossamer.pipeline.verify import Verdict
 
 TOPIC = "files"
+TRACE_BYTES = 640  # of trace files for each event, about
 VERDICT = ("expected", "delivered", "missed", "duplicate", "spurious")
 
 
@@ -69,7 +70,7 @@ def demo(nodes: int, filters: int, events: int, seed: int, out: Path, master: st
       gossamer demo
       gossamer demo --nodes 20 --filters 1000 --json
     """
-    from gossamer.pipeline.session import SMALL, require_spark, session
+    from gossamer.pipeline.session import conf_for, require_spark, session
 
     require_spark()
     began = time.perf_counter()
@@ -80,7 +81,7 @@ def demo(nodes: int, filters: int, events: int, seed: int, out: Path, master: st
     )  # fmt: skip
     with Progress(*columns, console=Console(stderr=True)) as progress:
         starting = progress.add_task("Spark starts", total=1, of="")
-        with session("gossamer-demo", master, conf=SMALL) as spark:
+        with session("gossamer-demo", master, conf=conf_for(TRACE_BYTES * events)) as spark:
             progress.update(starting, completed=1)
             schema, texts, rows = _workload(spark, filters, events, seed, progress)
             fabric_began = time.perf_counter()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from rich.table import Table
 
 from gossamer.cli.common import json_option
 from gossamer.cli.progress import Stages
+from gossamer.pipeline.session import conf_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +35,8 @@ JOB = (
     "wildcards", "period_us", "churn", "churn_per_minute", "until",
 )  # fmt: skip
 """Options of ``run`` that are the job's own."""
-SMALL_BYTES = 20_000_000
+ROW_BYTES = 200
+"""About so much is an event or a filter of the workload."""
 
 
 class PipelineError(click.ClickException):
@@ -178,7 +180,8 @@ def run(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
         options["latency"] = f"matrix:{options['rtts'][0]}"
     with _errors():
         grid = _grid(options)
-    with _errors(), _spark(options["master"], "pipeline", options["traces"]) as (spark, progress):
+    size = _bytes(options["traces"]) + ROW_BYTES * ((options["filters"] or 0) + (options["events"] or 0))
+    with _errors(), _spark(options["master"], "pipeline", conf_for(size)) as (spark, progress):
         from gossamer.pipeline import stages
 
         wanted = stages.Job(grid=grid, **{name: options[name] for name in JOB})
@@ -329,7 +332,7 @@ def verify(ctx: click.Context, traces: Path, report: Path | None, late_ms: float
         files = tuple(traces.glob("*.jsonl"))
         if not files:
             raise PipelineError(f"{traces}: no trace files (*.jsonl) here; run nodes with --trace-dir {traces}, then verify")
-    with _errors(), _spark(master, "verify", files) as (spark, _):
+    with _errors(), _spark(master, "verify", conf_for(_bytes(files))) as (spark, _):
         from gossamer.pipeline import verify as module
         from gossamer.pipeline.report import write_demo
 
@@ -409,20 +412,23 @@ def _errors() -> Iterator[None]:
         raise PipelineError(str(error)) from None
 
 
+def _bytes(inputs: Iterable[Path]) -> int:
+    return sum(path.stat().st_size for path in inputs if path.is_file())
+
+
 @contextlib.contextmanager
-def _spark(master: str, name: str, inputs: tuple[Path, ...]) -> Iterator[tuple[Callable[[], SparkSession], Progress]]:
+def _spark(master: str, name: str, conf: dict[str, str]) -> Iterator[tuple[Callable[[], SparkSession], Progress]]:
     """A session, started when it is first asked for; and a progress bar on stderr that shows what Spark's tasks are doing."""
     from gossamer.pipeline.progress import watch
-    from gossamer.pipeline.session import SMALL, session
+    from gossamer.pipeline.session import session
 
-    small = sum(path.stat().st_size for path in inputs if path.is_file()) < SMALL_BYTES
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with contextlib.ExitStack() as stack, Stages(*columns, console=Console(stderr=True), transient=True) as progress:
 
         @functools.cache
         def start() -> SparkSession:
             starting = progress.add_task("starting Spark", total=None)
-            spark = stack.enter_context(session(f"gossamer {name}", master, conf=SMALL if small else None))
+            spark = stack.enter_context(session(f"gossamer {name}", master, conf=conf))
             progress.update(starting, description="Spark tasks", total=0)
             stack.enter_context(watch(spark, _task_bar(progress, starting)))
             return spark

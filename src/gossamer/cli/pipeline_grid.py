@@ -10,6 +10,7 @@ import msgspec
 
 from gossamer.cli import pipeline as shared
 from gossamer.cli.common import json_option
+from gossamer.pipeline.session import SMALL
 
 out_option = click.option(
     "--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where the tables go."
@@ -77,7 +78,7 @@ def grid(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
             raise click.UsageError(str(error)) from None
     if len(cells) > shared.RUNS_MAX:
         raise click.UsageError(f"{len(cells):,} runs are more than {shared.RUNS_MAX:,}; cut the grid")
-    with shared._errors(), shared._spark(given["master"], "grid", ()) as (spark, progress):
+    with shared._errors(), shared._spark(given["master"], "grid", SMALL) as (spark, progress):
         from gossamer.pipeline import job
         from gossamer.pipeline.grid import stage
 
@@ -135,7 +136,7 @@ def models(as_json: bool, **given: Any) -> None:
             ]  # fmt: skip
         except module.ModelError as error:
             raise click.UsageError(str(error)) from None
-    with shared._errors(), shared._spark(given["master"], "models", ()) as (spark, _):
+    with shared._errors(), shared._spark(given["master"], "models", SMALL) as (spark, _):
         from gossamer.pipeline import job
         from gossamer.pipeline.tables import MODELS
 

@@ -10,6 +10,7 @@ import msgspec
 
 from gossamer.cli import pipeline as shared
 from gossamer.cli.common import json_option
+from gossamer.pipeline.session import SMALL
 
 
 @click.command()
@@ -60,7 +61,7 @@ def reproduce(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
         except (experiments.GridError, drawing.PngError) as error:
             hint = "; or give --no-png" if isinstance(error, drawing.PngError) else ""
             raise shared.PipelineError(f"{error}{hint}") from None
-    with shared._errors(), shared._spark(given["master"], "reproduce", ()) as (spark, progress):
+    with shared._errors(), shared._spark(given["master"], "reproduce", SMALL) as (spark, progress):
         from gossamer.pipeline import reproduce as module
 
         names = [stage.name for stage in module.plan(given["out"], study)]

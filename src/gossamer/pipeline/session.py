@@ -43,6 +43,26 @@ appender.stderr.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
 
 SMALL = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
 """For ``conf``, where the data is small: the JVM's second compiler costs more than it gives (sample job: 81 -> 43 CPU seconds)."""
+SMALL_BYTES = 20_000_000
+TINY = {
+    **SMALL,
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.join.preferSortMergeJoin": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.lightweightPlanChangeValidation": "false",
+    "spark.sql.ui.explainMode": "simple",
+}
+"""Where it is so small that jobs, plans and compiling are all that costs: one partition after a shuffle, joins without a job of
+their own for each table that would be broadcast, a plan that is made once, and not compiled (the sample job: 56 -> 40 s)."""
+TINY_BYTES = 4_000_000
+
+
+def conf_for(size: int) -> dict[str, str]:
+    """Settings for so many bytes of input."""
+    return dict(TINY if size < TINY_BYTES else SMALL if size < SMALL_BYTES else {})
 
 
 class MissingExtraError(ImportError):

@@ -1,0 +1,55 @@
+"""Which settings a command asks Spark for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("pyspark")
+
+from gossamer.cli.app import app
+from gossamer.pipeline.session import SMALL, SMALL_BYTES, TINY, TINY_BYTES, conf_for
+
+
+def test_the_less_data_the_less_is_prepared() -> None:
+    assert conf_for(0) == conf_for(TINY_BYTES - 1) == TINY
+    assert conf_for(TINY_BYTES) == conf_for(SMALL_BYTES - 1) == SMALL
+    assert conf_for(SMALL_BYTES) == {}
+    assert SMALL.items() <= TINY.items()
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = []
+
+    @contextlib.contextmanager
+    def refused(*_: Any, conf: dict[str, str]) -> Iterator[None]:
+        found.append(conf)
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr("gossamer.pipeline.session.session", refused)
+    return found
+
+
+@pytest.mark.parametrize(("size", "conf"), [(10, TINY), (TINY_BYTES, SMALL), (SMALL_BYTES, {})])
+def test_a_verdict_by_the_size_of_the_traces(
+    size: int, conf: dict[str, str], asked: list[dict[str, str]], tmp_path: Path
+) -> None:
+    with (tmp_path / "a.jsonl").open("wb") as file:
+        file.truncate(size)
+    CliRunner().invoke(app, ["pipeline", "verify", "--traces", str(tmp_path)])
+    assert asked == [conf]
+
+
+@pytest.mark.parametrize(("events", "conf"), [("100", TINY), ("50000", SMALL), ("200000", {})])
+def test_a_job_by_the_size_of_its_workload(
+    events: str, conf: dict[str, str], asked: list[dict[str, str]], tmp_path: Path
+) -> None:
+    CliRunner().invoke(app, ["pipeline", "run", "--out", str(tmp_path / "out"), "--events", events])
+    assert asked == [conf]
