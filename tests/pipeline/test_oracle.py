@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from gossamer.pipeline import bands, oracle, templates
+from gossamer.pipeline import bands, oracle, prefixes, templates
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -185,7 +185,7 @@ def kinds_of_plan(found: DataFrame) -> str:
 @pytest.mark.spark
 def test_templates_are_read_by_sparks_parser(spark: SparkSession) -> None:
     text = "type = 'x' AND size BETWEEN -5 AND 9 OR name IN ('a', 'b') AND 3.5 <= ratio AND name LIKE 'q%'"
-    _, subscribed = frames(spark, [], [text, "size > 5 AND NOT (size > 9)", "name LIKE 'x%'"])
+    _, subscribed = frames(spark, [], [text, "size > 5 AND NOT (size > 9)", "name LIKE 'x%'", "name NOT LIKE 'x%'"])
     rows = templates.take_apart(subscribed).orderBy("filter").collect()
     found = [templates.read(spark, row["template"], row["text"]) for row in rows]
     assert found[0] is not None
@@ -197,7 +197,9 @@ def test_templates_are_read_by_sparks_parser(spark: SparkSession) -> None:
     assert found[1] is not None
     assert found[1].branches == (templates.Branch(ranges=(templates.Range("`size`", templates.Place(0)),)),)
     assert found[2] is not None
-    assert found[2].branches == ()  # nothing to join by: each is evaluated
+    assert found[2].branches == (templates.Branch(like=("`name`", templates.Place(0))),)
+    assert found[3] is not None
+    assert found[3].branches == ()  # nothing to join by: each is evaluated
     assert templates.read(spark, rows[0]["template"], "size > 5") is None  # not what the parser says of this text
 
 
@@ -286,6 +288,56 @@ def test_random_workloads_against_a_plain_loop(spark: SparkSession, monkeypatch:
         joins.append(("SortMergeJoin" in plan, "BroadcastHashJoin" in plan, "gossamer.at_cell" in plan))
         assert pairs(found) == right
     assert joins == [(True, False, False), (False, True, False), (True, False, True), (True, False, True)]
+
+
+def like(pattern: str, text: str) -> bool:
+    """SQL's LIKE in plain Python; a backslash makes the next one plain."""
+    pieces = re.findall(r"\\(?s:.)|%|_|[^%_\\]+", pattern)
+    found = {"%": "(?s:.*)", "_": "(?s:.)"}
+    return re.fullmatch("".join(found.get(one) or re.escape(one.removeprefix("\\")) for one in pieces), text) is not None
+
+
+@pytest.mark.spark
+def test_patterns_go_by_how_they_begin(spark: SparkSession) -> None:
+    rng = Random(5)
+    starts = ["", "a", "ab", "ab", "a_b", "é", "é😀", "𝄞", "longer-than-most-", "x" * 40]
+    names = [rng.choice(starts) + rng.choice(["", "b", "1", "12", "_", "%", "😀z"]) for _ in range(200)]
+    events: list[Event] = [{"name": name, "size": number % 7, "type": "t"} for number, name in enumerate(names)]
+    events += [{"name": None, "size": 1, "type": "t"}] * 3
+    patterns = [rng.choice(starts) + rng.choice(["%", "_", "", "%1", "%%", "_%"]) for _ in range(150)] + [
+        "%z",
+        "_",
+        "%",
+        "",
+        "%_",
+    ]
+    published, subscribed = frames(spark, events, [f"name LIKE '{pattern}'" for pattern in patterns])
+    right = sorted(
+        (e, f)
+        for f, pattern in enumerate(patterns)
+        for e, event in enumerate(events)
+        if event["name"] is not None and like(pattern, event["name"])
+    )
+    found = oracle.matches_by_template(published, subscribed)
+    assert "gossamer.at_prefix" in kinds_of_plan(found)
+    assert "NestedLoop" not in kinds_of_plan(found)
+    assert pairs(found) == right == pairs(oracle.matches_by_text(published, subscribed))
+    assert len(right) > 1000
+    # Beside an equality that leaves many, and beside a range; patterns of a number are left to Spark.
+    texts = [f"type = 't' AND name LIKE '{pattern}' AND size < {n % 5}" for n, pattern in enumerate(patterns)]
+    numbers = [f"size LIKE '{n}%' AND type = 't'" for n in range(3)]
+    published, subscribed = frames(spark, events, [*texts, *numbers])
+    found = oracle.matches_by_template(published, subscribed)
+    assert "gossamer.at_prefix" in kinds_of_plan(found)
+    assert pairs(found) == pairs(oracle.matches_by_text(published, subscribed))
+
+
+def test_lengths_of_prefixes_are_few_and_the_shortest_is_among_them() -> None:
+    assert prefixes.choose([]) == []
+    assert prefixes.choose([(3, 5), (9, 1)]) == [3, 9]
+    assert prefixes.choose([(length, 10) for length in range(40)]) == [0, 1, 7, 13, 18, 24, 29, 35]
+    assert prefixes.choose([(2, 1000), *[(length, 1) for length in range(3, 21)]]) == [2, 3, 6, 9, 11, 14, 16, 19]
+    assert prefixes.choose([(0, 1), (1, 1000), *[(length, 1) for length in range(2, 20)]]) == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
 @pytest.mark.spark

@@ -6,8 +6,9 @@ the pairs (event, filter), and the tests hold them equal:
     text by text    each filter is ``expr(text)``, evaluated on every event; exact by definition, for small sets
     by template     texts that differ in their literals only become one template, and the literals its columns
                     (``templates``). The template goes to Spark as the condition of a join: its equalities are the join's keys,
-                    a range that leaves too many candidates is cut into cells (``bands``), and the rest of the condition, the
-                    ends of ranges included, is evaluated by Spark on each candidate. A text that cannot be taken apart with
+                    a range that leaves too many candidates is cut into cells (``bands``), a LIKE goes by how its pattern begins
+                    (``prefixes``), and the rest of the condition, the ends of ranges included, is evaluated by Spark on each
+                    candidate. A text that cannot be taken apart with
                     certainty goes the first way.
 
 Events come as (event, values STRUCT), so that an attribute may have any name, ``event`` and ``filter`` included. Where both have a
@@ -23,7 +24,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
-from gossamer.pipeline import bands, templates
+from gossamer.pipeline import bands, prefixes, templates
 from gossamer.pipeline.templates import FAMILIES, PLACE, Branch, Place, Range, Template
 
 SMALL_MAX = 128
@@ -216,22 +217,26 @@ def _alternative(
     events: DataFrame, chosen: DataFrame, condition: Column, template: Template, branch: Branch, counted: Row
 ) -> DataFrame | None:
     """The pairs for which one alternative of the condition holds; None if it gives no way but to compare all with all."""
-    on, each = condition, counted["n"] / max(1, counted["topics"])
+    on, each, keyed = condition, counted["n"] / max(1, counted["topics"]), bool(branch.equal)
     for attribute, place in branch.equal:
         on = on & (sf.expr(attribute) == _literal(place))
         each /= max(1, counted[f"d{place.number}"] if place.number < PLACES_MAX else 1)
     if branch.member and len({template.kinds[place.number] for place in branch.member[1]}) == 1:
         attribute, places = branch.member
         values = sf.explode(sf.array_distinct(sf.array(*map(_literal, places))))
-        chosen = chosen.withColumn(_MEMBER, values)
+        chosen, keyed = chosen.withColumn(_MEMBER, values), True
         on = on & (sf.expr(attribute) == sf.col(f"`{_MEMBER}`"))
         each = each * len(places) / max(1, counted[f"d{places[0].number}"] if places[0].number < PLACES_MAX else 1)
-    elif branch.member and not branch.equal and not branch.ranges:
-        return None
+    if branch.like and (not keyed or each > min(EVEN_MIN, PLAIN_MAX)):
+        attribute, pattern = branch.like
+        if _family(events, attribute) == FAMILIES[template.kinds[pattern.number]] == "string":
+            chosen, lengths, alike = prefixes.cut(chosen, _literal(pattern))
+            events, on, keyed = prefixes.place(events, sf.expr(attribute), lengths), on & prefixes.same(), True
+            each = min(each, alike)
     if each > min(EVEN_MIN, PLAIN_MAX) and (banded := _banded(events, chosen, template, branch, each)) is not None:
         events, chosen, same = banded
         on = on & same
-    elif each > PLAIN_MAX and not branch.equal and not branch.member:
+    elif not keyed and (each > PLAIN_MAX or not branch.ranges):
         return None
     small = counted["n"] <= BROADCAST_MAX and each <= BROADCAST_EACH
     return events.join(sf.broadcast(chosen) if small else chosen.hint("merge"), on=on, how="inner")

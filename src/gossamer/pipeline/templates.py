@@ -65,6 +65,8 @@ class Branch(Struct, frozen=True):
     member: tuple[str, tuple[Place, ...]] | None = None
     """attribute IN (places)"""
     ranges: tuple[Range, ...] = ()
+    like: tuple[str, Place] | None = None
+    """attribute LIKE place"""
 
     @property
     def keys(self) -> list[Place]:
@@ -135,7 +137,7 @@ def read(spark: SparkSession, name: str, text: str) -> Template | None:
     if parsed is None or meant is None or not _agree(parsed, meant):
         return None
     branches = [_branch(alternative) for alternative in _flatten(parsed, "Or")]
-    useful = len(branches) <= BRANCHES_MAX and all(branch.keys or branch.ranges for branch in branches)
+    useful = len(branches) <= BRANCHES_MAX and all(branch.keys or branch.ranges or branch.like for branch in branches)
     return Template(name, condition, kinds, tuple(branches) if useful else ())
 
 
@@ -205,6 +207,7 @@ def _branch(node: _Node) -> Branch:
     equal: list[tuple[str, Place]] = []
     member: tuple[str, tuple[Place, ...]] | None = None
     ranges: dict[str, Range] = {}
+    like: tuple[str, Place] | None = None
 
     def bound(attribute: str, low: Place | None, high: Place | None) -> None:
         known = ranges.get(attribute, Range(attribute))
@@ -219,13 +222,15 @@ def _branch(node: _Node) -> Branch:
             equal.append((attribute, places[0]))
         elif part.kind == "In" and member is None:
             member = (attribute, tuple(places))
+        elif part.kind == "Like" and like is None and not swapped:
+            like = (attribute, places[0])
         elif part.kind == "UnresolvedFunction" and '"[between]"' in part.parts and len(places) == 2:
             bound(attribute, places[0], places[1])
         elif part.kind in (_BELOW if swapped else _ABOVE):
             bound(attribute, places[0], None)
         elif part.kind in (_ABOVE if swapped else _BELOW):
             bound(attribute, None, places[0])
-    return Branch(tuple(equal), member, tuple(ranges.values()))
+    return Branch(tuple(equal), member, tuple(ranges.values()), like)
 
 
 def _compared(node: _Node) -> tuple[str | None, Sequence[Place]]:
