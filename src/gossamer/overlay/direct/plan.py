@@ -3,17 +3,20 @@
 A node gets a row if one of its filters passes it, once; of a group, one node whose filter passes it. Which one is drawn by the
 event's number, the same one each time it is asked, so a publisher that comes back after a crash asks the same member again.
 
-A handful of filters are tried one by one; more of them go through an index (filters/index.py), where NumPy is there. Events that
-were published as columns are matched, cut and sent as columns.
+A handful of filters are tried one by one, or, where the few attributes that they look at have few values, once for each value
+(``_Memory``); more of them go through an index (filters/index.py), where NumPy is there. Events that were published as columns are
+matched, cut and sent as columns.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from array import array
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -28,6 +31,10 @@ FEWEST = 3  # or so many, where there are rows enough and NumPy is loaded
 ROWS_MANY = 512
 CACHED = 65_536
 MASKS_MAX = 1024
+MEMORY_FROM = 3  # nodes with filters: with fewer, trying them is faster
+MEMORY_ATTRIBUTES = 3
+MEMORY_MAX = 4096  # values that are remembered; where they are more, or come once only, the filters are tried
+MEMORY_BYTES = 16 << 20  # of batches that brought new ones: texts may be long
 GONE_MANY = 4096  # filters of the index that are wanted no longer, before it is laid out anew
 HAS_NUMPY = find_spec("numpy") is not None
 _SPREAD, _MASK = 0x9E3779B97F4A7C15, 2**64 - 1
@@ -49,6 +56,11 @@ class Payload:
         self._record: Any = packed.columns(batch.rows, batch.count) if rows is None and batch.is_columns else None
         if rows is None and self._record is None:
             self._rows = packed.decode(batch.rows)
+
+    @property
+    def size(self) -> int:
+        """Of the events in bytes, as they were published."""
+        return len(self._batch.rows)
 
     @property
     def record(self) -> Any:
@@ -85,6 +97,44 @@ def _score(peer: int, sequence: int) -> int:
     return (mixed ^ (mixed >> 29)) * _SPREAD & _MASK
 
 
+class _Memory:
+    """Who wants a row, by the values of the attributes that the filters look at: equal values, equal answers."""
+
+    def __init__(self, schema: Schema, some: dict[Peer, dict[int, Filter]]) -> None:
+        names = dict.fromkeys(name for filters in some.values() for each in filters.values() for name in each.attributes)
+        self.is_worth_it = len(some) >= MEMORY_FROM and 0 < len(names) <= MEMORY_ATTRIBUTES
+        if self.is_worth_it:
+            self._values = itemgetter(*map(schema.names.index, names))
+        self._tried = [(peer, [each.matches_row for each in filters.values()]) for peer, filters in some.items()]
+        self._known: dict[Any, tuple[int, ...]] = {}
+        self._new = self._asked = self._bytes = 0
+
+    def shares(self, rows: Sequence[Row], size: int) -> list[tuple[Peer, list[int]]]:
+        """The places of the rows, which are of so many bytes together, that each node wants."""
+        places: list[list[int]] = [[] for _ in self._tried]
+        known, before = self._known, len(self._known)
+        for place, values in enumerate(map(self._values, rows)):
+            takers = known.get(values)
+            if takers is None:
+                row = rows[place]
+                takers = known[values] = tuple(
+                    [at for at, (_, tried) in enumerate(self._tried) if any(matches(row) for matches in tried)]
+                )
+            for taker in takers:
+                places[taker].append(place)
+        if len(known) > before:
+            self._new += len(known) - before
+            self._bytes += size
+            if len(known) > MEMORY_MAX or self._bytes > MEMORY_BYTES:
+                known.clear()
+                self._bytes = 0
+        self._asked += len(rows)
+        if self._asked > MEMORY_MAX:
+            self.is_worth_it = self._new * 4 < self._asked
+            self._new, self._asked = self._new // 2, self._asked // 2
+        return [(peer, some) for (peer, _), some in zip(self._tried, places, strict=True) if some]
+
+
 class Plan:
     """What each node wants, kept as it changes: a change costs the same however many filters there are."""
 
@@ -95,7 +145,8 @@ class Plan:
         self._everything: dict[Peer, int] = {}  # nodes that take all rows, and for how many wants
         self._some: dict[Peer, dict[int, Filter]] = {}
         self.groups: dict[str, dict[Peer, dict[int, Filter | None]]] = {}  # None: all
-        self._filters = 0  # in ``_some``
+        self._memory: _Memory | None = None  # of ``_some``
+        self._filters = 0  # in it
         self._index: Any = None
         self._ids: dict[tuple[Peer, int], int] = {}  # in the index
         self._owners = array("q")  # by id: the owner's place in ``_order``
@@ -111,6 +162,7 @@ class Plan:
             self._everything[peer] = self._everything.get(peer, 0) + 1
         else:
             self._some.setdefault(peer, {})[number] = found
+            self._memory = None
             self._filters += 1
             if self._index is not None:
                 self._enter(peer, number, found)
@@ -136,6 +188,7 @@ class Plan:
                 del self._everything[peer]
         else:
             _remove(self._some, peer, number)
+            self._memory = None
             self._filters -= 1
             if self._index is not None:
                 self._index.remove(self._ids.pop((peer, number)))
@@ -146,10 +199,12 @@ class Plan:
         for number in list(self._wants.get(peer, ())):
             self.drop(peer, number)
 
-    def _uses_index(self, rows: int) -> bool:
+    def _uses_index(self, payload: Payload) -> bool:
         """Whether that is faster; it is laid out when it is first needed."""
-        # Loading NumPy in the middle of a burst would cost more than it saves: a few filters do without unless it is there.
-        worth_it = self._filters > FEWEST and rows >= ROWS_MANY and "numpy" in sys.modules
+        # Loading NumPy in the middle of a burst would cost more than it saves: a few filters do without unless it is there. What is
+        # remembered is found in half the time.
+        worth_it = self._filters > FEWEST and payload.count >= ROWS_MANY and "numpy" in sys.modules
+        worth_it = worth_it and not (payload.record is None and self._remembering.is_worth_it)
         if (self._filters <= FEW and not worth_it) or not HAS_NUMPY:
             return False
         if self._index is None:
@@ -173,18 +228,14 @@ class Plan:
     def shares(self, payload: Payload, first: int) -> list[Share]:
         """For the events of a batch, of which the first has this number."""
         found: list[Share] = [(peer, "", None) for peer in self._everything]
-        if self._uses_index(payload.count):
+        if self._uses_index(payload):
             found += self._by_index(payload)
         else:
-            for peer, wants in self._some.items():
-                if peer in self._everything:
-                    continue
-                filters = list(wants.values())
-                places: Sequence[int] = (
-                    _passing(payload.rows, filters) if payload.record is None else self._masked(payload.record, filters)
-                )
-                if places:
-                    found.append((peer, "", places if len(places) < payload.count else None))
+            found += [
+                (peer, "", places if len(places) < payload.count else None)
+                for peer, places in (self._remembered(payload) if payload.record is None else self._masked(payload.record))
+                if places and peer not in self._everything
+            ]
         for group in self.groups:
             members: dict[Peer, list[int]] = {}
             for place, row in enumerate(payload.rows):
@@ -194,22 +245,37 @@ class Plan:
             found += [(peer, group, places) for peer, places in members.items()]
         return found
 
-    def _masked(self, record: Any, filters: list[Filter]) -> Sequence[int]:
+    @property
+    def _remembering(self) -> _Memory:
+        memory = self._memory
+        if memory is None:
+            memory = self._memory = _Memory(self._packed.schema, self._some)
+        return memory
+
+    def _remembered(self, payload: Payload) -> Iterable[tuple[Peer, Sequence[int]]]:
+        memory, rows = self._remembering, payload.rows
+        if memory.is_worth_it:
+            with contextlib.suppress(IndexError):  # some row is of a shorter schema
+                return memory.shares(rows, payload.size)
+        return [(peer, _passing(rows, list(wants.values()))) for peer, wants in self._some.items()]
+
+    def _masked(self, record: Any) -> Iterable[tuple[Peer, Sequence[int]]]:
         from gossamer.filters.mask import compile_mask
 
-        passed: Any = None
-        for each in filters:
-            mask = self._masks.get(each)
-            if mask is None:
-                if len(self._masks) >= MASKS_MAX:
-                    self._masks.clear()
-                mask = self._masks[each] = compile_mask(each, self._packed)
-            some = mask(record)
-            if some is None:
-                return range(record.num_rows)
-            passed = some if passed is None else passed | some
-        places: list[int] = passed.nonzero()[0].tolist()
-        return places
+        for peer, wants in self._some.items():
+            passed: Any = None
+            for each in wants.values():
+                mask = self._masks.get(each)
+                if mask is None:
+                    if len(self._masks) >= MASKS_MAX:
+                        self._masks.clear()
+                    mask = self._masks[each] = compile_mask(each, self._packed)
+                some = mask(record)
+                if some is None:  # all of them
+                    passed = None
+                    break
+                passed = some if passed is None else passed | some
+            yield peer, range(record.num_rows) if passed is None else passed.nonzero()[0].tolist()
 
     def _by_index(self, payload: Payload) -> list[Share]:
         import numpy as np
