@@ -114,3 +114,11 @@ def test_filters_over_many_attributes_and_rows_of_a_shorter_schema_are_tried() -
     wants = {1: ["note IS NULL"], 2: ["note = 'x'"], 3: ["note <> 'x'"]}
     plan, rows = planned(wants), [("a", 1, 0.0, "x"), ("b", 1, 0.0)]
     assert shares(plan, rows) == right(wants, rows) == {1: [1], 2: [0]}
+
+
+def test_with_many_filters_nothing_is_built_that_the_index_does_not_use() -> None:
+    pytest.importorskip("numpy")
+    wants = {peer: [f"temp = {peer}"] for peer in range(module.FEW + 1)}
+    plan, rows = planned(wants), [("a", number % 40, 0.0, "x") for number in range(module.ROWS_MANY)]
+    assert shares(plan, rows) == right(wants, rows)
+    assert plan._memory is None

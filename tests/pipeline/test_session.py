@@ -13,6 +13,8 @@ from click.testing import CliRunner
 pytest.importorskip("pyspark")
 
 from gossamer.cli.app import app
+from gossamer.pipeline import stages
+from gossamer.pipeline.runs import Grid
 from gossamer.pipeline.session import SMALL, SMALL_BYTES, TINY, TINY_BYTES, conf_for
 
 
@@ -20,6 +22,7 @@ def test_the_less_data_the_less_is_prepared() -> None:
     assert conf_for(0) == conf_for(TINY_BYTES - 1) == TINY
     assert conf_for(TINY_BYTES) == conf_for(SMALL_BYTES - 1) == SMALL
     assert conf_for(SMALL_BYTES) == {}
+    assert conf_for(0, "spark://host:7077") == conf_for(0, "local-cluster[2,1,1024]") == SMALL
     assert SMALL.items() <= TINY.items()
 
 
@@ -47,9 +50,22 @@ def test_a_verdict_by_the_size_of_the_traces(
     assert asked == [conf]
 
 
-@pytest.mark.parametrize(("events", "conf"), [("100", TINY), ("50000", SMALL), ("200000", {})])
+@pytest.mark.parametrize(("events", "conf"), [("100", TINY), ("5000", SMALL), ("50000", {})])
 def test_a_job_by_the_size_of_its_workload(
     events: str, conf: dict[str, str], asked: list[dict[str, str]], tmp_path: Path
 ) -> None:
     CliRunner().invoke(app, ["pipeline", "run", "--out", str(tmp_path / "out"), "--events", events])
     assert asked == [conf]
+
+
+def test_a_job_by_its_inputs_and_its_runs(tmp_path: Path) -> None:
+    named = tmp_path / "named.csv"
+    named.write_bytes(b"x" * 1_000_000)
+    packed = tmp_path / "files.csv.gz"
+    packed.write_bytes(b"x" * 2_000_000)
+    mapping = tmp_path / "mapping.toml"
+    mapping.write_text('[[source]]\nfiles = ["named.csv"]\nschema = "name STRING"\n[source.columns]\nname = "name"\n')
+    job = stages.Job(tmp_path / "out", traces=(packed,), mapping=mapping, filters=None, events=None)
+    assert job.size == 21_000_000
+    many = stages.Job(tmp_path / "out", filters=10, events=100, grid=Grid(nodes=(10, 20), seeds=tuple(range(50))))
+    assert many.size == stages.ROW_BYTES * (10 + 100 * 101)

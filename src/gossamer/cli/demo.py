@@ -81,7 +81,7 @@ def demo(nodes: int, filters: int, events: int, seed: int, out: Path, master: st
     )  # fmt: skip
     with Progress(*columns, console=Console(stderr=True)) as progress:
         starting = progress.add_task("Spark starts", total=1, of="")
-        with session("gossamer-demo", master, conf=conf_for(TRACE_BYTES * events)) as spark:
+        with session("gossamer-demo", master, conf=conf_for(TRACE_BYTES * events, master)) as spark:
             progress.update(starting, completed=1)
             schema, texts, rows = _workload(spark, filters, events, seed, progress)
             fabric_began = time.perf_counter()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +35,6 @@ JOB = (
     "wildcards", "period_us", "churn", "churn_per_minute", "until",
 )  # fmt: skip
 """Options of ``run`` that are the job's own."""
-ROW_BYTES = 200
-"""About so much is an event or a filter of the workload."""
 
 
 class PipelineError(click.ClickException):
@@ -179,12 +177,11 @@ def run(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
             raise click.UsageError("--latency rtts takes the matrix of --rtts; give one")
         options["latency"] = f"matrix:{options['rtts'][0]}"
     with _errors():
-        grid = _grid(options)
-    size = _bytes(options["traces"]) + ROW_BYTES * ((options["filters"] or 0) + (options["events"] or 0))
-    with _errors(), _spark(options["master"], "pipeline", conf_for(size)) as (spark, progress):
         from gossamer.pipeline import stages
 
-        wanted = stages.Job(grid=grid, **{name: options[name] for name in JOB})
+        wanted = stages.Job(grid=_grid(options), **{name: options[name] for name in JOB})
+        conf = conf_for(wanted.size, options["master"])
+    with _errors(), _spark(options["master"], "pipeline", conf) as (spark, progress):
         names = [stage.name for stage in stages.plan(wanted)]
         bar = progress.add_task("start", total=len(names))
 
@@ -332,7 +329,7 @@ def verify(ctx: click.Context, traces: Path, report: Path | None, late_ms: float
         files = tuple(traces.glob("*.jsonl"))
         if not files:
             raise PipelineError(f"{traces}: no trace files (*.jsonl) here; run nodes with --trace-dir {traces}, then verify")
-    with _errors(), _spark(master, "verify", conf_for(_bytes(files))) as (spark, _):
+    with _errors(), _spark(master, "verify", conf_for(sum(path.stat().st_size for path in files), master)) as (spark, _):
         from gossamer.pipeline import verify as module
         from gossamer.pipeline.report import write_demo
 
@@ -410,10 +407,6 @@ def _errors() -> Iterator[None]:
         yield
     except (ContractError, JobError, MappingError, MissingExtraError, TraceError, VerifyError) as error:
         raise PipelineError(str(error)) from None
-
-
-def _bytes(inputs: Iterable[Path]) -> int:
-    return sum(path.stat().st_size for path in inputs if path.is_file())
 
 
 @contextlib.contextmanager

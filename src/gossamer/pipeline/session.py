@@ -60,9 +60,10 @@ their own for each table that would be broadcast, a plan that is made once, and 
 TINY_BYTES = 4_000_000
 
 
-def conf_for(size: int) -> dict[str, str]:
-    """Settings for so many bytes of input."""
-    return dict(TINY if size < TINY_BYTES else SMALL if size < SMALL_BYTES else {})
+def conf_for(size: int, master: str = "local") -> dict[str, str]:
+    """Settings for so many bytes of input. A cluster is not for so little that one partition would do."""
+    tiny = size < TINY_BYTES and shipping.is_local(master)
+    return dict(TINY if tiny else SMALL if size < SMALL_BYTES else {})
 
 
 class MissingExtraError(ImportError):

@@ -43,6 +43,10 @@ if TYPE_CHECKING:
 
 CHECKED_MAX = 2000
 """So many filters of a workload are also evaluated text by text, and must give what the templates gave."""
+PACKED, PACKED_FACTOR = (".gz", ".bz2", ".xz", ".zst", ".parquet"), 10
+"""Files that become about so much larger when they are read."""
+ROW_BYTES = 200
+"""About so much is an event or a filter."""
 STAGES = ("traces", "workload", "oracle", "runs", "metrics", "report")
 
 
@@ -81,6 +85,16 @@ class Job(Struct, frozen=True):
         """Every input with its mapping; none: the sample."""
         mapped = mapping.load(self.mapping) if self.mapping else ()
         return mapped + mapping.plain(self.traces, sessions=self.sessions, rtts=self.rtts)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it goes through: its inputs, the workload, and the events once more for each run."""
+        files = [Path(name) for source in self.sources() for name in source.files]
+        runs = len(self.grid.overlays) * len(self.grid.nodes) * len(self.grid.seeds)
+        given = sum(
+            path.stat().st_size * (PACKED_FACTOR if path.suffix in PACKED else 1) for path in files if path.is_file()
+        )
+        return given + ROW_BYTES * ((self.filters or 0) + (self.events or 0) * (1 + runs))
 
 
 class Result(Struct, frozen=True):

@@ -141,6 +141,38 @@ def test_a_report_that_also_names_our_own_key_holds_for_the_others_and_we_count_
     assert [one.matched for one in wire.host.finished] == [(6,)]
 
 
+class LateRing(IdealRing):
+    """Look-ups are answered later."""
+
+    def lookup(self, key: int, now: Micros) -> Arc | None:
+        return None
+
+
+def test_a_round_that_came_back_to_us_does_not_count_us_twice() -> None:
+    """The consumer was slow, the look-up took its time: when the report of the round comes, we have counted ourselves already."""
+    wire = Wire()
+    ring = LateRing(wire.host.me, Members(4, [Host(8, 80, "a"), Host(4, 40, "b")]))
+    host = wire.host = TreeHost(ring.me, TreeConfig(bits=4), ZeroTree(4), lambda _: ring, SchemaContent())
+    host.wake(NOW)
+    host.link(Peer(40), LinkState.UP, NOW)
+    wire.say(Attach(Arc(8, Host(4, 40, "b")), True, False))
+    host.publish(Batch("t", 80, 1, 0, 1, 0, 0, 0, b"\x90"), NOW)
+    wire.say(Reached((80, 1, 0), 0, (), ()))
+    first = Micros(NOW + host.config.round)
+    host.wake(first)
+    [key] = host.forward._lookups
+    host.forward.found(key, ring.members.owner(key), Micros(first + 200_000))
+    outgoing = host.forward._outgoing[80, 1, 0]
+    [(number, round)] = outgoing.rounds.items()
+    wire.say(Carry(Batch("t", 80, 1, 0, 1, 0, number, 2, b"\x90"), round.want.pieces()))  # its keys are ours too
+    host.took((80, 1, 0), (1,), first)
+    host.wake(Micros(first + host.config.round))
+    assert outgoing.matched == [1]
+    wire.say(Reached((80, 1, 0), number, ((15, 15),), (1,)))  # honest: the one is ours
+    assert outgoing.matched == [1]
+    assert host.finished == [], "the other keys are asked for again"
+
+
 def test_a_later_round_that_names_our_key_before_we_have_taken_the_batch_is_asked_for_again() -> None:
     wire = Wire()
     wire.say(Attach(Arc(12, Host(4, 40, "b")), True, False))

@@ -105,15 +105,16 @@ class _Memory:
         self.is_worth_it = len(some) >= MEMORY_FROM and 0 < len(names) <= MEMORY_ATTRIBUTES
         if self.is_worth_it:
             self._values = itemgetter(*map(schema.names.index, names))
-        self._tried = [(peer, [each.matches_row for each in filters.values()]) for peer, filters in some.items()]
+            self._tried = [(peer, [each.matches_row for each in filters.values()]) for peer, filters in some.items()]
         self._known: dict[Any, tuple[int, ...]] = {}
         self._new = self._asked = self._bytes = 0
 
     def shares(self, rows: Sequence[Row], size: int) -> list[tuple[Peer, list[int]]]:
-        """The places of the rows, which are of so many bytes together, that each node wants."""
+        """The places of the rows, which are of so many bytes together, that each node wants. IndexError: a row is too short."""
+        keys = list(map(self._values, rows))
         places: list[list[int]] = [[] for _ in self._tried]
         known, before = self._known, len(self._known)
-        for place, values in enumerate(map(self._values, rows)):
+        for place, values in enumerate(keys):
             takers = known.get(values)
             if takers is None:
                 row = rows[place]
@@ -130,8 +131,9 @@ class _Memory:
                 self._bytes = 0
         self._asked += len(rows)
         if self._asked > MEMORY_MAX:
-            self.is_worth_it = self._new * 4 < self._asked
-            self._new, self._asked = self._new // 2, self._asked // 2
+            self._new, self._asked, self.is_worth_it = self._new // 2, self._asked // 2, self._new * 4 < self._asked
+            if not self.is_worth_it:
+                known.clear()
         return [(peer, some) for (peer, _), some in zip(self._tried, places, strict=True) if some]
 
 
@@ -204,8 +206,10 @@ class Plan:
         # Loading NumPy in the middle of a burst would cost more than it saves: a few filters do without unless it is there. What is
         # remembered is found in half the time.
         worth_it = self._filters > FEWEST and payload.count >= ROWS_MANY and "numpy" in sys.modules
-        worth_it = worth_it and not (payload.record is None and self._remembering.is_worth_it)
-        if (self._filters <= FEW and not worth_it) or not HAS_NUMPY:
+        few = self._filters <= FEW
+        if few and worth_it and payload.record is None:
+            worth_it = not self._remembering.is_worth_it
+        if (few and not worth_it) or not HAS_NUMPY:
             return False
         if self._index is None:
             self._lay_out()

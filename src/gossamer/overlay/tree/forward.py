@@ -173,8 +173,7 @@ class Forward:
         if wave is None or wave.round != message.round or sender not in wave.waiting:
             round = outgoing.rounds.get(message.round) if outgoing is not None else None
             if outgoing is not None and round is not None and round.peer == sender:
-                if pieces.has(own) and not outgoing.cover.has(own):
-                    # Whether we are counted in it is not known: if we were still to take the batch when the round began, perhaps.
+                if pieces.has(own):  # the batch may have come back to us in this round, and we may be counted in it
                     self._links.reject(sender, "a report for the key of this host")
                     pieces, matched = Cover(self._ring.bits), ()
                 outgoing.collect(message.round, pieces, matched)
