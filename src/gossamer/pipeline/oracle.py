@@ -8,8 +8,7 @@ the pairs (event, filter), and the tests hold them equal:
                     (``templates``). The template goes to Spark as the condition of a join: its equalities are the join's keys,
                     a range that leaves too many candidates is cut into cells (``bands``), a LIKE goes by how its pattern begins
                     (``prefixes``), and the rest of the condition, the ends of ranges included, is evaluated by Spark on each
-                    candidate. A text that cannot be taken apart with
-                    certainty goes the first way.
+                    candidate. A text that cannot be taken apart with certainty goes the first way.
 
 Events come as (event, values STRUCT), so that an attribute may have any name, ``event`` and ``filter`` included. Where both have a
 column ``topic``, only pairs of one topic count; all topics with the same schema are judged together.
