@@ -62,6 +62,9 @@ class Message(Struct, frozen=True, array_like=True):
     is_report: ClassVar[bool] = False
     """Reports close books: a driver may take what came with them first."""
 
+    bulk: ClassVar[str] = ""
+    """A field of bytes that may be large: a driver writes them as they are, without a copy."""
+
     since: ClassVar[int] = 1
     """The wire version that introduced it: a peer that speaks an older one is not sent it."""
 

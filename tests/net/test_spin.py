@@ -163,3 +163,18 @@ def test_a_conversation_is_held_awake_and_a_quiet_node_sleeps(spin: float, monke
         assert ended == counted["spins"]  # each has ended, and the loop sleeps
     else:
         assert not counted
+
+
+def test_who_sends_or_gets_much_at_a_time_is_in_no_conversation(spinning: Spinning) -> None:
+    spinning.arrivals(2 * STREAK, QUICK_NS // 10)
+    assert spinning.is_awake
+    spinning.spin.bulk()
+    spinning.loop.turn()
+    assert not spinning.is_awake  # at once: others may want the core
+    for _ in range(10 * STREAK):
+        spinning.spin.bulk()
+        spinning.arrivals(1, QUICK_NS // 10)
+        assert not spinning.is_awake
+    spinning.arrivals(STREAK + 1, QUICK_NS // 10)
+    assert spinning.is_awake  # it is over
+    assert spinning.counters == {"spins": 2}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import struct
+from typing import get_args
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossamer.node import history, wire
@@ -96,8 +97,6 @@ def frame(payload: bytes) -> bytes:
 
 
 def test_every_message_class_is_in_the_union_and_has_its_own_tag() -> None:
-    from typing import get_args
-
     kinds = get_args(wire.AnyMessage)
     assert {type(message) for message in MESSAGES} == set(kinds)
     tags = [kind.__struct_config__.tag for kind in kinds]
@@ -119,6 +118,70 @@ def test_any_cut_decodes_alike(messages: list, cuts: list[int]) -> None:
     unframer = wire.Unframer()
     got = [m for a, b in itertools.pairwise(places) for m in unframer.feed(data[a:b])]
     assert got == messages
+
+
+def large_messages() -> list[wire.AnyMessage]:
+    """Whatever has a field that may be large, around the sizes at which frames are made or read in another way."""
+    kinds = [message for message in MESSAGES if type(message).bulk]
+    assert {type(message) for message in kinds} == {kind for kind in get_args(wire.AnyMessage) if kind.bulk} != set()
+    edges = [wire.APART_BYTES, *wire.ROOM_BYTES, 1 << 16]
+    sizes = [edge + more for edge in edges for more in (-200, -1, 0, 1)]
+    return [msgspec.structs.replace(kind, **{type(kind).bulk: bytes(size)}) for kind in kinds for size in sizes]
+
+
+@pytest.mark.parametrize("message", large_messages(), ids=lambda m: f"{type(m).__name__}-{len(getattr(m, type(m).bulk))}")
+def test_what_is_large_is_written_from_where_it_is(message: wire.AnyMessage) -> None:
+    data = wire.encode(message)
+    frame = wire.framed(message)
+    assert len(frame) == len(data)
+    if isinstance(frame, wire.Pieces):
+        assert b"".join(frame.pieces) == data
+        assert any(piece is getattr(message, type(message).bulk) for piece in frame.pieces)
+    else:
+        assert frame == data
+        assert len(getattr(message, type(message).bulk)) < wire.APART_BYTES
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.sampled_from([*MESSAGES[:4], *large_messages()]), min_size=1, max_size=4), st.integers(1000, 1 << 18))
+def test_reading_into_the_room_of_a_frame_decodes_alike(messages: list, most: int) -> None:
+    """As a connection reads: into the room where there is some, else into a buffer that is used again."""
+    data = memoryview(b"".join(wire.encode(message) for message in messages))
+    unframer, scratch, got, at = wire.Unframer(), memoryview(bytearray(wire.ROOM_BYTES[0] * 2)), [], 0
+    rooms = 0
+    while at < len(data):
+        room = unframer.room()
+        into = room if room is not None else scratch
+        rooms += room is not None
+        count = min(most, len(into), len(data) - at)
+        into[:count] = data[at : at + count]
+        got += unframer.feed(scratch[:count]) if room is None else unframer.filled(count)
+        scratch[:] = bytes(len(scratch))  # nothing that was read stays there
+        at += count
+    unframer.end()
+    assert got == messages
+    small = max(len(wire.encode(message)) for message in messages) < wire.ROOM_BYTES[0]
+    assert not (small and rooms)
+
+
+def test_a_large_frame_has_room_of_its_own_and_is_truncated_in_it() -> None:
+    data = wire.encode(large_messages()[8])
+    unframer = wire.Unframer()
+    assert unframer.feed(data[:100]) == []
+    room = unframer.room()
+    assert room is not None
+    assert len(room) == len(data) - 100
+    with pytest.raises(wire.WireError, match="100 bytes of an unfinished frame"):
+        unframer.end()
+    assert unframer.feed(data[100:] + wire.encode(wire.Ping())) == [large_messages()[8], wire.Ping()]  # fed, as with TLS
+    assert unframer.room() is None
+
+
+def test_a_frame_beyond_the_largest_room_grows_as_it_comes() -> None:
+    """Who says that much is to come, and sends nothing, gets no memory for it."""
+    unframer = wire.Unframer()
+    unframer.feed(struct.pack(">I", wire.FRAME_MAX) + b"\x9a")
+    assert unframer.room() is None
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,13 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from gossamer.machine import LinkState, Peer
+from gossamer.net.spin import BULK_BYTES
 from gossamer.net.tls import HANDSHAKE_FAILURE, Closed, Session, TlsError
 from gossamer.node.rights import Identity
 from gossamer.node.wire import (
     MISCONDUCT,
     AnyMessage,
+    Frame,
     Hello,
     Ping,
     Pong,
@@ -60,7 +62,7 @@ async def gone(connections: list[Connection]) -> None:
         await asyncio.sleep(0.005)
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """The protocol object. ``dialled`` is the address that we called, or None if the peer called us; ``expected`` is whom we
     called, or None for whoever is there. Somebody else hears nothing of us, not even who we are.
     """
@@ -84,8 +86,9 @@ class Connection(asyncio.Protocol):
         self._direct = -1  # the socket's descriptor
         self._tls: Session | None = None
         self._unframer = Unframer(stranger=True)
-        self._control: deque[bytes] = deque()
-        self._events: deque[bytes] = deque()
+        self._fills = False  # what is read has its place in the unframer
+        self._control: deque[Frame] = deque()
+        self._events: deque[Frame] = deque()
         self._control_bytes = 0
         self._event_bytes = 0
         self._paused = False
@@ -120,21 +123,35 @@ class Connection(asyncio.Protocol):
             self._tls.start()
             self._transport.write(self._tls.take())
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        room = self._unframer.room() if self._tls is None else None
+        self._fills = room is not None
+        return self.driver.scratch if room is None else room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.received(nbytes if self._fills else self.driver.scratch[:nbytes])
+
+    def received(self, data: memoryview | int) -> None:
+        """Bytes from the peer, which are somebody else's after this call; or how many of them were read to their place."""
         if self.closed:
             return
+        size = data if isinstance(data, int) else len(data)
         try:
-            if self._tls is not None:
-                self.bytes_in += len(data)
-                data = self._unseal(self._tls, data)
+            if isinstance(data, int):
+                self.bytes_in += size
+                messages = self._unframer.filled(data)
+            elif self._tls is not None:
+                self.bytes_in += size
+                clear = self._unseal(self._tls, data)
                 if self.closed:
                     return
+                messages, size = self._unframer.feed(clear), len(clear)
             else:
-                if not self.bytes_in and data[:2] in (b"\x15\x03", b"\x16\x03"):
+                if not self.bytes_in and bytes(data[:2]) in (b"\x15\x03", b"\x16\x03"):
                     raise WireError("garbage", "the peer speaks TLS: it has keys, and wants this node to have some (--keys)")
-                self.bytes_in += len(data)
-            messages = self._unframer.feed(data)
-            self._spend(len(messages), len(data))
+                self.bytes_in += size
+                messages = self._unframer.feed(data)
+            self._spend(len(messages), size)
             if self.hello is None and messages:
                 self._greet(messages.pop(0))
         except WireError as error:
@@ -142,13 +159,15 @@ class Connection(asyncio.Protocol):
             return
         if messages and not self.closed:
             self._dispatch(messages)
+            if size > BULK_BYTES:
+                self.driver.spin.bulk()
             self.driver.spin.arrived()
 
-    def _unseal(self, tls: Session, data: bytes) -> bytes:
+    def _unseal(self, tls: Session, data: memoryview) -> bytes:
         """What the peer says, in the clear; the first word to it, once it is known who it is."""
         assert self._transport is not None
         try:
-            data = tls.receive(data)
+            clear = tls.receive(data)
         except Closed:
             self.close("closed by peer")
             return b""
@@ -164,7 +183,7 @@ class Connection(asyncio.Protocol):
                 return b""
             if self.expected is None:
                 self.send(encode(self.driver.hello()), is_event=False)
-        return data
+        return clear
 
     def _spend(self, messages: int, size: int) -> None:
         """What a peer sends is counted: a dribble is no sign of life, and a flood ends the connection."""
@@ -270,7 +289,7 @@ class Connection(asyncio.Protocol):
 
     # ----------------------------------------------------------------- writing
 
-    def send(self, frame: bytes, *, is_event: bool) -> None:
+    def send(self, frame: Frame, *, is_event: bool) -> None:
         if self.closed:
             return
         if is_event:
@@ -299,23 +318,21 @@ class Connection(asyncio.Protocol):
         if self.closed or transport is None or transport.is_closing() or (tls is not None and not tls.established):
             return
         while not self._paused and (self._control or self._events):
-            frames: list[bytes] = []
+            pieces: list[bytes] = []
             size = 0
             while self._control and size < SOCKET_HIGH_WATER:
-                frame = self._control.popleft()
-                self._control_bytes -= len(frame)
-                size += len(frame)
-                frames.append(frame)
+                size += (taken := self._take(self._control, pieces))
+                self._control_bytes -= taken
             while self._events and size < SOCKET_HIGH_WATER:
-                frame = self._events.popleft()
-                self._event_bytes -= len(frame)
-                size += len(frame)
-                frames.append(frame)
+                size += (taken := self._take(self._events, pieces))
+                self._event_bytes -= taken
             self.bytes_out += size
+            if size > BULK_BYTES:
+                self.driver.spin.bulk()
             if tls is None and size > DIRECT_BYTES:
-                transport.writelines(frames)
+                transport.writelines(pieces)
                 continue
-            data = frames[0] if len(frames) == 1 else b"".join(frames)
+            data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             if tls is not None:
                 data = tls.send(data)
                 size = len(data)
@@ -331,6 +348,16 @@ class Connection(asyncio.Protocol):
         if self._full and self._event_bytes < EVENT_QUEUE_LOW:
             self._full = False
             self.driver.link_changed(self, LinkState.READY)
+
+    @staticmethod
+    def _take(queue: deque[Frame], pieces: list[bytes]) -> int:
+        """Move the first frame; its size."""
+        frame = queue.popleft()
+        if type(frame) is bytes:
+            pieces.append(frame)
+        else:
+            pieces += frame.pieces  # type: ignore[union-attr]
+        return len(frame)
 
     def ping(self, *, last: bool = False) -> None:
         """Ask whether the peer is there, or, ``last``, whether it has read all that was sent before: see ``unanswered``."""

@@ -37,8 +37,9 @@ from gossamer.net.limits import PeerLimits
 from gossamer.net.spin import Spin
 from gossamer.net.tally import Tally
 from gossamer.node.rights import Identity, Rights
-from gossamer.node.wire import MAGIC, MISCONDUCT, VERSION, VERSION_MIN, AnyMessage, Hello, encode
+from gossamer.node.wire import MAGIC, MISCONDUCT, VERSION, VERSION_MIN, AnyMessage, Hello, framed
 
+SCRATCH_BYTES = 256 << 10  # what is read at once
 TIMER_TICK = 2000  # microseconds: timers may fire a clock tick early, and uvloop's tick is a millisecond
 
 
@@ -64,6 +65,7 @@ class Driver:
         self.machine, self.peer, self.incarnation = machine, peer, incarnation
         self.address = address
         self.links: dict[Peer, Connection] = {}
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))  # what any connection has just read, until it has been looked at
         self.connections: dict[Connection, None] = {}  # also those that have not said hello yet
         self.counters: Counter[str] = Counter()
         self.spin = Spin(self.loop, spin, self.counters)
@@ -190,7 +192,7 @@ class Driver:
 
     def _send(self, send: Send) -> None:
         message = send.message
-        frame = encode(message)  # once, however many recipients
+        frame = framed(message)  # once, however many recipients
         is_event, since = type(message).is_event, type(message).since
         for peer in send.to:
             connection = self.links.get(peer)

@@ -3,8 +3,9 @@
 A process that sleeps until its socket has something is woken by whoever writes to it. That costs the writer a good part of its
 system call and the reader the way back onto a core: together about as much as all that Gossamer does for a lone message
 (docs/performance.md). So a node whose messages come in quick succession goes on looking for a moment before it sleeps, as kernels
-do with idle processors. It adapts: quiet nodes never do it, and nor do those whose messages come far apart; looking in
-vain ends it until they come quickly again; and where somebody else wants the core, or the interpreter, it is left for a while.
+do with idle processors. It adapts: quiet nodes never do it, and nor do those whose messages come far apart, or that send or get
+much at a time (``bulk``: they are no conversation, and whoever they wait for may want the core); looking in vain ends it until
+messages come quickly again; and where somebody else wants the core, or the interpreter, it is left for a while.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ STREAK = 4  # so many, before it is worth looking
 WORK_TURNS = 3  # of the loop after an arrival: those who take what came are at work
 ASIDE_NS = 150_000  # between two looks: others had the core meanwhile
 SHY = 64  # arrivals until the next try, then
+BULK_BYTES = 8 << 10  # read or written at once
 
 
 class Spin:
@@ -31,11 +33,19 @@ class Spin:
         self._streak = 0
         self._arrived = self._looked = 0
         self._turns = 0  # since the last arrival
-        self._looking = False
+        self._looking = self._bulk = False
+
+    def bulk(self) -> None:
+        """Much is sent or comes at a time: until that is over, time is won by sleeping."""
+        self._bulk = True
 
     def arrived(self) -> None:
         """Something came, and has been dealt with."""
         now = time.monotonic_ns()
+        if self._bulk:
+            self._bulk, self._arrived = False, now
+            self._streak = min(self._streak, 0)
+            return
         is_quick = now - self._arrived < QUICK_NS
         self._arrived, self._turns = now, 0
         if self._streak <= 0 or is_quick:
@@ -50,6 +60,9 @@ class Spin:
     def _look(self) -> None:
         """Being called is all: the loop has looked at its sockets on the way."""
         now = time.monotonic_ns()
+        if self._bulk:
+            self._looking, self._streak = False, 0
+            return
         if self._turns < WORK_TURNS:
             self._turns += 1
             if self._turns == WORK_TURNS:

@@ -46,7 +46,7 @@ class Session:
         """The first step of the handshake; ``take`` has what to send."""
         self._step()
 
-    def receive(self, data: bytes) -> bytes:
+    def receive(self, data: bytes | memoryview) -> bytes:
         """What the peer has said, in the clear. Raises TlsError, or Closed."""
         self._incoming.write(data)
         if not self.established:

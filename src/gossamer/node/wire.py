@@ -18,10 +18,10 @@ tests/wire holds what the version before said, byte by byte (scripts/record_wire
 from __future__ import annotations
 
 from struct import Struct
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from gossamer.machine import Message
 from gossamer.node.history import HistoryMessage
@@ -41,6 +41,8 @@ _size_at = Struct(">I").unpack_from
 
 REVOKED_MAX = 4 << 20  # bytes of a list of revoked certificates: about 100,000 of them
 HELLO_MAX = 4096  # the first frame of a connection
+APART_BYTES = 16 << 10  # bytes of a message that are written as they are, not copied into a frame
+ROOM_BYTES = 32 << 10, 1 << 20  # frames of this size are read straight into memory of their own
 
 REASONS = (
     "oversized",
@@ -134,6 +136,39 @@ def encode(message: Message) -> bytes:
     return size.to_bytes(_HEADER, "big") + body
 
 
+class Pieces:
+    """A frame that is written in one go from several places."""
+
+    __slots__ = ("_size", "pieces")
+
+    def __init__(self, *pieces: bytes) -> None:
+        self.pieces = pieces
+        self._size = sum(map(len, pieces))
+
+    def __len__(self) -> int:
+        return self._size
+
+
+Frame = bytes | Pieces
+
+
+def framed(message: Message) -> Frame:
+    """The message as a frame, for who can write what is large in it (``Message.bulk``) from where it is."""
+    bulk = type(message).bulk
+    if not bulk or len(getattr(message, bulk)) < APART_BYTES:
+        return encode(message)
+    fields: list[Any] = [type(message).__struct_config__.tag, *structs.astuple(message)]
+    at = type(message).__struct_fields__.index(bulk) + 1
+    data: bytes = fields[at]
+    # Both lists are short: their heads are one byte each, and the frame has one for all its fields.
+    head, tail = _encoder.encode(fields[:at])[1:], _encoder.encode(fields[at + 1 :])[1:]
+    length = b"\xc5" + len(data).to_bytes(2, "big") if len(data) < 1 << 16 else b"\xc6" + len(data).to_bytes(4, "big")
+    size = 1 + len(head) + len(length) + len(data) + len(tail)
+    assert len(fields) < 16
+    assert size <= FRAME_MAX, f"a {type(message).__name__} of {size} bytes does not fit a frame"
+    return Pieces(size.to_bytes(_HEADER, "big") + bytes((0x90 | len(fields),)) + head + length, data, tail)
+
+
 def agree(hello: Hello) -> int:
     """The version to talk in, or a WireError."""
     if hello.magic != MAGIC:
@@ -156,16 +191,34 @@ def _decode(body: bytes | bytearray | memoryview) -> AnyMessage:
 
 
 class Unframer:
-    """Bytes to messages, however the bytes are cut."""
+    """Bytes to messages, however the bytes are cut.
+
+    Who reads from a socket may read the rest of a large frame into ``room``, and say so with ``filled``: it is not copied again.
+    """
 
     def __init__(self, *, stranger: bool = False) -> None:
         self._frame_max = HELLO_MAX if stranger else FRAME_MAX  # until the first message
         self._rest = bytearray()
         self._need = _HEADER  # bytes that make the next step possible: a slow dribble costs no parsing
+        self._room: memoryview | None = None  # of a large frame, without its header
+        self._filled = 0
 
-    def feed(self, data: bytes | bytearray) -> list[AnyMessage]:
-        """The messages that are complete now. After a WireError the connection is of no more use."""
-        if not self._rest and len(data) >= _HEADER:
+    def room(self) -> memoryview | None:
+        """Where the rest of a frame has its place; None: bytes are to be fed."""
+        return self._room[self._filled :] if self._room is not None else None
+
+    def filled(self, count: int) -> list[AnyMessage]:
+        """So many bytes more are in the ``room``; the message if that is all of it."""
+        assert self._room is not None
+        self._filled += count
+        if self._filled < len(self._room):
+            return []
+        body, self._room, self._frame_max = self._room, None, FRAME_MAX
+        return [_decode(body)]
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list[AnyMessage]:
+        """The messages that are complete now; nothing of ``data`` is kept. After a WireError the connection is of no more use."""
+        if not self._rest and self._room is None and len(data) >= _HEADER:
             (size,) = _size_at(data)
             if len(data) == size + _HEADER and size <= self._frame_max:  # one frame, as a lone message comes
                 self._frame_max = FRAME_MAX
@@ -173,6 +226,10 @@ class Unframer:
         messages: list[AnyMessage] = []
         view = memoryview(data)
         start, end = 0, len(data)
+        if self._room is not None:
+            start = min(end, len(self._room) - self._filled)
+            self._room[self._filled : self._filled + start] = view[:start]
+            messages += self.filled(start)
         while self._rest and start < end:  # what has begun is completed, and no more is copied than that
             more = view[start : start + self._need - len(self._rest)]
             self._rest += more
@@ -188,13 +245,18 @@ class Unframer:
             stop = start + _HEADER + self._size(data, start)
             if stop > end:
                 self._need = stop - start
+                if ROOM_BYTES[0] <= self._need <= ROOM_BYTES[1]:
+                    self._room, self._filled = memoryview(bytearray(self._need - _HEADER)), end - start - _HEADER
+                    self._room[: self._filled] = view[start + _HEADER :]
+                    self._need = _HEADER
+                    return messages
                 break
             messages.append(_decode(view[start + _HEADER : stop]))
             start, self._frame_max = stop, FRAME_MAX
         self._rest += view[start:]
         return messages
 
-    def _size(self, data: bytes | bytearray, at: int) -> int:
+    def _size(self, data: bytes | bytearray | memoryview, at: int) -> int:
         size: int = _size_at(data, at)[0]
         if size > self._frame_max:
             raise WireError("oversized", f"a frame of {size} bytes; at most {self._frame_max} are allowed")
@@ -202,5 +264,6 @@ class Unframer:
 
     def end(self) -> None:
         """The other side has closed: nothing may be left over."""
-        if self._rest:
-            raise WireError("truncated", f"{len(self._rest)} bytes of an unfinished frame")
+        left = self._filled + _HEADER if self._room is not None else len(self._rest)
+        if left:
+            raise WireError("truncated", f"{left} bytes of an unfinished frame")

@@ -30,6 +30,7 @@ class Batch(Message, frozen=True, array_like=True, tag=10):
     """Events first .. first + count - 1 of a publisher, all on one topic."""
 
     is_event: ClassVar[bool] = True
+    bulk: ClassVar[str] = "rows"
 
     topic: Annotated[str, Meta(min_length=1, max_length=TOPIC_LENGTH_MAX)]
     publisher: Uint64

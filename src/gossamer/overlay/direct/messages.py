@@ -60,6 +60,7 @@ class Portion(_New, frozen=True, array_like=True, tag=84):
     """Events of the sender's batch (incarnation, first). Sent again, it is the same."""
 
     is_event: ClassVar[bool] = True
+    bulk: ClassVar[str] = "rows"
 
     topic: Annotated[str, Meta(min_length=1, max_length=TOPIC_LENGTH_MAX)]
     publisher: Uint64  # who sends it: nobody speaks for another
