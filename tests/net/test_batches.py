@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -132,24 +134,108 @@ def test_columns_by_every_route_to_rows_and_to_batches(route: str) -> None:
     go(main())
 
 
-def test_columns_stay_whole_and_large_ones_are_cut() -> None:
+def test_columns_travel_together_and_large_ones_are_cut() -> None:
     async def main() -> None:
         async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
             await a.advertise("weather", WEATHER)
             async with b.subscribe("weather", "temp >= 0") as events:
-                receipts = [await a.publish_batch("weather", record()) for _ in range(20)]
-                sizes = []
+                given = [record().slice(number, ROWS - number) for number in range(20)]
+                receipts = [await a.publish_batch("weather", one) for one in given]
+                total = sum(one.num_rows for one in given)
+                got: list[pa.RecordBatch] = []
                 async for batch in events.batches():
-                    sizes.append(batch.num_rows)
-                    if sum(sizes) == 20 * ROWS:
+                    got.append(batch)
+                    if sum(one.num_rows for one in got) == total:
                         break
-                assert sizes == [ROWS] * 20
-                assert [sum((await receipt).matched) for receipt in receipts] == [ROWS] * 20
+                assert got[0].num_rows == ROWS, "nothing was on its way: it waits for nobody"
+                assert len(got) < 12, "those that follow one another at once travel together"
+                assert max(one.num_rows for one in got) <= 4096
+                assert pa.Table.from_batches(got).to_pylist() == pa.Table.from_batches(given).to_pylist()
+                done = [await receipt for receipt in receipts]
+                assert [one.matched for one in done] == [(1,) * one.num_rows for one in given]
+                assert [number for one in done for number in one.sequences] == list(range(1, total + 1))
                 large = await a.publish_batch("weather", record(10_000))
                 assert sum((await large).matched) == 10_000
                 assert [event["temp"] for event in await take(events, 10_000)] == [number % 50 for number in range(10_000)]
                 with pytest.raises(gossamer.EventError, match="unknown attribute"):
                     await a.publish_batch("weather", pa.record_batch({"tenp": [1]}))
+
+    go(main())
+
+
+def test_memory_that_is_filled_again_changes_nothing_that_was_published() -> None:
+    """Arrow takes NumPy's memory as it is: a program may fill it again while its batch waits for company, or for filters."""
+
+    async def main() -> None:
+        async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
+            await a.advertise("readings", "at BIGINT NOT NULL, temp INT")
+            async with b.subscribe("readings", "temp < 1000") as cold, b.subscribe("readings", "temp >= 1000") as hot:
+                at, temp = np.zeros(100, np.int64), np.zeros(100, np.int32)
+                batch = pa.record_batch({"at": pa.array(at), "temp": pa.array(temp)})
+                receipts = []
+                for turn in range(40):
+                    at[:], temp[:] = turn, 1000 * (turn % 2)
+                    receipts.append(await a.publish_batch("readings", batch))
+                at[:], temp[:] = -1, -1
+                assert [set((await receipt).matched) for receipt in receipts] == [{1}] * 40
+                for events, odd in ((cold, 0), (hot, 1)):
+                    got = await take(events, 2000)
+                    assert [event["at"] for event in got] == [turn for turn in range(odd, 40, 2) for _ in range(100)]
+                    assert {event["temp"] for event in got} == {1000 * odd}
+
+    go(main())
+
+
+def test_rows_and_columns_keep_their_order_whatever_is_mixed() -> None:
+    async def main() -> None:
+        async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
+            await a.advertise("numbers", "n INT")
+            await a.advertise("others", "n INT")
+            async with b.subscribe("numbers", "n >= 0", ordered=True) as events:
+                receipts: list[gossamer.Receipt | gossamer.BatchReceipt] = []
+                schema, count = pa.schema([("n", pa.int32())]), 0
+                for turn in range(60):
+                    some = list(range(count, count + 1 + turn % 3))
+                    if turn % 4 == 0:
+                        receipts.append(await a.publish("numbers", {"n": count}))
+                        some = some[:1]
+                    elif turn % 4 == 1:
+                        receipts.append(await a.publish_batch("numbers", [{"n": n} for n in some]))
+                    else:
+                        receipts.append(await a.publish_batch("numbers", pa.record_batch([some], schema=schema)))
+                    if turn % 5 == 0:
+                        await a.publish("others", {"n": turn})
+                    count += len(some)
+                assert [event["n"] for event in await take(events, count)] == list(range(count))
+                for receipt in receipts:
+                    matched = (await receipt).matched
+                    assert set([matched] if isinstance(matched, int) else matched) == {1}
+
+    go(main())
+
+
+def test_a_schema_that_grows_between_two_batches_of_columns() -> None:
+    async def main() -> None:
+        async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
+            await a.advertise("numbers", "n INT")
+            async with b.subscribe("numbers", "n >= 0") as events:
+                short = pa.record_batch({"n": pa.array([1, 2], pa.int32())})
+                first = [await a.publish_batch("numbers", short) for _ in range(3)]  # the last two wait for company
+                growing = asyncio.create_task(a.advertise("numbers", "n INT, unit STRING"))
+                await asyncio.sleep(0)
+                longer = pa.record_batch({"n": pa.array([3], pa.int32()), "unit": ["K"]})
+                while True:
+                    try:
+                        last = await a.publish_batch("numbers", longer)
+                        break
+                    except gossamer.EventError:  # not known yet
+                        await asyncio.sleep(0)
+                await growing
+                got = await take(events, 7)
+                assert [event["n"] for event in got] == [1, 2, 1, 2, 1, 2, 3]
+                assert got[-1].values == {"n": 3, "unit": "K"}
+                assert [(await one).matched for one in first] == [(1, 1)] * 3
+                assert (await last).matched == (1,)
 
     go(main())
 

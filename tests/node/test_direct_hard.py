@@ -276,7 +276,8 @@ def test_held_columns_growth() -> None:
     core = fabric.core(2)  # who has advertised nothing, and so expects nothing
     fabric.until(lambda: "weather" in core.topics.schemas)
     record = core.local.topic("weather").packed.from_values([{"temp": 5}])
-    [p] = publish_columns(core, "weather", record, Micros(fabric.now))
+    [(p, _, _)] = publish_columns(core, "weather", record, Micros(fabric.now))
+    core.seal_all(Micros(fabric.now))
     fabric._arm(fabric.places[2])
     assert core.direct.machine._sources["weather"].held
     fabric.command(2, "advertise", "weather", "country STRING, city STRING, temp INT, wind INT")

@@ -37,7 +37,7 @@ class Packed:
         self.schema = schema
         self._decoder = msgspec.msgpack.Decoder(list[row])
         self._arrow: Any = None
-        self._own: tuple[bytes | None, Any] = (None, None)  # what was packed last: this node's own need not be read again
+        self._own: tuple[bytes | None, Any] = (None, None)  # what was sealed last: this node's own need not be checked
         timed = (Type.DATE, Type.TIMESTAMP)
         self._checked = [(at, one) for at, one in enumerate(schema.attributes) if one.required or one.type in timed]
 
@@ -64,7 +64,7 @@ class Packed:
 
     def columns(self, data: bytes, count: int | None = None) -> Any:
         """The record batch in these bytes, all of it checked. A msgspec.ValidationError if it is not of the schema."""
-        if data is self._own[0] and count in (None, self._own[1].num_rows):
+        if data is self._own[0]:
             return self._own[1]
         try:
             pa = _pyarrow()
@@ -128,6 +128,19 @@ class Packed:
     def pack(self, record: Any) -> bytes:
         """A record batch of `arrow_schema` as bytes."""
         data: bytes = record.serialize().to_pybytes()
+        return data
+
+    def copied(self, record: Any) -> tuple[bytes, Any]:
+        """A record batch as bytes, and the same as it is in them: whoever changes the memory it was made from changes neither."""
+        pa, data = _pyarrow(), self.pack(record)
+        return data, pa.ipc.read_record_batch(pa.py_buffer(data), record.schema)
+
+    def seal(self, copies: list[tuple[bytes, Any]]) -> bytes:
+        """Batches that ``copied`` gave, one after the other, as one batch's bytes."""
+        data, record = copies[0]
+        if len(copies) > 1:
+            record = _joined([record for _, record in copies])
+            data = self.pack(record)
         if record.num_columns == len(self.schema.attributes):  # else it was made before the schema grew
             self._own = (data, record)
         return data
@@ -171,6 +184,13 @@ def _pyarrow() -> Any:
     except ImportError:
         raise EventError(NEEDED) from None
     return pyarrow
+
+
+def _joined(records: list[Any]) -> Any:
+    pa = _pyarrow()
+    if hasattr(pa, "concat_batches"):
+        return pa.concat_batches(records)
+    return pa.Table.from_batches(records).combine_chunks().to_batches()[0]
 
 
 def _shape(metadata: bytes) -> tuple[int, int, bool]:

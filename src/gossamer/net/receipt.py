@@ -79,8 +79,7 @@ class BatchReceipt:
         for publication, start, count in self._parts:
             if publication.matched is None:
                 yield from asyncio.shield(waiter(publication).complete).__await__()
-            assert publication.matched is not None
             publisher, incarnation = publication.publisher, publication.incarnation
             sequences += range(publication.first + start, publication.first + start + count)
-            matched += publication.matched[start : start + count]
+            matched += [publication.took(index) for index in range(start, start + count)]
         return BatchDone(publisher, incarnation, tuple(sequences), tuple(matched))

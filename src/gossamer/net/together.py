@@ -9,17 +9,12 @@ from typing import TYPE_CHECKING, Any
 from gossamer.filters import EventError
 from gossamer.net.receipt import BatchReceipt, Receipt, waiter
 from gossamer.node import WindowFullError
-from gossamer.node.outbox import Publication
-from gossamer.node.together import Rows, publish_columns, publish_rows
+from gossamer.node.together import Part, Rows, publish_columns, publish_rows
 
 if TYPE_CHECKING:
     from gossamer.net.node import Node
 
 EAGER_EVENTS = 16  # while fewer are without a receipt, the first event of a turn goes at once
-BURST_BYTES = 256 << 10  # of columns that a program may publish before the loop has its turn
-
-Part = tuple[Publication, int, int]
-
 
 Once = tuple[str, tuple[int, ...]]
 
@@ -52,15 +47,7 @@ async def publish(node: Node, topic: str, event: Mapping[str, Any]) -> Receipt:
         driver.wake()
         await asyncio.sleep(0)
     elif not driver.soon:
-        if not node._eager and core.outbox.events < EAGER_EVENTS:
-            # Next to nothing is on its way: waiting for company would only cost time. What follows in this turn waits.
-            node._eager = True
-            driver.perform(core.send_open(now))
-            driver.flush()
-            driver.loop.call_soon(node._turn_over)
-            driver.settle_soon()
-        else:
-            driver.settle()
+        _send_or_wait(node)
     if node._disk is not None and not publication.accepted:
         await asyncio.shield(waiter(publication).accepted)
     return receipt
@@ -69,8 +56,8 @@ async def publish(node: Node, topic: str, event: Mapping[str, Any]) -> Receipt:
 async def publish_batch(node: Node, topic: str, events: Any, once: Once | None = None) -> BatchReceipt:
     """Accept events together: a list of them, or a ``pyarrow.RecordBatch``, which travels and is filtered by columns.
 
-    All are accepted or none. Up to 4,096 events of at most 1 MiB follow one another in their ids, and columns of that size
-    stay one batch on their way; what is larger is cut. ``once``, of columns: the batch's number in a stream that may be published
+    All are accepted or none. Up to 4,096 events of at most 1 MiB follow one another in their ids; what is larger is cut, and record
+    batches that follow each other closely travel as one. ``once``, of columns: the batch's number in a stream that may be published
     again; what was accepted under it is left out (a data directory remembers).
     """
     node._check_open()
@@ -113,14 +100,27 @@ async def _publish_columns(node: Node, topic: str, batch: Any, once: Once | None
     record = core.local.topic(topic).packed.record(batch)
     while True:
         try:
-            publications = publish_columns(core, topic, record, driver.now(), once)
+            parts = publish_columns(core, topic, record, driver.now(), once)
             break
         except WindowFullError:
             await node._waiting.window()
-    driver.perform(core.send_open(driver.tick))
-    driver.settle_soon()
-    node._burst += sum(publication.size for publication in publications)
-    if node._burst >= BURST_BYTES:
-        node._burst = 0
+    if parts and parts[-1][0].first >= 0:  # its batch is full
+        driver.wake()
         await asyncio.sleep(0)  # let the loop write, and read what came back
-    return [(publication, 0, publication.count) for publication in publications]
+    elif not driver.soon:
+        _send_or_wait(node)
+    return parts
+
+
+def _send_or_wait(node: Node) -> None:
+    """What was published goes at once where next to nothing is on its way: waiting for company would only cost time. What follows
+    in this turn of the loop waits for its end."""
+    core, driver = node._core, node._driver
+    if not node._eager and core.outbox.events < EAGER_EVENTS:
+        node._eager = True
+        driver.perform(core.send_open(driver.tick))
+        driver.flush()
+        driver.loop.call_soon(node._turn_over)
+        driver.settle_soon()
+    else:
+        driver.settle()

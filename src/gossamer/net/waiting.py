@@ -198,7 +198,7 @@ class Waiting:
             if publication.matched is not None:
                 tally = self._driver.tally.topic(publication.topic)
                 tally.published += publication.count
-                tally.matched += sum(publication.matched)
+                tally.matched += publication.total
             waiting: Waiter | None = publication.waiter
             if waiting is not None:
                 if publication.accepted and not waiting.accepted.done():

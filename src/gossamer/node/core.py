@@ -265,6 +265,9 @@ class NodeCore:
         if size > self._heavy:
             outbox.measure(topic, row)
         publication = outbox.open.get(topic)
+        if publication is not None and publication.columns:
+            self.seal(topic, now)
+            publication = None
         if publication is None:
             publication = outbox.begin(topic)
             if not self._tracing:
@@ -449,7 +452,8 @@ class NodeCore:
 
     def seal(self, topic: str, now: Micros) -> None:
         rows = self.outbox.open[topic].rows
-        self.sent(*self.outbox.seal(topic, *self.keeping.stamp(topic, now)), now, rows)
+        packed = None if rows else self.local.topic(topic).packed
+        self.sent(*self.outbox.seal(topic, *self.keeping.stamp(topic, now), packed), now, rows or None)
 
     def sent(
         self, publication: Publication, batch: Batch | None, effects: list[Effect], now: Micros, rows: Rows = None
@@ -488,8 +492,9 @@ class NodeCore:
             self._out += stores
             self.changed.append(publication)
             if self.config.trace:
-                for index, matched in enumerate(receipt.matched):
-                    self._out.append(Note(Completed(receipt.first + index, receipt.incarnation, matched)))
+                for index in range(publication.count):
+                    took = publication.took(index)
+                    self._out.append(Note(Completed(receipt.first + index, receipt.incarnation, took)))
         if self.interest is not None:
             told = self.interest.settled(now)
             if told or self.interest.barriers_done:  # somebody waited for what was published before

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from gossamer.filters import EventError
+from gossamer.filters.packed import Packed
 from gossamer.machine import Effect, Forget, Keep, Peer, Store, Token
 from gossamer.node.retention import Id, Retained
 from gossamer.overlay.batch import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, WINDOW_MAX, Batch
@@ -35,6 +36,7 @@ class Publication:
 
     __slots__ = (
         "accepted",
+        "columns",
         "count",
         "first",
         "incarnation",
@@ -49,15 +51,33 @@ class Publication:
 
     def __init__(self, topic: str, publisher: Peer) -> None:
         self.topic, self.publisher = topic, publisher
-        self.rows: list[tuple[Any, ...]] = []  # until it is sealed
+        self.rows: list[tuple[Any, ...]] = []  # until it is sealed; or
+        self.columns: list[tuple[bytes, Any]] = []  # as Packed.copied gives them
         self.count = 0  # of events, once sealed
         self.size = 0  # bytes: estimated while it is open
         self.first = -1  # sequence number of the first event, once sealed
         self.incarnation = 0
         self.accepted = False  # in the outbox, and on disk where there is one
-        self.matched: tuple[int, ...] | None = None  # how many subscriptions took each event, once complete
+        self.matched: tuple[int, ...] | None = None  # once complete: see ``took``
         self.traced: list[dict[str, Any]] = []  # the events' values, when the node writes a trace
         self.waiter: Any = None  # the driver's, for whoever waits for this batch
+
+    @property
+    def gathered(self) -> int:
+        """Events, sealed or not."""
+        return self.count or len(self.rows) or sum([record.num_rows for _, record in self.columns])
+
+    def took(self, index: int) -> int:
+        """How many subscriptions took an event."""
+        matched = self.matched
+        assert matched is not None, "the receipt is not complete yet"
+        return matched[index] if len(matched) > 1 else matched[0]
+
+    @property
+    def total(self) -> int:
+        """How many took one, all events together."""
+        assert self.matched is not None
+        return sum(self.matched) if len(self.matched) > 1 else self.matched[0] * self.count
 
 
 class Ticket(Struct, frozen=True, gc=False):
@@ -78,9 +98,7 @@ class Ticket(Struct, frozen=True, gc=False):
 
     @property
     def matched(self) -> int:
-        matched = self.publication.matched
-        assert matched is not None, "the receipt is not complete yet"
-        return matched[self.index]
+        return self.publication.took(self.index)
 
 
 Weighed = Callable[[Mapping[str, Any]], tuple[tuple[Any, ...], int]]
@@ -165,7 +183,7 @@ class Outbox:
     @property
     def unsettled(self) -> int:
         """Events without a receipt, those in open batches included."""
-        return self.events + sum(len(publication.rows) for publication in self.open.values())
+        return self.events + sum(publication.gathered for publication in self.open.values())
 
     def publications(self) -> list[Publication]:
         """All without a receipt."""
@@ -191,24 +209,22 @@ class Outbox:
                 publication.topic, weighed, publication, publication.rows, limits.batch_events - 1, limits.batch_bytes
             )  # fmt: skip
 
-    def seal(self, topic: str, at: int = 0, retain: bool = False) -> tuple[Publication, Batch | None, list[Effect]]:
+    def seal(
+        self, topic: str, at: int = 0, retain: bool = False, packed: Packed | None = None
+    ) -> tuple[Publication, Batch | None, list[Effect]]:
         """Close the topic's open batch. Returns the batch when it may go at once, else the Store that it waits for.
 
-        ``at``: Unix microseconds, which whoever ``retain``s it wants to know.
+        ``at``: Unix microseconds, which whoever ``retain``s it wants to know. ``packed``: for one of columns.
         """
         publication, self.lane = self.open.pop(topic), None
-        rows = _encoder.encode(publication.rows)
-        publication.count, publication.rows = len(publication.rows), []
+        publication.count = publication.gathered
+        if publication.columns:
+            assert packed is not None
+            rows = packed.seal(publication.columns)
+        else:
+            rows = _encoder.encode(publication.rows)
+        publication.rows, publication.columns = [], []
         return self._seal(publication, rows, at, retain)
-
-    def seal_columns(
-        self, topic: str, columns: bytes, count: int, at: int = 0, retain: bool = False
-    ) -> tuple[Publication, Batch | None, list[Effect]]:
-        """A batch that comes as columns, sealed as it is. The topic's open batch goes first, if there is one."""
-        assert topic not in self.open
-        publication = Publication(topic, self.me)
-        publication.count = count
-        return self._seal(publication, columns, at, retain)
 
     def _seal(
         self, publication: Publication, rows: bytes, at: int, retain: bool

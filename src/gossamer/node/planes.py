@@ -41,7 +41,7 @@ class Finished(Struct, frozen=True):
 
     incarnation: int
     first: int
-    matched: tuple[int, ...]
+    matched: tuple[int, ...]  # of each event; a single number: of each of them
 
 
 class RouteError(ValueError):

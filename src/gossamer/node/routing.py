@@ -24,7 +24,7 @@ from gossamer.node.local import Local, Subscription
 from gossamer.node.moves import Moves
 from gossamer.node.planes import BITS, Finished, Plane, Route, RouteError, Rows
 from gossamer.node.rights import Rights
-from gossamer.overlay.batch import Batch, Leave
+from gossamer.overlay.batch import Batch, Leave, added
 from gossamer.overlay.direct.messages import GROUP_LENGTH_MAX
 from gossamer.overlay.flood import Flood
 from gossamer.overlay.interest.core import Interest
@@ -354,10 +354,8 @@ class Routing:
         for one in plane.take_finished():
             receipt = self._receipts[one.incarnation, one.first]
             receipt.routes -= 1
-            receipt.matched = (
-                tuple(map(int.__add__, receipt.matched, one.matched)) if receipt.matched and one.matched
-                else receipt.matched or one.matched
-            )  # fmt: skip
+            both = receipt.matched and one.matched
+            receipt.matched = added(receipt.matched, one.matched) if both else receipt.matched or one.matched
             if not receipt.routes:
                 del self._receipts[one.incarnation, one.first]
                 self.finished.append(Finished(one.incarnation, one.first, receipt.matched))

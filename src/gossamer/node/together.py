@@ -1,7 +1,7 @@
 """Events published together: a list of them, or a record batch of columns.
 
 A list joins its topic's open batch, as single events do, without a call for each; the events keep their order and follow one
-another. Columns are a batch of their own, which stays whole on its way, unless it is too large for one.
+another. So do columns with other columns, as long as they are not too large to travel together.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from gossamer.overlay.batch import BATCH_BYTES_MAX, BATCH_EVENTS_MAX
 from gossamer.trace import plain
 
 Row = tuple[Any, ...]
+Part = tuple[Publication, int, int]
+"""A publication, the first of somebody's events in it, and how many."""
 
 
 class Rows:
@@ -45,6 +47,8 @@ def publish_rows(core: NodeCore, topic: str, given: Rows, start: int, now: Micro
     outbox, limits = core.outbox, core.config
     _check(core, topic)
     known = core.local.topic(topic)
+    if topic in outbox.open and outbox.open[topic].columns:
+        core.seal(topic, now)
     publication = outbox.open.get(topic) or outbox.begin(topic)
     into = publication.rows
     if (
@@ -72,42 +76,64 @@ def publish_rows(core: NodeCore, topic: str, given: Rows, start: int, now: Micro
 
 def publish_columns(
     core: NodeCore, topic: str, record: Any, now: Micros, once: tuple[str, tuple[int, ...]] | None = None
-) -> list[Publication]:
-    """Accept a record batch, as ``Packed.record`` gives it; more than one publication if it is too large for one.
+) -> list[Part]:
+    """Accept a record batch, as ``Packed.record`` gives it; more than one part if it is too large to travel as one.
 
     ``once``: the batch's number in a stream. What the node has accepted under it, in this life or with a data directory in an
     earlier one, is left out: the same stream may be published again after a crash. Numbers grow.
     """
     _check(core, topic)
-    if topic in core.outbox.open:
-        core.seal(topic, now)
     packed = core.local.topic(topic).packed
-    parts: list[tuple[Any, bytes]] = []  # all of them fit before the first is accepted
+    copies: list[tuple[bytes, Any]] = []  # all of them fit before the first is accepted
     left = [record]
     while left:
         record = left.pop()
-        data = packed.pack(record) if record.num_rows <= BATCH_EVENTS_MAX else b""
-        if record.num_rows > 1 and (not data or len(data) > core.config.event_bytes):
+        copy = packed.copied(record) if record.num_rows <= BATCH_EVENTS_MAX else (b"", record)
+        size = len(copy[0])
+        if record.num_rows > 1 and (not size or size > core.config.event_bytes):
             half = record.num_rows // 2
             left += [record.slice(half), record.slice(0, half)]  # the first half is next
-        elif len(data) > BATCH_BYTES_MAX:
-            raise EventError(f"an event of {len(data)} bytes on {topic!r}; by columns at most {BATCH_BYTES_MAX} are allowed")
+        elif size > BATCH_BYTES_MAX:
+            raise EventError(f"an event of {size} bytes on {topic!r}; by columns at most {BATCH_BYTES_MAX} are allowed")
         elif record.num_rows:
-            parts.append((record, data))
-    return [
-        _seal_columns(core, topic, record, data, now)
-        for place, (record, data) in enumerate(parts)
-        if once is None or core.outbox.mark(once[0], (*once[1], place))
-    ]
+            copies.append(copy)
+    if once is None:
+        return [_gather(core, topic, copy, now) for copy in copies]
+    parts = []
+    for place, copy in enumerate(copies):
+        if topic in core.outbox.open:
+            core.seal(topic, now)
+        if core.outbox.mark(once[0], (*once[1], place)):
+            parts.append(_gather(core, topic, copy, now))
+            core.seal(topic, now)
+    return parts
 
 
-def _seal_columns(core: NodeCore, topic: str, record: Any, data: bytes, now: Micros) -> Publication:
-    known = core.local.topic(topic)
-    publication, batch, effects = core.outbox.seal_columns(topic, data, record.num_rows, *core.keeping.stamp(topic, now))
-    if core.config.trace:
-        publication.traced = [plain(known.values(row)) for row in known.packed.rows(record)]
-    core.sent(publication, batch, effects, now)
-    return publication
+def _gather(core: NodeCore, topic: str, copy: tuple[bytes, Any], now: Micros) -> Part:
+    """Into the topic's open batch, or another if that holds rows or has no room."""
+    outbox, limits, count = core.outbox, core.config, copy[1].num_rows
+    publication = outbox.open.get(topic)
+    if publication is not None and (
+        not publication.columns
+        or publication.columns[0][1].num_columns != copy[1].num_columns  # the topic's schema has grown
+        or publication.gathered + count > limits.batch_events
+        or publication.size + len(copy[0]) > limits.batch_bytes
+    ):
+        core.seal(topic, now)
+        publication = None
+    publication = publication or outbox.begin(topic)
+    start = publication.gathered
+    publication.columns.append(copy)
+    publication.size += len(copy[0])
+    if limits.trace:
+        known = core.local.topic(topic)
+        publication.traced += [plain(known.values(row)) for row in known.packed.rows(copy[1])]
+    outbox.opened += count
+    if start + count >= limits.batch_events or publication.size >= limits.batch_bytes:
+        core.seal(topic, now)
+    elif outbox.opened >= OPEN_MAX:
+        core.seal_all(now)
+    return publication, start, count
 
 
 def _check(core: NodeCore, topic: str) -> None:

@@ -6,6 +6,8 @@ subscribers; relays do not look inside. The bounds are checked when a message is
 
 from __future__ import annotations
 
+from itertools import repeat
+from operator import add
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
@@ -46,6 +48,13 @@ class Batch(Message, frozen=True, array_like=True, tag=10):
     def is_columns(self) -> bool:
         """The rows are one Arrow record batch (filters/packed.py)."""
         return self.rows.startswith(COLUMNS_MARK)
+
+
+def added(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    """Two counts of those who took the same events, together. A single number is that of each event."""
+    if len(one) < len(other):
+        one, other = other, one
+    return tuple(map(add, one, other if len(other) == len(one) else repeat(other[0])))
 
 
 class Report(Message, frozen=True, array_like=True, tag=11):

@@ -273,7 +273,7 @@ class Users(Probe):
                     completed(self.history, event, node.life)
                 event.closed, event.life = self.history.next(), node.life
                 if event.completed is None:
-                    event.completed, event.matched = event.closed, publication.matched[offset]
+                    event.completed, event.matched = event.closed, publication.took(offset)
 
     def delivered(self, node: Node, effect: Deliver) -> None:
         history, now = self.history, self.world.clock.now

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from gossamer.filters.packed import Packed
 from gossamer.machine import MILLISECOND, NEVER, SECOND, Dial, Effect, LinkState, Micros, Note, Peer, Send
-from gossamer.overlay.batch import MATCHED_MAX, Batch
+from gossamer.overlay.batch import MATCHED_MAX, Batch, added
 from gossamer.overlay.direct.flight import Flight, Part, Source, Taker
 from gossamer.overlay.direct.messages import DirectMessage, Holding, Portion, Taken, Unwatch, Wanted, Watch
 from gossamer.overlay.direct.plan import Payload, Plan
@@ -52,7 +52,7 @@ class Members(Protocol):
 
 
 class Direct:
-    """The machine. ``finished``: (incarnation, first, matched) of our batches; ``told.laid``: subscriptions that are laid."""
+    """The machine. ``finished``: (incarnation, first, matched) of our batches, as ``added`` has it; ``told.laid``: what is laid."""
 
     def __init__(self, me: Peer, epoch: int, members: Members, arrive: Arrive) -> None:
         self.me, self.members = me, members
@@ -250,14 +250,14 @@ class Direct:
                 del self._to[part.peer]
         if matched:
             flight.most += max(matched)
-            if len(matched) == 1 < len(part.offsets):  # of each
-                matched *= len(part.offsets)
-        if matched and type(part.offsets) is range and not flight.total:
-            flight.total = list(matched)  # the whole batch, and the first to answer
-        elif matched:
-            total = flight.total = flight.total or [0] * flight.batch.count
-            for offset, count in zip(part.offsets, matched, strict=True):
-                total[offset] += count
+            if len(matched) == 1 and type(part.offsets) is range:
+                flight.each += matched[0]  # of the whole batch
+            else:
+                if len(matched) == 1 < len(part.offsets):
+                    matched *= len(part.offsets)
+                total = flight.total = flight.total or [0] * flight.batch.count
+                for offset, count in zip(part.offsets, matched, strict=True):
+                    total[offset] += count
         if message.group:
             left = [offset for at, offset in enumerate(part.offsets) if not matched or not matched[at]]
             if left:
@@ -286,10 +286,10 @@ class Direct:
             and not flight.sending
             and self._flights.pop((batch.incarnation, batch.first), None) is not None
         ):
-            total = flight.total or [0] * batch.count
+            total = (flight.each,) if not flight.total else added(tuple(flight.total), (flight.each,))
             if flight.most > MATCHED_MAX:
-                total = [min(count, MATCHED_MAX) for count in total]
-            self.finished.append((batch.incarnation, batch.first, tuple(total)))
+                total = tuple([min(count, MATCHED_MAX) for count in total])
+            self.finished.append((batch.incarnation, batch.first, total))
 
     # ----------------------------------------------------------------------- inputs
 

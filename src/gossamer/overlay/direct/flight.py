@@ -52,13 +52,14 @@ class Part:
 class Flight:
     """A batch of ours on its way."""
 
-    __slots__ = ("batch", "most", "parts", "payload", "sending", "source", "total", "tried", "waiting")
+    __slots__ = ("batch", "each", "most", "parts", "payload", "sending", "source", "total", "tried", "waiting")
 
     def __init__(self, source: Source, batch: Batch, payload: Payload) -> None:
         self.source, self.batch, self.payload = source, batch, payload
         self.sending = 0  # more portions are about to go: it is not done, though none waits
         self.waiting: dict[tuple[Peer, int], Part] = {}
         self.parts: dict[Peer, int] = {}  # how many each node was sent
-        self.total: list[int] = []  # how many took each event, once somebody has
+        self.each = 0  # so many nodes' subscriptions took all events alike;
+        self.total: list[int] = []  # and how many each event, once somebody has told them apart
         self.most = 0  # none of these is larger
         self.tried: dict[tuple[str, int], list[Peer]] = {}  # by group and offset: members that did not take it
