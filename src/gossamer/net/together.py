@@ -100,11 +100,12 @@ async def _publish_columns(node: Node, topic: str, batch: Any, once: Once | None
     record = core.local.topic(topic).packed.record(batch)
     while True:
         try:
+            before = core.outbox.events
             parts = publish_columns(core, topic, record, driver.now(), once)
             break
         except WindowFullError:
             await node._waiting.window()
-    if parts and parts[-1][0].first >= 0:  # its batch is full
+    if core.outbox.events > before:  # a batch was full
         driver.wake()
         await asyncio.sleep(0)  # let the loop write, and read what came back
     elif not driver.soon:

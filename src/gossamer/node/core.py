@@ -453,6 +453,8 @@ class NodeCore:
     def seal(self, topic: str, now: Micros) -> None:
         rows = self.outbox.open[topic].rows
         packed = None if rows else self.local.topic(topic).packed
+        if packed is not None:
+            self.outbox.opened -= self.outbox.open[topic].gathered
         self.sent(*self.outbox.seal(topic, *self.keeping.stamp(topic, now), packed), now, rows or None)
 
     def sent(

@@ -110,26 +110,27 @@ def publish_columns(
 
 
 def _gather(core: NodeCore, topic: str, copy: tuple[bytes, Any], now: Micros) -> Part:
-    """Into the topic's open batch, or another if that holds rows or has no room."""
-    outbox, limits, count = core.outbox, core.config, copy[1].num_rows
+    """Into the topic's open batch, or another if that holds rows or has no room. It goes when another like this would not fit."""
+    outbox, limits = core.outbox, core.config
+    size, count = len(copy[0]), copy[1].num_rows
     publication = outbox.open.get(topic)
-    if publication is not None and (
-        not publication.columns
-        or publication.columns[0][1].num_columns != copy[1].num_columns  # the topic's schema has grown
-        or publication.gathered + count > limits.batch_events
-        or publication.size + len(copy[0]) > limits.batch_bytes
+    if publication is not None and not (
+        publication.columns
+        and publication.columns[0][1].num_columns == copy[1].num_columns  # else the topic's schema has grown
+        and publication.gathered + count <= limits.batch_events
+        and publication.size + size <= limits.batch_bytes
     ):
         core.seal(topic, now)
         publication = None
     publication = publication or outbox.begin(topic)
     start = publication.gathered
     publication.columns.append(copy)
-    publication.size += len(copy[0])
+    publication.size += size
     if limits.trace:
         known = core.local.topic(topic)
         publication.traced += [plain(known.values(row)) for row in known.packed.rows(copy[1])]
     outbox.opened += count
-    if start + count >= limits.batch_events or publication.size >= limits.batch_bytes:
+    if start + 2 * count > limits.batch_events or publication.size + size > limits.batch_bytes:
         core.seal(topic, now)
     elif outbox.opened >= OPEN_MAX:
         core.seal_all(now)
