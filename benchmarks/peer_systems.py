@@ -47,7 +47,7 @@ class Job(msgspec.Struct, kw_only=True):
 
     system: str
     role: str  # publish or subscribe
-    case: str  # one, lists, fanout, arrow, ping
+    case: str  # one, lists, fanout, fanlists, arrow, ping
     events: int
     timeout_s: float
     number: int = 0  # of the subscriber
@@ -56,8 +56,16 @@ class Job(msgspec.Struct, kw_only=True):
     route: str = ""
 
     @property
+    def fans_out(self) -> bool:
+        return self.case in ("fanout", "fanlists")
+
+    @property
+    def has_lists(self) -> bool:
+        return self.case in ("lists", "fanlists")
+
+    @property
     def subscribers(self) -> int:
-        return SUBSCRIBERS if self.case == "fanout" else 1
+        return SUBSCRIBERS if self.fans_out else 1
 
 
 def make_events(count: int) -> Iterator[dict[str, Any]]:
@@ -106,7 +114,7 @@ class Load:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.count = self.total = self.finished_ns = self.messages = 0
-        self.expect = {"lists": -(-job.events // LIST_EVENTS), "arrow": job.events // BATCH_ROWS}.get(job.case, job.events)
+        self.expect = -(-job.events // {"arrow": BATCH_ROWS, "lists": LIST_EVENTS, "fanlists": LIST_EVENTS}.get(job.case, 1))
         self.take: Callable[[Any], None] = getattr(self, f"_take_{job.case}")
         self._arrow = warm_arrow() if job.case == "arrow" else (None, None)
         self._schema = record_batches(BATCH_ROWS)[0].schema if job.case == "arrow" else None
@@ -116,7 +124,7 @@ class Load:
         events = make_events(self.job.events)
         if self.job.case == "arrow":
             return (batch.serialize().to_pybytes() for batch in self._batches)
-        if self.job.case == "lists":
+        if self.job.has_lists:
             return (encode(some) for some in iter(lambda: list(islice(events, LIST_EVENTS)), []))  # type: ignore[arg-type]
         return map(encode, events)
 
@@ -143,6 +151,13 @@ class Load:
             self.count += 1
         self._done()
 
+    def _take_fanlists(self, data: Any) -> None:
+        some: Any = decode(data)
+        mine = [event["at"] for event in some if event["temp"] // 10 == self.job.number]
+        self.total += sum(mine)
+        self.count += len(mine)
+        self._done()
+
     def _take_arrow(self, data: Any) -> None:
         pa, pc = self._arrow
         batch = pa.ipc.read_record_batch(pa.py_buffer(data), self._schema)
@@ -167,7 +182,7 @@ def subscribe_gossamer(job: Job, line: Line) -> None:
 
 
 def filter_of(job: Job) -> str:
-    return f"temp BETWEEN {10 * job.number} AND {10 * job.number + 9}" if job.case == "fanout" else EVERYTHING
+    return f"temp BETWEEN {10 * job.number} AND {10 * job.number + 9}" if job.fans_out else EVERYTHING
 
 
 async def _publish_gossamer(job: Job, line: Line) -> None:
@@ -180,19 +195,22 @@ async def _publish_gossamer(job: Job, line: Line) -> None:
             await _ping_gossamer(node, job, line)
             return
         batches = record_batches(job.events) if job.case == "arrow" else []
+        if job.case == "arrow":  # what columns need is loaded, as it is for the others and at the subscribers
+            warm_arrow()
+            import gossamer.filters.mask
         await line.hear_async("go")
         events, receipts = make_events(job.events), []
         publish, batch_of = node.publish, node.publish_batch
         line.start()
         if job.case == "arrow":
             receipts = [await batch_of("wire", batch) for batch in batches]
-        elif job.case == "lists":
+        elif job.has_lists:
             receipts = [await batch_of("wire", some) for some in iter(lambda: list(islice(events, LIST_EVENTS)), [])]
         else:
             receipts = [await publish("wire", event) for event in events]
         await node.drain(job.timeout_s)  # every receipt is complete
         line.flooded()
-        if job.case in ("arrow", "lists"):
+        if job.case == "arrow" or job.has_lists:
             took = sum([sum((await receipt).matched) for receipt in receipts])
         else:
             took = sum(receipt.matched for receipt in receipts)
@@ -246,7 +264,7 @@ async def _subscribe_gossamer(job: Job, line: Line) -> None:
                 await line.hear_async("end")
                 return
             count = total = 0
-            want, _ = wanted(job.events, job.number if job.case == "fanout" else None)
+            want, _ = wanted(job.events, job.number if job.fans_out else None)
             try:
                 async with asyncio.timeout(job.timeout_s):
                     if pc is not None:
@@ -255,7 +273,7 @@ async def _subscribe_gossamer(job: Job, line: Line) -> None:
                             count += batch.num_rows
                             if count == want:
                                 break
-                    elif job.case == "lists":
+                    elif job.has_lists:
                         async for some in events.lists():
                             total += sum([event.values["at"] for event in some])
                             count += len(some)
@@ -289,10 +307,10 @@ def _zmq(kind: str, job: Job) -> Any:
 
 
 def publish_pyzmq(job: Job, line: Line) -> None:
-    out, back = _zmq("XPUB" if job.case == "fanout" else "PUSH", job), _zmq("PULL", job)
+    out, back = _zmq("XPUB" if job.fans_out else "PUSH", job), _zmq("PULL", job)
     ports = [sock.bind_to_random_port("tcp://127.0.0.1") for sock in (out, back)]
     line.say("address", address=" ".join(f"tcp://127.0.0.1:{port}" for port in ports))
-    if job.case == "fanout":
+    if job.fans_out:
         for _ in range(job.subscribers):
             back.recv()  # each subscriber says hello when it has its socket
         out.recv()  # XPUB passes the first subscription on; the later ones are the same and known by then
@@ -325,11 +343,11 @@ def publish_pyzmq(job: Job, line: Line) -> None:
 def subscribe_pyzmq(job: Job, line: Line) -> None:
     import zmq
 
-    into, back = _zmq("SUB" if job.case == "fanout" else "PULL", job), _zmq("PUSH", job)
+    into, back = _zmq("SUB" if job.fans_out else "PULL", job), _zmq("PUSH", job)
     for sock, address in zip((into, back), job.address.split(), strict=True):
         sock.connect(address)
     load = Load(job) if job.case != "ping" else None
-    if job.case == "fanout":
+    if job.fans_out:
         back.send(b"")
     else:
         into.recv()

@@ -166,21 +166,21 @@ def test_reading_into_the_room_of_a_frame_decodes_alike(messages: list, most: in
 
 def test_a_large_frame_has_room_of_its_own_and_is_truncated_in_it() -> None:
     data = wire.encode(large_messages()[8])
-    unframer = wire.Unframer()
-    assert unframer.feed(data[:100]) == []
+    unframer, some = wire.Unframer(), len(data) // wire.ROOM_SHARE + 1
+    assert unframer.feed(data[:some]) == []
     room = unframer.room()
     assert room is not None
-    assert len(room) == len(data) - 100
-    with pytest.raises(wire.WireError, match="100 bytes of an unfinished frame"):
+    assert len(room) == len(data) - some
+    with pytest.raises(wire.WireError, match=f"{some} bytes of an unfinished frame"):
         unframer.end()
-    assert unframer.feed(data[100:] + wire.encode(wire.Ping())) == [large_messages()[8], wire.Ping()]  # fed, as with TLS
+    assert unframer.feed(data[some:] + wire.encode(wire.Ping())) == [large_messages()[8], wire.Ping()]  # fed, as with TLS
     assert unframer.room() is None
 
 
-def test_a_frame_beyond_the_largest_room_grows_as_it_comes() -> None:
-    """Who says that much is to come, and sends nothing, gets no memory for it."""
+@pytest.mark.parametrize("size", [wire.ROOM_BYTES[0], wire.ROOM_BYTES[1] - 4, wire.FRAME_MAX])
+def test_who_only_says_that_much_is_to_come_gets_no_memory_for_it(size: int) -> None:
     unframer = wire.Unframer()
-    unframer.feed(struct.pack(">I", wire.FRAME_MAX) + b"\x9a")
+    unframer.feed(struct.pack(">I", size) + bytes(size // wire.ROOM_SHARE - 10))
     assert unframer.room() is None
 
 

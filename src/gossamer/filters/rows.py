@@ -26,7 +26,7 @@ _FLOAT = struct.Struct("<f")
 
 # When the value v of a type needs no conversion, as Python source. Strings must be encodable: no lone surrogates.
 _EXACT = {
-    "STRING": "type({v}) is str and ({v}.isascii() or encodable({v}))",
+    "STRING": "type({v}) is str and ({v}.isascii() or {v}.isprintable() or encodable({v}))",  # no surrogate can be printed
     "BINARY": "type({v}) is bytes",
     "BOOLEAN": "type({v}) is bool",
     "DOUBLE": "type({v}) is float",
@@ -78,13 +78,34 @@ def make_weighed(
     attributes: tuple[Attribute, ...], value_bytes: int
 ) -> Callable[[Mapping[str, Any] | Event], tuple[tuple[Any, ...], int]]:
     """The function from a mapping to its row and about how many bytes that takes, a character as one."""
-    names = _Names()
-    terms = [str(value_bytes * len(attributes))]
-    terms += [f"len(v{i} or '')" for i, a in enumerate(attributes) if a.type in ("STRING", "BINARY")]
-    size = " + ".join(terms)
+    names, size = _Names(), _size(attributes, value_bytes)
     lines = _read(attributes, names, f"return ({_variables(attributes)}), {size}")
     lines += [f" row = {_variables(attributes)} = slow(m)", f" return row, {size}"]
     return _define("weighed", ["def weighed(m):", *lines], _row_scope(attributes, names))
+
+
+def make_lane(attributes: tuple[Attribute, ...], value_bytes: int) -> Callable[..., Callable[[Mapping[str, Any]], Any]]:
+    """The function (publication, rows, ticket, most, most_bytes) to a function that takes a mapping into ``rows`` and gives its
+    ticket; or None, and does nothing, if it is not right as it is, or there would be more rows or bytes than these."""
+    names = _Names()
+    read = _read(attributes, names, f"row = ({_variables(attributes)})")
+    lines = [
+        "def lane(publication, rows, ticket, most, most_bytes):",
+        " add = rows.append",
+        " def accept(m):",
+        "  row = None",
+    ]
+    lines += [f" {line}" for line in read]
+    lines += ["  place = len(rows)", "  if row is None or place >= most: return None"]
+    lines += [f"  size = publication.size + {_size(attributes, value_bytes)}", "  if size >= most_bytes: return None"]
+    lines += ["  add(row); publication.size = size", "  return ticket(publication, place)", " return accept"]
+    return _define("lane", lines, _row_scope(attributes, names))
+
+
+def _size(attributes: tuple[Attribute, ...], value_bytes: int) -> str:
+    """About how many bytes v0, v1, ... take."""
+    terms = [str(value_bytes * len(attributes))]
+    return " + ".join(terms + [f"len(v{i} or '')" for i, a in enumerate(attributes) if a.type in ("STRING", "BINARY")])
 
 
 def _variables(attributes: tuple[Attribute, ...]) -> str:

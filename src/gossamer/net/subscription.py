@@ -103,7 +103,8 @@ class Subscription:
         return True
 
     async def batches(self) -> AsyncIterator[Any]:
-        """The events as ``pyarrow.RecordBatch``, as they come: as they were published where that was by columns.
+        """The events as ``pyarrow.RecordBatch``, as they come. What was published by columns is never made rows on its way; what
+        was published in close succession may come as one batch.
 
         The columns are the topic's attributes in declared order, those of structs with dotted names. A ``Gap`` comes as itself.
         """

@@ -44,7 +44,7 @@ class SlowPolicy(StrEnum):
 class Topic:
     """What this node does with a topic that it knows the schema of."""
 
-    __slots__ = ("matchers", "name", "packed", "row", "schema", "subscriptions", "values", "weigh", "weighed")
+    __slots__ = ("lane", "matchers", "name", "packed", "row", "schema", "subscriptions", "values", "weigh", "weighed")
 
     def __init__(self, name: str, schema: Schema) -> None:
         self.name = name
@@ -57,6 +57,7 @@ class Topic:
         self.schema = schema
         self.row, self.values = schema.row, schema.values
         self.packed, self.weigh, self.weighed = Packed(schema), _weigher(schema), schema.weighed(VALUE_BYTES)
+        self.lane = schema.lane(VALUE_BYTES)
         self.matchers.clear()
         for some in self.subscriptions.values():
             for subscription in some.values():

@@ -101,9 +101,6 @@ class Ticket(Struct, frozen=True, gc=False):
         return self.publication.took(self.index)
 
 
-Weighed = Callable[[Mapping[str, Any]], tuple[tuple[Any, ...], int]]
-
-
 class Lane(NamedTuple):
     """The short way into the one batch that is open, for whoever publishes event after event: all else has been looked at.
 
@@ -111,11 +108,8 @@ class Lane(NamedTuple):
     """
 
     topic: str
-    weighed: Weighed
-    publication: Publication
+    accept: Callable[[Mapping[str, Any]], Ticket | None]  # None: not by this way
     rows: list[tuple[Any, ...]]
-    events: int  # so many it may hold by this way, one less than seals it
-    bytes: int
 
 
 class WindowFullError(RuntimeError):
@@ -201,13 +195,14 @@ class Outbox:
         publication = self.open[topic] = Publication(topic, self.me)
         return publication
 
-    def open_lane(self, publication: Publication, weighed: Weighed) -> None:
-        """More events of this batch's topic may come by the short way."""
+    def open_lane(
+        self, publication: Publication, lane: Callable[..., Any], ticket: Callable[[Publication, int], Ticket]
+    ) -> None:
+        """More events of this batch's topic may come by the short way, but for the one that seals it."""
         if len(self.open) == 1 and not self.durable and not self._closed:
-            limits = self.limits
-            self.lane = Lane(
-                publication.topic, weighed, publication, publication.rows, limits.batch_events - 1, limits.batch_bytes
-            )  # fmt: skip
+            rows, limits = publication.rows, self.limits
+            accept = lane(publication, rows, ticket, limits.batch_events - 1, limits.batch_bytes)
+            self.lane = Lane(publication.topic, accept, rows)
 
     def seal(
         self, topic: str, at: int = 0, retain: bool = False, packed: Packed | None = None

@@ -42,7 +42,8 @@ _size_at = Struct(">I").unpack_from
 REVOKED_MAX = 4 << 20  # bytes of a list of revoked certificates: about 100,000 of them
 HELLO_MAX = 4096  # the first frame of a connection
 APART_BYTES = 16 << 10  # bytes of a message that are written as they are, not copied into a frame
-ROOM_BYTES = 32 << 10, 1 << 20  # frames of this size are read straight into memory of their own
+ROOM_BYTES = 32 << 10, 1 << 20  # frames of this size are read straight into memory of their own,
+ROOM_SHARE = 16  # once so much of them is there: who only says that much is to come gets no memory for it
 
 REASONS = (
     "oversized",
@@ -245,7 +246,7 @@ class Unframer:
             stop = start + _HEADER + self._size(data, start)
             if stop > end:
                 self._need = stop - start
-                if ROOM_BYTES[0] <= self._need <= ROOM_BYTES[1]:
+                if ROOM_BYTES[0] <= self._need <= min(ROOM_BYTES[1], (end - start) * ROOM_SHARE):
                     self._room, self._filled = memoryview(bytearray(self._need - _HEADER)), end - start - _HEADER
                     self._room[: self._filled] = view[start + _HEADER :]
                     self._need = _HEADER
