@@ -157,6 +157,60 @@ def test_row_converts_or_explains(name: str, given_value: Any, value: Any) -> No
     assert ALL.row(ALL.values(row)) == row
 
 
+VALUES: list[Any] = [
+    None, "CH", "Genève", "\ud800", "a\nb", b"x", True, 0, 31, 2**31, -(2**63), 2**63, 0.1, 0.5, math.nan, math.inf,
+    datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 1), date(2024, 1, 1),
+]  # fmt: skip
+
+
+class Publication:
+    size = 0
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.sampled_from([WEATHER, ALL, NESTED]), st.data())
+def test_the_short_ways_of_a_publisher_give_the_same_row_or_leave_it_to_others(schema: Schema, data: st.DataObject) -> None:
+    names = sorted({path[0] for path in (a.path for a in schema.attributes)} | {"unknown"})
+    event = data.draw(
+        st.dictionaries(st.sampled_from(names), st.sampled_from([*VALUES, {}, {"lat": 0.5}]), max_size=len(names))
+    )
+    rows: list[tuple[Any, ...]] = []
+    publication = Publication()
+    ticket = schema.lane(10)(publication, rows, lambda *given: given, 1, 10**6)(event)
+    try:
+        row = schema.row(event)
+    except EventError:
+        assert ticket is None
+        with pytest.raises(EventError):
+            schema.weighed(10)(event)
+        return
+    size = 10 * len(schema.attributes) + sum(len(value) for value in row if isinstance(value, str | bytes))
+    # By repr: NaN is not itself, and True is 1.
+    assert repr(schema.weighed(10)(event)) == repr((row, size))
+    if ticket is not None:
+        assert ticket == (publication, 0)
+        assert repr(rows) == repr([row])
+        assert publication.size == size
+    else:
+        assert not rows
+        assert publication.size == 0
+        plain = len(names) - 1 == len(schema.attributes)
+        exact = all(event.get(name) is value for name, value in zip(schema.names, row, strict=True)) if plain else False
+        assert not exact, "what is right as it is goes the short way"
+
+
+def test_the_short_way_ends_where_a_batch_is_full() -> None:
+    publication, rows = Publication(), []
+    accept = WEATHER.lane(10)(publication, rows, lambda *given: given, 3, 200)
+    event = {"country": "CH", "city": "Bern", "temp": 1, "at": None}
+    assert [accept(event) is not None for _ in range(5)] == [True] * 3 + [False] * 2
+    assert publication.size == 3 * 46
+    assert accept({**event, "city": "x" * 200}) is None
+    publication.size, rows[:] = 0, []
+    assert accept({**event, "city": "x" * 158}) is None
+    assert accept({**event, "city": "x" * 157}) is not None
+
+
 def test_row_names_what_is_unknown() -> None:
     with pytest.raises(
         EventError, match=r"^unknown attribute 'tmep' \(did you mean 'temp'\?\); the topic has country, city"
