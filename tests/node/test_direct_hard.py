@@ -287,6 +287,29 @@ def test_held_columns_growth() -> None:
     fabric.until(lambda: p.matched is not None)
 
 
+def test_columns_that_wait_for_filters_are_those_that_were_published() -> None:
+    """Arrow shares memory with whoever made it: what is filled again meanwhile is neither matched nor sent."""
+    import numpy as np
+    import pyarrow as pa
+
+    from gossamer.node import together
+
+    fabric = Fabric(3)
+    fabric.enter(1, "temp >= 0", Route.DIRECT)
+    core = fabric.core(2)
+    fabric.until(lambda: "weather" in core.topics.schemas)
+    packed, temp = core.local.topic("weather").packed, np.array([5, 6], np.int32)
+    none = pa.nulls(2, pa.string())
+    record = packed.record(pa.RecordBatch.from_arrays([none, none, pa.array(temp)], schema=packed.arrow_schema))
+    [(publication, _, _)] = together.publish_columns(core, "weather", record, Micros(fabric.now))
+    core.seal_all(Micros(fabric.now))
+    fabric._arm(fabric.places[2])
+    assert core.direct.machine._sources["weather"].held
+    temp[:] = -1
+    fabric.until(lambda: publication.matched is not None)
+    assert [publication.took(index) for index in range(2)] == [1, 1]
+
+
 def test_fitted_bound() -> None:
     n = 1_000_000
     with pytest.raises(msgspec.DecodeError):
