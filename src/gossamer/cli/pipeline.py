@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gossamer.pipeline.verify import Verdict
 
 COUNTS = ("expected", "delivered", "missed", "duplicate", "spurious")
+ALLOWED = "deliveries allowed, not due: subscription and event overlapped"
 RUNS_MAX = 10_000
 WORKLOADS = ("trace", "exact", "uniform", "ranges", "wildcards", "mixed")
 JOB = (
@@ -455,9 +456,14 @@ def _print_result(result: Result) -> None:
         for name, count in rows.items():
             click.echo(f"{name:<10} {count:,}")
         return
-    click.echo(f"workload   {rows['filters']:,} filters, {rows['events']:,} events, {rows['expected']:,} expected pairs")
+    sizes = [f"{rows[name]:,} {name}" for name in ("filters", "events")]
+    sizes += [f"{rows['topics']:,} topics"] if rows["topics"] > 1 else []
+    sizes += [f"{rows['churn']:,} stays"] if rows["churn"] else []
+    click.echo(f"workload   {', '.join(sizes)}, {rows['expected']:,} expected pairs")
     click.echo(f"runs       {rows['runs']:,}, {result.totals['failed']:,} failed")
     _print_counts(result.totals)
+    if result.totals["allowed"]:
+        click.echo(f"allowed    {result.totals['allowed']:,} {ALLOWED}")
     if result.totals["disagree"]:
         click.secho(f"the simulator counted otherwise than the oracle in {result.totals['disagree']} runs", fg="red")
     if result.totals["violated"]:
@@ -471,7 +477,7 @@ def _print_verdict(verdict: Verdict) -> None:
     if verdict.latency_ms_p50 is not None:
         click.echo(f"latency    p50 {verdict.latency_ms_p50:.2f} ms, p99 {verdict.latency_ms_p99:.2f} ms")
     for name, words in (
-        ("allowed", "deliveries allowed, not due: subscription and event overlapped"),
+        ("allowed", ALLOWED),
         ("late", f"hand-overs later than {verdict.late_ms:g} ms after the publication"),
         ("incomplete", "events without a complete receipt"),
         ("torn", "trace files with a torn last line"),

@@ -73,6 +73,8 @@ _FILTER = _required("filter", "BIGINT", "the filter: 0 .. filters - 1")
 _TOPIC = _required("topic", "STRING", "the topic")
 _PEER = _required("peer", "STRING", "the peer, as its trace names it")
 _VALUES = _required("values", "STRING", "the attributes as JSON, to be read by the topic's schema")
+_ORDER = "place in the order of all that users did and saw in the run"
+_VIRTUAL = "virtual microseconds since the workload began"
 _ORIGIN = (
     _required("source", "STRING", "file it was read from"),
     _required("line", "BIGINT", "its line there, or its row, feature or stanza, from 1"),
@@ -193,19 +195,26 @@ EVENTS = Table(
 )
 CHURN = Table(
     "churn",
-    "when the peers of the workload come and go; empty: all are there all the time",
+    "when the peers of the workload come and go, and with them their subscriptions; without churn empty: all are always there",
     "one stay of one peer",
     ("peer", "session"),
     (
         _PEER,
         _required("session", "BIGINT", "0, 1, .. in the order of time"),
-        _required("up_us", "BIGINT", "when it comes, microseconds since the workload begins"),
-        _optional("down_us", "BIGINT", "when it goes; NULL: it stays to the end"),
+        _required("up_us", "BIGINT", "when it comes and subscribes, microseconds since the workload begins; 0: before that"),
+        _optional("down_us", "BIGINT", "when it unsubscribes and goes; NULL: it stays to the end"),
     ),
+)
+MATCHES = Table(
+    "matches",
+    "with churn, what the filters match, whoever is there; empty without: then it is all in expected",
+    "one event that one filter matches",
+    ("event", "filter"),
+    (_EVENT, _FILTER),
 )
 EXPECTED = Table(
     "expected",
-    "what the filters ask for, by Spark's own reading of their text",
+    "what the filters ask for, by Spark's own reading of their text; with churn, by plan: who comes is served within a second",
     "one event that one filter matches, and that its subscriber may get",
     ("event", "filter"),
     (
@@ -245,6 +254,39 @@ RUNS = Table(
         _optional("violations", "ARRAY<STRING>", "invariants that the simulator's checkers saw broken"),
     ),
 )
+SUBSCRIPTIONS = Table(
+    "subscriptions",
+    "when the simulations' subscribers were subscribed: with churn, once for each stay of a filter's peer",
+    "one call of subscribe, to the end of the subscription",
+    ("run", "subscription"),
+    (
+        _RUN,
+        _required("subscription", "BIGINT", "ordinal in the run"),
+        _FILTER,
+        _required("node", "BIGINT", "where: 0 .. nodes - 1"),
+        _required("subscribing_at", "BIGINT", f"subscribe was called: {_ORDER}"),
+        _optional("subscribed_at", "BIGINT", "it had returned: from here on events are due; NULL: never"),
+        _optional("ended_at", "BIGINT", "the subscription ended; NULL: never"),
+        _required("subscribing_us", "BIGINT", f"subscribe was called: {_VIRTUAL}; what was set up before is negative"),
+        _optional("subscribed_us", "BIGINT", "it had returned"),
+        _optional("ended_us", "BIGINT", "the subscription ended"),
+    ),
+)
+PUBLICATIONS = Table(
+    "publications",
+    "when the simulations' events were published",
+    "one event in one run",
+    ("run", "event"),
+    (
+        _RUN,
+        _EVENT,
+        _required("node", "BIGINT", "who published it: 0 .. nodes - 1"),
+        _required("published_at", "BIGINT", f"publish was called: {_ORDER}"),
+        _optional("completed_at", "BIGINT", "its receipt was complete; NULL: never"),
+        _required("published_us", "BIGINT", f"publish was called: {_VIRTUAL}"),
+        _optional("completed_us", "BIGINT", "its receipt was complete"),
+    ),
+)
 DELIVERIES = Table(
     "deliveries",
     "what the simulations delivered",
@@ -253,9 +295,11 @@ DELIVERIES = Table(
     (
         _RUN,
         _required("delivery", "BIGINT", "ordinal in the run"),
-        _EVENT,
-        _FILTER,
+        _required("event", "BIGINT", "the event: 0 .. events - 1; -1: one that was never published"),
+        _required("filter", "BIGINT", "the filter: 0 .. filters - 1; -1: none"),
         _required("node", "BIGINT", "where it was handed over: 0 .. nodes - 1"),
+        _required("subscription", "BIGINT", "to which of the run's subscriptions; -1: there never was such a one"),
+        _required("handed_at", "BIGINT", f"when: {_ORDER}"),
         _required("latency_us", "BIGINT", "virtual time since publication"),
         _required("hops", "BIGINT", "links it crossed"),
     ),
@@ -379,12 +423,20 @@ METRICS = Table(
         _required("overlay", "STRING", "flood, ..."),
         _required("nodes", "BIGINT", "number of nodes"),
         _required("seed", "BIGINT", "reproduces the run"),
-        _required("expected", "BIGINT", "pairs (event, filter) that the oracle expects"),
+        _required("expected", "BIGINT", "pairs (event, filter) that the oracle expects: those that were due"),
         _required("delivered", "BIGINT", "expected pairs that were delivered"),
         _required("missed", "BIGINT", "expected pairs that were not"),
+        _required(
+            "allowed", "BIGINT", "pairs delivered though they need not have been: the subscriber came or went just then"
+        ),
         _required("duplicate", "BIGINT", "hand-overs beyond the first of a pair"),
         _required("spurious", "BIGINT", "hand-overs that the oracle does not expect"),
-        _required("agrees", "BOOLEAN", "the simulator's own counts are the oracle's"),
+        _required(
+            "strayed",
+            "BIGINT",
+            "with churn: stays that nobody kept, subscriptions outside of any stay, events not published",
+        ),
+        _required("agrees", "BOOLEAN", "the simulator's own counts are the oracle's, and it did what the workload says"),
         _optional(
             "copies_per_delivery", "DOUBLE", "events that arrived at nodes, every copy counted, for one delivered pair"
         ),
@@ -402,8 +454,8 @@ TABLES: Mapping[str, Table] = MappingProxyType(
         table.name: table
         for table in (
             *(PEERS, ITEMS, HOLDINGS, SESSIONS, RTTS, QUARANTINE),
-            *(TOPICS, FILTERS, EVENTS, CHURN, EXPECTED),
-            *(RUNS, DELIVERIES, LOADS, METRICS),
+            *(TOPICS, FILTERS, EVENTS, CHURN, MATCHES, EXPECTED),
+            *(RUNS, SUBSCRIPTIONS, PUBLICATIONS, DELIVERIES, LOADS, METRICS),
             *(GRID, MEASURES, SPREADS, NEWS, RECONFIGURATIONS, MODELS, FIGURES),
         )
     }
