@@ -1,4 +1,4 @@
-"""Jobs whose subscribers come and go, on several topics, to the end: judged by what each run says its users did, and that by the plan."""
+"""Jobs with several topics whose subscribers come and go: judged by what each run says its users did, and that by the plan."""
 
 from __future__ import annotations
 

@@ -107,6 +107,7 @@ def test_misuse_is_one_line_and_exit_code_2(tmp_path: Path, invoke: Invoke) -> N
         (("run", "--out", tmp_path / "o", "--nodes", "ten"), "not a list of numbers"),
         (("run", "--out", tmp_path / "o", "--mapping", tmp_path / "no.toml"), "no.toml: no such file"),
         (("run", "--out", tmp_path / "o", "--churn", "sessions"), "--churn sessions needs a trace of sessions"),
+        (("run", "--out", tmp_path / "o", "--topics", 3), "leave --topics out, or add --workload mixed"),
         (("run", "--out", tmp_path / "o", "--latency", "rtts"), "takes the matrix of --rtts"),
         (("status", "--out", tmp_path / "empty"), "no job has run here"),
         (("clean", "runs", "--out", tmp_path / "empty"), "no stage 'runs' to clean; nothing is committed"),

@@ -137,10 +137,15 @@ def pipeline() -> None:
 @click.option("--wildcards", type=click.FloatRange(0, 1), default=0.2, show_default=True,
               help="Share of filters with a wildcard, for --workload wildcards.")  # fmt: skip
 @click.option(
-    "--period-us", type=click.IntRange(1), default=1000, show_default=True, help="Microseconds between two events."
+    "--period-us",
+    type=click.IntRange(1),
+    default=1000,
+    show_default=True,
+    help="Microseconds between two events; simulations heed it with churn.",
 )
 @click.option("--churn", type=click.Choice(["none", "sessions", "server", "client"]), default="none", show_default=True,
-              help="Peers come and go: as the trace of sessions has it, or by fitted distributions.")  # fmt: skip
+              help="Peers come and go, with their subscriptions: as the trace of sessions has it, or by fitted "
+              "distributions.")  # fmt: skip
 @click.option("--churn-per-minute", type=click.FloatRange(0, 60), default=0.1, show_default=True,
               help="Share of peers that leave in a minute, where churn is fitted.")  # fmt: skip
 @click.option("--until", type=click.Choice(["traces", "workload", "oracle", "runs", "metrics", "report"]),
@@ -169,6 +174,8 @@ def run(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
       gossamer pipeline run --out results --trace files.csv.gz --nodes 100,400 --seeds 0-4
       gossamer pipeline run --out results --events all --loss 0.01 --json
       gossamer pipeline run --out results --workload mixed --filters 5000 --events 10000 --topics 50 --zipf 0.9 --until oracle
+      gossamer pipeline run --out results --workload ranges --width 0.2 --topics 3 --churn client --churn-per-minute 20
+          --period-us 20000 --filters 200 --nodes 10,20
     """
     for path in (*options["traces"], *options["sessions"], *options["rtts"]):
         if not path.is_file():
@@ -464,6 +471,9 @@ def _print_result(result: Result) -> None:
     _print_counts(result.totals)
     if result.totals["allowed"]:
         click.echo(f"allowed    {result.totals['allowed']:,} {ALLOWED}")
+    if result.totals["strayed"]:
+        said = f"{result.totals['strayed']:,} stays, subscriptions or events were not as the workload says; see strayed in metrics"
+        click.secho(said, fg="red")
     if result.totals["disagree"]:
         click.secho(f"the simulator counted otherwise than the oracle in {result.totals['disagree']} runs", fg="red")
     if result.totals["violated"]:

@@ -119,7 +119,7 @@ def facts(
 
 def totals(runs: Sequence[Mapping[str, Any]], metrics: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Counts over all runs; and how many runs failed, disagree with the oracle, or violated an invariant."""
-    counted = ("expected", "delivered", "missed", "allowed", "duplicate", "spurious")
+    counted = ("expected", "delivered", "missed", "allowed", "duplicate", "spurious", "strayed")
     found = {name: sum(row[name] for row in metrics) for name in counted}
     found["failed"] = sum(row["status"] != "ok" for row in runs)
     found["violated"] = sum(bool(row["violations"]) for row in runs)
@@ -131,6 +131,7 @@ def write_pipeline(facts: Facts, path: Path, traces: Sequence[Path] = ()) -> Pat
     origin = OWN_TRACE + ", ".join(trace.name for trace in traces) + "." if traces else STANDS_IN
     total = facts.totals
     wrong = [f"{total[name]:,} {name}" for name in ("missed", "duplicate", "spurious") if total[name]]
+    wrong += [f"{total['strayed']:,} stays, subscriptions or events not as the workload says"] if total["strayed"] else []
     wrong += [f"{total[name]} runs {word}" for name, word in _RUN_FAULTS if total[name]]
     said = f"{total['delivered']:,} of {total['expected']:,} expected deliveries arrived"
     tiles = {"runs": facts.rows.get("runs", 0)} | {

@@ -105,7 +105,7 @@ class Result(Struct, frozen=True):
     """None: the job ended before it."""
     stages: list[Outcome]
     totals: dict[str, int]
-    """expected, delivered, missed, allowed, duplicate, spurious over all runs; and how many runs failed, disagree, or
+    """expected, delivered, missed, allowed, duplicate, spurious, strayed over all runs; and how many runs failed, disagree, or
     violated an invariant."""
 
     @property
@@ -148,6 +148,11 @@ def last_job(out: Path) -> Job:
 
 def plan(wanted: Job, simulate: runs.Simulate | None = None) -> tuple[Stage, ...]:
     """The job's stages in order, as far as they are wanted."""
+    if wanted.topics > 1 and wanted.workload not in synthetic.KINDS:
+        raise JobError(
+            f"--topics spreads synthetic workloads; --workload {wanted.workload} has the topics of its trace: "
+            "leave --topics out, or add --workload mixed"
+        )
     return _plan(wanted, simulate)[: STAGES.index(wanted.until or STAGES[-1]) + 1]
 
 
