@@ -12,7 +12,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from gossamer.pipeline import job, metrics, runs, stages, tables
-from gossamer.pipeline.tables import TABLES, check_schema
+from gossamer.pipeline.contracts import check_schema
+from gossamer.pipeline.tables import TABLES
 from gossamer.sim import Config, Delivery, Outcome, Stay, Workload
 from pipeline.pages import assert_self_contained
 from pipeline.quick import Invoke

@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from gossamer.pipeline import metrics, runs
-from gossamer.pipeline.tables import DELIVERIES, EXPECTED, LOADS, METRICS, RUNS, check_rows, check_schema
+from gossamer.pipeline.contracts import check_rows, check_schema
+from gossamer.pipeline.tables import DELIVERIES, EXPECTED, LOADS, METRICS, RUNS
 from gossamer.sim import Delivery, Load, Outcome, Workload
 
 if TYPE_CHECKING:

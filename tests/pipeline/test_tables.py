@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gossamer.pipeline.tables import EXPECTED, HOLDINGS, TABLES, ContractError, check_rows, check_schema, plain
+from gossamer.pipeline.contracts import ContractError, check_rows, check_schema
+from gossamer.pipeline.tables import EXPECTED, HOLDINGS, TABLES, plain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

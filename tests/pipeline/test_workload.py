@@ -15,9 +15,10 @@ from pyspark.sql import functions as sf
 
 from gossamer.filters import Filter, Schema
 from gossamer.pipeline import churn, oracle, synthetic, workload
+from gossamer.pipeline.contracts import check_rows, check_schema
 from gossamer.pipeline.stages import with_values
 from gossamer.pipeline.synthetic import Recipe
-from gossamer.pipeline.tables import CHURN, EVENTS, FILTERS, HOLDINGS, ITEMS, SESSIONS, check_rows, check_schema
+from gossamer.pipeline.tables import CHURN, EVENTS, FILTERS, HOLDINGS, ITEMS, SESSIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

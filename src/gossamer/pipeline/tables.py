@@ -1,4 +1,4 @@
-"""Every table of the pipeline in one place: its grain, its key, its columns, and the check that a stage passes on write.
+"""Every table of the pipeline in one place: its grain, its key and its columns. ``contracts`` checks that rows keep to them.
 
 The definitions are plain data, so that ``gossamer pipeline tables`` needs no Spark. Integers are BIGINT throughout: a
 narrower type saves nothing in Parquet and overflows in ANSI mode.
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 
@@ -53,10 +52,6 @@ def parse_schema(ddl: str) -> StructType:
     schema = StructType.fromDDL(ddl)
     assert isinstance(schema, StructType)
     return schema
-
-
-class ContractError(ValueError):
-    """Rows that a table refuses; says which table, what is wrong and an example."""
 
 
 def _required(name: str, type: str, meaning: str) -> Column:
@@ -462,50 +457,6 @@ TABLES: Mapping[str, Table] = MappingProxyType(
 )
 
 
-class Checked(Struct, frozen=True):
-    """What a table that passed its check holds."""
-
-    rows: int
-    digest: str
-    """Of the rows, whatever their order: equal digests mean equal rows."""
-
-
-def check_schema(rows: DataFrame, table: Table) -> None:
-    """The columns are the table's, in its order and with its types. Nullability is not compared: Parquet does not keep it."""
-    found = [(field.name, field.dataType.simpleString()) for field in rows.schema.fields]
-    wanted = [(field.name, field.dataType.simpleString()) for field in table.schema.fields]
-    if found != wanted:
-        raise ContractError(f"table {table.name}: {_difference(found, wanted)}")
-
-
-def check_rows(rows: DataFrame, table: Table) -> Checked:
-    """No NULL in a required column, no key twice, no broken UTF-8. Costs one pass over the rows and one shuffle of the keys."""
-    from pyspark.sql import functions as sf
-
-    required = {column.name for column in table.columns if column.required} | set(table.key)
-    texts = [column.name for column in table.columns if column.type == "STRING"]
-    faults = [sf.count_if(sf.col(f"`{name}`").isNull()).alias(f"null {name}") for name in table.names if name in required]
-    faults += [sf.count_if(~sf.is_valid_utf8(f"`{name}`")).alias(f"utf8 {name}") for name in texts]
-    hashed = sf.xxhash64(*(f"`{name}`" for name in table.names))
-    digest = (sf.bit_xor(hashed).alias("xor"), sf.sum(sf.shiftright(hashed, 32)).alias("sum"))
-    keys = sf.count_distinct(sf.struct(*(f"`{name}`" for name in table.key))).alias("keys")
-    counted = rows.agg(sf.count(sf.lit(1)).alias("rows"), keys, *digest, *faults).first()
-    assert counted is not None
-    for name in table.names:
-        if name in required and counted[f"null {name}"]:
-            raise ContractError(f"table {table.name}: {counted[f'null {name}']} of {counted['rows']} rows have no {name}")
-        if name in texts and counted[f"utf8 {name}"]:
-            raise ContractError(f"table {table.name}: {counted[f'utf8 {name}']} rows have a {name} that is not UTF-8")
-    if counted["keys"] != counted["rows"]:
-        repeated = rows.groupBy(*(f"`{name}`" for name in table.key)).count().where("count > 1")
-        first = repeated.orderBy(*table.key).first()
-        assert first is not None
-        example = ", ".join(f"{name}={first[name]!r}" for name in table.key)
-        raise ContractError(f"table {table.name}: key ({example}) occurs {first['count']} times; grain: {table.grain}")
-    both = ((counted["xor"] or 0) % 2**64, (counted["sum"] or 0) % 2**64)
-    return Checked(int(counted["rows"]), f"{counted['rows']:x}-{both[0]:016x}{both[1]:016x}")
-
-
 def plain(table: Table) -> dict[str, Any]:
     """A table as JSON shows it."""
     return {
@@ -515,12 +466,3 @@ def plain(table: Table) -> dict[str, Any]:
         "key": list(table.key),
         "columns": [{"name": c.name, "type": c.type, "required": c.required, "meaning": c.meaning} for c in table.columns],
     }
-
-
-def _difference(found: list[tuple[str, str]], wanted: list[tuple[str, str]]) -> str:
-    """What is wrong with these columns, in words."""
-    have, want = dict(found), dict(wanted)
-    said = [f"no column {name}" for name in want if name not in have]
-    said += [f"unknown column {name}" for name in have if name not in want]
-    said += [f"{name} is {have[name]}, not {want[name]}" for name in want if name in have and have[name] != want[name]]
-    return "; ".join(said) or f"columns are in the order {', '.join(name for name, _ in found)}"
