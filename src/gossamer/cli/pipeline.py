@@ -171,8 +171,7 @@ def run(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
       gossamer pipeline run --out results --trace files.csv.gz --nodes 100,400 --seeds 0-4
       gossamer pipeline run --out results --events all --loss 0.01 --json
       gossamer pipeline run --out results --workload mixed --filters 5000 --events 10000 --topics 50 --zipf 0.9 --until oracle
-      gossamer pipeline run --out results --workload ranges --width 0.2 --topics 3 --churn client --churn-per-minute 20
-          --period-us 20000 --filters 200 --nodes 10,20
+      gossamer pipeline run --out results --workload ranges --topics 3 --churn client --churn-per-minute 20 --period-us 20000
     """
     for path in (*options["traces"], *options["sessions"], *options["rtts"]):
         if not path.is_file():
