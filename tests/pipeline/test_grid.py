@@ -16,8 +16,9 @@ import pytest
 pytest.importorskip("pyspark")
 
 from gossamer.pipeline import grid, job
+from gossamer.pipeline.contracts import check_rows, check_schema
 from gossamer.pipeline.experiments import Found, cells
-from gossamer.pipeline.tables import GRID, MEASURES, NEWS, RECONFIGURATIONS, SPREADS, check_rows, check_schema
+from gossamer.pipeline.tables import GRID, MEASURES, NEWS, RECONFIGURATIONS, SPREADS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

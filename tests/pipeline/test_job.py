@@ -82,7 +82,7 @@ def test_the_whole_job(spark: SparkSession, tmp_path: Path, invoke: Invoke) -> N
     again = stages.run(no_spark, last)  # nothing changed: not even a JVM is needed
     assert [outcome.skipped for outcome in again.stages] == [True] * 6
     assert again.ok
-    assert invoke("clean", "runs", "--out", out).output == "removed runs, deliveries, loads\n"
+    assert invoke("clean", "runs", "--out", out).output == "removed runs, subscriptions, publications, deliveries, loads\n"
     assert "missing" in invoke("status", "--out", out).output
 
     shown = invoke("show", "quarantine", "--out", out, "--json")
@@ -106,10 +106,8 @@ def test_misuse_is_one_line_and_exit_code_2(tmp_path: Path, invoke: Invoke) -> N
         (("verify", "--traces", tmp_path / "o" / "none"), "none: no "),
         (("run", "--out", tmp_path / "o", "--nodes", "ten"), "not a list of numbers"),
         (("run", "--out", tmp_path / "o", "--mapping", tmp_path / "no.toml"), "no.toml: no such file"),
-        (
-            ("run", "--out", tmp_path / "o", "--topics", 3, "--workload", "mixed"),
-            "end the job before them with --until oracle",
-        ),
+        (("run", "--out", tmp_path / "o", "--churn", "sessions"), "--churn sessions needs a trace of sessions"),
+        (("run", "--out", tmp_path / "o", "--topics", 3), "leave --topics out, or add --workload mixed"),
         (("run", "--out", tmp_path / "o", "--latency", "rtts"), "takes the matrix of --rtts"),
         (("status", "--out", tmp_path / "empty"), "no job has run here"),
         (("clean", "runs", "--out", tmp_path / "empty"), "no stage 'runs' to clean; nothing is committed"),

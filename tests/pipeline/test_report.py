@@ -46,8 +46,10 @@ def test_a_report_with_everything_wrong(tmp_path: Path) -> None:
         "expected": 10,
         "delivered": 8,
         "missed": 2,
+        "allowed": 4,
         "duplicate": 0,
         "spurious": 1,
+        "strayed": 5,
         "failed": 1,
         "disagree": 1,
         "violated": 1,
@@ -55,7 +57,7 @@ def test_a_report_with_everything_wrong(tmp_path: Path) -> None:
     run = {"run": 1, "error": "Boom: <x>", "replay": "gossamer pipeline run", "violations": ["once: twice"]}
     metrics = dict.fromkeys(report.TABLES["metrics"].names, 1) | {"overlay": "flood", "noise": None, "agrees": False}
     facts = report.Facts(
-        rows={"runs": 2, "quarantine": 3},
+        rows={"runs": 2, "quarantine": 3, "churn": 7, "events": 12},
         totals=totals,
         metrics=[metrics],
         failed=[run],
@@ -69,6 +71,8 @@ def test_a_report_with_everything_wrong(tmp_path: Path) -> None:
     page = report.write_pipeline(facts, tmp_path / "report.html").read_text("utf-8")
     assert_self_contained(page)
     assert report.STANDS_IN.split("'")[0] in page  # "... eDonkey ... Debian"
+    assert "5 stays, subscriptions or events not as the workload says" in page
+    assert all(f"<b>{count}</b>{name}" in page for name, count in (("allowed", 4), ("stays", 7), ("events", 12)))
     for text in (
         "8 of 10 expected",
         "2 missed",

@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from gossamer.pipeline import metrics, runs
-from gossamer.pipeline.tables import DELIVERIES, EXPECTED, LOADS, METRICS, RUNS, check_rows, check_schema
+from gossamer.pipeline.contracts import check_rows, check_schema
+from gossamer.pipeline.tables import DELIVERIES, EXPECTED, LOADS, METRICS, RUNS
 from gossamer.sim import Delivery, Load, Outcome, Workload
 
 if TYPE_CHECKING:
@@ -34,14 +35,14 @@ def test_a_grid_with_a_good_a_bad_and_a_failed_run(spark: SparkSession) -> None:
         loads = [Load(node, 4, 1, node, 100) for node in range(row["nodes"])]
         outcome: Any = SimpleNamespace(
             digest="d", expected=3, delivered=3, missed=0, duplicate=0, spurious=0, copies=12, violations=[],
-            deliveries=found, loads=loads,
+            deliveries=found, loads=loads, subscriptions=[], publications=[],
         )  # fmt: skip
         return outcome  # type: ignore[no-any-return]
 
     grid = runs.Grid(nodes=(2,), seeds=(0, 1, 2))
     configured = runs.configurations(spark, grid, WORKLOAD, ["gossamer", "pipeline", "run", "--out", "a b"])
     results = runs.simulate(configured, WORKLOAD, 3, simulate).persist()
-    ran, handed, loads = runs.runs(results), runs.deliveries(results), runs.loads(results)
+    ran, handed, loads = runs.runs(results), runs.rows_of(results, DELIVERIES), runs.rows_of(results, LOADS)
     for rows, table, count in ((ran, RUNS, 3), (handed, DELIVERIES, 7), (loads, LOADS, 4)):
         check_schema(rows, table)
         assert check_rows(rows, table).rows == count

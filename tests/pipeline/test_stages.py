@@ -11,8 +11,9 @@ import pytest
 pytest.importorskip("pyspark")
 
 from gossamer.pipeline import job
+from gossamer.pipeline.contracts import ContractError
 from gossamer.pipeline.job import JobError, Stage, Step
-from gossamer.pipeline.tables import CHURN, EXPECTED, TOPICS, ContractError
+from gossamer.pipeline.tables import CHURN, EXPECTED, TOPICS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

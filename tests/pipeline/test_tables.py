@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gossamer.pipeline.tables import EXPECTED, HOLDINGS, TABLES, ContractError, check_rows, check_schema, plain
+from gossamer.pipeline.contracts import ContractError, check_rows, check_schema
+from gossamer.pipeline.tables import EXPECTED, HOLDINGS, TABLES, plain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,8 +18,8 @@ ROW = ("p1", 5, 1, "f.csv", 2)
 def test_every_table_states_its_contract() -> None:
     assert list(TABLES) == [
         *("peers", "items", "holdings", "sessions", "rtts", "quarantine"),
-        *("topics", "filters", "events", "churn", "expected"),
-        *("runs", "deliveries", "loads", "metrics"),
+        *("topics", "filters", "events", "churn", "matches", "expected"),
+        *("runs", "subscriptions", "publications", "deliveries", "loads", "metrics"),
         *("grid", "measures", "spreads", "news", "reconfigurations", "models", "figures"),
     ]  # fmt: skip
     for table in TABLES.values():

@@ -12,9 +12,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 from gossamer.pipeline import formats, job, mapping, stages, traces
+from gossamer.pipeline.contracts import check_rows, check_schema
 from gossamer.pipeline.formats import TraceError
 from gossamer.pipeline.mapping import MappingError
-from gossamer.pipeline.tables import TABLES, check_rows, check_schema
+from gossamer.pipeline.tables import TABLES
 from pipeline.live import ADVERTISED, A, B, publish, subscribe, write
 
 if TYPE_CHECKING:

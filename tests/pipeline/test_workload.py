@@ -15,9 +15,10 @@ from pyspark.sql import functions as sf
 
 from gossamer.filters import Filter, Schema
 from gossamer.pipeline import churn, oracle, synthetic, workload
+from gossamer.pipeline.contracts import check_rows, check_schema
 from gossamer.pipeline.stages import with_values
 from gossamer.pipeline.synthetic import Recipe
-from gossamer.pipeline.tables import CHURN, EVENTS, FILTERS, HOLDINGS, ITEMS, SESSIONS, check_rows, check_schema
+from gossamer.pipeline.tables import CHURN, EVENTS, FILTERS, HOLDINGS, ITEMS, SESSIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -181,6 +182,9 @@ def test_churn_from_sessions_and_from_fits(spark: SparkSession) -> None:
     assert len({row["peer"] for row in rows}) == 40
     again = churn.from_sessions(peers.repartition(7), sessions.repartition(3), 10_000, 3)
     assert sorted(again.collect(), key=str) == sorted(rows, key=str)
+    seen_late = spark.createDataFrame([("a", 0, 0, 500, True, "f", 1), ("a", 1, 600, 1000, False, "f", 2)], SESSIONS.ddl)
+    late = churn.from_sessions(peers.limit(1), seen_late, 10_000, 3).orderBy("session").collect()
+    assert [(row["up_us"], row["down_us"]) for row in late] == [(0, 5000), (6000, None)]  # on since it was seen
     fit = churn.from_fit(spark, peers, "client", 120_000_000, 5.0, 1)
     check_rows(fit, CHURN)
     by_peer: dict[str, list[Any]] = {}

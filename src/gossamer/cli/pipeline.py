@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from gossamer.cli.common import json_option
+from gossamer.cli.pipeline_verdicts import plain_result, print_result, print_verdict
 from gossamer.cli.progress import Stages
 from gossamer.pipeline.session import conf_for
 
@@ -24,10 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from gossamer.pipeline.runs import Grid
-    from gossamer.pipeline.stages import Result
-    from gossamer.pipeline.verify import Verdict
 
-COUNTS = ("expected", "delivered", "missed", "duplicate", "spurious")
 RUNS_MAX = 10_000
 WORKLOADS = ("trace", "exact", "uniform", "ranges", "wildcards", "mixed")
 JOB = (
@@ -136,10 +134,15 @@ def pipeline() -> None:
 @click.option("--wildcards", type=click.FloatRange(0, 1), default=0.2, show_default=True,
               help="Share of filters with a wildcard, for --workload wildcards.")  # fmt: skip
 @click.option(
-    "--period-us", type=click.IntRange(1), default=1000, show_default=True, help="Microseconds between two events."
+    "--period-us",
+    type=click.IntRange(1),
+    default=1000,
+    show_default=True,
+    help="Microseconds between two events; simulations heed it with churn.",
 )
 @click.option("--churn", type=click.Choice(["none", "sessions", "server", "client"]), default="none", show_default=True,
-              help="Peers come and go: as the trace of sessions has it, or by fitted distributions.")  # fmt: skip
+              help="Peers come and go, with their subscriptions: as the trace of sessions has it, or by fitted "
+              "distributions.")  # fmt: skip
 @click.option("--churn-per-minute", type=click.FloatRange(0, 60), default=0.1, show_default=True,
               help="Share of peers that leave in a minute, where churn is fitted.")  # fmt: skip
 @click.option("--until", type=click.Choice(["traces", "workload", "oracle", "runs", "metrics", "report"]),
@@ -168,6 +171,7 @@ def run(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
       gossamer pipeline run --out results --trace files.csv.gz --nodes 100,400 --seeds 0-4
       gossamer pipeline run --out results --events all --loss 0.01 --json
       gossamer pipeline run --out results --workload mixed --filters 5000 --events 10000 --topics 50 --zipf 0.9 --until oracle
+      gossamer pipeline run --out results --workload ranges --topics 3 --churn client --churn-per-minute 20 --period-us 20000
     """
     for path in (*options["traces"], *options["sessions"], *options["rtts"]):
         if not path.is_file():
@@ -191,9 +195,9 @@ def run(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
         result = stages.run(spark, wanted, on_stage, force=options["force"])
         progress.update(bar, description="done", completed=len(names))
     if as_json:
-        click.echo(msgspec.json.encode(_plain_result(result)).decode())
+        click.echo(msgspec.json.encode(plain_result(result)).decode())
     else:
-        _print_result(result)
+        print_result(result)
     ctx.exit(0 if result.ok else 1)
 
 
@@ -345,7 +349,7 @@ def verify(ctx: click.Context, traces: Path, report: Path | None, late_ms: float
     if as_json:
         click.echo(msgspec.json.encode({"ok": verdict.ok, **msgspec.to_builtins(verdict)}).decode())
     else:
-        _print_verdict(verdict)
+        print_verdict(verdict)
     ctx.exit(0 if verdict.ok else 1)
 
 
@@ -397,10 +401,10 @@ def _errors() -> Iterator[None]:
         require_spark()
     except MissingExtraError as error:
         raise PipelineError(str(error)) from None
+    from gossamer.pipeline.contracts import ContractError
     from gossamer.pipeline.formats import TraceError
     from gossamer.pipeline.job import JobError
     from gossamer.pipeline.mapping import MappingError
-    from gossamer.pipeline.tables import ContractError
     from gossamer.pipeline.verify import VerifyError
 
     try:
@@ -434,56 +438,3 @@ def _task_bar(progress: Progress, bar: Any) -> Callable[[int, int], None]:
         progress.update(bar, completed=done, total=total)
 
     return on_tasks
-
-
-def _plain_result(result: Result) -> dict[str, Any]:
-    return {
-        "ok": result.ok,
-        **result.totals,
-        "rows": result.rows,
-        "seconds": result.seconds,
-        "skipped": [outcome.stage for outcome in result.stages if outcome.skipped],
-        "out": str(result.out),
-        "report": None if result.report is None else str(result.report),
-    }
-
-
-def _print_result(result: Result) -> None:
-    rows = result.rows
-    click.echo(f"trace      {rows['holdings']:,} rows, {rows['quarantine']:,} in quarantine")
-    if result.report is None:
-        for name, count in rows.items():
-            click.echo(f"{name:<10} {count:,}")
-        return
-    click.echo(f"workload   {rows['filters']:,} filters, {rows['events']:,} events, {rows['expected']:,} expected pairs")
-    click.echo(f"runs       {rows['runs']:,}, {result.totals['failed']:,} failed")
-    _print_counts(result.totals)
-    if result.totals["disagree"]:
-        click.secho(f"the simulator counted otherwise than the oracle in {result.totals['disagree']} runs", fg="red")
-    if result.totals["violated"]:
-        click.secho(f"the simulator saw invariants broken in {result.totals['violated']} runs; see the report", fg="red")
-    click.echo(f"report     {result.report}")
-
-
-def _print_verdict(verdict: Verdict) -> None:
-    click.echo(f"fabric     {verdict.nodes:,} nodes, {verdict.subscriptions:,} subscriptions, {verdict.events:,} events")
-    _print_counts({name: getattr(verdict, name) for name in COUNTS})
-    if verdict.latency_ms_p50 is not None:
-        click.echo(f"latency    p50 {verdict.latency_ms_p50:.2f} ms, p99 {verdict.latency_ms_p99:.2f} ms")
-    for name, words in (
-        ("allowed", "deliveries allowed, not due: subscription and event overlapped"),
-        ("late", f"hand-overs later than {verdict.late_ms:g} ms after the publication"),
-        ("incomplete", "events without a complete receipt"),
-        ("torn", "trace files with a torn last line"),
-        ("broken", "trace lines or events that could not be read"),
-    ):
-        if getattr(verdict, name):
-            click.echo(f"{name:<10} {getattr(verdict, name):,} {words}")
-    for example in verdict.examples:
-        click.echo(f"  {example.what}: event {example.event} {example.values} at {example.node}, filter {example.filter}")
-
-
-def _print_counts(counts: dict[str, int]) -> None:
-    for name in COUNTS:
-        bad = name in COUNTS[2:] and counts[name] > 0
-        click.secho(f"{name:<10} {counts[name]:,}", fg="red" if bad else None)

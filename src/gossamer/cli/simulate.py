@@ -259,7 +259,8 @@ def _replay(overlay: str, given: dict[str, Any], config: Config) -> str:
 def _summary(outcome: Outcome, full: bool) -> dict[str, Any]:
     summary: dict[str, Any] = msgspec.to_builtins(outcome)
     if not full:
-        del summary["deliveries"], summary["loads"]
+        for name in ("deliveries", "loads", "subscriptions", "publications"):
+            del summary[name]
     return {"seed": outcome.config.seed, "good": outcome.good} | summary
 
 

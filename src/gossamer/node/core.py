@@ -38,7 +38,7 @@ from gossamer.node.keeping import Keeping
 from gossamer.node.lists import Lists
 from gossamer.node.local import Local, SlowPolicy, Subscription
 from gossamer.node.outbox import Limits, Outbox, Publication, Ticket, WindowFullError
-from gossamer.node.planes import FloodPlane, Route, RouteError, Rows
+from gossamer.node.planes import FloodPlane, Route, RouteError
 from gossamer.node.retention import Retained, Retention
 from gossamer.node.rights import Rights
 from gossamer.node.routing import Routing
@@ -451,22 +451,14 @@ class NodeCore:
         self.keeping.learn()
 
     def seal(self, topic: str, now: Micros) -> None:
-        rows = self.outbox.open[topic].rows
-        packed = None if rows else self.local.topic(topic).packed
-        if packed is not None:
-            self.outbox.opened -= self.outbox.open[topic].gathered
-        self.sent(*self.outbox.seal(topic, *self.keeping.stamp(topic, now), packed), now, rows or None)
-
-    def sent(
-        self, publication: Publication, batch: Batch | None, effects: list[Effect], now: Micros, rows: Rows = None
-    ) -> None:
-        topic = publication.topic
+        rows, packed = self.outbox.open[topic].rows, self.local.topic(topic).packed
+        publication, batch, effects = self.outbox.seal(topic, *self.keeping.stamp(topic, now), packed)
         for sequence, values in enumerate(publication.traced, publication.first):
             self._out.append(Note(Published(topic, sequence, self.incarnation, values)))
         publication.traced = []
         self._out += effects
         if batch is not None:
-            self.routing.publish(batch, now, rows)
+            self.routing.publish(batch, now, rows or None)
 
     def seal_all(self, now: Micros) -> None:
         for topic in list(self.outbox.open):
@@ -495,8 +487,7 @@ class NodeCore:
             self.changed.append(publication)
             if self.config.trace:
                 for index in range(publication.count):
-                    took = publication.took(index)
-                    self._out.append(Note(Completed(receipt.first + index, receipt.incarnation, took)))
+                    self._out.append(Note(Completed(receipt.first + index, receipt.incarnation, publication.took(index))))
         if self.interest is not None:
             told = self.interest.settled(now)
             if told or self.interest.barriers_done:  # somebody waited for what was published before

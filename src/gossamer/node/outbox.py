@@ -154,7 +154,7 @@ class Outbox:
         self.is_full = False  # as of the last change of these two, so at most one batch late
         self.open: dict[str, Publication] = {}
         self.lane: Lane | None = None
-        self.opened = 0  # events accepted since all batches were last sealed together
+        self.opened = 0  # events accepted since all batches were last sealed together, but for columns that have been sealed
         self._next = 1
         self._tokens = 0
         self._sealed: dict[int, OrderedDict[int, Publication]] = {incarnation: OrderedDict()}
@@ -216,6 +216,7 @@ class Outbox:
         if publication.columns:
             assert packed is not None
             rows = packed.seal(publication.columns)
+            self.opened -= publication.count
         else:
             rows = _encoder.encode(publication.rows)
         publication.rows, publication.columns = [], []

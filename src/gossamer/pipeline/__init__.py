@@ -1,6 +1,7 @@
 """The Spark pipeline: from traces to verdicts and figures.
 
-    tables      every table: grain, key, columns, and the check on write
+    tables      every table: grain, key, columns
+    contracts   the check on write
     mapping     from a user's files and columns to our tables, in TOML
     formats     files of every format -> rows of text with their origin
     traces      rows of text -> peers, items, holdings, sessions, rtts | quarantine
@@ -10,8 +11,8 @@
     templates   filters' texts that differ in literals only, as Spark's parser reads them
     bands       ranges cut into cells, to be joined without a cross join
     oracle      events x filters -> expected, by Spark's reading of the text; and the verdict on what was handed over
-    runs        a grid of simulations, one a Spark task -> runs, deliveries, loads
-    metrics     runs judged by expected
+    runs        a grid of simulations, one a Spark task -> runs, subscriptions, publications, deliveries, loads
+    metrics     runs judged by the oracle
     figures     inline SVG charts
     experiments one simulation of any overlay as a row; grid fans many out, in waves
     models      the planes up to a million nodes, vectorised in Spark's tasks

@@ -18,8 +18,8 @@ KINDS = ("none", "sessions", *FITTED)
 def from_sessions(peers: DataFrame, sessions: DataFrame, duration_us: int, seed: int) -> DataFrame:
     """(peer) and the table ``sessions`` -> ``churn``: each peer gets the stays of one that was observed, chosen by hash.
 
-    Time is scaled so that the whole observation fits the workload. A stay that was on when the observation began is on from the
-    start; one that was still on at its end never ends.
+    Time is scaled so that the whole observation fits the workload. A first stay that was on when the observation began is on from
+    the start; one that was still on at its end never ends. What begins at the workload's very end is left out.
     """
     span = sf.max(sf.coalesce("down_us", "up_us"))
     row = sessions.agg(span.alias("span"), sf.count_distinct("peer").alias("peers")).first()
@@ -33,10 +33,15 @@ def from_sessions(peers: DataFrame, sessions: DataFrame, duration_us: int, seed:
     placed = peers.select("peer").distinct().withColumn("place", chosen).join(numbered, on="place", how="inner")
     stays = placed.join(sessions.withColumnRenamed("peer", "as"), on="as", how="inner")
     scale = duration_us / max(1, row["span"] or 1)
-    up = sf.when(sf.col("began"), sf.floor(sf.col("up_us") * scale)).otherwise(sf.lit(0)).cast("BIGINT")
+    up = (
+        sf.when(sf.col("began") | (sf.col("session") > 0), sf.floor(sf.col("up_us") * scale))
+        .otherwise(sf.lit(0))
+        .cast("BIGINT")
+    )
     down = sf.floor(sf.col("down_us") * scale).cast("BIGINT")
     ends = sf.when(down < duration_us, down)
-    return stays.select("peer", "session", up.alias("up_us"), ends.alias("down_us")).select(*CHURN.names)
+    found = stays.select("peer", "session", up.alias("up_us"), ends.alias("down_us"))
+    return found.where(sf.col("up_us") < duration_us).select(*CHURN.names)
 
 
 def from_fit(

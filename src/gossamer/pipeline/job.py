@@ -32,8 +32,9 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
 import gossamer
-from gossamer.pipeline import shipping, tables
-from gossamer.pipeline.tables import TABLES, Checked, Table
+from gossamer.pipeline import contracts, shipping
+from gossamer.pipeline.contracts import Checked
+from gossamer.pipeline.tables import TABLES, Table, plain
 
 MANIFESTS, STAGING, SCRATCH = "_stages", ".staging", ".scratch"
 WAVES = "_waves"
@@ -281,9 +282,9 @@ def _smallest(rows: Any, order: list[tuple[str, str]], limit: int, more: Any = N
 
 def write(rows: DataFrame, table: Table, place: Path) -> Checked:
     """Write rows as Parquet and check them against the table's contract."""
-    tables.check_schema(rows, table)
+    contracts.check_schema(rows, table)
     rows.write.mode("overwrite").parquet(str(place))
-    return tables.check_rows(rows.sparkSession.read.schema(table.schema).parquet(literal(place)), table)
+    return contracts.check_rows(rows.sparkSession.read.schema(table.schema).parquet(literal(place)), table)
 
 
 def fingerprint_inputs(stage: Stage, out: Path) -> dict[str, str]:
@@ -293,7 +294,7 @@ def fingerprint_inputs(stage: Stage, out: Path) -> dict[str, str]:
     inputs |= {f"file {path}": _digest_file(path) for path in stage.files}
     inputs |= {f"code {name}": digest_code(name) for name in stage.code}
     inputs["settings"] = _digest(msgspec.json.encode(stage.settings, order="deterministic"))
-    return inputs | {"tables": _digest(msgspec.json.encode([tables.plain(table) for table in stage.writes]))}
+    return inputs | {"tables": _digest(msgspec.json.encode([plain(table) for table in stage.writes]))}
 
 
 def _why(stage: Stage, inputs: dict[str, str], manifest: Manifest | None, out: Path) -> str:

@@ -1,43 +1,120 @@
-"""The runs, judged by the oracle's table and not by the simulator's own counts; where the two differ, the row says so."""
+"""The runs, judged by the oracle and not by the simulator's own counts; where the two differ, the row says so.
+
+Without churn everything in ``expected`` is due in every run. With churn what is due depends on when a subscription was in force and
+a receipt complete, and only the run knows that: it writes down what its users did and when (``subscriptions``, ``publications``),
+Spark tells from it what was due, as for a live fabric. So that nobody is judged by a tale, what they did is compared with the plan.
+"""
 
 from __future__ import annotations
 
+from msgspec import Struct
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from gossamer.pipeline import oracle
 from gossamer.pipeline.tables import METRICS
 
-_COUNTED = ("expected", "delivered", "missed", "duplicate", "spurious")
+_COUNTED = ("expected", "delivered", "missed", "allowed", "duplicate", "spurious")
+_PAIR = ("run", "event", "filter", "node")
+_SUBSCRIBED = (*_PAIR, "subscription")
 
 
-def metrics(runs: DataFrame, deliveries: DataFrame, loads: DataFrame, expected: DataFrame) -> DataFrame:
+class Churned(Struct, frozen=True):
+    """What is needed to judge runs in which subscribers came and went."""
+
+    matches: DataFrame
+    subscriptions: DataFrame
+    publications: DataFrame
+    stays: DataFrame
+    """The plan: (filter, up_us, down_us)"""
+    events: DataFrame
+    """and (event, at_us)."""
+    settle_us: int
+    """A stay that is shorter may be over before it has begun."""
+
+
+def metrics(
+    runs: DataFrame, deliveries: DataFrame, loads: DataFrame, expected: DataFrame, churned: Churned | None = None
+) -> DataFrame:
     """One row for each run that ended."""
     ended = runs.where("status = 'ok'")
-    counted = _judged(ended, deliveries, expected)
-    agrees = sf.col("sim_delivered").eqNullSafe(sf.col("delivered") + sf.col("duplicate"))  # it counts every hand-over
+    if churned is None:
+        counted, strayed = _planned(ended, deliveries, expected), None
+    else:
+        counted, strayed = _actual(ended, deliveries, churned), _strayed(ended, churned)
+    joined = ended.join(counted, on="run", how="left").fillna(
+        0, subset=list(_COUNTED)
+    )  # nothing expected, nothing delivered
+    joined = joined.withColumn("strayed", sf.lit(0).cast("BIGINT")) if strayed is None else joined.join(strayed, on="run")
+    agrees = sf.col("sim_delivered").eqNullSafe(sf.col("delivered") + sf.col("allowed")) & (sf.col("strayed") == 0)
     for name in ("expected", "missed", "duplicate", "spurious"):
         agrees = agrees & sf.col(f"sim_{name}").eqNullSafe(sf.col(name))
     return (
-        ended.join(counted, on="run", how="left")
-        .fillna(0, subset=list(_COUNTED))  # nothing expected and nothing delivered
-        .join(_travelled(deliveries), on="run", how="left")
+        joined.join(_travelled(deliveries), on="run", how="left")
         .join(_noise(ended, loads), on="run", how="left")
         .withColumn("agrees", agrees)
-        .withColumn("copies_per_delivery", sf.try_divide("copies", "delivered"))
+        .withColumn("copies_per_delivery", sf.try_divide("copies", sf.col("delivered") + sf.col("allowed")))
         .select(*METRICS.names)
     )
 
 
-def _judged(ended: DataFrame, deliveries: DataFrame, expected: DataFrame) -> DataFrame:
-    """(run, expected, delivered, missed, duplicate, spurious)."""
+def _planned(ended: DataFrame, deliveries: DataFrame, expected: DataFrame) -> DataFrame:
+    """(run, counts): everybody is there all the time."""
     # Filter i lives on node i % nodes: an event handed over at another node is spurious, even if it matches.
     place = (sf.col("filter") % sf.col("nodes")).alias("node")
     due = ended.select("run", "nodes").crossJoin(expected).select("run", "event", "filter", place, "due")
-    by = ("run", "event", "filter", "node")
-    handed = deliveries.groupBy(*by).agg(sf.count(sf.lit(1)).alias("copies"))
+    handed = deliveries.groupBy(*_PAIR).agg(sf.count(sf.lit(1)).alias("copies"))
+    return _counted(oracle.judge(due, handed, _PAIR))
+
+
+def _actual(ended: DataFrame, deliveries: DataFrame, churned: Churned) -> DataFrame:
+    """(run, counts), by what the users of each run did; each subscription of a filter is judged for itself."""
+    subscriptions = churned.subscriptions.join(ended.select("run"), on="run", how="left_semi")
+    lived = subscriptions.select("run", "filter", "node", "subscription", "subscribing_at", "subscribed_at", "ended_at")
+    published = churned.publications.select("run", "event", "published_at", "completed_at")
+    due = oracle.due(churned.matches, lived, published, _SUBSCRIBED).withColumn("alive", sf.lit(True))
+    # Even what matches is spurious if it comes before the subscription was asked for or after it ended.
+    alive = (sf.col("handed_at") > sf.col("subscribing_at")) & (
+        sf.col("ended_at").isNull() | (sf.col("handed_at") < sf.col("ended_at"))
+    )
+    of = subscriptions.select("run", "subscription", "subscribing_at", "ended_at")
+    handed = (
+        deliveries.join(of, on=["run", "subscription"], how="left")
+        .groupBy(*_SUBSCRIBED, sf.coalesce(alive, sf.lit(False)).alias("alive"))
+        .agg(sf.count(sf.lit(1)).alias("copies"))
+    )
+    return _counted(oracle.judge(due, handed, (*_SUBSCRIBED, "alive")))
+
+
+def _counted(judged: DataFrame) -> DataFrame:
     counts = oracle.counts()
-    return oracle.judge(due, handed, by).groupBy("run").agg(*(counts[name].alias(name) for name in _COUNTED))
+    return judged.groupBy("run").agg(*(counts[name].alias(name) for name in _COUNTED))
+
+
+def _strayed(ended: DataFrame, churned: Churned) -> DataFrame:
+    """(run, strayed): stays without a subscription that began in them and lasted to their end, subscriptions without a stay that
+    they began in and did not outlast, and events that were not published, or before their time.
+    """
+    runs = ended.select("run")
+    plan = runs.crossJoin(churned.stays)
+    made = churned.subscriptions.join(runs, on="run", how="left_semi").select(
+        sf.col("run").alias("of"), sf.col("filter").alias("asked"), "subscribing_us", "ended_us"
+    )
+    up, down, began, over = (sf.col(f"{name}_us") for name in ("up", "down", "subscribing", "ended"))
+    begun = (sf.col("run") == sf.col("of")) & (sf.col("filter") == sf.col("asked"))
+    begun = begun & ((up <= 0) | (began >= up)) & (down.isNull() | (began <= down))
+    lasted = sf.when(down.isNull(), over.isNull()).otherwise(over.between(down, down + churned.settle_us))
+    long = down.isNull() | (down - up >= churned.settle_us)
+    unkept = plan.where(long).join(made, on=begun & lasted, how="left_anti")
+    outside = made.join(plan, on=begun & (down.isNull() | (over <= down + churned.settle_us)), how="left_anti")
+    told = churned.publications.select(sf.col("run").alias("of"), sf.col("event").alias("told"), "published_us")
+    published = (sf.col("run") == sf.col("of")) & (sf.col("event") == sf.col("told"))
+    untold = runs.crossJoin(churned.events).join(
+        told, on=published & (sf.col("published_us") >= sf.col("at_us")), how="left_anti"
+    )
+    wrong = unkept.select("run").unionByName(outside.select(sf.col("of").alias("run"))).unionByName(untold.select("run"))
+    found = runs.join(wrong.groupBy("run").agg(sf.count(sf.lit(1)).alias("strayed")), on="run", how="left")
+    return found.fillna(0, subset=["strayed"])
 
 
 def _travelled(deliveries: DataFrame) -> DataFrame:

@@ -90,16 +90,22 @@ def matches_by_template(events: DataFrame, filters: DataFrame) -> DataFrame:
     return functools.reduce(DataFrame.unionByName, joined).select("event", "filter")
 
 
-def due(matched: DataFrame, subscriptions: DataFrame, publications: DataFrame) -> DataFrame:
+def due(
+    matched: DataFrame, subscriptions: DataFrame, publications: DataFrame, by: Sequence[str] = ("event", "filter")
+) -> DataFrame:
     """(event, filter), when each filter is subscribed to, when each event is published -> (event, filter, due).
 
     ``subscriptions`` are (filter, subscribing_at, subscribed_at, ended_at), several for a filter that comes and goes;
     ``publications`` (event, published_at, completed_at). *Due*: ``subscribe`` returned before ``publish`` began, and the
     subscription outlived the receipt. *Allowed* (due is false): they overlap. Pairs that do neither are left out: handing them
     over is spurious. A NULL end: never; a NULL ``completed_at``: the receipt was never complete, so nothing is due.
+
+    ``by``: what a pair is; with ``subscription`` each of a filter's subscriptions is judged for itself, with ``run`` each run.
+    Times need only have an order.
     """
+    both = [name for name in by if name in publications.columns]
     pairs = matched.select("event", "filter").join(subscriptions, on="filter", how="inner").join(
-        publications, on="event", how="inner"
+        publications, on=both, how="inner"
     )  # fmt: skip
     lived = sf.col("ended_at").isNull()
     must = (sf.col("subscribed_at") < sf.col("published_at")) & (lived | (sf.col("ended_at") > sf.col("completed_at")))
@@ -107,7 +113,7 @@ def due(matched: DataFrame, subscriptions: DataFrame, publications: DataFrame) -
     begun = sf.col("completed_at").isNull() | (sf.col("subscribing_at") <= sf.col("completed_at"))
     may = begun & (lived | (sf.col("ended_at") >= sf.col("published_at")))
     judged = pairs.where(sf.coalesce(may | must, sf.lit(False)))
-    return judged.groupBy("event", "filter").agg(sf.bool_or(sf.coalesce(must, sf.lit(False))).alias("due"))
+    return judged.groupBy(*by).agg(sf.bool_or(sf.coalesce(must, sf.lit(False))).alias("due"))
 
 
 def judge(pairs: DataFrame, handed: DataFrame, by: Sequence[str]) -> DataFrame:

@@ -30,6 +30,11 @@ HOW_JUDGED = (
     "Each node wrote down what it was asked and what it handed over. Spark read the filters' text and the events from there and "
     "computed by itself what was due; it shares no code with the fabric's own filters."
 )
+CAME_AND_WENT = (
+    "Peers came and went, and their subscriptions with them. So what was due differs from run to run: an event was due where "
+    "subscribe had returned before publish began and the subscription outlived the receipt, and allowed where they overlapped. "
+    "The simulations wrote down when each of these was, and Spark judged by that; the expected pairs above are by plan."
+)
 READS = ("filters", "expected", "runs", "deliveries", "loads", "metrics", "quarantine")
 _CSS = """
 :root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--soft:#57606a;--line:#d8dee4;--card:#f6f8fa;--good:#1a7f37;--bad:#cf222e;
@@ -114,7 +119,7 @@ def facts(
 
 def totals(runs: Sequence[Mapping[str, Any]], metrics: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Counts over all runs; and how many runs failed, disagree with the oracle, or violated an invariant."""
-    counted = ("expected", "delivered", "missed", "duplicate", "spurious")
+    counted = ("expected", "delivered", "missed", "allowed", "duplicate", "spurious", "strayed")
     found = {name: sum(row[name] for row in metrics) for name in counted}
     found["failed"] = sum(row["status"] != "ok" for row in runs)
     found["violated"] = sum(bool(row["violations"]) for row in runs)
@@ -126,13 +131,17 @@ def write_pipeline(facts: Facts, path: Path, traces: Sequence[Path] = ()) -> Pat
     origin = OWN_TRACE + ", ".join(trace.name for trace in traces) + "." if traces else STANDS_IN
     total = facts.totals
     wrong = [f"{total[name]:,} {name}" for name in ("missed", "duplicate", "spurious") if total[name]]
+    wrong += [f"{total['strayed']:,} stays, subscriptions or events not as the workload says"] if total["strayed"] else []
     wrong += [f"{total[name]} runs {word}" for name, word in _RUN_FAULTS if total[name]]
     said = f"{total['delivered']:,} of {total['expected']:,} expected deliveries arrived"
     tiles = {"runs": facts.rows.get("runs", 0)} | {
         name: facts.rows.get(name, 0) for name in ("traces", "quarantine", "filters")
     }
     tiles |= {"events": facts.rows.get("events", 0), "expected pairs": facts.rows.get("expected", 0)}
+    tiles |= {name: facts.rows[name] for name in ("topics",) if facts.rows.get(name, 0) > 1}
+    tiles |= {"stays": stays} if (stays := facts.rows.get("churn", 0)) else {}
     tiles |= {name: total[name] for name in ("delivered", "missed", "duplicate", "spurious")}
+    tiles |= {"allowed": total["allowed"]} if stays else {}
     body = [
         _verdict(not wrong, said, wrong),
         _tiles(tiles),
@@ -141,6 +150,7 @@ def write_pipeline(facts: Facts, path: Path, traces: Sequence[Path] = ()) -> Pat
         "The two share no code. The simulator's own counts are compared with the oracle's: "
         + ("they agree in every run." if not total["disagree"] else f"<b>they differ in {total['disagree']} runs.</b>")
         + "</p>",
+        f"<p>{escape(CAME_AND_WENT)}</p>" if stays else "",
         f'<div class="figures">{"".join(_pipeline_figures(facts))}</div>',
         "<h2>Runs</h2>",
         _table(facts.metrics, [name for name in TABLES["metrics"].names if name != "run"]),

@@ -15,7 +15,7 @@ from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from gossamer.pipeline.tables import DELIVERIES, LOADS, RUNS, parse_schema
+from gossamer.pipeline.tables import DELIVERIES, LOADS, PUBLICATIONS, RUNS, SUBSCRIPTIONS, Table, parse_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,10 +25,20 @@ if TYPE_CHECKING:
 RUNS_MAX = 10_000
 _CONFIGURED = ("run", "overlay", "nodes", "filters", "events", "degree", "seed", "latency", "loss", "repeat", "replay")
 CONFIGURATIONS = ", ".join(f"{c.name} {c.type}" for c in RUNS.columns if c.name in _CONFIGURED)
-_DELIVERY = ", ".join(f"{c.name}: {c.type}" for c in DELIVERIES.columns if c.name not in DELIVERIES.key)
-_LOAD = ", ".join(f"{c.name}: {c.type}" for c in LOADS.columns if c.name != "run")
-RESULTS = f"{RUNS.ddl}, deliveries ARRAY<STRUCT<{_DELIVERY}>>, loads ARRAY<STRUCT<{_LOAD}>>"
-"""A whole run in one row: what a task returns, before it is split into three tables."""
+_NUMBERED = ("delivery", "subscription")
+"""Of each, the ordinal is its place in the run's list."""
+
+
+def _list(table: Table) -> str:
+    """The rows of one run, as a column."""
+    numbered = table.key[1] if table.key[1] in _NUMBERED else None
+    inner = ", ".join(f"{c.name}: {c.type}" for c in table.columns if c.name not in ("run", numbered))
+    return f"{table.name} ARRAY<STRUCT<{inner}>>"
+
+
+LISTS = (SUBSCRIPTIONS, PUBLICATIONS, DELIVERIES, LOADS)
+RESULTS = ", ".join([RUNS.ddl, *map(_list, LISTS)])
+"""A whole run in one row: what a task returns, before it is split into tables."""
 
 
 class Grid(Struct, frozen=True):
@@ -83,13 +93,13 @@ def runs(results: DataFrame) -> DataFrame:
     return results.select(*RUNS.names)
 
 
-def deliveries(results: DataFrame) -> DataFrame:
-    exploded = results.select("run", sf.posexplode("deliveries").alias("delivery", "d"))
-    return exploded.select("run", sf.col("delivery").cast("BIGINT").alias("delivery"), "d.*").select(*DELIVERIES.names)
-
-
-def loads(results: DataFrame) -> DataFrame:
-    return results.select("run", sf.explode("loads").alias("l")).select("run", "l.*").select(*LOADS.names)
+def rows_of(results: DataFrame, table: Table) -> DataFrame:
+    """The rows of one of the ``LISTS``."""
+    ordinal = table.key[1]
+    if ordinal not in _NUMBERED:
+        return results.select("run", sf.explode(table.name).alias("r")).select("run", "r.*").select(*table.names)
+    exploded = results.select("run", sf.posexplode(table.name).alias("place", "r"))
+    return exploded.select("run", sf.col("place").cast("BIGINT").alias(ordinal), "r.*").select(*table.names)
 
 
 def _simulate(row: dict[str, Any], workload: Workload) -> Outcome:
@@ -115,7 +125,7 @@ def _attempt(row: dict[str, Any], workload: Workload, call: Simulate) -> dict[st
         return {**row, "status": "ok", **_plain(call(row, workload))}
     except Exception as error:  # a failed run is a row, never a failed job
         said = _utf8(f"{type(error).__name__}: {error}")
-        return {**row, "status": "failed", "error": said, "deliveries": [], "loads": []}
+        return {**row, "status": "failed", "error": said, **{table.name: [] for table in LISTS}}
 
 
 def _utf8(text: str) -> str:
@@ -134,18 +144,10 @@ def _plain(outcome: Outcome) -> dict[str, Any]:
         "sim_spurious": outcome.spurious,
         "copies": outcome.copies,
         "violations": [_utf8(str(violation)) for violation in outcome.violations],
-        "deliveries": [
-            {"event": d.event, "filter": d.filter, "node": d.node, "latency_us": d.at, "hops": d.hops}
-            for d in outcome.deliveries
-        ],
-        "loads": [
-            {
-                "node": load.node,
-                "received": load.received,
-                "delivered": load.delivered,
-                "noise": load.noise,
-                "sent_bytes": load.sent_bytes,
-            }
-            for load in outcome.loads
-        ],
+        "deliveries": [{"latency_us": each.at, **_fields(each)} for each in outcome.deliveries],
+        **{name: list(map(_fields, getattr(outcome, name))) for name in ("subscriptions", "publications", "loads")},
     }
+
+
+def _fields(row: Struct) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in row.__struct_fields__}

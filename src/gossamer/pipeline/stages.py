@@ -105,8 +105,8 @@ class Result(Struct, frozen=True):
     """None: the job ended before it."""
     stages: list[Outcome]
     totals: dict[str, int]
-    """expected, delivered, missed, duplicate, spurious over all runs; and how many runs failed, disagree, or violated
-    an invariant."""
+    """expected, delivered, missed, allowed, duplicate, spurious, strayed over all runs; and how many runs failed, disagree, or
+    violated an invariant."""
 
     @property
     def rows(self) -> dict[str, int]:
@@ -148,11 +148,16 @@ def last_job(out: Path) -> Job:
 
 def plan(wanted: Job, simulate: runs.Simulate | None = None) -> tuple[Stage, ...]:
     """The job's stages in order, as far as they are wanted."""
-    whole = _plan(wanted, simulate)
-    last = STAGES.index(wanted.until or STAGES[-1])
-    if last >= STAGES.index("runs") and (wanted.churn != "none" or wanted.topics > 1):
-        raise JobError("simulations here take one topic and no churn; end the job before them with --until oracle")
-    return whole[: last + 1]
+    if wanted.topics > 1 and wanted.workload not in synthetic.KINDS:
+        raise JobError(
+            f"--topics spreads synthetic workloads; --workload {wanted.workload} has the topics of its trace: "
+            "leave --topics out, or add --workload mixed"
+        )
+    return _plan(wanted, simulate)[: STAGES.index(wanted.until or STAGES[-1]) + 1]
+
+
+_JUDGED = (tables.RUNS, tables.DELIVERIES, tables.LOADS, tables.EXPECTED)
+_CHURNED = (tables.MATCHES, tables.SUBSCRIPTIONS, tables.PUBLICATIONS, tables.FILTERS, tables.CHURN, tables.EVENTS)
 
 
 def _plan(wanted: Job, simulate: runs.Simulate | None) -> tuple[Stage, ...]:
@@ -177,17 +182,17 @@ def _plan(wanted: Job, simulate: runs.Simulate | None) -> tuple[Stage, ...]:
         ),
         Stage(
             "oracle",
-            lambda step: _oracle(step, wanted.settle_us),
+            lambda step: _oracle(step, wanted),
             reads=(tables.TOPICS, tables.FILTERS, tables.EVENTS, tables.CHURN),
-            writes=(tables.EXPECTED,),
+            writes=(tables.MATCHES, tables.EXPECTED),
             settings=[wanted.settle_us if wanted.churn != "none" else None],
             code=(f"{here}.oracle", f"{here}.templates", f"{here}.bands", f"{here}.churn"),
         ),
         Stage(
             "runs",
             lambda step: _runs(step, wanted, simulate),
-            reads=(tables.TOPICS, tables.FILTERS, tables.EVENTS),
-            writes=(tables.RUNS, tables.DELIVERIES, tables.LOADS),
+            reads=(tables.TOPICS, tables.FILTERS, tables.EVENTS, tables.CHURN),
+            writes=(tables.RUNS, *runs.LISTS),
             settings=[to_builtins(wanted.grid), _command(wanted), simulate is not None],
             code=(
                 "gossamer.filters",
@@ -200,15 +205,16 @@ def _plan(wanted: Job, simulate: runs.Simulate | None) -> tuple[Stage, ...]:
         ),
         Stage(
             "metrics",
-            lambda step: {"metrics": metrics.metrics(*map(step.read, step.stage.reads))},
-            reads=(tables.RUNS, tables.DELIVERIES, tables.LOADS, tables.EXPECTED),
+            lambda step: _metrics(step, wanted),
+            reads=(*_JUDGED, *(_CHURNED if wanted.churn != "none" else ())),
             writes=(tables.METRICS,),
+            settings=[wanted.settle_us if wanted.churn != "none" else None],
             code=(f"{here}.metrics", f"{here}.oracle"),
         ),
         Stage(
             "report",
             lambda step: _report(step, wanted),
-            reads=tuple(TABLES[name] for name in ("holdings", *report.READS)),
+            reads=tuple(TABLES[name] for name in ("holdings", "topics", "events", "churn", *report.READS)),
             products=("report.html",),
             settings=[str(path) for path in wanted.traces],
             code=(f"{here}.report", f"{here}.figures"),
@@ -273,23 +279,37 @@ def _churn(step: Step, wanted: Job, filters: DataFrame, events: DataFrame) -> Da
     return churn.from_sessions(peers, sessions, duration, wanted.seed)
 
 
-def _oracle(step: Step, settle_us: int) -> Mapping[str, DataFrame]:
+def _oracle(step: Step, wanted: Job) -> Mapping[str, DataFrame]:
     published, filters, stays = (step.read(table) for table in (tables.EVENTS, tables.FILTERS, tables.CHURN))
     events = with_values(published, step.read(tables.TOPICS))
     found = step.keep(matches(events, filters))
     check_matches(events, filters, found)
-    if stays.isEmpty():
-        return {"expected": found.withColumn("due", sf.lit(True)).select(*tables.EXPECTED.names)}
-    lives, publications = churn.lives(filters, stays, settle_us), churn.publications(published, settle_us)
-    return {"expected": oracle.due(found, lives, publications).select(*tables.EXPECTED.names)}
+    if wanted.churn == "none":
+        none = step.spark.createDataFrame([], tables.MATCHES.ddl)
+        return {"matches": none, "expected": found.withColumn("due", sf.lit(True)).select(*tables.EXPECTED.names)}
+    lives, publications = churn.lives(filters, stays, wanted.settle_us), churn.publications(published, wanted.settle_us)
+    expected = oracle.due(found, lives, publications).select(*tables.EXPECTED.names)
+    return {"matches": found.select(*tables.MATCHES.names), "expected": expected}
 
 
 def _runs(step: Step, wanted: Job, simulate: runs.Simulate | None) -> Mapping[str, DataFrame]:
-    given = sim_workload(step.read(tables.TOPICS), step.read(tables.FILTERS), step.read(tables.EVENTS))
+    stays = step.read(tables.CHURN) if wanted.churn != "none" else None
+    given = sim_workload(step.read(tables.TOPICS), step.read(tables.FILTERS), step.read(tables.EVENTS), stays)
     configured = runs.configurations(step.spark, wanted.grid, given, _command(wanted))
     count = len(wanted.grid.overlays) * len(wanted.grid.nodes) * len(wanted.grid.seeds)
-    results = step.keep(runs.simulate(configured, given, count, simulate))  # three tables are made of it
-    return {"runs": runs.runs(results), "deliveries": runs.deliveries(results), "loads": runs.loads(results)}
+    results = step.keep(runs.simulate(configured, given, count, simulate))  # all tables are made of it
+    return {"runs": runs.runs(results), **{table.name: runs.rows_of(results, table) for table in runs.LISTS}}
+
+
+def _metrics(step: Step, wanted: Job) -> Mapping[str, DataFrame]:
+    ran, handed, loads, expected = (step.read(table) for table in _JUDGED)
+    if wanted.churn == "none":
+        return {"metrics": metrics.metrics(ran, handed, loads, expected)}
+    matched, subscriptions, publications, filters, stays, events = (step.read(table) for table in _CHURNED)
+    plan = filters.select("filter", "peer").join(stays, on="peer", how="inner").select("filter", "up_us", "down_us")
+    planned = (plan, events.select("event", "at_us"), wanted.settle_us)
+    churned = metrics.Churned(matched, subscriptions, publications, *planned)
+    return {"metrics": metrics.metrics(ran, handed, loads, expected, churned)}
 
 
 def _report(step: Step, wanted: Job) -> Mapping[str, DataFrame]:
@@ -341,17 +361,38 @@ def _union(frames: list[DataFrame]) -> DataFrame:
     return whole
 
 
-def sim_workload(topics: DataFrame, filters: DataFrame, events: DataFrame) -> Workload:
-    """The workload as the simulator takes it: filter i is the i-th, so is event j. One topic."""
-    from gossamer.sim import Workload
+def sim_workload(topics: DataFrame, filters: DataFrame, events: DataFrame, churn: DataFrame | None = None) -> Workload:
+    """The workload as the simulator takes it: filter i is the i-th, so is event j.
 
-    named = topics.orderBy("topic").collect()
-    if len(named) != 1:
-        raise JobError(f"the workload has {len(named)} topics and a simulation takes one; run it with --topics 1")
-    read = with_values(events, topics)[(named[0]["topic"],)].orderBy("event").collect()
-    texts = tuple(row["text"] for row in filters.orderBy("filter").collect())
+    With ``churn`` subscribers come and go by it, and events are published at their times; without, as the configuration has it.
+    """
+    from gossamer.sim import Stay, Workload
+
+    named = [(row["topic"], row["schema"]) for row in topics.orderBy("topic").collect()]
+    if not named:
+        raise JobError("the workload has neither filters nor events, so there is nothing to simulate; give it another trace")
+    read = [row for rows in with_values(events, topics).values() for row in rows.collect()]
+    read.sort(key=lambda row: row["event"])
+    asked = filters.orderBy("filter").collect()
+    places = {topic: place for place, (topic, _) in enumerate(named)} if len(named) > 1 else {}
+    times: tuple[int, ...] = ()
+    stays: tuple[tuple[Stay, ...], ...] | None = None
+    if churn is not None:
+        of: dict[str, list[Stay]] = {}
+        for row in churn.orderBy("peer", "session").collect():
+            of.setdefault(row["peer"], []).append(Stay(row["up_us"], row["down_us"]))
+        stays = tuple(tuple(of.get(row["peer"], ())) for row in asked)
+        times = tuple(row["at_us"] for row in events.orderBy("event").select("at_us").collect())
     return Workload(
-        named[0]["schema"], texts, tuple(row["values"].asDict(recursive=True) for row in read), named[0]["topic"]
+        schema=named[0][1],
+        filters=tuple(row["text"] for row in asked),
+        events=tuple(row["values"].asDict(recursive=True) for row in read),
+        topic=named[0][0],
+        more=tuple(named[1:]),
+        filter_topics=tuple(places[row["topic"]] for row in asked) if places else (),
+        event_topics=tuple(places[row["topic"]] for row in read) if places else (),
+        times=times,
+        stays=stays,
     )
 
 
@@ -390,7 +431,7 @@ def _command(wanted: Job) -> list[str]:
         command += [word for path in paths for word in (option, str(path))]
     command += ["--mapping", str(wanted.mapping)] if wanted.mapping else []
     plain = Job(wanted.out)
-    for name in ("workload", "width", "wildcards", "period_us"):
+    for name in ("workload", "topics", "zipf", "width", "wildcards", "period_us", "churn", "churn_per_minute"):
         if getattr(wanted, name) != getattr(plain, name):
             command += [f"--{name.replace('_', '-')}", str(getattr(wanted, name))]
     command += ["--filters", "all" if wanted.filters is None else str(wanted.filters)]

@@ -1,4 +1,4 @@
-"""Every table of the pipeline in one place: its grain, its key, its columns, and the check that a stage passes on write.
+"""Every table of the pipeline in one place: its grain, its key and its columns. ``contracts`` checks that rows keep to them.
 
 The definitions are plain data, so that ``gossamer pipeline tables`` needs no Spark. Integers are BIGINT throughout: a
 narrower type saves nothing in Parquet and overflows in ANSI mode.
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 
@@ -55,10 +54,6 @@ def parse_schema(ddl: str) -> StructType:
     return schema
 
 
-class ContractError(ValueError):
-    """Rows that a table refuses; says which table, what is wrong and an example."""
-
-
 def _required(name: str, type: str, meaning: str) -> Column:
     return Column(name, type, meaning)
 
@@ -73,6 +68,8 @@ _FILTER = _required("filter", "BIGINT", "the filter: 0 .. filters - 1")
 _TOPIC = _required("topic", "STRING", "the topic")
 _PEER = _required("peer", "STRING", "the peer, as its trace names it")
 _VALUES = _required("values", "STRING", "the attributes as JSON, to be read by the topic's schema")
+_ORDER = "place in the order of all that users did and saw in the run"
+_VIRTUAL = "virtual microseconds since the workload began"
 _ORIGIN = (
     _required("source", "STRING", "file it was read from"),
     _required("line", "BIGINT", "its line there, or its row, feature or stanza, from 1"),
@@ -193,19 +190,26 @@ EVENTS = Table(
 )
 CHURN = Table(
     "churn",
-    "when the peers of the workload come and go; empty: all are there all the time",
+    "when the peers of the workload come and go, and with them their subscriptions; without churn empty: all are always there",
     "one stay of one peer",
     ("peer", "session"),
     (
         _PEER,
         _required("session", "BIGINT", "0, 1, .. in the order of time"),
-        _required("up_us", "BIGINT", "when it comes, microseconds since the workload begins"),
-        _optional("down_us", "BIGINT", "when it goes; NULL: it stays to the end"),
+        _required("up_us", "BIGINT", "when it comes and subscribes, microseconds since the workload begins; 0: before that"),
+        _optional("down_us", "BIGINT", "when it unsubscribes and goes; NULL: it stays to the end"),
     ),
+)
+MATCHES = Table(
+    "matches",
+    "with churn, what the filters match, whoever is there; empty without: then it is all in expected",
+    "one event that one filter matches",
+    ("event", "filter"),
+    (_EVENT, _FILTER),
 )
 EXPECTED = Table(
     "expected",
-    "what the filters ask for, by Spark's own reading of their text",
+    "what the filters ask for, by Spark's own reading of their text; with churn, by plan: who comes is served within a second",
     "one event that one filter matches, and that its subscriber may get",
     ("event", "filter"),
     (
@@ -245,6 +249,39 @@ RUNS = Table(
         _optional("violations", "ARRAY<STRING>", "invariants that the simulator's checkers saw broken"),
     ),
 )
+SUBSCRIPTIONS = Table(
+    "subscriptions",
+    "when the simulations' subscribers were subscribed: with churn, once for each stay of a filter's peer",
+    "one call of subscribe, to the end of the subscription",
+    ("run", "subscription"),
+    (
+        _RUN,
+        _required("subscription", "BIGINT", "ordinal in the run"),
+        _FILTER,
+        _required("node", "BIGINT", "where: 0 .. nodes - 1"),
+        _required("subscribing_at", "BIGINT", f"subscribe was called: {_ORDER}"),
+        _optional("subscribed_at", "BIGINT", "it had returned: from here on events are due; NULL: never"),
+        _optional("ended_at", "BIGINT", "the subscription ended; NULL: never"),
+        _required("subscribing_us", "BIGINT", f"subscribe was called: {_VIRTUAL}; what was set up before is negative"),
+        _optional("subscribed_us", "BIGINT", "it had returned"),
+        _optional("ended_us", "BIGINT", "the subscription ended"),
+    ),
+)
+PUBLICATIONS = Table(
+    "publications",
+    "when the simulations' events were published",
+    "one event in one run",
+    ("run", "event"),
+    (
+        _RUN,
+        _EVENT,
+        _required("node", "BIGINT", "who published it: 0 .. nodes - 1"),
+        _required("published_at", "BIGINT", f"publish was called: {_ORDER}"),
+        _optional("completed_at", "BIGINT", "its receipt was complete; NULL: never"),
+        _required("published_us", "BIGINT", f"publish was called: {_VIRTUAL}"),
+        _optional("completed_us", "BIGINT", "its receipt was complete"),
+    ),
+)
 DELIVERIES = Table(
     "deliveries",
     "what the simulations delivered",
@@ -253,9 +290,11 @@ DELIVERIES = Table(
     (
         _RUN,
         _required("delivery", "BIGINT", "ordinal in the run"),
-        _EVENT,
-        _FILTER,
+        _required("event", "BIGINT", "the event: 0 .. events - 1; -1: one that was never published"),
+        _required("filter", "BIGINT", "the filter: 0 .. filters - 1; -1: none"),
         _required("node", "BIGINT", "where it was handed over: 0 .. nodes - 1"),
+        _required("subscription", "BIGINT", "to which of the run's subscriptions; -1: there never was such a one"),
+        _required("handed_at", "BIGINT", f"when: {_ORDER}"),
         _required("latency_us", "BIGINT", "virtual time since publication"),
         _required("hops", "BIGINT", "links it crossed"),
     ),
@@ -379,12 +418,20 @@ METRICS = Table(
         _required("overlay", "STRING", "flood, ..."),
         _required("nodes", "BIGINT", "number of nodes"),
         _required("seed", "BIGINT", "reproduces the run"),
-        _required("expected", "BIGINT", "pairs (event, filter) that the oracle expects"),
+        _required("expected", "BIGINT", "pairs (event, filter) that the oracle expects: those that were due"),
         _required("delivered", "BIGINT", "expected pairs that were delivered"),
         _required("missed", "BIGINT", "expected pairs that were not"),
+        _required(
+            "allowed", "BIGINT", "pairs delivered though they need not have been: the subscriber came or went just then"
+        ),
         _required("duplicate", "BIGINT", "hand-overs beyond the first of a pair"),
         _required("spurious", "BIGINT", "hand-overs that the oracle does not expect"),
-        _required("agrees", "BOOLEAN", "the simulator's own counts are the oracle's"),
+        _required(
+            "strayed",
+            "BIGINT",
+            "with churn: stays that nobody kept, subscriptions outside of any stay, events not published",
+        ),
+        _required("agrees", "BOOLEAN", "the simulator's own counts are the oracle's, and it did what the workload says"),
         _optional(
             "copies_per_delivery", "DOUBLE", "events that arrived at nodes, every copy counted, for one delivered pair"
         ),
@@ -402,56 +449,12 @@ TABLES: Mapping[str, Table] = MappingProxyType(
         table.name: table
         for table in (
             *(PEERS, ITEMS, HOLDINGS, SESSIONS, RTTS, QUARANTINE),
-            *(TOPICS, FILTERS, EVENTS, CHURN, EXPECTED),
-            *(RUNS, DELIVERIES, LOADS, METRICS),
+            *(TOPICS, FILTERS, EVENTS, CHURN, MATCHES, EXPECTED),
+            *(RUNS, SUBSCRIPTIONS, PUBLICATIONS, DELIVERIES, LOADS, METRICS),
             *(GRID, MEASURES, SPREADS, NEWS, RECONFIGURATIONS, MODELS, FIGURES),
         )
     }
 )
-
-
-class Checked(Struct, frozen=True):
-    """What a table that passed its check holds."""
-
-    rows: int
-    digest: str
-    """Of the rows, whatever their order: equal digests mean equal rows."""
-
-
-def check_schema(rows: DataFrame, table: Table) -> None:
-    """The columns are the table's, in its order and with its types. Nullability is not compared: Parquet does not keep it."""
-    found = [(field.name, field.dataType.simpleString()) for field in rows.schema.fields]
-    wanted = [(field.name, field.dataType.simpleString()) for field in table.schema.fields]
-    if found != wanted:
-        raise ContractError(f"table {table.name}: {_difference(found, wanted)}")
-
-
-def check_rows(rows: DataFrame, table: Table) -> Checked:
-    """No NULL in a required column, no key twice, no broken UTF-8. Costs one pass over the rows and one shuffle of the keys."""
-    from pyspark.sql import functions as sf
-
-    required = {column.name for column in table.columns if column.required} | set(table.key)
-    texts = [column.name for column in table.columns if column.type == "STRING"]
-    faults = [sf.count_if(sf.col(f"`{name}`").isNull()).alias(f"null {name}") for name in table.names if name in required]
-    faults += [sf.count_if(~sf.is_valid_utf8(f"`{name}`")).alias(f"utf8 {name}") for name in texts]
-    hashed = sf.xxhash64(*(f"`{name}`" for name in table.names))
-    digest = (sf.bit_xor(hashed).alias("xor"), sf.sum(sf.shiftright(hashed, 32)).alias("sum"))
-    keys = sf.count_distinct(sf.struct(*(f"`{name}`" for name in table.key))).alias("keys")
-    counted = rows.agg(sf.count(sf.lit(1)).alias("rows"), keys, *digest, *faults).first()
-    assert counted is not None
-    for name in table.names:
-        if name in required and counted[f"null {name}"]:
-            raise ContractError(f"table {table.name}: {counted[f'null {name}']} of {counted['rows']} rows have no {name}")
-        if name in texts and counted[f"utf8 {name}"]:
-            raise ContractError(f"table {table.name}: {counted[f'utf8 {name}']} rows have a {name} that is not UTF-8")
-    if counted["keys"] != counted["rows"]:
-        repeated = rows.groupBy(*(f"`{name}`" for name in table.key)).count().where("count > 1")
-        first = repeated.orderBy(*table.key).first()
-        assert first is not None
-        example = ", ".join(f"{name}={first[name]!r}" for name in table.key)
-        raise ContractError(f"table {table.name}: key ({example}) occurs {first['count']} times; grain: {table.grain}")
-    both = ((counted["xor"] or 0) % 2**64, (counted["sum"] or 0) % 2**64)
-    return Checked(int(counted["rows"]), f"{counted['rows']:x}-{both[0]:016x}{both[1]:016x}")
 
 
 def plain(table: Table) -> dict[str, Any]:
@@ -463,12 +466,3 @@ def plain(table: Table) -> dict[str, Any]:
         "key": list(table.key),
         "columns": [{"name": c.name, "type": c.type, "required": c.required, "meaning": c.meaning} for c in table.columns],
     }
-
-
-def _difference(found: list[tuple[str, str]], wanted: list[tuple[str, str]]) -> str:
-    """What is wrong with these columns, in words."""
-    have, want = dict(found), dict(wanted)
-    said = [f"no column {name}" for name in want if name not in have]
-    said += [f"unknown column {name}" for name in have if name not in want]
-    said += [f"{name} is {have[name]}, not {want[name]}" for name in want if name in have and have[name] != want[name]]
-    return "; ".join(said) or f"columns are in the order {', '.join(name for name, _ in found)}"

@@ -12,6 +12,7 @@
     workload    filters and events, drawn or given
     users       who subscribes, publishes and takes
     history     what they did and saw
+    record      the same as rows, for others to judge by
     checkers    one property each
     run         ``simulate``: from Config to Outcome
     swarm       configurations, workloads and faults drawn from seeds
@@ -24,7 +25,11 @@ sequence number, and nothing iterates a set.
 """
 
 from gossamer.sim.config import Config, ConfigError, Scenario
-from gossamer.sim.run import Delivery, Load, Outcome, simulate
-from gossamer.sim.workload import Workload
+from gossamer.sim.record import Delivery, Publication, Subscription
+from gossamer.sim.run import Load, Outcome, simulate
+from gossamer.sim.workload import Stay, Workload
 
-__all__ = ["Config", "ConfigError", "Delivery", "Load", "Outcome", "Scenario", "Workload", "simulate"]
+__all__ = [
+    "Config", "ConfigError", "Delivery", "Load", "Outcome", "Publication", "Scenario", "Stay", "Subscription", "Workload",
+    "simulate",
+]  # fmt: skip

@@ -18,13 +18,16 @@ from gossamer.sim.network import EventId
 class Published:
     """One event of the workload, from the moment its user calls ``publish``."""
 
-    __slots__ = ("accepted", "at", "began", "closed", "completed", "id", "index", "life", "lost", "matched", "node")
+    __slots__ = (
+        "accepted", "at", "began", "closed", "completed", "completed_us", "id", "index", "life", "lost", "matched", "node",
+    )  # fmt: skip
 
     def __init__(self, index: int, node: int, began: int, at: int) -> None:
         self.index, self.node, self.began, self.at = index, node, began, at
         self.id: EventId | None = None  # once the node has given it one
         self.accepted: int | None = None  # tick
         self.completed: int | None = None  # tick of the first receipt
+        self.completed_us: int | None = None  # the same in virtual time, as ``at`` is
         self.closed: int | None = None  # tick of the last one; a publisher that crashed after a receipt may publish again
         self.life = 0  # the life of its node that got the last receipt
         self.matched = -1  # what the receipt said
@@ -34,13 +37,18 @@ class Published:
 class Place:
     """One subscription at one life of a node. A filter that is subscribed again has a new place."""
 
-    __slots__ = ("began", "ended", "filter", "got", "node", "number", "returned")
+    __slots__ = (
+        "began", "began_us", "ended", "ended_us", "filter", "got", "index", "node", "number", "returned", "returned_us",
+    )  # fmt: skip
 
-    def __init__(self, filter: int, node: int, began: int) -> None:
-        self.filter, self.node, self.began = filter, node, began
+    def __init__(self, filter: int, node: int, began: int, began_us: int) -> None:
+        self.filter, self.node, self.began, self.began_us = filter, node, began, began_us
         self.number = 0
+        self.index = -1  # in ``History.places``
         self.returned: int | None = None  # tick
+        self.returned_us: int | None = None  # virtual time
         self.ended: int | None = None  # tick: cancelled, cut off, or crashed
+        self.ended_us: int | None = None
         self.got: dict[int, int] = {}  # event -> hand-overs
 
 
@@ -76,6 +84,7 @@ class History:
         return self.tick
 
     def add_place(self, place: Place) -> None:
+        place.index = len(self.places)
         self.places.append(place)
         self.by_filter[place.filter].append(place)
 

@@ -19,7 +19,8 @@ from gossamer.sim.clock import duration
 from gossamer.sim.codec import WireCodec
 from gossamer.sim.config import Config
 from gossamer.sim.graph import neighbours
-from gossamer.sim.history import History, Place, Published
+from gossamer.sim.history import History
+from gossamer.sim.record import Delivery, Publication, Subscription, publications, subscriptions
 from gossamer.sim.rules import Duplication, Loss, Reordering
 from gossamer.sim.users import Users
 from gossamer.sim.workload import Shape, Workload, draw
@@ -27,16 +28,6 @@ from gossamer.sim.world import AnyMachine, BreachError, Node, World
 
 CHUNK = 2_000  # steps between looks at whether the run is over
 LINGER = 2_000_000  # after everything is quiet: time for what is late to do harm
-
-
-class Delivery(Struct, frozen=True):
-    """One hand-over. ``event`` and ``filter`` are places in the workload."""
-
-    event: int
-    filter: int
-    node: int
-    at: int  # microseconds after ``publish``
-    hops: int
 
 
 class Load(Struct, frozen=True):
@@ -65,8 +56,10 @@ class Outcome(Struct):
     messages: int
     virtual_seconds: float
     digest: str
-    deliveries: list[Delivery]
+    deliveries: list[Delivery]  # every hand-over, also those that are duplicate or spurious
     loads: list[Load]
+    subscriptions: list[Subscription]
+    publications: list[Publication]
     violations: list[str]
     fired: dict[str, int]  # what befell messages, links, nodes and disks, and how often
     notes: dict[str, int]  # what the nodes noted, by kind
@@ -115,20 +108,24 @@ def remembered(machine: Any, plane: str) -> int | None:
 
 def matching(workload: Workload, shapes: tuple[Shape, ...]) -> tuple[list[list[int]], list[str]]:
     """For each filter the events it matches, by straight evaluation; and where the two evaluations differ."""
-    schema = Schema.parse(workload.schema)
-    by_text: dict[str, list[int]] = {}
+    schemas = [Schema.parse(schema) for _, schema in workload.topics]
+    events: list[list[tuple[int, dict[str, Any]]]] = [[] for _ in schemas]
+    for index, event in enumerate(workload.events):
+        events[workload.topic_of_event(index)].append((index, event))
+    asked = [(workload.topic_of_filter(number), text) for number, text in enumerate(workload.filters)]
+    by_text: dict[tuple[int, str], list[int]] = {}
     differences: list[str] = []
-    for number, text in enumerate(workload.filters):
-        if text in by_text:
+    for number, (topic, text) in enumerate(asked):
+        if (topic, text) in by_text:
             continue
-        parsed = Filter.parse(text, schema)
-        found = by_text[text] = [index for index, event in enumerate(workload.events) if parsed.matches(event)]
+        parsed = Filter.parse(text, schemas[topic])
+        found = by_text[topic, text] = [index for index, event in events[topic] if parsed.matches(event)]
         if shapes:
-            right = [index for index, event in enumerate(workload.events) if shapes[number].matches(event)]
+            right = [index for index, event in events[topic] if shapes[number].matches(event)]
             if right != found:
                 differences.append(f"oracle: {text!r} matches {found}, evaluated by hand {right}")
-                by_text[text] = right
-    return [by_text[text] for text in workload.filters], differences
+                by_text[topic, text] = right
+    return [by_text[key] for key in asked], differences
 
 
 class Run:
@@ -148,7 +145,7 @@ class Run:
             check.Once(), check.Wanted(), check.Intact(workload.events), self.whole, check.Receipts(), check.Floors(),
             check.Tables(remembered), check.Converged(self._unquiet),
         ]  # fmt: skip
-        self.users = Users(config, workload, self.history, self.checkers, self._delivery)
+        self.users = Users(config, workload, self.history, self.checkers, self.deliveries.append)
         self.world = self.users.world = World(
             seed=config.seed,
             make=lambda node: make(node, config),
@@ -183,9 +180,6 @@ class Run:
 
     def _unquiet(self) -> list[str]:
         return self.users.unquiet()
-
-    def _delivery(self, event: Published, place: Place, at: int, hops: int) -> None:
-        self.deliveries.append(Delivery(event.index, place.filter, place.node, at - event.at, hops))
 
     def go(self, progress: Callable[[float], None] | None = None) -> Outcome:
         try:
@@ -229,15 +223,16 @@ class Run:
         copies = sum(node.received for node in world.nodes)
         times = sorted(delivery.at for delivery in deliveries)
         hops = [delivery.hops for delivery in deliveries]
+        start = users.started_at or 0
         return Outcome(
             config=self.config,
             expected=self.whole.due,
-            delivered=len(deliveries),
+            delivered=users.delivered_once,
             missed=self.whole.count,
             duplicate=users.duplicates,
             spurious=users.spurious,
             copies=copies,
-            copies_per_delivery=round(copies / len(deliveries), 3) if deliveries else 0.0,
+            copies_per_delivery=round(copies / users.delivered_once, 3) if users.delivered_once else 0.0,
             hops_mean=round(sum(hops) / len(hops), 3) if hops else 0.0,
             hops_max=max(hops, default=0),
             latency_ms_p50=_rank(times, 50) / 1_000,
@@ -249,6 +244,8 @@ class Run:
             digest=world.digest.hexdigest(),
             deliveries=deliveries,
             loads=self._loads(),
+            subscriptions=subscriptions(self.history, start),
+            publications=publications(self.history, start),
             violations=self.violations,
             fired={name: count for name, count in sorted(world.counts.items()) if count},
             notes=dict(sorted(users.notes.items())),

@@ -1,8 +1,9 @@
 """The users of the nodes: they advertise, subscribe, publish, take what they are handed, and come back after a crash.
 
 A run has three parts: setting up (the topic spreads, every filter is subscribed), publishing (with the faults), and settling
-(faults are over; everything due must arrive and every receipt complete). ``Users`` is the simulator's probe: it writes the
-history and passes every step on to the checkers.
+(faults are over; everything due must arrive and every receipt complete). Where the workload has stays, a subscriber comes and
+goes with them: it subscribes when it comes and unsubscribes when it goes; its node stays, as others use it, too. ``Users`` is the
+simulator's probe: it writes the history and passes every step on to the checkers.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from gossamer.sim.config import Config
 from gossamer.sim.faults import schedule
 from gossamer.sim.history import HandOver, History, Place, Published
 from gossamer.sim.network import Packet
+from gossamer.sim.record import Delivery
 from gossamer.sim.workload import Workload
 from gossamer.sim.world import AnyMachine, Node, Probe, World
 from gossamer.trace import Member, Record, Unsubscribed, hex_peer
@@ -53,13 +55,14 @@ class Core(AnyMachine, Protocol):
     def taken(self, number: int, count: int, now: Micros) -> None: ...
 
 
-class Delivery(Protocol):
-    def __call__(self, event: Published, place: Place, at: int, hops: int) -> None: ...
-
-
 class Users(Probe):
     def __init__(
-        self, config: Config, workload: Workload, history: History, checkers: Sequence[Checker], delivery: Delivery
+        self,
+        config: Config,
+        workload: Workload,
+        history: History,
+        checkers: Sequence[Checker],
+        delivery: Callable[[Delivery], None],
     ) -> None:
         self.config, self.workload, self.history = config, workload, history
         self.checkers, self._delivery = checkers, delivery
@@ -67,6 +70,7 @@ class Users(Probe):
         self.started_at: int | None = None  # the first publication
         self.over_at = 0  # the last publication and the last fault
         self.published = 0
+        self.delivered_once = 0  # hand-overs that are neither duplicate nor spurious
         self.duplicates = 0
         self.spurious = 0
         self.notes: dict[str, int] = {}
@@ -74,9 +78,14 @@ class Users(Probe):
         self._met: list[dict[str, bytearray]] = [{} for _ in range(config.nodes)]  # the same, in this life, by plane
         self._rng = Random(f"users {config.seed}")
         self._live: list[dict[int, Place]] = [{} for _ in range(config.nodes)]  # node -> subscription number -> place
+        self._gone: list[dict[int, Place]] = [{} for _ in range(config.nodes)]  # the same, of those that ended in this life
         self._placed: dict[int, Place] = {}  # filter -> its place now
+        self._there = bytearray(map(workload.begins, range(len(workload.filters))))  # whose subscriber is there
+        self._first = sum(self._there)
+        self._topics = workload.topics
         self._unsealed: list[list[tuple[Published, Ticket]]] = [[] for _ in range(config.nodes)]
-        self._dead: dict[str, dict[int, int]] = {}  # peer -> its lives that others took for dead, and the tick of the first
+        # Peer -> its lives that others took for dead; of the first to do so, the tick and the time.
+        self._dead: dict[str, dict[int, tuple[int, int]]] = {}
         self._step = 0  # the tick at which the step under way began
         self._consumer = duration(config.consumer)
         self._hooks: dict[str, list[Callable[..., None]]] = {
@@ -87,16 +96,20 @@ class Users(Probe):
     # ------------------------------------------------------------- what they do
 
     def begin(self) -> None:
-        self._advertise(self.world.nodes[0])
+        nodes = self.world.nodes
+        for number, topic in enumerate(self._topics):
+            self._advertise(nodes[number % len(nodes)], topic)
         for filter in range(len(self.workload.filters)):
-            self.world.clock.push(self.world.clock.now, self._subscribe, filter, 0)
-        if not self.workload.filters:
+            if self._there[filter]:
+                self.world.clock.push(self.world.clock.now, self._subscribe, filter, 0)
+        if not self._first:
             self._start_publishing()
 
-    def _advertise(self, node: Node) -> None:
+    def _advertise(self, node: Node, *topics: tuple[str, str]) -> None:
         core = self._core(node)
         if core is not None:
-            core.advertise(self.workload.topic, self.workload.schema, self.world.clock.now)
+            for topic, schema in topics:
+                core.advertise(topic, schema, self.world.clock.now)
             self.world.command(node)
 
     def _core(self, node: Node) -> Core | None:
@@ -105,12 +118,13 @@ class Users(Probe):
     def _subscribe(self, filter: int, tries: int, _z: None) -> None:
         node = self.world.nodes[filter % len(self.world.nodes)]
         core, clock = self._core(node), self.world.clock
-        if filter in self._placed or node.machine is None:
-            return  # somebody was faster, or the restart will see to it
-        place = Place(filter, node.index, self.history.next())
+        if filter in self._placed or node.machine is None or not self._there[filter]:
+            return  # somebody was faster, the restart will see to it, or its subscriber has gone
+        place = Place(filter, node.index, self.history.next(), clock.now)
         try:
             text, route = self.workload.filters[filter], self.config.route_of(filter)
-            number = core.subscribe(self.workload.topic, text, clock.now, route=route) if core else None
+            topic, _ = self._topics[self.workload.topic_of_filter(filter)]
+            number = core.subscribe(topic, text, clock.now, route=route) if core else None
         except TopicError:
             number = None
         if number is None:
@@ -129,10 +143,10 @@ class Users(Probe):
         for number in core.entered:
             place = self._live[node.index].get(number)
             if place is not None:
-                place.returned = self.history.next()
+                place.returned, place.returned_us = self.history.next(), self.world.clock.now
         core.entered.clear()
         placed = self._placed.values()
-        if self.started_at is None and len(placed) == len(self.workload.filters) and all(p.returned for p in placed):
+        if self.started_at is None and len(placed) == self._first and all(p.returned for p in placed):
             self._start_publishing()
 
     def _lapsed(self, node: Node, core: Core) -> None:
@@ -140,13 +154,13 @@ class Users(Probe):
         may have heard of long before this node, and begins anew when they are in force.
         """
         lives = self._dead.get(hex_peer(node.peer))
-        first = lives[max(lives)] if lives else self.history.next()
+        first = lives[max(lives)] if lives else (self.history.next(), self.world.clock.now)
         for number in core.lapsed:
             place = self._live[node.index].get(number)
             if place is not None:
                 self.world.network.count("lapsed")
                 self._end(place, first)
-                again = Place(place.filter, node.index, place.began)
+                again = Place(place.filter, node.index, place.began, place.began_us)
                 again.number, again.got = number, place.got
                 self.history.add_place(again)
                 self._live[node.index][number] = self._placed[place.filter] = again
@@ -156,10 +170,14 @@ class Users(Probe):
         config, clock = self.config, self.world.clock
         start = self.started_at = clock.now + LEAD_IN
         interval = duration(config.interval)
-        for number, first in enumerate(range(0, len(self.workload.events), config.burst)):
+        for event, at in enumerate(self.workload.times):
+            self.over_at = max(self.over_at, start + at)
+            clock.push(start + at, self._publish, range(event, event + 1), self._below(config.nodes), 0)
+        for number, first in enumerate(range(0, len(self.workload.events) if not self.workload.times else 0, config.burst)):
             self.over_at = start + number * interval
             last = min(first + config.burst, len(self.workload.events))
             clock.push(self.over_at, self._publish, range(first, last), self._below(config.nodes), 0)
+        self._plan_stays(start)
         span = self.over_at - start
         for _ in range(config.churn if self.workload.filters else 0):
             clock.push(start + self._below(span + 1), self._leave, self._below(len(self.workload.filters)))
@@ -172,6 +190,39 @@ class Users(Probe):
             stop = start + duration(config.stop)
             self.over_at = max(self.over_at, stop)
             clock.call(stop, self._calm)
+
+    def _plan_stays(self, start: int) -> None:
+        clock = self.world.clock
+        for filter, stays in enumerate(self.workload.stays or ()):
+            for stay in stays:  # in the order of time: who goes and comes in one microsecond does so in this order
+                if stay.up > 0:
+                    clock.push(start + stay.up, self._come, filter)
+                if stay.down is not None:
+                    clock.push(start + stay.down, self._go, filter)
+                self.over_at = max(self.over_at, start + max(stay.up, stay.down or 0))
+
+    def _come(self, filter: int, _y: None, _z: None) -> None:
+        self.world.network.count("came")
+        self._there[filter] = 1
+        self._subscribe(filter, 0, None)
+
+    def _go(self, filter: int, _y: None, _z: None) -> None:
+        self.world.network.count("went")
+        self._there[filter] = 0
+        self._unsubscribe(filter, self._placed.get(filter), None)
+
+    def _unsubscribe(self, filter: int, place: Place | None, _z: None) -> None:
+        """Its subscriber has gone. A node that stands still hears of it when it goes on; one that is down has no subscriptions."""
+        if place is None or self._placed.get(filter) is not place or self._there[filter]:
+            return
+        node, clock = self.world.nodes[place.node], self.world.clock
+        core = self._core(node)
+        if core is None:
+            clock.push(clock.now + PUBLISH_RETRY, self._unsubscribe, filter, place)
+            return
+        core.unsubscribe(place.number, clock.now)
+        self._end(place)
+        self.world.command(node)
 
     def _calm(self) -> None:
         network = self.world.network
@@ -187,7 +238,8 @@ class Users(Probe):
             for index in events:
                 event = Published(index, node.index, self.history.next(), clock.now)
                 try:
-                    ticket = core.publish(self.workload.topic, self.workload.events[index], clock.now)
+                    topic, _ = self._topics[self.workload.topic_of_event(index)]
+                    ticket = core.publish(topic, self.workload.events[index], clock.now)
                 except (WindowFullError, TopicError):
                     self.world.network.count("publish waited")
                     break
@@ -220,9 +272,10 @@ class Users(Probe):
             self.world.network.count("moves")
             self.world.command(node)
 
-    def _end(self, place: Place, at: int | None = None) -> None:
-        place.ended = self.history.next() if at is None else at
-        del self._live[place.node][place.number]
+    def _end(self, place: Place, at: tuple[int, int] | None = None) -> None:
+        """``at``: tick and time, if not now."""
+        place.ended, place.ended_us = (self.history.next(), self.world.clock.now) if at is None else at
+        self._gone[place.node][place.number] = self._live[place.node].pop(place.number)
         del self._placed[place.filter]
 
     def _below(self, count: int) -> int:
@@ -255,7 +308,8 @@ class Users(Probe):
                 continue
             event.id = (node.peer, *id)
             self.history.by_id[event.id] = event
-            self.history.newest[node.peer, id[0]] = id[1]
+            newest = self.history.newest
+            newest[node.peer, id[0]] = max(id[1], newest.get((node.peer, id[0]), 0))
             if ticket.publication.accepted:
                 event.accepted = self.history.next()
         self._unsealed[node.index] = open
@@ -274,11 +328,13 @@ class Users(Probe):
                 event.closed, event.life = self.history.next(), node.life
                 if event.completed is None:
                     event.completed, event.matched = event.closed, publication.took(offset)
+                    event.completed_us = self.world.clock.now
 
     def delivered(self, node: Node, effect: Deliver) -> None:
         history, now = self.history, self.world.clock.now
-        history.next()
+        tick = history.next()
         place = self._live[node.index].get(effect.subscription)
+        was = place or self._gone[node.index].get(effect.subscription)
         handling = self.world.handling
         hops = hops_of(handling.message) if handling is not None else 0
         for given in effect.events:
@@ -296,7 +352,10 @@ class Users(Probe):
             elif not history.is_allowed(event, place):
                 self.spurious += 1
             else:
-                self._delivery(event, place, now, hops)
+                self.delivered_once += 1
+            index, after = (event.index, now - event.at) if event is not None else (-1, 0)
+            filter, subscription = (was.filter, was.index) if was is not None else (-1, -1)
+            self._delivery(Delivery(index, filter, node.index, after, hops, subscription, tick))
             if event is not None and place is not None:
                 place.got[event.index] = place.got.get(event.index, 0) + 1
         if place is not None:
@@ -324,7 +383,7 @@ class Users(Probe):
         self.notes[kind] = self.notes.get(kind, 0) + 1
         if type(record) is Member and record.change == "failed":
             # Told after the receipts that the verdict completed, in the same step: it came before them.
-            self._dead.setdefault(record.peer, {}).setdefault(record.incarnation, self._step)
+            self._dead.setdefault(record.peer, {}).setdefault(record.incarnation, (self._step, self.world.clock.now))
         if type(record) is Unsubscribed and record.reason != "asked":
             place = self._live[node.index].get(record.subscription)
             if place is not None:
@@ -362,13 +421,14 @@ class Users(Probe):
             return
         self._met[node.index] = {}
         clock = self.world.clock
-        clock.call(clock.now, lambda: self._advertise(node))
+        clock.call(clock.now, lambda: self._advertise(node, *self._topics))
         for filter in range(node.index, len(self.workload.filters), len(self.world.nodes)):
             clock.push(clock.now, self._subscribe, filter, 0)
 
     def crashed(self, node: Node) -> None:
         for place in list(self._live[node.index].values()):
             self._end(place)
+        self._gone[node.index].clear()  # the next life gives the same numbers again
         self._unsealed[node.index].clear()
         for event in self.history.events:
             if event.node == node.index and event.completed is None and not (self.config.durable and event.accepted):
@@ -379,10 +439,8 @@ class Users(Probe):
     def unquiet(self) -> list[str]:
         """Why the run is not over; empty when everything has settled."""
         if self.started_at is None:
-            missing = len(self.workload.filters) - sum(place.returned is not None for place in self._placed.values())
-            return [
-                f"{missing} of {len(self.workload.filters)} subscriptions are not in force: is the topic known everywhere?"
-            ]
+            missing = self._first - sum(place.returned is not None for place in self._placed.values())
+            return [f"{missing} of {self._first} subscriptions are not in force: is the topic known everywhere?"]
         if self.world.clock.now < self.over_at:
             return ["faults or publications are still to come"]
         reasons = []
@@ -390,9 +448,11 @@ class Users(Probe):
             reasons.append(f"{len(self.workload.events) - self.published} events could not be published")
         nodes = self.world.nodes
         for filter in range(len(self.workload.filters)):
-            placed = self._placed.get(filter)
-            if (placed is None or placed.returned is None) and nodes[filter % len(nodes)].machine is not None:
+            placed, down = self._placed.get(filter), nodes[filter % len(nodes)].machine is None
+            if self._there[filter] and (placed is None or placed.returned is None) and not down:
                 reasons.append(f"filter {filter} is not subscribed")
+            if not self._there[filter] and placed is not None and not down:
+                reasons.append(f"filter {filter} is still subscribed, though its subscriber has gone")
         for event in self.history.events:
             if event.completed is None and not event.lost:
                 if nodes[event.node].machine is None:

@@ -6,6 +6,7 @@ evaluates it without ``gossamer.filters``, so that the checkers have a second op
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -37,6 +38,13 @@ _ENDS = ("utils", "core", "doc", "dev", "data", "tools", "server", "client", "bi
 _SIZE_MAX = 1 << 30
 
 
+class Stay(Struct, frozen=True):
+    """A subscriber is there from ``up`` to ``down``, in microseconds after the workload began; None: to the end."""
+
+    up: int
+    down: int | None = None
+
+
 class Workload(Struct, frozen=True):
     """Filter i lives on node i % nodes; event j is published by a node that the seed chooses."""
 
@@ -44,6 +52,45 @@ class Workload(Struct, frozen=True):
     filters: tuple[str, ...]
     events: tuple[dict[str, Any], ...]
     topic: str = TOPIC
+    more: tuple[tuple[str, str], ...] = ()  # further topics: name and schema
+    filter_topics: tuple[int, ...] = ()  # for each filter its place in ``topics``; empty: all are on the first
+    event_topics: tuple[int, ...] = ()
+    times: tuple[int, ...] = ()  # when each event is published, as in Stay; empty: as the configuration has it (interval)
+    stays: tuple[tuple[Stay, ...], ...] | None = None  # of each filter's subscriber, by time; None: it is always there
+
+    def __post_init__(self) -> None:
+        for what, given, wanted in (
+            ("filter_topics", self.filter_topics, len(self.filters)),
+            ("event_topics", self.event_topics, len(self.events)),
+            ("times", self.times, len(self.events)),
+        ):
+            if given and len(given) != wanted:
+                raise ValueError(f"{what} has {len(given)} entries for {wanted}: give one for each, or none")
+        if wrong := [at for at in (*self.filter_topics, *self.event_topics) if not 0 <= at <= len(self.more)]:
+            raise ValueError(f"there is no topic {wrong[0]}; topics are 0 to {len(self.more)}")
+        if self.stays is not None and len(self.stays) != len(self.filters):
+            raise ValueError(f"stays has {len(self.stays)} entries for {len(self.filters)} filters: give one for each")
+        for filter, stays in enumerate(self.stays or ()):
+            ends = [moment for stay in stays for moment in (stay.up, stay.down)]
+            if None in ends[:-1] or any(b is not None and a is not None and b < a for a, b in pairwise(ends)):
+                raise ValueError(
+                    f"the stays of filter {filter} overlap or run backwards: sort them, and merge those that do"
+                )
+
+    @property
+    def topics(self) -> tuple[tuple[str, str], ...]:
+        """Name and schema of each."""
+        return ((self.topic, self.schema), *self.more)
+
+    def topic_of_filter(self, filter: int) -> int:
+        return self.filter_topics[filter] if self.filter_topics else 0
+
+    def topic_of_event(self, event: int) -> int:
+        return self.event_topics[event] if self.event_topics else 0
+
+    def begins(self, filter: int) -> bool:
+        """Whether its subscriber is there when the workload begins."""
+        return self.stays is None or (bool(self.stays[filter]) and self.stays[filter][0].up <= 0)
 
 
 class Shape(Struct, frozen=True):

@@ -1,0 +1,75 @@
+"""What ``gossamer pipeline`` prints of a job and of a live fabric: counts, and whatever is wrong in red."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from gossamer.pipeline.stages import Result
+    from gossamer.pipeline.verify import Verdict
+
+COUNTS = ("expected", "delivered", "missed", "duplicate", "spurious")
+ALLOWED = "deliveries allowed, not due: subscription and event overlapped"
+
+
+def plain_result(result: Result) -> dict[str, Any]:
+    return {
+        "ok": result.ok,
+        **result.totals,
+        "rows": result.rows,
+        "seconds": result.seconds,
+        "skipped": [outcome.stage for outcome in result.stages if outcome.skipped],
+        "out": str(result.out),
+        "report": None if result.report is None else str(result.report),
+    }
+
+
+def print_result(result: Result) -> None:
+    rows = result.rows
+    click.echo(f"trace      {rows['holdings']:,} rows, {rows['quarantine']:,} in quarantine")
+    if result.report is None:
+        for name, count in rows.items():
+            click.echo(f"{name:<10} {count:,}")
+        return
+    sizes = [f"{rows[name]:,} {name}" for name in ("filters", "events")]
+    sizes += [f"{rows['topics']:,} topics"] if rows["topics"] > 1 else []
+    sizes += [f"{rows['churn']:,} stays"] if rows["churn"] else []
+    click.echo(f"workload   {', '.join(sizes)}, {rows['expected']:,} expected pairs")
+    click.echo(f"runs       {rows['runs']:,}, {result.totals['failed']:,} failed")
+    _print_counts(result.totals)
+    if result.totals["allowed"]:
+        click.echo(f"allowed    {result.totals['allowed']:,} {ALLOWED}")
+    if result.totals["strayed"]:
+        said = f"{result.totals['strayed']:,} stays, subscriptions or events were not as the workload says; see strayed in metrics"
+        click.secho(said, fg="red")
+    if result.totals["disagree"]:
+        click.secho(f"the simulator counted otherwise than the oracle in {result.totals['disagree']} runs", fg="red")
+    if result.totals["violated"]:
+        click.secho(f"the simulator saw invariants broken in {result.totals['violated']} runs; see the report", fg="red")
+    click.echo(f"report     {result.report}")
+
+
+def print_verdict(verdict: Verdict) -> None:
+    click.echo(f"fabric     {verdict.nodes:,} nodes, {verdict.subscriptions:,} subscriptions, {verdict.events:,} events")
+    _print_counts({name: getattr(verdict, name) for name in COUNTS})
+    if verdict.latency_ms_p50 is not None:
+        click.echo(f"latency    p50 {verdict.latency_ms_p50:.2f} ms, p99 {verdict.latency_ms_p99:.2f} ms")
+    for name, words in (
+        ("allowed", ALLOWED),
+        ("late", f"hand-overs later than {verdict.late_ms:g} ms after the publication"),
+        ("incomplete", "events without a complete receipt"),
+        ("torn", "trace files with a torn last line"),
+        ("broken", "trace lines or events that could not be read"),
+    ):
+        if getattr(verdict, name):
+            click.echo(f"{name:<10} {getattr(verdict, name):,} {words}")
+    for example in verdict.examples:
+        click.echo(f"  {example.what}: event {example.event} {example.values} at {example.node}, filter {example.filter}")
+
+
+def _print_counts(counts: dict[str, int]) -> None:
+    for name in COUNTS:
+        bad = name in COUNTS[2:] and counts[name] > 0
+        click.secho(f"{name:<10} {counts[name]:,}", fg="red" if bad else None)

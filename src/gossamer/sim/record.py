@@ -1,0 +1,77 @@
+"""What the users of a run did and were given, as rows: what somebody else needs to judge the run by.
+
+Everything has two times. ``_us`` is virtual time, in microseconds after the workload began; what was set up before is negative.
+``_at`` is the order of all that users did and saw in the run: two things in one microsecond still have an order, and which of
+them came first decides what is due.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from gossamer.sim.history import History
+
+
+class Delivery(Struct, frozen=True):
+    """One hand-over. ``event`` and ``filter`` are places in the workload, -1: there is no such."""
+
+    event: int
+    filter: int
+    node: int
+    at: int  # microseconds after ``publish``
+    hops: int
+    subscription: int = -1  # place in ``Outcome.subscriptions``; -1: there never was such a one
+    handed_at: int = 0
+
+
+class Subscription(Struct, frozen=True):
+    """One subscription, from the call of ``subscribe`` to its end. A filter that is subscribed again has another."""
+
+    filter: int
+    node: int
+    subscribing_at: int
+    subscribed_at: int | None  # ``subscribe`` returned: it is in force
+    ended_at: int | None  # cancelled, cut off, or its node is gone
+    subscribing_us: int
+    subscribed_us: int | None
+    ended_us: int | None
+
+
+class Publication(Struct, frozen=True):
+    """One event, from the call of ``publish`` to its complete receipt."""
+
+    event: int
+    node: int
+    published_at: int
+    completed_at: int | None
+    published_us: int
+    completed_us: int | None
+
+
+def subscriptions(history: History, start: int) -> list[Subscription]:
+    return [
+        Subscription(
+            place.filter,
+            place.node,
+            place.began,
+            place.returned,
+            place.ended,
+            place.began_us - start,
+            _since(place.returned_us, start),
+            _since(place.ended_us, start),
+        )
+        for place in history.places
+    ]
+
+
+def publications(history: History, start: int) -> list[Publication]:
+    return [
+        Publication(
+            event.index, event.node, event.began, event.completed, event.at - start, _since(event.completed_us, start)
+        )
+        for event in history.events
+    ]
+
+
+def _since(at: int | None, start: int) -> int | None:
+    return None if at is None else at - start
