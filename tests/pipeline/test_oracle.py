@@ -441,6 +441,7 @@ def draw_simple(rng: Random, numbers: list[int]) -> tuple[str, Predicate]:
          lambda e: both(is_code(e), known(lambda v: low <= v <= high, "size")(e))),
         (f"(size > {low} AND name == '{quoted}')", lambda e: both(is_name(e), known(lambda v: v > low, "size")(e))),
         (f"size <= {high}", known(lambda v: v <= high, "size")),
+        (f"filter > {low} AND type = '{kind}'", lambda e: both(is_kind(e), known(lambda v: v > low, "filter")(e))),
         (f"type = '{kind}' AND name = '{quoted}'", lambda e: both(is_kind(e), is_name(e))),
         (f"size = {low}", known(lambda v: v == low, "size")),
         (f"size >= {low} AND size > {high} AND size <= {high} AND type = '{kind}'", lambda e: both(False, is_kind(e))),

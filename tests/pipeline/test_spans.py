@@ -102,6 +102,9 @@ def test_a_batch_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spans, "BYTES", 3000)
     types = {**TYPES, "event": pa.string()}
     assert max(len(table) for table in spans._gather(batches(large, 1, types))) == 2  # type: ignore[arg-type]
+    answers = list(spans.match(batches(large, 1, types), [built]))  # type: ignore[arg-type]
+    assert sum(len(events) for batch in answers for events in batch["events"].to_pylist()) == 30 * (100 + 40)
+    assert max(batch.nbytes for batch in answers) < 5000
 
 
 def test_nothing_and_too_much() -> None:

@@ -1,7 +1,7 @@
 """What must be delivered, by Spark's reading of the filters' text alone; and the verdict on what was.
 
-This module and those it uses import nothing of ``gossamer.filters``: two independent answers, or it proves nothing. Two ways give
-the pairs (event, filter), and the tests hold them equal:
+This module and those it uses import nothing of ``gossamer.filters``: two independent answers, or it proves nothing. Three ways
+give the pairs (event, filter), and the tests hold them equal:
 
     text by text    each filter is ``expr(text)``, evaluated on every event; exact by definition, for small sets
     by template     texts that differ in their literals only become one template, and the literals its columns
@@ -9,6 +9,8 @@ the pairs (event, filter), and the tests hold them equal:
                     a range that leaves too many candidates is cut into cells (``bands``), a LIKE goes by how its pattern begins
                     (``prefixes``), and the rest of the condition, the ends of ranges included, is evaluated by Spark on each
                     candidate. A text that cannot be taken apart with certainty goes the first way.
+    by sorting      where a template is nothing but equalities and one range, of integers and strings, Spark's parser is asked what
+                    it means, and then not Spark but NumPy, inside Spark's tasks, finds the pairs (``simple``, ``spans``).
 
 Events come as (event, values STRUCT), so that an attribute may have any name, ``event`` and ``filter`` included. Where both have a
 column ``topic``, only pairs of one topic count; all topics with the same schema are judged together.
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as sf
@@ -56,7 +59,7 @@ def matches(events: DataFrame, filters: DataFrame) -> DataFrame:
     if rows is None:
         return matches_by_template(events, filters)
     if rows.num_rows <= SMALL_MAX:
-        return matches_by_text(events, filters)
+        return _evaluate(events, filters, rows.to_pylist() if rows["text"].null_count == 0 else _collected(filters))
     pairs, rest = simple.matches(events, filters, rows)
     if rest is None:
         assert pairs is not None
@@ -155,11 +158,11 @@ def _collected(filters: DataFrame) -> list[Row]:
     return filters.select("filter", "text", *topic(filters, "topic")).orderBy("filter").collect()
 
 
-def _evaluate(events: DataFrame, filters: DataFrame, texts: list[Row]) -> DataFrame:
-    """The pairs of these few filters, each text evaluated on every event."""
+def _evaluate(events: DataFrame, filters: DataFrame, texts: Sequence[Any]) -> DataFrame:
+    """The pairs of these few filters (rows, or the like), each text evaluated on every event."""
     key = filters.schema["filter"].dataType
 
-    def where(row: Row) -> Column:
+    def where(row: Any) -> Column:
         passes = sf.coalesce(sf.expr(row["text"]), sf.lit(False))  # the text NULL alone has no type
         if "topic" in row:
             passes = (sf.col(f"`{TOPIC}`") == row["topic"]) & passes

@@ -14,6 +14,7 @@ condition is not evaluated again. Whatever is not so simple is handed back, to b
 from __future__ import annotations
 
 import functools
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,6 +39,8 @@ SAMPLE = 1024
 """Texts that are looked at to find the templates."""
 _STRING = st.StringType()
 """With no collation: equal if the bytes are."""
+_more = re.compile(r"\b(OR|NOT|IN|IS|R?LIKE)\b", re.IGNORECASE)
+"""More than comparisons, as can be told without the parser."""
 
 
 class Rest(NamedTuple):
@@ -61,8 +64,8 @@ def matches(events: DataFrame, filters: DataFrame, rows: pa.Table) -> tuple[Data
     known = functools.cache(functools.partial(type_of, flat(events)))
     columns: dict[str, str] = {}  # an attribute, and what its column is called on the way to the tasks
     sought: list[spans.Spans] = []
-    for shape, text in _shapes(rows["text"].take(left)) if _are_topics_plain(events, filters) else ():
-        template = templates.read(events.sparkSession, texts.template(list(shape)) or "", text)
+    for shape, name, text in _shapes(rows["text"].take(left)) if _are_topics_plain(events, filters) else ():
+        template = templates.read(events.sparkSession, name, text)
         asked = _asked(template, known) if template is not None else None
         if asked is None:
             continue
@@ -77,8 +80,8 @@ def matches(events: DataFrame, filters: DataFrame, rows: pa.Table) -> tuple[Data
     return pairs, _rest(filters, rows, left) if sought else Rest(filters, rows.num_rows)
 
 
-def _shapes(column: pa.ChunkedArray) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The most frequent shapes that can be taken apart with certainty, and a text of each."""
+def _shapes(column: pa.ChunkedArray) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    """The most frequent shapes that may be simple, the template of each, and one of its texts."""
     import numpy as np
 
     some = np.unique(np.linspace(0, max(0, len(column) - 1), min(SAMPLE, len(column))).astype(np.int64))
@@ -86,8 +89,8 @@ def _shapes(column: pa.ChunkedArray) -> Iterator[tuple[tuple[str, ...], str]]:
     example = dict(told)
     for shape, _ in Counter(shape for shape, _ in told).most_common(TEMPLATES_MAX):
         name = texts.template(list(shape))
-        if name is not None and templates.is_plain(name) and set(shape[1::2]) <= {"s", "i"}:
-            yield shape, example[shape]
+        if name is not None and not _more.search(name) and templates.is_plain(name) and set(shape[1::2]) <= {"s", "i"}:
+            yield shape, name, example[shape]
 
 
 def _asked(template: Template, type_of: Callable[[str], st.DataType | None]) -> tuple[Comparison, ...] | None:

@@ -30,7 +30,7 @@ EVENTS = 250_000
 BYTES = 64_000_000
 """They are fewer where they are so large."""
 PAIRS = 1_000_000
-"""In a record batch that is handed back, if one filter alone does not have more (it has at most as many as EVENTS)."""
+"""In a record batch that is handed back, fewer where they are large; more only if one filter has them, all of one sort."""
 
 
 class Spans(NamedTuple):
@@ -123,10 +123,11 @@ def _found(events: pa.Table, spans: Spans) -> Iterator[tuple[pa.Array, pa.Array,
     begin, count = begin[hit], count[hit]
     total = np.cumsum(count)
     ids = one(events.column("event")).take(rows[order])
+    most = min(PAIRS, BYTES * len(ids) // max(1, ids.nbytes))
     at = 0
     while at < len(hit):
         before = int(total[at - 1]) if at else 0
-        upto = max(at + 1, int(np.searchsorted(total, before + PAIRS, "right")))
+        upto = max(at + 1, int(np.searchsorted(total, before + most, "right")))
         offsets = np.concatenate([[before], total[at:upto]]) - before
         shift = np.repeat(begin[at:upto] - offsets[:-1], count[at:upto])
         chosen = ids.take(np.arange(offsets[-1]) + shift)
