@@ -20,9 +20,9 @@ What is measured
 How
     Each engine runs in a process of its own with two threads, one after the other in every round, and each round starts with the
     next engine. Its first run in the process is the warm-up (Spark compiles its code then) and is printed by itself as `first`;
-    the figure is the median of the others. `peak` is the largest memory the engine's process held (for Spark: the JVM). --memory
-    bounds the JVM's heap and DuckDB's memory. `cpu` is processor time, user and system, of the engine's process: on a machine that
-    is busy with other things it says more than the clock does.
+    the figure is the median of the others. `peak` is the largest memory the engine's process held (for Spark: the JVM, and its
+    Python workers). --memory bounds the JVM's heap and DuckDB's memory. `cpu` is processor time, user and system, of the engine's
+    process and those it started: on a machine that is busy with other things it says more than the clock does.
 """
 
 from __future__ import annotations
@@ -120,12 +120,33 @@ def spark_engine(
         return row[0], row[1] or 0, row[2] or 0
 
     def used() -> Used:
-        java = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
-        held = next(line for line in Path(f"/proc/{java}/status").read_text().splitlines() if line.startswith("VmHWM"))
-        ticks = Path(f"/proc/{java}/stat").read_text().rsplit(")", 1)[1].split()
-        return int(held.split()[1]) * 1024, (int(ticks[11]) + int(ticks[12])) / os.sysconf("SC_CLK_TCK")
+        java = _below(spark.sparkContext._gateway.proc.pid)  # type: ignore[union-attr]
+        return sum(_peak(pid) for pid in java), _own()[1] + sum(_seconds(pid) for pid in java)
 
     return run, used
+
+
+def _below(pid: int) -> list[int]:
+    """A process, and all that it and its own have started and that are still there."""
+    with contextlib.suppress(OSError):
+        started = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+        return [pid, *(below for words in started for word in words for below in _below(int(word)))]
+    return []
+
+
+def _peak(pid: int) -> int:
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024
+    return 0
+
+
+def _seconds(pid: int) -> float:
+    """Its own, and those of the processes it started that have ended."""
+    with contextlib.suppress(OSError):
+        ticks = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return sum(map(int, ticks[11:15])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
 
 
 def duckdb_engine(folder: Path, memory: str | None) -> tuple[Callable[[], Answer], Callable[[], Used]]:

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from gossamer.pipeline import bands, oracle, prefixes, templates
+from gossamer.pipeline import bands, flat, oracle, prefixes, simple, spans, templates, texts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -413,15 +413,190 @@ def test_the_judge(spark: SparkSession) -> None:
     assert counted.asDict() == {"expected": 3, "delivered": 2, "missed": 1, "allowed": 1, "duplicate": 3, "spurious": 2}
 
 
+def by_span(published: DataFrame, subscribed: DataFrame) -> DataFrame:
+    """All of them without a join, or it fails."""
+    rows = simple.collect(subscribed)
+    assert rows is not None
+    found, rest = simple.matches(published, subscribed, rows)
+    assert rest is None
+    assert found is not None
+    assert "Join" not in kinds_of_plan(found)
+    return found
+
+
+def draw_simple(rng: Random, numbers: list[int]) -> tuple[str, Predicate]:
+    """A filter of a few equalities and a range: its text, and what it means in plain Python."""
+    name, kind, code = rng.choice(["a", "b", "it's", ""]), rng.choice(["x", "y"]), rng.randrange(-1, 3)
+    low, high = rng.choice(numbers), rng.choice(numbers)
+    quoted = name.replace("'", "''")
+    is_name, is_kind, is_code = (
+        known(lambda v, one=one: v == one, at) for one, at in ((name, "name"), (kind, "type"), (code, "filter"))
+    )
+    shapes: list[tuple[str, Predicate]] = [
+        (f"name = '{quoted}' AND type = '{kind}' AND size >= {low} AND size < {high}",
+         lambda e: both(both(is_name(e), is_kind(e)), known(lambda v: low <= v < high, "size")(e))),
+        (f"'{kind}' = type AND {low} < size AND {high} >= size",
+         lambda e: both(is_kind(e), known(lambda v: low < v <= high, "size")(e))),
+        (f"size BETWEEN {low} AND {high} AND filter = {code}",
+         lambda e: both(is_code(e), known(lambda v: low <= v <= high, "size")(e))),
+        (f"(size > {low} AND name == '{quoted}')", lambda e: both(is_name(e), known(lambda v: v > low, "size")(e))),
+        (f"size <= {high}", known(lambda v: v <= high, "size")),
+        (f"filter > {low} AND type = '{kind}'", lambda e: both(is_kind(e), known(lambda v: v > low, "filter")(e))),
+        (f"type = '{kind}' AND name = '{quoted}'", lambda e: both(is_kind(e), is_name(e))),
+        (f"size = {low}", known(lambda v: v == low, "size")),
+        (f"size >= {low} AND size > {high} AND size <= {high} AND type = '{kind}'", lambda e: both(False, is_kind(e))),
+        (f"size >= {low} AND size > {high} AND type = '{kind}' AND type = 'x'",
+         lambda e: both(both(is_kind(e), known(lambda v: v == "x", "type")(e)), known(lambda v: v >= low and v > high, "size")(e))),
+    ]  # fmt: skip
+    return rng.choice(shapes)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("numbers", [list(range(-8, 9)), [edge for edge in EDGES if abs(edge) < 10**18]])
+def test_simple_filters_without_a_join(spark: SparkSession, numbers: list[int]) -> None:
+    """Against a plain loop and text by text: NULLs, ends of ranges and beside them, the least and the greatest number."""
+    rng = Random(7)
+    sizes = sorted({number + step for number in numbers for step in (-1, 0, 1)} | {-(2**63), 2**63 - 1})
+    events: list[Event] = [
+        {
+            "name": rng.choice([None, "a", "b", "it's", ""]), "type": rng.choice([None, "x", "y"]),
+            "size": rng.choice([None, *sizes]), "filter": rng.choice([None, -1, 0, 1, 2]),
+        }
+        for _ in range(250)
+    ]  # fmt: skip
+    filters = [draw_simple(rng, numbers) for _ in range(150)]
+    filters += filters[:20]
+    right = sorted((e, f) for e, event in enumerate(events) for f, (_, holds) in enumerate(filters) if holds(event) is True)
+    published, subscribed = frames(spark, events, [text for text, _ in filters])
+    assert len(right) > 2000
+    assert pairs(oracle.matches_by_text(published, subscribed)) == right
+    for parts in (1, 2, 7):
+        assert pairs(by_span(published.repartition(parts), subscribed.repartition(parts))) == right
+    assert pairs(oracle.matches(published, subscribed)) == right
+    assert pairs(by_span(published.where("false"), subscribed)) == []
+    assert pairs(by_span(published.selectExpr("CAST(event AS STRING) AS event", "values"), subscribed)) == sorted(
+        (str(event), filter) for event, filter in right
+    )
+
+
+@pytest.mark.spark
+def test_simple_filters_of_several_topics(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[Event] = [{"size": n % 20, "type": "xy"[n % 2]} for n in range(60)]
+    published, subscribed = frames(spark, events, [f"type = 'x' AND size < {n % 25}" for n in range(140)])
+    told = published.selectExpr("event", "CASE WHEN event % 4 < 3 THEN concat('t', event % 4) END AS topic", "values")
+    asked = subscribed.selectExpr("filter", "CASE WHEN filter % 7 < 5 THEN concat('t', filter % 7) END AS topic", "text")
+    right = [
+        (e, f) for e in range(0, 60, 2) for f in range(140) if e % 4 == f % 7 < 3 and e % 20 < f % 25
+    ]  # fmt: skip
+    assert len(right) > 100
+    assert pairs(by_span(told, asked)) == right
+    assert pairs(oracle.matches_by_template(told, asked)) == right
+    monkeypatch.setattr(oracle, "matches_by_template", None)  # not asked for
+    assert pairs(oracle.matches(told, asked)) == right
+
+
+NOT_SIMPLE = [
+    "size = 1 OR size = {}",
+    "size IN ({}, 5)",
+    "name LIKE 'a{}%'",
+    "NOT (size > {})",
+    "size <> {}",
+    "size <=> {}",
+    "size > {} AND type IS NULL",
+    "size > {} AND filter < 5",
+    "size > {} AND size + 1 > 5",
+    "size > {} AND name",
+    "size > {}.5",
+    "size > {}e0",
+    "size > '{}'",
+    "size = '{}'",
+    "name > 'a{}'",
+    "name BETWEEN 'a' AND 'b{}'",
+    "ratio = {}",
+    "ratio > {}",
+    "day > DATE '2020-01-{}'",
+    "day = '2020-01-{}'",
+    "size > filter AND size > {}",
+    "upper(name) = 'A{}'",
+    "size > {} -- a comment",
+    "`size` > {}",
+    "name = r'{}'",
+    "nothing = {}",
+]
+
+
+@pytest.mark.spark
+def test_what_is_not_simple_is_joined(spark: SparkSession) -> None:
+    """Each has a way of its own to be taken for simple. Nothing of it is lost: all texts are handed back."""
+    published, _ = frames(spark, [{"name": "a", "size": 5}], [])
+    for form in NOT_SIMPLE:
+        asked = [form.format(n) for n in range(10, 13)]
+        _, subscribed = frames(spark, [], asked)
+        rows = simple.collect(subscribed)
+        assert rows is not None
+        found, rest = simple.matches(published, subscribed, rows)
+        assert found is None, form
+        assert rest is not None
+        assert rest.size == 3
+        assert rest.filters is subscribed
+    collated = published.selectExpr("event", "struct(values.name COLLATE UTF8_LCASE AS name, values.size AS size) AS values")
+    for form, rows_of, taken in (
+        ("name = 'A{}'", collated, False),
+        ("size = {}", collated, True),
+        ("name = '{}'", published, True),
+    ):
+        _, subscribed = frames(spark, [], [form.format(n) for n in range(3)])
+        rows = simple.collect(subscribed)
+        assert rows is not None
+        assert (simple.matches(rows_of, subscribed, rows)[0] is not None) == taken
+
+
+@pytest.mark.spark
+def test_simple_filters_among_others(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are simple, those that are not, those too long to be looked at, and more than may be."""
+    monkeypatch.setattr(oracle, "SMALL_MAX", 20)
+    events: list[Event] = [{"name": f"n{n % 5}", "type": "t", "size": n} for n in range(80)]
+    events.append({"name": "n1", "type": None, "size": None})
+    asked = [f"name = 'n{n % 5}' AND type = 't' AND size >= {n} AND size < {n + n % 7}" for n in range(90)]
+    asked += [f"size IN ({n}, 5)" for n in range(8)] + ["size /* */ = 3"]
+    published, subscribed = frames(spark, events, asked)
+    right = pairs(oracle.matches_by_text(published, subscribed))
+    ways: list[str] = []
+
+    def note(way: str) -> None:
+        function = getattr(oracle, way)
+        monkeypatch.setattr(oracle, way, lambda *given: ways.append(way) or function(*given))
+
+    note("matches_by_text")
+    note("matches_by_template")
+    found = oracle.matches(published, subscribed)
+    assert "MapInArrow" in kinds_of_plan(found)
+    assert pairs(found) == right
+    assert ways.pop() == "matches_by_text"  # nine others: few
+    long = asked[40:60] + [text + " " * simple.TEXT_MAX for text in asked[:40]] + asked[60:]
+    assert pairs(oracle.matches(published, frames(spark, [], long)[1])) == pairs(
+        oracle.matches_by_template(published, frames(spark, [], long)[1])
+    )
+    assert ways == ["matches_by_template"] * 2  # 40 that are too long, and nine others
+    monkeypatch.setattr(simple, "FILTERS_MAX", len(asked))
+    assert simple.collect(subscribed) is not None
+    monkeypatch.setattr(simple, "FILTERS_MAX", len(asked) - 1)
+    assert simple.collect(subscribed) is None
+    ways.clear()
+    assert pairs(oracle.matches(published, subscribed)) == right
+    assert ways == ["matches_by_template"]
+
+
 def test_the_oracle_knows_nothing_of_our_filters() -> None:
     import ast
     from pathlib import Path
 
-    for module in (oracle, templates, bands):
+    for module in (oracle, templates, bands, prefixes, flat, simple, spans, texts):
         tree = ast.parse(Path(str(module.__file__)).read_text("utf-8"))
         imported = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
         imported += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
         assert {name for name in imported if name.startswith("gossamer")} <= {
             "gossamer.pipeline",
+            "gossamer.pipeline.flat",
             "gossamer.pipeline.templates",
         }

@@ -1,7 +1,7 @@
 """What must be delivered, by Spark's reading of the filters' text alone; and the verdict on what was.
 
-This module and those it uses import nothing of ``gossamer.filters``: two independent answers, or it proves nothing. Two ways give
-the pairs (event, filter), and the tests hold them equal:
+This module and those it uses import nothing of ``gossamer.filters``: two independent answers, or it proves nothing. Three ways
+give the pairs (event, filter), and the tests hold them equal:
 
     text by text    each filter is ``expr(text)``, evaluated on every event; exact by definition, for small sets
     by template     texts that differ in their literals only become one template, and the literals its columns
@@ -9,6 +9,8 @@ the pairs (event, filter), and the tests hold them equal:
                     a range that leaves too many candidates is cut into cells (``bands``), a LIKE goes by how its pattern begins
                     (``prefixes``), and the rest of the condition, the ends of ranges included, is evaluated by Spark on each
                     candidate. A text that cannot be taken apart with certainty goes the first way.
+    by sorting      where a template is nothing but equalities and one range, of integers and strings, Spark's parser is asked what
+                    it means, and then not Spark but NumPy, inside Spark's tasks, finds the pairs (``simple``, ``spans``).
 
 Events come as (event, values STRUCT), so that an attribute may have any name, ``event`` and ``filter`` included. Where both have a
 column ``topic``, only pairs of one topic count; all topics with the same schema are judged together.
@@ -18,12 +20,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
-from gossamer.pipeline import bands, prefixes, templates
+from gossamer.pipeline import bands, prefixes, simple, templates
+from gossamer.pipeline.flat import ASKED, EVENT, FILTER, MEMBER, TOPIC, family_of, flat, topic, type_of
 from gossamer.pipeline.templates import FAMILIES, PLACE, Branch, Place, Range, Template
 
 SMALL_MAX = 128
@@ -47,15 +51,21 @@ PLACES_MAX = 8
 """Literals of a text that are looked at to choose its join."""
 ROUGH = 0.12
 """How far off the number of different ones may be."""
-# Columns of our own beside the attributes: an attribute's name has no dot.
-_EVENT, _FILTER, _MEMBER = "gossamer.event", "gossamer.filter", "gossamer.member"
-_TOPIC, _ASKED = "gossamer.topic", "gossamer.asked"
 
 
 def matches(events: DataFrame, filters: DataFrame) -> DataFrame:
     """(event, values STRUCT) x (filter, text) -> (event, filter) where the filter is TRUE, by the way that suits the size."""
-    few = len(filters.limit(SMALL_MAX + 1).collect()) <= SMALL_MAX
-    return matches_by_text(events, filters) if few else matches_by_template(events, filters)
+    rows = simple.collect(filters)
+    if rows is None:
+        return matches_by_template(events, filters)
+    if rows.num_rows <= SMALL_MAX:
+        return _evaluate(events, filters, rows.to_pylist() if rows["text"].null_count == 0 else _collected(filters))
+    pairs, rest = simple.matches(events, filters, rows)
+    if rest is None:
+        assert pairs is not None
+        return pairs
+    others = (matches_by_text if rest.size <= SMALL_MAX else matches_by_template)(events, rest.filters)
+    return others if pairs is None else pairs.unionByName(others)
 
 
 def matches_by_text(events: DataFrame, filters: DataFrame) -> DataFrame:
@@ -151,30 +161,22 @@ def counts() -> dict[str, Column]:
 
 
 def _collected(filters: DataFrame) -> list[Row]:
-    return filters.select("filter", "text", *_topic(filters, "topic")).orderBy("filter").collect()
+    return filters.select("filter", "text", *topic(filters, "topic")).orderBy("filter").collect()
 
 
-def _topic(rows: DataFrame, name: str) -> list[Column]:
-    return [sf.col("topic").alias(name)] if "topic" in rows.columns else []
-
-
-def _flat(events: DataFrame) -> DataFrame:
-    return events.select(sf.col("event").alias(_EVENT), *_topic(events, _TOPIC), "values.*")
-
-
-def _evaluate(events: DataFrame, filters: DataFrame, texts: list[Row]) -> DataFrame:
-    """The pairs of these few filters, each text evaluated on every event."""
+def _evaluate(events: DataFrame, filters: DataFrame, texts: Sequence[Any]) -> DataFrame:
+    """The pairs of these few filters (rows, or the like), each text evaluated on every event."""
     key = filters.schema["filter"].dataType
 
-    def where(row: Row) -> Column:
+    def where(row: Any) -> Column:
         passes = sf.coalesce(sf.expr(row["text"]), sf.lit(False))  # the text NULL alone has no type
         if "topic" in row:
-            passes = (sf.col(f"`{_TOPIC}`") == row["topic"]) & passes
+            passes = (sf.col(f"`{TOPIC}`") == row["topic"]) & passes
         return sf.when(passes, sf.lit(row["filter"]).cast(key))
 
     found = [
-        _flat(events).select(
-            sf.col(f"`{_EVENT}`").alias("event"),
+        flat(events).select(
+            sf.col(f"`{EVENT}`").alias("event"),
             sf.explode(sf.array_compact(sf.array(*map(where, texts[at : at + CHUNK])))).alias("filter"),
         )
         for at in range(0, len(texts), CHUNK)
@@ -190,15 +192,15 @@ def _join(events: DataFrame, apart: DataFrame, template: Template, counted: Row)
         for place, kind in enumerate(template.kinds)
     ]
     chosen = apart.where(sf.col("template") == template.name)
-    chosen = chosen.select(sf.col("filter").alias(_FILTER), *_topic(apart, _ASKED), *literals)
+    chosen = chosen.select(sf.col("filter").alias(FILTER), *topic(apart, ASKED), *literals)
     condition = sf.expr(template.condition) & sf.lit(True)  # AND TRUE: the text NULL alone has no type
     if "topic" in apart.columns:
-        condition = condition & (sf.col(f"`{_ASKED}`") == sf.col(f"`{_TOPIC}`"))
-    found = [_alternative(_flat(events), chosen, condition, template, branch, counted) for branch in template.branches]
+        condition = condition & (sf.col(f"`{ASKED}`") == sf.col(f"`{TOPIC}`"))
+    found = [_alternative(flat(events), chosen, condition, template, branch, counted) for branch in template.branches]
     if not found or any(pairs is None for pairs in found):
-        found = [_flat(events).join(chosen, on=condition, how="inner")]
+        found = [flat(events).join(chosen, on=condition, how="inner")]
     pairs = [
-        joined.select(sf.col(f"`{_EVENT}`").alias("event"), sf.col(f"`{_FILTER}`").alias("filter"))
+        joined.select(sf.col(f"`{EVENT}`").alias("event"), sf.col(f"`{FILTER}`").alias("filter"))
         for joined in found
         if joined is not None
     ]
@@ -214,8 +216,8 @@ def _is_exact(events: DataFrame, template: Template, branch: Branch) -> bool:
     attribute, places = branch.member
     kind = template.kinds[places[0].number]
     if kind == "i":
-        return isinstance(_type(_flat(events), attribute), st.IntegralType)
-    return FAMILIES[kind] == _family(_flat(events), attribute) != "number"
+        return isinstance(type_of(flat(events), attribute), st.IntegralType)
+    return FAMILIES[kind] == family_of(flat(events), attribute) != "number"
 
 
 def _alternative(
@@ -229,12 +231,12 @@ def _alternative(
     if branch.member and len({template.kinds[place.number] for place in branch.member[1]}) == 1:
         attribute, places = branch.member
         values = sf.explode(sf.array_distinct(sf.array(*map(_literal, places))))
-        chosen, keyed = chosen.withColumn(_MEMBER, values), True
-        on = on & (sf.expr(attribute) == sf.col(f"`{_MEMBER}`"))
+        chosen, keyed = chosen.withColumn(MEMBER, values), True
+        on = on & (sf.expr(attribute) == sf.col(f"`{MEMBER}`"))
         each = each * len(places) / max(1, counted[f"d{places[0].number}"] if places[0].number < PLACES_MAX else 1)
     if branch.like and (not keyed or each > min(EVEN_MIN, PLAIN_MAX)):
         attribute, pattern = branch.like
-        if _family(events, attribute) == FAMILIES[template.kinds[pattern.number]] == "string":
+        if family_of(events, attribute) == FAMILIES[template.kinds[pattern.number]] == "string":
             chosen, lengths, alike = prefixes.cut(chosen, _literal(pattern))
             events, on, keyed = prefixes.place(events, sf.expr(attribute), lengths), on & prefixes.same(), True
             each = min(each, alike)
@@ -253,7 +255,7 @@ def _banded(
     """Events and filters with the cells of one range, and the condition that joins them; None: it is not worth while."""
     best: tuple[Range, str] | None = None
     for band in branch.ranges:
-        family = _family(events, band.attribute)
+        family = family_of(events, band.attribute)
         kinds = {FAMILIES[template.kinds[end.number]] for end in (band.low, band.high) if end}
         both = band.low is not None and band.high is not None
         if kinds == {family} and (best is None or both):
@@ -283,22 +285,3 @@ def _banded(
 def _literal(place: Place) -> Column:
     column = sf.col(f"`{PLACE.format(place.number)}`")
     return -column if place.minus else column
-
-
-def _type(events: DataFrame, attribute: str) -> st.DataType | None:
-    try:
-        return events.select(sf.expr(attribute)).schema[0].dataType
-    except Exception:  # Spark says so again, and better, where the condition is evaluated
-        return None
-
-
-def _family(events: DataFrame, attribute: str) -> str:
-    """What an attribute can be compared with."""
-    kind = _type(events, attribute)
-    if isinstance(kind, st.StringType):
-        return "string"
-    if isinstance(kind, st.DateType):
-        return "date"
-    if isinstance(kind, st.TimestampType):
-        return "timestamp"
-    return "number" if isinstance(kind, st.NumericType) else "unknown"

@@ -42,6 +42,8 @@ _STRANGE = r"[^\w\s.,()=<>!@+-]"
 _ODD = rf"\b(?!(?:{_WORDS})\b)\w++\s*+@|{_MARK}[\w@]|{_MARK}\s++(?!(?:{_WORDS})\b)[\w@]|--"
 _not_plain = re.compile(f"{_STRANGE}|{_ODD}", re.ASCII | re.IGNORECASE)
 _ABOVE, _BELOW = ("GreaterThan", "GreaterThanOrEqual"), ("LessThan", "LessThanOrEqual")
+_SIGNS = {"EqualTo": "=", "GreaterThan": ">", "GreaterThanOrEqual": ">=", "LessThan": "<", "LessThanOrEqual": "<="}
+_TURNED = {"=": "=", ">": "<", ">=": "<=", "<": ">", "<=": ">="}
 
 
 class Place(Struct, frozen=True):
@@ -58,6 +60,13 @@ class Range(Struct, frozen=True):
     high: Place | None = None
 
 
+class Comparison(Struct, frozen=True):
+    attribute: str
+    sign: str
+    """=, <, <=, > or >=, with the attribute to the left."""
+    place: Place
+
+
 class Branch(Struct, frozen=True):
     """What must hold for one alternative of an OR; the rest of it is left to evaluation."""
 
@@ -67,6 +76,8 @@ class Branch(Struct, frozen=True):
     ranges: tuple[Range, ...] = ()
     like: tuple[str, Place] | None = None
     """attribute LIKE place"""
+    whole: tuple[Comparison, ...] | None = None
+    """All that it asks, where that is nothing but comparisons of attributes with literals; None: there is more to it."""
 
     @property
     def keys(self) -> list[Place]:
@@ -230,7 +241,25 @@ def _branch(node: _Node) -> Branch:
             bound(attribute, places[0], None)
         elif part.kind in (_ABOVE if swapped else _BELOW):
             bound(attribute, None, places[0])
-    return Branch(tuple(equal), member, tuple(ranges.values()), like)
+    return Branch(tuple(equal), member, tuple(ranges.values()), like, _whole(node))
+
+
+def _whole(node: _Node) -> tuple[Comparison, ...] | None:
+    """The comparisons that a condition is made of; None if some part of it is anything else."""
+    found: list[Comparison] = []
+    for part in _flatten(node, "And"):
+        attribute, places = _compared(part)
+        if attribute is None or not places:
+            return None
+        if part.kind in _SIGNS and len(places) == 1:
+            swapped = _place(part.children[0]) is not None
+            sign = _SIGNS[part.kind]
+            found.append(Comparison(attribute, _TURNED[sign] if swapped else sign, places[0]))
+        elif part.kind == "UnresolvedFunction" and '"[between]"' in part.parts and len(places) == 2:
+            found += [Comparison(attribute, ">=", places[0]), Comparison(attribute, "<=", places[1])]
+        else:
+            return None
+    return tuple(found)
 
 
 def _compared(node: _Node) -> tuple[str | None, Sequence[Place]]:

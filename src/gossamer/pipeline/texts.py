@@ -2,14 +2,15 @@
 Spark's Python workers, so it imports neither Spark nor anything of ours.
 
 A text is split once, and what follows depends on its shape alone, of which there are few: 0.7 s for 100,000 texts where Spark's own
-expressions took 1.6 s.
+expressions took 1.6 s. Where the shape is known and has only strings and integers, a regular expression made of it takes all its
+texts apart at once (``extract``), in a tenth of that.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,6 +26,11 @@ _decimal = re.compile(r"\d{1,15}\.\d{0,15}|\.\d{1,15}", re.ASCII)
 _dated = re.compile(r"\b(DATE|TIMESTAMP)\s*\Z", re.ASCII | re.IGNORECASE)
 _FIRSTS = {"'": "s"}
 INTEGER_DIGITS = 18
+# In the words of RE2, without the quotes. The second has quotes inside the string, and is slower.
+_PATTERNS = (
+    {"s": r"'([^'\\]*)'", "i": rf"(\d{{1,{INTEGER_DIGITS}}})"},
+    {"s": r"'([^'\\]*(?:''[^'\\]*)*)'", "i": rf"(\d{{1,{INTEGER_DIGITS}}})"},
+)
 SHAPES_MAX = 10_000  # remembered
 
 
@@ -34,7 +40,7 @@ def take_apart(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
     shapes: dict[tuple[str, ...], str | None] = {}
     for batch in batches:
-        texts = _texts(batch.column("text"))
+        texts = read(batch.column("text"))
         literals = [None if text is None else _split(text) for text in texts]  # with what stands between them, at first
         names: list[str | None] = []
         for place, pieces in enumerate(literals):
@@ -69,6 +75,43 @@ def template(pieces: list[str]) -> str | None:
     return "".join(marked) + pieces[-1]
 
 
+def shape(text: str) -> tuple[str, ...]:
+    """What stands between the literals and, at odd places, their kinds."""
+    pieces = _split(text)
+    pieces[1::2] = [_FIRSTS.get(literal[0]) or _kind(literal) for literal in pieces[1::2]]
+    return tuple(pieces)
+
+
+def extract(texts: pa.Array, shape: Sequence[str]) -> Iterator[tuple[pa.Array, list[pa.Array]]]:
+    """The texts of one shape, by their numbers in the column, and for each place the values of the literals.
+
+    For shapes with strings and integers alone and, between them, what ``templates.is_plain`` lets pass: no quotes, so a text has
+    this shape in one way only, the way in which it is split.
+    """
+    import pyarrow.compute as pc
+
+    left = pc.indices_nonzero(pc.is_valid(texts))
+    for kinds in _PATTERNS:
+        pattern = "".join(
+            kinds[piece].replace("(", f"(?P<p{place // 2}>", 1) if place % 2 else re.escape(piece)
+            for place, piece in enumerate(shape)
+        )
+        found = pc.extract_regex(texts.take(left), rf"\A{pattern}\z")
+        fits = pc.is_valid(found)
+        values = found.filter(fits).flatten()
+        if len(values[0]):
+            yield (
+                left.filter(fits),
+                [
+                    pc.replace_substring(value, "''", "'") if kind == "s" else value.cast("int64")
+                    for value, kind in zip(values, shape[1::2], strict=True)
+                ],
+            )
+        left = left.filter(pc.invert(fits))
+        if not len(left) or "s" not in shape[1::2]:
+            return
+
+
 def _kind(literal: str) -> str:
     """Of a number, as ``templates`` names them; "?" for one that Spark may read otherwise."""
     if literal.isdigit():
@@ -78,7 +121,8 @@ def _kind(literal: str) -> str:
     return "n" if _decimal.fullmatch(literal) else "?"
 
 
-def _texts(column: pa.Array) -> list[str | None]:
+def read(column: pa.Array) -> list[str | None]:
+    """None for what is no text."""
     try:
         texts: list[str | None] = column.to_pylist()
     except UnicodeDecodeError:

@@ -1,0 +1,166 @@
+"""Pairs of events and simple filters, by sorting: the part of ``simple`` that runs in Spark's Python workers, so it imports neither
+Spark nor anything of ours.
+
+A simple filter is a few equalities and the ends of one range. Equal values of the equalities are a *key*, the numbers from one end
+to the other a *range*. Events sorted by key, and by number where they have the same key, lie side by side where a filter
+matches them: a filter is a *span* of them, and two binary searches find it. What comes out is what matches, and no candidate is
+ever compared, however many filters have a key and however wide their ranges are.
+
+Key and number together are one integer, so that one sort does. The number itself could be any, so its *rank* is taken: how many
+*cuts* are not above it. Cuts are the first number inside each range, and the first above it; between two cuts no range begins or
+ends, so a number is in a range exactly if its rank is among those from the rank of the range's first number to that of its last.
+All of this is in integers: nothing is rounded, and where one could overflow, nothing is built. A NULL has no key and no rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    Integers = npt.NDArray[np.int64]
+
+LEAST, MOST = -(2**63), 2**63 - 1
+EVENTS = 250_000
+"""Events that are sorted at once: each time all filters are looked for."""
+BYTES = 64_000_000
+"""They are fewer where they are so large."""
+PAIRS = 1_000_000
+"""In a record batch that is handed back, fewer where they are large; more only if one filter has them, all of one sort."""
+
+
+class Spans(NamedTuple):
+    """Filters, ready to be looked for."""
+
+    keys: tuple[tuple[str, pa.Array], ...]
+    """Columns of the events that must be equal to one of these values, which are all different."""
+    column: str | None
+    """Of the events' numbers; None: no range."""
+    cuts: Integers
+    first: Integers
+    """Of each filter: its key and the rank of its first number, as one integer; in ascending order."""
+    last: Integers
+    filters: pa.Array
+
+
+def build(filters: pa.Array, keys: Sequence[tuple[str, pa.Array]], column: str | None, low: Any, high: Any) -> Spans | None:
+    """Filters whose events have these values in these columns, and ``low`` <= number <= ``high`` in another (or none).
+
+    A NULL in a key, or a range that is empty, and nothing matches. None: so many different keys that an integer does not hold them.
+    """
+    import numpy as np
+
+    number = np.zeros(len(filters), np.int64)
+    there = low <= high
+    sets: list[tuple[str, pa.Array]] = []
+    room = 1
+    for name, values in keys:
+        coded = values.dictionary_encode()
+        codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+        there &= codes >= 0
+        room *= max(1, len(coded.dictionary))
+        if room > MOST:
+            return None
+        number = number * max(1, len(coded.dictionary)) + codes
+        sets.append((name, coded.dictionary))
+    rows = np.flatnonzero(there)
+    rows = rows[np.argsort(low[rows])]  # what is looked up in order is found faster
+    number, low, high = number[rows], low[rows], high[rows]
+    cuts = np.sort(np.concatenate([low, high[high < MOST] + 1])) if column is not None else np.zeros(0, np.int64)
+    ranks = len(cuts) + 1
+    if room * ranks > MOST:
+        return None
+    first = number * ranks + np.searchsorted(cuts, low, "right")
+    last = number * ranks + np.searchsorted(cuts, high, "right")
+    order = np.argsort(first, kind="stable")
+    return Spans(tuple(sets), column, cuts, first[order], last[order], filters.take(rows[order]))
+
+
+def match(batches: Iterator[pa.RecordBatch], sought: Sequence[Spans]) -> Iterator[pa.RecordBatch]:
+    """Events, as record batches with columns ``event`` and those sought for -> (filter, events), with at least one event each.
+
+    An event's own columns are read once for all that is sought. A list of events is half as long to hand over as pairs are, and
+    Spark unfolds it faster than it reads pairs.
+    """
+    import pyarrow as pa
+
+    for table in _gather(batches):
+        for spans in sought:
+            for filters, events, offsets in _found(table, spans):
+                listed = pa.ListArray.from_arrays(pa.array(offsets), events)
+                yield pa.RecordBatch.from_arrays([filters, listed], names=["filter", "events"])
+
+
+def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    import pyarrow as pa
+
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if held and (rows + batch.num_rows > EVENTS or size + batch.nbytes > BYTES):
+            yield pa.Table.from_batches(held)
+            held, rows, size = [], 0, 0
+        held.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _found(events: pa.Table, spans: Spans) -> Iterator[tuple[pa.Array, pa.Array, Any]]:
+    """Filters, their events one after the other, and where those of each begin and end."""
+    import numpy as np
+
+    rows, numbers = _numbers(events, spans)
+    order = np.argsort(numbers)
+    numbers = numbers[order]
+    begin = np.searchsorted(numbers, spans.first, "left")
+    count = np.searchsorted(numbers, spans.last, "right") - begin
+    hit = np.flatnonzero(count > 0)
+    begin, count = begin[hit], count[hit]
+    total = np.cumsum(count)
+    ids = one(events.column("event")).take(rows[order])
+    most = min(PAIRS, BYTES * len(ids) // max(1, ids.nbytes))
+    at = 0
+    while at < len(hit):
+        before = int(total[at - 1]) if at else 0
+        upto = max(at + 1, int(np.searchsorted(total, before + most, "right")))
+        offsets = np.concatenate([[before], total[at:upto]]) - before
+        shift = np.repeat(begin[at:upto] - offsets[:-1], count[at:upto])
+        chosen = ids.take(np.arange(offsets[-1]) + shift)
+        yield spans.filters.take(hit[at:upto]), chosen, offsets.astype(np.int32)
+        at = upto
+
+
+def _numbers(events: pa.Table, spans: Spans) -> tuple[Integers, Integers]:
+    """The rows whose values are all among those sought, and key and rank of each as one integer."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    number = np.zeros(events.num_rows, np.int64)
+    there = np.ones(events.num_rows, np.bool_)
+    for name, values in spans.keys:
+        column = events.column(name)
+        column = column if column.type == values.type else column.cast(values.type)
+        codes = pc.index_in(column, value_set=values).fill_null(-1).to_numpy().astype(np.int64)
+        there &= codes >= 0
+        number = number * max(1, len(values)) + codes
+    if spans.column is None:
+        rows = np.flatnonzero(there)
+        return rows, number[rows]
+    column = events.column(spans.column)
+    values = column.fill_null(0).cast("int64").to_numpy()
+    rows = np.flatnonzero(there & column.is_valid().to_numpy())
+    rows = rows[np.argsort(values[rows])]  # what is looked up in order is found faster
+    return rows, number[rows] * (len(spans.cuts) + 1) + np.searchsorted(spans.cuts, values[rows], "right")
+
+
+def one(column: pa.ChunkedArray) -> pa.Array:
+    """A column in one piece."""
+    import pyarrow as pa
+
+    whole = column.combine_chunks()
+    return pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
