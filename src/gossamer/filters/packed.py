@@ -130,17 +130,15 @@ class Packed:
         data: bytes = record.serialize().to_pybytes()
         return data
 
-    def copied(self, record: Any) -> tuple[bytes, Any]:
-        """A record batch as bytes, and the same as it is in them: whoever changes the memory it was made from changes neither."""
-        pa, data = _pyarrow(), self.pack(record)
-        return data, pa.ipc.read_record_batch(pa.py_buffer(data), record.schema)
+    def copied(self, record: Any) -> tuple[Any, Any]:
+        """A record batch as a buffer, and the same as it is in there: who changes the memory that it was made from changes neither."""
+        data = record.serialize()
+        return data, _pyarrow().ipc.read_record_batch(data, record.schema)
 
-    def seal(self, copies: list[tuple[bytes, Any]]) -> bytes:
+    def seal(self, copies: list[tuple[Any, Any]]) -> bytes:
         """Batches that ``copied`` gave, one after the other, as one batch's bytes."""
-        data, record = copies[0]
-        if len(copies) > 1:
-            record = _joined([record for _, record in copies])
-            data = self.pack(record)
+        record = copies[0][1] if len(copies) == 1 else _joined([record for _, record in copies])
+        data: bytes = copies[0][0].to_pybytes() if len(copies) == 1 else self.pack(record)
         if record.num_columns == len(self.schema.attributes):  # else it was made before the schema grew
             self._own = (data, record)
         return data

@@ -52,7 +52,7 @@ class Publication:
     def __init__(self, topic: str, publisher: Peer) -> None:
         self.topic, self.publisher = topic, publisher
         self.rows: list[tuple[Any, ...]] = []  # until it is sealed; or
-        self.columns: list[tuple[bytes, Any]] = []  # as Packed.copied gives them
+        self.columns: list[tuple[Any, Any]] = []  # as Packed.copied gives them
         self.count = 0  # of events, once sealed
         self.size = 0  # bytes: estimated while it is open
         self.first = -1  # sequence number of the first event, once sealed

@@ -84,18 +84,18 @@ def publish_columns(
     """
     _check(core, topic)
     packed = core.local.topic(topic).packed
-    copies: list[tuple[bytes, Any]] = []  # all of them fit before the first is accepted
+    copies: list[tuple[Any, Any]] = []  # all of them fit before the first is accepted
     left = [record]
     while left:
         record = left.pop()
-        copy = packed.copied(record) if record.num_rows <= BATCH_EVENTS_MAX else (b"", record)
-        size = len(copy[0])
+        copy = packed.copied(record) if record.num_rows <= BATCH_EVENTS_MAX else None
+        size = copy[0].size if copy is not None else 0
         if record.num_rows > 1 and (not size or size > core.config.event_bytes):
             half = record.num_rows // 2
             left += [record.slice(half), record.slice(0, half)]  # the first half is next
         elif size > BATCH_BYTES_MAX:
             raise EventError(f"an event of {size} bytes on {topic!r}; by columns at most {BATCH_BYTES_MAX} are allowed")
-        elif record.num_rows:
+        elif copy is not None and record.num_rows:
             copies.append(copy)
     if once is None:
         return [_gather(core, topic, copy, now) for copy in copies]
@@ -109,10 +109,10 @@ def publish_columns(
     return parts
 
 
-def _gather(core: NodeCore, topic: str, copy: tuple[bytes, Any], now: Micros) -> Part:
+def _gather(core: NodeCore, topic: str, copy: tuple[Any, Any], now: Micros) -> Part:
     """Into the topic's open batch, or another if that holds rows or has no room. It goes when another like this would not fit."""
     outbox, limits = core.outbox, core.config
-    size, count = len(copy[0]), copy[1].num_rows
+    size, count = copy[0].size, copy[1].num_rows
     publication = outbox.open.get(topic)
     if publication is not None and not (
         publication.columns
