@@ -176,7 +176,7 @@ def test_the_short_ways_of_a_publisher_give_the_same_row_or_leave_it_to_others(s
     )
     rows: list[tuple[Any, ...]] = []
     publication = Publication()
-    ticket = schema.lane(10)(publication, rows, lambda *given: given, 1, 10**6)(event)
+    ticket = schema.lane(10)(publication, rows, lambda *given: given, 1, 10**6, 10**6)(event)
     try:
         row = schema.row(event)
     except EventError:
@@ -201,14 +201,15 @@ def test_the_short_ways_of_a_publisher_give_the_same_row_or_leave_it_to_others(s
 
 def test_the_short_way_ends_where_a_batch_is_full() -> None:
     publication, rows = Publication(), []
-    accept = WEATHER.lane(10)(publication, rows, lambda *given: given, 3, 200)
+    accept = WEATHER.lane(10)(publication, rows, lambda *given: given, 3, 200, 198)
     event = {"country": "CH", "city": "Bern", "temp": 1, "at": None}
     assert [accept(event) is not None for _ in range(5)] == [True] * 3 + [False] * 2
     assert publication.size == 3 * 46
     assert accept({**event, "city": "x" * 200}) is None
     publication.size, rows[:] = 0, []
-    assert accept({**event, "city": "x" * 158}) is None
-    assert accept({**event, "city": "x" * 157}) is not None
+    assert accept({**event, "city": "x" * 157}) is None, "by itself heavier than it may be without being measured"
+    assert accept({**event, "city": "x" * 156}) is not None
+    assert publication.size == 198
 
 
 def test_row_names_what_is_unknown() -> None:

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 import gossamer
+from gossamer.filters import Schema
+from gossamer.filters.packed import Packed
 from gossamer.node import wire
 from gossamer.overlay.batch import Batch
 from livenet import WEATHER, go, take, until
@@ -212,6 +214,62 @@ def test_rows_and_columns_keep_their_order_whatever_is_mixed() -> None:
                     assert set([matched] if isinstance(matched, int) else matched) == {1}
 
     go(main())
+
+
+def test_small_batches_let_others_have_their_turn() -> None:
+    """A program that publishes without a pause: what it publishes travels in batches of at most 256, and it waits for each."""
+
+    async def main() -> None:
+        async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
+            await a.advertise("numbers", "n INT")
+            turns = 0
+
+            async def others() -> None:
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            async with b.subscribe("numbers", "n >= 0") as events:
+                one, task = pa.record_batch({"n": pa.array([1], pa.int32())}), asyncio.create_task(others())
+                receipts = [await a.publish_batch("numbers", one) for _ in range(3000)]
+                task.cancel()
+                assert turns >= 3000 // 256
+                assert len(await take(events, 3000)) == 3000
+                assert {(await receipt).matched for receipt in receipts} == {(1,)}
+                assert a._core.outbox.opened == 0
+
+    go(main())
+
+
+def test_with_asyncios_own_loop() -> None:
+    """Its transports take bytes, not pieces of them; many megabytes go both ways, as columns and as rows, by several routes."""
+
+    async def main() -> None:
+        async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
+            await a.advertise("weather", WEATHER)
+            await b.advertise("back", WEATHER)
+            for route in ("direct", "flood"):
+                async with (
+                    b.subscribe("weather", "temp >= 0", route=route) as there,
+                    a.subscribe("back", route=route) as back,
+                ):
+                    both = [asyncio.create_task(take(events, 80_000)) for events in (there, back)]
+                    receipts = [await a.publish_batch("weather", record(4000)) for _ in range(20)]
+                    receipts += [await b.publish_batch("back", record(4000).to_pylist()) for _ in range(20)]
+                    for taken in both:
+                        assert [event["temp"] for event in await taken] == [number % 50 for number in range(4000)] * 20
+                    assert {(await receipt).matched for receipt in receipts} == {(1,) * 4000}
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_columns_of_a_shorter_schema_are_traced() -> None:
+    """The topic's schema may grow while whoever publishes waits for room."""
+    packed = Packed(Schema.parse("n INT, at TIMESTAMP"))
+    short = pa.record_batch({"n": pa.array([1, 2], pa.int32())})
+    assert packed.rows(short) == [(1,), (2,)]
+    assert [packed.schema.values(row) for row in packed.rows(short)] == [{"n": 1, "at": None}, {"n": 2, "at": None}]
 
 
 def test_a_schema_that_grows_between_two_batches_of_columns() -> None:

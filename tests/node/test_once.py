@@ -11,6 +11,7 @@ import pytest
 from gossamer.filters import EventError
 from gossamer.machine import Keep, Micros, Peer, Store
 from gossamer.node import NodeCore
+from gossamer.node.core import OPEN_MAX
 from gossamer.node.outbox import STREAMS_MAX
 from gossamer.node.together import publish_columns
 
@@ -58,6 +59,30 @@ def test_a_number_is_on_disk_with_its_batch_and_not_without() -> None:
     publish_columns(one, "t", batch(one, 1), NOW, once=("q", (7, 0)))
     [store] = [effect for effect in one.wake(NOW) if isinstance(effect, Store)]
     assert {record.key.partition("/")[0] for record in store.records} == {"out", "once", "trim"}
+
+
+@pytest.mark.parametrize("rows", [2_048, 2_049, 4_096, 10_000])
+def test_of_any_size(rows: int) -> None:
+    one = core({})
+    parts = publish_columns(one, "t", batch(one, *range(rows)), NOW, once=("q", (0, 0)))
+    assert sum(count for _, _, count in parts) == rows
+    assert all(publication.first >= 0 for publication, _, _ in parts), "each is a batch of its own, which is sealed"
+    assert publish_columns(one, "t", batch(one, *range(rows)), NOW, once=("q", (0, 0))) == []
+
+
+def test_a_number_is_stored_with_its_own_batch_whatever_else_is_open() -> None:
+    one = core({})
+    one.advertise("u", "n INT", NOW)
+    one.wake(NOW)
+    for number in range(OPEN_MAX - 1000):
+        one.publish("u", {"n": number}, NOW)
+    publish_columns(one, "t", batch(one, *range(1500)), NOW, once=("q", (0, 0)))
+    stores = [effect for effect in one.wake(NOW) if isinstance(effect, Store)]
+    assert len(stores) == 2
+    for store in stores:
+        keys = [record.key.partition("/")[0] for record in store.records]
+        topic = next(record.key.partition("/")[2] for record in store.records if record.key.startswith("trim/"))
+        assert ("once" in keys) == (topic == "t")
 
 
 def test_streams_are_bounded() -> None:

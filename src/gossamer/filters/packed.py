@@ -95,7 +95,7 @@ class Packed:
         if Type.TIMESTAMP in self.schema.types:
             from datetime import UTC
 
-            for place, kind in enumerate(self.schema.types):
+            for place, kind in enumerate(self.schema.types[: len(lists)]):
                 if kind is Type.TIMESTAMP:
                     lists[place] = [value and value.astimezone(UTC) for value in lists[place]]
         return list(zip(*lists, strict=True))
@@ -131,7 +131,7 @@ class Packed:
         return data
 
     def copied(self, record: Any) -> tuple[Any, Any]:
-        """A record batch as a buffer, and the same as it is in there: who changes the memory that it was made from changes neither."""
+        """A record batch as a buffer, and the same as it is in there: who changes the memory it was made from changes neither."""
         data = record.serialize()
         return data, _pyarrow().ipc.read_record_batch(data, record.schema)
 

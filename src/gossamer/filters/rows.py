@@ -85,20 +85,26 @@ def make_weighed(
 
 
 def make_lane(attributes: tuple[Attribute, ...], value_bytes: int) -> Callable[..., Callable[[Mapping[str, Any]], Any]]:
-    """The function (publication, rows, ticket, most, most_bytes) to a function that takes a mapping into ``rows`` and gives its
-    ticket; or None, and does nothing, if it is not right as it is, or there would be more rows or bytes than these."""
+    """The function (publication, rows, ticket, most, most_bytes, heavy) to a function that takes a mapping into ``rows`` and gives
+    its ticket; or None, and does nothing, if it is not right as it is, too heavy, or there would be too many rows or bytes.
+    """
     names = _Names()
     read = _read(attributes, names, f"row = ({_variables(attributes)})")
     lines = [
-        "def lane(publication, rows, ticket, most, most_bytes):",
+        "def lane(publication, rows, ticket, most, most_bytes, heavy):",
         " add = rows.append",
         " def accept(m):",
         "  row = None",
     ]
     lines += [f" {line}" for line in read]
     lines += ["  place = len(rows)", "  if row is None or place >= most: return None"]
-    lines += [f"  size = publication.size + {_size(attributes, value_bytes)}", "  if size >= most_bytes: return None"]
-    lines += ["  add(row); publication.size = size", "  return ticket(publication, place)", " return accept"]
+    lines += [f"  size = {_size(attributes, value_bytes)}", "  if size > heavy: return None", "  size += publication.size"]
+    lines += [
+        "  if size >= most_bytes: return None",
+        "  add(row); publication.size = size",
+        "  return ticket(publication, place)",
+        " return accept",
+    ]
     return _define("lane", lines, _row_scope(attributes, names))
 
 

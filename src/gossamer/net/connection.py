@@ -87,6 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self._tls: Session | None = None
         self._unframer = Unframer(stranger=True)
         self._fills = False  # what is read has its place in the unframer
+        self._takes_pieces = False  # the transport writes several without joining them
         self._control: deque[Frame] = deque()
         self._events: deque[Frame] = deque()
         self._control_bytes = 0
@@ -104,6 +105,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=SOCKET_HIGH_WATER)
+        # asyncio's own either joins them as well or (3.12, 3.13) never says that it has more than it should.
+        self._takes_pieces = type(transport).__module__.startswith("uvloop")
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -329,7 +332,7 @@ class Connection(asyncio.BufferedProtocol):
             self.bytes_out += size
             if size > BULK_BYTES:
                 self.driver.spin.bulk()
-            if tls is None and size > DIRECT_BYTES:
+            if tls is None and size > DIRECT_BYTES and self._takes_pieces:
                 transport.writelines(pieces)
                 continue
             data = pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -271,7 +271,7 @@ class NodeCore:
         if publication is None:
             publication = outbox.begin(topic)
             if not self._tracing:
-                outbox.open_lane(publication, known.lane, self._ticket)
+                outbox.open_lane(publication, known.lane, self._ticket, self._heavy)
         rows = publication.rows
         ticket = self._ticket(publication, len(rows))
         rows.append(row)

@@ -53,7 +53,7 @@ class Publication:
         self.topic, self.publisher = topic, publisher
         self.rows: list[tuple[Any, ...]] = []  # until it is sealed; or
         self.columns: list[tuple[Any, Any]] = []  # as Packed.copied gives them
-        self.count = 0  # of events, once sealed
+        self.count = 0  # of events, once sealed; of columns also before
         self.size = 0  # bytes: estimated while it is open
         self.first = -1  # sequence number of the first event, once sealed
         self.incarnation = 0
@@ -65,7 +65,7 @@ class Publication:
     @property
     def gathered(self) -> int:
         """Events, sealed or not."""
-        return self.count or len(self.rows) or sum([record.num_rows for _, record in self.columns])
+        return self.count or len(self.rows)
 
     def took(self, index: int) -> int:
         """How many subscriptions took an event."""
@@ -196,12 +196,12 @@ class Outbox:
         return publication
 
     def open_lane(
-        self, publication: Publication, lane: Callable[..., Any], ticket: Callable[[Publication, int], Ticket]
+        self, publication: Publication, lane: Callable[..., Any], ticket: Callable[[Publication, int], Ticket], heavy: int
     ) -> None:
-        """More events of this batch's topic may come by the short way, but for the one that seals it."""
+        """More events of this batch's topic may come by the short way, but for the one that seals it, and ``heavy`` ones."""
         if len(self.open) == 1 and not self.durable and not self._closed:
             rows, limits = publication.rows, self.limits
-            accept = lane(publication, rows, ticket, limits.batch_events - 1, limits.batch_bytes)
+            accept = lane(publication, rows, ticket, limits.batch_events - 1, limits.batch_bytes, heavy)
             self.lane = Lane(publication.topic, accept, rows)
 
     def seal(

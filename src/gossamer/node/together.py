@@ -19,6 +19,10 @@ from gossamer.node.outbox import Publication, WindowFullError
 from gossamer.overlay.batch import BATCH_BYTES_MAX, BATCH_EVENTS_MAX
 from gossamer.trace import plain
 
+COPIES_MAX = (
+    256  # record batches that travel as one: a program that publishes small ones without a pause lets others have their turn
+)
+
 Row = tuple[Any, ...]
 Part = tuple[Publication, int, int]
 """A publication, the first of somebody's events in it, and how many."""
@@ -101,18 +105,21 @@ def publish_columns(
         return [_gather(core, topic, copy, now) for copy in copies]
     parts = []
     for place, copy in enumerate(copies):
-        if topic in core.outbox.open:
-            core.seal(topic, now)
+        core.seal_all(now)  # the mark is stored with the batch that is sealed next, which must be this one
         if core.outbox.mark(once[0], (*once[1], place)):
-            parts.append(_gather(core, topic, copy, now))
-            core.seal(topic, now)
+            parts.append(_gather(core, topic, copy, now, alone=True))
     return parts
 
 
-def _gather(core: NodeCore, topic: str, copy: tuple[Any, Any], now: Micros) -> Part:
-    """Into the topic's open batch, or another if that holds rows or has no room. It goes when another like this would not fit."""
+def _gather(core: NodeCore, topic: str, copy: tuple[Any, Any], now: Micros, *, alone: bool = False) -> Part:
+    """Into the topic's open batch, or another if that holds rows or has no room. It goes when another like this would not fit, or
+    at once (``alone``)."""
     outbox, limits = core.outbox, core.config
     size, count = copy[0].size, copy[1].num_rows
+    traced: list[dict[str, Any]] = []
+    if limits.trace:
+        known = core.local.topic(topic)
+        traced = [plain(known.values(row)) for row in known.packed.rows(copy[1])]
     publication = outbox.open.get(topic)
     if publication is not None and not (
         publication.columns
@@ -123,14 +130,14 @@ def _gather(core: NodeCore, topic: str, copy: tuple[Any, Any], now: Micros) -> P
         core.seal(topic, now)
         publication = None
     publication = publication or outbox.begin(topic)
-    start = publication.gathered
+    start = publication.count
     publication.columns.append(copy)
+    publication.count += count
     publication.size += size
-    if limits.trace:
-        known = core.local.topic(topic)
-        publication.traced += [plain(known.values(row)) for row in known.packed.rows(copy[1])]
+    publication.traced += traced
     outbox.opened += count
-    if start + 2 * count > limits.batch_events or publication.size + size > limits.batch_bytes:
+    is_full = start + 2 * count > limits.batch_events or publication.size + size > limits.batch_bytes
+    if alone or is_full or len(publication.columns) >= COPIES_MAX:
         core.seal(topic, now)
     elif outbox.opened >= OPEN_MAX:
         core.seal_all(now)

@@ -143,7 +143,9 @@ class Pieces:
     __slots__ = ("_size", "pieces")
 
     def __init__(self, *pieces: bytes) -> None:
-        self.pieces = pieces
+        self.pieces = tuple(
+            filter(None, pieces)
+        )  # none is empty: asyncio's transport of Python 3.12 would never be done with it
         self._size = sum(map(len, pieces))
 
     def __len__(self) -> int:
