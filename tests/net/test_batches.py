@@ -62,6 +62,19 @@ def test_the_short_way_of_event_after_event_leaves_nothing_out() -> None:
     go(main())
 
 
+def test_every_event_that_may_be_too_large_is_measured() -> None:
+    async def main() -> None:
+        async with gossamer.Node(config=gossamer.NodeConfig(event_bytes=1000)) as a:
+            await a.advertise("weather", WEATHER)
+            for turn in range(4):  # the first opens a batch, the others come by the short way
+                await a.publish("weather", {"temp": turn})
+                with pytest.raises(gossamer.EventError, match="5[0-9]{3} bytes on 'weather'; at most 1000"):
+                    await a.publish("weather", {"city": "x" * 5000})
+                await a.publish("weather", {"city": "x" * 900})
+
+    go(main())
+
+
 def test_a_list_is_accepted_whole_or_not_at_all() -> None:
     async def main() -> None:
         async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
