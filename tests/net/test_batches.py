@@ -68,7 +68,7 @@ def test_every_event_that_may_be_too_large_is_measured() -> None:
             await a.advertise("weather", WEATHER)
             for turn in range(4):  # the first opens a batch, the others come by the short way
                 await a.publish("weather", {"temp": turn})
-                with pytest.raises(gossamer.EventError, match="5[0-9]{3} bytes on 'weather'; at most 1000"):
+                with pytest.raises(gossamer.EventError, match=r"5[0-9]{3} bytes on 'weather'; at most 1000"):
                     await a.publish("weather", {"city": "x" * 5000})
                 await a.publish("weather", {"city": "x" * 900})
 
