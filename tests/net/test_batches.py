@@ -277,8 +277,8 @@ def test_with_asyncios_own_loop() -> None:
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def test_columns_of_a_shorter_schema_are_traced() -> None:
-    """The topic's schema may grow while whoever publishes waits for room."""
+def test_columns_of_a_shorter_schema_are_rows_of_it() -> None:
+    """The topic's schema may grow while whoever publishes waits for room, and a trace wants the rows."""
     packed = Packed(Schema.parse("n INT, at TIMESTAMP"))
     short = pa.record_batch({"n": pa.array([1, 2], pa.int32())})
     assert packed.rows(short) == [(1,), (2,)]
