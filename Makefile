@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # What the builds of source packages need goes in first, so that those builds take locked versions too.
-BUILD_TOOLS := $(shell grep -E '^(editables|hatchling|packaging|pathspec|pluggy|setuptools|trove-classifiers|wheel)==' locks/dev.txt)
+BUILD_TOOLS := $(shell grep -E '^(cython|editables|hatchling|packaging|pathspec|pluggy|setuptools|trove-classifiers|wheel)==' locks/dev.txt)
 
 .PHONY: help
 help:  ## list the commands
@@ -17,7 +17,7 @@ $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/.installed: $(VENV)/.made locks/dev.txt pyproject.toml
+$(VENV)/.installed: $(VENV)/.made locks/dev.txt pyproject.toml hatch_build.py src/gossamer/filters/_native.pyx
 	@echo "installing the locked versions into $(VENV) (a minute or two; PySpark is the big one)"
 	$(PIP) install --quiet --no-deps $(BUILD_TOOLS)
 	$(PIP) install --quiet --no-deps --no-build-isolation -r locks/dev.txt
@@ -79,4 +79,4 @@ lock:  ## resolve pyproject.toml anew (needs uv); writes versions only, no index
 	  --group bench -c locks/dev.txt -o locks/bench.txt --upgrade
 
 clean:  ## remove what the other commands made
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache gossamer-demo
+	rm -rf $(VENV) src/gossamer/filters/_native.*.so build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache gossamer-demo

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossamer.filters import Event, EventError, Schema, SchemaError, Type
+from gossamer.filters.loops import Weighed
 from gossamer.filters.model import ATTRIBUTES_MAX, DDL_MAX
 
 WEATHER = Schema.parse("country STRING, city STRING, temp INT, at TIMESTAMP")
@@ -163,8 +164,9 @@ VALUES: list[Any] = [
 ]  # fmt: skip
 
 
-class Publication:
-    size = 0
+class Publication(Weighed):
+    def __init__(self) -> None:
+        self.size = 0
 
 
 @settings(deadline=None, max_examples=300)
@@ -176,7 +178,7 @@ def test_the_short_ways_of_a_publisher_give_the_same_row_or_leave_it_to_others(s
     )
     rows: list[tuple[Any, ...]] = []
     publication = Publication()
-    ticket = schema.lane(10)(publication, rows, lambda *given: given, 1, 10**6, 10**6)(event)
+    ticket = schema.lane(10)("wire", publication, rows, lambda *given: given, 1, 10**6, 10**6)("wire", event)
     try:
         row = schema.row(event)
     except EventError:
@@ -201,7 +203,12 @@ def test_the_short_ways_of_a_publisher_give_the_same_row_or_leave_it_to_others(s
 
 def test_the_short_way_ends_where_a_batch_is_full() -> None:
     publication, rows = Publication(), []
-    accept = WEATHER.lane(10)(publication, rows, lambda *given: given, 3, 200, 198)
+    lane = WEATHER.lane(10)("wire", publication, rows, lambda *given: given, 3, 200, 198)
+
+    def accept(event: dict[str, Any]) -> Any:
+        return lane("wire", event)
+
+    assert lane("another", {}) is None
     event = {"country": "CH", "city": "Bern", "temp": 1, "at": None}
     assert [accept(event) is not None for _ in range(5)] == [True] * 3 + [False] * 2
     assert publication.size == 3 * 46

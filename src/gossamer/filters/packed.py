@@ -40,11 +40,15 @@ class Packed:
         self._own: tuple[bytes | None, Any] = (None, None)  # what was sealed last: this node's own need not be checked
         timed = (Type.DATE, Type.TIMESTAMP)
         self._checked = [(at, one) for at, one in enumerate(schema.attributes) if one.required or one.type in timed]
+        self._shape = None if any(kind in timed for kind in schema.types) else schema.shape  # times are msgspec's
 
     def decode(self, data: bytes) -> list[tuple[Any, ...]]:
         """The rows. A msgspec.DecodeError (or what msgpack itself raises) if they are not of the schema."""
         if data.startswith(COLUMNS_MARK):
             return self.rows(self.columns(data))
+        found = self._shape.decode(data) if self._shape is not None else None
+        if found is not None:
+            return found
         try:
             rows: list[tuple[Any, ...]] = self._decoder.decode(data)
         except msgspec.ValidationError:

@@ -84,16 +84,18 @@ def make_weighed(
     return _define("weighed", ["def weighed(m):", *lines], _row_scope(attributes, names))
 
 
-def make_lane(attributes: tuple[Attribute, ...], value_bytes: int) -> Callable[..., Callable[[Mapping[str, Any]], Any]]:
-    """The function (publication, rows, ticket, most, most_bytes, heavy) to a function that takes a mapping into ``rows`` and gives
-    its ticket; or None, and does nothing, if it is not right as it is, too heavy, or there would be too many rows or bytes.
+def make_lane(attributes: tuple[Attribute, ...], value_bytes: int) -> Callable[..., Callable[[str, Mapping[str, Any]], Any]]:
+    """The function (topic, publication, rows, ticket, most, most_bytes, heavy) to a function that takes a mapping of that topic
+    into ``rows`` and gives its ticket; or None, and does nothing, if it is of another topic, not right as it is, too heavy, or
+    there would be too many rows or bytes.
     """
     names = _Names()
     read = _read(attributes, names, f"row = ({_variables(attributes)})")
     lines = [
-        "def lane(publication, rows, ticket, most, most_bytes, heavy):",
+        "def lane(topic, publication, rows, ticket, most, most_bytes, heavy):",
         " add = rows.append",
-        " def accept(m):",
+        " def accept(t, m):",
+        "  if t != topic: return None",
         "  row = None",
     ]
     lines += [f" {line}" for line in read]

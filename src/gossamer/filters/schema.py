@@ -10,12 +10,16 @@ from __future__ import annotations
 import difflib
 import enum
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
-from typing import Any, Literal, NamedTuple, NoReturn, Self, get_args
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Self, get_args
 
-from gossamer.filters import rows
+from gossamer.filters import loops, rows
 from gossamer.filters.model import ATTRIBUTES_MAX, DDL_MAX, NAME_MAX, STRUCT_DEPTH_MAX, Event, SchemaError
+
+if TYPE_CHECKING:
+    from gossamer.filters import _native
 
 Order = Literal["declared", "name"]
 
@@ -111,22 +115,45 @@ class Schema:
         return rows.make_row(self.attributes)
 
     @cached_property
+    def shape(self) -> _native.Shape | None:
+        """The compiled way from and to rows (_native.pyx), which takes what is right as it is; None: there is none."""
+        required = [attribute.required for attribute in self.attributes]
+        return loops.shape(tuple(map(sys.intern, self.names)), self.types, required, Event)
+
+    @cached_property
+    def _flat(self) -> _native.Shape | None:
+        """The same for mappings: structs are Python's affair."""
+        return None if any(len(attribute.path) > 1 for attribute in self.attributes) else self.shape
+
+    @cached_property
     def rows(self) -> Callable[[Iterable[Mapping[str, Any] | Event]], list[tuple[Any, ...]]]:
         """rows(mappings): a row for each, as `row` makes it."""
-        return rows.make_rows(self.attributes)
+        flat, row = self._flat, self.row
+        return rows.make_rows(self.attributes) if flat is None else lambda mappings: flat.rows(mappings, row)
 
     def weighed(self, value_bytes: int) -> Callable[[Mapping[str, Any] | Event], tuple[tuple[Any, ...], int]]:
         """A function from a mapping to its row and to about how many bytes that takes, each value so many and its text."""
         return rows.make_weighed(self.attributes, value_bytes)
 
-    def lane(self, value_bytes: int) -> Callable[..., Callable[[Mapping[str, Any]], Any]]:
+    def lane(self, value_bytes: int) -> Callable[..., Callable[[str, Mapping[str, Any]], Any]]:
         """The same for whoever publishes event after event: ``rows.make_lane``."""
-        return rows.make_lane(self.attributes, value_bytes)
+        flat = self._flat
+        if flat is None:
+            return rows.make_lane(self.attributes, value_bytes)
+        return partial(flat.lane, value_bytes)
 
     @cached_property
     def events(self) -> Callable[..., list[Event]]:
         """events(topic, publisher, incarnation, numbers, rows): the rows as events."""
-        return rows.make_events(self.attributes)
+        flat, slow = self._flat, rows.make_events(self.attributes)
+        if flat is None:
+            return slow
+
+        def events(topic: str, publisher: int, incarnation: int, numbers: Sequence[int], rows: Any) -> list[Event]:
+            found = flat.events(topic, publisher, incarnation, numbers, rows) if type(rows) is list else None
+            return slow(topic, publisher, incarnation, numbers, rows) if found is None else found
+
+        return events
 
     @cached_property
     def values(self) -> Callable[[tuple[Any, ...]], dict[str, Any]]:

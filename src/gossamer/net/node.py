@@ -179,7 +179,7 @@ class Node:
             unix=time.time_ns() // 1000,  # the driver's clock starts at 0 a moment later
         )
         assert self._core.interest is not None
-        self._interest = self._core.interest
+        self._interest, self._outbox = self._core.interest, self._core.outbox
         self._driver = Driver(
             self._core, self.peer, self.incarnation, deliver=self._delivered, after=self._after, address="",
             fabric=self._fabric, disk=self._disk, keys=keys, rights=rights, limits=self._limits, spin=self._spin,
@@ -278,6 +278,7 @@ class Node:
             if hasattr(self, "_dialler"):
                 await self._dialler.stop()
                 connections = list(self._driver.connections)
+                self._outbox.close()  # nobody wakes the node any more
                 self._driver.close()
                 self._waiting.fail(NodeError("the node is closed"))
                 for reader in list(self._view_readers):

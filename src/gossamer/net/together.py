@@ -21,12 +21,12 @@ Once = tuple[str, tuple[int, ...]]
 
 async def publish(node: Node, topic: str, event: Mapping[str, Any]) -> Receipt:
     """Accept an event. Returns once it is in the outbox (on disk, with a data_dir); await the receipt for the rest."""
-    driver, core = node._driver, node._core
-    lane = core.outbox.lane
-    if lane is not None and driver.soon and lane.topic == topic:
-        taken = lane.accept(event)
-        if taken is not None:  # the usual way: it leaves with the others of this turn
+    lane = node._outbox.lane
+    if lane is not None:  # the usual way: a batch is open, and leaves at the end of this turn
+        taken = lane(topic, event)
+        if taken is not None:
             return taken  # type: ignore[return-value]
+    driver, core = node._driver, node._core
     while True:
         try:
             now = driver.tick if driver.soon else driver.now()

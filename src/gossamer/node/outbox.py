@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from gossamer.filters import EventError
+from gossamer.filters.loops import Weighed
 from gossamer.filters.packed import Packed
 from gossamer.machine import Effect, Forget, Keep, Peer, Store, Token
 from gossamer.node.retention import Id, Retained
@@ -31,7 +32,7 @@ _kept_decoder = msgspec.msgpack.Decoder(Batch)
 _once_decoder = msgspec.msgpack.Decoder(tuple[int, ...])
 
 
-class Publication:
+class Publication(Weighed):
     """A batch from the publisher's side: open, sealed, accepted, done."""
 
     __slots__ = (
@@ -43,7 +44,6 @@ class Publication:
         "matched",
         "publisher",
         "rows",
-        "size",
         "topic",
         "traced",
         "waiter",
@@ -101,15 +101,9 @@ class Ticket(Struct, frozen=True, gc=False):
         return self.publication.took(self.index)
 
 
-class Lane(NamedTuple):
-    """The short way into the one batch that is open, for whoever publishes event after event: all else has been looked at.
-
-    It ends when the batch is sealed, when a second one is opened, and when the topic's schema grows.
-    """
-
-    topic: str
-    accept: Callable[[Mapping[str, Any]], Ticket | None]  # None: not by this way
-    rows: list[tuple[Any, ...]]
+Lane = Callable[[str, Mapping[str, Any]], Ticket | None]
+"""The short way into the one batch that is open, for whoever publishes event after event: all else has been looked at. None: not by
+this way. It ends when the batch is sealed, when a second one is opened, and when the topic's schema grows."""
 
 
 class WindowFullError(RuntimeError):
@@ -191,7 +185,8 @@ class Outbox:
     def begin(self, topic: str) -> Publication:
         """Open a batch for a topic."""
         if self.lane is not None:  # two topics: from now on they are counted
-            self.opened, self.lane = len(self.lane.rows), None
+            (only,) = self.open.values()
+            self.opened, self.lane = len(only.rows), None
         publication = self.open[topic] = Publication(topic, self.me)
         return publication
 
@@ -200,9 +195,8 @@ class Outbox:
     ) -> None:
         """More events of this batch's topic may come by the short way, but for the one that seals it, and ``heavy`` ones."""
         if len(self.open) == 1 and not self.durable and not self._closed:
-            rows, limits = publication.rows, self.limits
-            accept = lane(publication, rows, ticket, limits.batch_events - 1, limits.batch_bytes, heavy)
-            self.lane = Lane(publication.topic, accept, rows)
+            topic, rows, limits = publication.topic, publication.rows, self.limits
+            self.lane = lane(topic, publication, rows, ticket, limits.batch_events - 1, limits.batch_bytes, heavy)
 
     def seal(
         self, topic: str, at: int = 0, retain: bool = False, packed: Packed | None = None

@@ -33,7 +33,7 @@ Key = tuple[int, ...]
 """A batch: publisher, incarnation, first sequence number, and where a plane splits batches, the part."""
 
 
-Rows = Sequence[tuple[Any, ...]] | None
+Rows = list[tuple[Any, ...]] | None
 
 
 class Finished(Struct, frozen=True):

@@ -15,6 +15,7 @@ import heapq
 from collections.abc import Sequence
 from typing import Protocol
 
+from gossamer.filters import loops
 from gossamer.filters.packed import Packed
 from gossamer.machine import MILLISECOND, NEVER, SECOND, Dial, Effect, LinkState, Micros, Note, Peer, Send
 from gossamer.overlay.batch import MATCHED_MAX, Batch, added
@@ -253,13 +254,11 @@ class Direct:
             if len(matched) == 1 and type(part.offsets) is range:
                 flight.each += matched[0]  # of the whole batch
             else:
-                if len(matched) == 1 < len(part.offsets):
-                    matched *= len(part.offsets)
-                total = flight.total = flight.total or [0] * flight.batch.count
-                for offset, count in zip(part.offsets, matched, strict=True):
-                    total[offset] += count
+                flight.total = flight.total or [0] * flight.batch.count
+                loops.tally(flight.total, part.offsets, matched)
         if message.group:
-            left = [offset for at, offset in enumerate(part.offsets) if not matched or not matched[at]]
+            taken = matched if len(matched) != 1 else matched * len(part.offsets)
+            left = [offset for at, offset in enumerate(part.offsets) if not taken or not taken[at]]
             if left:
                 self._choose_again(flight, part.peer, message.group, left, now)
         self._maybe_finish(flight)
@@ -286,7 +285,9 @@ class Direct:
             and not flight.sending
             and self._flights.pop((batch.incarnation, batch.first), None) is not None
         ):
-            total = (flight.each,) if not flight.total else added(tuple(flight.total), (flight.each,))
+            total = tuple(flight.total) or (flight.each,)
+            if flight.total and flight.each:
+                total = added(total, (flight.each,))
             if flight.most > MATCHED_MAX:
                 total = tuple([min(count, MATCHED_MAX) for count in total])
             self.finished.append((batch.incarnation, batch.first, total))

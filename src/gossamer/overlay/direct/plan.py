@@ -16,12 +16,11 @@ from array import array
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
-from operator import itemgetter
 from typing import Any
 
 import msgspec
 
-from gossamer.filters import Filter, FilterError, Schema
+from gossamer.filters import Filter, FilterError, Schema, loops
 from gossamer.filters.packed import Packed
 from gossamer.machine import Peer
 from gossamer.overlay.batch import Batch
@@ -50,7 +49,7 @@ class Payload:
 
     __slots__ = ("_batch", "_packed", "_record", "_rows", "count")
 
-    def __init__(self, batch: Batch, packed: Packed, rows: Sequence[Row] | None = None) -> None:
+    def __init__(self, batch: Batch, packed: Packed, rows: list[Row] | None = None) -> None:
         self._batch, self._packed, self._rows = batch, packed, rows
         self.count = batch.count
         self._record: Any = packed.columns(batch.rows, batch.count) if rows is None and batch.is_columns else None
@@ -68,7 +67,7 @@ class Payload:
         return self._record
 
     @property
-    def rows(self) -> Sequence[Row]:
+    def rows(self) -> list[Row]:
         if self._rows is None:
             self._rows = self._packed.rows(self._record)
         return self._rows
@@ -79,8 +78,11 @@ class Payload:
             return self._batch.rows
         if self._record is not None:
             return self._packed.pack(self._record.take(places))
-        rows = self.rows
-        return _encoder.encode([rows[place] for place in places])
+        found = loops.cut(self._batch.rows, places) if not self._batch.is_columns else None
+        if found is None:
+            rows = self.rows
+            found = _encoder.encode([rows[place] for place in places])
+        return found
 
 
 @lru_cache(maxsize=CACHED)
@@ -104,25 +106,15 @@ class _Memory:
         names = dict.fromkeys(name for filters in some.values() for each in filters.values() for name in each.attributes)
         self.is_worth_it = len(some) >= MEMORY_FROM and 0 < len(names) <= MEMORY_ATTRIBUTES
         if self.is_worth_it:
-            self._values = itemgetter(*map(schema.names.index, names))
+            self._where = tuple(map(schema.names.index, names))
             self._tried = [(peer, [each.matches_row for each in filters.values()]) for peer, filters in some.items()]
         self._known: dict[Any, tuple[int, ...]] = {}
         self._new = self._asked = self._bytes = 0
 
-    def shares(self, rows: Sequence[Row], size: int) -> list[tuple[Peer, list[int]]]:
+    def shares(self, rows: list[Row], size: int) -> list[tuple[Peer, list[int]]]:
         """The places of the rows, which are of so many bytes together, that each node wants. IndexError: a row is too short."""
-        keys = list(map(self._values, rows))
-        places: list[list[int]] = [[] for _ in self._tried]
         known, before = self._known, len(self._known)
-        for place, values in enumerate(keys):
-            takers = known.get(values)
-            if takers is None:
-                row = rows[place]
-                takers = known[values] = tuple(
-                    [at for at, (_, tried) in enumerate(self._tried) if any(matches(row) for matches in tried)]
-                )
-            for taker in takers:
-                places[taker].append(place)
+        places = loops.shares(rows, self._where, known, self._takers, len(self._tried))
         if len(known) > before:
             self._new += len(known) - before
             self._bytes += size
@@ -135,6 +127,9 @@ class _Memory:
             if not self.is_worth_it:
                 known.clear()
         return [(peer, some) for (peer, _), some in zip(self._tried, places, strict=True) if some]
+
+    def _takers(self, row: Row) -> tuple[int, ...]:
+        return tuple([at for at, (_, tried) in enumerate(self._tried) if any(matches(row) for matches in tried)])
 
 
 class Plan:

@@ -6,8 +6,8 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
-from operator import ge
 
+from gossamer.filters import loops
 from gossamer.machine import Effect, Micros, Note, Peer, Send
 from gossamer.overlay.batch import WINDOW_MAX, Batch
 from gossamer.overlay.direct.messages import Holding, Portion, Taken, brief
@@ -73,7 +73,7 @@ class Received:
             problem = "no events"
         elif floor > first or first + places[-1] - floor > WINDOW_MAX:
             problem = "events outside their publisher's window"
-        elif offsets and any(map(ge, offsets, offsets[1:])):
+        elif not loops.ascends(offsets):
             problem = "events out of order"
         if problem:
             self._out.append(Note(Rejected(hex_peer(sender), problem)))
@@ -118,7 +118,7 @@ class Received:
             message.topic, publisher, message.incarnation, first, len(offsets), message.floor, 0, hops, message.rows
         )  # fmt: skip
         whole = offsets[-1] == len(offsets) - 1
-        numbers: Sequence[int] = range(first, first + len(offsets)) if whole else [first + offset for offset in offsets]
+        numbers: Sequence[int] = range(first, first + len(offsets)) if whole else loops.shifted(offsets, first)
         done = {first + place: count for place, count in before.items()} if before else {}
         return self._arrive(batch, numbers, message.group, message.part, done, now)
 

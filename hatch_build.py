@@ -1,0 +1,62 @@
+"""Compiles src/gossamer/filters/_native.pyx with Cython when gossamer is built or installed.
+
+Without a C compiler, or with GOSSAMER_PURE=1 in the environment, nothing is compiled: the package is pure Python then, does
+the same and is slower (filters/loops.py). Either way the build succeeds, and says what it did.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+MODULE = "gossamer.filters._native"
+SOURCE = Path("src", *MODULE.split(".")).with_suffix(".pyx")
+
+
+class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """An editable install gets the extension beside its source, a wheel in its place."""
+        self._folder = TemporaryDirectory(prefix="gossamer-build-")
+        root, editable = Path(self.root), version == "editable"
+        if editable:
+            for stale in (root / SOURCE.parent).glob("_native.*.so"):
+                stale.unlink()
+        if os.environ.get("GOSSAMER_PURE"):
+            self.app.display_info("GOSSAMER_PURE is set: nothing is compiled")
+            return
+        try:
+            made = compile_extension(root, Path(self._folder.name), root / "src" if editable else None)
+        except (Exception, SystemExit) as error:  # setuptools leaves with SystemExit where there is no compiler
+            self.app.display_warning(f"gossamer stays pure Python, which is slower: {MODULE} was not compiled ({error})")
+            return
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True
+        if not editable:
+            build_data["force_include"][str(made)] = f"{'/'.join(MODULE.split('.')[:-1])}/{made.name}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        self._folder.cleanup()
+
+
+def compile_extension(root: Path, folder: Path, into: Path | None) -> Path:
+    """The extension, for the Python that runs this, in its package below ``into`` or in the folder."""
+    from Cython.Build import cythonize
+    from setuptools import Distribution, Extension
+    from setuptools.command.build_ext import build_ext
+
+    flags = [] if sys.platform == "win32" else ["-O3", "-g0", "-w"]  # what compilers warn of are Cython's own lines
+    extension = Extension(MODULE, [str(root / SOURCE)], extra_compile_args=flags)
+    modules = cythonize([extension], build_dir=str(folder), quiet=True)
+    command = build_ext(Distribution({"name": "gossamer", "ext_modules": modules}))
+    command.build_temp, command.build_lib = str(folder), str(into or folder / "lib")
+    command.ensure_finalized()
+    command.run()
+    return Path(command.get_ext_fullpath(MODULE))
+
+
+__all__ = ["CustomBuildHook"]

@@ -1,0 +1,515 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""The loops that every event passes through, compiled: from a mapping to its row, from bytes to rows, from rows to events.
+
+Nothing here decides anything that Python does not decide as well. Each function takes what is right as it is, which is nearly
+everything, and gives the rest back (None) to the Python version beside it, which converts, pads or says what is wrong. So the two
+can differ only in what they accept, and tests/filters/test_native.py holds them together. What comes from a peer is read with
+every length checked before it is used.
+
+schema.py, packed.py and loops.py use it. Built by hatch_build.py where there is a C compiler.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.dict cimport PyDict_CheckExact, PyDict_GetItemWithError, PyDict_New, PyDict_SetItem, PyDict_Size
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact, PyFloat_FromDouble
+from cpython.list cimport PyList_Append, PyList_GET_ITEM, PyList_GET_SIZE, PyList_New, PyList_SET_ITEM
+from cpython.long cimport PyLong_CheckExact, PyLong_FromLongLong
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_New, PyTuple_SET_ITEM
+from libc.stdint cimport INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+from datetime import UTC, date, datetime
+
+cdef extern from "Python.h":
+    int PyBool_Check(object)
+    int PyUnicode_CheckExact(object)
+    int PyUnicode_KIND(object)
+    void* PyUnicode_DATA(object)
+    Py_ssize_t PyUnicode_GET_LENGTH(object)
+    object PyUnicode_DecodeUTF8(const char*, Py_ssize_t, const char*)
+    long long PyLong_AsLongLongAndOverflow(object, int*) except? -1
+    void PyObject_GC_UnTrack(void*)
+
+cdef enum:
+    STRING, BINARY, BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, TIMESTAMP, DATE
+    WIDTH_MAX = 256  # attributes of a schema (model.ATTRIBUTES_MAX)
+    CACHED_MAX = 48  # bytes of a text that is remembered
+    CACHE_SLOTS = 2048  # a power of two
+    WHERE_MAX = 16
+
+KINDS = {
+    "STRING": STRING, "BINARY": BINARY, "BOOLEAN": BOOLEAN, "TINYINT": TINYINT, "SMALLINT": SMALLINT, "INT": INT,
+    "BIGINT": BIGINT, "FLOAT": FLOAT, "DOUBLE": DOUBLE, "TIMESTAMP": TIMESTAMP, "DATE": DATE,
+}
+
+cdef int64_t[4] LEAST = [-128, -32768, -2147483648, INT64_MIN]
+cdef int64_t[4] MOST = [127, 32767, 2147483647, INT64_MAX]
+
+
+# -- texts as they come from peers: the same few come again and again, and one that is known need not be decoded
+
+
+cdef struct Cached:
+    uint64_t hash
+    PyObject* text
+    uint8_t size
+    uint8_t[CACHED_MAX] data
+
+cdef Cached[CACHE_SLOTS] cache
+
+
+cdef inline uint64_t hashed(const uint8_t* at, Py_ssize_t size) noexcept:
+    cdef uint64_t mixed = <uint64_t>size, word
+    while size > 0:
+        word = 0
+        memcpy(&word, at, 8 if size >= 8 else size)
+        mixed = (mixed ^ word) * 0x9E3779B97F4A7C15ULL
+        mixed ^= mixed >> 32
+        at += 8
+        size -= 8
+    return mixed
+
+
+cdef inline object text_of(const uint8_t* at, Py_ssize_t size):
+    """The text in these bytes. UnicodeDecodeError: it is none."""
+    cdef Cached* slot
+    cdef uint64_t mixed
+    if size > CACHED_MAX:
+        return PyUnicode_DecodeUTF8(<const char*>at, size, NULL)
+    mixed = hashed(at, size)
+    slot = &cache[mixed & (CACHE_SLOTS - 1)]
+    if slot.text != NULL and slot.hash == mixed and slot.size == size and memcmp(slot.data, at, size) == 0:
+        return <object>slot.text
+    text = PyUnicode_DecodeUTF8(<const char*>at, size, NULL)
+    Py_INCREF(text)
+    Py_XDECREF(slot.text)
+    slot.text, slot.hash, slot.size = <PyObject*>text, mixed, <uint8_t>size
+    memcpy(slot.data, at, size)
+    return text
+
+
+cdef bint is_encodable(object text) noexcept:
+    """No lone surrogates."""
+    cdef int kind = PyUnicode_KIND(text)
+    cdef Py_ssize_t place, size = PyUnicode_GET_LENGTH(text)
+    cdef uint16_t* two
+    cdef uint32_t* four
+    if kind == 2:
+        two = <uint16_t*>PyUnicode_DATA(text)
+        for place in range(size):
+            if two[place] & 0xF800 == 0xD800:
+                return False
+    elif kind == 4:
+        four = <uint32_t*>PyUnicode_DATA(text)
+        for place in range(size):
+            if four[place] & 0xFFFFF800u == 0xD800u:
+                return False
+    return True
+
+
+cdef inline uint64_t big_endian(const uint8_t* at, int size) noexcept:
+    cdef uint64_t number = 0
+    cdef int place
+    for place in range(size):
+        number = number << 8 | at[place]
+    return number
+
+
+# -- schemas
+
+
+cdef class Weighed:
+    """Something that is gathered; ``size``: bytes, as estimated."""
+
+    cdef public Py_ssize_t size
+
+
+cdef class Shape:
+    """What a row of a schema holds."""
+
+    cdef tuple _names
+    cdef object _event
+    cdef int _width
+    cdef uint8_t[WIDTH_MAX] _kinds
+    cdef uint8_t[WIDTH_MAX] _required
+
+    def __init__(self, tuple names, types, required, event):
+        """``event``: the type Event, called with (topic, publisher, incarnation, number, values)."""
+        if len(names) > WIDTH_MAX:
+            raise ValueError(f"{len(names)} attributes; at most {WIDTH_MAX}")
+        self._names, self._width, self._event = names, len(names), event
+        for place, (kind, must) in enumerate(zip(types, required, strict=True)):
+            self._kinds[place], self._required[place] = KINDS[kind], must
+
+    cdef bint _fits(self, int place, object value, Py_ssize_t* size) except -1:
+        """Whether a value is right as it is; what it weighs beyond its head is added to ``size``."""
+        cdef int kind = self._kinds[place], over = 0
+        cdef long long number
+        cdef double wide
+        if value is None:
+            return not self._required[place]
+        if kind == STRING:
+            if not PyUnicode_CheckExact(value) or not is_encodable(value):
+                return False
+            size[0] += PyUnicode_GET_LENGTH(value)
+            return True
+        if TINYINT <= kind <= BIGINT:
+            if not PyLong_CheckExact(value):
+                return False
+            number = PyLong_AsLongLongAndOverflow(value, &over)
+            return not over and LEAST[kind - TINYINT] <= number <= MOST[kind - TINYINT]
+        if kind == DOUBLE:
+            return PyFloat_CheckExact(value)
+        if kind == BOOLEAN:
+            return PyBool_Check(value)
+        if kind == BINARY:
+            if not PyBytes_CheckExact(value):
+                return False
+            size[0] += PyBytes_GET_SIZE(value)
+            return True
+        if kind == FLOAT:
+            if not PyFloat_CheckExact(value):
+                return False
+            wide = PyFloat_AS_DOUBLE(value)
+            return <double><float>wide == wide or wide != wide
+        if kind == TIMESTAMP:
+            return type(value) is datetime and value.tzinfo is UTC
+        return type(value) is date
+
+    cdef tuple _row(self, object mapping, Py_ssize_t* size):
+        """The row of a mapping that is right as it is, or None."""
+        cdef int place, found = 0
+        cdef PyObject* known
+        cdef tuple row
+        if not PyDict_CheckExact(mapping):
+            return None
+        row = PyTuple_New(self._width)
+        for place in range(self._width):
+            known = PyDict_GetItemWithError(mapping, <object>PyTuple_GET_ITEM(self._names, place))
+            if known == NULL:
+                value = None
+            else:
+                value = <object>known
+                found += 1
+            Py_INCREF(value)
+            PyTuple_SET_ITEM(row, place, value)
+            if not self._fits(place, value, size):
+                return None
+        if found != PyDict_Size(mapping):
+            return None
+        PyObject_GC_UnTrack(<void*>row)  # nothing in it can refer to it: the collector need not look
+        return row
+
+    def rows(self, mappings, slow):
+        """The row of each; ``slow`` makes those that are not right as they are."""
+        cdef list found = []
+        cdef Py_ssize_t size = 0
+        for mapping in mappings:
+            row = self._row(mapping, &size)
+            found.append(slow(mapping) if row is None else row)
+        return found
+
+    def lane(self, Py_ssize_t value_bytes, str topic, Weighed publication, list rows, ticket, Py_ssize_t most,
+             Py_ssize_t most_bytes, Py_ssize_t heavy):
+        """As ``rows.make_lane`` says; each value weighs ``value_bytes`` beside its text."""
+        cdef Lane lane = Lane.__new__(Lane)
+        lane._shape, lane._topic, lane._publication, lane._rows, lane._ticket = self, topic, publication, rows, ticket
+        lane._most, lane._most_bytes, lane._heavy = most, most_bytes, heavy
+        lane._heads = value_bytes * self._width
+        return lane
+
+    def decode(self, data):
+        """The rows in these bytes, or None if any is not exactly of this schema, or not as this node would have written it."""
+        cdef Py_buffer view
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            return self._decode(<const uint8_t*>view.buf, view.len)
+        except UnicodeDecodeError:
+            return None
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef list _decode(self, const uint8_t* at, Py_ssize_t size):
+        cdef const uint8_t* end = at + size
+        cdef Py_ssize_t count, number, length
+        cdef int place
+        cdef list rows
+        cdef tuple row
+        if not array_of(&at, end, &count) or count > end - at:
+            return None
+        rows = PyList_New(count)
+        for number in range(count):
+            row = PyTuple_New(self._width)
+            Py_INCREF(row)
+            PyList_SET_ITEM(rows, number, row)
+            if not array_of(&at, end, &length) or length != self._width:
+                return None
+            for place in range(self._width):
+                value = self._value(place, &at, end)
+                if value is NotImplemented:
+                    return None
+                Py_INCREF(value)
+                PyTuple_SET_ITEM(row, place, value)
+            PyObject_GC_UnTrack(<void*>row)
+        return rows if at == end else None
+
+    cdef inline object _value(self, int place, const uint8_t** start, const uint8_t* end):
+        """The value of an attribute; NotImplemented: not one of its kind."""
+        cdef const uint8_t* at = start[0]
+        cdef int kind = self._kinds[place], tag, bytes = 0
+        cdef int64_t number = 0
+        cdef uint64_t raw
+        cdef Py_ssize_t size
+        cdef double wide
+        if at >= end:
+            return NotImplemented
+        tag = at[0]
+        at += 1
+        if tag == 0xC0:
+            start[0] = at
+            return NotImplemented if self._required[place] else None
+        if kind == STRING or kind == BINARY:
+            if kind == STRING and tag & 0xE0 == 0xA0:
+                size = tag & 31
+            else:
+                tag -= 0xD9 if kind == STRING else 0xC4
+                if not 0 <= tag <= 2 or end - at < 1 << tag:
+                    return NotImplemented
+                size = big_endian(at, 1 << tag)
+                at += 1 << tag
+            if size > end - at:
+                return NotImplemented
+            start[0] = at + size
+            return text_of(at, size) if kind == STRING else PyBytes_FromStringAndSize(<const char*>at, size)
+        if TINYINT <= kind <= BIGINT:
+            if tag < 0x80 or tag >= 0xE0:
+                number = <int8_t>tag
+            elif 0xCC <= tag <= 0xD3:
+                bytes = 1 << (tag & 3)
+                if end - at < bytes:
+                    return NotImplemented
+                raw = big_endian(at, bytes)
+                at += bytes
+                if tag <= 0xCF:
+                    if raw >> 63:
+                        return NotImplemented
+                    number = <int64_t>raw
+                else:
+                    number = <int64_t>(raw << (64 - 8 * bytes)) >> (64 - 8 * bytes)  # sign
+            else:
+                return NotImplemented
+            if not LEAST[kind - TINYINT] <= number <= MOST[kind - TINYINT]:
+                return NotImplemented
+            start[0] = at
+            return PyLong_FromLongLong(number)
+        if kind == DOUBLE or kind == FLOAT:
+            if tag != 0xCB or end - at < 8:
+                return NotImplemented
+            raw = big_endian(at, 8)
+            memcpy(&wide, &raw, 8)
+            start[0] = at + 8
+            return PyFloat_FromDouble(wide)
+        if kind == BOOLEAN and (tag == 0xC2 or tag == 0xC3):
+            start[0] = at
+            return tag == 0xC3
+        return NotImplemented  # times are msgspec's
+
+    def events(self, topic, publisher, incarnation, numbers, list rows):
+        """An event for each row, or None if a row is not as long as the schema is."""
+        cdef Py_ssize_t at = 0, count = PyList_GET_SIZE(rows)
+        cdef int place
+        cdef list found = PyList_New(count)
+        for number in numbers:
+            if at >= count:
+                return None
+            row = <object>PyList_GET_ITEM(rows, at)
+            if not PyTuple_CheckExact(row) or PyTuple_GET_SIZE(row) != self._width:
+                return None
+            values = PyDict_New()
+            for place in range(self._width):
+                PyDict_SetItem(values, <object>PyTuple_GET_ITEM(self._names, place), <object>PyTuple_GET_ITEM(row, place))
+            event = self._event(topic, publisher, incarnation, number, values)
+            Py_INCREF(event)
+            PyList_SET_ITEM(found, at, event)
+            at += 1
+        return found if at == count else None
+
+
+cdef inline bint array_of(const uint8_t** at, const uint8_t* end, Py_ssize_t* count) noexcept:
+    """Read how many things an array of msgpack holds; False if none begins here."""
+    cdef int tag, bytes
+    if at[0] >= end:
+        return False
+    tag = at[0][0]
+    if tag & 0xF0 == 0x90:
+        count[0] = tag & 15
+        at[0] += 1
+        return True
+    bytes = 2 if tag == 0xDC else 4
+    if (tag != 0xDC and tag != 0xDD) or end - at[0] <= bytes:
+        return False
+    count[0] = big_endian(at[0] + 1, bytes)
+    at[0] += 1 + bytes
+    return True
+
+
+cdef class Lane:
+    """The short way of one event after the other into an open batch."""
+
+    cdef Shape _shape
+    cdef str _topic
+    cdef Weighed _publication
+    cdef list _rows
+    cdef object _ticket
+    cdef Py_ssize_t _most, _most_bytes, _heavy, _heads
+
+    def __call__(self, topic, event):
+        cdef Py_ssize_t size = self._heads, place = PyList_GET_SIZE(self._rows)
+        if place >= self._most or (topic is not self._topic and topic != self._topic):
+            return None
+        row = self._shape._row(event, &size)
+        if row is None or size > self._heavy or size + self._publication.size >= self._most_bytes:
+            return None
+        PyList_Append(self._rows, row)
+        self._publication.size += size
+        return self._ticket(self._publication, place)
+
+
+# -- the twins of loops.py, which says what they do
+
+
+def shares(list rows, tuple where, dict known, answer, int takers):
+    cdef list found = [[] for _ in range(takers)]
+    cdef Py_ssize_t place, at, width = PyTuple_GET_SIZE(where)
+    cdef Py_ssize_t[WHERE_MAX] wanted
+    cdef PyObject* met
+    if not 0 < width <= WHERE_MAX:
+        raise ValueError(f"values at {width} places; from 1 to {WHERE_MAX} are possible")
+    for at in range(width):
+        wanted[at] = where[at]
+    for place in range(PyList_GET_SIZE(rows)):
+        row = <object>PyList_GET_ITEM(rows, place)
+        for at in range(width):
+            if not PyTuple_CheckExact(row) or wanted[at] >= PyTuple_GET_SIZE(row):
+                raise IndexError("a row of a shorter schema")
+        if width == 1:
+            values = <object>PyTuple_GET_ITEM(row, wanted[0])
+        else:
+            values = PyTuple_New(width)
+            for at in range(width):
+                value = <object>PyTuple_GET_ITEM(row, wanted[at])
+                Py_INCREF(value)
+                PyTuple_SET_ITEM(values, at, value)
+        met = PyDict_GetItemWithError(known, values)
+        if met != NULL:
+            these = <object>met
+        else:
+            these = answer(row)
+            known[values] = these
+        number = None
+        for taker in <tuple?>these:
+            number = place if number is None else number
+            (<list>found[taker]).append(number)
+    return found
+
+
+def cut(bytes data, places):
+    cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(data)
+    cdef const uint8_t* end = start + PyBytes_GET_SIZE(data)
+    cdef const uint8_t* at = start
+    cdef Py_ssize_t count, wanted = len(places), place = 0, next_place, size = 5
+    cdef uint8_t* into
+    cdef bytes whole
+    if not array_of(&at, end, &count):
+        return None
+    whole = PyBytes_FromStringAndSize(NULL, PyBytes_GET_SIZE(data) + 5)
+    into = <uint8_t*>PyBytes_AS_STRING(whole)
+    if wanted < 16:
+        into[0] = 0x90 | wanted
+        size = 1
+    elif wanted < 1 << 16:
+        into[0], into[1], into[2] = 0xDC, wanted >> 8, wanted & 255
+        size = 3
+    else:
+        return None
+    for next_place in places:
+        if next_place < place or next_place >= count:
+            return None
+        while place < next_place:
+            if not skip(&at, end, 0):
+                return None
+            place += 1
+        start = at
+        if not skip(&at, end, 0):
+            return None
+        place += 1
+        memcpy(into + size, start, at - start)
+        size += at - start
+    return whole[:size]
+
+
+cdef bint skip(const uint8_t** at, const uint8_t* end, int depth) noexcept:
+    """Go past one value of msgpack; False if there is none, or one that no row holds."""
+    cdef Py_ssize_t count, size, each
+    cdef int tag
+    if at[0] >= end or depth > 2:
+        return False
+    tag = at[0][0]
+    if tag & 0xF0 == 0x90 or tag == 0xDC or tag == 0xDD:
+        if not array_of(at, end, &count):
+            return False
+        for each in range(count):
+            if not skip(at, end, depth + 1):
+                return False
+        return True
+    at[0] += 1
+    if tag < 0x80 or tag >= 0xE0 or tag == 0xC0 or tag == 0xC2 or tag == 0xC3:
+        return True
+    if tag & 0xE0 == 0xA0:
+        size = tag & 31
+    elif 0xCC <= tag <= 0xD3:
+        size = 1 << (tag & 3)
+    elif tag == 0xCA or tag == 0xCB:
+        size = 4 if tag == 0xCA else 8
+    elif 0xD9 <= tag <= 0xDB or 0xC4 <= tag <= 0xC9:  # with their lengths before them; C7 .. C9 with a type, too
+        each = 1 << ((tag - 0xD9) if tag >= 0xD9 else (tag - 0xC4) % 3)
+        if end - at[0] < each:
+            return False
+        size = big_endian(at[0], each) + (1 if 0xC7 <= tag <= 0xC9 else 0)
+        at[0] += each
+    elif 0xD4 <= tag <= 0xD8:
+        size = 1 + (1 << (tag - 0xD4))
+    else:
+        return False
+    if size > end - at[0]:
+        return False
+    at[0] += size
+    return True
+
+
+def tally(list total, places, tuple matched):
+    cdef Py_ssize_t at = 0, last = PyTuple_GET_SIZE(matched) - 1
+    if last and last + 1 != len(places):
+        raise ValueError("as many counts as places, or one")
+    for place in places:
+        total[place] = total[place] + <object>PyTuple_GET_ITEM(matched, at)
+        at += last > 0
+
+
+def ascends(tuple places):
+    cdef Py_ssize_t at
+    cdef int64_t before = -1, place
+    for at in range(PyTuple_GET_SIZE(places)):
+        place = <object>PyTuple_GET_ITEM(places, at)
+        if place <= before:
+            return False
+        before = place
+    return True
+
+
+def shifted(places, int64_t by):
+    cdef int64_t place
+    return [place + by for place in places]

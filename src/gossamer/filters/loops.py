@@ -1,0 +1,85 @@
+"""Small loops that every event passes through, in Python; and the same compiled (_native.pyx), which is used instead where a C
+compiler was there when gossamer was installed. With GOSSAMER_PURE=1 in the environment Python does it all the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from operator import ge, itemgetter
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gossamer.filters import _native
+
+Row = tuple[Any, ...]
+
+
+class Weighed:
+    """Something that is gathered; ``size``: bytes, as estimated."""
+
+    __slots__ = ("size",)
+    size: int
+
+
+def shares(
+    rows: list[Row],
+    where: tuple[int, ...],
+    known: dict[Any, tuple[int, ...]],
+    answer: Callable[[Row], tuple[int, ...]],
+    takers: int,
+) -> list[list[int]]:
+    """For each taker the places of the rows that it wants, by the values at ``where``: ``known`` has the takers for values
+    that were met before, ``answer(row)`` gives them for others. IndexError: a row is too short.
+    """
+    found: list[list[int]] = [[] for _ in range(takers)]
+    for place, values in enumerate(list(map(itemgetter(*where), rows))):
+        these = known.get(values)
+        if these is None:
+            these = known[values] = answer(rows[place])
+        for taker in these:
+            found[taker].append(place)
+    return found
+
+
+def cut(data: bytes, places: Sequence[int]) -> bytes | None:
+    """The rows at these ascending places of an encoded list, encoded, without a look at what is in them; None: not this way."""
+    return None
+
+
+def tally(total: list[int], places: Sequence[int], matched: tuple[int, ...]) -> None:
+    """Add counts at places: one for each of them, or one for all."""
+    if len(matched) == 1:
+        matched *= len(places)
+    for place, count in zip(places, matched, strict=True):
+        total[place] += count
+
+
+def ascends(places: tuple[int, ...]) -> bool:
+    """Whether each is greater than the one before."""
+    return not any(map(ge, places, places[1:]))
+
+
+def shifted(places: Sequence[int], by: int) -> list[int]:
+    return [place + by for place in places]
+
+
+def _compiled() -> Any:
+    if os.environ.get("GOSSAMER_PURE"):
+        return None
+    try:
+        from gossamer.filters import _native
+    except ImportError:  # nobody compiled it, or for another Python
+        return None
+    return _native
+
+
+native: Any = _compiled()
+if native is not None and not TYPE_CHECKING:
+    Weighed, shares, cut, tally = native.Weighed, native.shares, native.cut, native.tally
+    ascends, shifted = native.ascends, native.shifted
+
+
+def shape(names: tuple[str, ...], types: Sequence[str], required: Sequence[bool], event: type) -> _native.Shape | None:
+    """What a row of a schema holds, compiled; None: there is nothing compiled."""
+    return None if native is None else native.Shape(names, types, required, event)

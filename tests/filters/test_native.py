@@ -1,0 +1,304 @@
+"""The compiled loops beside the Python ones: the same rows, events and bytes, and the same refusals, whatever comes."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import math
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from datetime import UTC, date, datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gossamer.filters import Event, EventError, Schema, loops, rows
+from gossamer.filters.loops import native
+from gossamer.filters.packed import Packed
+
+SCHEMAS = [
+    Schema.parse(text)
+    for text in (
+        "country STRING, city STRING, temp INT, at BIGINT",
+        "name STRING NOT NULL, data BINARY, flag BOOLEAN, tiny TINYINT, small SMALLINT, ratio FLOAT, wide DOUBLE NOT NULL",
+        "at TIMESTAMP, day DATE, n INT NOT NULL",
+        ", ".join(f"a{n} INT" for n in range(20)),  # longer than a short array of msgpack
+    )
+]
+VALUES: list[Any] = [
+    None, "", "CH", "Genève", "𝄞", "一", "\ud800", "x" * 31, "y" * 32, "z" * 300, "é" * 24, b"", b"x" * 300, True, False,
+    0, 1, -1, 31, 127, 128, -128, -129, 32767, 32768, -32769, 2**31 - 1, 2**31, -(2**31) - 1, 2**63 - 1, 2**63, -(2**63),
+    -(2**63) - 1, 2**70, 0.0, -0.0, 0.5, 0.1, 1e300, math.inf, -math.inf, math.nan,
+    datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 1), date(2024, 1, 1), [], {},
+]  # fmt: skip
+encode = msgspec.msgpack.Encoder().encode
+
+
+class Text(str):
+    """A subclass, which is not right as it is."""
+
+
+def test_what_a_compiler_can_compile_is_compiled() -> None:
+    if os.environ.get("GOSSAMER_PURE"):
+        pytest.skip("GOSSAMER_PURE is set")
+    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
+    if shutil.which(compiler) is None:
+        pytest.skip(f"there is no C compiler ({compiler})")
+    assert native is not None, "make install compiles it; see hatch_build.py"
+
+
+needs_native = pytest.mark.skipif(native is None, reason="nothing is compiled: see the test above")
+
+
+@pytest.fixture(scope="module")
+def python() -> ModuleType:
+    """loops.py as it is where nothing is compiled."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GOSSAMER_PURE", "1")
+        spec = importlib.util.spec_from_file_location("pure_loops", loops.__file__)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    assert module.native is None
+    return module
+
+
+def events_of(schema: Schema) -> st.SearchStrategy[Any]:
+    """Mappings for a schema, most of them nearly right."""
+    names = st.sampled_from([*schema.names, "unknown"])
+    plain = st.dictionaries(names, st.sampled_from([*VALUES, Text("CH"), 1 + 0j]))
+    right = st.fixed_dictionaries({name: good(kind) for name, kind in zip(schema.names, schema.types, strict=True)})
+    spoilt = st.tuples(right, plain).map(lambda both: {**both[0], **dict(list(both[1].items())[:1])})
+    return st.one_of(right, right, spoilt, plain, st.sampled_from([None, 5, [], "x"]))
+
+
+def good(kind: str) -> st.SearchStrategy[Any]:
+    bits = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}.get(kind)
+    if bits:
+        return st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    return {
+        "STRING": st.one_of(st.text(max_size=40), st.sampled_from([2, 70_000]).map("z".__mul__)), "BINARY": st.binary(max_size=300),
+        "BOOLEAN": st.booleans(), "FLOAT": st.floats(width=32), "DOUBLE": st.floats(), "DATE": st.dates(),
+        "TIMESTAMP": st.datetimes(timezones=st.just(UTC)),
+    }[kind]  # fmt: skip
+
+
+def outcome(function: Any, *given: Any) -> str:
+    """What comes out, by repr: NaN is not itself, and True is 1."""
+    try:
+        return repr(function(*given))
+    except EventError as error:
+        return f"refused: {error}"
+
+
+schema_and_events = st.sampled_from(SCHEMAS).flatmap(
+    lambda schema: st.tuples(st.just(schema), st.lists(events_of(schema), max_size=6))
+)
+
+
+@needs_native
+@settings(deadline=None, max_examples=400)
+@given(schema_and_events)
+def test_rows_are_those_that_python_makes(drawn: tuple[Schema, list[Any]]) -> None:
+    schema, events = drawn
+    assert outcome(schema.rows, events) == outcome(rows.make_rows(schema.attributes), events)
+
+
+@needs_native
+@settings(deadline=None, max_examples=400)
+@given(schema_and_events, st.integers(1, 4), st.integers(0, 900), st.integers(0, 400))
+def test_a_lane_takes_what_the_one_in_python_takes(
+    drawn: tuple[Schema, list[Any]], most: int, most_bytes: int, heavy: int
+) -> None:
+    schema, events = drawn
+
+    class Publication(loops.Weighed):
+        pass
+
+    results = []
+    for make in (schema.lane(10), rows.make_lane(schema.attributes, 10)):
+        publication, into = Publication(), []
+        publication.size = 7
+        lane = make("wire", publication, into, lambda _, place: place, most, most_bytes, heavy)
+        tickets = [lane("wi" + "re", event) for event in events]
+        assert [lane("other", event) for event in events] == [None] * len(events)
+        results.append(repr((tickets, into, publication.size)))
+    assert results[0] == results[1]
+
+
+def those_that_fit(schema: Schema, events: list[Any]) -> list[tuple[Any, ...]]:
+    found = []
+    for event in events:
+        with contextlib.suppress(EventError):
+            found.append(schema.row(event))
+    return found
+
+
+def decoded(schema: Schema, data: bytes) -> str:
+    try:
+        return repr(msgspec.msgpack.Decoder(list[schema.row_type]).decode(data))  # type: ignore[name-defined]
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return "refused"
+
+
+def mutated(data: bytes, changes: list[tuple[int, int, int]]) -> bytes:
+    """Some bytes replaced, inserted or taken away."""
+    found = bytearray(data)
+    for place, byte, what in changes:
+        at = place % (len(found) + 1)
+        found[at : at + (what > 0)] = bytes([byte]) if what < 2 else b""
+    return bytes(found)
+
+
+changes = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255), st.integers(0, 2)), max_size=4)
+
+
+@needs_native
+@settings(deadline=None, max_examples=600)
+@given(schema_and_events, changes)
+def test_bytes_are_read_as_msgspec_reads_them_or_left_to_it(
+    drawn: tuple[Schema, list[Any]], spoil: list[tuple[int, int, int]]
+) -> None:
+    schema, events = drawn
+    fitting = those_that_fit(schema, events)
+    data = mutated(encode(fitting), spoil)
+    assert schema.shape is not None
+    found = schema.shape.decode(data)
+    if found is not None:
+        assert repr(found) == decoded(schema, data)
+    elif not spoil and not any(kind in ("DATE", "TIMESTAMP") for kind in schema.types):
+        pytest.fail("what this node wrote is read the short way")
+    assert outcome_of_packed(schema, data) == decoded(schema, data) or found is None
+
+
+def outcome_of_packed(schema: Schema, data: bytes) -> str:
+    try:
+        return repr(Packed(schema).decode(data))
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return "refused"
+
+
+@needs_native
+@pytest.mark.parametrize(
+    "data", [b"", b"\x90", b"\xdc", b"\xdd\xff\xff\xff\xff", b"\xdc\xff\xff" + b"\x94" * 70_000, b"\x91\x94\xd9"]
+)
+def test_bytes_that_promise_too_much(data: bytes) -> None:
+    shape = SCHEMAS[0].shape
+    assert shape is not None
+    assert shape.decode(data) in (None, [])
+    assert native.cut(data, [0]) is None
+
+
+@needs_native
+def test_texts_are_remembered_by_all_their_bytes() -> None:
+    """The few thousand that are remembered give way to others; none is taken for another."""
+    schema = Schema.parse("a STRING")
+    assert schema.shape is not None
+    texts = [f"{'é' * (n % 20)}{n:05}" for n in range(20_000)] * 2
+    assert schema.shape.decode(encode([(text,) for text in texts])) == [(text,) for text in texts]
+
+
+@needs_native
+@settings(deadline=None)
+@given(schema_and_events, st.integers(-1, 1), st.booleans())
+def test_events_are_those_that_python_makes(drawn: tuple[Schema, list[Any]], more: int, shorter: bool) -> None:
+    schema, events = drawn
+    fitting = those_that_fit(schema, events)
+    if shorter and fitting:
+        fitting[-1] = fitting[-1][:-1]
+    numbers = range(5, 5 + max(0, len(fitting) + more))
+    given_ = ("wire", 2**64 - 1, 3, numbers, fitting)
+    assert repr(schema.events(*given_)) == repr(rows.make_events(schema.attributes)(*given_))
+    assert all(type(event) is Event for event in schema.events(*given_))
+
+
+small_rows = st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 5), st.floats()), max_size=30)
+
+
+@needs_native
+@settings(deadline=None)
+@given(small_rows, st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True), st.booleans())
+def test_shares_are_the_same(python: ModuleType, given_rows: list[Any], where: list[int], short: bool) -> None:
+    if short and given_rows:
+        given_rows = [*given_rows, ("a",)]
+    results: list[Any] = []
+    for module in (loops, python):
+        known: dict[Any, tuple[int, ...]] = {}
+        asked: list[Any] = []
+
+        def answer(row: Any, asked: list[Any] = asked) -> tuple[int, ...]:
+            asked.append(row)
+            return tuple(taker for taker in range(4) if row[0] != "b" and (len(row) < 2 or row[1] % (taker + 1) == 0))
+
+        try:
+            results.append(repr((module.shares(given_rows, tuple(where), known, answer, 4), known, asked)))
+        except IndexError:
+            results.append("too short")
+    assert results[0] == results[1]
+
+
+@needs_native
+def test_shares_refuse_what_they_cannot_look_at() -> None:
+    with pytest.raises(ValueError, match="from 1 to 16"):
+        loops.shares([("a",)], (), {}, lambda row: (), 1)
+    with pytest.raises(IndexError):
+        loops.shares([("a",)], (0,), {}, lambda row: (7,), 1)
+
+
+@needs_native
+@settings(deadline=None, max_examples=300)
+@given(st.data(), changes)
+def test_rows_cut_from_bytes_are_the_rows(data: st.DataObject, spoil: list[tuple[int, int, int]]) -> None:
+    schema = data.draw(st.sampled_from(SCHEMAS))
+    drawn = data.draw(st.lists(events_of(schema), max_size=40))
+    fitting = those_that_fit(schema, drawn)
+    places = sorted(data.draw(st.sets(st.integers(0, len(fitting) - 1)))) if fitting else []
+    encoded = encode(fitting)
+    assert native.cut(encoded, places) == encode([fitting[place] for place in places])
+    native.cut(mutated(encoded, spoil), places)  # whatever that is, it ends
+    if places:
+        assert native.cut(encoded, [*places, places[-1]]) is None, "places ascend"
+    assert native.cut(encoded, [len(fitting)]) is None
+
+
+@needs_native
+@settings(deadline=None)
+@given(st.lists(st.integers(-3, 2**53), max_size=12), st.integers(0, 2**53), st.lists(st.integers(0, 2**32), max_size=12))
+def test_the_small_ones_are_the_same(python: ModuleType, places: list[int], by: int, counts: list[int]) -> None:
+    offsets = tuple(place for place in places if place >= 0)
+    assert loops.ascends(offsets) == python.ascends(offsets)
+    assert loops.shifted(offsets, by) == python.shifted(offsets, by)
+    here = [place % 7 for place in offsets]
+    for matched in (tuple(counts[:1]), tuple(counts[: len(here)])):
+        results = []
+        for module in (loops, python):
+            total = [1] * 7
+            try:
+                module.tally(total, here, matched)
+                results.append(repr(total))
+            except ValueError:
+                results.append("refused")
+        assert results[0] == results[1]
+
+
+@needs_native
+def test_a_simulation_is_the_same_to_the_byte_without_anything_compiled() -> None:
+    command = [sys.executable, "-m", "gossamer", "simulate", "swarm", "--overlay", "fabric", "--seeds", "2", "--json"]
+    told = []
+    for pure in ("", "1"):
+        done = subprocess.run(
+            command, env={**os.environ, "GOSSAMER_PURE": pure}, capture_output=True, text=True, timeout=120, check=True,
+            cwd=Path(__file__).parent,
+        )  # fmt: skip
+        told.append(done.stdout)
+    assert '"digest"' in told[0]
+    assert told[0] == told[1]
