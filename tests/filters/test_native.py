@@ -195,7 +195,7 @@ def test_bytes_that_promise_too_much(data: bytes) -> None:
     shape = SCHEMAS[0].shape
     assert shape is not None
     assert shape.decode(data) in (None, [])
-    assert native.cut(data, [0]) is None
+    assert native.Cutter(data).cut([0]) is None
 
 
 @needs_native
@@ -263,11 +263,21 @@ def test_rows_cut_from_bytes_are_the_rows(data: st.DataObject, spoil: list[tuple
     fitting = those_that_fit(schema, drawn)
     places = sorted(data.draw(st.sets(st.integers(0, len(fitting) - 1)))) if fitting else []
     encoded = encode(fitting)
-    assert native.cut(encoded, places) == encode([fitting[place] for place in places])
-    native.cut(mutated(encoded, spoil), places)  # whatever that is, it ends
-    if places:
-        assert native.cut(encoded, [*places, places[-1]]) is None, "places ascend"
-    assert native.cut(encoded, [len(fitting)]) is None
+    cutter = native.Cutter(encoded)
+    assert cutter.cut(places) == encode([fitting[place] for place in places])
+    assert cutter.cut(places[::-1]) == encode([fitting[place] for place in reversed(places)])
+    assert cutter.cut([len(fitting)]) is None
+    assert cutter.cut([-1]) is None
+    native.Cutter(mutated(encoded, spoil)).cut(places)  # whatever that is, it ends
+
+
+@needs_native
+def test_as_many_rows_as_fit_the_head_of_a_list_are_cut() -> None:
+    whole = [(n,) for n in range(70_000)]
+    cutter = native.Cutter(encode(whole))
+    for count in (0, 1, 15, 16, 255, 65_535):
+        assert cutter.cut(range(count)) == encode(whole[:count])
+    assert cutter.cut(range(65_536)) is None
 
 
 @needs_native

@@ -15,10 +15,11 @@ from cpython.dict cimport PyDict_CheckExact, PyDict_GetItemWithError, PyDict_New
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact, PyFloat_FromDouble
 from cpython.list cimport PyList_Append, PyList_GET_ITEM, PyList_GET_SIZE, PyList_New, PyList_SET_ITEM
 from cpython.long cimport PyLong_CheckExact, PyLong_FromLongLong
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_New, PyTuple_SET_ITEM
-from libc.stdint cimport INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, UINT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from datetime import UTC, date, datetime
@@ -416,39 +417,57 @@ def shares(list rows, tuple where, dict known, answer, int takers):
     return found
 
 
-def cut(bytes data, places):
-    cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(data)
-    cdef const uint8_t* end = start + PyBytes_GET_SIZE(data)
-    cdef const uint8_t* at = start
-    cdef Py_ssize_t count, wanted = len(places), place = 0, next_place, size = 5
-    cdef uint8_t* into
-    cdef bytes whole
-    if not array_of(&at, end, &count):
-        return None
-    whole = PyBytes_FromStringAndSize(NULL, PyBytes_GET_SIZE(data) + 5)
-    into = <uint8_t*>PyBytes_AS_STRING(whole)
-    if wanted < 16:
-        into[0] = 0x90 | wanted
-        size = 1
-    elif wanted < 1 << 16:
-        into[0], into[1], into[2] = 0xDC, wanted >> 8, wanted & 255
-        size = 3
-    else:
-        return None
-    for next_place in places:
-        if next_place < place or next_place >= count:
-            return None
-        while place < next_place:
+cdef class Cutter:
+    cdef bytes _data
+    cdef Py_ssize_t _count  # of rows; -1: it is no list of them
+    cdef uint32_t* _at  # where each row begins, and where the last one ends
+
+    def __cinit__(self, bytes data):
+        cdef const uint8_t* first = <const uint8_t*>PyBytes_AS_STRING(data)
+        cdef const uint8_t* end = first + PyBytes_GET_SIZE(data)
+        cdef const uint8_t* at = first
+        cdef Py_ssize_t count, place
+        self._data, self._count, self._at = data, -1, NULL
+        if not array_of(&at, end, &count) or count > end - at or PyBytes_GET_SIZE(data) > UINT32_MAX:
+            return
+        self._at = <uint32_t*>PyMem_Malloc((count + 1) * sizeof(uint32_t))
+        if self._at == NULL:
+            raise MemoryError
+        for place in range(count):
+            self._at[place] = at - first
             if not skip(&at, end, 0):
-                return None
-            place += 1
-        start = at
-        if not skip(&at, end, 0):
+                return
+        self._at[count] = at - first
+        self._count = count
+
+    def __dealloc__(self):
+        PyMem_Free(self._at)
+
+    def cut(self, places):
+        cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(self._data)
+        cdef Py_ssize_t size = 3, place, wanted = len(places)
+        cdef bytes whole
+        cdef uint8_t* into
+        if self._count < 0 or wanted >= 1 << 16:
             return None
-        place += 1
-        memcpy(into + size, start, at - start)
-        size += at - start
-    return whole[:size]
+        for place in places:
+            if not 0 <= place < self._count:
+                return None
+            size += self._at[place + 1] - self._at[place]
+        size -= 2 * (wanted < 16)
+        whole = PyBytes_FromStringAndSize(NULL, size)
+        into = <uint8_t*>PyBytes_AS_STRING(whole)
+        if wanted < 16:
+            into[0] = 0x90 | wanted
+            into += 1
+        else:
+            into[0], into[1], into[2] = 0xDC, wanted >> 8, wanted & 255
+            into += 3
+        for place in places:
+            size = self._at[place + 1] - self._at[place]
+            memcpy(into, data + self._at[place], size)
+            into += size
+        return whole
 
 
 cdef bint skip(const uint8_t** at, const uint8_t* end, int depth) noexcept:

@@ -42,9 +42,14 @@ def shares(
     return found
 
 
-def cut(data: bytes, places: Sequence[int]) -> bytes | None:
-    """The rows at these ascending places of an encoded list, encoded, without a look at what is in them; None: not this way."""
-    return None
+class Cutter:
+    """Rows of an encoded list, encoded, without a look at what is in them."""
+
+    def __init__(self, data: bytes) -> None: ...
+
+    def cut(self, places: Sequence[int]) -> bytes | None:
+        """Those at these places; None: not this way. In Python that is always so: to encode them again is faster."""
+        return None
 
 
 def tally(total: list[int], places: Sequence[int], matched: tuple[int, ...]) -> None:
@@ -76,7 +81,7 @@ def _compiled() -> Any:
 
 native: Any = _compiled()
 if native is not None and not TYPE_CHECKING:
-    Weighed, shares, cut, tally = native.Weighed, native.shares, native.cut, native.tally
+    Weighed, Cutter, shares, tally = native.Weighed, native.Cutter, native.shares, native.tally
     ascends, shifted = native.ascends, native.shifted
 
 

@@ -47,11 +47,12 @@ Share = tuple[Peer, str, Sequence[int] | None]
 class Payload:
     """The events of a batch: as rows, as columns, or both, whatever is asked for. Raises msgspec.DecodeError if it is neither."""
 
-    __slots__ = ("_batch", "_packed", "_record", "_rows", "count")
+    __slots__ = ("_batch", "_cutter", "_packed", "_record", "_rows", "count")
 
     def __init__(self, batch: Batch, packed: Packed, rows: list[Row] | None = None) -> None:
         self._batch, self._packed, self._rows = batch, packed, rows
         self.count = batch.count
+        self._cutter: loops.Cutter | None = None
         self._record: Any = packed.columns(batch.rows, batch.count) if rows is None and batch.is_columns else None
         if rows is None and self._record is None:
             self._rows = packed.decode(batch.rows)
@@ -78,7 +79,9 @@ class Payload:
             return self._batch.rows
         if self._record is not None:
             return self._packed.pack(self._record.take(places))
-        found = loops.cut(self._batch.rows, places) if not self._batch.is_columns else None
+        if self._cutter is None:
+            self._cutter = loops.Cutter(self._batch.rows)
+        found = self._cutter.cut(places)
         if found is None:
             rows = self.rows
             found = _encoder.encode([rows[place] for place in places])
