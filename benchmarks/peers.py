@@ -51,7 +51,17 @@ import peer_fabric
 import peer_systems as systems
 from peer_systems import BATCH_ROWS, Job, batches_sum, wanted
 from rivals import Line, free_port, limit_lifetime, mean_event_bytes
-from wire import GRACE_S, SystemFailedError, choose_cores, describe_commit, describe_machine, end, nats_server, run_broker
+from wire import (
+    GRACE_S,
+    SystemFailedError,
+    choose_cores,
+    describe_commit,
+    describe_machine,
+    end,
+    nats_server,
+    run_broker,
+    version_of,
+)
 
 CASES = ("one", "lists", "fanout", "fanlists", "arrow", "ping", "hops", "idle")
 FLOODS = ("one", "lists", "fanout", "fanlists", "arrow")
@@ -464,10 +474,7 @@ def describe_versions(names: list[str]) -> dict[str, str]:
         "pyarrow",
         "numpy",
     ]:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            versions[package] = "not installed"
+        versions[package] = version_of(package)
     for server in sorted({SYSTEMS[name].server for name in names} - {""}):
         path = find_server(server)
         assert path is not None

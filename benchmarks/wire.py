@@ -544,14 +544,23 @@ def describe_commit() -> str:
         return "unknown"
 
 
+def version_of(package: str) -> str:
+    try:
+        found = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+    if package != "gossamer":
+        return found
+    from gossamer.filters.loops import how
+
+    return f"{found} ({how()})"
+
+
 def describe_versions(systems: list[str]) -> dict[str, str]:
     packages = [package for system in systems for package in SYSTEMS[system].packages]
     versions = {}
     for package in [*packages, "msgspec", "uvloop"]:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            versions[package] = "not installed"
+        versions[package] = version_of(package)
     server = nats_server()
     if "nats" in systems and server is not None:
         said = subprocess.run([server, "--version"], capture_output=True, text=True, check=False, timeout=10).stdout

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import gossamer
 from gossamer.filters import Event, EventError, Schema, loops, rows
 from gossamer.filters.loops import native
 from gossamer.filters.packed import Packed
@@ -53,6 +54,16 @@ def test_what_a_compiler_can_compile_is_compiled() -> None:
     if shutil.which(compiler) is None:
         pytest.skip(f"there is no C compiler ({compiler})")
     assert native is not None, "make install compiles it; see hatch_build.py"
+
+
+@pytest.mark.parametrize("pure", ["", "1"])
+def test_the_version_says_whether_it_is_compiled(pure: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "gossamer", "--version"], env={**os.environ, "GOSSAMER_PURE": pure}, capture_output=True,
+        text=True, timeout=60, check=True,
+    )  # fmt: skip
+    how = "pure Python" if pure or native is None else "compiled"
+    assert done.stdout == f"gossamer {gossamer.__version__} ({how})\n"
 
 
 needs_native = pytest.mark.skipif(native is None, reason="nothing is compiled: see the test above")

@@ -49,8 +49,19 @@ class Commands(click.Group):
             formatter.write_dl([(name, line) for name, (_, _, line) in _COMMANDS.items()])
 
 
+def _version(ctx: click.Context, option: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from gossamer.filters.loops import how
+
+        click.echo(f"gossamer {gossamer.__version__} ({how()})")
+        ctx.exit()
+
+
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(gossamer.__version__, "-V", "--version", message="gossamer %(version)s")
+@click.option(
+    "-V", "--version", is_flag=True, expose_value=False, is_eager=True, callback=_version,
+    help="Show the version, and whether the hot loops are compiled, and exit.",
+)  # fmt: skip
 def app() -> None:
     """Brokerless publish/subscribe: topics like tables, subscriptions like SELECT * FROM topic WHERE filter.
 

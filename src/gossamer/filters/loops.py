@@ -88,3 +88,7 @@ if native is not None and not TYPE_CHECKING:
 def shape(names: tuple[str, ...], types: Sequence[str], required: Sequence[bool], event: type) -> _native.Shape | None:
     """What a row of a schema holds, compiled; None: there is nothing compiled."""
     return None if native is None else native.Shape(names, types, required, event)
+
+
+def how() -> str:
+    return "pure Python" if native is None else "compiled"

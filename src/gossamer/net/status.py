@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gossamer.filters.loops import native
 from gossamer.machine import Peer
 from gossamer.net.driver import Driver
 from gossamer.node import NodeCore
@@ -93,6 +94,7 @@ def describe(core: NodeCore, driver: Driver) -> dict[str, Any]:
     return {
         "node": hex_peer(core.peer),
         "incarnation": core.incarnation,
+        "compiled": native is not None,
         "fabric": driver.fabric,
         **_membership(core),
         "links": [
