@@ -285,9 +285,8 @@ class Direct:
             and not flight.sending
             and self._flights.pop((batch.incarnation, batch.first), None) is not None
         ):
-            total = tuple(flight.total) or (flight.each,)
-            if flight.total and flight.each:
-                total = added(total, (flight.each,))
+            told = tuple(flight.total)
+            total = added(told, (flight.each,)) if told and flight.each else told or (flight.each,)
             if flight.most > MATCHED_MAX:
                 total = tuple([min(count, MATCHED_MAX) for count in total])
             self.finished.append((batch.incarnation, batch.first, total))
