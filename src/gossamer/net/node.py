@@ -126,7 +126,7 @@ class Node:
             raise NodeError(str(error)) from None
         self._config = structs.replace(config, flood=flood, interest=interest, trace=config.trace or trace_dir is not None)
         self._subscriptions: dict[int, Subscription] = {}
-        self._unwritten = 0  # events in full batches since the loop last had its turn
+        self._full = False  # a batch has been filled since the loop last had its turn
         self._eager = False  # an event has been sent without waiting for company in this turn of the loop
         self._closing: asyncio.Task[None] | None = None
         self._releasing: asyncio.Task[None] | None = None
