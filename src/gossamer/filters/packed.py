@@ -219,6 +219,49 @@ def _shape(metadata: bytes) -> tuple[int, int, bool]:
     return rows, fields, field(batch, 3) != 0
 
 
+class Listed(Sequence[Event]):
+    """Events that came as rows, made when they are asked for: all those of a batch at once would not fit a processor's cache."""
+
+    __slots__ = ("incarnation", "numbers", "publisher", "rows", "schema", "start", "topic")
+
+    def __init__(
+        self,
+        schema: Schema,
+        topic: str,
+        publisher: int,
+        incarnation: int,
+        numbers: Sequence[int],
+        rows: list[tuple[Any, ...]],
+        start: int = 0,
+    ) -> None:
+        """Those from ``start`` on."""
+        self.schema, self.topic, self.publisher, self.incarnation = schema, topic, publisher, incarnation
+        self.numbers, self.rows, self.start = numbers, rows, start
+
+    def __len__(self) -> int:
+        return len(self.rows) - self.start
+
+    def events(self, count: int | None = None) -> list[Event]:
+        """The first so many, or all."""
+        some = slice(self.start, None if count is None else self.start + count)
+        return self.schema.events(self.topic, self.publisher, self.incarnation, self.numbers[some], self.rows[some])
+
+    def after(self, count: int) -> Listed:
+        """Those after the first so many."""
+        start = self.start + count
+        return Listed(self.schema, self.topic, self.publisher, self.incarnation, self.numbers, self.rows, start)
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.events())
+
+    @overload
+    def __getitem__(self, place: int) -> Event: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Event]: ...
+    def __getitem__(self, place: int | slice) -> Event | list[Event]:
+        return self.events()[place]
+
+
 class Columns(Sequence[Event]):
     """Events that came by columns: a record batch, and a sequence of Event for whoever wants them one by one."""
 

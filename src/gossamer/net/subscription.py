@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from gossamer.filters import Event
-from gossamer.filters.packed import Columns
+from gossamer.filters.packed import Columns, Listed
 from gossamer.net.errors import BarrierError, NodeError, SlowSubscriberError
 from gossamer.node import Gap, Route, RouteError, SlowPolicy, TopicError, Wish
 from gossamer.overlay.batch import BATCH_EVENTS_MAX
@@ -57,7 +57,7 @@ class Subscription:
         self._counts = not self.wish.name  # a durable one is behind by what it has not acknowledged
         # Both are its own once there is something to put into them.
         self._ready: deque[Any] = _NOTHING  # the next events, to be taken one by one
-        self._behind: deque[Any] = _NOTHING  # those after them, as they were delivered: lists of events, or Columns
+        self._behind: deque[Any] = _NOTHING  # those after them, as they were delivered: lists of events, Listed, or Columns
         self._later = 0  # events in ``_behind``
         self._untold = 0  # events that have left it, and the node has not been told that they were taken
         self._waiter: asyncio.Future[None] | None = None
@@ -95,8 +95,8 @@ class Subscription:
         if type(some) is Columns:
             some = some.events()
         if len(some) > _CHUNK:
-            self._behind.appendleft(some[_CHUNK:])
-            some = some[:_CHUNK]
+            self._behind.appendleft(some.after(_CHUNK) if type(some) is Listed else some[_CHUNK:])
+            some = some.events(_CHUNK) if type(some) is Listed else some[:_CHUNK]
         self._later -= len(some)
         self._untold += len(some)
         self._ready.extend(some)
@@ -147,7 +147,7 @@ class Subscription:
             found: list[Event] = list(self._ready)
             self._ready.clear()
             for some in self._behind:
-                found += some.events() if type(some) is Columns else some
+                found += some
             self._behind.clear()
             self._take(self._later)
             yield found

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gossamer.filters import Filter, Schema, Type
-from gossamer.filters.packed import Columns, Packed
+from gossamer.filters.packed import Columns, Listed, Packed
 from gossamer.machine import MILLISECOND, NEVER, SECOND, Deliver, Effect, Micros, Note, Peer, Token
 from gossamer.node.matcher import INDEX_FROM, Matcher
 from gossamer.node.outbox import VALUE_BYTES
@@ -421,7 +421,7 @@ class Local:
             rows = events
             if len(places) < len(events):
                 rows, numbers = [events[place] for place in places], [numbers[place] for place in places]
-            handed = topic.schema.events(batch.topic, publisher, incarnation, numbers, rows)
+            handed = Listed(topic.schema, batch.topic, publisher, incarnation, numbers, rows)
         else:
             if len(places) < batch.count:
                 events = events.take(topic.packed.places(list(places)))
