@@ -68,13 +68,13 @@ def conf_for(size: int, master: str = "local") -> dict[str, str]:
 
 
 _PYTHON = {
-    # By TCP each task in Python waits 40 ms at its start: a second small write waits for the acknowledgement of the first.
+    # By TCP each task in Python waited 41 ms for its first rows (as long as an acknowledgement is delayed), by Unix sockets 2.
     "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
-    # No limit, as it was up to Spark 4.1: with one the size of a batch is taken anew for each row, a third of what handing rows to
-    # Python costs. A batch still has at most 10,000 rows; who hands over strings of any length bounds them (``simple``).
+    # No limit: with one, the size of a batch is taken anew for each row, a third of the JVM's samples where rows go to
+    # Python. A batch still has at most 10,000 rows; who hands over strings of any length bounds them (``simple``).
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
-    # Opening a file costs as much as reading so much of it. Spark's 4 MB are for a remote store, and by them a file of 14 MB is
-    # split 9 to 5: one core waits for the other.
+    # As much of a file is read in the time that opening one takes. By Spark's 4 MB, which suit a remote store, two cores
+    # would share a file of 14 MB 9 to 5, and one would wait for the other.
     "spark.sql.files.openCostInBytes": "1MB",
 }
 """What Spark's defaults cost where there are 1,000,000 rows, and not 1,000,000,000."""
