@@ -587,6 +587,53 @@ def test_simple_filters_among_others(spark: SparkSession, monkeypatch: pytest.Mo
     assert ways == ["matches_by_template"]
 
 
+@pytest.mark.spark
+def test_simple_filters_wherever_their_rows_are(spark: SparkSession) -> None:
+    """In many partitions, some of them empty; with long strings beside short ones; ids that are strings, and that are large."""
+    names = ["", "a", "é", "éé", "x" * 450, "x" * 451, "x" * 100_000, None]
+    events: list[Event] = [{"name": names[n % 8], "size": n % 11 - 5} for n in range(200)]
+    asked = [f"name = '{names[n % 5]}' AND size > {'-' if n % 2 else ''}{n % 6}" for n in range(150)]
+    published, subscribed = frames(spark, events, asked * 2)
+    right = pairs(oracle.matches_by_text(published, subscribed))
+    assert len(right) > 1000
+    assert pairs(by_span(published, subscribed.repartition(7, "text"))) == right
+    empty = subscribed.where("filter < 0")
+    assert pairs(by_span(published.repartition(5), empty.unionByName(subscribed).unionByName(empty))) == right
+    collected = simple.collect(empty)
+    assert collected is not None
+    assert collected.num_rows == 0
+    assert pairs(oracle.matches(published, empty)) == []
+    assert pairs(by_span(published.where("event < 0"), subscribed)) == []
+    large = 2**63 - 1
+    moved = (
+        published.selectExpr(f"{large} - event AS event", "values"),
+        subscribed.selectExpr(f"filter - {large} AS filter", "text"),
+    )
+    assert pairs(by_span(*moved)) == sorted((large - event, filter - large) for event, filter in right)
+    named = published.selectExpr("concat('e', event) AS event", "values"), subscribed
+    assert pairs(by_span(*named)) == sorted((f"e{event}", filter) for event, filter in right)
+
+
+@pytest.mark.spark
+def test_an_attributes_type_as_spark_has_it(spark: SparkSession) -> None:
+    """By its name where that is enough; else by asking: other letters, a field of a struct, two that differ in case, none."""
+    events = spark.sql(
+        "SELECT 1 AS event, named_struct('Size', 1L, 'a', 'x', 'b', 2, 'B', 3L, 'in', named_struct('x', 1Y)) AS values"
+    )
+    rows = flat.flat(events)
+    kinds = {name: flat.type_of(rows, name) for name in ("`Size`", "`size`", "`a`", "`b`", "`in`.`x`", "`none`", "a")}
+    told = {name: kind.simpleString() if kind is not None else None for name, kind in kinds.items()}
+    assert told == {
+        "`Size`": "bigint",
+        "`size`": "bigint",
+        "`a`": "string",
+        "`b`": None,
+        "`in`.`x`": "tinyint",
+        "`none`": None,
+        "a": "string",
+    }
+
+
 def test_the_oracle_knows_nothing_of_our_filters() -> None:
     import ast
     from pathlib import Path

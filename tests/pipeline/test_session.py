@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
@@ -16,6 +16,9 @@ from gossamer.cli.app import app
 from gossamer.pipeline import stages
 from gossamer.pipeline.runs import Grid
 from gossamer.pipeline.session import SMALL, SMALL_BYTES, TINY, TINY_BYTES, conf_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def test_the_less_data_the_less_is_prepared() -> None:
@@ -69,3 +72,12 @@ def test_a_job_by_its_inputs_and_its_runs(tmp_path: Path) -> None:
     assert job.size == 21_000_000
     many = stages.Job(tmp_path / "out", filters=10, events=100, grid=Grid(nodes=(10, 20), seeds=tuple(range(50))))
     assert many.size == stages.ROW_BYTES * (10 + 100 * 101)
+
+
+@pytest.mark.spark
+def test_rows_go_to_python_without_waiting(spark: SparkSession) -> None:
+    """Spark takes what we ask for: a name that it does not know would be ignored without a word."""
+    conf = spark._jsparkSession.sessionState().conf()
+    assert conf.arrowMaxBytesPerBatch() == 2**31 - 1
+    assert conf.filesOpenCostInBytes() == 2**20
+    assert spark.range(3).mapInArrow(lambda batches: batches, "id LONG").count() == 3

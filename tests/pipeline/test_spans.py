@@ -182,3 +182,58 @@ def test_texts_are_extracted_as_they_are_split() -> None:
                 told[at] = values
         assert told == right
         assert len(right) > 20
+
+
+@pytest.mark.parametrize("bits", [1, 15, 16, 17, 32, 33, 48, 49, 63])
+def test_bits_are_sorted_as_numbers_are(bits: int) -> None:
+    rng = np.random.default_rng(bits)
+    numbers = np.concatenate([rng.integers(0, 2**bits - 1, 3000, endpoint=True), [0, 2**bits - 1]] * 2)
+    assert np.array_equal(spans._ascending(numbers, bits), np.argsort(numbers, kind="stable"))
+    assert len(spans._ascending(numbers[:0], bits)) == 0
+
+
+@pytest.mark.parametrize(
+    ("numbers", "ranked"),
+    [
+        ([-3, 0, 4, 5], False),
+        ([2**62, 2**62 + 1, 2**62 + 7], False),  # large, but near each other
+        ([LEAST, -1, 0, 1, MOST], False),  # the ends of all numbers cut nothing
+        ([LEAST, MOST], False),
+        ([LEAST + 1, 0, MOST - 1], True),
+        ([-(2**60), 0, 2**60], True),  # with the keys beside them more than 63 bits
+    ],
+)
+def test_places_are_distances_where_they_fit_and_ranks_where_not(numbers: list[int], ranked: bool) -> None:
+    """Events on the ends of each range, beside them, and at the ends of all numbers."""
+    near = {one + by for one in numbers for by in (-1, 0, 1) if LEAST <= one + by <= MOST} | {LEAST, MOST}
+    rows: list[Row] = [(n, name, 1, size) for n, (name, size) in enumerate((a, b) for a in "abcdx" for b in sorted(near))]
+    ranges = [(low, high) for low in numbers for high in numbers if low < MOST and high > LEAST]
+    sought: list[Row] = [(n, "abcd"[n % 4], 1, low, high) for n, (low, high) in enumerate(ranges * 4)]
+    built = build(sought)
+    assert built is not None
+    assert built.ranked == ranked
+    assert found(rows, 3, built) == loop(rows, sought)
+    assert found(rows, 3, built)
+
+
+def test_places_fit_up_to_the_last_bit() -> None:
+    """One key: distances up to 2^63 - 1 are places, one more and they are ranks."""
+    for high, ranked in ((MOST - 2, False), (MOST - 1, True)):
+        built = spans.build(pa.array([1, 2]), [], "size", np.array([1, high]), np.array([high, high]))
+        assert built is not None
+        assert (built.ranked, built.bits <= 63) == (ranked, True)
+        rows: list[Row] = [(n, "a", 1, size) for n, size in enumerate((0, 1, high - 1, high, high + 1, LEAST, MOST))]
+        assert found(rows, 2, built) == [(1, 1), (2, 1), (3, 1), (3, 2)]
+
+
+def test_the_longest_string_sought() -> None:
+    ends = np.full(3, LEAST), np.full(3, MOST)
+    one = spans.build(pa.array([1, 2, 3]), [("c0", pa.array(["a", "é😀", None])), ("c1", pa.array([1, 2, 3]))], None, *ends)
+    two = spans.build(
+        pa.array([1, 2, 3]), [("c0", pa.array(["abc"] * 3)), ("c2", pa.array([None] * 3, pa.string()))], None, *ends
+    )
+    assert one is not None
+    assert two is not None
+    assert spans.longest([one, two]) == {"c0": 6, "c2": 0}
+    assert spans.longest([two]) == {"c0": 3, "c2": 0}
+    assert spans.longest([]) == {}

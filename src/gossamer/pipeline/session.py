@@ -10,6 +10,7 @@ import hashlib
 import logging
 import os
 import shutil
+import socket
 import stat
 import sys
 import tempfile
@@ -64,6 +65,19 @@ def conf_for(size: int, master: str = "local") -> dict[str, str]:
     """Settings for so many bytes of input. A cluster is not for so little that one partition would do."""
     tiny = size < TINY_BYTES and shipping.is_local(master)
     return dict(TINY if tiny else SMALL if size < SMALL_BYTES else {})
+
+
+_PYTHON = {
+    # By TCP each task in Python waited 41 ms for its first rows (as long as an acknowledgement is delayed), by Unix sockets 2.
+    "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
+    # No limit: with one, the size of a batch is taken anew for each row, a third of the JVM's samples where rows go to
+    # Python. A batch still has at most 10,000 rows; who hands over strings of any length bounds them (``simple``).
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+    # As much of a file is read in the time that opening one takes. By Spark's 4 MB, which suit a remote store, two cores
+    # would share a file of 14 MB 9 to 5, and one would wait for the other.
+    "spark.sql.files.openCostInBytes": "1MB",
+}
+"""What Spark's defaults cost where there are 1,000,000 rows, and not 1,000,000,000."""
 
 
 class MissingExtraError(ImportError):
@@ -168,6 +182,7 @@ def session(
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.python.sql.dataFrameDebugging.enabled": "false",  # else each call in Python is five calls to the JVM
         "spark.python.authenticate.socketTimeout": "120s",  # on a busy machine a Python process takes its time to start
+        **_PYTHON,
         **(conf or {}),
     }
     builder = SparkSession.builder.master(master).appName(app)

@@ -52,7 +52,9 @@ def collect(filters: DataFrame) -> pa.Table | None:
     """(filter, text, topic if there is one), all NULL where the text is too long to be brought here; None: too many."""
     names = ["filter", "text", *(["topic"] if "topic" in filters.columns else [])]
     told = filters.select(*(sf.when(_is_short(), sf.col(name)).alias(name) for name in names))
-    rows = told.limit(FILTERS_MAX + 1).toArrow()
+    # One task reads partition after partition until it has enough: a limit over several would have each bring that many, and then
+    # shuffle them.
+    rows = told.coalesce(1).limit(FILTERS_MAX + 1).toArrow()
     return rows.combine_chunks() if rows.num_rows <= FILTERS_MAX else None
 
 
@@ -61,7 +63,8 @@ def matches(events: DataFrame, filters: DataFrame, rows: pa.Table) -> tuple[Data
     import numpy as np
 
     left = np.flatnonzero(rows["text"].is_valid())
-    known = functools.cache(functools.partial(type_of, flat(events)))
+    attributes = flat(events)
+    known = functools.cache(functools.partial(type_of, attributes))
     columns: dict[str, str] = {}  # an attribute, and what its column is called on the way to the tasks
     sought: list[spans.Spans] = []
     for shape, name, text in _shapes(rows["text"].take(left)) if _are_topics_plain(events, filters) else ():
@@ -76,7 +79,7 @@ def matches(events: DataFrame, filters: DataFrame, rows: pa.Table) -> tuple[Data
                 sought.append(built)
                 taken[numbers] = True
         left = left[~taken]
-    pairs = _search(events, filters, columns, sought) if sought else None
+    pairs = _search(attributes, filters, columns, sought) if sought else None
     return pairs, _rest(filters, rows, left) if sought else Rest(filters, rows.num_rows)
 
 
@@ -139,18 +142,23 @@ def _build(
     return spans.build(spans.one(rows["filter"]), keys, ranged, low, high)
 
 
-def _search(events: DataFrame, filters: DataFrame, columns: dict[str, str], sought: list[spans.Spans]) -> DataFrame:
+def _search(attributes: DataFrame, filters: DataFrame, columns: dict[str, str], sought: list[spans.Spans]) -> DataFrame:
     """The pairs, found by Spark's tasks: only the columns that are asked for go there."""
-    context = events.sparkSession.sparkContext
+    context = attributes.sparkSession.sparkContext
     sent = context.broadcast(sought)
 
     def find(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return spans.match(batches, sent.value)
 
-    needed = flat(events).select(
-        sf.col(f"`{EVENT}`").alias("event"), *(sf.expr(sql).alias(name) for sql, name in columns.items())
-    )
-    listed = st.StructType().add(filters.schema["filter"]).add("events", st.ArrayType(events.schema["event"].dataType))
+    longest = spans.longest(sought)
+
+    def asked(sql: str, name: str) -> Column:
+        """No string that is longer than those sought for: it would match nothing, and a batch of them could be of any size."""
+        value = sf.expr(sql)
+        return (sf.when(sf.octet_length(value) <= longest[name], value) if name in longest else value).alias(name)
+
+    needed = attributes.select(sf.col(f"`{EVENT}`").alias("event"), *(asked(sql, name) for sql, name in columns.items()))
+    listed = st.StructType().add(filters.schema["filter"]).add("events", st.ArrayType(attributes.schema[EVENT].dataType))
     return needed.mapInArrow(find, listed).select(sf.explode("events").alias("event"), "filter")
 
 

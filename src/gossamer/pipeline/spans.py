@@ -6,10 +6,13 @@ to the other a *range*. Events sorted by key, and by number where they have the 
 matches them: a filter is a *span* of them, and two binary searches find it. What comes out is what matches, and no candidate is
 ever compared, however many filters have a key and however wide their ranges are.
 
-Key and number together are one integer, so that one sort does. The number itself could be any, so its *rank* is taken: how many
-*cuts* are not above it. Cuts are the first number inside each range, and the first above it; between two cuts no range begins or
-ends, so a number is in a range exactly if its rank is among those from the rank of the range's first number to that of its last.
-All of this is in integers: nothing is rounded, and where one could overflow, nothing is built. A NULL has no key and no rank.
+Key and number together are one integer, so that one sort does. *Cuts* are the first number inside each range, and the first above
+it; between two cuts no range begins or ends, so all that counts of a number is between which cuts it lies. Below the least cut and
+above the greatest all numbers are alike: what is left is how far a number is above the least, its *place*. Where places and keys do
+not fit into one integer, the place is the *rank* instead, how many cuts are not above the number, which takes another sort and a
+search. Either way a number is in a range exactly if its place is among those from that of the range's first number to that of its
+last. All of this is in integers: nothing is rounded, and where one could overflow, nothing is built. A NULL has neither key nor
+place.
 """
 
 from __future__ import annotations
@@ -41,9 +44,15 @@ class Spans(NamedTuple):
     column: str | None
     """Of the events' numbers; None: no range."""
     cuts: Integers
+    """All of them in ascending order where places are ranks; else the least and the greatest, or none."""
+    ranked: bool
+    places: int
+    """How many there are."""
     first: Integers
-    """Of each filter: its key and the rank of its first number, as one integer; in ascending order."""
+    """Of each filter: its key and the place of its first number, as one integer; in ascending order."""
     last: Integers
+    bits: int
+    """Of the largest such integer."""
     filters: pa.Array
 
 
@@ -68,16 +77,56 @@ def build(filters: pa.Array, keys: Sequence[tuple[str, pa.Array]], column: str |
         number = number * max(1, len(coded.dictionary)) + codes
         sets.append((name, coded.dictionary))
     rows = np.flatnonzero(there)
-    rows = rows[np.argsort(low[rows])]  # what is looked up in order is found faster
     number, low, high = number[rows], low[rows], high[rows]
-    cuts = np.sort(np.concatenate([low, high[high < MOST] + 1])) if column is not None else np.zeros(0, np.int64)
-    ranks = len(cuts) + 1
-    if room * ranks > MOST:
-        return None
-    first = number * ranks + np.searchsorted(cuts, low, "right")
-    last = number * ranks + np.searchsorted(cuts, high, "right")
-    order = np.argsort(first, kind="stable")
-    return Spans(tuple(sets), column, cuts, first[order], last[order], filters.take(rows[order]))
+    # There is no number below LEAST and none above MOST, so these ends cut nothing.
+    cuts = np.concatenate([low[low > LEAST], high[high < MOST] + 1]) if column is not None else np.zeros(0, np.int64)
+    ends = np.array([cuts.min(), cuts.max()]) if len(cuts) else cuts
+    places = int(ends[1]) - int(ends[0]) + 2 if len(ends) else 1
+    ranked = room * places > MOST
+    if ranked:
+        cuts = np.sort(cuts)
+        places = len(cuts) + 1
+        if room * places > MOST:
+            return None
+    else:
+        cuts = ends
+    first = number * places + _places(low, cuts, ranked)
+    last = number * places + _places(high, cuts, ranked)
+    order = _ascending(first, bits := (room * places).bit_length())
+    return Spans(tuple(sets), column, cuts, ranked, places, first[order], last[order], bits, filters.take(rows[order]))
+
+
+def _places(numbers: Integers, cuts: Integers, ranked: bool) -> Integers:
+    import numpy as np
+
+    if not ranked:
+        return np.clip(numbers, cuts[0] - 1, cuts[1]) - (cuts[0] - 1) if len(cuts) else np.zeros(len(numbers), np.int64)
+    order = np.argsort(numbers)  # what is looked up in order is found faster
+    ranks = np.empty(len(numbers), np.int64)
+    ranks[order] = np.searchsorted(cuts, numbers[order], "right")
+    return ranks
+
+
+def _ascending(numbers: Integers, bits: int) -> Any:
+    """The order that sorts integers of so many bits, none negative.
+
+    Sixteen bits at a time, the last ones first: of these NumPy sorts by counting, in a third of the time that comparing takes.
+    """
+    import numpy as np
+
+    return np.lexsort([(numbers >> shift).astype(np.uint16) for shift in range(0, max(1, bits), 16)])
+
+
+def longest(sought: Sequence[Spans]) -> dict[str, int]:
+    """The columns of which strings are sought, and how many bytes the longest of these has."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    most: dict[str, int] = {}
+    for name, values in (key for spans in sought for key in spans.keys):
+        if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+            most[name] = max(most.get(name, 0), pc.max(pc.binary_length(values)).as_py() or 0)
+    return most
 
 
 def match(batches: Iterator[pa.RecordBatch], sought: Sequence[Spans]) -> Iterator[pa.RecordBatch]:
@@ -115,7 +164,7 @@ def _found(events: pa.Table, spans: Spans) -> Iterator[tuple[pa.Array, pa.Array,
     import numpy as np
 
     rows, numbers = _numbers(events, spans)
-    order = np.argsort(numbers)
+    order = _ascending(numbers, spans.bits)
     numbers = numbers[order]
     begin = np.searchsorted(numbers, spans.first, "left")
     count = np.searchsorted(numbers, spans.last, "right") - begin
@@ -136,7 +185,7 @@ def _found(events: pa.Table, spans: Spans) -> Iterator[tuple[pa.Array, pa.Array,
 
 
 def _numbers(events: pa.Table, spans: Spans) -> tuple[Integers, Integers]:
-    """The rows whose values are all among those sought, and key and rank of each as one integer."""
+    """The rows whose values are all among those sought, and key and place of each as one integer."""
     import numpy as np
     import pyarrow.compute as pc
 
@@ -148,14 +197,13 @@ def _numbers(events: pa.Table, spans: Spans) -> tuple[Integers, Integers]:
         codes = pc.index_in(column, value_set=values).fill_null(-1).to_numpy().astype(np.int64)
         there &= codes >= 0
         number = number * max(1, len(values)) + codes
-    if spans.column is None:
-        rows = np.flatnonzero(there)
-        return rows, number[rows]
-    column = events.column(spans.column)
-    values = column.fill_null(0).cast("int64").to_numpy()
-    rows = np.flatnonzero(there & column.is_valid().to_numpy())
-    rows = rows[np.argsort(values[rows])]  # what is looked up in order is found faster
-    return rows, number[rows] * (len(spans.cuts) + 1) + np.searchsorted(spans.cuts, values[rows], "right")
+    if spans.column is not None:
+        column = events.column(spans.column)
+        values = column.fill_null(0).cast("int64").to_numpy()
+        there &= column.is_valid().to_numpy()
+        number = number * spans.places + _places(values, spans.cuts, spans.ranked)
+    rows = np.flatnonzero(there)
+    return rows, number[rows]
 
 
 def one(column: pa.ChunkedArray) -> pa.Array:
