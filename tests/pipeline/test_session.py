@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from click.testing import CliRunner
 pytest.importorskip("pyspark")
 
 from gossamer.cli.app import app
-from gossamer.pipeline import stages
+from gossamer.pipeline import session, stages
 from gossamer.pipeline.runs import Grid
 from gossamer.pipeline.session import SMALL, SMALL_BYTES, TINY, TINY_BYTES, conf_for
 
@@ -81,3 +82,13 @@ def test_rows_go_to_python_without_waiting(spark: SparkSession) -> None:
     assert conf.arrowMaxBytesPerBatch() == 2**31 - 1
     assert conf.filesOpenCostInBytes() == 2**20
     assert spark.range(3).mapInArrow(lambda batches: batches, "id LONG").count() == 3
+    folder = Path(spark.conf.get("spark.python.unix.domain.socket.dir"))
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700, "the sockets have no secret"
+
+
+def test_sockets_without_a_secret_are_for_this_machine_and_this_user(tmp_path: Path) -> None:
+    assert session._sockets("local[2]", "/tmp/x")["spark.python.unix.domain.socket.dir"] == "/tmp/x"
+    assert (
+        session._sockets("local-cluster[2,1,1024]", "/tmp/x") == session._sockets("spark://127.0.0.1:7077", "/tmp/x") == {}
+    )
+    assert session._sockets("local[2]", f"/tmp/{'x' * 90}") == {}, "no path of a socket is that long"

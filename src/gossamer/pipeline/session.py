@@ -67,17 +67,27 @@ def conf_for(size: int, master: str = "local") -> dict[str, str]:
     return dict(TINY if tiny else SMALL if size < SMALL_BYTES else {})
 
 
+SOCKET_PATH_MAX, SOCKET_NAME = 103, 48  # bytes: of a Unix socket's path (macOS allows fewest), and of Spark's names for them
 _PYTHON = {
-    # By TCP each task in Python waited 41 ms for its first rows (as long as an acknowledgement is delayed), by Unix sockets 2.
-    "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
     # No limit: with one, the size of a batch is taken anew for each row, a third of the JVM's samples where rows go to
-    # Python. A batch still has at most 10,000 rows; who hands over strings of any length bounds them (``simple``).
+    # Python. A batch still has at most 10,000 rows; of events' strings only those go there that are no longer than what is
+    # sought (``simple``), and texts of filters are short.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     # As much of a file is read in the time that opening one takes. By Spark's 4 MB, which suit a remote store, two cores
     # would share a file of 14 MB 9 to 5, and one would wait for the other.
     "spark.sql.files.openCostInBytes": "1MB",
 }
 """What Spark's defaults cost where there are 1,000,000 rows, and not 1,000,000,000."""
+
+
+def _sockets(master: str, folder: str) -> dict[str, str]:
+    """By TCP each task in Python waits 41 ms for its first rows (as long as an acknowledgement is delayed), by Unix sockets 2. They
+    have no secret: who may open their folder may connect. So they are used here only, where that is nobody else.
+    """
+    fits = len(folder.encode()) + SOCKET_NAME <= SOCKET_PATH_MAX
+    if not (hasattr(socket, "AF_UNIX") and shipping.is_local(master) and fits):
+        return {}
+    return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": folder}
 
 
 class MissingExtraError(ImportError):
@@ -170,6 +180,11 @@ def session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if master.startswith("local-cluster"):
         shipping.spark_home()
+    with tempfile.TemporaryDirectory(prefix="gossamer-spark-") as folder:  # nobody else's
+        yield from _session(app, master, log_level, _sockets(master, folder) | (conf or {}))
+
+
+def _session(app: str, master: str, log_level: str, conf: dict[str, str]) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     settings = {
@@ -183,7 +198,7 @@ def session(
         "spark.python.sql.dataFrameDebugging.enabled": "false",  # else each call in Python is five calls to the JVM
         "spark.python.authenticate.socketTimeout": "120s",  # on a busy machine a Python process takes its time to start
         **_PYTHON,
-        **(conf or {}),
+        **conf,
     }
     builder = SparkSession.builder.master(master).appName(app)
     for key, value in settings.items():
