@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,13 +24,13 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         """An editable install gets the extension beside its source, a wheel in its place."""
         self._folder = TemporaryDirectory(prefix="gossamer-build-")
         root, editable = Path(self.root), version == "editable"
-        if editable:
-            for stale in (root / SOURCE.parent).glob("_native.*.so"):
-                stale.unlink()
-        if os.environ.get("GOSSAMER_PURE"):
-            self.app.display_info("GOSSAMER_PURE is set: nothing is compiled")
+        why = refusal()
+        if why:
+            self.app.display_info(f"{why}: nothing is compiled")
             return
         try:
+            if editable:  # what is there is of an older source; other Pythons have files of their own
+                (root / SOURCE).with_name(f"_native{sysconfig.get_config_var('EXT_SUFFIX')}").unlink(missing_ok=True)
             made = compile_extension(root, Path(self._folder.name), root / "src" if editable else None)
         except (Exception, SystemExit) as error:  # setuptools leaves with SystemExit where there is no compiler
             self.app.display_warning(f"gossamer stays pure Python, which is slower: {MODULE} was not compiled ({error})")
@@ -41,6 +42,15 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         self._folder.cleanup()
+
+
+def refusal() -> str:
+    """Why nothing is to be compiled; empty: it is."""
+    if os.environ.get("GOSSAMER_PURE"):
+        return "GOSSAMER_PURE is set"
+    if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return "the compiled loops are for CPython with its lock"
+    return ""
 
 
 def compile_extension(root: Path, folder: Path, into: Path | None) -> Path:

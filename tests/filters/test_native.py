@@ -51,8 +51,8 @@ def test_what_a_compiler_can_compile_is_compiled() -> None:
     if os.environ.get("GOSSAMER_PURE"):
         pytest.skip("GOSSAMER_PURE is set")
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
-    if shutil.which(compiler) is None:
-        pytest.skip(f"there is no C compiler ({compiler})")
+    if shutil.which(compiler) is None or not Path(sysconfig.get_path("include"), "Python.h").exists():
+        pytest.skip(f"there is no C compiler ({compiler}), or no Python.h for it")
     assert native is not None, "make install compiles it; see hatch_build.py"
 
 
@@ -258,11 +258,45 @@ def test_shares_are_the_same(python: ModuleType, given_rows: list[Any], where: l
 
 
 @needs_native
-def test_shares_refuse_what_they_cannot_look_at() -> None:
+def test_what_no_caller_does_is_refused_and_not_done() -> None:
+    """None of it comes from peers; but memory is not to be touched for it."""
     with pytest.raises(ValueError, match="from 1 to 16"):
         loops.shares([("a",)], (), {}, lambda row: (), 1)
-    with pytest.raises(IndexError):
-        loops.shares([("a",)], (0,), {}, lambda row: (7,), 1)
+    for where, takers in (((0,), (7,)), ((-1,), (0,)), ((1,), (0,))):
+        with pytest.raises(IndexError):
+            loops.shares([("a",)], where, {}, lambda row, takers=takers: takers, 1)
+    rows: list[Any] = [("a",), ("b",), ("c",)]
+    assert loops.shares(rows, (0,), {}, lambda row: rows.clear() or (0,), 1) == [[0]]
+    for call in (
+        lambda: native.Shape(("a",), ["INT", "INT"], [False, False], Event),
+        lambda: native.Lane(),
+        lambda: native.Cutter(None),
+        lambda: native.ascends(None),
+        lambda: native.tally([0], [0], None),
+        lambda: native.shares(None, (0,), {}, None, 1),
+        lambda: native.tally([0], Longer([0]), (1, 2)),
+    ):
+        with pytest.raises((TypeError, ValueError)):
+            call()
+    assert native.Cutter(encode([(1,), (2,)])).cut(Longer([1])) == encode([(2,), (2,), (2,)])
+
+
+class Longer(list[int]):
+    """Has more in it than it says."""
+
+    def __iter__(self) -> Any:
+        return iter([self[0]] * 3)
+
+    def __len__(self) -> int:
+        return 2
+
+
+@needs_native
+def test_an_extension_of_an_older_source_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "VERSION", native.VERSION - 1)
+    assert loops._compiled() is None
+    monkeypatch.undo()
+    assert loops._compiled() is native
 
 
 @needs_native

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -122,3 +124,29 @@ def test_with_many_filters_nothing_is_built_that_the_index_does_not_use() -> Non
     plan, rows = planned(wants), [("a", number % 40, 0.0, "x") for number in range(module.ROWS_MANY)]
     assert shares(plan, rows) == right(wants, rows)
     assert plan._memory is None
+
+
+@pytest.mark.parametrize(("rows", "is_loaded"), [(100, False), (1000, True)])
+def test_numpy_is_loaded_once_trying_filters_has_taken_as_long(rows: int, is_loaded: bool) -> None:
+    """A program that publishes little starts at once; one that publishes much gets the index."""
+    pytest.importorskip("numpy")
+    code = f"""
+import sys
+from gossamer.filters import Schema
+from gossamer.filters.packed import Packed
+from gossamer.overlay.batch import Batch
+from gossamer.overlay.direct import plan as module
+import msgspec
+packed = Packed(Schema.parse("temp INT, text STRING"))
+plan = module.Plan(packed)
+for peer in range(240):
+    plan.want(peer, 1, f"temp = {{peer}} AND text = '{{peer}}'", "")
+rows = [(number % 300, str(number % 300)) for number in range({rows})]
+for _ in range(6):
+    batch = Batch("t", 1, 1, 1, len(rows), 1, 0, 0, msgspec.msgpack.encode(rows))
+    found = dict((peer, list(places)) for peer, _, places in plan.shares(module.Payload(batch, packed, rows), 1))
+    assert found == {{peer: list(range(peer, {rows}, 300)) for peer in range(min(240, {rows}))}}, found
+print("numpy" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == f"{is_loaded}\n", done.stderr

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+VERSION: int
 Row = tuple[Any, ...]
 
 class Weighed:

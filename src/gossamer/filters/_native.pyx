@@ -41,6 +41,8 @@ cdef enum:
     CACHE_SLOTS = 2048  # a power of two
     WHERE_MAX = 16
 
+VERSION = 1  # counts changes of what loops.py expects here: an extension of another version is not used
+
 KINDS = {
     "STRING": STRING, "BINARY": BINARY, "BOOLEAN": BOOLEAN, "TINYINT": TINYINT, "SMALLINT": SMALLINT, "INT": INT,
     "BIGINT": BIGINT, "FLOAT": FLOAT, "DOUBLE": DOUBLE, "TIMESTAMP": TIMESTAMP, "DATE": DATE,
@@ -137,12 +139,12 @@ cdef class Shape:
     cdef uint8_t[WIDTH_MAX] _kinds
     cdef uint8_t[WIDTH_MAX] _required
 
-    def __init__(self, tuple names, types, required, event):
+    def __init__(self, tuple names not None, types, required, event):
         """``event``: the type Event, called with (topic, publisher, incarnation, number, values)."""
         if len(names) > WIDTH_MAX:
             raise ValueError(f"{len(names)} attributes; at most {WIDTH_MAX}")
         self._names, self._width, self._event = names, len(names), event
-        for place, (kind, must) in enumerate(zip(types, required, strict=True)):
+        for place, (_, kind, must) in enumerate(zip(names, types, required, strict=True)):
             self._kinds[place], self._required[place] = KINDS[kind], must
 
     cdef bint _fits(self, int place, object value, Py_ssize_t* size) except -1:
@@ -213,7 +215,7 @@ cdef class Shape:
             found.append(slow(mapping) if row is None else row)
         return found
 
-    def lane(self, Py_ssize_t value_bytes, str topic, Weighed publication, list rows, ticket, Py_ssize_t most,
+    def lane(self, Py_ssize_t value_bytes, topic, Weighed publication not None, list rows not None, ticket, Py_ssize_t most,
              Py_ssize_t most_bytes, Py_ssize_t heavy):
         """As ``rows.make_lane`` says; each value weighs ``value_bytes`` beside its text."""
         cdef Lane lane = Lane.__new__(Lane)
@@ -239,7 +241,7 @@ cdef class Shape:
         cdef int place
         cdef list rows
         cdef tuple row
-        if not array_of(&at, end, &count) or count > end - at:
+        if not array_of(&at, end, &count):
             return None
         rows = PyList_New(count)
         for number in range(count):
@@ -279,8 +281,11 @@ cdef class Shape:
                 tag -= 0xD9 if kind == STRING else 0xC4
                 if not 0 <= tag <= 2 or end - at < 1 << tag:
                     return NotImplemented
-                size = big_endian(at, 1 << tag)
+                raw = big_endian(at, 1 << tag)
                 at += 1 << tag
+                if raw > <uint64_t>(end - at):
+                    return NotImplemented
+                size = raw
             if size > end - at:
                 return NotImplemented
             start[0] = at + size
@@ -318,13 +323,13 @@ cdef class Shape:
             return tag == 0xC3
         return NotImplemented  # times are msgspec's
 
-    def events(self, topic, publisher, incarnation, numbers, list rows):
+    def events(self, topic, publisher, incarnation, numbers, list rows not None):
         """An event for each row, or None if a row is not as long as the schema is."""
         cdef Py_ssize_t at = 0, count = PyList_GET_SIZE(rows)
         cdef int place
         cdef list found = PyList_New(count)
         for number in numbers:
-            if at >= count:
+            if at >= count or at >= PyList_GET_SIZE(rows):
                 return None
             row = <object>PyList_GET_ITEM(rows, at)
             if not PyTuple_CheckExact(row) or PyTuple_GET_SIZE(row) != self._width:
@@ -340,20 +345,24 @@ cdef class Shape:
 
 
 cdef inline bint array_of(const uint8_t** at, const uint8_t* end, Py_ssize_t* count) noexcept:
-    """Read how many things an array of msgpack holds; False if none begins here."""
+    """Read how many things an array of msgpack holds; False if none begins here, or not so many can follow."""
     cdef int tag, bytes
+    cdef uint64_t many
     if at[0] >= end:
         return False
     tag = at[0][0]
     if tag & 0xF0 == 0x90:
-        count[0] = tag & 15
+        many = tag & 15
         at[0] += 1
-        return True
-    bytes = 2 if tag == 0xDC else 4
-    if (tag != 0xDC and tag != 0xDD) or end - at[0] <= bytes:
+    else:
+        bytes = 2 if tag == 0xDC else 4
+        if (tag != 0xDC and tag != 0xDD) or end - at[0] <= bytes:
+            return False
+        many = big_endian(at[0] + 1, bytes)
+        at[0] += 1 + bytes
+    if many > <uint64_t>(end - at[0]):  # each takes a byte at least
         return False
-    count[0] = big_endian(at[0] + 1, bytes)
-    at[0] += 1 + bytes
+    count[0] = many
     return True
 
 
@@ -361,11 +370,14 @@ cdef class Lane:
     """The short way of one event after the other into an open batch."""
 
     cdef Shape _shape
-    cdef str _topic
+    cdef object _topic
     cdef Weighed _publication
     cdef list _rows
     cdef object _ticket
     cdef Py_ssize_t _most, _most_bytes, _heavy, _heads
+
+    def __init__(self):
+        raise TypeError("Shape.lane makes them")
 
     def __call__(self, topic, event):
         cdef Py_ssize_t size = self._heads, place = PyList_GET_SIZE(self._rows)
@@ -382,20 +394,24 @@ cdef class Lane:
 # -- the twins of loops.py, which says what they do
 
 
-def shares(list rows, tuple where, dict known, answer, int takers):
+def shares(list rows not None, tuple where not None, dict known not None, answer, int takers):
     cdef list found = [[] for _ in range(takers)]
-    cdef Py_ssize_t place, at, width = PyTuple_GET_SIZE(where)
+    cdef Py_ssize_t place = 0, at, width = PyTuple_GET_SIZE(where)
     cdef Py_ssize_t[WHERE_MAX] wanted
     cdef PyObject* met
     if not 0 < width <= WHERE_MAX:
         raise ValueError(f"values at {width} places; from 1 to {WHERE_MAX} are possible")
     for at in range(width):
         wanted[at] = where[at]
-    for place in range(PyList_GET_SIZE(rows)):
+        if wanted[at] < 0:
+            raise IndexError("places are counted from the first")
+        for place in range(PyList_GET_SIZE(rows)):  # before any is asked about
+            has(<object>PyList_GET_ITEM(rows, place), wanted[at])
+    place = 0
+    while place < PyList_GET_SIZE(rows):
         row = <object>PyList_GET_ITEM(rows, place)
         for at in range(width):
-            if not PyTuple_CheckExact(row) or wanted[at] >= PyTuple_GET_SIZE(row):
-                raise IndexError("a row of a shorter schema")
+            has(row, wanted[at])
         if width == 1:
             values = <object>PyTuple_GET_ITEM(row, wanted[0])
         else:
@@ -414,7 +430,14 @@ def shares(list rows, tuple where, dict known, answer, int takers):
         for taker in <tuple?>these:
             number = place if number is None else number
             (<list>found[taker]).append(number)
+        place += 1
     return found
+
+
+cdef inline int has(object row, Py_ssize_t place) except -1:
+    if not PyTuple_CheckExact(row) or place >= PyTuple_GET_SIZE(row):
+        raise IndexError("a row of a shorter schema")
+    return 0
 
 
 cdef class Cutter:
@@ -422,13 +445,13 @@ cdef class Cutter:
     cdef Py_ssize_t _count  # of rows; -1: it is no list of them
     cdef uint32_t* _at  # where each row begins, and where the last one ends
 
-    def __cinit__(self, bytes data):
+    def __cinit__(self, bytes data not None):
         cdef const uint8_t* first = <const uint8_t*>PyBytes_AS_STRING(data)
         cdef const uint8_t* end = first + PyBytes_GET_SIZE(data)
         cdef const uint8_t* at = first
         cdef Py_ssize_t count, place
         self._data, self._count, self._at = data, -1, NULL
-        if not array_of(&at, end, &count) or count > end - at or PyBytes_GET_SIZE(data) > UINT32_MAX:
+        if <uint64_t>PyBytes_GET_SIZE(data) > UINT32_MAX or not array_of(&at, end, &count):
             return
         self._at = <uint32_t*>PyMem_Malloc((count + 1) * sizeof(uint32_t))
         if self._at == NULL:
@@ -445,34 +468,39 @@ cdef class Cutter:
 
     def cut(self, places):
         cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(self._data)
-        cdef Py_ssize_t size = 3, place, wanted = len(places)
+        cdef list several = list(places)
+        cdef Py_ssize_t size = 0, each, place, number, wanted = PyList_GET_SIZE(several)
         cdef bytes whole
         cdef uint8_t* into
+        cdef uint8_t* start
         if self._count < 0 or wanted >= 1 << 16:
             return None
-        for place in places:
+        for number in range(wanted):
+            place = <object>PyList_GET_ITEM(several, number)
             if not 0 <= place < self._count:
                 return None
             size += self._at[place + 1] - self._at[place]
-        size -= 2 * (wanted < 16)
-        whole = PyBytes_FromStringAndSize(NULL, size)
-        into = <uint8_t*>PyBytes_AS_STRING(whole)
+        whole = PyBytes_FromStringAndSize(NULL, size + (1 if wanted < 16 else 3))
+        start = into = <uint8_t*>PyBytes_AS_STRING(whole)
         if wanted < 16:
             into[0] = 0x90 | wanted
             into += 1
         else:
             into[0], into[1], into[2] = 0xDC, wanted >> 8, wanted & 255
             into += 3
-        for place in places:
-            size = self._at[place + 1] - self._at[place]
-            memcpy(into, data + self._at[place], size)
-            into += size
+        for number in range(wanted):
+            place = <object>PyList_GET_ITEM(several, number)
+            each = self._at[place + 1] - self._at[place]
+            memcpy(into, data + self._at[place], each)
+            into += each
+        assert into - start == PyBytes_GET_SIZE(whole)
         return whole
 
 
 cdef bint skip(const uint8_t** at, const uint8_t* end, int depth) noexcept:
     """Go past one value of msgpack; False if there is none, or one that no row holds."""
-    cdef Py_ssize_t count, size, each
+    cdef Py_ssize_t count, each
+    cdef uint64_t size
     cdef int tag
     if at[0] >= end or depth > 2:
         return False
@@ -503,22 +531,24 @@ cdef bint skip(const uint8_t** at, const uint8_t* end, int depth) noexcept:
         size = 1 + (1 << (tag - 0xD4))
     else:
         return False
-    if size > end - at[0]:
+    if size > <uint64_t>(end - at[0]):
         return False
     at[0] += size
     return True
 
 
-def tally(list total, places, tuple matched):
+def tally(list total not None, places, tuple matched not None):
     cdef Py_ssize_t at = 0, last = PyTuple_GET_SIZE(matched) - 1
     if last and last + 1 != len(places):
         raise ValueError("as many counts as places, or one")
     for place in places:
+        if at > last:
+            raise ValueError("more places than counts")
         total[place] = total[place] + <object>PyTuple_GET_ITEM(matched, at)
         at += last > 0
 
 
-def ascends(tuple places):
+def ascends(tuple places not None):
     cdef Py_ssize_t at
     cdef int64_t before = -1, place
     for at in range(PyTuple_GET_SIZE(places)):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gossamer.filters import _native
 
+VERSION = 1  # of _native.pyx
 Row = tuple[Any, ...]
 
 
@@ -76,7 +77,7 @@ def _compiled() -> Any:
         from gossamer.filters import _native
     except ImportError:  # nobody compiled it, or for another Python
         return None
-    return _native
+    return _native if _native.VERSION == VERSION else None  # compiled from an older source: make install does it anew
 
 
 native: Any = _compiled()

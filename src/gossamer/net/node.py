@@ -153,6 +153,8 @@ class Node:
             await self._start()
         except BaseException:
             self._refuses = True
+            if hasattr(self, "_outbox"):
+                self._outbox.close()
             await self._release()
             raise
 

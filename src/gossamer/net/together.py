@@ -112,7 +112,10 @@ async def _turn(node: Node) -> None:
     """A batch is full, and on its way: let the loop write, and read what came back, after every other one. Where many take a few
     events each, what comes to them in two batches at a time costs them a sixth less: they wake up half as often.
     """
-    node._full = not node._full
+    limits = node._core.config
+    node._full = (
+        not node._full and limits.buffer >= 2 * limits.batch_events
+    )  # else it is too much for one who drops the oldest
     if not node._full:
         await asyncio.sleep(0)
 

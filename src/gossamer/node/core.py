@@ -270,12 +270,12 @@ class NodeCore:
             publication = None
         if publication is None:
             publication = outbox.begin(topic)
-            if not self._tracing:
-                outbox.open_lane(publication, known.lane, self._ticket, self._heavy)
         rows = publication.rows
         ticket = self._ticket(publication, len(rows))
         rows.append(row)
         publication.size += size
+        if ticket.index == 0 and not self._tracing:
+            outbox.open_lane(publication, known.lane, self._ticket, self._heavy)
         if self._tracing:
             publication.traced.append(plain(known.values(row)))
         if len(rows) >= self._batch_events or publication.size >= self._batch_bytes:

@@ -28,6 +28,8 @@ from gossamer.overlay.batch import Batch
 FEW = 24  # filters that are tried one by one,
 FEWEST = 3  # or so many, where there are rows enough and NumPy is loaded
 ROWS_MANY = 512
+MANY = 2048  # filters for which NumPy is loaded at once;
+TRIED_MANY = 1_000_000  # for fewer, once so many have been tried on rows: that took about as long as loading it does
 CACHED = 65_536
 MASKS_MAX = 1024
 MEMORY_FROM = 3  # nodes with filters: with fewer, trying them is faster
@@ -147,6 +149,7 @@ class Plan:
         self.groups: dict[str, dict[Peer, dict[int, Filter | None]]] = {}  # None: all
         self._memory: _Memory | None = None  # of ``_some``
         self._filters = 0  # in it
+        self._tried = 0  # times a filter was asked about a row, or would have been by the index
         self._index: Any = None
         self._ids: dict[tuple[Peer, int], int] = {}  # in the index
         self._owners = array("q")  # by id: the owner's place in ``_order``
@@ -166,7 +169,9 @@ class Plan:
             self._filters += 1
             if self._index is not None:
                 self._enter(peer, number, found)
-            elif self._filters > FEW and HAS_NUMPY:  # now, and not with the next batch when very many are there
+            elif (
+                self._filters > (FEW if _is_loaded() else MANY) and HAS_NUMPY
+            ):  # now: with the next batch there may be very many
                 self._lay_out()
 
     def drop(self, peer: Peer, number: int) -> None:
@@ -201,13 +206,16 @@ class Plan:
 
     def _uses_index(self, payload: Payload) -> bool:
         """Whether that is faster; it is laid out when it is first needed."""
-        # Loading NumPy in the middle of a burst would cost more than it saves: a few filters do without unless it is there. What is
-        # remembered is found in half the time.
-        worth_it = self._filters > FEWEST and payload.count >= ROWS_MANY and "numpy" in sys.modules
-        few = self._filters <= FEW
-        if few and worth_it and payload.record is None:
-            worth_it = not self._remembering.is_worth_it
-        if (few and not worth_it) or not HAS_NUMPY:
+        # Loading NumPy in the middle of a burst would cost more than it saves: a few filters do without unless it is there, and
+        # more of them until they have been tried on many rows. What is remembered is found in half the time.
+        if self._filters > FEW:
+            self._tried += payload.count * self._filters
+            worth_it = self._index is not None or _is_loaded() or self._filters > MANY or self._tried >= TRIED_MANY
+        else:
+            worth_it = self._filters > FEWEST and payload.count >= ROWS_MANY and _is_loaded()
+            if worth_it and payload.record is None:
+                worth_it = not self._remembering.is_worth_it
+        if not worth_it or not HAS_NUMPY:
             return False
         if self._index is None:
             self._lay_out()
@@ -306,6 +314,10 @@ class Plan:
                 if score > least:
                     best, least = peer, score
         return best
+
+
+def _is_loaded() -> bool:
+    return "numpy" in sys.modules
 
 
 def _remove(table: dict[Peer, dict[int, Any]], peer: Peer, number: int) -> None:

@@ -1,0 +1,96 @@
+"""Programs that publish without a pause, and what they may count on."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+
+import pytest
+
+import gossamer
+from livenet import go, take
+
+pytestmark = pytest.mark.live
+
+
+class Topics(enum.StrEnum):
+    NUMBERS = "numbers"
+
+
+def test_a_topic_may_be_any_string() -> None:
+    async def main() -> None:
+        async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
+            await a.advertise(Topics.NUMBERS, "n INT")
+            async with b.subscribe(Topics.NUMBERS, "n >= 0") as events:
+                receipts = []
+                for n in range(100):
+                    receipts.append(await a.publish((Topics.NUMBERS, "numbers", str(Topics.NUMBERS))[n % 3], {"n": n}))
+                    if n % 10 == 0:
+                        await asyncio.sleep(0)
+                assert [event["n"] for event in await take(events, 100)] == list(range(100))
+                assert {(await receipt).matched for receipt in receipts} == {1}
+            assert a.status()["counters"].get("rejected", 0) == b.status()["counters"].get("rejected", 0) == 0
+
+    go(main())
+
+
+def test_large_events_do_not_fill_a_link_before_anything_is_written() -> None:
+    async def main() -> None:
+        async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
+            await a.advertise("large", "text STRING")
+            async with b.subscribe("large") as events:
+                taking = asyncio.create_task(take(events, 1600))
+                receipts = [await a.publish("large", {"text": "x" * 20_000}) for _ in range(1600)]
+                assert len(await taking) == 1600
+                assert {(await receipt).matched for receipt in receipts} == {1}
+            assert a.status()["counters"].get("dropped", 0) == 0
+
+    go(main())
+
+
+@pytest.mark.parametrize("batch_events", [1, 256])
+def test_others_have_their_turn(batch_events: int) -> None:
+    async def main() -> None:
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async with gossamer.Node(config=gossamer.NodeConfig(batch_events=batch_events)) as node:
+            await node.advertise("numbers", "n INT")
+            task = asyncio.create_task(others())
+            for n in range(4096):
+                await node.publish("numbers", {"n": n})
+            task.cancel()
+            assert turns >= 4096 // batch_events // 2 - 1
+
+    go(main())
+
+
+def test_who_drops_the_oldest_at_home_loses_nothing_while_it_keeps_up() -> None:
+    async def main() -> None:
+        async with gossamer.Node(config=gossamer.NodeConfig(buffer=6000)) as node:
+            await node.advertise("numbers", "n INT")
+            async with node.subscribe("numbers", slow="drop_oldest") as events:
+                taking = asyncio.create_task(take(events, 20_000))
+                for n in range(20_000):
+                    await node.publish("numbers", {"n": n})
+                assert [event["n"] for event in await taking] == list(range(20_000))
+                assert events.dropped == 0
+
+    go(main())
+
+
+def test_a_node_that_did_not_start_takes_nothing() -> None:
+    async def main() -> None:
+        node = gossamer.Node(join=["127.0.0.1:1"], join_timeout=0.05)
+        with pytest.raises(gossamer.JoinError):
+            await node.start()
+        for _ in range(3):
+            with pytest.raises((gossamer.NodeError, gossamer.TopicError)):
+                await node.publish("numbers", {"n": 1})
+
+    go(main())
