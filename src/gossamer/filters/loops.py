@@ -77,7 +77,8 @@ def _compiled() -> Any:
         from gossamer.filters import _native
     except ImportError:  # nobody compiled it, or for another Python
         return None
-    return _native if _native.VERSION == VERSION else None  # compiled from an older source: make install does it anew
+    same = getattr(_native, "VERSION", 0) == VERSION  # else of an older source: make install compiles it anew
+    return _native if same else None
 
 
 native: Any = _compiled()
