@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +16,7 @@ from click.testing import CliRunner
 pytest.importorskip("pyspark")
 
 from gossamer.cli.app import app
-from gossamer.pipeline import session, stages
+from gossamer.pipeline import daemon, session, stages
 from gossamer.pipeline.runs import Grid
 from gossamer.pipeline.session import SMALL, SMALL_BYTES, TINY, TINY_BYTES, conf_for
 
@@ -82,8 +84,28 @@ def test_rows_go_to_python_without_waiting(spark: SparkSession) -> None:
     assert conf.arrowMaxBytesPerBatch() == 2**31 - 1
     assert conf.filesOpenCostInBytes() == 2**20
     assert spark.range(3).mapInArrow(lambda batches: batches, "id LONG").count() == 3
+    assert spark.conf.get("spark.python.daemon.module") == daemon.__name__
     folder = Path(spark.conf.get("spark.python.unix.domain.socket.dir"))
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700, "the sockets have no secret"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"), [("BrokenPipeError", False), ("ConnectionResetError", False), ("ValueError", True)]
+)
+def test_a_worker_to_which_nobody_listens_ends_without_a_word(error: str, told: bool) -> None:
+    pytest.importorskip("pyspark")
+    code = f"""
+from gossamer.pipeline import daemon
+
+def refused(sock, authenticated):
+    raise {error}
+
+daemon._worker = refused
+daemon.worker(None, True)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert bool(done.stderr) == told
 
 
 def test_sockets_without_a_secret_are_for_this_machine_and_this_user(tmp_path: Path) -> None:

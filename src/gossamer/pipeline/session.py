@@ -87,7 +87,11 @@ def _sockets(master: str, folder: str) -> dict[str, str]:
     fits = len(folder.encode()) + SOCKET_NAME <= SOCKET_PATH_MAX
     if not (hasattr(socket, "AF_UNIX") and shipping.is_local(master) and fits):
         return {}
-    return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": folder}
+    return {
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": folder,
+        "spark.python.daemon.module": "gossamer.pipeline.daemon",
+    }
 
 
 class MissingExtraError(ImportError):
