@@ -67,7 +67,7 @@ class Filter:
     def weakened(self) -> Filter:
         """What others check on our behalf: the filter without RLIKE, which is the subscriber's own affair."""
         node = tree.without_patterns(self.tree, self.schema.ranks)
-        return self if node == self.tree else Filter(node, self.schema)
+        return self if node is self.tree or node == self.tree else Filter(node, self.schema)
 
     @cached_property
     def attributes(self) -> tuple[str, ...]:

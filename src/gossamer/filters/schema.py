@@ -12,7 +12,7 @@ import enum
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Self, get_args
 
 from gossamer.filters import loops, rows
@@ -207,6 +207,7 @@ def nearest(name: str, names: tuple[str, ...]) -> str | None:
     return by_lower[close[0]] if close else None
 
 
+@lru_cache(maxsize=4096)
 def quote(path: tuple[str, ...]) -> str:
     """A name as SQL text, in backquotes where it needs them."""
     plain = (PLAIN_NAME.fullmatch(p) and p.upper() not in RESERVED for p in path)

@@ -187,7 +187,8 @@ def _flat(kind: type[And] | type[Or], terms: Iterable[Node]) -> Iterator[Node]:
 
 
 def membership(attribute: int, values: Iterable[Value], negated: bool) -> In:
-    return In(attribute, tuple(sorted(set(values), key=order.encode)), negated)
+    several = tuple(set(values))
+    return In(attribute, several if len(several) == 1 else tuple(sorted(several, key=order.encode)), negated)
 
 
 def count(node: Node) -> int:
@@ -234,10 +235,18 @@ def attributes(node: Node) -> set[int]:
     return set() if isinstance(node, Const) else {node.attribute}
 
 
+def _has_patterns(node: Node) -> bool:
+    if isinstance(node, And | Or):
+        return any(_has_patterns(term) for term in node.terms)
+    return isinstance(node, Rlike)
+
+
 def without_patterns(node: Node, ranks: tuple[int, ...]) -> Node:
     """RLIKE passes no NULL, negated or not: that much of it stays."""
     if isinstance(node, Rlike):
         return Null(node.attribute, True)
+    if not _has_patterns(node):
+        return node
     if isinstance(node, And | Or):
         return (all_of if isinstance(node, And) else any_of)((without_patterns(term, ranks) for term in node.terms), ranks)
     return node
