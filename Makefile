@@ -79,4 +79,5 @@ lock:  ## resolve pyproject.toml anew (needs uv); writes versions only, no index
 	  --group bench -c locks/dev.txt -o locks/bench.txt --upgrade
 
 clean:  ## remove what the other commands made
-	rm -rf $(VENV) src/gossamer/filters/_native.*.so src/gossamer/filters/_native.*.pyd build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache gossamer-demo
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache gossamer-demo
+	rm -f src/gossamer/filters/_native.*.so src/gossamer/filters/_native.*.pyd

@@ -10,6 +10,7 @@ pyarrow is imported when columns are first used: nodes that publish and take row
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cache
 from struct import error as StructError  # noqa: N812
@@ -219,7 +220,27 @@ def _shape(metadata: bytes) -> tuple[int, int, bool]:
     return rows, fields, field(batch, 3) != 0
 
 
-class Listed(Sequence[Event]):
+class _Unmade(Sequence[Event]):
+    """Events that are made when somebody wants them."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def events(self, count: int | None = None) -> list[Event]:
+        """The first so many, or all."""
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.events())
+
+    @overload
+    def __getitem__(self, place: int) -> Event: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Event]: ...
+    def __getitem__(self, place: int | slice) -> Event | list[Event]:
+        return self.events()[place]
+
+
+class Listed(_Unmade):
     """Events that came as rows, made when they are asked for: all those of a batch at once would not fit a processor's cache."""
 
     __slots__ = ("incarnation", "numbers", "publisher", "rows", "schema", "start", "topic")
@@ -242,7 +263,6 @@ class Listed(Sequence[Event]):
         return len(self.rows) - self.start
 
     def events(self, count: int | None = None) -> list[Event]:
-        """The first so many, or all."""
         some = slice(self.start, None if count is None else self.start + count)
         return self.schema.events(self.topic, self.publisher, self.incarnation, self.numbers[some], self.rows[some])
 
@@ -251,18 +271,8 @@ class Listed(Sequence[Event]):
         start = self.start + count
         return Listed(self.schema, self.topic, self.publisher, self.incarnation, self.numbers, self.rows, start)
 
-    def __iter__(self) -> Iterator[Event]:
-        return iter(self.events())
 
-    @overload
-    def __getitem__(self, place: int) -> Event: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Event]: ...
-    def __getitem__(self, place: int | slice) -> Event | list[Event]:
-        return self.events()[place]
-
-
-class Columns(Sequence[Event]):
+class Columns(_Unmade):
     """Events that came by columns: a record batch, and a sequence of Event for whoever wants them one by one."""
 
     __slots__ = ("incarnation", "packed", "publisher", "record", "sequences", "topic")
@@ -276,16 +286,7 @@ class Columns(Sequence[Event]):
     def __len__(self) -> int:
         return len(self.sequences)
 
-    def events(self) -> list[Event]:
-        rows = self.packed.rows(self.record)
-        return self.packed.schema.events(self.topic, self.publisher, self.incarnation, self.sequences, rows)
-
-    def __iter__(self) -> Iterator[Event]:
-        return iter(self.events())
-
-    @overload
-    def __getitem__(self, place: int) -> Event: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Event]: ...
-    def __getitem__(self, place: int | slice) -> Event | list[Event]:
-        return self.events()[place]
+    def events(self, count: int | None = None) -> list[Event]:
+        some = slice(count)
+        rows = self.packed.rows(self.record[some])
+        return self.packed.schema.events(self.topic, self.publisher, self.incarnation, self.sequences[some], rows)

@@ -169,10 +169,8 @@ class Plan:
             self._filters += 1
             if self._index is not None:
                 self._enter(peer, number, found)
-            elif (
-                self._filters > (FEW if _is_loaded() else MANY) and HAS_NUMPY
-            ):  # now: with the next batch there may be very many
-                self._lay_out()
+            elif HAS_NUMPY and self._filters > (FEW if _is_loaded() else MANY):
+                self._lay_out()  # now, and not with the next batch when very many are there
 
     def drop(self, peer: Peer, number: int) -> None:
         """It is wanted no longer, if it was."""
