@@ -29,3 +29,20 @@ async def until(condition: Callable[[], object]) -> None:
 
 async def take(events: gossamer.Subscription, count: int) -> list[gossamer.Event]:
     return [await anext(events) for _ in range(count)]
+
+
+class Others:
+    """A task beside the one that is tested; ``turns``: how often the event loop came to it."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            self.turns += 1
+            await asyncio.sleep(0)
+
+    def stop(self) -> int:
+        self._task.cancel()
+        return self.turns

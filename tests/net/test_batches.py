@@ -15,7 +15,7 @@ from gossamer.filters import Schema
 from gossamer.filters.packed import Packed
 from gossamer.node import wire
 from gossamer.overlay.batch import Batch
-from livenet import WEATHER, go, take, until
+from livenet import WEATHER, Others, go, take, until
 
 pytestmark = pytest.mark.live
 
@@ -235,19 +235,10 @@ def test_small_batches_let_others_have_their_turn() -> None:
     async def main() -> None:
         async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
             await a.advertise("numbers", "n INT")
-            turns = 0
-
-            async def others() -> None:
-                nonlocal turns
-                while True:
-                    turns += 1
-                    await asyncio.sleep(0)
-
             async with b.subscribe("numbers", "n >= 0") as events:
-                one, task = pa.record_batch({"n": pa.array([1], pa.int32())}), asyncio.create_task(others())
+                one, others = pa.record_batch({"n": pa.array([1], pa.int32())}), Others()
                 receipts = [await a.publish_batch("numbers", one) for _ in range(3000)]
-                task.cancel()
-                assert turns >= 3000 // 256
+                assert others.stop() >= 3000 // 256
                 assert len(await take(events, 3000)) == 3000
                 assert {(await receipt).matched for receipt in receipts} == {(1,)}
                 assert a._core.outbox.opened == 0

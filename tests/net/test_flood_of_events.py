@@ -8,7 +8,7 @@ import enum
 import pytest
 
 import gossamer
-from livenet import go, take
+from livenet import Others, go, take, until
 
 pytestmark = pytest.mark.live
 
@@ -51,21 +51,12 @@ def test_large_events_do_not_fill_a_link_before_anything_is_written() -> None:
 @pytest.mark.parametrize("batch_events", [1, 256])
 def test_others_have_their_turn(batch_events: int) -> None:
     async def main() -> None:
-        turns = 0
-
-        async def others() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
-
         async with gossamer.Node(config=gossamer.NodeConfig(batch_events=batch_events)) as node:
             await node.advertise("numbers", "n INT")
-            task = asyncio.create_task(others())
+            others = Others()
             for n in range(4096):
                 await node.publish("numbers", {"n": n})
-            task.cancel()
-            assert turns >= 4096 // batch_events // 2 - 1
+            assert others.stop() >= 4096 // batch_events // 2 - 1
 
     go(main())
 
@@ -84,13 +75,26 @@ def test_who_drops_the_oldest_at_home_loses_nothing_while_it_keeps_up() -> None:
     go(main())
 
 
-def test_a_node_that_did_not_start_takes_nothing() -> None:
+def test_a_node_that_refuses_goes_on_refusing() -> None:
+    """Its start fails while somebody publishes event after event: once one is refused, none is accepted any more."""
+
     async def main() -> None:
-        node = gossamer.Node(join=["127.0.0.1:1"], join_timeout=0.05)
+        node = gossamer.Node(join=["127.0.0.1:1"], join_timeout=0.3)
+        starting = asyncio.create_task(node.start())
+        await until(lambda: node.address)
+        await node.advertise("numbers", "n INT")
+        accepted: list[bool] = []
+        while not starting.done() or len(accepted) < 100:
+            for _ in range(3):
+                try:
+                    await node.publish("numbers", {"n": 1})
+                    accepted.append(True)
+                except gossamer.NodeError:
+                    accepted.append(False)
+            await asyncio.sleep(0)
         with pytest.raises(gossamer.JoinError):
-            await node.start()
-        for _ in range(3):
-            with pytest.raises((gossamer.NodeError, gossamer.TopicError)):
-                await node.publish("numbers", {"n": 1})
+            await starting
+        assert accepted[0]
+        assert not any(accepted[accepted.index(False) :])
 
     go(main())
