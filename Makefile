@@ -17,7 +17,7 @@ $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/.installed: $(VENV)/.made locks/dev.txt pyproject.toml hatch_build.py src/gossamer/filters/_native.pyx
+$(VENV)/.installed: $(VENV)/.made locks/dev.txt pyproject.toml hatch_build.py src/gossamer/filters/_native.pyx src/gossamer/filters/_columns.pxi
 	@echo "installing the locked versions into $(VENV) (a minute or two; PySpark is the big one)"
 	$(PIP) install --quiet --no-deps $(BUILD_TOOLS)
 	$(PIP) install --quiet --no-deps --no-build-isolation -r locks/dev.txt

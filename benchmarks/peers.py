@@ -65,7 +65,7 @@ from wire import (
 
 CASES = ("one", "lists", "fanout", "fanlists", "arrow", "ping", "hops", "idle")
 FLOODS = ("one", "lists", "fanout", "fanlists", "arrow")
-WARM_UP = {"one": 30_000, "lists": 60_000, "fanout": 8_000, "fanlists": 20_480, "arrow": 200_000}
+WARM_UP = {"one": 30_000, "lists": 60_000, "fanout": 8_000, "fanlists": 20_480, "arrow": 2_000_000}
 OURS = "gossamer"
 
 
@@ -239,7 +239,7 @@ async def run_flood(system: str, case: str, number: int, events: int, args: argp
             total = batches_sum(events) if case == "arrow" else total
             if got["count"] != count:
                 raise SystemFailedError(f"{system} {case}: LOST {count - got['count']:,} of {count:,} events")
-            if got["total"] != total:
+            if (got["total"] - total) % 2**64:  # Arrow adds 64-bit numbers, and those of many rows go round
                 raise SystemFailedError(
                     f"{system} {case}: the count is right but the sum is wrong: some came twice, others never"
                 )

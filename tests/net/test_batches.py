@@ -164,14 +164,14 @@ def test_columns_travel_together_and_large_ones_are_cut() -> None:
                         break
                 assert got[0].num_rows == ROWS, "nothing was on its way: it waits for nobody"
                 assert len(got) < 12, "those that follow one another at once travel together"
-                assert max(one.num_rows for one in got) <= 4096
+                assert max(one.num_rows for one in got) <= 32_768
                 assert pa.Table.from_batches(got).to_pylist() == pa.Table.from_batches(given).to_pylist()
                 done = [await receipt for receipt in receipts]
                 assert [one.matched for one in done] == [(1,) * one.num_rows for one in given]
                 assert [number for one in done for number in one.sequences] == list(range(1, total + 1))
-                large = await a.publish_batch("weather", record(10_000))
-                assert sum((await large).matched) == 10_000
-                assert [event["temp"] for event in await take(events, 10_000)] == [number % 50 for number in range(10_000)]
+                large = await a.publish_batch("weather", record(40_000))
+                assert sum((await large).matched) == 40_000
+                assert [event["temp"] for event in await take(events, 40_000)] == [number % 50 for number in range(40_000)]
                 with pytest.raises(gossamer.EventError, match="unknown attribute"):
                     await a.publish_batch("weather", pa.record_batch({"tenp": [1]}))
 

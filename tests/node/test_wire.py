@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import itertools
 import struct
-from typing import get_args
+from collections.abc import Callable
+from typing import Any, get_args
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gossamer.filters import loops
+from gossamer.filters.packed import COLUMNS_MARK, is_columns
 from gossamer.node import history, wire
 from gossamer.node.topics import Adverts, AdvertsTaken
 from gossamer.overlay.batch import Batch, Busy, Leave, Report
@@ -196,7 +200,7 @@ def test_who_only_says_that_much_is_to_come_gets_no_memory_for_it(size: int) -> 
         (frame(msgspec.msgpack.encode({"tag": 10})), "wrong shape"),
         (frame(msgspec.msgpack.encode([99, 1, 2])), "wrong shape"),
         (frame(msgspec.msgpack.encode([10, "t", -1, 1, 1, 1, 1, 0, 0, b""])), "wrong shape"),
-        (frame(msgspec.msgpack.encode([10, "t", 1, 1, 1, 5000, 1, 0, 0, b""])), "wrong shape"),
+        (frame(msgspec.msgpack.encode([10, "t", 1, 1, 1, 40_000, 1, 0, 0, b""])), "wrong shape"),
         (frame(msgspec.msgpack.encode([11, 1, 1, 1, 0, True, [-1]])), "wrong shape"),
         (frame(b"\x91" * 5000), "wrong shape"),
         (frame(msgspec.msgpack.encode([20, [["t" * 256, "a INT"]]])), "wrong shape"),
@@ -239,3 +243,55 @@ def test_versions_that_do_not_overlap_are_refused_with_both_sides() -> None:
 def test_fields_added_at_the_end_by_a_newer_version_are_ignored() -> None:
     newer = msgspec.msgpack.encode([11, 7, 1, 10, 0, True, [1], "a field of version 3"])
     assert wire.Unframer().feed(frame(newer)) == [Report(7, 1, 10, 0, True, (1,))]
+
+
+def read(data: bytes, first: int) -> list[wire.AnyMessage]:
+    """As a connection reads: ``first`` bytes from a buffer that is used again, the rest to its place."""
+    unframer, scratch = wire.Unframer(), bytearray(data[:first])
+    got = unframer.feed(scratch)
+    scratch[:] = bytes(len(scratch))
+    room = unframer.room()
+    if room is None:
+        return [*got, *unframer.feed(data[first:])]
+    room[:] = data[first : first + len(room)]
+    return [*got, *unframer.filled(len(room)), *unframer.feed(data[first + len(room) :])]
+
+
+@pytest.mark.parametrize("kind", [one for one in MESSAGES if type(one).bulk], ids=lambda m: type(m).__name__)
+def test_columns_stay_where_they_were_read(kind: wire.AnyMessage) -> None:
+    field = type(kind).bulk
+    columns = COLUMNS_MARK + bytes(range(256)) * 1000
+    message = msgspec.structs.replace(kind, **{field: columns})
+    (got,) = read(wire.encode(message), 20_000)
+    found = getattr(got, field)
+    assert bytes(found) == columns
+    assert msgspec.structs.replace(got, **{field: columns}) == message
+    assert wire.encode(got) == wire.encode(message), "it can be passed on"
+    assert b"".join(wire.framed(got).pieces) == wire.encode(message)  # type: ignore[union-attr]
+    assert is_columns(found)
+    if loops.native is not None:
+        assert isinstance(found, memoryview)
+        assert np.frombuffer(found, np.uint8).ctypes.data % wire.ALIGNED == 0
+    rows = msgspec.structs.replace(kind, **{field: b"\x91" + columns})
+    assert read(wire.encode(rows), 20_000) == [rows], "rows are bytes"
+
+
+def outcome(messages: Callable[[], list[wire.AnyMessage]]) -> Any:
+    try:
+        return [wire.encode(message) for message in messages()]
+    except wire.WireError as error:
+        return error.reason
+
+
+@settings(max_examples=300)
+@given(st.sampled_from([one for one in MESSAGES if type(one).bulk]), st.data())
+def test_a_message_that_is_taken_apart_where_it_lies_is_judged_as_any_other(
+    kind: wire.AnyMessage, draw: st.DataObject
+) -> None:
+    columns = COLUMNS_MARK + bytes(40_000)
+    data = bytearray(wire.encode(msgspec.structs.replace(kind, **{type(kind).bulk: columns})))
+    edge = len(data) - len(columns)
+    for _ in range(draw.draw(st.integers(1, 3))):
+        place = draw.draw(st.one_of(st.integers(4, edge + 2), st.integers(len(data) - 30, len(data) - 1)))
+        data[place] = draw.draw(st.integers(0, 255))
+    assert outcome(lambda: read(bytes(data), 20_000)) == outcome(lambda: wire.Unframer().feed(bytes(data)))

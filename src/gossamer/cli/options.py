@@ -20,7 +20,7 @@ from gossamer.cli.kinds import Address, Addresses, Bytes, Choice, Count, Directo
 from gossamer.net.limits import PeerLimits
 from gossamer.net.spin import SPIN_MOST, SPIN_SECONDS
 from gossamer.node import NodeConfig
-from gossamer.overlay.batch import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, WINDOW_MAX
+from gossamer.overlay.batch import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, COLUMN_ROWS, WINDOW_MAX
 
 F = TypeVar("F", bound=Callable[..., Any])
 PREFIX = "GOSSAMER_"
@@ -80,7 +80,7 @@ OPTIONS = (
     ),
     Option("window_bytes", Bytes(1, 1 << 40), _LIMITS.window_bytes, "limits.window_bytes", "The same, in bytes."),
     Option(
-        "batch_events", Count(1, BATCH_EVENTS_MAX), _LIMITS.batch_events, "limits.batch_events",
+        "batch_events", Count(1, BATCH_EVENTS_MAX // COLUMN_ROWS), _LIMITS.batch_events, "limits.batch_events",
         "Events that travel together, at most.",
     ),
     Option(

@@ -19,8 +19,8 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_New, PyTuple_SET_ITEM
-from libc.stdint cimport INT64_MAX, INT64_MIN, UINT32_MAX, int8_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy
+from libc.stdint cimport INT64_MAX, INT64_MIN, UINT32_MAX, int8_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
+from libc.string cimport memcmp, memcpy, memset
 
 from datetime import UTC, date, datetime
 
@@ -41,7 +41,7 @@ cdef enum:
     CACHE_SLOTS = 2048  # a power of two
     WHERE_MAX = 16
 
-VERSION = 1  # counts changes of what loops.py expects here: an extension of another version is not used
+VERSION = 2  # counts changes of what loops.py expects here: an extension of another version is not used
 
 KINDS = {
     "STRING": STRING, "BINARY": BINARY, "BOOLEAN": BOOLEAN, "TINYINT": TINYINT, "SMALLINT": SMALLINT, "INT": INT,
@@ -562,3 +562,6 @@ def ascends(tuple places not None):
 def shifted(places, int64_t by):
     cdef int64_t place
     return [place + by for place in places]
+
+
+include "_columns.pxi"

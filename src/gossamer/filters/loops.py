@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gossamer.filters import _native
 
-VERSION = 1  # of _native.pyx
+VERSION = 2  # of _native.pyx
 Row = tuple[Any, ...]
 
 
@@ -70,6 +70,31 @@ def shifted(places: Sequence[int], by: int) -> list[int]:
     return [place + by for place in places]
 
 
+def gathering(head: bytes, widths: bytes, rows: int, size: int, copies: int) -> Any:
+    """For record batches that become one, of at most so many ``rows`` and bytes, and ``copies`` (gather.py). ``head``: what an IPC
+    message of them begins with. ``widths``: of each column's values in bytes; 0: texts, or others that differ in length.
+    None: not this way.
+    """
+    return None
+
+
+def are_texts(offsets: Any, data: Any, rows: int, utf8: bool) -> bool | None:
+    """Whether the offsets and bytes of an Arrow column of STRING (``utf8``) or BINARY are such; None: not this way."""
+    return None
+
+
+def bulk(head: memoryview, places: dict[int, int]) -> tuple[int, int, int] | None:
+    """Where the columns are in a message of which this is the beginning: their field's start, their own, and their end. None: there
+    are none, or they are copied out. ``places``: which field has them, by the messages' tags.
+    """
+    return None
+
+
+def room(size: int) -> memoryview:
+    """Memory for a large message."""
+    return memoryview(bytearray(size))
+
+
 def _compiled() -> Any:
     if os.environ.get("GOSSAMER_PURE"):
         return None
@@ -84,7 +109,12 @@ def _compiled() -> Any:
 native: Any = _compiled()
 if native is not None and not TYPE_CHECKING:
     Weighed, Cutter, shares, tally = native.Weighed, native.Cutter, native.shares, native.tally
-    ascends, shifted = native.ascends, native.shifted
+    ascends, shifted, are_texts, bulk, gathering = (
+        native.ascends, native.shifted, native.are_texts, native.bulk, native.Gathering
+    )  # fmt: skip
+
+    def room(size: int) -> memoryview:
+        return memoryview(native.Slab(size))
 
 
 def shape(names: tuple[str, ...], types: Sequence[str], required: Sequence[bool], event: type) -> _native.Shape | None:

@@ -19,6 +19,7 @@ from typing import Annotated, Any, overload
 
 import msgspec
 
+from gossamer.filters import loops
 from gossamer.filters.model import Event, EventError
 from gossamer.filters.schema import Schema, Type
 
@@ -30,6 +31,10 @@ FITTED_MAX = 4096  # rows that are made longer: a small message must not become 
 _raw_rows = msgspec.msgpack.Decoder(Annotated[list[list[msgspec.Raw]], msgspec.Meta(max_length=FITTED_MAX)])
 
 
+Bytes = bytes | memoryview
+"""A batch's events: rows are bytes, columns may lie in memory that is used again when nobody looks at it any more."""
+
+
 class Packed:
     """Reads and writes the batches of one topic. ``decode`` gives rows whichever form they came in."""
 
@@ -38,14 +43,14 @@ class Packed:
         self.schema = schema
         self._decoder = msgspec.msgpack.Decoder(list[row])
         self._arrow: Any = None
-        self._own: tuple[bytes | None, Any] = (None, None)  # what was sealed last: this node's own need not be checked
+        self._own: tuple[Bytes | None, Any] = (None, None)  # what was sealed last: this node's own need not be checked
         timed = (Type.DATE, Type.TIMESTAMP)
         self._checked = [(at, one) for at, one in enumerate(schema.attributes) if one.required or one.type in timed]
         self._shape = None if any(kind in timed for kind in schema.types) else schema.shape  # times are msgspec's
 
-    def decode(self, data: bytes) -> list[tuple[Any, ...]]:
+    def decode(self, data: Bytes) -> list[tuple[Any, ...]]:
         """The rows. A msgspec.DecodeError (or what msgpack itself raises) if they are not of the schema."""
-        if data.startswith(COLUMNS_MARK):
+        if is_columns(data):
             return self.rows(self.columns(data))
         found = self._shape.decode(data) if self._shape is not None else None
         if found is not None:
@@ -59,7 +64,7 @@ class Packed:
             rows = self._decoder.decode(fitted)
         return rows
 
-    def _fitted(self, data: bytes) -> bytes | None:
+    def _fitted(self, data: Bytes) -> bytes | None:
         """Rows of a schema that this one extends, or that extends this one, as rows of this one; None: they are as long as ours."""
         width = len(self.schema.attributes)
         raw = _raw_rows.decode(data)
@@ -67,7 +72,7 @@ class Packed:
             return None
         return _encoder.encode([[*row[:width], *[None] * (width - len(row))] for row in raw])
 
-    def columns(self, data: bytes, count: int | None = None) -> Any:
+    def columns(self, data: Bytes, count: int | None = None) -> Any:
         """The record batch in these bytes, all of it checked. A msgspec.ValidationError if it is not of the schema."""
         if data is self._own[0]:
             return self._own[1]
@@ -82,17 +87,35 @@ class Packed:
                 what = "compressed columns" if is_compressed else f"{rows} rows in a batch of {count}"
                 raise msgspec.ValidationError(what)
             wanted = self.arrow_schema
-            known = wanted if fields >= len(wanted) else pa.schema([wanted.field(place) for place in range(fields)])
-            record = pa.ipc.read_record_batch(message, known)
+            record = pa.ipc.read_record_batch(message, self.schema_of(min(fields, len(wanted))))
             if record.num_rows != rows:
                 raise msgspec.ValidationError("columns of another length than they say")
-            record.validate(full=True)
+            self._validate(record)
             for name in wanted.names[fields:]:  # of an older schema, which ended before
                 record = record.append_column(name, pa.nulls(rows, wanted.field(name).type))
             self._check(record)
         except (pa.ArrowException, OSError, StructError, EventError, OverflowError) as error:
             raise msgspec.ValidationError(f"no record batch of the schema: {str(error).splitlines()[0]}") from None
         return record
+
+    @staticmethod
+    def _validate(record: Any) -> None:
+        """Every buffer and text of columns that a peer sent. As ``validate(full=True)``, which looks at each text by itself."""
+        pa = _pyarrow()
+        record.validate()  # what is as large as it must be
+        for column in record.columns:
+            is_text = pa.types.is_string(column.type)
+            if is_text or pa.types.is_binary(column.type):
+                present, offsets, data = column.buffers()
+                if present is None and offsets is not None and not column.offset:
+                    verdict = loops.are_texts(offsets, data if data is not None else b"", len(column), is_text)
+                    if verdict is False:
+                        raise msgspec.ValidationError("a column of texts that are none")
+                    if verdict:
+                        continue
+                column.validate(full=True)
+            elif column.buffers()[0] is not None:
+                column.validate(full=True)
 
     def rows(self, record: Any) -> list[tuple[Any, ...]]:
         """The rows of a record batch of `arrow_schema`."""
@@ -135,17 +158,16 @@ class Packed:
         data: bytes = record.serialize().to_pybytes()
         return data
 
-    def copied(self, record: Any) -> tuple[Any, Any]:
-        """A record batch as a buffer, and the same as it is in there: who changes the memory it was made from changes neither."""
-        data = record.serialize()
-        return data, _pyarrow().ipc.read_record_batch(data, record.schema)
+    def schema_of(self, width: int) -> Any:
+        """`arrow_schema`, or its beginning: what was made before the topic's schema grew."""
+        wanted = self.arrow_schema
+        return wanted if width == len(wanted) else _pyarrow().schema([wanted.field(place) for place in range(width)])
 
-    def seal(self, copies: list[tuple[Any, Any]]) -> bytes:
-        """Batches that ``copied`` gave, one after the other, as one batch's bytes."""
-        record = copies[0][1] if len(copies) == 1 else _joined([record for _, record in copies])
-        data: bytes = copies[0][0].to_pybytes() if len(copies) == 1 else self.pack(record)
-        if record.num_columns == len(self.schema.attributes):  # else it was made before the schema grew
-            self._own = (data, record)
+    def own(self, data: Bytes, width: int) -> Bytes:
+        """A batch that this node has made itself, of so many attributes: it need not be checked when it is read."""
+        if width == len(self.arrow_schema):
+            pa = _pyarrow()
+            self._own = (data, pa.ipc.read_record_batch(pa.py_buffer(data), self.arrow_schema))
         return data
 
     def from_values(self, values: Sequence[dict[str, Any]]) -> Any:
@@ -179,6 +201,11 @@ class Packed:
                 check_years(record.column(place), kind, attribute.name)
 
 
+def is_columns(data: Bytes) -> bool:
+    """Whether a batch's events are columns."""
+    return data[:1] == COLUMNS_MARK
+
+
 @cache
 def _pyarrow() -> Any:
     try:
@@ -187,13 +214,6 @@ def _pyarrow() -> Any:
     except ImportError:
         raise EventError(NEEDED) from None
     return pyarrow
-
-
-def _joined(records: list[Any]) -> Any:
-    pa = _pyarrow()
-    if hasattr(pa, "concat_batches"):
-        return pa.concat_batches(records)
-    return pa.Table.from_batches(records).combine_chunks().to_batches()[0]
 
 
 def _shape(metadata: bytes) -> tuple[int, int, bool]:
@@ -290,3 +310,8 @@ class Columns(_Unmade):
         some = slice(count)
         rows = self.packed.rows(self.record[some])
         return self.packed.schema.events(self.topic, self.publisher, self.incarnation, self.sequences[some], rows)
+
+    def after(self, count: int) -> Columns:
+        """Those after the first so many."""
+        rest, record = self.sequences[count:], self.record.slice(count)
+        return Columns(self.packed, self.topic, self.publisher, self.incarnation, rest, record)

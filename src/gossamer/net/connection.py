@@ -18,6 +18,7 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
+from gossamer.filters.packed import Bytes
 from gossamer.machine import LinkState, Peer
 from gossamer.net.spin import BULK_BYTES
 from gossamer.net.tls import HANDSHAKE_FAILURE, Closed, Session, TlsError
@@ -321,7 +322,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.closed or transport is None or transport.is_closing() or (tls is not None and not tls.established):
             return
         while not self._paused and (self._control or self._events):
-            pieces: list[bytes] = []
+            pieces: list[Bytes] = []
             size = 0
             while self._control and size < SOCKET_HIGH_WATER:
                 size += (taken := self._take(self._control, pieces))
@@ -335,7 +336,7 @@ class Connection(asyncio.BufferedProtocol):
             if tls is None and size > DIRECT_BYTES and self._takes_pieces:
                 transport.writelines(pieces)
                 continue
-            data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            data = pieces[0] if len(pieces) == 1 and type(pieces[0]) is bytes else b"".join(pieces)
             if tls is not None:
                 data = tls.send(data)
                 size = len(data)
@@ -353,13 +354,13 @@ class Connection(asyncio.BufferedProtocol):
             self.driver.link_changed(self, LinkState.READY)
 
     @staticmethod
-    def _take(queue: deque[Frame], pieces: list[bytes]) -> int:
+    def _take(queue: deque[Frame], pieces: list[Bytes]) -> int:
         """Move the first frame; its size."""
         frame = queue.popleft()
-        if type(frame) is bytes:
+        if isinstance(frame, bytes):
             pieces.append(frame)
         else:
-            pieces += frame.pieces  # type: ignore[union-attr]
+            pieces += frame.pieces
         return len(frame)
 
     def ping(self, *, last: bool = False) -> None:

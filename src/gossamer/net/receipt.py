@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from gossamer.node import Ticket
 from gossamer.node.outbox import Publication
+from gossamer.node.together import Part
+from gossamer.overlay.batch import spread
 
 
 class Done(Struct, frozen=True):
@@ -60,10 +62,15 @@ class BatchDone(Struct, frozen=True):
 class BatchReceipt:
     """Returned by ``publish_batch`` once all its events are accepted; await it for the complete receipt."""
 
-    __slots__ = ("_parts",)
+    __slots__ = ("_count", "_more", "_publication", "_start")
 
-    def __init__(self, parts: list[tuple[Publication, int, int]]) -> None:
-        self._parts = parts  # publication, the first of our events in it, and how many
+    def __init__(self, publication: Publication | None, start: int, count: int, more: Sequence[Part] = ()) -> None:
+        """The first part (None: there were no events) and the others; apart, because most have no others and many are kept."""
+        self._publication, self._start, self._count, self._more = publication, start, count, more
+
+    @property
+    def _parts(self) -> list[Part]:
+        return [] if self._publication is None else [(self._publication, self._start, self._count), *self._more]
 
     def __len__(self) -> int:
         return sum(count for _, _, count in self._parts)
@@ -81,5 +88,5 @@ class BatchReceipt:
                 yield from asyncio.shield(waiter(publication).complete).__await__()
             publisher, incarnation = publication.publisher, publication.incarnation
             sequences += range(publication.first + start, publication.first + start + count)
-            matched += [publication.took(index) for index in range(start, start + count)]
+            matched += spread(publication.matched, publication.count)[start : start + count]  # type: ignore[arg-type]
         return BatchDone(publisher, incarnation, tuple(sequences), tuple(matched))

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from gossamer.filters import Event
-from gossamer.filters.packed import Columns, Listed
+from gossamer.filters.packed import Columns
 from gossamer.net.errors import BarrierError, NodeError, SlowSubscriberError
 from gossamer.node import Gap, Route, RouteError, SlowPolicy, TopicError, Wish
-from gossamer.overlay.batch import BATCH_EVENTS_MAX
+from gossamer.overlay.batch import COLUMN_ROWS
 
 if TYPE_CHECKING:
     from gossamer.net.node import Node
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _NOTHING: deque[Any] = deque(maxlen=0)  # of all that have had no event yet: an empty deque takes 760 bytes
 _CHUNK = 256  # events between one word to the node about how many were taken and the next
+_MADE_MAX = 4096  # events that came one by one and are made a record batch
 _PLAIN = Wish()
 
 
@@ -92,11 +93,12 @@ class Subscription:
         if not self._behind:
             return False
         some = self._behind.popleft()
-        if type(some) is Columns:
-            some = some.events()
+        is_made = type(some) is list
         if len(some) > _CHUNK:
-            self._behind.appendleft(some.after(_CHUNK) if type(some) is Listed else some[_CHUNK:])
-            some = some.events(_CHUNK) if type(some) is Listed else some[:_CHUNK]
+            self._behind.appendleft(some[_CHUNK:] if is_made else some.after(_CHUNK))
+            some = some[:_CHUNK] if is_made else some.events(_CHUNK)
+        elif not is_made:
+            some = some.events()
         self._later -= len(some)
         self._untold += len(some)
         self._ready.extend(some)
@@ -127,9 +129,7 @@ class Subscription:
                 yield first.record
                 continue
             values: list[dict[str, Any]] = []
-            while len(values) < BATCH_EVENTS_MAX and (
-                ready or (behind and type(behind[0]) is not Columns and self._refill())
-            ):
+            while len(values) < _MADE_MAX and (ready or (behind and type(behind[0]) is not Columns and self._refill())):
                 if type(ready[0]) is Gap:
                     break
                 values.append(ready.popleft().values)
@@ -266,7 +266,8 @@ class Subscription:
         self._behind.append(events)
         self._later += len(events)
         if self._slow is SlowPolicy.DROP_OLDEST and self._counts:
-            over = self.backlog - self._node._core.config.buffer
+            buffer = self._node._core.config.buffer
+            over = self.backlog - (buffer * COLUMN_ROWS if type(events) is Columns else buffer)
             if over > 0:
                 self._drop(over)
         if self._waiter is not None and not self._waiter.done():

@@ -265,7 +265,7 @@ class NodeCore:
         if size > self._heavy:
             outbox.measure(topic, row)
         publication = outbox.open.get(topic)
-        if publication is not None and publication.columns:
+        if publication is not None and publication.width:
             self.seal(topic, now)
             publication = None
         if publication is None:
@@ -442,7 +442,8 @@ class NodeCore:
 
     def _learn(self) -> None:
         """Tell those who look at content of new topics, and of longer schemas."""
-        changed, self.topics.changed, self.outbox.lane = self.topics.changed, [], None
+        changed, self.topics.changed = self.topics.changed, []
+        self.outbox.close_lanes()
         for topic in changed:
             self.local.learn(topic)
             if self.tree is not None and self.lists is not None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gossamer.filters import Filter, Schema, Type
+from gossamer.filters.gather import Gather
 from gossamer.filters.packed import Columns, Listed, Packed
 from gossamer.machine import MILLISECOND, NEVER, SECOND, Deliver, Effect, Micros, Note, Peer, Token
 from gossamer.node.matcher import INDEX_FROM, Matcher
@@ -23,7 +24,7 @@ from gossamer.node.outbox import VALUE_BYTES
 from gossamer.node.planes import Key, Route
 from gossamer.node.rights import Rights
 from gossamer.node.topics import TopicError
-from gossamer.overlay.batch import Batch
+from gossamer.overlay.batch import COLUMN_ROWS, Batch, added
 from gossamer.trace import Delivered, Dropped, Rejected, hex_peer
 
 UNPROVED_BYTES = 16 << 20  # of events that wait for their publisher's certificate
@@ -44,7 +45,19 @@ class SlowPolicy(StrEnum):
 class Topic:
     """What this node does with a topic that it knows the schema of."""
 
-    __slots__ = ("lane", "matchers", "name", "packed", "row", "schema", "subscriptions", "values", "weigh", "weighed")
+    __slots__ = (
+        "gather",
+        "lane",
+        "matchers",
+        "name",
+        "packed",
+        "row",
+        "schema",
+        "subscriptions",
+        "values",
+        "weigh",
+        "weighed",
+    )
 
     def __init__(self, name: str, schema: Schema) -> None:
         self.name = name
@@ -58,6 +71,7 @@ class Topic:
         self.row, self.values = schema.row, schema.values
         self.packed, self.weigh, self.weighed = Packed(schema), _weigher(schema), schema.weighed(VALUE_BYTES)
         self.lane = schema.lane(VALUE_BYTES)
+        self.gather: Gather | None = None  # for columns that are published here
         self.matchers.clear()
         for some in self.subscriptions.values():
             for subscription in some.values():
@@ -92,6 +106,7 @@ class Subscription:
     __slots__ = (
         "backlog",
         "blocked_at",
+        "by_columns",
         "filter",
         "follow",
         "group",
@@ -118,6 +133,7 @@ class Subscription:
         self.in_force = self.was_in_force = False  # every publication from now on finds it; and whether that was so before
         self.mask: Callable[[Any], Any] | None = None  # the same over columns, once it is needed
         self.follow: Follow | None = None  # if it is durable, ordered, or wants the past
+        self.by_columns = False  # whether the last events that it got were columns
         self.backlog = 0  # events handed over that the consumer has not taken; durable: stored and not acknowledged
         self.blocked_at = NEVER
         self.held: dict[tuple[Route, Key], None] = {}  # batches whose report waits for this consumer
@@ -207,7 +223,7 @@ class Local:
     def limit(self, subscription: Subscription) -> int:
         """How many events may wait for its consumer."""
         is_durable = subscription.follow is not None and subscription.follow.tap is not None
-        return self._durable if is_durable else self._buffer
+        return self._durable if is_durable else self._buffer * (COLUMN_ROWS if subscription.by_columns else 1)
 
     def topic(self, name: str) -> Topic:
         known = self.topics.get(name)
@@ -271,7 +287,8 @@ class Local:
         part: int | None = None,
         done: Mapping[int, int] | None = None,
     ) -> tuple[int, ...] | None:
-        """Hand a batch over; how many subscriptions took each event, () for none, or None: ``released`` will say it.
+        """Hand a batch over; how many subscriptions took each event (or one number for all), () for none, or None: ``released``
+        will say it.
 
         ``numbers``: of its events, where it is a part of a batch. ``group``: it is for one member of that group only.
         ``done``: numbers of events that were taken before, which nobody is handed again.
@@ -368,8 +385,10 @@ class Local:
                 self._hand_over(subscription, batch, events, numbers, places)
             if not places:
                 continue
-            counts = _ones(places, batch.count)
-            matched = tuple(map(int.__add__, matched, counts)) if matched else counts
+            # By route "direct" one number says that of each event. The others' reports have one for each.
+            is_whole = route is Route.DIRECT and len(places) == batch.count
+            counts = (1,) if is_whole else _ones(places, batch.count)
+            matched = added(matched, counts) if matched else counts
             if follow is not None and (token := follow.storing):
                 blockers += 1
                 self._storing.setdefault(token, []).append((route, key))
@@ -428,6 +447,7 @@ class Local:
                 numbers = [numbers[place] for place in places]
             handed = Columns(topic.packed, batch.topic, publisher, incarnation, numbers, events)
         subscription.backlog += len(places)
+        subscription.by_columns = type(handed) is Columns
         self._out.append(Deliver(subscription.number, handed))
         if self._tracing:
             who = hex_peer(publisher)

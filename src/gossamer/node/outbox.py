@@ -17,11 +17,12 @@ import msgspec
 from msgspec import Struct
 
 from gossamer.filters import EventError
+from gossamer.filters.gather import sealed
 from gossamer.filters.loops import Weighed
-from gossamer.filters.packed import Packed
+from gossamer.filters.packed import Bytes, Packed
 from gossamer.machine import Effect, Forget, Keep, Peer, Store, Token
 from gossamer.node.retention import Id, Retained
-from gossamer.overlay.batch import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, WINDOW_MAX, Batch
+from gossamer.overlay.batch import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, COLUMN_ROWS, WINDOW_MAX, Batch
 
 ROUND_BITS = 20
 VALUE_BYTES = 10  # no number, time or header of a string is longer
@@ -47,12 +48,14 @@ class Publication(Weighed):
         "topic",
         "traced",
         "waiter",
+        "width",
     )
 
     def __init__(self, topic: str, publisher: Peer) -> None:
         self.topic, self.publisher = topic, publisher
         self.rows: list[tuple[Any, ...]] = []  # until it is sealed; or
-        self.columns: list[tuple[Any, Any]] = []  # as Packed.copied gives them
+        self.columns: Any = None  # gathered (gather.py),
+        self.width = 0  # of so many attributes
         self.count = 0  # of events, once sealed; of columns also before
         self.size = 0  # bytes: estimated while it is open
         self.first = -1  # sequence number of the first event, once sealed
@@ -66,6 +69,11 @@ class Publication(Weighed):
     def gathered(self) -> int:
         """Events, sealed or not."""
         return self.count or len(self.rows)
+
+    @property
+    def weight(self) -> int:
+        """Events as limits count them."""
+        return -(-self.count // COLUMN_ROWS) if self.width else self.gathered
 
     def took(self, index: int) -> int:
         """How many subscriptions took an event."""
@@ -106,12 +114,19 @@ Lane = Callable[[str, Mapping[str, Any]], Ticket | None]
 this way. It ends when the batch is sealed, when a second one is opened, and when the topic's schema grows."""
 
 
+WideLane = Callable[[str, Any], tuple[Any, int, int] | None]
+"""The same for record batches: the publication, the first of the events in it, and how many."""
+
+
 class WindowFullError(RuntimeError):
     """Too many events without a receipt: wait for some to complete. ``Node.publish`` waits by itself."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """What a publisher may have on its way. Larger is faster until memory or latency says otherwise."""
+    """What a publisher may have on its way. Larger is faster until memory or latency says otherwise.
+
+    Of events that are published as columns, COLUMN_ROWS count as one, and so many times ``batch_bytes`` travel together.
+    """
 
     window: int = 32_768  # events without a receipt; beyond it ``publish`` waits
     window_bytes: int = 32 << 20  # the same in bytes
@@ -120,8 +135,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     event_bytes: int = 1 << 20  # one event, encoded
 
     def __post_init__(self) -> None:
-        if not 1 <= self.batch_events <= BATCH_EVENTS_MAX:
-            raise ValueError(f"batch_events is {self.batch_events}; it must be from 1 to {BATCH_EVENTS_MAX}")
+        most = BATCH_EVENTS_MAX // COLUMN_ROWS
+        if not 1 <= self.batch_events <= most:
+            raise ValueError(f"batch_events is {self.batch_events}; it must be from 1 to {most}")
         if not self.batch_events <= self.window <= WINDOW_MAX // 2:
             raise ValueError(
                 f"window is {self.window}; it must be from batch_events ({self.batch_events}) to {WINDOW_MAX // 2}"
@@ -131,6 +147,16 @@ class Limits(Struct, frozen=True, kw_only=True):
             raise ValueError(
                 f"4 x batch_bytes + event_bytes must be at most {BATCH_BYTES_MAX}, the largest batch that nodes take"
             )
+
+    @property
+    def column_rows(self) -> int:
+        """Events that travel together as columns."""
+        return self.batch_events * COLUMN_ROWS
+
+    @property
+    def column_bytes(self) -> int:
+        """Bytes of them, but for what belongs to the format and room that stays empty."""
+        return min(self.batch_bytes * COLUMN_ROWS, BATCH_BYTES_MAX // 8 * 7)
 
 
 class Outbox:
@@ -143,11 +169,13 @@ class Outbox:
         self.once: dict[str, tuple[int, ...]] = {}  # the last batch of streams that may be repeated
         self._also: tuple[Keep, ...] = ()  # to be stored with the next batch
         self.events = 0  # sealed and without a receipt
+        self._weight = 0  # the same as limits count them
         self.bytes = 0
         self._closed = False
         self.is_full = False  # as of the last change of these two, so at most one batch late
         self.open: dict[str, Publication] = {}
         self.lane: Lane | None = None
+        self.wide_lane: WideLane | None = None
         self.opened = 0  # events accepted since all batches were last sealed together, but for columns that have been sealed
         self._next = 1
         self._tokens = 0
@@ -180,13 +208,22 @@ class Outbox:
     def close(self) -> None:
         """Accept no more."""
         self._closed = self.is_full = True
-        self.lane = None
+        self.close_lanes()
+
+    def close_lanes(self) -> None:
+        self.lane = self.wide_lane = None
+
+    @property
+    def may_open_lane(self) -> bool:
+        """Nothing is open but for one batch, and accepting is all that there is to do."""
+        return len(self.open) == 1 and not self.durable and not self._closed
 
     def begin(self, topic: str) -> Publication:
         """Open a batch for a topic."""
-        if self.lane is not None:  # two topics: from now on they are counted
+        if self.lane is not None or self.wide_lane is not None:  # two topics: from now on they are counted
             (only,) = self.open.values()
-            self.opened, self.lane = len(only.rows), None
+            self.opened = only.weight
+            self.close_lanes()
         publication = self.open[topic] = Publication(topic, self.me)
         return publication
 
@@ -194,7 +231,7 @@ class Outbox:
         self, publication: Publication, lane: Callable[..., Any], ticket: Callable[[Publication, int], Ticket], heavy: int
     ) -> None:
         """More events of this batch's topic may come by the short way, but for the one that seals it, and ``heavy`` ones."""
-        if len(self.open) == 1 and not self.durable and not self._closed:
+        if self.may_open_lane:
             topic, rows, limits = publication.topic, publication.rows, self.limits
             self.lane = lane(topic, publication, rows, ticket, limits.batch_events - 1, limits.batch_bytes, heavy)
 
@@ -205,29 +242,31 @@ class Outbox:
 
         ``at``: Unix microseconds, which whoever ``retain``s it wants to know. ``packed``: for one of columns.
         """
-        publication, self.lane = self.open.pop(topic), None
+        publication, is_counted = self.open.pop(topic), self.wide_lane is None
+        self.close_lanes()
         publication.count = publication.gathered
-        if publication.columns:
+        if publication.columns is not None:
             assert packed is not None
-            rows = packed.seal(publication.columns)
-            self.opened -= publication.count
+            rows: Bytes = packed.own(sealed(publication.columns), publication.width)
+            self.opened -= publication.weight if is_counted else 0
         else:
             rows = _encoder.encode(publication.rows)
-        publication.rows, publication.columns = [], []
+        publication.rows, publication.columns = [], None
         return self._seal(publication, rows, at, retain)
 
     def _seal(
-        self, publication: Publication, rows: bytes, at: int, retain: bool
+        self, publication: Publication, rows: Bytes, at: int, retain: bool
     ) -> tuple[Publication, Batch | None, list[Effect]]:
         topic = publication.topic
         publication.first, publication.incarnation = self._next, self.incarnation
         publication.size = len(rows)
         self._next += publication.count
-        self._count(publication.count, publication.size)
+        self._count(publication, 1)
         mine = self._sealed[self.incarnation]
         mine[publication.first] = publication
         floor = next(iter(mine))
-        batch = Batch(topic, self.me, self.incarnation, publication.first, publication.count, floor, 0, 0, rows)
+        # msgspec knows of bytes only; what is decoded where it lies (wire.py), and what was gathered, may be a memoryview.
+        batch = Batch(topic, self.me, self.incarnation, publication.first, publication.count, floor, 0, 0, rows)  # type: ignore[arg-type]
         if not self.durable:
             publication.accepted = True
             self._accept(batch, at, retain)
@@ -271,7 +310,7 @@ class Outbox:
     def complete(self, incarnation: int, first: int, matched: tuple[int, ...]) -> tuple[Publication, list[Effect]]:
         publication = self._sealed[incarnation].pop(first)
         publication.matched = matched
-        self._count(-publication.count, -publication.size)
+        self._count(publication, -1)
         if not self.durable:
             return publication, []
         return publication, [Store(self.token(), (Forget(self._key(incarnation, first)),))]
@@ -288,10 +327,10 @@ class Outbox:
         for batch in batches:
             floor = floors.setdefault(batch.incarnation, batch.first)
             publication = Publication(batch.topic, self.me)
-            publication.count, publication.size = batch.count, len(batch.rows)
+            publication.count, publication.size, publication.width = batch.count, len(batch.rows), int(batch.is_columns)
             publication.first, publication.incarnation, publication.accepted = batch.first, batch.incarnation, True
             self._sealed.setdefault(batch.incarnation, OrderedDict())[batch.first] = publication
-            self._count(publication.count, publication.size)
+            self._count(publication, 1)
             # Rounds of this life come after all rounds of earlier ones, which others may remember.
             life = self.incarnation << ROUND_BITS
             fresh = Batch(batch.topic, self.me, batch.incarnation, batch.first, batch.count, floor, life, 0, batch.rows)
@@ -305,11 +344,12 @@ class Outbox:
         retained = kept.get(Retained.key(*map(int, key.removeprefix(_KEY).split("/"))))
         return Retained.decode(retained).batch if retained is not None else None  # a torn write: never accepted
 
-    def _count(self, events: int, size: int) -> None:
-        self.events += events
-        self.bytes += size
-        over = self.events >= self.limits.window or self.bytes >= self.limits.window_bytes
-        self.is_full = over or self._closed
+    def _count(self, publication: Publication, sign: int) -> None:
+        self.events += sign * publication.count
+        self.bytes += sign * publication.size
+        self._weight += sign * publication.weight
+        over = self._weight >= self.limits.window or self.bytes >= self.limits.window_bytes
+        self.is_full = over or self.events >= WINDOW_MAX // 2 or self._closed
 
     def token(self) -> Token:
         self._tokens += 1

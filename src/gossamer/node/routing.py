@@ -144,6 +144,10 @@ class Routing:
             routes = self._uses[topic] = [route for route in self.planes if used & BITS[route]]
         return routes
 
+    def is_direct(self, topic: str) -> bool:
+        """Whether what is published goes straight to those who want it: no nodes of wire version 1 among them, and no relays."""
+        return all(route is Route.DIRECT for route in self._routes(topic))
+
     # ----------------------------------------------------------------- subscriptions
 
     def choose(self, topic: str, filter: Filter, group: str, present: Route | None = None) -> Route:

@@ -13,15 +13,12 @@ from itertools import accumulate
 from typing import Any
 
 from gossamer.filters import EventError
+from gossamer.filters.gather import Gather
 from gossamer.machine import Micros
 from gossamer.node.core import OPEN_MAX, NodeCore
-from gossamer.node.outbox import Publication, WindowFullError
-from gossamer.overlay.batch import BATCH_BYTES_MAX, BATCH_EVENTS_MAX
+from gossamer.node.outbox import Publication, WideLane, WindowFullError
+from gossamer.overlay.batch import BATCH_BYTES_MAX
 from gossamer.trace import plain
-
-COPIES_MAX = (
-    256  # record batches that travel as one: a program that publishes small ones without a pause lets others have their turn
-)
 
 Row = tuple[Any, ...]
 Part = tuple[Publication, int, int]
@@ -51,7 +48,7 @@ def publish_rows(core: NodeCore, topic: str, given: Rows, start: int, now: Micro
     outbox, limits = core.outbox, core.config
     _check(core, topic)
     known = core.local.topic(topic)
-    if topic in outbox.open and outbox.open[topic].columns:
+    if topic in outbox.open and outbox.open[topic].width:
         core.seal(topic, now)
     publication = outbox.open.get(topic) or outbox.begin(topic)
     into = publication.rows
@@ -87,58 +84,110 @@ def publish_columns(
     earlier one, is left out: the same stream may be published again after a crash. Numbers grow.
     """
     _check(core, topic)
-    packed = core.local.topic(topic).packed
-    copies: list[tuple[Any, Any]] = []  # all of them fit before the first is accepted
-    left = [record]
-    while left:
-        record = left.pop()
-        copy = packed.copied(record) if record.num_rows <= BATCH_EVENTS_MAX else None
-        size = copy[0].size if copy is not None else 0
-        if record.num_rows > 1 and (not size or size > core.config.event_bytes):
-            half = record.num_rows // 2
-            left += [record.slice(half), record.slice(0, half)]  # the first half is next
-        elif size > BATCH_BYTES_MAX:
-            raise EventError(f"an event of {size} bytes on {topic!r}; by columns at most {BATCH_BYTES_MAX} are allowed")
-        elif copy is not None and record.num_rows:
-            copies.append(copy)
     if once is None:
-        return [_gather(core, topic, copy, now) for copy in copies]
+        part = _gather(core, topic, record, now, alone=False) if record.num_rows else None
+        if part is not None:  # nearly always: it goes with those before it
+            return [part]
+        return [_begin(core, topic, one, now) for one in _cut(core, topic, record)]
     parts = []
-    for place, copy in enumerate(copies):
+    for place, one in enumerate(_cut(core, topic, record)):
         core.seal_all(now)  # the mark is stored with the batch that is sealed next, which must be this one
         if core.outbox.mark(once[0], (*once[1], place)):
-            parts.append(_gather(core, topic, copy, now, alone=True))
+            parts.append(_begin(core, topic, one, now, alone=True))
     return parts
 
 
-def _gather(core: NodeCore, topic: str, copy: tuple[Any, Any], now: Micros, *, alone: bool = False) -> Part:
-    """Into the topic's open batch, or another if that holds rows or has no room. It goes when another like this would not fit, or
-    at once (``alone``)."""
-    outbox, limits = core.outbox, core.config
-    size, count = copy[0].size, copy[1].num_rows
-    traced: list[dict[str, Any]] = []
-    if limits.trace:
-        known = core.local.topic(topic)
-        traced = [plain(known.values(row)) for row in known.packed.rows(copy[1])]
+def _most_rows(core: NodeCore, topic: str) -> int:
+    """Rows that travel together as columns. Where they go by relays, no more than events do: nodes of wire version 1 take no larger
+    batches, and reports have a number for each event there.
+    """
+    return core.config.column_rows if core.routing.is_direct(topic) else core.config.batch_events
+
+
+def _cut(core: NodeCore, topic: str, record: Any) -> list[Any]:
+    """A record batch in parts that may travel; an EventError, before any of them is accepted, if one event is too large."""
+    limits, most = core.config, _most_rows(core, topic)
+    found: list[Any] = []
+    left = [record]
+    while left:
+        record = left.pop()
+        size = record.nbytes
+        if record.num_rows > most or (record.num_rows > 1 and size > limits.column_bytes):
+            half = record.num_rows // 2
+            left += [record.slice(half), record.slice(0, half)]  # the first half is next
+        elif size > limits.column_bytes and len(core.local.topic(topic).packed.pack(record)) > BATCH_BYTES_MAX:
+            raise EventError(f"an event of {size} bytes on {topic!r}; by columns at most {BATCH_BYTES_MAX} are allowed")
+        elif record.num_rows:
+            found.append(record)
+    return found
+
+
+def _gather(core: NodeCore, topic: str, record: Any, now: Micros, *, alone: bool) -> Part | None:
+    """Into the topic's open batch; None if that holds rows, or other columns, or has no room."""
+    outbox, width = core.outbox, record.num_columns
     publication = outbox.open.get(topic)
-    if publication is not None and not (
-        publication.columns
-        and publication.columns[0][1].num_columns == copy[1].num_columns  # else the topic's schema has grown
-        and publication.gathered + count <= limits.batch_events
-        and publication.size + size <= limits.batch_bytes
-    ):
+    if publication is None or publication.width != width:  # there is none, it holds rows, or the topic's schema has grown
+        return None
+    size = publication.columns.add(record)
+    return _gathered(core, publication, record, size, now, alone=alone) if size else None
+
+
+def _begin(core: NodeCore, topic: str, record: Any, now: Micros, *, alone: bool = False) -> Part:
+    """Into a batch of its own, which others may follow into; or none (``alone``)."""
+    part = _gather(core, topic, record, now, alone=alone)
+    if part is not None:
+        return part
+    if topic in core.outbox.open:
         core.seal(topic, now)
-        publication = None
-    publication = publication or outbox.begin(topic)
-    start = publication.count
-    publication.columns.append(copy)
+    known, limits = core.local.topic(topic), core.config
+    if known.gather is None:
+        known.gather = Gather(known.packed)
+    publication, most = core.outbox.begin(topic), _most_rows(core, topic)
+    publication.columns, size = known.gather.begin(record, most, limits.column_bytes)
+    part = _gathered(core, publication, record, size, now, alone=alone)
+    if publication.first < 0 and core.outbox.may_open_lane and not limits.trace:
+        core.outbox.opened -= publication.weight
+        core.outbox.wide_lane = _lane(core, publication, type(record), most, size)
+    return part
+
+
+def _lane(core: NodeCore, publication: Publication, kind: type, most_rows: int, last: int) -> WideLane:
+    """The short way into this batch for those that follow, but for the one that fills it. ``last``: bytes of the one before."""
+    name, add, read = publication.topic, publication.columns.add, core.local.topic(publication.topic).packed.record
+    most_bytes = core.config.column_bytes
+
+    def lane(topic: str, batch: Any) -> Part | None:
+        nonlocal last
+        start = publication.count
+        if type(batch) is not kind or topic != name or publication.size + 3 * last > most_bytes:
+            return None
+        record = read(batch)
+        count = record.num_rows
+        size = add(record) if start + 2 * count <= most_rows else 0
+        if not size:
+            return None
+        last = size
+        publication.count = start + count
+        publication.size += size
+        return publication, start, count
+
+    return lane
+
+
+def _gathered(core: NodeCore, publication: Publication, record: Any, size: int, now: Micros, *, alone: bool) -> Part:
+    """A record batch has been added. It goes when another like this would not fit, or at once (``alone``)."""
+    outbox, limits, count = core.outbox, core.config, record.num_rows
+    if limits.trace:
+        known = core.local.topic(publication.topic)
+        publication.traced += [plain(known.values(row)) for row in known.packed.rows(record)]
+    start, before = publication.count, publication.weight if publication.width else 0
+    publication.width = record.num_columns
     publication.count += count
     publication.size += size
-    publication.traced += traced
-    outbox.opened += count
-    is_full = start + 2 * count > limits.batch_events or publication.size + size > limits.batch_bytes
-    if alone or is_full or len(publication.columns) >= COPIES_MAX:
-        core.seal(topic, now)
+    if outbox.wide_lane is None:  # else it is the only one that is open
+        outbox.opened += publication.weight - before
+    if alone or start + 2 * count > _most_rows(core, publication.topic) or publication.size + size > limits.column_bytes:
+        core.seal(publication.topic, now)
     elif outbox.opened >= OPEN_MAX:
         core.seal_all(now)
     return publication, start, count

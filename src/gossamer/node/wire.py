@@ -23,10 +23,12 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta, structs
 
+from gossamer.filters import loops
+from gossamer.filters.packed import Bytes
 from gossamer.machine import Message
 from gossamer.node.history import HistoryMessage
 from gossamer.node.topics import Adverts, AdvertsTaken
-from gossamer.overlay.batch import Batch, Busy, Leave, Report, Uint64
+from gossamer.overlay.batch import BATCH_BYTES_MAX, Batch, Busy, Leave, Report, Uint64
 from gossamer.overlay.direct.messages import DirectMessage
 from gossamer.overlay.interest.messages import InterestMessage
 from gossamer.overlay.skiplist.messages import SkiplistMessage
@@ -42,8 +44,9 @@ _size_at = Struct(">I").unpack_from
 REVOKED_MAX = 4 << 20  # bytes of a list of revoked certificates: about 100,000 of them
 HELLO_MAX = 4096  # the first frame of a connection
 APART_BYTES = 16 << 10  # bytes of a message that are written as they are, not copied into a frame
-ROOM_BYTES = 32 << 10, 1 << 20  # frames of this size are read straight into memory of their own,
+ROOM_BYTES = 32 << 10, BATCH_BYTES_MAX - 4096  # frames of this size are read straight into memory of their own,
 ROOM_SHARE = 16  # once so much of them is there: who only says that much is to come gets no memory for it
+ALIGNED = 64  # bytes: where columns like to begin
 
 REASONS = (
     "oversized",
@@ -118,6 +121,9 @@ AnyMessage = (
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AnyMessage)
+_bulky = {
+    kind.__struct_config__.tag: kind.__struct_fields__.index(kind.bulk) + 1 for kind in AnyMessage.__args__ if kind.bulk
+}  # which field of a message may hold many bytes, by its tag
 
 
 class WireError(Exception):
@@ -142,8 +148,8 @@ class Pieces:
 
     __slots__ = ("_size", "pieces")
 
-    def __init__(self, *pieces: bytes) -> None:
-        self.pieces = tuple(
+    def __init__(self, *pieces: Bytes) -> None:
+        self.pieces: tuple[Bytes, ...] = tuple(
             filter(None, pieces)
         )  # none is empty: asyncio's transport of Python 3.12 would never be done with it
         self._size = sum(map(len, pieces))
@@ -162,7 +168,7 @@ def framed(message: Message) -> Frame:
         return encode(message)
     fields: list[Any] = [type(message).__struct_config__.tag, *structs.astuple(message)]
     at = type(message).__struct_fields__.index(bulk) + 1
-    data: bytes = fields[at]
+    data: Bytes = fields[at]
     # Both lists are short: their heads are one byte each, and the frame has one for all its fields.
     head, tail = _encoder.encode(fields[:at])[1:], _encoder.encode(fields[at + 1 :])[1:]
     length = b"\xc5" + len(data).to_bytes(2, "big") if len(data) < 1 << 16 else b"\xc6" + len(data).to_bytes(4, "big")
@@ -193,6 +199,16 @@ def _decode(body: bytes | bytearray | memoryview) -> AnyMessage:
     return message
 
 
+def _decode_room(body: memoryview, bulk: tuple[int, int, int] | None) -> AnyMessage:
+    """As ``_decode``, of memory that is the message's own: its columns stay where they are."""
+    if bulk is None or bulk[2] > len(body) or bulk[2] - bulk[1] > BATCH_BYTES_MAX:
+        return _decode(body)
+    field, start, end = bulk
+    message = _decode(b"".join((body[:field], b"\xc4\x00", body[end:])))
+    structs.force_setattr(message, type(message).bulk, body[start:end])
+    return message
+
+
 class Unframer:
     """Bytes to messages, however the bytes are cut.
 
@@ -204,6 +220,7 @@ class Unframer:
         self._rest = bytearray()
         self._need = _HEADER  # bytes that make the next step possible: a slow dribble costs no parsing
         self._room: memoryview | None = None  # of a large frame, without its header
+        self._bulk: tuple[int, int, int] | None = None  # where its columns are, as ``loops.bulk`` says
         self._filled = 0
 
     def room(self) -> memoryview | None:
@@ -217,7 +234,14 @@ class Unframer:
         if self._filled < len(self._room):
             return []
         body, self._room, self._frame_max = self._room, None, FRAME_MAX
-        return [_decode(body)]
+        return [_decode_room(body, self._bulk)]
+
+    def _make_room(self, size: int, begun: memoryview) -> None:
+        """A frame of this size has begun."""
+        self._bulk = bulk = loops.bulk(begun, _bulky)
+        shift = -bulk[1] % ALIGNED if bulk is not None else 0
+        self._room, self._filled = loops.room(size + shift)[shift:], len(begun)
+        self._room[: self._filled] = begun
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[AnyMessage]:
         """The messages that are complete now; nothing of ``data`` is kept. After a WireError the connection is of no more use."""
@@ -249,8 +273,7 @@ class Unframer:
             if stop > end:
                 self._need = stop - start
                 if ROOM_BYTES[0] <= self._need <= min(ROOM_BYTES[1], (end - start) * ROOM_SHARE):
-                    self._room, self._filled = memoryview(bytearray(self._need - _HEADER)), end - start - _HEADER
-                    self._room[: self._filled] = view[start + _HEADER :]
+                    self._make_room(self._need - _HEADER, view[start + _HEADER :])
                     self._need = _HEADER
                     return messages
                 break

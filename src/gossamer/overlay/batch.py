@@ -6,16 +6,18 @@ subscribers; relays do not look inside. The bounds are checked when a message is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import repeat
 from operator import add
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from gossamer.filters.packed import COLUMNS_MARK
+from gossamer.filters.packed import is_columns
 from gossamer.machine import Message
 
-BATCH_EVENTS_MAX = 4096
+COLUMN_ROWS = 8  # events in columns that count as one where limits count events: that is about what they cost
+BATCH_EVENTS_MAX = 4096 * COLUMN_ROWS  # of columns; publishers send no more than 4,096 as rows
 BATCH_BYTES_MAX = 4 << 20
 TOPIC_LENGTH_MAX = 255
 WINDOW_MAX = 1 << 20  # how far an honest publisher's newest event may be ahead of its floor
@@ -42,12 +44,17 @@ class Batch(Message, frozen=True, array_like=True, tag=10):
     floor: Count
     round: Count
     hops: Annotated[int, Meta(ge=0, le=HOPS_MAX)]
-    rows: Annotated[bytes, Meta(max_length=BATCH_BYTES_MAX)]  # opaque here: only who subscribes decodes it
+    rows: Annotated[bytes, Meta(max_length=BATCH_BYTES_MAX)]  # opaque here: only who subscribes decodes it; see packed.Bytes
 
     @property
     def is_columns(self) -> bool:
         """The rows are one Arrow record batch (filters/packed.py)."""
-        return self.rows.startswith(COLUMNS_MARK)
+        return is_columns(self.rows)
+
+
+def spread(counts: tuple[int, ...], events: int) -> Sequence[int]:
+    """One for each event, where a single number is that of each."""
+    return counts * events if len(counts) == 1 else counts
 
 
 def added(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from itertools import repeat
 
 from gossamer.filters import loops
 from gossamer.machine import Effect, Micros, Note, Peer, Send
-from gossamer.overlay.batch import WINDOW_MAX, Batch
+from gossamer.overlay.batch import WINDOW_MAX, Batch, spread
 from gossamer.overlay.direct.messages import Holding, Portion, Taken, brief
 from gossamer.trace import Dropped, Duplicate, Rejected, hex_peer
 
@@ -36,7 +35,7 @@ class _Taken:
 
     def took(self, matched: tuple[int, ...]) -> tuple[int, ...]:
         if self.before:
-            counts = matched or repeat(0, len(self.places))
+            counts = spread(matched or (0,), len(self.places))
             matched = tuple([self.before.get(place, count) for place, count in zip(self.places, counts, strict=True)])
         self.matched = matched
         return matched
@@ -94,7 +93,10 @@ class Received:
             return
         before: dict[int, int] = {}
         if shares:
-            counts = {place: n for one in shares for place, n in zip(one.places, one.matched or (), strict=False) if n}
+            counts = {
+                place: n for one in shares if one.matched
+                for place, n in zip(one.places, spread(one.matched, len(one.places)), strict=True) if n
+            }  # fmt: skip
             before = {place: counts[place] for place in places if place in counts} if counts else {}
         if known is None:
             heapq.heappush(origin.firsts, (first, part))

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import msgspec
 
 from gossamer.filters import Filter, FilterError, Schema
-from gossamer.filters.packed import COLUMNS_MARK, Packed
+from gossamer.filters.packed import Packed
 from gossamer.filters.tree import TRUE
 from gossamer.overlay.batch import Batch
 
@@ -78,7 +78,7 @@ class SchemaContent:
         rows = self._decode(batch) if found is not None else None
         if found is None or rows is None:
             return True
-        if batch.rows.startswith(COLUMNS_MARK):
+        if batch.is_columns:
             passed = self._mask(batch.topic, filter)(rows)
             return passed is None or bool(passed.any())
         return any(map(found.matches_row, rows))
@@ -95,7 +95,7 @@ class SchemaContent:
         if self._rows[0] is not batch.rows:
             try:
                 packed = self._decoders[batch.topic]
-                is_columns = batch.rows.startswith(COLUMNS_MARK)
+                is_columns = batch.is_columns
                 read = packed.columns(batch.rows, batch.count) if is_columns else packed.decode(batch.rows)
                 self._rows = (batch.rows, read)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

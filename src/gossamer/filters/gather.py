@@ -1,0 +1,96 @@
+"""Record batches that are published in close succession, on their way into one.
+
+They are copied when they are published, for Arrow may share memory with whoever made them. Compiled, they are copied once, to where
+they make up one batch (``Gathering`` in _columns.pxi). Columns with nulls or of BOOLEAN, and all where nothing is compiled, go the
+longer way (``Copies``). Both have ``add``, which says how many bytes it has taken, or 0 if there is no room, and ``seal``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gossamer.filters import loops
+from gossamer.filters.packed import Bytes, Packed
+from gossamer.filters.schema import Type
+
+COPIES_MAX = 256  # that become one: a program that publishes small ones without a pause lets others have their turn
+_WIDTHS = {Type.STRING: 0, Type.BINARY: 0, Type.TINYINT: 1, Type.SMALLINT: 2, Type.INT: 4, Type.BIGINT: 8, Type.FLOAT: 4,
+           Type.DOUBLE: 8, Type.DATE: 4, Type.TIMESTAMP: 8}  # bytes of a value in a column; 0: they differ  # fmt: skip
+
+
+class Gather:
+    """Begins batches of one topic."""
+
+    def __init__(self, packed: Packed) -> None:
+        self._packed = packed
+        self._heads: dict[int, tuple[bytes, bytes] | None] = {}  # by the number of columns: see ``loops.gathering``
+
+    def begin(self, record: Any, rows: int, most: int) -> tuple[Any, int]:
+        """One of at most so many rows and bytes, with this record batch; and how many bytes that has."""
+        width = record.num_columns
+        if width not in self._heads:
+            self._heads[width] = self._head(width)
+        head = self._heads[width]
+        if head is not None:
+            made = loops.gathering(*head, rows, most, COPIES_MAX)
+            size = made.add(record) if made is not None else 0
+            if size:
+                return made, size
+        copies = Copies(self._packed, rows, most)
+        return copies, copies.begin(record)
+
+    def _head(self, width: int) -> tuple[bytes, bytes] | None:
+        import pyarrow as pa
+
+        kinds = self._packed.schema.types[:width]
+        if any(kind not in _WIDTHS for kind in kinds):
+            return None
+        schema = self._packed.schema_of(width)
+        empty = {Type.STRING: "", Type.BINARY: b""}
+        arrays = [pa.array([empty.get(kind, 0)], field.type) for kind, field in zip(kinds, schema, strict=True)]
+        data = pa.RecordBatch.from_arrays(arrays, schema=schema).serialize().to_pybytes()
+        return data[: 8 + int.from_bytes(data[4:8], "little")], bytes(_WIDTHS[kind] for kind in kinds)
+
+
+class Copies:
+    """The longer way: each is copied by itself, and all once more."""
+
+    def __init__(self, packed: Packed, rows: int, size: int) -> None:
+        self._schema: Any = None
+        self._packed, self._room, self._left = packed, size, rows
+        self._copies: list[Any] = []
+
+    def begin(self, record: Any) -> int:
+        """With this one, whatever its size."""
+        self._schema = record.schema
+        return self._take(record, record.serialize())
+
+    def add(self, record: Any) -> int:
+        copy = record.serialize() if record.num_rows <= self._left and len(self._copies) < COPIES_MAX else None
+        return self._take(record, copy) if copy is not None and copy.size <= self._room else 0
+
+    def _take(self, record: Any, copy: Any) -> int:
+        self._copies.append(copy)
+        self._left -= record.num_rows
+        self._room -= copy.size
+        size: int = copy.size
+        return size
+
+    def seal(self) -> Bytes:
+        import pyarrow as pa
+
+        if len(self._copies) == 1:
+            return memoryview(self._copies[0]).cast("B")
+        records = [pa.ipc.read_record_batch(copy, self._schema) for copy in self._copies]
+        if hasattr(pa, "concat_batches"):
+            return self._packed.pack(pa.concat_batches(records))
+        return self._packed.pack(pa.Table.from_batches(records).combine_chunks().to_batches()[0])
+
+
+def sealed(gathered: Any) -> Bytes:
+    """What was gathered, as one batch's bytes."""
+    found = gathered.seal()
+    return found if isinstance(found, bytes | memoryview) else memoryview(found)
+
+
+__all__ = ["COPIES_MAX", "Copies", "Gather", "sealed"]
