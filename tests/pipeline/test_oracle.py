@@ -615,6 +615,71 @@ def test_simple_filters_wherever_their_rows_are(spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
+def test_templates_that_are_rare(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No sample of all texts has them; one of those that the frequent template leaves does."""
+    asked = [f"name = 'n{n % 5}' AND size >= {n}" for n in range(3000)]
+    asked[1], asked[2], asked[3] = "size = 7", "filter = 1 AND size < 3", "size = 8"
+    events: list[Event] = [{"name": "n1", "size": n, "filter": n % 2} for n in range(9)]
+    published, subscribed = frames(spark, events, asked)
+    right = sorted([(e, f) for e in range(9) for f in range(1, e + 1) if f % 5 == 1 and f > 3] + [(7, 1), (1, 2), (8, 3)])
+    assert len(right) > 5
+    subscribed = subscribed.coalesce(1)  # samples go by the order of the rows
+    monkeypatch.setattr(simple, "SAMPLES", (64,))
+    rows = simple.collect(subscribed)
+    assert rows is not None
+    rest = simple.matches(published, subscribed, rows)[1]
+    assert rest is not None
+    assert rest.size == 3
+    monkeypatch.setattr(simple, "SAMPLES", (16, 64))
+    assert pairs(by_span(published, subscribed)) == right
+
+
+@pytest.mark.spark
+def test_no_more_texts_come_than_may(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as may: all of them, wherever they are. One more: none, and few more than that were brought."""
+    _, subscribed = frames(spark, [], [f"size = {n}" for n in range(600)])
+    brought: list[int] = []
+    bring = type(subscribed).toArrow
+
+    def noted(rows: DataFrame) -> Any:
+        table = bring(rows)
+        brought.append(table.num_rows)
+        return table
+
+    monkeypatch.setattr(type(subscribed), "toArrow", noted)
+    for parts in (1, 2, 7):
+        spread = subscribed.repartition(parts)
+        monkeypatch.setattr(simple, "FILTERS_MAX", 600)
+        rows = simple.collect(spread)
+        assert rows is not None
+        assert sorted(rows["filter"].to_pylist()) == list(range(600))
+        for most in (599, 100, 1):
+            monkeypatch.setattr(simple, "FILTERS_MAX", most)
+            assert simple.collect(spread) is None
+            assert most < brought[-1] <= simple.READERS * (most + 1)
+
+
+@pytest.mark.spark
+def test_simple_filters_of_attributes_by_any_name(spark: SparkSession) -> None:
+    """In other letters, inside a struct, called as our own columns are; not where two differ in their letters' case only."""
+    events = spark.sql(
+        """SELECT id AS event, named_struct('Size', id, 'values', id + 1, 'event', id + 2, 'topic', id + 3,
+        'deep', named_struct('x', id + 4), 'b', id, 'B', id) AS values FROM range(5)"""
+    )
+    asked = ["size = 3", "SIZE = 3", "values = 3", "event = 3", "topic = 3", "deep.x = 5", "values > 3"]
+    _, subscribed = frames(spark, [], asked)
+    right = [(0, 4), (1, 3), (1, 5), (2, 2), (3, 0), (3, 1), (3, 6), (4, 6)]
+    assert pairs(oracle.matches_by_text(events, subscribed)) == right
+    assert pairs(by_span(events, subscribed)) == right
+    told = events.selectExpr("event", "'t' AS topic", "values"), subscribed.selectExpr("filter", "'t' AS topic", "text")
+    assert pairs(by_span(*told)) == right
+    _, twice = frames(spark, [], ["b = 3"] * 5)
+    rows = simple.collect(twice)
+    assert rows is not None
+    assert simple.matches(events, twice, rows)[0] is None
+
+
+@pytest.mark.spark
 def test_an_attributes_type_as_spark_has_it(spark: SparkSession) -> None:
     """By its name where that is enough; else by asking: other letters, a field of a struct, two that differ in case, none."""
     events = spark.sql(

@@ -149,8 +149,15 @@ def test_ids_and_columns_of_other_types() -> None:
     assert found(rows, 5, built, types=types) == [("e0", "p"), ("e11", "q"), ("e5", "q"), ("e6", "p")]
 
 
-def test_texts_are_extracted_as_they_are_split() -> None:
-    """A known shape's texts, at once, as one by one; others are left."""
+@pytest.mark.parametrize("parts", [1, 3])
+def test_texts_are_extracted_as_they_are_split(monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
+    """A known shape's texts, at once, as one by one; others are left. By several threads as by one."""
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    monkeypatch.setattr(texts, "THREADS_MAX", parts)
+    monkeypatch.setattr(texts, "PART_MIN", 7)
+    pools: list[int] = []
+    pool = texts.ThreadPoolExecutor
+    monkeypatch.setattr(texts, "ThreadPoolExecutor", lambda count: pools.append(count) or pool(count))
     rng = Random(3)
     words = ["", "a", "it''s", "''", "x'' AND size > 5 AND name = ''y", "5", "AND", "é😀", "a b", "@s", "\n"]
     forms = [
@@ -182,6 +189,7 @@ def test_texts_are_extracted_as_they_are_split() -> None:
                 told[at] = values
         assert told == right
         assert len(right) > 20
+    assert set(pools) == ({3} if parts == 3 else set())
 
 
 @pytest.mark.parametrize("bits", [1, 15, 16, 17, 32, 33, 48, 49, 63])

@@ -8,7 +8,7 @@ condition is not evaluated again. Whatever is not so simple is handed back, to b
     other conditions    OR, IN, LIKE, NOT, IS NULL, functions, ranges of two attributes
     other types         doubles, decimals, dates, strings that are ordered or have a collation, a literal of another type
     too much            more than FILTERS_MAX filters, texts longer than TEXT_MAX, keys that no integer holds
-    rare templates      such as a sample of the texts does not have
+    rare templates      such as samples of the texts do not have
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
 from gossamer.pipeline import spans, templates, texts
-from gossamer.pipeline.flat import EVENT, TOPIC, flat, type_of
+from gossamer.pipeline.flat import flat, type_of
 from gossamer.pipeline.templates import Comparison, Template
 
 if TYPE_CHECKING:
@@ -35,8 +35,12 @@ FILTERS_MAX = 250_000
 TEXT_MAX = 512
 """Bytes of a text that comes to the driver."""
 TEMPLATES_MAX = 48
-SAMPLE = 1024
-"""Texts that are looked at to find the templates."""
+SAMPLES = (128, 1024)
+"""Texts that are looked at to find the templates: first a few, and of what these leave some more."""
+READERS = 2
+"""Tasks that bring the texts here, each as many as FILTERS_MAX at most."""
+_TOPIC = "topic"
+"""Not an attribute: those have quotes."""
 _STRING = st.StringType()
 """With no collation: equal if the bytes are."""
 _more = re.compile(r"\b(OR|NOT|IN|IS|R?LIKE)\b", re.IGNORECASE)
@@ -52,9 +56,10 @@ def collect(filters: DataFrame) -> pa.Table | None:
     """(filter, text, topic if there is one), all NULL where the text is too long to be brought here; None: too many."""
     names = ["filter", "text", *(["topic"] if "topic" in filters.columns else [])]
     told = filters.select(*(sf.when(_is_short(), sf.col(name)).alias(name) for name in names))
-    # One task reads partition after partition until it has enough: a limit over several would have each bring that many, and then
-    # shuffle them.
-    rows = told.coalesce(1).limit(FILTERS_MAX + 1).toArrow()
+    # Not limit(): over several tasks that is a shuffle, and one task alone takes a quarter longer. The id is the row's number in
+    # its task, with the task's above bit 33.
+    number = sf.monotonically_increasing_id().bitwiseAND(sf.lit(2**33 - 1))
+    rows = told.coalesce(READERS).where(number <= FILTERS_MAX).toArrow()
     return rows.combine_chunks() if rows.num_rows <= FILTERS_MAX else None
 
 
@@ -62,38 +67,54 @@ def matches(events: DataFrame, filters: DataFrame, rows: pa.Table) -> tuple[Data
     """(event, filter) of the filters that are simple, and the others; None where there are none. ``rows``: ``collect(filters)``."""
     import numpy as np
 
-    left = np.flatnonzero(rows["text"].is_valid())
-    attributes = flat(events)
-    known = functools.cache(functools.partial(type_of, attributes))
+    column = spans.one(rows["text"])
+    left = np.flatnonzero(column.is_valid())
+    known = functools.cache(functools.partial(_type_of, events))
     columns: dict[str, str] = {}  # an attribute, and what its column is called on the way to the tasks
     sought: list[spans.Spans] = []
-    for shape, name, text in _shapes(rows["text"].take(left)) if _are_topics_plain(events, filters) else ():
-        template = templates.read(events.sparkSession, name, text)
-        asked = _asked(template, known) if template is not None else None
-        if asked is None:
-            continue
-        taken = np.zeros(len(left), np.bool_)
-        for numbers, literals in texts.extract(spans.one(rows["text"].take(left)), shape):
-            built = _build(rows.take(left[numbers]), asked, literals, columns)
-            if built is not None:
-                sought.append(built)
-                taken[numbers] = True
-        left = left[~taken]
-    pairs = _search(attributes, filters, columns, sought) if sought else None
+    seen: set[tuple[str, ...]] = set()
+    for size in SAMPLES if _are_topics_plain(events, filters) else ():
+        for shape, name, text in _shapes(_some(column, left), size, seen):
+            template = templates.read(events.sparkSession, name, text)
+            asked = _asked(template, known) if template is not None else None
+            if asked is None:
+                continue
+            taken = np.zeros(len(left), np.bool_)
+            for numbers, literals in texts.extract(_some(column, left), shape):
+                built = _build(rows.drop_columns("text"), left[numbers], asked, literals, columns)
+                if built is not None:
+                    sought.append(built)
+                    taken[numbers] = True
+            left = left[~taken]
+    pairs = _search(events, filters, columns, sought) if sought else None
     return pairs, _rest(filters, rows, left) if sought else Rest(filters, rows.num_rows)
 
 
-def _shapes(column: pa.ChunkedArray) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    """The most frequent shapes that may be simple, the template of each, and one of its texts."""
+def _some(column: pa.Array, numbers: Any) -> pa.Array:
+    return column if len(numbers) == len(column) else column.take(numbers)
+
+
+def _shapes(column: pa.Array, size: int, seen: set[tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    """The most frequent shapes that may be simple, the template of each, and one of its texts; not those ``seen`` before."""
     import numpy as np
 
-    some = np.unique(np.linspace(0, max(0, len(column) - 1), min(SAMPLE, len(column))).astype(np.int64))
-    told = [(texts.shape(text), text) for text in texts.read(spans.one(column.take(some))) if text is not None]
+    some = np.unique(np.linspace(0, max(0, len(column) - 1), min(size, len(column))).astype(np.int64))
+    told = [(texts.shape(text), text) for text in texts.read(column.take(some)) if text is not None]
     example = dict(told)
-    for shape, _ in Counter(shape for shape, _ in told).most_common(TEMPLATES_MAX):
+    for shape, _ in Counter(shape for shape, _ in told if shape not in seen).most_common(TEMPLATES_MAX - len(seen)):
+        seen.add(shape)
         name = texts.template(list(shape))
         if name is not None and not _more.search(name) and templates.is_plain(name) and set(shape[1::2]) <= {"s", "i"}:
             yield shape, name, example[shape]
+
+
+def _type_of(events: DataFrame, attribute: str) -> st.DataType | None:
+    """Of an attribute as SQL: by the name, if one attribute alone is called so; else Spark is asked, which costs an analysis."""
+    values = events.schema["values"].dataType
+    assert isinstance(values, st.StructType)
+    alike = [field for field in values.fields if f"`{field.name}`".lower() == attribute.lower()]
+    plain = len(alike) == 1 and f"`{alike[0].name}`" == attribute
+    return alike[0].dataType if plain else type_of(flat(events), attribute)
 
 
 def _asked(template: Template, type_of: Callable[[str], st.DataType | None]) -> tuple[Comparison, ...] | None:
@@ -117,16 +138,17 @@ def _are_topics_plain(events: DataFrame, filters: DataFrame) -> bool:
 
 
 def _build(
-    rows: pa.Table, asked: Sequence[Comparison], literals: Sequence[pa.Array], columns: dict[str, str]
+    rows: pa.Table, chosen: Any, asked: Sequence[Comparison], literals: Sequence[pa.Array], columns: dict[str, str]
 ) -> spans.Spans | None:
-    """The filters of one template, by their literals."""
+    """The filters of one template, those of ``chosen`` rows, by their literals."""
     import numpy as np
     import pyarrow.compute as pc
 
     def column(attribute: str) -> str:
         return columns.setdefault(attribute, f"c{len(columns)}")
 
-    keys = [(column(f"`{TOPIC}`"), spans.one(rows["topic"]))] if "topic" in rows.column_names else []
+    rows = rows if len(chosen) == len(rows) else rows.take(chosen)
+    keys = [(column(_TOPIC), spans.one(rows["topic"]))] if "topic" in rows.column_names else []
     low, high, ranged = np.full(len(rows), spans.LEAST), np.full(len(rows), spans.MOST), None
     for one in asked:
         values = literals[one.place.number]
@@ -142,10 +164,9 @@ def _build(
     return spans.build(spans.one(rows["filter"]), keys, ranged, low, high)
 
 
-def _search(attributes: DataFrame, filters: DataFrame, columns: dict[str, str], sought: list[spans.Spans]) -> DataFrame:
+def _search(events: DataFrame, filters: DataFrame, columns: dict[str, str], sought: list[spans.Spans]) -> DataFrame:
     """The pairs, found by Spark's tasks: only the columns that are asked for go there."""
-    context = attributes.sparkSession.sparkContext
-    sent = context.broadcast(sought)
+    sent = events.sparkSession.sparkContext.broadcast(sought)
 
     def find(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return spans.match(batches, sent.value)
@@ -154,17 +175,19 @@ def _search(attributes: DataFrame, filters: DataFrame, columns: dict[str, str], 
 
     def asked(sql: str, name: str) -> Column:
         """No string that is longer than those sought for: it would match nothing, and a batch of them could be of any size."""
-        value = sf.expr(sql)
+        value = sf.expr(sql if sql == _TOPIC else f"values.{sql}")
         return (sf.when(sf.octet_length(value) <= longest[name], value) if name in longest else value).alias(name)
 
-    needed = attributes.select(sf.col(f"`{EVENT}`").alias("event"), *(asked(sql, name) for sql, name in columns.items()))
-    listed = st.StructType().add(filters.schema["filter"]).add("events", st.ArrayType(attributes.schema[EVENT].dataType))
+    needed = events.select("event", *(asked(sql, name) for sql, name in columns.items()))
+    listed = st.StructType().add(filters.schema["filter"]).add("events", st.ArrayType(events.schema["event"].dataType))
     return needed.mapInArrow(find, listed).select(sf.explode("events").alias("event"), "filter")
 
 
 def _rest(filters: DataFrame, rows: pa.Table, left: Any) -> Rest | None:
     """The filters that are not simple: those of ``left``, and those whose texts are too long to be here."""
     long = rows["text"].null_count
+    if not len(left) + long:
+        return None
     if not len(left):
         others = filters.where(sf.lit(False))
     else:
@@ -173,7 +196,7 @@ def _rest(filters: DataFrame, rows: pa.Table, left: Any) -> Rest | None:
     if long:
         is_long = ~sf.coalesce(_is_short(), sf.lit(False))
         others = filters.where(is_long).select(*rows.column_names).unionByName(others.select(*rows.column_names))
-    return Rest(others, len(left) + long) if len(left) + long else None
+    return Rest(others, len(left) + long)
 
 
 def _is_short() -> Column:
