@@ -143,6 +143,28 @@ def test_unusable_input_is_a_clear_error(spark: SparkSession, tmp_path: Path) ->
 
 
 @pytest.mark.spark
+def test_only_a_file_that_cannot_be_read_is_said_not_to_be_whole(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, torn = tmp_path / "good.csv", tmp_path / "t orn.csv.gz"
+    good.write_text("peer,name,type,size\np,n,t,0\n")
+    packed = gzip.compress("".join(["peer,name,type,size\n", *(f"p{n},n{n * n},t,{n}\n" for n in range(9000))]).encode())
+    torn.write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(job.JobError, match=r"^\S+/t orn\.csv\.gz: cannot be read to the end: EOFException: "):
+        stages.read_traces(spark, mapping.plain([good, torn]))
+    (tmp_path / "map.toml").write_text(
+        "[[source]]\nfiles = ['good.csv']\nschema = 'size INT'\nrefuse = { much = '1 / size > 2' }\n"
+    )
+    with pytest.raises(job.JobError, match=r"DIVIDE_BY_ZERO.*do the conditions of refuse.*'1 / size > 2'") as refused:
+        stages.read_traces(spark, mapping.load(tmp_path / "map.toml"))
+    assert "whole" not in str(refused.value)
+    monkeypatch.setattr(traces, "parse", lambda *_: spark.range(1).selectExpr("raise_error('a fault of ours')"))
+    with pytest.raises(Exception, match="a fault of ours") as other:
+        stages.read_traces(spark, mapping.plain([good]))
+    assert not isinstance(other.value, job.JobError)
+
+
+@pytest.mark.spark
 def test_the_shipped_sample_is_whole(spark: SparkSession) -> None:
     found = traces.split(stages.read_traces(spark, ()))
     counted = {name: rows.count() for name, rows in found.items()}

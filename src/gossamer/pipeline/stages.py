@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from msgspec import Struct, to_builtins
 from py4j.protocol import Py4JJavaError
@@ -33,7 +34,7 @@ from gossamer.pipeline import (
     workload,
 )
 from gossamer.pipeline.job import JobError, OnStage, Outcome, Stage, Step
-from gossamer.pipeline.mapping import Source
+from gossamer.pipeline.mapping import NO_NEGATIVE, Source
 from gossamer.pipeline.runs import Grid
 from gossamer.pipeline.tables import TABLES
 from gossamer.pipeline.workload import PERIOD_US
@@ -418,7 +419,14 @@ def read_traces(spark: SparkSession, sources: tuple[Source, ...]) -> DataFrame:
             # Read to the end here and once. All tables are made of it, and Spark need not look at how it was read for each.
             rows = _union(found).localCheckpoint()
         except (Py4JJavaError, PySparkException) as error:
-            raise JobError(f"{names}: cannot be read to the end: {_cause(error)}; is the file whole?") from None
+            if (file := _unread(error)) is not None:
+                raise JobError(f"{file}: cannot be read to the end: {_cause(error)}; is the file whole?") from None
+            if conditions := [
+                f"{one!r}" for source in chosen for one in source.refuse.values() if source.refuse != NO_NEGATIVE
+            ]:
+                said = f"Spark does not get through the rows: {_cause(error)}; do the conditions of refuse hold for all of them?"
+                raise JobError(f"{names}: {said} They are {', '.join(conditions)}") from None
+            raise
         if rows.isEmpty():
             raise JobError(f"{names}: no rows")
         return rows
@@ -436,6 +444,12 @@ def _command(wanted: Job) -> list[str]:
             command += [f"--{name.replace('_', '-')}", str(getattr(wanted, name))]
     command += ["--filters", "all" if wanted.filters is None else str(wanted.filters)]
     return [*command, "--events", "all" if wanted.events is None else str(wanted.events)]
+
+
+def _unread(error: Exception) -> str | None:
+    """The file that Spark could not read, if that is what went wrong."""
+    found = re.search(r"\[FAILED_READ_FILE[.\w]*\] Encountered error while reading file (.+?)\.?\s", str(error))
+    return unquote(re.sub("^file:(//)?", "", found[1])) if found else None
 
 
 def _cause(error: Exception) -> str:
