@@ -171,7 +171,7 @@ def _plan(wanted: Job, simulate: runs.Simulate | None) -> tuple[Stage, ...]:
             writes=(tables.PEERS, tables.ITEMS, tables.HOLDINGS, tables.SESSIONS, tables.RTTS, tables.QUARANTINE),
             files=tuple(Path(name) for source in sources for name in source.files) or (_sample(),),
             settings=to_builtins(sources),
-            code=(f"{here}.traces", f"{here}.formats"),
+            code=(f"{here}.traces", f"{here}.formats", f"{here}.advertised"),
         ),
         Stage(
             "workload",

@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
+from gossamer.pipeline import advertised
 from gossamer.pipeline.formats import Raw, TraceError
 from gossamer.pipeline.job import cut
 from gossamer.pipeline.mapping import CENSORED, FILES, MICROS, NO_NEGATIVE, SESSION, Source
@@ -232,11 +233,8 @@ def _live(raw: Raw) -> DataFrame:
     read = raw.frame.withColumn("r", sf.from_json("row", _TRACE))
     fault = sf.coalesce("fault", sf.when(sf.col("r.node").isNull(), sf.lit("not a trace record")))
     records = read.withColumn("fault", fault)
-    advertised = records.where("r.record.kind = 'advertised'").select("r.record.topic", "r.record.schema").distinct()
-    schemas: dict[str, str] = {}
-    for row in advertised.orderBy("topic", "schema").collect():
-        if schemas.setdefault(row["topic"], row["schema"]) != row["schema"]:
-            raise TraceError(f"topic {row['topic']!r} was advertised with two schemas; give the traces of one fabric")
+    told = records.where("r.record.kind = 'advertised'").select("r.record.topic", "r.record.schema")
+    schemas = advertised.schemas(told, TraceError)
     published = records.where("fault IS NULL AND r.record.kind = 'published'")
     source = Source(files=(), format="trace")
     found = [_judged(records.where("fault IS NOT NULL"), source, ())]
