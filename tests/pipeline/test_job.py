@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -115,8 +118,51 @@ def test_misuse_is_one_line_and_exit_code_2(tmp_path: Path, invoke: Invoke) -> N
     ):
         answer = invoke(*words)
         assert answer.exit_code == 2, (words, answer.output)
-        assert said in answer.output
-        assert "Traceback" not in answer.output
+        [line] = told(answer.output)
+        assert said in line
+
+
+def told(output: str) -> list[str]:
+    """What a command says, without its progress: a line for each stage, and how it is used."""
+    return [line for line in output.splitlines() if not re.match(r"\d\d:\d\d:\d\d |Usage: |Try |\s*$", line)]
+
+
+TWICE = """
+import sys
+from gossamer.cli.app import app
+for words in sys.argv[1:]:
+    try:
+        app.main(["pipeline", *words.split()])
+    except SystemExit as left:
+        print("left with", left.code, flush=True)
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_mistake_is_one_line_of_all_that_is_printed(tmp_path: Path) -> None:
+    """In a process of its own, as the JVM prints to where that process does. Each command has a session, one after the other."""
+    packed = gzip.compress("".join(["peer,name,type,size\n", *(f"p{n},n{n * n},t,{n}\n" for n in range(9000))]).encode())
+    (tmp_path / "torn.csv.gz").write_bytes(packed[: len(packed) // 2])
+    (tmp_path / "f.csv").write_text("a\n1\n")
+    (tmp_path / "m.toml").write_text("[[source]]\nfiles = ['f.csv']\nschema = 'a INT'\nrefuse = { r = 'nope < 0' }\n")
+    (tmp_path / "good.csv").write_text("peer,name,type,size\np,n,t,1\n")
+    commands = [
+        f"run --until traces --out {tmp_path}/o {given}"
+        for given in (
+            f"--trace {tmp_path}/torn.csv.gz",
+            f"--mapping {tmp_path}/m.toml",
+            f"--trace {tmp_path}/good.csv --json",
+        )
+    ]
+    done = subprocess.run([sys.executable, "-c", TWICE, *commands], capture_output=True, text=True, timeout=150, check=False)
+    torn, refused = told(done.stderr)
+    assert re.search(r"torn\.csv\.gz: cannot be read to the end: EOFException: .*; is the file whole\?$", torn), torn
+    assert re.search(r"refuse 'nope < 0': .*`nope` cannot be resolved.*; the attributes are a$", refused), refused
+    assert "gossamer.rest" not in refused
+    first, second, good, third = done.stdout.splitlines()
+    assert (first, second, third) == ("left with 2", "left with 2", "left with 0")
+    assert json.loads(good)["rows"]["holdings"] == 1
 
 
 @pytest.mark.spark

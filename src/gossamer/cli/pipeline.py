@@ -417,6 +417,7 @@ def _errors() -> Iterator[None]:
 def _spark(master: str, name: str, conf: dict[str, str]) -> Iterator[tuple[Callable[[], SparkSession], Progress]]:
     """A session, started when it is first asked for; and a progress bar on stderr that shows what Spark's tasks are doing."""
     from gossamer.pipeline.progress import watch
+    from gossamer.pipeline.quiet import hush
     from gossamer.pipeline.session import session
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -426,6 +427,7 @@ def _spark(master: str, name: str, conf: dict[str, str]) -> Iterator[tuple[Calla
         def start() -> SparkSession:
             starting = progress.add_task("starting Spark", total=None)
             spark = stack.enter_context(session(f"gossamer {name}", master, conf=conf))
+            hush(spark)
             progress.update(starting, description="Spark tasks", total=0)
             stack.enter_context(watch(spark, _task_bar(progress, starting)))
             return spark

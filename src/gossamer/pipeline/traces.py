@@ -140,12 +140,16 @@ def _with_refusals(frame: DataFrame, conditions: Sequence[str], source: Source) 
     """The user's conditions over the attributes, as columns refused.0, refused.1, ... of the frame."""
     # Everything else is packed away, so that an attribute may be named source, line or row; no attribute's name has a dot.
     alone = frame.select(sf.struct("*").alias("gossamer.rest"), "attributes.*")
+    bare = frame.select("attributes.*")
     for number, condition in enumerate(conditions):
         try:
             holds = sf.coalesce(sf.expr(condition).cast("BOOLEAN"), sf.lit(False))
-            alone = alone.select("*", holds.alias(f"refused.{number}"))
+            _ = bare.select(holds).schema  # asked first where there is nothing else: Spark suggests what is there
         except Exception as error:
-            raise TraceError(f"topic {source.topic}: refuse {condition!r}: {_first(error)}") from None
+            raise TraceError(
+                f"topic {source.topic}: refuse {condition!r}: {_first(error)}; the attributes are {', '.join(bare.columns)}"
+            ) from None
+        alone = alone.select("*", holds.alias(f"refused.{number}"))
     return alone.select("`gossamer.rest`.*", *(f"`refused.{number}`" for number in range(len(conditions))))
 
 
