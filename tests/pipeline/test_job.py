@@ -16,6 +16,7 @@ from click.testing import CliRunner
 pytest.importorskip("pyspark")
 
 from gossamer.cli.pipeline import pipeline
+from gossamer.cli.pipeline_verdicts import plain_result, print_result
 from gossamer.pipeline import job, stages
 from gossamer.pipeline.runs import Grid
 from gossamer.pipeline.tables import TABLES
@@ -182,6 +183,25 @@ def test_verify_prints_the_verdict(tmp_path: Path, invoke: Invoke) -> None:
     answer = invoke("verify", "--traces", tmp_path)
     assert answer.exit_code == 0
     assert "incomplete 1 events without a complete receipt" in answer.output
+
+
+def test_the_summary_shows_the_first_error_and_its_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran = [
+        {"status": status, "error": error, "replay": f"gossamer pipeline run --seeds {seed}", "violations": []}
+        for seed, (status, error) in enumerate([("ok", None), ("failed", "SchemaError: no"), ("failed", "KeyError: x")])
+    ]
+    monkeypatch.setattr(job, "run", lambda *_, **__: [job.Outcome("all", False, "", dict.fromkeys(MADE, 3), 1.0)])
+    monkeypatch.setattr(job, "show", lambda name, *_: (ran if name == "runs" else [], 3))
+    result = stages.run(no_spark, stages.Job(tmp_path))
+    assert not result.ok
+    print_result(result)
+    printed = capsys.readouterr().out
+    assert "runs       3, 2 failed\n  the first: SchemaError: no\n  again:     gossamer pipeline run --seeds 1\n" in printed
+    assert plain_result(result)["failure"] == {"error": "SchemaError: no", "replay": "gossamer pipeline run --seeds 1"}
+    del ran[1:]
+    assert stages.run(no_spark, stages.Job(tmp_path)).failure is None
 
 
 def test_tables_need_no_spark() -> None:

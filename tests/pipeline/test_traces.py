@@ -184,7 +184,7 @@ key = "id"
 [[source]]
 files = ["more.jsonl"]
 topic = "readings"
-schema = "place STRING, at TIMESTAMP NOT NULL, level DOUBLE, price DECIMAL(6,2), day DATE, ok BOOLEAN"
+schema = "place STRING, at TIMESTAMP NOT NULL, level DOUBLE, price FLOAT, day DATE, ok BOOLEAN"
 columns = { place = "where.name", at = "t" }
 units = { at = "ms" }
 peer = "sensor"
@@ -222,7 +222,7 @@ def test_a_mapping_of_every_format(spark: SparkSession, tmp_path: Path) -> None:
         {"sensor": 1, "where": {"name": "GVA"}, "t": 1500, "level": 5, "price": 1.25, "day": "2020-01-31", "ok": True},
         {"sensor": "s2", "t": 2, "level": 500},
         {"sensor": "s2", "t": "noon"},
-        {"sensor": "s2", "t": 1, "price": 1.255},
+        {"sensor": "s2", "t": 1, "price": "1,25"},
         {"sensor": "s2", "t": 1, "day": "2020-02-31"},
         {"t": 1},
     ]
@@ -266,7 +266,7 @@ def test_a_mapping_of_every_format(spark: SparkSession, tmp_path: Path) -> None:
         ("links.csv", 8, "who is empty"),
         ("more.jsonl", 2, "too high"),
         ("more.jsonl", 3, "at is not of type TIMESTAMP"),
-        ("more.jsonl", 4, "price is not of type DECIMAL(6,2)"),
+        ("more.jsonl", 4, "price is not of type FLOAT"),
         ("more.jsonl", 5, "day is not of type DATE"),
         ("more.jsonl", 6, "sensor is empty"),
         ("more.jsonl", 7, "not JSON"),
@@ -306,6 +306,11 @@ def test_the_schema_of_a_mapping_is_checked_before_the_rows(spark: SparkSession,
     for more, said in (
         ("schema = 'a INTT'", "Spark does not read the schema"),
         ("schema = 'a BINARY'", "a is binary, which no filter compares"),
+        ("schema = 'a DECIMAL(4,2)'", r"a is DECIMAL\(4,2\), which no fabric carries; write DOUBLE"),
+        ("schema = 'p STRUCT<x: DECIMAL(4,2)>'", r"p\.x is DECIMAL\(4,2\), which no fabric carries; write DOUBLE"),
+        ("schema = 'a VARCHAR(3)'", r"a is VARCHAR\(3\), which no fabric carries; write STRING"),
+        ("schema = 'a STRING COLLATE UTF8_LCASE'", "write STRING"),
+        ("schema = 'a ARRAY<INT>'", "a is ARRAY<INT>, which no fabric carries; write attributes"),
         ("schema = 'a INT, A INT'", "an attribute is there twice"),
         ("schema = 'a INT'\ncolumns = { b = 'b' }", "the mapping names b"),
         ("schema = 'a INT'\nrefuse = { no = 'c > 1' }", "refuse 'c > 1'"),
@@ -313,6 +318,12 @@ def test_the_schema_of_a_mapping_is_checked_before_the_rows(spark: SparkSession,
         (tmp_path / "map.toml").write_text(f"[[source]]\nfiles = ['f.csv']\n{more}\n")
         with pytest.raises(TraceError, match=said):
             stages.read_traces(spark, mapping.load(tmp_path / "map.toml"))
+
+
+def test_the_types_of_a_mapping_are_those_of_a_fabric() -> None:
+    from gossamer.filters import Type
+
+    assert {kind.upper() for kind in traces._CARRIED} == {kind.value for kind in Type} - {"BINARY"}
 
 
 SOURCES = """Package: one

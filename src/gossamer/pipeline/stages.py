@@ -108,6 +108,8 @@ class Result(Struct, frozen=True):
     totals: dict[str, int]
     """expected, delivered, missed, allowed, duplicate, spurious, strayed over all runs; and how many runs failed, disagree, or
     violated an invariant."""
+    failure: dict[str, str] | None = None
+    """Of the first run that failed: ``error``, and the command that does it again (``replay``)."""
 
     @property
     def rows(self) -> dict[str, int]:
@@ -139,7 +141,8 @@ def run(
     if "report" not in [stage.name for stage in stages]:
         return Result(wanted.out, None, outcomes, {})
     ran, judged = (job.show(name, wanted.out, runs.RUNS_MAX)[0] for name in ("runs", "metrics"))
-    return Result(wanted.out, wanted.out / "report.html", outcomes, report.totals(ran, judged))
+    failed = next(({name: row[name] for name in ("error", "replay")} for row in ran if row["status"] != "ok"), None)
+    return Result(wanted.out, wanted.out / "report.html", outcomes, report.totals(ran, judged), failed)
 
 
 def last_job(out: Path) -> Job:

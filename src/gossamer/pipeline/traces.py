@@ -8,7 +8,8 @@ overlapping, without a partner).
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
@@ -34,6 +35,12 @@ _PARSED = {
 PARSED = ", ".join(f"`{name}` {type}" for name, type in _PARSED.items())
 """A row of any source, judged: ``reason`` is NULL where it is good."""
 _WHOLE = (st.ByteType, st.ShortType, st.IntegerType, st.LongType)
+_CARRIED = ("string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "timestamp", "date")
+"""What an attribute of a topic may be, beside structs of these and BINARY."""
+_INSTEAD = {
+    "decimal": "DOUBLE, or BIGINT in the smallest unit", "varchar": "STRING", "char": "STRING", "string": "STRING",
+    "timestamp_ntz": "TIMESTAMP",
+}  # fmt: skip
 _NUMBER = r"^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(NaN|Infinity)$"
 _TRACE = (
     "kind STRING, at BIGINT, node STRING, incarnation BIGINT, "
@@ -66,12 +73,22 @@ def schema(source: Source) -> st.StructType:
         raise TraceError(f"topic {source.topic}: the mapping names {unknown[0]}, but its schema is {text!r}")
     if len(set(names)) < len(names):
         raise TraceError(f"topic {source.topic}: an attribute is there twice in {text!r}")
-    for field in found.fields:
-        if isinstance(field.dataType, (st.BinaryType, st.MapType, st.VariantType, st.NullType)):
-            raise TraceError(
-                f"topic {source.topic}: {field.name} is {field.dataType.simpleString()}, which no filter compares"
-            )
+    for name, kind in _leaves(found):
+        if isinstance(kind, st.BinaryType):
+            raise TraceError(f"topic {source.topic}: {name} is binary, which no filter compares; leave it out")
+        said = kind.simpleString()
+        if said not in _CARRIED:  # a fabric would refuse the topic, and every simulation of it would fail
+            instead = _INSTEAD.get(re.split("[^a-z_]", said)[0], "attributes of their own for what filters ask for")
+            raise TraceError(f"topic {source.topic}: {name} is {said.upper()}, which no fabric carries; write {instead}")
     return found
+
+
+def _leaves(fields: st.StructType, path: str = "") -> Iterator[tuple[str, st.DataType]]:
+    for field in fields:
+        if isinstance(field.dataType, st.StructType):
+            yield from _leaves(field.dataType, f"{path}{field.name}.")
+        else:
+            yield f"{path}{field.name}", field.dataType
 
 
 def parse(raw: Raw, source: Source) -> DataFrame:
@@ -164,9 +181,9 @@ def _value(text: Column, field: st.StructField, unit: str | None) -> Column:
     text = sf.trim(text) if not isinstance(kind, st.StringType) else text
     if isinstance(kind, st.StringType):
         return text
-    if isinstance(kind, (st.StructType, st.ArrayType)):
+    if isinstance(kind, st.StructType):
         return sf.from_json(text, kind, JSON)
-    if unit and isinstance(kind, (st.TimestampType, st.TimestampNTZType)):
+    if unit and isinstance(kind, st.TimestampType):
         number = sf.when(text.rlike(_NUMBER), text.try_cast("DECIMAL(38,6)"))
         return sf.timestamp_micros((number * MICROS[unit]).try_cast("BIGINT")).cast(kind)
     value = text.try_cast(kind)
@@ -174,8 +191,6 @@ def _value(text: Column, field: st.StructField, unit: str | None) -> Column:
         return sf.when(text.rlike("^[+-]?[0-9]+$"), value)
     if isinstance(kind, (st.FloatType, st.DoubleType)):
         return sf.when(text.rlike(_NUMBER), value)
-    if isinstance(kind, st.DecimalType):
-        return sf.when(text.try_cast("DECIMAL(38,18)") == value, value)  # no rounding
     return value
 
 
