@@ -127,6 +127,8 @@ def test_unusable_input_is_a_clear_error(spark: SparkSession, tmp_path: Path) ->
         ("t.csv", b"peer,name,type,size\n", "no rows"),
         ("t.csv", b"peer,name,type\np,n,t\n", "no column size"),
         ("t.csv.gz", torn[: len(torn) // 2], "cannot be read to the end"),
+        ("t.csv", b"peer,name,type,size\np,n,t,1\np,n", "ends inside its last line"),
+        ("t.jsonl", b'{"peer": "p", "name": "n", "type": "t", "size": 1}\n{"peer": "p", "na', "ends inside its last line"),
         ("t.jsonl", b'{"peer": "p"}\n', "not one row has name, type, size"),
         ("t.parquet", b"PAR1 and no more", "cannot be read to the end"),
         ("_t.csv", b"peer,name,type,size\np,n,t,1\n", "Spark ignores files"),
@@ -162,6 +164,35 @@ def test_only_a_file_that_cannot_be_read_is_said_not_to_be_whole(
     with pytest.raises(Exception, match="a fault of ours") as other:
         stages.read_traces(spark, mapping.plain([good]))
     assert not isinstance(other.value, job.JobError)
+
+
+@pytest.mark.parametrize(
+    ("name", "last", "cut"),
+    [
+        ("t.jsonl", '{"peer": "p", "na', True),
+        ("t.jsonl", '{"peer": "é'.encode()[:-1], True),
+        ("t.jsonl", '{"peer": "p", "na\n', False),  # somebody ended that line: a broken row like any other
+        ("t.jsonl", '{"peer": "p", "na\r\n', False),
+        ("t.jsonl", '{"peer": "p"}', False),
+        ("t.jsonl", "  ", False),
+        ("t.jsonl", f'{{"peer": "{"p" * 200_000}', False),  # too long to look at
+        ("t.csv", "p,n,t", True),
+        ("t.csv", 'p,n,t,"1', True),
+        ("t.csv", "p,n,t,1", False),
+        ("t.csv", "p,n,t,1,2", False),
+        ("t.csv", "p,n\n", False),
+    ],
+)
+def test_a_plain_file_that_ends_inside_a_line(tmp_path: Path, name: str, last: str | bytes, cut: bool) -> None:
+    path = tmp_path / name
+    first = "peer,name,type,size\n" if name == "t.csv" else '{"peer": "p"}\n'
+    path.write_bytes(first.encode() + (last if isinstance(last, bytes) else last.encode()))
+    read = json.loads if name == "t.jsonl" else formats._whole(NAMES)
+    if not cut:
+        formats._check_end(path, read)
+        return
+    with pytest.raises(TraceError, match=rf"{name}: ends inside its last line, which begins .* is the file whole\?"):
+        formats._check_end(path, read)
 
 
 @pytest.mark.spark
