@@ -102,6 +102,7 @@ def test_misuse_is_one_line_and_exit_code_2(tmp_path: Path, invoke: Invoke) -> N
     hidden.write_text("peer,name,type,size\np,n,t,1\n")
     for words, said in (
         (("run", "--out", tmp_path / "o", "--trace", tmp_path / "no.csv"), "no such file"),
+        (("run", "--out", tmp_path / "o", "--trace", tmp_path), "a folder; give its files"),
         (("run", "--out", tmp_path / "o", "--trace", only_broken), "no usable row in the trace: all 1 are broken"),
         (("run", "--out", tmp_path / "o", "--trace", hidden), "_h.csv: Spark ignores files"),
         (("run", "--out", only_broken), "cannot be made a folder"),
@@ -202,6 +203,16 @@ def test_the_summary_shows_the_first_error_and_its_command(
     assert plain_result(result)["failure"] == {"error": "SchemaError: no", "replay": "gossamer pipeline run --seeds 1"}
     del ran[1:]
     assert stages.run(no_spark, stages.Job(tmp_path)).failure is None
+
+
+def test_churn_by_sessions_that_nobody_gave_is_refused_before_spark_starts(tmp_path: Path) -> None:
+    with pytest.raises(job.JobError, match="--churn sessions needs a trace of sessions"):
+        stages.plan(stages.Job(tmp_path, churn="sessions"))
+    stays = tmp_path / "s.csv"
+    stays.write_text("node_id,up_s,down_s\n")
+    assert stages.plan(stages.Job(tmp_path, churn="sessions", sessions=(stays,)))
+    live = write(tmp_path, A, [ADVERTISED])  # each life of a node is a session
+    assert stages.plan(stages.Job(tmp_path, churn="sessions", traces=(live,)))
 
 
 def test_tables_need_no_spark() -> None:

@@ -174,6 +174,11 @@ def run(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
       gossamer pipeline run --out results --workload ranges --topics 3 --churn client --churn-per-minute 20 --period-us 20000
     """
     for path in (*options["traces"], *options["sessions"], *options["rtts"]):
+        if path.is_dir():
+            raise PipelineError(
+                f"{path}: a folder; give its files, each with an option of its own, or a mapping with a pattern "
+                '(--mapping, files = ["*.csv"]); verify --traces takes a folder of live nodes\' traces'
+            )
         if not path.is_file():
             raise PipelineError(f"{path}: no such file; --help says what --trace, --sessions and --rtts take")
     if options["latency"] == "rtts":

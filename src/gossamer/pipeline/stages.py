@@ -48,6 +48,7 @@ PACKED, PACKED_FACTOR = (".gz", ".bz2", ".xz", ".zst", ".parquet"), 10
 """Files that become about so much larger when they are read."""
 ROW_BYTES = 200
 """About so much is an event or a filter."""
+NO_SESSIONS = "--churn sessions needs a trace of sessions: give one with --sessions or --mapping"
 STAGES = ("traces", "workload", "oracle", "runs", "metrics", "report")
 
 
@@ -157,6 +158,8 @@ def plan(wanted: Job, simulate: runs.Simulate | None = None) -> tuple[Stage, ...
             f"--topics spreads synthetic workloads; --workload {wanted.workload} has the topics of its trace: "
             "leave --topics out, or add --workload mixed"
         )
+    if wanted.churn == "sessions" and not any(one.table == "sessions" or one.format == "trace" for one in wanted.sources()):
+        raise JobError(NO_SESSIONS)
     return _plan(wanted, simulate)[: STAGES.index(wanted.until or STAGES[-1]) + 1]
 
 
@@ -279,7 +282,7 @@ def _churn(step: Step, wanted: Job, filters: DataFrame, events: DataFrame) -> Da
         return churn.from_fit(step.spark, peers, wanted.churn, duration, wanted.churn_per_minute, wanted.seed)
     sessions = step.read(tables.SESSIONS)
     if sessions.isEmpty():
-        raise JobError("--churn sessions needs a trace of sessions: give one with --sessions or --mapping")
+        raise JobError(NO_SESSIONS)
     return churn.from_sessions(peers, sessions, duration, wanted.seed)
 
 
