@@ -357,6 +357,17 @@ def test_the_types_of_a_mapping_are_those_of_a_fabric() -> None:
     assert {kind.upper() for kind in traces._CARRIED} == {kind.value for kind in Type} - {"BINARY"}
 
 
+def test_a_topics_schema_keeps_the_names_of_its_structs() -> None:
+    """In capitals, as they were written, no event had them: JSON tells case apart."""
+    from pyspark.sql.types import IntegerType, StringType, StructType
+
+    inner = StructType().add("x", IntegerType()).add("q", StructType().add("Y", StringType()))
+    assert (
+        traces._ddl(StructType().add("a b", StringType()).add("p", inner))
+        == "`a b` STRING, p STRUCT<x: INT, q: STRUCT<Y: STRING>>"
+    )
+
+
 SOURCES = """Package: one
 Maintainer: Ann <Ann@example.org>
 Uploaders: Bob, Jr. <bob@example.org>,

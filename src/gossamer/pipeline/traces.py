@@ -198,9 +198,17 @@ def _words(kind: st.DataType) -> str:
     return "a whole number" if isinstance(kind, _WHOLE) else f"of type {kind.simpleString().upper()}"
 
 
-def _ddl(kind: st.StructType) -> str:
-    """The topic's schema: an attribute of an event may always be missing."""
-    return ", ".join(f"{field.name} {field.dataType.simpleString().upper()}" for field in kind.fields)
+def _ddl(kind: st.StructType, colon: str = " ") -> str:
+    """The topic's schema: an attribute of an event may always be missing. Names stay as they are: JSON tells their case apart."""
+    return ", ".join(f"{_quoted(field.name)}{colon}{_type(field.dataType)}" for field in kind.fields)
+
+
+def _type(kind: st.DataType) -> str:
+    return f"STRUCT<{_ddl(kind, ': ')}>" if isinstance(kind, st.StructType) else kind.simpleString().upper()
+
+
+def _quoted(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else f"`{name.replace('`', '``')}`"
 
 
 def _sessions(raw: Raw, source: Source) -> DataFrame:
