@@ -126,6 +126,53 @@ def test_a_standalone_cluster(home: tuple[Path, dict[str, Any]], tmp_path: Path)
     check(tmp_path / "out", found, home)
 
 
+# The fabric's events as a table, doubled by the executors, and back; then which gossamer these have.
+THROUGH = """
+import json, sys
+from gossamer.pipeline.session import session
+from gossamer.pipeline.source import register
+def where(batches):
+    import gossamer, pyarrow as pa
+    for batch in batches:
+        yield pa.RecordBatch.from_pylist([{"place": gossamer.__file__}])
+master, join = sys.argv[1], sys.argv[2]
+with session("gossamer-tests", master, conf=json.loads(sys.argv[3])) as spark:
+    register(spark)
+    read = spark.read.format("gossamer").options(join=join, topic="numbers", filter="n < 40").load()
+    made = read.selectExpr("2 * n AS n").repartition(2)
+    made.write.format("gossamer").options(join=join, topic="doubled").mode("append").save()
+    rows = spark.range(0, 2, 1, 2).mapInArrow(where, "place STRING").collect()
+    print(json.dumps(sorted({row["place"] for row in rows})))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.spark
+@pytest.mark.live
+def test_source_and_sink_on_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the driver's host is a member of the fabric; executors have the package that was shipped, and no way in."""
+    from gossamer import blocking
+
+    (tmp_path / "run").mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    env = {**os.environ, "PYTHONPATH": str(Path(shipping.__file__).parents[2])}
+    with blocking.Node() as node:
+        node.advertise("numbers", "n INT", retention="1h")
+        node.publish_batch("numbers", [{"n": n} for n in range(50)]).wait(30)
+        node.advertise("doubled", "n INT")
+        arguments = [sys.executable, "-c", THROUGH, "local-cluster[2,1,1024]", node.address, json.dumps(CONF)]
+        with node.subscribe("doubled") as events:
+            done = subprocess.run(arguments, env=env, capture_output=True, text=True, timeout=240, check=False)
+            assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+            found = [events.next(timeout=30)["n"] for _ in range(40)]
+            assert list(events.within(0.3)) == []
+    assert sorted(found) == list(range(0, 80, 2))
+    places = json.loads(done.stdout.splitlines()[-1])
+    assert places
+    assert all(".zip/" in place for place in places)
+
+
 def test_the_package_that_is_shipped_is_whole_and_always_the_same(tmp_path: Path) -> None:
     one, other = (shipping.package(folder) for folder in (tmp_path, tmp_path))
     assert one == other

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +16,7 @@ from click.testing import CliRunner
 pytest.importorskip("pyspark")
 
 from gossamer.cli.pipeline import pipeline
+from gossamer.cli.pipeline_verdicts import plain_result, print_result
 from gossamer.pipeline import job, stages
 from gossamer.pipeline.runs import Grid
 from gossamer.pipeline.tables import TABLES
@@ -98,6 +102,7 @@ def test_misuse_is_one_line_and_exit_code_2(tmp_path: Path, invoke: Invoke) -> N
     hidden.write_text("peer,name,type,size\np,n,t,1\n")
     for words, said in (
         (("run", "--out", tmp_path / "o", "--trace", tmp_path / "no.csv"), "no such file"),
+        (("run", "--out", tmp_path / "o", "--trace", tmp_path), "a folder; give its files"),
         (("run", "--out", tmp_path / "o", "--trace", only_broken), "no usable row in the trace: all 1 are broken"),
         (("run", "--out", tmp_path / "o", "--trace", hidden), "_h.csv: Spark ignores files"),
         (("run", "--out", only_broken), "cannot be made a folder"),
@@ -115,8 +120,51 @@ def test_misuse_is_one_line_and_exit_code_2(tmp_path: Path, invoke: Invoke) -> N
     ):
         answer = invoke(*words)
         assert answer.exit_code == 2, (words, answer.output)
-        assert said in answer.output
-        assert "Traceback" not in answer.output
+        [line] = told(answer.output)
+        assert said in line
+
+
+def told(output: str) -> list[str]:
+    """What a command says, without its progress: a line for each stage, and how it is used."""
+    return [line for line in output.splitlines() if not re.match(r"\d\d:\d\d:\d\d |Usage: |Try |\s*$", line)]
+
+
+TWICE = """
+import sys
+from gossamer.cli.app import app
+for words in sys.argv[1:]:
+    try:
+        app.main(["pipeline", *words.split()])
+    except SystemExit as left:
+        print("left with", left.code, flush=True)
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_mistake_is_one_line_of_all_that_is_printed(tmp_path: Path) -> None:
+    """In a process of its own, as the JVM prints to where that process does. Each command has a session, one after the other."""
+    packed = gzip.compress("".join(["peer,name,type,size\n", *(f"p{n},n{n * n},t,{n}\n" for n in range(9000))]).encode())
+    (tmp_path / "torn.csv.gz").write_bytes(packed[: len(packed) // 2])
+    (tmp_path / "f.csv").write_text("a\n1\n")
+    (tmp_path / "m.toml").write_text("[[source]]\nfiles = ['f.csv']\nschema = 'a INT'\nrefuse = { r = 'nope < 0' }\n")
+    (tmp_path / "good.csv").write_text("peer,name,type,size\np,n,t,1\n")
+    commands = [
+        f"run --until traces --out {tmp_path}/o {given}"
+        for given in (
+            f"--trace {tmp_path}/torn.csv.gz",
+            f"--mapping {tmp_path}/m.toml",
+            f"--trace {tmp_path}/good.csv --json",
+        )
+    ]
+    done = subprocess.run([sys.executable, "-c", TWICE, *commands], capture_output=True, text=True, timeout=150, check=False)
+    torn, refused = told(done.stderr)
+    assert re.search(r"torn\.csv\.gz: cannot be read to the end: EOFException: .*; is the file whole\?$", torn), torn
+    assert re.search(r"refuse 'nope < 0': .*`nope` cannot be resolved.*; the attributes are a$", refused), refused
+    assert "gossamer.rest" not in refused
+    first, second, good, third = done.stdout.splitlines()
+    assert (first, second, third) == ("left with 2", "left with 2", "left with 0")
+    assert json.loads(good)["rows"]["holdings"] == 1
 
 
 @pytest.mark.spark
@@ -136,6 +184,35 @@ def test_verify_prints_the_verdict(tmp_path: Path, invoke: Invoke) -> None:
     answer = invoke("verify", "--traces", tmp_path)
     assert answer.exit_code == 0
     assert "incomplete 1 events without a complete receipt" in answer.output
+
+
+def test_the_summary_shows_the_first_error_and_its_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran = [
+        {"status": status, "error": error, "replay": f"gossamer pipeline run --seeds {seed}", "violations": []}
+        for seed, (status, error) in enumerate([("ok", None), ("failed", "SchemaError: no"), ("failed", "KeyError: x")])
+    ]
+    monkeypatch.setattr(job, "run", lambda *_, **__: [job.Outcome("all", False, "", dict.fromkeys(MADE, 3), 1.0)])
+    monkeypatch.setattr(job, "show", lambda name, *_: (ran if name == "runs" else [], 3))
+    result = stages.run(no_spark, stages.Job(tmp_path))
+    assert not result.ok
+    print_result(result)
+    printed = capsys.readouterr().out
+    assert "runs       3, 2 failed\n  the first: SchemaError: no\n  again:     gossamer pipeline run --seeds 1\n" in printed
+    assert plain_result(result)["failure"] == {"error": "SchemaError: no", "replay": "gossamer pipeline run --seeds 1"}
+    del ran[1:]
+    assert stages.run(no_spark, stages.Job(tmp_path)).failure is None
+
+
+def test_churn_by_sessions_that_nobody_gave_is_refused_before_spark_starts(tmp_path: Path) -> None:
+    with pytest.raises(job.JobError, match="--churn sessions needs a trace of sessions"):
+        stages.plan(stages.Job(tmp_path, churn="sessions"))
+    stays = tmp_path / "s.csv"
+    stays.write_text("node_id,up_s,down_s\n")
+    assert stages.plan(stages.Job(tmp_path, churn="sessions", sessions=(stays,)))
+    live = write(tmp_path, A, [ADVERTISED])  # each life of a node is a session
+    assert stages.plan(stages.Job(tmp_path, churn="sessions", traces=(live,)))
 
 
 def test_tables_need_no_spark() -> None:

@@ -89,6 +89,22 @@ def test_rows_go_to_python_without_waiting(spark: SparkSession) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700, "the sockets have no secret"
 
 
+def test_sessions_one_after_the_other_have_one_folder_for_their_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The JVM outlives the first session and keeps to its folder."""
+    found: list[str] = []
+
+    def started(app: str, master: str, log_level: str, conf: dict[str, str]) -> Iterator[None]:
+        found.append(conf["spark.python.unix.domain.socket.dir"])
+        yield
+
+    monkeypatch.setattr(session, "_session", started)
+    for _ in range(2):
+        with session.session("a"):
+            assert Path(found[-1]).is_dir()
+    assert found[0] == found[1]
+    assert Path(found[0]).is_dir()
+
+
 @pytest.mark.parametrize(
     ("error", "told"), [("BrokenPipeError", False), ("ConnectionResetError", False), ("ValueError", True)]
 )

@@ -14,10 +14,12 @@ import pytest
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
+from pyspark.sql.types import DataType, DoubleType, FloatType, IntegerType, StringType, StructField, StructType
 
 from gossamer import Gap, blocking
 from gossamer.pipeline import gateway
-from gossamer.pipeline.source import SourceError, _Options, _Tap, register
+from gossamer.pipeline.source import GossamerDataSource, _Tap, register
+from gossamer.pipeline.sourceoptions import Options, SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -91,7 +93,8 @@ def kill(tmp_path: Path) -> None:
 
 
 def test_the_sink_publishes_each_row_once_whatever_is_replayed(station: blocking.Node, tmp_path: Path) -> None:
-    options = _Options({"join": station.address, "topic": "out", "dataDir": str(tmp_path / "sink"), "query": "q"})
+    given = {"join": station.address, "topic": "out", "dataDir": str(tmp_path / "sink"), "query": "q"}
+    options = Options(given, "writeStream")
     where = options.gateway(options.data_dir)
 
     def commit(batch: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -118,7 +121,7 @@ def test_the_sink_publishes_each_row_once_whatever_is_replayed(station: blocking
 
 
 def test_the_tap_keeps_offsets_and_fails_on_lost_events(station: blocking.Node, tmp_path: Path) -> None:
-    options = _Options({"join": station.address, "topic": "weather", "dataDir": str(tmp_path), "filter": "temp >= 10"})
+    options = Options({"join": station.address, "topic": "weather", "dataDir": str(tmp_path), "filter": "temp >= 10"})
     tap = _Tap(options)
     station.publish_batch("weather", events(0, 30)).wait(30)
     until(lambda: tap.latest() == 20)
@@ -149,7 +152,111 @@ def test_the_tap_keeps_offsets_and_fails_on_lost_events(station: blocking.Node, 
 )
 def test_options_that_do_not_fit(options: dict[str, str], what: str) -> None:
     with pytest.raises(SourceError, match=what):
-        _Options(options)
+        Options(options)
+
+
+USES: dict[str, Any] = {
+    "read": lambda source: source.reader(StructType()),
+    "readStream": lambda source: source.streamReader(StructType()),
+    "write": lambda source: source.writer(StructType(), False),
+    "writeStream": lambda source: source.streamWriter(StructType(), False),
+}
+STREAM = {"dataDir": "d", "query": "q"}
+
+
+@pytest.mark.parametrize(
+    ("use", "options", "what"),
+    [
+        ("write", {"filter": "temp > 1"}, r"'filter' is for read, readStream, not for write.*df\.where"),
+        (
+            "writeStream",
+            {**STREAM, "FILTER": "temp > 1"},
+            r"'filter' is for read, readStream, not for writeStream.*df\.where",
+        ),
+        ("write", {"since": "1h"}, "'since' is for read, readStream, not for write"),
+        ("write", {"query": "q"}, "'query' is for writeStream, not for write"),
+        ("write", {"failOnDataLoss": "true"}, "'failOnDataLoss' is for read, readStream, not for write"),
+        ("write", {"retention": "zz"}, "'retention': cannot read retention 'zz'"),
+        ("write", {"idle": "soon"}, "'idle' is 'soon'; give a number of seconds, 0 or more"),
+        ("read", {"maxRows": "3"}, r"'maxRows' is for readStream, not for read.*\.limit\(n\)"),
+        ("read", {"retention": "1h"}, "'retention' is for write, writeStream, not for read"),
+        ("read", {"query": "q"}, "'query' is for writeStream, not for read"),
+        ("read", {"dataDir": "d"}, "'dataDir' is for readStream, write, writeStream, not for read"),
+        ("read", {"path": "/some/path"}, r"has no paths.*'/some/path'.*option\('topic'"),
+        ("write", {"path": "/some/path"}, "has no paths"),
+        ("read", {"failOnDataLoss": "nope"}, "'failOnDataLoss' is 'nope'; give 'true' or 'false'"),
+        ("read", {"since": "ages"}, "'since': cannot read since='ages'"),
+        ("readStream", {"dataDir": "d", "maxRows": "abc"}, "'maxRows' is 'abc'; give a whole number, 1 or more"),
+        ("readStream", {"dataDir": "d", "maxRows": "0"}, "'maxRows' is '0'; give a whole number, 1 or more"),
+        ("readStream", {"dataDir": "d", "query": "q"}, "'query' is for writeStream, not for readStream"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(use: str, options: dict[str, str], what: str) -> None:
+    with pytest.raises(SourceError, match=what):
+        USES[use](GossamerDataSource({"join": "127.0.0.1:1", "topic": "t", **options}))
+
+
+def test_options_where_they_apply() -> None:
+    """Every one of them, in some place; a batch write without a disk of its own leaves no process behind for long."""
+    common = {"join": "127.0.0.1:1, 127.0.0.1:2", "topic": "t", "fabric": "f", "keys": "k", "traceDir": "d"}
+    reading = {**common, "filter": "x > 1", "since": "10m", "failOnDataLoss": "False"}
+    writing = {**common, "dataDir": "d", "retention": "1h, 64MB"}
+    for use, options in {
+        "read": reading,
+        "readStream": {**reading, "dataDir": "d", "name": "n", "maxRows": "7"},
+        "write": {**writing, "idle": "1.5"},
+        "writeStream": {**writing, "idle": "0", "query": "q", "checkpointLocation": "c", "queryName": "n"},
+    }.items():
+        USES[use](GossamerDataSource(options))
+    assert (Options(reading).fails, Options(reading).join) == (False, ["127.0.0.1:1", "127.0.0.1:2"])
+    assert [Options(given, "write").idle for given in (common, writing, {**common, "idle": "9"})] == [2, 30, 9]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "what"),
+    [
+        ([("city", StringType()), ("tmep", IntegerType())], r"topic 'w' has no attribute 'tmep' \(did you mean 'temp'\?\)"),
+        ([("temp", StringType())], "topic 'w' has 'temp' as INT, not as STRING"),
+        ([("where", StructType([StructField("lat", DoubleType())]))], "has 'where.lat' as FLOAT, not as DOUBLE"),
+        ([("City", StringType())], "no attribute 'City'"),
+    ],
+)
+def test_a_schema_by_hand_that_is_not_the_topics_is_refused(wanted: list[tuple[str, DataType]], what: str) -> None:
+    text = "city STRING NOT NULL, temp INT, where STRUCT<lat: FLOAT, lon: FLOAT>"
+    options = Options({"join": "127.0.0.1:1", "topic": "w"})
+    with pytest.raises(SourceError, match=what) as refused:
+        options.check_schema(StructType([StructField(*field) for field in wanted]), text)
+    assert f"({text})" in str(refused.value)
+    with pytest.raises(SourceError, match="has 'temp', which may be NULL"):
+        options.check_schema(StructType([StructField("temp", IntegerType(), nullable=False)]), text)
+    part = [StructField("where", StructType([StructField("lon", FloatType())])), StructField("city", StringType(), False)]
+    options.check_schema(StructType(part), text)  # less, and in another order
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_spark_tells_of_options_and_schemas_that_do_not_fit(
+    spark: SparkSession, station: blocking.Node, tmp_path: Path
+) -> None:
+    register(spark)
+    station.publish_batch("weather", events(0, 5)).wait(30)
+    options = {"join": station.address, "topic": "weather"}
+    told = r"topic 'weather' has no attribute 'tmep' \(did you mean 'temp'\?\); its schema is \(city STRING"
+    with pytest.raises(Exception, match=told):
+        spark.read.format("gossamer").options(**options).schema("city STRING, tmep INT").load().collect()
+    with pytest.raises(Exception, match=r"no paths.*'/some/path'"):
+        spark.read.format("gossamer").options(**options).load("/some/path")
+    with pytest.raises(Exception, match="'filter' is for read, readStream"):
+        spark.range(1).write.format("gossamer").options(**options, filter="id > 5").mode("append").save()
+    part = spark.read.format("gossamer").options(**options).schema("temp INT").load()
+    assert sorted(row["temp"] for row in part.collect()) == [0, 1, 2, 3, 4]
+
+    def stream() -> Any:
+        read = spark.readStream.format("gossamer").options(**options, dataDir=str(tmp_path / "tap"), since="beginning")
+        return read.schema("city STRING, temp STRING").load().writeStream.format("noop").trigger(availableNow=True).start()
+
+    with pytest.raises(Exception, match="topic 'weather' has 'temp' as INT, not as STRING; its schema is"):
+        finish(stream)
 
 
 @pytest.mark.spark

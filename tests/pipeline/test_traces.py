@@ -127,6 +127,8 @@ def test_unusable_input_is_a_clear_error(spark: SparkSession, tmp_path: Path) ->
         ("t.csv", b"peer,name,type,size\n", "no rows"),
         ("t.csv", b"peer,name,type\np,n,t\n", "no column size"),
         ("t.csv.gz", torn[: len(torn) // 2], "cannot be read to the end"),
+        ("t.csv", b"peer,name,type,size\np,n,t,1\np,n", "ends inside its last line"),
+        ("t.jsonl", b'{"peer": "p", "name": "n", "type": "t", "size": 1}\n{"peer": "p", "na', "ends inside its last line"),
         ("t.jsonl", b'{"peer": "p"}\n', "not one row has name, type, size"),
         ("t.parquet", b"PAR1 and no more", "cannot be read to the end"),
         ("_t.csv", b"peer,name,type,size\np,n,t,1\n", "Spark ignores files"),
@@ -140,6 +142,57 @@ def test_unusable_input_is_a_clear_error(spark: SparkSession, tmp_path: Path) ->
             stages.read_traces(spark, mapping.plain([path])).count()
     with pytest.raises(TraceError, match="no such file"):
         stages.read_traces(spark, mapping.plain([tmp_path / "nothing.csv"]))
+
+
+@pytest.mark.spark
+def test_only_a_file_that_cannot_be_read_is_said_not_to_be_whole(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, torn = tmp_path / "good.csv", tmp_path / "t orn.csv.gz"
+    good.write_text("peer,name,type,size\np,n,t,0\n")
+    packed = gzip.compress("".join(["peer,name,type,size\n", *(f"p{n},n{n * n},t,{n}\n" for n in range(9000))]).encode())
+    torn.write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(job.JobError, match=r"^\S+/t orn\.csv\.gz: cannot be read to the end: EOFException: "):
+        stages.read_traces(spark, mapping.plain([good, torn]))
+    (tmp_path / "map.toml").write_text(
+        "[[source]]\nfiles = ['good.csv']\nschema = 'size INT'\nrefuse = { much = '1 / size > 2' }\n"
+    )
+    with pytest.raises(job.JobError, match=r"DIVIDE_BY_ZERO.*do the conditions of refuse.*'1 / size > 2'") as refused:
+        stages.read_traces(spark, mapping.load(tmp_path / "map.toml"))
+    assert "whole" not in str(refused.value)
+    monkeypatch.setattr(traces, "parse", lambda *_: spark.range(1).selectExpr("raise_error('a fault of ours')"))
+    with pytest.raises(Exception, match="a fault of ours") as other:
+        stages.read_traces(spark, mapping.plain([good]))
+    assert not isinstance(other.value, job.JobError)
+
+
+@pytest.mark.parametrize(
+    ("name", "last", "cut"),
+    [
+        ("t.jsonl", '{"peer": "p", "na', True),
+        ("t.jsonl", '{"peer": "é'.encode()[:-1], True),
+        ("t.jsonl", '{"peer": "p", "na\n', False),  # somebody ended that line: a broken row like any other
+        ("t.jsonl", '{"peer": "p", "na\r\n', False),
+        ("t.jsonl", '{"peer": "p"}', False),
+        ("t.jsonl", "  ", False),
+        ("t.jsonl", f'{{"peer": "{"p" * 200_000}', False),  # too long to look at
+        ("t.csv", "p,n,t", True),
+        ("t.csv", 'p,n,t,"1', True),
+        ("t.csv", "p,n,t,1", False),
+        ("t.csv", "p,n,t,1,2", False),
+        ("t.csv", "p,n\n", False),
+    ],
+)
+def test_a_plain_file_that_ends_inside_a_line(tmp_path: Path, name: str, last: str | bytes, cut: bool) -> None:
+    path = tmp_path / name
+    first = "peer,name,type,size\n" if name == "t.csv" else '{"peer": "p"}\n'
+    path.write_bytes(first.encode() + (last if isinstance(last, bytes) else last.encode()))
+    read = json.loads if name == "t.jsonl" else formats._whole(NAMES)
+    if not cut:
+        formats._check_end(path, read)
+        return
+    with pytest.raises(TraceError, match=rf"{name}: ends inside its last line, which begins .* is the file whole\?"):
+        formats._check_end(path, read)
 
 
 @pytest.mark.spark
@@ -162,7 +215,7 @@ key = "id"
 [[source]]
 files = ["more.jsonl"]
 topic = "readings"
-schema = "place STRING, at TIMESTAMP NOT NULL, level DOUBLE, price DECIMAL(6,2), day DATE, ok BOOLEAN"
+schema = "place STRING, at TIMESTAMP NOT NULL, level DOUBLE, price FLOAT, day DATE, ok BOOLEAN"
 columns = { place = "where.name", at = "t" }
 units = { at = "ms" }
 peer = "sensor"
@@ -200,7 +253,7 @@ def test_a_mapping_of_every_format(spark: SparkSession, tmp_path: Path) -> None:
         {"sensor": 1, "where": {"name": "GVA"}, "t": 1500, "level": 5, "price": 1.25, "day": "2020-01-31", "ok": True},
         {"sensor": "s2", "t": 2, "level": 500},
         {"sensor": "s2", "t": "noon"},
-        {"sensor": "s2", "t": 1, "price": 1.255},
+        {"sensor": "s2", "t": 1, "price": "1,25"},
         {"sensor": "s2", "t": 1, "day": "2020-02-31"},
         {"t": 1},
     ]
@@ -244,7 +297,7 @@ def test_a_mapping_of_every_format(spark: SparkSession, tmp_path: Path) -> None:
         ("links.csv", 8, "who is empty"),
         ("more.jsonl", 2, "too high"),
         ("more.jsonl", 3, "at is not of type TIMESTAMP"),
-        ("more.jsonl", 4, "price is not of type DECIMAL(6,2)"),
+        ("more.jsonl", 4, "price is not of type FLOAT"),
         ("more.jsonl", 5, "day is not of type DATE"),
         ("more.jsonl", 6, "sensor is empty"),
         ("more.jsonl", 7, "not JSON"),
@@ -284,6 +337,11 @@ def test_the_schema_of_a_mapping_is_checked_before_the_rows(spark: SparkSession,
     for more, said in (
         ("schema = 'a INTT'", "Spark does not read the schema"),
         ("schema = 'a BINARY'", "a is binary, which no filter compares"),
+        ("schema = 'a DECIMAL(4,2)'", r"a is DECIMAL\(4,2\), which no fabric carries; write DOUBLE"),
+        ("schema = 'p STRUCT<x: DECIMAL(4,2)>'", r"p\.x is DECIMAL\(4,2\), which no fabric carries; write DOUBLE"),
+        ("schema = 'a VARCHAR(3)'", r"a is VARCHAR\(3\), which no fabric carries; write STRING"),
+        ("schema = 'a STRING COLLATE UTF8_LCASE'", "write STRING"),
+        ("schema = 'a ARRAY<INT>'", "a is ARRAY<INT>, which no fabric carries; write attributes"),
         ("schema = 'a INT, A INT'", "an attribute is there twice"),
         ("schema = 'a INT'\ncolumns = { b = 'b' }", "the mapping names b"),
         ("schema = 'a INT'\nrefuse = { no = 'c > 1' }", "refuse 'c > 1'"),
@@ -291,6 +349,23 @@ def test_the_schema_of_a_mapping_is_checked_before_the_rows(spark: SparkSession,
         (tmp_path / "map.toml").write_text(f"[[source]]\nfiles = ['f.csv']\n{more}\n")
         with pytest.raises(TraceError, match=said):
             stages.read_traces(spark, mapping.load(tmp_path / "map.toml"))
+
+
+def test_the_types_of_a_mapping_are_those_of_a_fabric() -> None:
+    from gossamer.filters import Type
+
+    assert {kind.upper() for kind in traces._CARRIED} == {kind.value for kind in Type} - {"BINARY"}
+
+
+def test_a_topics_schema_keeps_the_names_of_its_structs() -> None:
+    """In capitals, as they were written, no event had them: JSON tells case apart."""
+    from pyspark.sql.types import IntegerType, StringType, StructType
+
+    inner = StructType().add("x", IntegerType()).add("q", StructType().add("Y", StringType()))
+    assert (
+        traces._ddl(StructType().add("a b", StringType()).add("p", inner))
+        == "`a b` STRING, p STRUCT<x: INT, q: STRUCT<Y: STRING>>"
+    )
 
 
 SOURCES = """Package: one

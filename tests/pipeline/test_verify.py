@@ -11,9 +11,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 from gossamer import trace
-from gossamer.pipeline import oracle, report
+from gossamer.pipeline import mapping, oracle, report, stages
+from gossamer.pipeline.formats import TraceError
 from gossamer.pipeline.verify import Counts, Verdict, VerifyError, verify
-from pipeline.live import ADVERTISED, A, B, Record, delivered, publish, subscribe, write
+from pipeline.live import ADVERTISED, SCHEMA, A, B, Record, delivered, publish, subscribe, write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -292,6 +293,57 @@ def test_a_durable_subscription_is_one_over_all_lives(spark: SparkSession, tmp_p
     write(tmp_path, B, [*durable(350, 5), delivered(352, 5, 1), delivered(353, 5, 2), delivered(410, 5, 4)], incarnation=2)
     verdict = verify(spark, tmp_path)
     assert (verdict.expected, verdict.missed, verdict.duplicate) == (4, 1, 1)
+
+
+@pytest.mark.spark
+def test_a_topic_that_grew_is_judged_by_its_longest_schema(spark: SparkSession, tmp_path: Path) -> None:
+    grown = SCHEMA + ", extra STRING, p STRUCT<x: INT>"
+    longest = SCHEMA + ", extra STRING, p STRUCT<x: INT, y: INT>"
+    before = publish(100, 1, {"name": "lib1", "size": 5})
+    after = [
+        *publish(300, 2, {"name": "lib2", "size": 5, "extra": "x", "p": {"x": 1, "y": 2}}),
+        *publish(400, 3, {"size": 6}),
+    ]
+    write(tmp_path, A, [ADVERTISED, *before, (200, trace.Advertised("t", longest)), *after])
+    old = [*subscribe(10, 1, "name LIKE 'lib%'"), *subscribe(11, 2, "size = 6"), delivered(101, 1, 1), delivered(301, 1, 2)]
+    new = [*subscribe(210, 3, "extra IS NULL"), *subscribe(211, 4, "extra = 'x' AND p.y = 2"), delivered(302, 4, 2)]
+    write(
+        tmp_path,
+        B,
+        [ADVERTISED, (205, trace.Advertised("t", grown)), *old, *new, delivered(401, 3, 3), delivered(402, 3, 2)],
+    )
+    verdict = verify(spark, tmp_path)
+    each = {row.subscription: row.counts for row in verdict.per_subscription}
+    assert each == {
+        1: Counts(expected=2, delivered=2),
+        2: Counts(expected=1, missed=1),
+        3: Counts(expected=1, delivered=1, spurious=1),
+        4: Counts(expected=1, delivered=1),
+    }
+    assert verdict.broken == 0
+    # In the trace of items, too: the grown schema, and NULL (nothing, in JSON) where an event is older.
+    parsed = stages.read_traces(spark, mapping.plain(sorted(tmp_path.glob("*.jsonl")))).where("table = 'items'")
+    rows = {row["values"]: (row["schema"], row["reason"]) for row in parsed.collect()}
+    assert rows == {
+        '{"name":"lib1","size":5}': (longest, None),
+        '{"name":"lib2","size":5,"extra":"x","p":{"x":1,"y":2}}': (longest, None),
+        '{"size":6}': (longest, None),
+    }
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "other", ["size BIGINT", SCHEMA + ", extra STRING NOT NULL", SCHEMA.replace("BIGINT", "INT") + ", b INT"]
+)
+def test_two_schemas_of_which_neither_grew_from_the_other_are_named(spark: SparkSession, tmp_path: Path, other: str) -> None:
+    write(tmp_path, A, [ADVERTISED, (1, trace.Advertised("t", other)), *publish(100, 1, {"size": 5})])
+    with pytest.raises(VerifyError) as refused:
+        verify(spark, tmp_path)
+    with pytest.raises(TraceError) as as_items:
+        stages.read_traces(spark, mapping.plain(tmp_path.glob("*.jsonl")))
+    for error in (refused, as_items):
+        assert f"({SCHEMA})" in str(error.value)
+        assert f"({other})" in str(error.value)
 
 
 @pytest.mark.spark

@@ -174,6 +174,11 @@ def run(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
       gossamer pipeline run --out results --workload ranges --topics 3 --churn client --churn-per-minute 20 --period-us 20000
     """
     for path in (*options["traces"], *options["sessions"], *options["rtts"]):
+        if path.is_dir():
+            raise PipelineError(
+                f"{path}: a folder; give its files, each with an option of its own, or a mapping with a pattern "
+                '(--mapping, files = ["*.csv"]); verify --traces takes a folder of live nodes\' traces'
+            )
         if not path.is_file():
             raise PipelineError(f"{path}: no such file; --help says what --trace, --sessions and --rtts take")
     if options["latency"] == "rtts":
@@ -417,6 +422,7 @@ def _errors() -> Iterator[None]:
 def _spark(master: str, name: str, conf: dict[str, str]) -> Iterator[tuple[Callable[[], SparkSession], Progress]]:
     """A session, started when it is first asked for; and a progress bar on stderr that shows what Spark's tasks are doing."""
     from gossamer.pipeline.progress import watch
+    from gossamer.pipeline.quiet import hush
     from gossamer.pipeline.session import session
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -426,6 +432,7 @@ def _spark(master: str, name: str, conf: dict[str, str]) -> Iterator[tuple[Calla
         def start() -> SparkSession:
             starting = progress.add_task("starting Spark", total=None)
             spark = stack.enter_context(session(f"gossamer {name}", master, conf=conf))
+            hush(spark)
             progress.update(starting, description="Spark tasks", total=0)
             stack.enter_context(watch(spark, _task_bar(progress, starting)))
             return spark

@@ -19,6 +19,7 @@ def plain_result(result: Result) -> dict[str, Any]:
         "ok": result.ok,
         **result.totals,
         "rows": result.rows,
+        "failure": result.failure,
         "seconds": result.seconds,
         "skipped": [outcome.stage for outcome in result.stages if outcome.skipped],
         "out": str(result.out),
@@ -38,6 +39,8 @@ def print_result(result: Result) -> None:
     sizes += [f"{rows['churn']:,} stays"] if rows["churn"] else []
     click.echo(f"workload   {', '.join(sizes)}, {rows['expected']:,} expected pairs")
     click.echo(f"runs       {rows['runs']:,}, {result.totals['failed']:,} failed")
+    if result.failure is not None:
+        click.secho(f"  the first: {result.failure['error']}\n  again:     {result.failure['replay']}", fg="red")
     _print_counts(result.totals)
     if result.totals["allowed"]:
         click.echo(f"allowed    {result.totals['allowed']:,} {ALLOWED}")

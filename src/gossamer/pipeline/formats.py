@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import csv
 import gzip
+import json
+import re
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,6 +24,8 @@ from gossamer.pipeline.mapping import Source
 COORDINATES = {"longitude": 0, "latitude": 1, "depth": 2}
 PEOPLE_MAX, FILES_MAX = 200, 2000
 """Of one Debian stanza."""
+LINE_MAX, SHOWN = csv.field_size_limit(), 40
+"""A file's last line is looked at if it is no longer than this (128 kB); so much of it is shown."""
 
 
 class TraceError(ValueError):
@@ -50,6 +54,8 @@ def read(spark: SparkSession, source: Source, needed: Sequence[str]) -> Raw:
         case "csv":
             return _csv(spark, paths, needed)
         case "jsonl":
+            for path in paths:
+                _check_end(path, json.loads)
             return _json(job.read_lines(spark, paths), _path)
         case "geojson":
             return _geojson(spark, paths)
@@ -94,11 +100,46 @@ def _first_line(path: Path) -> str:
     return line.rstrip("\r\n")
 
 
+def _check_end(path: Path, read: Callable[[str], object]) -> None:
+    """Was the file cut off inside its last line? Then that has no line break, and cannot be read. Of packed files Spark tells."""
+    if path.suffix == ".gz":
+        return
+    with path.open("rb") as file:
+        start = max(0, file.seek(0, 2) - LINE_MAX)
+        file.seek(start)
+        *before, line = re.split(rb"[\r\n]", file.read())
+    if not line.strip() or (start and not before):  # ended, or too long to tell
+        return
+    try:
+        read(line.decode("utf-8"))
+    except (ValueError, csv.Error):
+        raise TraceError(
+            f"{path}: ends inside its last line, which begins {_shown(line)!r} and has no line break; is the file whole? If so, "
+            "end that line: it then goes to quarantine"
+        ) from None
+
+
+def _shown(line: bytes) -> str:
+    return line[:SHOWN].decode("utf-8", "replace") + ("..." if len(line) > SHOWN else "")
+
+
+def _whole(names: Sequence[str]) -> Callable[[str], None]:
+    """Fails on a CSV line that has fewer columns, or a quote that is not closed."""
+
+    def read(line: str) -> None:
+        if len(next(csv.reader([line], strict=True), [])) < len(names):
+            raise ValueError("too few columns")
+
+    return read
+
+
 def _csv(spark: SparkSession, paths: Sequence[Path], needed: Sequence[str]) -> Raw:
     heads = {path: header(_first_line(path), needed, path.name) for path in paths}
     if len({tuple(names) for names in heads.values()}) > 1:
         raise TraceError(f"{paths[0].name} and other files name different columns; give each kind its own [[source]]")
     names = heads[paths[0]]
+    for path in paths:
+        _check_end(path, _whole(names))
     ddl = ", ".join(f"c{number} STRING" for number in range(len(names)))
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "broken", "escape": '"'}
     lines = _sound(job.read_lines(spark, paths).where("line > 1"))

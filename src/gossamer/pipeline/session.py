@@ -5,7 +5,9 @@ Heavy imports stay inside the functions: importing this module costs nothing, an
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import hashlib
 import logging
 import os
@@ -78,6 +80,16 @@ _PYTHON = {
     "spark.sql.files.openCostInBytes": "1MB",
 }
 """What Spark's defaults cost where there are 1,000,000 rows, and not 1,000,000,000."""
+
+
+@functools.cache
+def _folder() -> str:
+    """For the sockets of this process, nobody else's. Until it ends: the JVM outlives a session, and keeps to the folder of its
+    first one.
+    """
+    folder = tempfile.mkdtemp(prefix="gossamer-spark-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _sockets(master: str, folder: str) -> dict[str, str]:
@@ -184,8 +196,7 @@ def session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if master.startswith("local-cluster"):
         shipping.spark_home()
-    with tempfile.TemporaryDirectory(prefix="gossamer-spark-") as folder:  # nobody else's
-        yield from _session(app, master, log_level, _sockets(master, folder) | (conf or {}))
+    yield from _session(app, master, log_level, _sockets(master, _folder()) | (conf or {}))
 
 
 def _session(app: str, master: str, log_level: str, conf: dict[str, str]) -> Iterator[SparkSession]:

@@ -35,21 +35,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from gossamer import Gap, NodeConfig, blocking
-from gossamer.machine import SECOND, Micros
+from gossamer import Gap, blocking
 from gossamer.pipeline.gateway import ask
+from gossamer.pipeline.sourceoptions import Options, SourceError
 
 WAIT_SECONDS = 30.0  # for the fabric, a topic, the past of publishers, a data directory that is still locked
-BLOCK_SECONDS = 600  # so long may a micro-batch take before a full tap is cut off
 PART_ROWS = 20_000  # of one partition
-KNOWN = (
-    "join", "topic", "filter", "since", "name", "datadir", "query", "retention", "fabric", "keys", "maxrows", "failondataloss",
-    "tracedir", "path", "checkpointlocation", "idle",
-)  # fmt: skip
-
-
-class SourceError(RuntimeError):
-    """Options that do not fit, or events that are lost; says what to do."""
 
 
 def register(spark: SparkSession) -> None:
@@ -64,64 +55,23 @@ class GossamerDataSource(DataSource):
 
     def schema(self) -> str:
         """The topic's, as it is advertised."""
-        options = _Options(self.options)
+        options = Options(self.options)
         with options.node() as node:
             return node.topic(options.topic, WAIT_SECONDS)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _RetainedReader(_Options(self.options), schema)
+        return _RetainedReader(Options(self.options, "read"), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        return _TapReader(_Options(self.options), schema)
+        return _TapReader(Options(self.options, "readStream"), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         if overwrite:
             raise SourceError("a fabric cannot be overwritten: use mode('append')")
-        return _Writer(_Options(self.options), schema)
+        return _Writer(Options(self.options, "write"), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
-        return _StreamWriter(_Options(self.options), schema)
-
-
-class _Options:
-    """What the user said, checked. Spark's options do not tell case apart."""
-
-    def __init__(self, options: Any) -> None:
-        given = {key.lower(): value for key, value in dict(options).items()}
-        unknown = [key for key in given if key not in KNOWN]
-        if unknown:
-            raise SourceError(f"unknown option {unknown[0]!r}; known: {', '.join(KNOWN)}")
-        for needed in ("join", "topic"):
-            if not given.get(needed):
-                raise SourceError(f"option {needed!r} is missing: .option({needed!r}, ...)")
-        self.join = [address.strip() for address in given["join"].split(",")]
-        self.topic, self.filter = given["topic"], given.get("filter", "")
-        self.since = given.get("since", "")  # a batch: the beginning; a stream: now
-        self.data_dir, self.name = given.get("datadir", ""), given.get("name", f"spark-{self.topic}")
-        self.query, self.retention = given.get("query", ""), given.get("retention", "")
-        self.fabric, self.keys, self.trace_dir = given.get("fabric", ""), given.get("keys"), given.get("tracedir")
-        self.rows_max = int(given.get("maxrows", "0"))
-        self.fails = given.get("failondataloss", "true").lower() != "false"
-        self.idle = float(given.get("idle", "30"))
-
-    def node(self, data_dir: str | None = None) -> blocking.Node:
-        config = NodeConfig(block=Micros(BLOCK_SECONDS * SECOND))
-        return blocking.Node(
-            join=self.join, fabric=self.fabric, keys=self.keys, data_dir=data_dir, trace_dir=self.trace_dir, config=config
-        )
-
-    def gateway(self, data_dir: str) -> dict[str, Any]:
-        found = {"join": self.join, "data_dir": data_dir, "fabric": self.fabric, "keys": self.keys, "idle": self.idle}
-        return found | {"trace_dir": self.trace_dir}
-
-    def lost(self, gap: Gap) -> None:
-        """Events are lost: that fails the query, unless it was asked not to."""
-        if self.fails:
-            raise SourceError(
-                f"events of publisher {gap.publisher:016x} on {gap.topic!r} may be lost ({gap.reason}): after {gap.after}, before "
-                f"{gap.before}; advertise the topic with more retention, or go on without them: "
-                ".option('failOnDataLoss', 'false')"
-            )
+        return _StreamWriter(Options(self.options, "writeStream"), schema)
 
 
 # ---------------------------------------------------------------- rows
@@ -160,17 +110,25 @@ def _partitions(values: list[dict[str, Any]], schema: StructType) -> list[InputP
 # ---------------------------------------------------------------- reading
 
 
+def _checked(node: blocking.Node, options: Options, schema: StructType) -> blocking.Node:
+    """A node that knows the topic, of which the schema is no misunderstanding."""
+    options.check_schema(schema, node.topic(options.topic, WAIT_SECONDS))
+    return node
+
+
 class _RetainedReader(DataSourceReader):
     """What publishers retain, from ``since`` on, as of now."""
 
-    def __init__(self, options: _Options, schema: StructType) -> None:
+    def __init__(self, options: Options, schema: StructType) -> None:
         self._options, self._schema = options, schema
 
     def partitions(self) -> list[InputPartition]:
         options, values = self._options, []
         with (
             options.node() as node,
-            node.subscribe(options.topic, options.filter, since=options.since or "beginning") as events,
+            _checked(node, options, self._schema).subscribe(
+                options.topic, options.filter, since=options.since or "beginning"
+            ) as events,
         ):
             until = time.monotonic() + WAIT_SECONDS
             is_behind = True
@@ -194,10 +152,16 @@ class _RetainedReader(DataSourceReader):
 class _Tap:
     """The tap of a query, in the process that Spark keeps for it: events that Spark has not committed."""
 
-    def __init__(self, options: _Options) -> None:
+    def __init__(self, options: Options, schema: StructType | None = None) -> None:
         self._options = options
         self._node = options.node(options.data_dir)
         self._start()
+        if schema is not None:
+            try:
+                _checked(self._node, options, schema)
+            except BaseException:
+                self._node.close()
+                raise
         self._events = self._node.subscribe(
             options.topic, options.filter, timeout=WAIT_SECONDS, name=options.name, since=options.since or None
         )
@@ -271,7 +235,7 @@ _taps: dict[tuple[str, str], _Tap] = {}  # of this process, which is one query's
 class _TapReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Offsets are the tap's: {"offset": n}. ``maxRows`` bounds a micro-batch."""
 
-    def __init__(self, options: _Options, schema: StructType) -> None:
+    def __init__(self, options: Options, schema: StructType) -> None:
         if not options.data_dir:
             raise SourceError(
                 "a stream needs a disk for its tap, on the driver's host: .option('dataDir', DIRECTORY), one for each query"
@@ -283,7 +247,7 @@ class _TapReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _tap(self) -> _Tap:
         key = (self._options.data_dir, self._options.name)
         if key not in _taps:
-            _taps[key] = _Tap(self._options)
+            _taps[key] = _Tap(self._options, self._schema)
         return _taps[key]
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
@@ -350,7 +314,7 @@ def _together(messages: Sequence[WriterCommitMessage | None]) -> bytes:
     return _stream(batches) if batches else b""
 
 
-def _request(options: _Options, schema: StructType, query: str, batch: int) -> dict[str, Any]:
+def _request(options: Options, schema: StructType, query: str, batch: int) -> dict[str, Any]:
     text = ", ".join(
         f"`{field.name}` {field.dataType.simpleString()}" + ("" if field.nullable else " NOT NULL") for field in schema
     )
@@ -360,7 +324,7 @@ def _request(options: _Options, schema: StructType, query: str, batch: int) -> d
 class _StreamWriter(DataSourceStreamArrowWriter):
     """Each row once, whatever is replayed: by (query, batch, partition, row). ``query`` names the query for life."""
 
-    def __init__(self, options: _Options, schema: StructType) -> None:
+    def __init__(self, options: Options, schema: StructType) -> None:
         if not options.data_dir:
             raise SourceError("a streaming sink needs a disk, on the driver's host: .option('dataDir', DIRECTORY)")
         if not options.query:
@@ -381,7 +345,7 @@ class _StreamWriter(DataSourceStreamArrowWriter):
 class _Writer(DataSourceArrowWriter):
     """``df.write``: published when all tasks are done; each row once, unless the commit itself is cut short."""
 
-    def __init__(self, options: _Options, schema: StructType) -> None:
+    def __init__(self, options: Options, schema: StructType) -> None:
         self._options, self._schema = options, schema
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
@@ -392,8 +356,9 @@ class _Writer(DataSourceArrowWriter):
 
         options = self._options
         with tempfile.TemporaryDirectory(prefix="gossamer-write-", ignore_cleanup_errors=True) as temporary:
-            gateway = options.gateway(options.data_dir or temporary) | ({} if options.data_dir else {"idle": 2.0})
-            reply = ask(gateway, _request(options, self._schema, "", 0), _together(messages))
+            reply = ask(
+                options.gateway(options.data_dir or temporary), _request(options, self._schema, "", 0), _together(messages)
+            )
         if reply["incomplete"] and not options.data_dir:
             raise SourceError(
                 f"{reply['incomplete']} of {reply['rows']} rows have no receipt; write with .option('dataDir', DIRECTORY), which "

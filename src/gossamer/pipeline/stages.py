@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from msgspec import Struct, to_builtins
 from py4j.protocol import Py4JJavaError
@@ -33,7 +34,7 @@ from gossamer.pipeline import (
     workload,
 )
 from gossamer.pipeline.job import JobError, OnStage, Outcome, Stage, Step
-from gossamer.pipeline.mapping import Source
+from gossamer.pipeline.mapping import NO_NEGATIVE, Source
 from gossamer.pipeline.runs import Grid
 from gossamer.pipeline.tables import TABLES
 from gossamer.pipeline.workload import PERIOD_US
@@ -47,6 +48,7 @@ PACKED, PACKED_FACTOR = (".gz", ".bz2", ".xz", ".zst", ".parquet"), 10
 """Files that become about so much larger when they are read."""
 ROW_BYTES = 200
 """About so much is an event or a filter."""
+NO_SESSIONS = "--churn sessions needs a trace of sessions: give one with --sessions or --mapping"
 STAGES = ("traces", "workload", "oracle", "runs", "metrics", "report")
 
 
@@ -107,6 +109,8 @@ class Result(Struct, frozen=True):
     totals: dict[str, int]
     """expected, delivered, missed, allowed, duplicate, spurious, strayed over all runs; and how many runs failed, disagree, or
     violated an invariant."""
+    failure: dict[str, str] | None = None
+    """Of the first run that failed: ``error``, and the command that does it again (``replay``)."""
 
     @property
     def rows(self) -> dict[str, int]:
@@ -138,7 +142,8 @@ def run(
     if "report" not in [stage.name for stage in stages]:
         return Result(wanted.out, None, outcomes, {})
     ran, judged = (job.show(name, wanted.out, runs.RUNS_MAX)[0] for name in ("runs", "metrics"))
-    return Result(wanted.out, wanted.out / "report.html", outcomes, report.totals(ran, judged))
+    failed = next(({name: row[name] for name in ("error", "replay")} for row in ran if row["status"] != "ok"), None)
+    return Result(wanted.out, wanted.out / "report.html", outcomes, report.totals(ran, judged), failed)
 
 
 def last_job(out: Path) -> Job:
@@ -153,6 +158,8 @@ def plan(wanted: Job, simulate: runs.Simulate | None = None) -> tuple[Stage, ...
             f"--topics spreads synthetic workloads; --workload {wanted.workload} has the topics of its trace: "
             "leave --topics out, or add --workload mixed"
         )
+    if wanted.churn == "sessions" and not any(one.table == "sessions" or one.format == "trace" for one in wanted.sources()):
+        raise JobError(NO_SESSIONS)
     return _plan(wanted, simulate)[: STAGES.index(wanted.until or STAGES[-1]) + 1]
 
 
@@ -170,7 +177,7 @@ def _plan(wanted: Job, simulate: runs.Simulate | None) -> tuple[Stage, ...]:
             writes=(tables.PEERS, tables.ITEMS, tables.HOLDINGS, tables.SESSIONS, tables.RTTS, tables.QUARANTINE),
             files=tuple(Path(name) for source in sources for name in source.files) or (_sample(),),
             settings=to_builtins(sources),
-            code=(f"{here}.traces", f"{here}.formats"),
+            code=(f"{here}.traces", f"{here}.formats", f"{here}.advertised"),
         ),
         Stage(
             "workload",
@@ -275,7 +282,7 @@ def _churn(step: Step, wanted: Job, filters: DataFrame, events: DataFrame) -> Da
         return churn.from_fit(step.spark, peers, wanted.churn, duration, wanted.churn_per_minute, wanted.seed)
     sessions = step.read(tables.SESSIONS)
     if sessions.isEmpty():
-        raise JobError("--churn sessions needs a trace of sessions: give one with --sessions or --mapping")
+        raise JobError(NO_SESSIONS)
     return churn.from_sessions(peers, sessions, duration, wanted.seed)
 
 
@@ -418,7 +425,14 @@ def read_traces(spark: SparkSession, sources: tuple[Source, ...]) -> DataFrame:
             # Read to the end here and once. All tables are made of it, and Spark need not look at how it was read for each.
             rows = _union(found).localCheckpoint()
         except (Py4JJavaError, PySparkException) as error:
-            raise JobError(f"{names}: cannot be read to the end: {_cause(error)}; is the file whole?") from None
+            if (file := _unread(error)) is not None:
+                raise JobError(f"{file}: cannot be read to the end: {_cause(error)}; is the file whole?") from None
+            if conditions := [
+                f"{one!r}" for source in chosen for one in source.refuse.values() if source.refuse != NO_NEGATIVE
+            ]:
+                said = f"Spark does not get through the rows: {_cause(error)}; do the conditions of refuse hold for all of them?"
+                raise JobError(f"{names}: {said} They are {', '.join(conditions)}") from None
+            raise
         if rows.isEmpty():
             raise JobError(f"{names}: no rows")
         return rows
@@ -436,6 +450,12 @@ def _command(wanted: Job) -> list[str]:
             command += [f"--{name.replace('_', '-')}", str(getattr(wanted, name))]
     command += ["--filters", "all" if wanted.filters is None else str(wanted.filters)]
     return [*command, "--events", "all" if wanted.events is None else str(wanted.events)]
+
+
+def _unread(error: Exception) -> str | None:
+    """The file that Spark could not read, if that is what went wrong."""
+    found = re.search(r"\[FAILED_READ_FILE[.\w]*\] Encountered error while reading file (.+?)\.?\s", str(error))
+    return unquote(re.sub("^file:(//)?", "", found[1])) if found else None
 
 
 def _cause(error: Exception) -> str:

@@ -8,12 +8,14 @@ overlapping, without a partner).
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
+from gossamer.pipeline import advertised
 from gossamer.pipeline.formats import Raw, TraceError
 from gossamer.pipeline.job import cut
 from gossamer.pipeline.mapping import CENSORED, FILES, MICROS, NO_NEGATIVE, SESSION, Source
@@ -33,6 +35,12 @@ _PARSED = {
 PARSED = ", ".join(f"`{name}` {type}" for name, type in _PARSED.items())
 """A row of any source, judged: ``reason`` is NULL where it is good."""
 _WHOLE = (st.ByteType, st.ShortType, st.IntegerType, st.LongType)
+_CARRIED = ("string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "timestamp", "date")
+"""What an attribute of a topic may be, beside structs of these and BINARY."""
+_INSTEAD = {
+    "decimal": "DOUBLE, or BIGINT in the smallest unit", "varchar": "STRING", "char": "STRING", "string": "STRING",
+    "timestamp_ntz": "TIMESTAMP",
+}  # fmt: skip
 _NUMBER = r"^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(NaN|Infinity)$"
 _TRACE = (
     "kind STRING, at BIGINT, node STRING, incarnation BIGINT, "
@@ -65,12 +73,22 @@ def schema(source: Source) -> st.StructType:
         raise TraceError(f"topic {source.topic}: the mapping names {unknown[0]}, but its schema is {text!r}")
     if len(set(names)) < len(names):
         raise TraceError(f"topic {source.topic}: an attribute is there twice in {text!r}")
-    for field in found.fields:
-        if isinstance(field.dataType, (st.BinaryType, st.MapType, st.VariantType, st.NullType)):
-            raise TraceError(
-                f"topic {source.topic}: {field.name} is {field.dataType.simpleString()}, which no filter compares"
-            )
+    for name, kind in _leaves(found):
+        if isinstance(kind, st.BinaryType):
+            raise TraceError(f"topic {source.topic}: {name} is binary, which no filter compares; leave it out")
+        said = kind.simpleString()
+        if said not in _CARRIED:  # a fabric would refuse the topic, and every simulation of it would fail
+            instead = _INSTEAD.get(re.split("[^a-z_]", said)[0], "attributes of their own for what filters ask for")
+            raise TraceError(f"topic {source.topic}: {name} is {said.upper()}, which no fabric carries; write {instead}")
     return found
+
+
+def _leaves(fields: st.StructType, path: str = "") -> Iterator[tuple[str, st.DataType]]:
+    for field in fields:
+        if isinstance(field.dataType, st.StructType):
+            yield from _leaves(field.dataType, f"{path}{field.name}.")
+        else:
+            yield f"{path}{field.name}", field.dataType
 
 
 def parse(raw: Raw, source: Source) -> DataFrame:
@@ -139,12 +157,16 @@ def _with_refusals(frame: DataFrame, conditions: Sequence[str], source: Source) 
     """The user's conditions over the attributes, as columns refused.0, refused.1, ... of the frame."""
     # Everything else is packed away, so that an attribute may be named source, line or row; no attribute's name has a dot.
     alone = frame.select(sf.struct("*").alias("gossamer.rest"), "attributes.*")
+    bare = frame.select("attributes.*")
     for number, condition in enumerate(conditions):
         try:
             holds = sf.coalesce(sf.expr(condition).cast("BOOLEAN"), sf.lit(False))
-            alone = alone.select("*", holds.alias(f"refused.{number}"))
+            _ = bare.select(holds).schema  # asked first where there is nothing else: Spark suggests what is there
         except Exception as error:
-            raise TraceError(f"topic {source.topic}: refuse {condition!r}: {_first(error)}") from None
+            raise TraceError(
+                f"topic {source.topic}: refuse {condition!r}: {_first(error)}; the attributes are {', '.join(bare.columns)}"
+            ) from None
+        alone = alone.select("*", holds.alias(f"refused.{number}"))
     return alone.select("`gossamer.rest`.*", *(f"`refused.{number}`" for number in range(len(conditions))))
 
 
@@ -159,9 +181,9 @@ def _value(text: Column, field: st.StructField, unit: str | None) -> Column:
     text = sf.trim(text) if not isinstance(kind, st.StringType) else text
     if isinstance(kind, st.StringType):
         return text
-    if isinstance(kind, (st.StructType, st.ArrayType)):
+    if isinstance(kind, st.StructType):
         return sf.from_json(text, kind, JSON)
-    if unit and isinstance(kind, (st.TimestampType, st.TimestampNTZType)):
+    if unit and isinstance(kind, st.TimestampType):
         number = sf.when(text.rlike(_NUMBER), text.try_cast("DECIMAL(38,6)"))
         return sf.timestamp_micros((number * MICROS[unit]).try_cast("BIGINT")).cast(kind)
     value = text.try_cast(kind)
@@ -169,8 +191,6 @@ def _value(text: Column, field: st.StructField, unit: str | None) -> Column:
         return sf.when(text.rlike("^[+-]?[0-9]+$"), value)
     if isinstance(kind, (st.FloatType, st.DoubleType)):
         return sf.when(text.rlike(_NUMBER), value)
-    if isinstance(kind, st.DecimalType):
-        return sf.when(text.try_cast("DECIMAL(38,18)") == value, value)  # no rounding
     return value
 
 
@@ -178,9 +198,17 @@ def _words(kind: st.DataType) -> str:
     return "a whole number" if isinstance(kind, _WHOLE) else f"of type {kind.simpleString().upper()}"
 
 
-def _ddl(kind: st.StructType) -> str:
-    """The topic's schema: an attribute of an event may always be missing."""
-    return ", ".join(f"{field.name} {field.dataType.simpleString().upper()}" for field in kind.fields)
+def _ddl(kind: st.StructType, colon: str = " ") -> str:
+    """The topic's schema: an attribute of an event may always be missing. Names stay as they are: JSON tells their case apart."""
+    return ", ".join(f"{_quoted(field.name)}{colon}{_type(field.dataType)}" for field in kind.fields)
+
+
+def _type(kind: st.DataType) -> str:
+    return f"STRUCT<{_ddl(kind, ': ')}>" if isinstance(kind, st.StructType) else kind.simpleString().upper()
+
+
+def _quoted(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else f"`{name.replace('`', '``')}`"
 
 
 def _sessions(raw: Raw, source: Source) -> DataFrame:
@@ -232,11 +260,8 @@ def _live(raw: Raw) -> DataFrame:
     read = raw.frame.withColumn("r", sf.from_json("row", _TRACE))
     fault = sf.coalesce("fault", sf.when(sf.col("r.node").isNull(), sf.lit("not a trace record")))
     records = read.withColumn("fault", fault)
-    advertised = records.where("r.record.kind = 'advertised'").select("r.record.topic", "r.record.schema").distinct()
-    schemas: dict[str, str] = {}
-    for row in advertised.orderBy("topic", "schema").collect():
-        if schemas.setdefault(row["topic"], row["schema"]) != row["schema"]:
-            raise TraceError(f"topic {row['topic']!r} was advertised with two schemas; give the traces of one fabric")
+    told = records.where("r.record.kind = 'advertised'").select("r.record.topic", "r.record.schema")
+    schemas = advertised.schemas(told, TraceError)
     published = records.where("fault IS NULL AND r.record.kind = 'published'")
     source = Source(files=(), format="trace")
     found = [_judged(records.where("fault IS NOT NULL"), source, ())]

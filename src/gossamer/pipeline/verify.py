@@ -23,7 +23,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StringType, StructType
 
 from gossamer import trace
-from gossamer.pipeline import following, groups, oracle
+from gossamer.pipeline import advertised, following, groups, oracle
 from gossamer.pipeline.job import HIDDEN, cut, is_hidden, read_lines
 from gossamer.pipeline.tables import parse_schema
 
@@ -224,14 +224,9 @@ def _check_files(records: DataFrame, files: int) -> tuple[int, int, int]:
 
 
 def topics(records: DataFrame) -> dict[str, StructType]:
-    """The schema of each topic, as its nodes advertised it."""
-    found: dict[str, StructType] = {}
-    rows = records.where("kind = 'advertised'").select("record.topic", "record.schema").distinct()
-    for row in rows.orderBy("topic", "schema").collect():
-        schema = parse_schema(row["schema"])
-        if found.setdefault(row["topic"], schema) != schema:
-            raise VerifyError(f"topic {row['topic']!r} was advertised with two schemas; verify one fabric at a time")
-    return found
+    """The schema of each topic, as its nodes advertised it; of one that grew, the longest."""
+    rows = records.where("kind = 'advertised'").select("record.topic", "record.schema")
+    return {topic: parse_schema(text) for topic, text in advertised.schemas(rows, VerifyError).items()}
 
 
 def subscriptions(records: DataFrame) -> DataFrame:

@@ -1,0 +1,155 @@
+"""What the user tells ``format("gossamer")`` by options and by a schema of their own, checked (docs/streaming.md).
+
+An option that does not apply where it is given would be ignored without a word, as Spark does; here it is an error that says where
+it applies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pyspark.sql.types import StructType
+
+from gossamer import Gap, NodeConfig, blocking
+from gossamer.filters import Schema
+from gossamer.machine import SECOND, Micros
+from gossamer.net.since import start_of
+from gossamer.node.retention import Retention
+
+BLOCK_SECONDS = 600  # so long may a micro-batch take before a full tap is cut off
+IDLE_SECONDS, IDLE_ONCE_SECONDS = 30.0, 2.0  # of a sink's process; of one that no other write can find again
+
+Use = Literal["read", "readStream", "write", "writeStream"]
+READING: tuple[Use, ...] = ("read", "readStream")
+WRITING: tuple[Use, ...] = ("write", "writeStream")
+USES: dict[str, tuple[Use, ...]] = {
+    "join": READING + WRITING, "topic": READING + WRITING, "fabric": READING + WRITING, "keys": READING + WRITING,
+    "traceDir": READING + WRITING, "filter": READING, "since": READING, "failOnDataLoss": READING, "name": ("readStream",),
+    "maxRows": ("readStream",), "dataDir": ("readStream", *WRITING), "query": ("writeStream",), "retention": WRITING,
+    "idle": WRITING, "checkpointLocation": ("writeStream",), "queryName": ("writeStream",),
+}  # fmt: skip
+"""Where each option applies. The last two are Spark's own, which it hands on to the sink."""
+INSTEAD = {
+    ("filter", "write"): "write df.where(...)",
+    ("filter", "writeStream"): "write df.where(...)",
+    ("maxRows", "read"): "write .limit(n) after .load()",
+    ("query", "write"): "a batch write has no life to be named for; leave it out",
+    ("dataDir", "read"): "a batch read keeps nothing; leave it out",
+}
+
+
+class SourceError(RuntimeError):
+    """Options that do not fit, or events that are lost; says what to do."""
+
+
+class Options:
+    """What the user said, checked. Spark's options do not tell case apart. No ``use``: to read, one way or the other."""
+
+    def __init__(self, options: Any, use: Use | None = None) -> None:
+        spelt = {name.lower(): name for name in USES}
+        given = {key.lower(): value for key, value in dict(options).items()}
+        if "path" in given:
+            raise SourceError(
+                f"a fabric has no paths, but one is given ({given['path']!r}); say what to read or write with "
+                ".option('topic', ...)"
+            )
+        for key in given:
+            if key not in spelt:
+                raise SourceError(f"unknown option {key!r}; known: {', '.join(USES)}")
+            _check_use(spelt[key], use)
+        for needed in ("join", "topic"):
+            if not given.get(needed):
+                raise SourceError(f"option {needed!r} is missing: .option({needed!r}, ...)")
+        self.join = [address.strip() for address in given["join"].split(",")]
+        self.topic, self.filter = given["topic"], given.get("filter", "")
+        self.since = given.get("since", "")  # a batch: the beginning; a stream: now
+        self.data_dir, self.name = given.get("datadir", ""), given.get("name", f"spark-{self.topic}")
+        self.query, self.retention = given.get("query", ""), given.get("retention", "")
+        self.fabric, self.keys, self.trace_dir = given.get("fabric", ""), given.get("keys"), given.get("tracedir")
+        self.rows_max = _number("maxRows", given["maxrows"], int, 1) if "maxrows" in given else 0
+        self.fails = _flag("failOnDataLoss", given.get("failondataloss", "true"))
+        forgotten = use == "write" and not self.data_dir  # each such write has a process of its own
+        self.idle = _number("idle", given.get("idle", str(IDLE_ONCE_SECONDS if forgotten else IDLE_SECONDS)), float, 0)
+        try:  # said here, not when the rows are on their way
+            start_of(self.since or None)
+            if self.retention:
+                Retention.parse(self.retention)
+        except ValueError as error:
+            raise SourceError(f"option {'since' if self.since else 'retention'!r}: {error}") from None
+
+    def node(self, data_dir: str | None = None) -> blocking.Node:
+        config = NodeConfig(block=Micros(BLOCK_SECONDS * SECOND))
+        return blocking.Node(
+            join=self.join, fabric=self.fabric, keys=self.keys, data_dir=data_dir, trace_dir=self.trace_dir, config=config
+        )
+
+    def gateway(self, data_dir: str) -> dict[str, Any]:
+        found = {"join": self.join, "data_dir": data_dir, "fabric": self.fabric, "keys": self.keys, "idle": self.idle}
+        return found | {"trace_dir": self.trace_dir}
+
+    def lost(self, gap: Gap) -> None:
+        """Events are lost: that fails the query, unless it was asked not to."""
+        if self.fails:
+            raise SourceError(
+                f"events of publisher {gap.publisher:016x} on {gap.topic!r} may be lost ({gap.reason}): after {gap.after}, before "
+                f"{gap.before}; advertise the topic with more retention, or go on without them: "
+                ".option('failOnDataLoss', 'false')"
+            )
+
+    def check_schema(self, wanted: StructType, text: str) -> None:
+        """A schema given by hand (``.schema(...)``) may leave attributes out; one that the topic lacks would be NULL everywhere."""
+        schema = Schema.parse(text)
+        known = {attribute.path: attribute for attribute in schema.attributes}
+        for path, kind, nullable in _leaves(wanted, ()):
+            name, attribute = ".".join(path), known.get(path)
+            if attribute is None:
+                near = schema.nearest(name)
+                wrong = f"has no attribute {name!r}" + (f" (did you mean {near!r}?)" if near else "")
+            elif kind != attribute.type.value.lower():
+                wrong = f"has {name!r} as {attribute.type.value}, not as {kind.upper()}"
+            elif not nullable and not attribute.required:
+                wrong = f"has {name!r}, which may be NULL"
+            else:
+                continue
+            raise SourceError(
+                f".schema(...): topic {self.topic!r} {wrong}; its schema is ({text}). Leave .schema(...) out to read it so, and "
+                "rename or cast afterwards"
+            )
+
+
+def _check_use(name: str, use: Use | None) -> None:
+    uses = USES[name]
+    if use in uses or (use is None and set(uses) & set(READING)):
+        return
+    where = f"for {', '.join(uses)}"
+    instead = INSTEAD.get((name, use or "read"), "leave it out")
+    raise SourceError(
+        f"option {name!r} is {where}, not for {use or ' and '.join(READING)}, where it would do nothing: {instead}"
+    )
+
+
+def _number(name: str, text: str, kind: type[Any], least: int) -> Any:
+    try:
+        value = kind(text)
+    except ValueError:
+        value = None
+    if value is None or not least <= value < float("inf"):
+        what = "a whole number" if kind is int else "a number of seconds"
+        raise SourceError(f"option {name!r} is {text!r}; give {what}, {least} or more")
+    return value
+
+
+def _flag(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise SourceError(f"option {name!r} is {text!r}; give 'true' or 'false'")
+    return text.lower() == "true"
+
+
+def _leaves(fields: StructType, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str, bool]]:
+    """(path, type, may be NULL) of each attribute, structs taken apart."""
+    for field in fields:
+        if isinstance(field.dataType, StructType):
+            yield from _leaves(field.dataType, (*path, field.name))
+        else:
+            yield (*path, field.name), field.dataType.simpleString(), field.nullable
