@@ -18,8 +18,8 @@ What is measured
                   four groups, four of them, or split_part)
     polars-texts  as polars, from the texts: split_exact at the quotes, then at the spaces (faster than extract_groups, or four
                   times extract)
-    floor         no join: Spark opens both files, adds up the events' numbers and the lengths of all strings and texts. What is
-                  above it is the oracle's own; no way to join can be below it
+    floor         no join: Spark opens both files, adds up the events' numbers and the lengths of all strings and texts. No
+                  join that has Spark's own reader open both files can be much below it
 
     The two from texts do the same work as `spark` but for one thing: they know beforehand that all texts have one shape, what it
     means, and that no string in them has a space or a quote. The oracle knows none of this: it finds the shapes, has Spark's parser
