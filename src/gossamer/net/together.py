@@ -51,9 +51,9 @@ async def publish(node: Node, topic: str, event: Mapping[str, Any]) -> Receipt:
 async def publish_batch(node: Node, topic: str, events: Any, once: Once | None = None) -> BatchReceipt:
     """Accept events together: a list of them, or a ``pyarrow.RecordBatch``, which travels and is filtered by columns.
 
-    All are accepted or none. Up to 4,096 events of a list (32,768 of columns, 3 MiB) follow one another in their ids; what is larger
-    is cut, and record batches that follow each other closely travel as one. ``once``, of columns: the batch's number in a stream that may be published
-    again; what was accepted under it is left out (a data directory remembers).
+    All are accepted or none. Up to 4,096 events of a list, and 32,768 of columns (3 MiB), follow one another in their ids; what is
+    larger is cut, and record batches that follow each other closely travel as one. ``once``, of columns: the batch's number in a
+    stream that may be published again; what was accepted under it is left out (a data directory remembers).
     """
     lane = node._outbox.wide_lane
     if lane is not None and once is None:  # the usual way of columns: some went before in this turn
