@@ -227,13 +227,17 @@ class Node:
             ) from None
 
     async def close(self, drain: float = DRAIN_SECONDS) -> None:
-        """Wait up to ``drain`` seconds for receipts, then leave the fabric politely. Goes on if the caller is cancelled."""
+        """Wait up to ``drain`` seconds for receipts, then leave the fabric politely. Goes on if the caller is cancelled.
+
+        With 0 there is no wait for receipts, but a farewell still, a second at most: who leaves without one is taken for dead
+        only after a while, for which others wait. With 0 while it is closing already, it ends at once.
+        """
         if not hasattr(self, "_dialler"):
             if self._releasing is not None:
                 await asyncio.shield(self._releasing)
             return
         if not drain:
-            self._hurries = True
+            self._hurries = self._closing is not None
             self._waiting.hurry()
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._close(drain))
@@ -251,8 +255,9 @@ class Node:
             if not self._driver.closing:
                 for subscription in list(self._subscriptions.values()):
                     await subscription.close()
-                if drain and self._driver.links and not self._hurries:
-                    await reported(self._core, self._driver, lambda: self._hurries)
+                if self._driver.links and not self._hurries:
+                    if drain:
+                        await reported(self._core, self._driver, lambda: self._hurries)
                     await said_goodbye(self._core, self._driver, lambda: self._hurries)
                 self._core.leave(self._driver.now())
                 self._driver.perform(self._core.wake(self._driver.now()))
