@@ -461,6 +461,7 @@ class Node:
         if news:
             changes = news.copy()
             news.clear()
+            self._journal.members(changes)
             for reader in list(self._view_readers):
                 reader.put(changes)
 
