@@ -188,6 +188,7 @@ class Node:
             fabric=self._fabric, disk=self._disk, keys=keys, rights=rights, limits=self._limits, spin=self._spin,
             writer=self._trace.open(self.peer, self.incarnation) if self._trace is not None else None,
         )  # fmt: skip
+        self._driver.met_twin = lambda incarnation: self._interest.meet_twin(incarnation, self._driver.now())
         self._driver.renewed = lambda own: self._interest.certify(own.certificate, self._driver.now())
         self._journal = Journal(trace.hex_peer(self.peer), self._driver.loop.time)
         self._waiting = Waiting(self._core, self._driver, self._check_open)
