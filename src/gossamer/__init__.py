@@ -36,6 +36,7 @@ _HOMES = {
     "Gap": "gossamer.node",
     "TapError": "gossamer.node",
     "RetentionError": "gossamer.node",
+    "RouteError": "gossamer.node",
     "Event": "gossamer.filters",
     "Filter": "gossamer.filters",
     "Schema": "gossamer.filters",
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     )
     from gossamer.net.receipt import BatchDone, BatchReceipt
     from gossamer.net.view import Change, Interested, ViewLagError
-    from gossamer.node import Gap, NodeConfig, RetentionError, TapError, TopicError
+    from gossamer.node import Gap, NodeConfig, RetentionError, RouteError, TapError, TopicError
     from gossamer.node.rights import NotPermittedError
     from gossamer.overlay.interest.config import InterestConfig
 
@@ -87,6 +88,7 @@ __all__ = [
     "PeerLimits",
     "Receipt",
     "RetentionError",
+    "RouteError",
     "Schema",
     "SchemaError",
     "SlowSubscriberError",

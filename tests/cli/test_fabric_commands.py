@@ -93,6 +93,10 @@ def test_advertise_subscribe_publish_status(env: dict[str, str], node: str) -> N
         (["subscribe", "weather", "--wait", "-1"], "'-1' is not a number of seconds"),
         (["publish", "weather", '{"temp": "x"}'], "gossamer: argument 1: temp: Expected `int"),
         (["advertise", "weather", "other INT"], "gossamer: topic 'weather' is already advertised as (temp INT)"),
+        (["subscribe", "weather", "--group", "g", "--route", "tree"], "gossamer: a group's events are shared out"),
+        (["subscribe", "weather", "--group", "g", "--since", "10m"], "gossamer: a member of a group gets a part"),
+        (["subscribe", "weather", "--no-ack"], "--no-ack is for a durable subscription: give it a name"),
+        (["subscribe", "weather", "--data-dir", "x"], "--data-dir is for a durable subscription: give it a name"),
         (["nosuch"], "No such command 'nosuch'"),
     ],
 )
@@ -110,6 +114,15 @@ def test_errors_as_json(env: dict[str, str]) -> None:
         "error": "'nowhere' is not an address; write host:port, for example 127.0.0.1:7400",
         "kind": "AddressError",
     }
+
+
+def test_whatever_the_library_raises_by_name_is_one_line_and_no_traceback() -> None:
+    import gossamer as library
+    from gossamer.cli.app import _known_errors
+
+    public = [getattr(library, name) for name in library.__all__ if name.endswith("Error")]
+    assert library.RouteError in public
+    assert [error for error in public if not issubclass(error, _known_errors())] == []
 
 
 def test_nobody_there(env: dict[str, str]) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
+
 import pytest
 
 import gossamer
 from gossamer.machine import Dial, LinkState, Peer
 from gossamer.net.connection import Connection
-from livenet import GENEVA, WEATHER, go, until
+from gossamer.net.leaving import GOODBYE_SECONDS
+from gossamer.net.service import serve
+from livenet import GENEVA, SECONDS, WEATHER, go, until
 
 pytestmark = pytest.mark.live
 
@@ -26,6 +31,68 @@ def test_who_left_after_a_moment_is_known_to_have_left_and_not_taken_for_dead() 
                     tombs = node._interest.view.tombs
                     await until(lambda tombs=tombs: len(tombs) == 12)
                     assert all(tomb.left for tomb in tombs.values())
+
+    go(main())
+
+
+async def _raises(join: list[str]) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with gossamer.Node(join=join):
+            raise ZeroDivisionError
+
+
+async def _is_cancelled(join: list[str]) -> None:
+    inside = asyncio.Event()
+
+    async def stay() -> None:
+        async with gossamer.Node(join=join):
+            inside.set()
+            await asyncio.sleep(SECONDS)
+
+    task = asyncio.create_task(stay())
+    await inside.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def _serves_a_topic_that_is_another_one_already(join: list[str]) -> None:
+    with pytest.raises(gossamer.TopicError, match="already advertised"):
+        await serve(gossamer.Node(join=join), asyncio.Event(), topics={"weather": ("other INT", "")}, drain=1.0)
+
+
+@pytest.mark.parametrize("ends", [_raises, _is_cancelled, _serves_a_topic_that_is_another_one_already])
+def test_who_ends_with_an_error_says_goodbye_all_the_same(ends: Callable[[list[str]], Awaitable[None]]) -> None:
+    """Others would take it for dead only after seconds, and what they subscribe to meanwhile would wait for it."""
+
+    async def main() -> None:
+        async with gossamer.Node() as seed, gossamer.Node(join=[seed.address]) as other:
+            await seed.advertise("weather", WEATHER)
+            await other.topic("weather")
+            before = asyncio.get_running_loop().time()
+            for _ in range(3):
+                await ends([seed.address])
+            assert asyncio.get_running_loop().time() - before < SECONDS / 4
+            for node in (seed, other):
+                tombs = node._interest.view.tombs
+                await until(lambda tombs=tombs: len(tombs) == 3)
+                assert all(tomb.left for tomb in tombs.values())
+
+    go(main())
+
+
+def test_closing_at_once_what_is_closing_already_waits_for_nothing() -> None:
+    async def main() -> None:
+        async with gossamer.Node() as seed:
+            node = gossamer.Node(join=[seed.address])
+            await node.start()
+            closing = asyncio.create_task(node.close(drain=0.0))
+            await asyncio.sleep(0)
+            assert node._closing is not None
+            node._interest.__class__ = type("Unheard", (type(node._interest),), {"may_go": False})  # type: ignore[assignment]
+            before = asyncio.get_running_loop().time()
+            await node.close(drain=0.0)
+            assert asyncio.get_running_loop().time() - before < GOODBYE_SECONDS / 2
+            await closing
 
     go(main())
 

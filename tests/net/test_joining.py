@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import gossamer
 from gossamer.net import dialler
+from gossamer.net.sample import unwell
 from livenet import GENEVA, WEATHER, go, until
 
 pytestmark = pytest.mark.live
@@ -192,3 +196,58 @@ def test_the_public_address_is_what_others_are_told_and_dial() -> None:
         server.close()
 
     go(main())
+
+
+def test_a_copy_of_a_data_directory_that_joins_its_original_is_noticed_by_both(tmp_path: Path) -> None:
+    """They know nobody else, so no third node could tell them of each other."""
+
+    async def main() -> None:
+        async with gossamer.Node(data_dir=tmp_path / "one"):
+            pass
+        shutil.copytree(tmp_path / "one", tmp_path / "two")
+        shutil.copytree(tmp_path / "one", tmp_path / "three")
+        async with gossamer.Node(data_dir=tmp_path / "one") as one:
+            with pytest.raises(gossamer.JoinError, match="identity used twice"):
+                async with gossamer.Node(data_dir=tmp_path / "two", join=[one.address], join_timeout=1.0):
+                    pass
+            async with gossamer.Node(
+                data_dir=tmp_path / "three", join=[one.address], join_required=False, join_timeout=0.5
+            ) as other:
+                assert other.peer == one.peer
+                await until(lambda: one.status()["conflict"] and other.status()["conflict"])
+                for node in (one, other):
+                    assert unwell(node) == ["another process uses this node's identity; was its data directory copied?"]
+                    assert node.status()["counters"]["conflicts"] == 1
+
+    go(main())
+
+
+def test_a_node_that_dials_itself_is_no_twin() -> None:
+    """By an address that it does not know for its own."""
+
+    async def main() -> None:
+        port = free_port()
+        async with gossamer.Node(listen=f"127.0.0.1:{port}", join=[f"127.0.0.1:{port}"]) as alone:
+            relay = await asyncio.start_server(_passed_on_to(port), "127.0.0.1", 0)  # as a translation would
+            alone._dialler.dial(f"127.0.0.1:{relay.sockets[0].getsockname()[1]}")
+            counters = alone._driver.counters
+            await until(lambda: counters["closed: myself"] + counters["closed: identity used twice"] >= 2)
+            relay.close()
+            assert counters["closed: identity used twice"] == 0
+            assert not alone.status()["conflict"]
+
+    go(main())
+
+
+def _passed_on_to(port: int) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(1 << 16):
+                writer.write(data)
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))
+
+    return serve

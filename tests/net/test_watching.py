@@ -23,6 +23,7 @@ from gossamer.net.metrics import Metrics
 from gossamer.net.sample import sample, unwell
 from gossamer.node import wire
 from gossamer.overlay.batch import Batch
+from gossamer.overlay.interest.record import Record, ViewChange
 from keynet import Fabric
 from livenet import GENEVA, HELLO, WEATHER, go, until
 
@@ -56,6 +57,32 @@ def test_a_tally_is_bounded() -> None:
     assert sum(counts.rejected.values()) == 10_000  # nothing goes uncounted
     assert sum(counts.dropped.values()) == 20_000
     assert sum(one.delivered for one in counts.topics.values()) == 10_000
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("traced", [False, True])
+def test_members_that_come_and_go_are_logged_with_and_without_a_trace(
+    traced: bool, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    def said(node: gossamer.Node) -> list[tuple[str, str]]:
+        fields: list[tuple[str, Any]] = [(each.getMessage(), each.fields) for each in caplog.records]  # type: ignore[attr-defined]
+        return [(text, about["peer"]) for text, about in fields if about["node"] == f"{node.peer:016x}" and "member" in text]
+
+    async def main() -> None:
+        async with gossamer.Node(trace_dir=tmp_path if traced else None) as one:
+            async with gossamer.Node(join=[one.address]) as two:
+                await until(lambda: ("member joined", f"{two.peer:016x}") in said(one))
+            await until(lambda: len(said(one)) >= 2)
+            assert said(one) == [("member joined", f"{two.peer:016x}"), ("member left", f"{two.peer:016x}")]
+            record = Record(two.peer, 1 << 8, 1)
+            one._core.routing._changed((ViewChange(two.peer, record, record, "news"),), one._driver.now())
+            one._core.routing._changed((ViewChange(two.peer, record, None, "failed"),), one._driver.now())
+            one._driver.wake()
+            assert said(one)[2:] == [("member failed", f"{two.peer:016x}")]
+            assert caplog.records[-1].levelno == logging.WARNING
+
+    with caplog.at_level(logging.INFO, "gossamer"):
+        go(main())
 
 
 def test_a_log_line_that_repeats_is_said_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:

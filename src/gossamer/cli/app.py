@@ -85,7 +85,7 @@ def _known_errors() -> tuple[type[Exception], ...]:
     from gossamer.net.dialler import AddressError
     from gossamer.net.disk import DataDirectoryError
     from gossamer.net.node import NodeError
-    from gossamer.node import RetentionError, TapError, TopicError
+    from gossamer.node import RetentionError, RouteError, TapError, TopicError
     from gossamer.pipeline.session import MissingExtraError, SparkStartError
     from gossamer.trace import TraceError
 
@@ -101,6 +101,7 @@ def _known_errors() -> tuple[type[Exception], ...]:
         SchemaError,
         OSError,  # of the user's own files and folders: what we know more about has a class of its own
         RetentionError,
+        RouteError,
         SparkStartError,
         TapError,
         TopicError,

@@ -100,6 +100,11 @@ def subscribe(
         raise click.UsageError(
             "a durable subscription (--name) needs --data-dir DIRECTORY to keep its events and position in"
         )
+    if not name and (data_dir is not None or not ack):
+        useless = "--data-dir" if data_dir is not None else "--no-ack"
+        raise click.UsageError(
+            f"{useless} is for a durable subscription: give it a name as well (--name NAME), or leave it out"
+        )
 
     async def main(stop: Stop) -> int:
         import gossamer

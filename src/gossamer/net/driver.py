@@ -7,6 +7,7 @@ the trace; what to do with deliveries is the caller's. The machine never sees a 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -64,6 +65,7 @@ class Driver:
         self.loop = asyncio.get_running_loop()
         self.machine, self.peer, self.incarnation = machine, peer, incarnation
         self.address = address
+        self._process = secrets.randbits(64) or 1  # tells this process from a copy of its data directory, or of its keys
         self.links: dict[Peer, Connection] = {}
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))  # what any connection has just read, until it has been looked at
         self.connections: dict[Connection, None] = {}  # also those that have not said hello yet
@@ -77,6 +79,7 @@ class Driver:
         self.dial: Callable[[str, Peer | None], None] = lambda address, peer: None
         self.changed: Callable[[Peer, LinkState], None] = lambda peer, state: None
         self.renewed: Callable[[Identity], None] = lambda identity: None  # this node's own certificate is another
+        self.met_twin: Callable[[int], None] = lambda incarnation: None  # another process has this node's id
         self.noted: Callable[[trace.Record], None] = lambda record: None
         self.closing = False
         self.closed_bytes_in = self.closed_bytes_out = 0  # of connections that are gone
@@ -268,7 +271,8 @@ class Driver:
 
     def hello(self) -> Hello:
         return Hello(
-            MAGIC, VERSION_MIN, VERSION, self.peer, self.incarnation, self.address, self.fabric, self.guard.revocations()
+            MAGIC, VERSION_MIN, VERSION, self.peer, self.incarnation, self.address, self.fabric, self.guard.revocations(),
+            self._process,
         )  # fmt: skip
 
     def opened(self, connection: Connection) -> bool:
@@ -299,10 +303,15 @@ class Driver:
         """A peer has said who it is. One link a peer: of two, both sides keep the one that the smaller peer dialled."""
         peer = connection.peer
         self.guard.greeted(connection)
-        if peer == self.peer:
-            connection.close("myself", "this node's own address")
-            return
         assert connection.hello is not None
+        if peer == self.peer:
+            if connection.hello.process == self._process:
+                connection.close("myself", "this node's own address")
+            else:
+                self.met_twin(connection.hello.incarnation)
+                self.settle_soon()
+                connection.close("identity used twice", "was a data directory copied? stop one of the two")
+            return
         if connection.hello.fabric != self.fabric:
             connection.close("other fabric", f"the peer belongs to fabric {connection.hello.fabric!r}, not {self.fabric!r}")
             return

@@ -7,11 +7,12 @@ again and again is said once in ``QUIET_SECONDS``, with the number of times that
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from gossamer import trace
 from gossamer.net.tally import plain_reason
+from gossamer.overlay.interest.record import ViewChange
 
 QUIET_SECONDS = 10.0
 QUIET_MAX = 256  # different lines that are held back at a time
@@ -35,7 +36,6 @@ class Journal:
             trace.Rejected: self._rejected,
             trace.Dropped: self._dropped,
             trace.Linked: self._linked,
-            trace.Member: self._member,
             trace.Conflict: self._conflict,
             trace.Restored: self._restored,
             trace.Gapped: self._gapped,
@@ -75,9 +75,14 @@ class Journal:
         )
         self.say(level, f"link {record.state}", peer=record.peer)
 
-    def _member(self, record: trace.Member) -> None:
-        level = logging.WARNING if record.change == "failed" else logging.INFO
-        self.say(level, f"member {record.change}", peer=record.peer, incarnation=record.incarnation)
+    def members(self, changes: Iterable[ViewChange]) -> None:
+        """Who came and went. Not from the trace's records, which are made only where somebody asked for a trace."""
+        for change in changes:
+            record, peer = change.after if change.after is not None else change.before, trace.hex_peer(change.peer)
+            is_own_start = change.reason == "joined" and peer == self._node
+            if change.reason != "news" and record is not None and not is_own_start:
+                level = logging.WARNING if change.reason == "failed" else logging.INFO
+                self.say(level, f"member {change.reason}", peer=peer, incarnation=record.incarnation)
 
     def _conflict(self, record: trace.Conflict) -> None:
         self.quietly(

@@ -188,6 +188,7 @@ class Node:
             fabric=self._fabric, disk=self._disk, keys=keys, rights=rights, limits=self._limits, spin=self._spin,
             writer=self._trace.open(self.peer, self.incarnation) if self._trace is not None else None,
         )  # fmt: skip
+        self._driver.met_twin = lambda incarnation: self._interest.meet_twin(incarnation, self._driver.now())
         self._driver.renewed = lambda own: self._interest.certify(own.certificate, self._driver.now())
         self._journal = Journal(trace.hex_peer(self.peer), self._driver.loop.time)
         self._waiting = Waiting(self._core, self._driver, self._check_open)
@@ -227,13 +228,17 @@ class Node:
             ) from None
 
     async def close(self, drain: float = DRAIN_SECONDS) -> None:
-        """Wait up to ``drain`` seconds for receipts, then leave the fabric politely. Goes on if the caller is cancelled."""
+        """Wait up to ``drain`` seconds for receipts, then leave the fabric politely. Goes on if the caller is cancelled.
+
+        With 0 there is no wait for receipts, but a farewell still, a second at most: who leaves without one is taken for dead
+        only after a while, for which others wait. With 0 while it is closing already, it ends at once.
+        """
         if not hasattr(self, "_dialler"):
             if self._releasing is not None:
                 await asyncio.shield(self._releasing)
             return
         if not drain:
-            self._hurries = True
+            self._hurries = self._closing is not None
             self._waiting.hurry()
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._close(drain))
@@ -251,8 +256,9 @@ class Node:
             if not self._driver.closing:
                 for subscription in list(self._subscriptions.values()):
                     await subscription.close()
-                if drain and self._driver.links and not self._hurries:
-                    await reported(self._core, self._driver, lambda: self._hurries)
+                if self._driver.links and not self._hurries:
+                    if drain:
+                        await reported(self._core, self._driver, lambda: self._hurries)
                     await said_goodbye(self._core, self._driver, lambda: self._hurries)
                 self._core.leave(self._driver.now())
                 self._driver.perform(self._core.wake(self._driver.now()))
@@ -456,6 +462,7 @@ class Node:
         if news:
             changes = news.copy()
             news.clear()
+            self._journal.members(changes)
             for reader in list(self._view_readers):
                 reader.put(changes)
 

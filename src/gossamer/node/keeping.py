@@ -34,18 +34,30 @@ class Keeping:
         """The time of day for a batch of this topic that is about to be sealed, and whether it is to be kept."""
         if topic not in self._known:
             return self.unix + now, False
-        over = self._outbox.retained.is_over(self._rules, topic)
-        self.deadline = min(self.deadline, Micros(now + (TRIM_SOON if over else TRIM_EVERY)))
+        retained = self._outbox.retained
+        if retained.is_over(self._rules, topic):
+            # Now, and not only when the timer comes round: so much may be published between two of its turns that it would
+            # never catch up. One batch is added and many may go, so this keeps pace whatever is published.
+            self._trim(now, None if retained.is_much_over else topic)
+            self.deadline = min(self.deadline, Micros(now + TRIM_SOON))
+        else:
+            self.deadline = min(self.deadline, Micros(now + TRIM_EVERY))
         return self.unix + now, True
 
     def wake(self, now: Micros) -> None:
         if self.deadline > now:
             return
         outbox = self._outbox
-        groups = outbox.retained.trim(self._rules, outbox.floor, self.unix + now)
-        self._out += [Store(outbox.token(), tuple(group)) for group in groups]
+        went = self._trim(now)
         oldest = outbox.retained.oldest(self._rules)
         later = NEVER if oldest is None else Micros(max(oldest - self.unix, now + TRIM_EVERY))
         if outbox.events:  # what has no receipt yet stays, and may be let go when it has
             later = Micros(min(later, now + TRIM_EVERY))
-        self.deadline = Micros(now + TRIM_SOON) if groups else later
+        self.deadline = Micros(now + TRIM_SOON) if went else later  # there may be more of it
+
+    def _trim(self, now: Micros, only: str | None = None) -> bool:
+        """Let go of some; returns whether there was any."""
+        outbox, before = self._outbox, self._outbox.retained.trimmed
+        groups = outbox.retained.trim(self._rules, outbox.waits, self.unix + now, only)
+        self._out += [Store(outbox.token(), tuple(group)) for group in groups]
+        return outbox.retained.trimmed > before

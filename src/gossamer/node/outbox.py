@@ -188,6 +188,10 @@ class Outbox:
         firsts = [(incarnation, next(iter(sealed))) for incarnation, sealed in self._sealed.items() if sealed]
         return min(firsts, default=(self.incarnation, self._next))
 
+    def waits(self, id: Id) -> bool:
+        """Whether the batch that begins with this event has no receipt yet."""
+        return id[1] in self._sealed.get(id[0], ())
+
     def measure(self, topic: str, row: tuple[Any, ...]) -> None:
         """Refuse an event that is too large. Only those that may be are measured."""
         size = len(_encoder.encode(row))

@@ -11,9 +11,10 @@ because it must survive a restart; a clock that jumps changes what is trimmed, n
 
 from __future__ import annotations
 
+import heapq
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
 import msgspec
@@ -30,6 +31,7 @@ BYTES_MAX = 1 << 40
 BYTES_DEFAULT = 256 << 20  # where only an age is given
 OVERHEAD = 256  # what a batch costs beside its rows, about
 TRIMS_A_STORE = 256
+TRIMS_A_CALL = 4096
 SEQUENCE_MAX = 2**53
 _KEY, _TRIMMED = "ret/", "trim/"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -106,6 +108,10 @@ class _Topic:
         self.bytes = 0
         self.trimmed = trimmed  # the last event that is gone
         self.trimmed_at = 0  # when it was published (Unix microseconds); 0: not known
+
+    @property
+    def first(self) -> Kept:
+        return self.batches[self.keys[self.head]]
 
     def forget(self, count: int) -> None:
         for id in self.keys[self.head : self.head + count]:
@@ -190,38 +196,79 @@ class Retained:
             if (kept.batch.incarnation, kept.batch.first + kept.batch.count - 1) > after:
                 yield kept
 
-    def trim(self, rules: Mapping[str, Retention], floor: Id, at: int) -> list[list[Keep | Forget]]:
-        """Let go of what is too old or too much, as groups of records to store. Nothing from ``floor`` on goes."""
-        groups: list[list[Keep | Forget]] = []
-        for name, topic in self._topics.items():
-            rule = rules.get(name)
-            if not topic.batches or (rule is None and self.bytes <= self.total):
+    def trim(
+        self, rules: Mapping[str, Retention], waits: Callable[[Id], bool], at: int, only: str | None = None
+    ) -> list[list[Keep | Forget]]:
+        """Let go of what is too old or too much, as groups of records to store; some at a time, so a call ends soon.
+
+        ``waits``: whether the batch with this first id has no receipt yet; it stays, and what came after it on its topic.
+        ``only``: look at this topic alone, which takes no longer the more topics there are.
+        """
+        gone: dict[str, list[Id]] = {}
+        for name in [only] if only is not None else self._topics:
+            topic, rule = self._topic(name), rules.get(name)
+            if rule is None:
                 continue  # a topic that is not advertised (yet) in this life stays as it was
-            oldest = at - rule.seconds * 1_000_000 if rule is not None and rule.seconds else None
-            gone: list[Id] = []
-            for id in islice(topic.keys, topic.head, topic.head + TRIMS_A_STORE):
-                kept = topic.batches[id]
-                last = (id[0], id[1] + kept.batch.count - 1)
-                over = self.bytes > self.total or (rule is not None and topic.bytes > rule.bytes)
-                if last >= floor or not (over or (oldest is not None and kept.at < oldest)):
+            oldest = at - rule.seconds * 1_000_000 if rule.seconds else None
+            for id in islice(topic.keys, topic.head, topic.head + TRIMS_A_CALL):
+                too_old = oldest is not None and topic.batches[id].at < oldest
+                if waits(id) or not (too_old or topic.bytes > rule.bytes):
                     break
-                gone.append(id)
-                topic.bytes -= len(kept.batch.rows) + OVERHEAD
-                self.bytes -= len(kept.batch.rows) + OVERHEAD
-                topic.trimmed, topic.trimmed_at = last, kept.at
-            if not gone:
+                self._let_go(topic, id)
+                gone.setdefault(name, []).append(id)
+            topic.forget(len(gone.get(name, ())))
+        if only is None and self.bytes > self.total:
+            for name, ids in self._trim_all(waits).items():
+                gone.setdefault(name, []).extend(ids)
+        if not self.durable:
+            return []
+        # What is gone is said before it goes: a crash between the two leaves more, never a hole that nobody knows of.
+        return [
+            [self._mark(name, self._topics[name]), *(Forget(self.key(*id)) for id in ids[start : start + TRIMS_A_STORE])]
+            for name, ids in gone.items()
+            for start in range(0, len(ids), TRIMS_A_STORE)
+        ]
+
+    def _trim_all(self, waits: Callable[[Id], bool]) -> dict[str, list[Id]]:
+        """All topics together have too much: the oldest of any goes first."""
+        gone: dict[str, list[Id]] = {}
+        heads = [(topic.first.at, name) for name, topic in self._topics.items() if topic.batches]
+        heapq.heapify(heads)
+        for _ in range(TRIMS_A_CALL):
+            if not heads or self.bytes <= self.total:
+                break
+            name = heads[0][1]
+            topic = self._topics[name]
+            id = topic.keys[topic.head]
+            if waits(id):
+                heapq.heappop(heads)
                 continue
-            topic.forget(len(gone))
-            self.trimmed += len(gone)
-            if self.durable:
-                # What is gone is said before it goes: a crash between the two leaves more, never a hole that nobody knows of.
-                groups.append([self._mark(name, topic), *(Forget(self.key(*id)) for id in gone)])
-        return groups
+            self._let_go(topic, id)
+            topic.forget(1)
+            gone.setdefault(name, []).append(id)
+            if topic.batches:
+                heapq.heapreplace(heads, (topic.first.at, name))
+            else:
+                heapq.heappop(heads)
+        return gone
+
+    def _let_go(self, topic: _Topic, id: Id) -> None:
+        kept = topic.batches[id]
+        size = len(kept.batch.rows) + OVERHEAD
+        topic.bytes -= size
+        self.bytes -= size
+        self.trimmed += 1
+        topic.trimmed, topic.trimmed_at = (id[0], id[1] + kept.batch.count - 1), kept.at
 
     def is_over(self, rules: Mapping[str, Retention], topic: str) -> bool:
         """Whether a topic, or the node, has more than it may."""
         rule = rules.get(topic)
         return self.bytes > self.total or (rule is not None and self._topic(topic).bytes > rule.bytes)
+
+    @property
+    def is_much_over(self) -> bool:
+        """Whether all topics together have so much more than they may that looking at all of them is worth it."""
+        return self.bytes > self.total + self.total // 16
 
     def oldest(self, rules: Mapping[str, Retention]) -> int | None:
         """When the first batch will be too old (Unix microseconds), or None."""
@@ -229,7 +276,7 @@ class Retained:
         for name, topic in self._topics.items():
             rule = rules.get(name)
             if rule is not None and rule.seconds and topic.batches:
-                due = topic.batches[topic.keys[topic.head]].at + rule.seconds * 1_000_000 + 1
+                due = topic.first.at + rule.seconds * 1_000_000 + 1
                 found = due if found is None else min(found, due)
         return found
 

@@ -82,6 +82,7 @@ class Hello(Message, frozen=True, array_like=True, tag=1):
     address: Address  # where others can reach this node; empty if they cannot
     fabric: Annotated[str, Meta(max_length=255)] = ""  # nodes of different fabrics do not talk
     revocations: Annotated[int, Meta(ge=0)] = 0  # the number of the sender's list of revoked certificates
+    process: Uint64 = 0  # drawn at each start: tells oneself from another process that has the same id; 0: not told
 
 
 class Ping(Message, frozen=True, array_like=True, tag=3):

@@ -226,6 +226,24 @@ def test_what_was_said_in_the_past_is_not_answered() -> None:
     assert node.record == record
 
 
+def test_a_twin_that_was_met_is_a_conflict_at_once_and_for_a_while() -> None:
+    node = single()
+    node.wake(Micros(0))
+    life = node.record.life
+    node.meet_twin(7, Micros(SECOND))
+    [note] = [e.record for e in node.wake(Micros(SECOND)) if isinstance(e, Note)]
+    assert note == Conflict("0000000000000001", 7)
+    node.meet_twin(7, Micros(40 * SECOND))
+    assert not [e for e in node.wake(Micros(40 * SECOND)) if isinstance(e, Note)]  # it is known
+    for second in range(41, 98):
+        node.wake(Micros(second * SECOND))
+    assert node.conflict
+    for second in range(98, 104):
+        node.wake(Micros(second * SECOND))
+    assert not node.conflict
+    assert node.record.life == life  # nobody has doubted it
+
+
 def test_a_conflict_that_is_over_is_forgotten() -> None:
     node = single()
     for second in range(6):

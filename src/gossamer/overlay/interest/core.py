@@ -219,6 +219,11 @@ class Interest:
             self._state.renew(self._own.move(address), base, None, now)
             self._command()
 
+    def meet_twin(self, incarnation: int, now: Micros) -> None:
+        """Another process has this node's name. Two that know nobody else would never hear of each other by others' news."""
+        self._state.meet_twin(incarnation, now)
+        self._command()
+
     def say(self, extra: bytes, now: Micros) -> None:
         """What every other node keeps beside this node's interest; opaque to this plane."""
         if extra != self.record.extra:

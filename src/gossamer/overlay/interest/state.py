@@ -62,6 +62,7 @@ class State:
         self._durable = durable
         self._refuted_at = Micros(-SECOND)
         self._refutes: list[Micros] = []
+        self._twin_at = Micros(-SECOND)
         self._kept_at = Micros(0)
         self._kept: bytes = b""
         self._tokens = FIRST_TOKEN
@@ -163,14 +164,23 @@ class State:
             return
         self._refuted_at = now
         self._refutes = [at for at in self._refutes if now - at < CONFLICT_MEMORY] + [now]
-        if len(self._refutes) > CONFLICTS and not self.conflict:
-            self.conflict = True
-            self.out.append(Note(Conflict(hex_peer(self.me), life >> 8)))
+        if len(self._refutes) > CONFLICTS:
+            self._conflict_with(life >> 8)
         self.new_life(max(self.own.record.life, life) // 256 + 1, now)
+
+    def _conflict_with(self, incarnation: int) -> None:
+        if not self.conflict:
+            self.conflict = True
+            self.out.append(Note(Conflict(hex_peer(self.me), incarnation)))
+
+    def meet_twin(self, incarnation: int, now: Micros) -> None:
+        """Another process of the same name was met, not only heard of."""
+        self._twin_at = now
+        self._conflict_with(incarnation)
 
     def calm_down(self, now: Micros) -> None:
         """Once a beat: a conflict that has not shown for a while is over."""
-        if self.conflict and now - self._refuted_at >= CONFLICT_MEMORY:
+        if self.conflict and now - max(self._refuted_at, self._twin_at) >= CONFLICT_MEMORY:
             self.conflict = False
 
     def new_life(self, incarnation: int, now: Micros) -> None:
