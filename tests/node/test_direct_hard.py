@@ -446,7 +446,7 @@ def test_own_waves_stay() -> None:
 
 
 def test_seen_cost() -> None:
-    from gossamer.node.local import Seen
+    from gossamer.node.seen import Seen
 
     seen = Seen()
     t = time.process_time()

@@ -23,6 +23,7 @@ from gossamer.node.matcher import INDEX_FROM, Matcher
 from gossamer.node.outbox import VALUE_BYTES
 from gossamer.node.planes import Key, Route
 from gossamer.node.rights import Rights
+from gossamer.node.seen import Seen
 from gossamer.node.topics import TopicError
 from gossamer.overlay.batch import COLUMN_ROWS, Batch, added
 from gossamer.trace import Delivered, Dropped, Rejected, hex_peer
@@ -33,8 +34,6 @@ PROOF_LOOK = Micros(20 * MILLISECOND)
 
 if TYPE_CHECKING:
     from gossamer.node.follow import Follow
-
-SEEN_MANY = 8192  # events of a publisher that are remembered before those below its floor are dropped
 
 
 class SlowPolicy(StrEnum):
@@ -142,28 +141,6 @@ class Subscription:
     def matches(self) -> Callable[[tuple[Any, ...]], bool]:
         """Whether a row passes. Compiled when it is first asked: an index that many are in asks none of them."""
         return self.filter.matches_row
-
-
-class Seen:
-    """Which events a subscription has been handed since it began to move; what is below a publisher's floor comes no more."""
-
-    __slots__ = ("_events", "_many")
-
-    def __init__(self) -> None:
-        self._events: dict[tuple[int, int], dict[int, None]] = {}
-        self._many: dict[tuple[int, int], int] = {}  # when to look for old ones again
-
-    def fresh(self, batch: Batch, numbers: Iterable[int]) -> set[int]:
-        """Those that were not seen, which are seen from now on."""
-        life = (batch.publisher, batch.incarnation)
-        known = self._events.setdefault(life, {})
-        found = {number for number in numbers if number not in known}
-        if len(known) > self._many.get(life, SEEN_MANY):
-            for number in [number for number in known if number < batch.floor]:
-                del known[number]
-            self._many[life] = max(SEEN_MANY, 2 * len(known))
-        known.update(dict.fromkeys(found))
-        return found
 
 
 class _Arrival:

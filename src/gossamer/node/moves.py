@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from enum import Enum, auto
 
 from gossamer.machine import Micros
-from gossamer.node.local import Local, Seen, Subscription
+from gossamer.node.local import Local, Subscription
 from gossamer.node.planes import BITS, Plane, Route
+from gossamer.node.seen import Seen
 from gossamer.overlay.interest.core import Interest
 
 
