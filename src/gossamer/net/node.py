@@ -416,9 +416,9 @@ class Node:
             raise NodeError(f"no answer about {topic!r} within {timeout:g} s; try again, or with a longer timeout") from None
         return describe_found(self._core, found)
 
-    def answer(self, request: dict[str, Any]) -> AsyncIterator[Any]:
+    def answer(self, request: dict[str, Any], more: AsyncIterator[bytes]) -> AsyncIterator[Any]:
         """What the admin socket asks (answers.py)."""
-        return answer(self, request)
+        return answer(self, request, more)
 
     # ------------------------------------------------------------------ inside
 
