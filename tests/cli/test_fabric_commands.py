@@ -125,6 +125,24 @@ def test_whatever_the_library_raises_by_name_is_one_line_and_no_traceback() -> N
     assert [error for error in public if not issubclass(error, _known_errors())] == []
 
 
+def test_the_table_of_nodes_can_be_read_in_a_pipe_and_on_a_narrow_terminal(env: dict[str, str], node: str) -> None:
+    for width in ({"COLUMNS": "60"}, {}):
+        around = {name: value for name, value in env.items() if name != "COLUMNS"} | width
+        heading, row, *_ = gossamer(around, "status").stdout.splitlines()
+        assert (
+            " ".join(heading.split())
+            == "node address members links suspects view topics subs outbox kB in kB out dups rej drop"
+        )
+        assert row.split()[1] == node
+
+
+def test_the_help_of_advertise_names_every_type(env: dict[str, str]) -> None:
+    from gossamer.filters.schema import Type
+
+    said = gossamer(env, "advertise", "--help").stdout
+    assert [kind for kind in (*Type, "STRUCT") if kind not in said] == []
+
+
 def test_nobody_there(env: dict[str, str]) -> None:
     assert "no node of yours" in gossamer(env, "status", code=2).stderr
 
