@@ -16,19 +16,23 @@ def start_of(since: str | datetime | timedelta | None) -> int | None:
         moment = since if since.tzinfo is not None else since.replace(tzinfo=UTC)  # as in filters: no zone is UTC
         return max(1, int(moment.timestamp() * 1_000_000))
     if isinstance(since, timedelta) and since >= timedelta(0):
-        return max(1, time.time_ns() // 1000 - since // timedelta(microseconds=1))
+        return _ago(since // timedelta(microseconds=1))
     if not isinstance(since, str):
         raise _unreadable(since)
     if since.strip().lower() == "beginning":
         return 0
     try:
-        return max(1, time.time_ns() // 1000 - int(seconds_of(since) * 1_000_000))
+        return _ago(int(seconds_of(since) * 1_000_000))
     except RetentionError:
         pass
     try:
         return start_of(datetime.fromisoformat(since.strip()))
     except ValueError:
         raise _unreadable(since) from None
+
+
+def _ago(micros: int) -> int:
+    return max(1, time.time_ns() // 1000 - micros)
 
 
 def _unreadable(since: object) -> RetentionError:
