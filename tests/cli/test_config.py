@@ -131,6 +131,7 @@ def test_what_is_resolved_reaches_the_node(tmp_path: Path) -> None:
             "topic 'weather' has 'retention'; it takes 'schema' and, if wanted, 'retention'",
         ),
         ('[topics.weather]\nschema = "n INT"\nretention = "long"', "topic 'weather': cannot read retention 'long'"),
+        ('retention = "1h"', "line 1: unknown option 'retention'; it belongs to a topic: write it below [topics.NAME]"),
         ("topics = 3", "3 is not a table; write [topics]"),
         ('listen = "0.0.0.0:7400"', "0.0.0.0:7400 is not loopback"),
         ("window = 10", "window is 10; it must be from batch_events (4096)"),
@@ -155,6 +156,14 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
         resolve({}, {"GOSSAMER_DRAIN": "soon"}, str(file))
     assert len(caught.value.problems) == 3
     assert "GOSSAMER_DRAIN: 'soon' is not a number of seconds" in caught.value.problems
+
+
+def test_the_problems_of_all_topics_are_told_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "gossamer.toml"
+    file.write_text('k = 99\n[topics]\na = "n IN"\nb = "n INT"\nc = 3\n[topics.d]\nschema = "n INT"\nretention = "long"\n')
+    with pytest.raises(ConfigError) as caught:
+        resolve({}, {}, str(file))
+    assert [problem.partition("topic '")[2][:1] for problem in caught.value.problems] == ["", "a", "c", "d"]
 
 
 def test_bad_flags_and_missing_files(tmp_path: Path) -> None:

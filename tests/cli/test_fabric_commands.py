@@ -125,6 +125,24 @@ def test_whatever_the_library_raises_by_name_is_one_line_and_no_traceback() -> N
     assert [error for error in public if not issubclass(error, _known_errors())] == []
 
 
+def test_the_table_of_nodes_can_be_read_in_a_pipe_and_on_a_narrow_terminal(env: dict[str, str], node: str) -> None:
+    for width in ({"COLUMNS": "60"}, {}):
+        around = {name: value for name, value in env.items() if name != "COLUMNS"} | width
+        heading, row, *_ = gossamer(around, "status").stdout.splitlines()
+        assert (
+            " ".join(heading.split())
+            == "node address members links suspects view topics subs outbox kB in kB out dups rej drop"
+        )
+        assert row.split()[1] == node
+
+
+def test_the_help_of_advertise_names_every_type(env: dict[str, str]) -> None:
+    from gossamer.filters.schema import Type
+
+    said = gossamer(env, "advertise", "--help").stdout
+    assert [kind for kind in (*Type, "STRUCT") if kind not in said] == []
+
+
 def test_nobody_there(env: dict[str, str]) -> None:
     assert "no node of yours" in gossamer(env, "status", code=2).stderr
 
@@ -152,6 +170,61 @@ def test_what_went_out_before_a_bad_line_is_reported(env: dict[str, str], node: 
     assert "gossamer: line 3: unknown attribute 'zzz'" in done.stderr
     done = gossamer(env, "publish", "weather", "--file", "-", "--join", node, "--json", code=2, given=lines)
     assert [json.loads(line).get("matched") for line in done.stdout.splitlines()] == [0, 0, None]
+
+
+def test_what_is_published_through_a_node_that_stays_is_there_for_those_who_come_later(
+    env: dict[str, str], node: str
+) -> None:
+    gossamer(env, "advertise", "weather", "city STRING, temp INT", "--retention", "1h", "--join", node)
+    alone = gossamer(env, "publish", "weather", '{"temp": 1}', "--join", node)
+    assert "publishers of 'weather' keep 1h, 256MB for those who come later, but this one is gone" in alone.stderr
+    assert "--via HOST:PORT" in alone.stderr
+    through = ("publish", "weather", "--via", node)
+    said = gossamer(env, *through, '{"temp": 2}', '{"city":\n"Bern",\n"temp": 3}')
+    assert said.stdout == alone.stdout.replace("1 event ", "2 events ").replace(", 1 by", ", 2 by")
+    assert not said.stderr
+    many = "".join(f'{{"temp": {number}}}\n\n' for number in range(4, 12_004))  # more than are held at a time
+    said = gossamer(env, *through, "--file", "-", "--json", given=many)
+    [status] = [json.loads(line) for line in gossamer(env, "status", "--json").stdout.splitlines()]
+    assert [json.loads(line) for line in said.stdout.splitlines()] == [
+        {"sequence": number, "matched": 0, "publisher": status["node"]} for number in range(3, 12_003)
+    ]
+    past = gossamer(env, "subscribe", "weather", "--since", "beginning", "--limit", "12002", "--join", node).stdout
+    assert [json.loads(line)["temp"] for line in past.splitlines()] == list(range(2, 12_004))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given", "message", "told"),
+    [
+        (
+            [],
+            '{"temp": 1}\n\n{"temp": "x"}\n{"temp": 3}\n',
+            "line 3: temp: Expected `int",
+            "before the error: 1 event published",
+        ),
+        ([], "[1]\n", "line 1: not a JSON object but list", ""),
+        (['{"temp": 1}', "{"], "", "argument 2: not JSON", "before the error: 1 event published"),
+        ([], '{"city": "' + "x" * (9 << 20) + '"}', "line 1: more than 8388608 bytes", ""),
+        ([], '{"city": "' + "x" * (2 << 20) + '"}', "at most 1048576 are allowed (event_bytes)", ""),
+        (["--join", "127.0.0.1:1"], "", "in the fabric already: leave --join out", ""),
+    ],
+)
+def test_what_cannot_be_published_through_a_node_is_told_as_without(
+    env: dict[str, str], node: str, arguments: list[str], given: str, message: str, told: str
+) -> None:
+    gossamer(env, "advertise", "weather", "city STRING, temp INT", "--join", node)
+    done = gossamer(env, "publish", "weather", "--via", node, "--file", "-", *arguments, given=given, code=2)
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout.startswith(told)
+    assert bool(done.stdout) == bool(told)
+
+
+def test_publishing_through_a_node_that_does_not_know_the_topic_or_is_not_there(env: dict[str, str], node: str) -> None:
+    done = gossamer(env, "publish", "nosuch", "{}", "--via", node, "--wait", "0.2", "--json", code=2)
+    assert "topic 'nosuch' was not advertised within 0.2 s" in json.loads(done.stdout)["error"]
+    done = gossamer(env, "publish", "weather", "{}", "--via", "127.0.0.1:1", code=2)
+    assert "no node at 127.0.0.1:1 is running" in done.stderr
 
 
 def test_ctrl_c_ends_what_waits(env: dict[str, str]) -> None:

@@ -35,7 +35,7 @@ def advertise(
       gossamer advertise weather "country STRING, city STRING, temp INT, at TIMESTAMP"
       gossamer advertise weather "country STRING, temp INT" --retention "7d, 1GB"
     \b
-    Types: STRING, BINARY, BOOLEAN, INT, BIGINT, DOUBLE, TIMESTAMP, DATE.
+    Types: STRING, BINARY, BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, TIMESTAMP, DATE, STRUCT<name: TYPE, ...>.
     """
 
     async def main(stop: Stop) -> int:

@@ -1,6 +1,6 @@
 """What an option's value may be: read from text (a flag, an environment variable) or from TOML, and shown again.
 
-Each kind raises ``ValueError`` with what is wrong and how to write it; who calls adds the place.
+Each kind raises ``ValueError`` with what is wrong and how to write it, or a group of them; who calls adds the place.
 """
 
 from __future__ import annotations
@@ -193,17 +193,25 @@ class Topics(Kind):
     def value(self, given: Any) -> dict[str, tuple[str, str]]:
         if not isinstance(given, dict):
             raise ValueError(f'{given!r} is not a table; write [topics] and below it weather = "city STRING, temp INT"')
-        found = {}
+        found, problems = {}, []
         for name, about in given.items():
-            one = about if isinstance(about, dict) else {"schema": about}
-            unknown = [key for key in one if key not in ("schema", "retention")]
-            if unknown or "schema" not in one:
-                has = ", ".join(map(repr, one)) or "nothing"
-                raise ValueError(f"topic {name!r} has {has}; it takes 'schema' and, if wanted, 'retention'")
-            if not all(isinstance(text, str) for text in one.values()):
-                raise ValueError(f"the schema or retention of topic {name!r} is not text; write it in quotes")
-            found[name] = self._topic(name, one["schema"], one.get("retention", ""))
+            try:
+                found[name] = self._given(name, about)
+            except ValueError as error:
+                problems.append(error)
+        if problems:
+            raise ExceptionGroup("topics", problems)
         return found
+
+    def _given(self, name: str, about: Any) -> tuple[str, str]:
+        one = about if isinstance(about, dict) else {"schema": about}
+        unknown = [key for key in one if key not in ("schema", "retention")]
+        if unknown or "schema" not in one:
+            has = ", ".join(map(repr, one)) or "nothing"
+            raise ValueError(f"topic {name!r} has {has}; it takes 'schema' and, if wanted, 'retention'")
+        if not all(isinstance(text, str) for text in one.values()):
+            raise ValueError(f"the schema or retention of topic {name!r} is not text; write it in quotes")
+        return self._topic(name, one["schema"], one.get("retention", ""))
 
     def show(self, value: Any) -> Any:
         return {

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 import gossamer
 from gossamer.cli.common import INTERRUPTED, Stop, join_option, json_option, node_options, run_until_signal
-from gossamer.filters import from_plain
+from gossamer.filters import event_of
 
 RECEIPTS_MAX = 10_000  # held at a time
 
@@ -23,13 +25,21 @@ RECEIPTS_MAX = 10_000  # held at a time
 @click.argument("topic")
 @click.argument("events", nargs=-1, metavar="[JSON]...")
 @click.option("--file", "source", type=click.File("rb"), help="JSON lines, one event each; - is standard input.")
+@click.option(
+    "--via",
+    metavar="HOST:PORT",
+    help="Publish through this running node of yours (gossamer status), which stays, and so retains what the topic retains.",
+)
 @join_option
 @node_options
 @json_option
+@click.pass_context
 def publish(
+    context: click.Context,
     topic: str,
     events: tuple[str, ...],
     source: IO[bytes] | None,
+    via: str | None,
     join: tuple[str, ...],
     trace_dir: Path | None,
     fabric: str,
@@ -44,21 +54,29 @@ def publish(
       gossamer publish weather '{"country": "CH", "city": "Geneva", "temp": 31}'
       gossamer publish weather --file events.jsonl
       cat events.jsonl | gossamer publish weather --file -
+      gossamer publish weather --file events.jsonl --via 127.0.0.1:7400
     \b
     TIMESTAMP and DATE values are ISO 8601 strings, BINARY values are base64.
     """
     if not events and source is None:
         raise click.UsageError("nothing to publish: give events as JSON objects, or --file")
+    if via is not None:
+        for name in ("join", "trace_dir", "fabric", "keys"):
+            if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+                flag = "--" + name.replace("_", "-")
+                raise click.UsageError(f"--via publishes through a node that is in the fabric already: leave {flag} out")
+        return _through(via, topic, _texts(events, source), wait, as_json)
 
     async def main(stop: Stop) -> int:
         sent = Sent(as_json)
         try:
             async with gossamer.Node(join=join, trace_dir=trace_dir, fabric=fabric, keys=keys, join_timeout=wait) as node:
                 schema = gossamer.Schema.parse(await node.topic(topic, wait))
+                _warn(topic, node.status()["retention"].get(topic))
                 try:
                     for place, text in _texts(events, source):
                         try:
-                            sent.receipts.append(await node.publish(topic, _event(schema, text)))
+                            sent.receipts.append(await node.publish(topic, event_of(schema, text)))
                         except gossamer.EventError as error:
                             raise gossamer.EventError(f"{place}: {error}") from None
                         if len(sent.receipts) >= RECEIPTS_MAX:
@@ -77,6 +95,49 @@ def publish(
     return run_until_signal(main)
 
 
+def _warn(topic: str, retained: dict[str, Any] | None) -> None:
+    if retained is not None:
+        click.echo(
+            f"gossamer: publishers of {topic!r} keep {retained['keeps']} for those who come later, but this one is gone when it "
+            "ends; publish through a node that stays: --via HOST:PORT",
+            err=True,
+        )
+
+
+def _through(via: str, topic: str, texts: Iterator[tuple[str, bytes]], wait: float, as_json: bool) -> int:
+    """Publish through a node that runs here, by its admin socket."""
+    from gossamer.net import admin
+
+    sent, places = Sent(as_json), deque[str]()  # places: of what was sent and not answered
+    refused: list[str] = []
+
+    def lines() -> Iterator[bytes]:
+        for place, text in texts:
+            places.append(place)
+            yield text.strip().replace(b"\r", b" ").replace(b"\n", b" ")  # between values: no JSON string has one in it
+
+    def heard(reply: dict[str, Any]) -> None:
+        if "refused" in reply:
+            refused.append(f"{places[0]}: {reply['why']}")
+        else:
+            places.popleft()
+            sent.count(reply)
+
+    try:
+        admin.send(admin.find(via), {"do": "publish", "topic": topic, "wait": wait}, lines(), heard)
+    except KeyboardInterrupt:
+        sent.summary("interrupted: ")
+        return INTERRUPTED
+    if refused:
+        sent.summary("before the error: ")
+        raise gossamer.EventError(refused[0])
+    if places:
+        sent.summary("before the error: ")
+        raise admin.AdminError(f"the node at {via} ended before it had all receipts; is it still there? gossamer status")
+    sent.summary()
+    return 0
+
+
 class Sent:
     """What was published, and what its receipts said."""
 
@@ -89,12 +150,14 @@ class Sent:
         while self.receipts:
             done = await self.receipts[0]
             self.receipts.pop(0)
-            self.published += 1
-            self.matched += done.matched
-            self.unmatched += not done.matched
-            if self.as_json:
-                line = {"sequence": done.sequence, "matched": done.matched, "publisher": f"{done.publisher:016x}"}
-                sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
+            self.count({"sequence": done.sequence, "matched": done.matched, "publisher": f"{done.publisher:016x}"})
+
+    def count(self, done: dict[str, Any]) -> None:
+        self.published += 1
+        self.matched += done["matched"]
+        self.unmatched += not done["matched"]
+        if self.as_json:
+            sys.stdout.write(msgspec.json.encode(done).decode() + "\n")
 
     def summary(self, why: str = "") -> None:
         if self.as_json or (why and not self.published):
@@ -112,14 +175,3 @@ def _texts(events: tuple[str, ...], source: IO[bytes] | None) -> Iterator[tuple[
         for number, line in enumerate(source, 1):
             if line.strip():
                 yield f"line {number}", line
-
-
-def _event(schema: gossamer.Schema, text: bytes) -> dict[str, Any]:
-    """An event from JSON, with the types that the schema asks for: JSON has no times, no bytes, no NaN."""
-    try:
-        values = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise gossamer.EventError(f"not JSON: {error}") from None
-    if not isinstance(values, dict):
-        raise gossamer.EventError(f"not a JSON object but {type(values).__name__}")
-    return from_plain(schema, values)

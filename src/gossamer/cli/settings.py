@@ -111,9 +111,9 @@ def _merged(option: Option, flag: Any) -> Any:
 def _try(read: Any, given: Any, place: str, problems: list[str]) -> Any:
     try:
         return read(given)
-    except ValueError as error:
-        problems.append(f"{place}: {error}")
-        return None
+    except* ValueError as errors:
+        problems += [f"{place}: {error}" for error in errors.exceptions]
+    return None
 
 
 def _read(path: Path, problems: list[str]) -> dict[str, tuple[Any, str]]:
@@ -148,6 +148,8 @@ def _line(text: str, key: str) -> int:
 
 
 def _near(word: str, known: list[str]) -> str:
+    if word in ("schema", "retention"):
+        return "; it belongs to a topic: write it below [topics.NAME]"
     near = difflib.get_close_matches(word.replace("-", "_").lower(), known, 1, 0.5)
     return f" (did you mean {near[0]!r}?)" if near else "; 'gossamer config example' lists them all"
 

@@ -11,6 +11,8 @@ from rich.table import Table
 
 from gossamer.cli.common import json_option
 
+WIDTH_MAX = 1000
+
 
 @click.command()
 @click.option("--node", "address", metavar="HOST:PORT", help="Only the node that listens there.")
@@ -31,7 +33,12 @@ def status(address: str | None, as_json: bool) -> int:
             click.echo(msgspec.json.encode(one).decode())
     elif found:
         console = Console()
-        console.print(_table(found))
+        table = _table(found)
+        # Cut to the width of a narrow terminal, or to the 80 columns of a pipe, headings and numbers could not be read.
+        console.width = max(
+            console.width, console.measure(table, options=console.options.update(max_width=WIDTH_MAX)).maximum
+        )
+        console.print(table)
         for one in found:
             if one.get("conflict"):
                 text = f"{one['address']}: another process uses this node's identity; was its data directory copied?"

@@ -16,7 +16,7 @@ docs/filters.md is the language's reference.
 from gossamer.filters.filter import Filter, merge
 from gossamer.filters.model import Event, EventError, FilterError, SchemaError
 from gossamer.filters.place import Class, Placement, event_keys
-from gossamer.filters.plain import from_plain
+from gossamer.filters.plain import event_of, from_plain
 from gossamer.filters.schema import Schema, Type
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "SchemaError",
     "Type",
     "event_keys",
+    "event_of",
     "from_plain",
     "merge",
 ]

@@ -27,3 +27,14 @@ def from_plain(schema: Schema, values: dict[str, Any]) -> dict[str, Any]:
         except msgspec.ValidationError as error:
             raise EventError(f"{name}: {error}") from None
     return typed
+
+
+def event_of(schema: Schema, text: bytes) -> dict[str, Any]:
+    """An event from JSON, with the types that the schema asks for: JSON has no times, no bytes, no NaN."""
+    try:
+        values = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise EventError(f"not JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise EventError(f"not a JSON object but {type(values).__name__}")
+    return from_plain(schema, values)

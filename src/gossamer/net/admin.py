@@ -1,22 +1,25 @@
-"""A node's local admin socket: who runs the node may ask what it does.
+"""A node's local admin socket: who runs the node may ask what it does, and publish through it.
 
 A Unix socket in a directory that only its owner can enter; one JSON request a line, one JSON answer a line. ``gossamer status``
-finds the sockets of all nodes that this user runs on this machine.
+finds the sockets of all nodes that this user runs on this machine. A request that says ``more`` is followed by lines of its own, up
+to the end of what is sent.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
 import stat
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-REQUEST_MAX = 1 << 16
+REQUEST_MAX = 8 << 20  # a line: the largest event, in JSON
 ANSWER_SECONDS = 2.0
 
 
@@ -37,7 +40,8 @@ def directory() -> Path:
     return path
 
 
-Answer = Callable[[dict[str, Any]], AsyncIterator[Any]]
+Answer = Callable[[dict[str, Any], AsyncIterator[bytes]], AsyncIterator[Any]]
+"""To a request, and what follows it."""
 
 
 async def serve(address: str, answer: Answer) -> tuple[asyncio.Server, Path]:
@@ -52,7 +56,8 @@ async def serve(address: str, answer: Answer) -> tuple[asyncio.Server, Path]:
             except ValueError as error:
                 writer.write(json.dumps({"error": f"not a request: {error}"}).encode() + b"\n")
                 return
-            await _reply(answer(request if isinstance(request, dict) else {}), reader, writer)
+            asked = request if isinstance(request, dict) else {}
+            await _reply(answer(asked, aiter(reader)), None if asked.get("more") else reader, writer)
         except (TimeoutError, ConnectionError, ValueError):
             return  # whoever asked has gone, or talks without end
         finally:
@@ -62,14 +67,17 @@ async def serve(address: str, answer: Answer) -> tuple[asyncio.Server, Path]:
     return await asyncio.start_unix_server(client, path, limit=REQUEST_MAX), path
 
 
-async def _reply(lines: AsyncIterator[Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Write lines as they come; stop when whoever asked hangs up, even if no line comes."""
+async def _reply(lines: AsyncIterator[Any], reader: asyncio.StreamReader | None, writer: asyncio.StreamWriter) -> None:
+    """Write lines as they come; stop when whoever asked hangs up, even if no line comes. No ``reader``: the answer reads."""
 
     async def write() -> None:
         async for line in lines:
             writer.write(json.dumps(line).encode() + b"\n")
             await writer.drain()
 
+    if reader is None:
+        await write()
+        return
     work, gone = asyncio.ensure_future(write()), asyncio.ensure_future(reader.read(1))
     try:
         await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -94,6 +102,38 @@ def lines(path: Path, request: dict[str, Any], *, patient: bool = False) -> Iter
                 if isinstance(reply, dict) and list(reply) == ["error"]:
                     raise AdminError(str(reply["error"]))
                 yield reply
+
+
+def send(path: Path, request: dict[str, Any], more: Iterable[bytes], heard: Callable[[dict[str, Any]], None]) -> None:
+    """A request with lines that follow it. ``heard`` gets each answer, in a thread: neither side waits for the other to read."""
+    problems: list[str] = []
+
+    def listen(file: IO[bytes]) -> None:
+        with contextlib.suppress(OSError, ValueError):  # closed by this side
+            for line in file:
+                reply = json.loads(line)
+                problems.append(reply["error"]) if "error" in reply else heard(reply)
+
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(ANSWER_SECONDS)
+        sock.connect(str(path))
+        sock.settimeout(None)
+        with sock.makefile("rb") as file:
+            listener = threading.Thread(target=listen, args=(file,), name="answers", daemon=True)
+            listener.start()
+            try:
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has said why, or has gone
+                    sock.sendall(json.dumps({**request, "more": True}).encode() + b"\n")
+                    for line in more:
+                        sock.sendall(line + b"\n")
+                    sock.shutdown(socket.SHUT_WR)
+                listener.join()
+            except BaseException:
+                sock.shutdown(socket.SHUT_RDWR)
+                listener.join()
+                raise
+    if problems:
+        raise AdminError(problems[0])
 
 
 def ask(path: Path, request: dict[str, Any]) -> dict[str, Any]:

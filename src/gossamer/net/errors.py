@@ -7,6 +7,15 @@ class NodeError(RuntimeError):
     """Something is wrong with this node; the message says what to do."""
 
 
+class NotStartedError(NodeError, AttributeError):
+    """A node was used before it was started. Also an AttributeError, because ``hasattr`` may be asked."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the node is not started: use 'async with gossamer.Node(...) as node', or 'await node.start()' first"
+        )
+
+
 class KeysError(NodeError):
     """Keys that are missing, unreadable, expired or of somebody else; the message says what to do."""
 

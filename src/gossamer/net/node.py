@@ -20,11 +20,11 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
 from msgspec import structs
@@ -37,11 +37,12 @@ from gossamer.net.connection import Connection, gone
 from gossamer.net.dialler import AddressError, Dialler, is_loopback, parse_address
 from gossamer.net.disk import Disk
 from gossamer.net.driver import Driver
-from gossamer.net.errors import BarrierError, JoinError, NodeError, SlowSubscriberError, UndeliveredError
+from gossamer.net.errors import BarrierError, JoinError, NodeError, NotStartedError, SlowSubscriberError, UndeliveredError
 from gossamer.net.journal import Journal
 from gossamer.net.keys import Keys
 from gossamer.net.leaving import reported, said_goodbye
 from gossamer.net.limits import PeerLimits
+from gossamer.net.named import policy_of, route_of
 from gossamer.net.receipt import Done, Receipt
 from gossamer.net.since import start_of
 from gossamer.net.source import Handle, Source
@@ -52,7 +53,7 @@ from gossamer.net.together import publish, publish_batch
 from gossamer.net.tracefile import TraceFile
 from gossamer.net.view import Changes, TopicView
 from gossamer.net.waiting import Waiting
-from gossamer.node import NodeConfig, NodeCore, Route, RouteError, SlowPolicy, TopicError
+from gossamer.node import NodeConfig, NodeCore, Route, SlowPolicy, TopicError
 from gossamer.node.core import INCARNATION_KEY
 from gossamer.node.follow import Wish
 from gossamer.node.retention import Retention
@@ -62,6 +63,9 @@ from gossamer.overlay.interest.config import InterestConfig, InterestConfigError
 JOIN_SECONDS = 10.0
 TOPIC_SECONDS = 10.0
 DRAIN_SECONDS = 10.0  # more than the grace for a neighbour whose link broke
+_MADE_BY_START = frozenset(
+    ("_core", "_dialler", "_driver", "_interest", "_journal", "_outbox", "_waiting", "incarnation", "peer")
+)
 CONFIRM_SECONDS = 5.0  # how long advertise waits for the neighbours' word
 
 
@@ -322,7 +326,7 @@ class Node:
         route: Route | str = Route.AUTO,
         group: str = "",
         name: str = "",
-        since: str | datetime | None = None,
+        since: str | datetime | timedelta | None = None,
         ordered: bool = False,
         gaps: bool = False,
     ) -> Subscription:
@@ -337,16 +341,12 @@ class Node:
         nodes want the topic, and as it suits the filter beyond that.
         ``group``: of all subscriptions to the topic with this group, one gets each event. ``name``: durable, kept on this
         node's disk until acknowledged (``Subscription.ack``); what was missed while down comes from the publishers' retention.
-        ``since``: history first: "beginning", a duration ("10m") or a datetime. ``ordered``: each publisher's events in order.
+        ``since``: history: "beginning", a duration ("10m", timedelta) or a datetime. ``ordered``: each publisher's events in order.
         What is lost to one that has any of these, or ``gaps``, comes as a ``gossamer.Gap`` (docs/delivery.md).
         """
-        try:
-            way = Route(route)
-        except ValueError:
-            raise RouteError(f"unknown route {route!r}; known: {', '.join(Route)}") from None
-        wish = Wish(name, start_of(since), ordered, gaps)
+        way, policy, wish = route_of(route), policy_of(slow), Wish(name, start_of(since), ordered, gaps)
         return Subscription(
-            self, topic, filter, timeout, SlowPolicy(slow), barrier=barrier, source=source, route=way, group=group, wish=wish
+            self, topic, filter, timeout, policy, barrier=barrier, source=source, route=way, group=group, wish=wish
         )
 
     subscribe_many = subscribe_many
@@ -416,11 +416,19 @@ class Node:
             raise NodeError(f"no answer about {topic!r} within {timeout:g} s; try again, or with a longer timeout") from None
         return describe_found(self._core, found)
 
-    def answer(self, request: dict[str, Any]) -> AsyncIterator[Any]:
+    def answer(self, request: dict[str, Any], more: AsyncIterator[bytes]) -> AsyncIterator[Any]:
         """What the admin socket asks (answers.py)."""
-        return answer(self, request)
+        return answer(self, request, more)
 
     # ------------------------------------------------------------------ inside
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """What ``start`` makes, asked for before it has: this costs nothing once it is there."""
+            if name in _MADE_BY_START:
+                raise NotStartedError
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def _check_open(self) -> None:
         if self._refuses:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from gossamer.filters import Event
 from gossamer.filters.packed import Columns
 from gossamer.net.errors import BarrierError, NodeError, SlowSubscriberError
+from gossamer.net.named import route_of
 from gossamer.node import Gap, Route, RouteError, SlowPolicy, TopicError, Wish
 from gossamer.overlay.batch import COLUMN_ROWS
 
@@ -112,6 +113,7 @@ class Subscription:
         """
         from gossamer.filters.packed import Packed  # needs pyarrow when it makes a batch
 
+        self._check_begun()
         packed = Packed(self._node._core.topics.schemas[self.topic])
         packed.require()
         ready, behind = self._ready, self._behind
@@ -160,6 +162,7 @@ class Subscription:
         node, offset = self._node, what if isinstance(what, int) else what.offset
         if self._ended is not None:
             raise NodeError("the subscription has ended: what is not acknowledged is handed over again next time")
+        self._check_begun()
         token = node._core.ack(self.number, offset, node._driver.now(), through=through)
         node._driver.settle()
         if token:
@@ -175,7 +178,9 @@ class Subscription:
         """Take another route, without losing or doubling an event; returns when that has begun."""
         node = self._node
         node._check_open()
-        if not node._core.move(self.number, Route(route), node._driver.now()) and self.route is not Route(route):
+        self._check_begun()
+        way = route_of(route)
+        if not node._core.move(self.number, way, node._driver.now()) and self.route is not way:
             raise RouteError(f"the subscription to {self.topic!r} is on its way to another route already; try again later")
         node._driver.wake()
 
@@ -228,12 +233,19 @@ class Subscription:
         )
         node._subscriptions[self.number] = self
 
+    def _check_begun(self) -> None:
+        if not self.number:  # nobody would ever send it anything
+            raise NodeError(
+                f"the subscription to {self.topic!r} has not begun: use 'async with node.subscribe(...) as events', or await it"
+            )
+
     async def _some(self) -> None:
         """Wait for events; raises what has ended the subscription."""
         if self._taken and self.number in self._node._core.local.blocked:
             self._tell()
         if self._ended is not None:
             raise self._ended
+        self._check_begun()
         assert self._waiter is None, "one consumer a subscription"
         self._waiter = self._node._driver.loop.create_future()
         try:

@@ -1,0 +1,113 @@
+"""What a program gets wrong is an error that says what to write instead; nothing waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import gossamer
+from gossamer.net.since import start_of
+from livenet import GENEVA, WEATHER, go, until
+
+
+async def _first(events: AsyncIterator[Any]) -> Any:
+    async for event in events:
+        return event
+    return None
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    "misuse",
+    [
+        anext,
+        _first,
+        lambda events: _first(events.lists()),
+        lambda events: _first(events.batches()),
+        lambda events: events.ack(1),
+        lambda events: events.move("flood"),
+    ],
+)
+def test_a_subscription_that_nobody_began_says_so(misuse: Callable[[gossamer.Subscription], Awaitable[Any]]) -> None:
+    async def main() -> None:
+        async with gossamer.Node() as node:
+            await node.advertise("weather", WEATHER)
+            events = node.subscribe("weather")
+            with pytest.raises(gossamer.NodeError, match=r"'weather' has not begun: use 'async with node.subscribe"):
+                await asyncio.wait_for(misuse(events), 5)
+            async with events:  # nothing is spoilt by it
+                await node.publish("weather", GENEVA)
+                assert (await anext(events)).values == GENEVA
+            with pytest.raises(StopAsyncIteration):
+                await anext(events)
+
+    go(main())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        lambda node: node.publish("weather", GENEVA),
+        lambda node: node.publish_batch("weather", [GENEVA]),
+        lambda node: node.advertise("weather", WEATHER),
+        lambda node: node.subscribe("weather"),
+        lambda node: node.topic("weather"),
+        lambda node: node.lookup("weather"),
+        lambda node: node.drain(),
+        lambda node: node.forget("x"),
+        lambda node: node.status(),
+        lambda node: node.tree(),
+        lambda node: node.check_filter("weather", ""),
+        lambda node: node.view("weather").nodes(),
+        lambda node: node.peer,
+    ],
+)
+def test_a_command_before_the_start_says_how_to_start(command: Callable[[gossamer.Node], Any]) -> None:
+    async def main() -> None:
+        node = gossamer.Node()
+        with pytest.raises(gossamer.NodeError, match=r"not started: use 'async with gossamer\.Node"):
+            await command(node)
+        await node.close()  # it is nothing to be closed, and no error
+        assert not hasattr(node, "_core")
+        assert not hasattr(node, "nonsense")
+
+    go(main())
+
+
+@pytest.mark.live
+def test_names_that_are_not_known_are_told_with_those_that_are() -> None:
+    async def main() -> None:
+        async with gossamer.Node() as node:
+            with pytest.raises(gossamer.RouteError, match="unknown route 'foo'; known: auto, direct, flood"):
+                node.subscribe("weather", route="foo")
+            with pytest.raises(gossamer.NodeError, match="unknown slow='foo'; known: block, drop_oldest"):
+                node.subscribe("weather", slow="foo")
+            await node.advertise("weather", WEATHER)
+            async with node.subscribe("weather") as events:
+                with pytest.raises(gossamer.RouteError, match="unknown route 'bogus'; known: auto, direct, flood"):
+                    await events.move("bogus")
+                await events.move("flood")
+                await until(lambda: events.route == "flood")
+
+    go(main())
+
+
+@pytest.mark.parametrize("since", [5, 5.0, True, b"10m", date(2026, 5, 1), timedelta(-1), "yesterday"])
+def test_a_past_that_cannot_be_read_says_what_can(since: Any) -> None:
+    with pytest.raises(gossamer.RetentionError, match=r"cannot read since=.*; write 'beginning', a duration"):
+        gossamer.Node().subscribe("weather", since=since)
+
+
+def test_a_past_is_a_text_a_duration_or_a_time() -> None:
+    now = datetime.now(UTC).timestamp() * 1e6
+    for same in ("10m", timedelta(minutes=10), datetime.now(UTC) - timedelta(minutes=10)):
+        found = start_of(same)
+        assert found is not None
+        assert abs(found - (now - 600e6)) < 5e6
+    assert start_of(timedelta(days=100_000)) == 1  # before there were clocks: all of it
+    assert start_of("beginning") == 0
+    assert start_of(None) is None
