@@ -294,7 +294,7 @@ cdef class Gathering:
         for part in range(self._parts):
             size += padded(self._used[part])
         if size < slab._size - (slab._size >> 4):  # much of it is empty: to another place, of the right size
-            if size <= SLAB_STEP // 4:
+            if size <= SLAB_STEP:  # what is kept long (retention) takes no more memory than it has to
                 found = PyBytes_FromStringAndSize(NULL, size)
                 into = <uint8_t*>PyBytes_AS_STRING(found)
             else:
