@@ -88,6 +88,7 @@ def test_what_a_peer_must_not_send_is_refused() -> None:
         (missing.serialize().to_pybytes(), "NOT NULL"),
         (b"\xff", "no record batch"),
         (b"\xff" * 64, "no record batch"),
+        (b"\xff" * 4 + bytes(4), "no record batch"),  # where Arrow says that a stream ends here
         (good[: len(good) // 2], "no record batch"),
         (packed.pack(made.slice(0, 2)), "2 rows in a batch of 3"),
     ):

@@ -199,7 +199,7 @@ cdef class Gathering:
     cdef int64_t _add(self, ArrowArray* batch) except -1:
         cdef int64_t rows = batch.length, size = 0, each, base, row
         cdef int64_t[2 * COLUMNS_MAX] sizes
-        cdef int column, part = 0
+        cdef int column, part = 0, wrong
         cdef uint8_t width
         cdef ArrowArray* child
         cdef const int32_t* offsets
@@ -220,6 +220,11 @@ cdef class Gathering:
                 each = <int64_t>offsets[rows] - offsets[0]
                 if offsets[0] < 0 or each < 0 or (each and child.buffers[2] == NULL):
                     return 0
+                wrong = 0
+                for row in range(rows):
+                    wrong |= offsets[row] > offsets[row + 1]
+                if wrong:
+                    return 0  # the longer way says what is wrong
                 sizes[part] = 4 * rows
                 size += sizes[part]
                 part += 1

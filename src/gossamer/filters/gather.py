@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from gossamer.filters import loops
+from gossamer.filters.model import EventError
 from gossamer.filters.packed import Bytes, Packed
 from gossamer.filters.schema import Type
 
@@ -70,6 +71,10 @@ class Copies:
         return self._take(record, copy) if copy is not None and copy.size <= self._room else 0
 
     def _take(self, record: Any, copy: Any) -> int:
+        try:
+            record.validate(full=True)  # the short way looks at the offsets of texts itself
+        except ValueError as error:
+            raise EventError(f"not a whole record batch: {error}") from None
         self._copies.append(copy)
         self._left -= record.num_rows
         self._room -= copy.size

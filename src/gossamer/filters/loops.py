@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gossamer.filters import _native
 
+SLAB_LEAST = 192 << 10  # bytes: memory that is used again comes in steps of 256 KiB
 VERSION = 2  # of _native.pyx
 Row = tuple[Any, ...]
 
@@ -114,7 +115,7 @@ if native is not None and not TYPE_CHECKING:
     )  # fmt: skip
 
     def room(size: int) -> memoryview:
-        return memoryview(native.Slab(size))
+        return memoryview(native.Slab(size) if size >= SLAB_LEAST else bytearray(size))
 
 
 def shape(names: tuple[str, ...], types: Sequence[str], required: Sequence[bool], event: type) -> _native.Shape | None:

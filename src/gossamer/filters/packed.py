@@ -94,7 +94,7 @@ class Packed:
             for name in wanted.names[fields:]:  # of an older schema, which ended before
                 record = record.append_column(name, pa.nulls(rows, wanted.field(name).type))
             self._check(record)
-        except (pa.ArrowException, OSError, StructError, EventError, OverflowError) as error:
+        except (pa.ArrowException, OSError, EOFError, StructError, EventError, OverflowError) as error:
             raise msgspec.ValidationError(f"no record batch of the schema: {str(error).splitlines()[0]}") from None
         return record
 
@@ -110,7 +110,7 @@ class Packed:
                 if present is None and offsets is not None and not column.offset:
                     verdict = loops.are_texts(offsets, data if data is not None else b"", len(column), is_text)
                     if verdict is False:
-                        raise msgspec.ValidationError("a column of texts that are none")
+                        raise EventError("a column of texts that are none")
                     if verdict:
                         continue
                 column.validate(full=True)
@@ -141,7 +141,10 @@ class Packed:
             columns = [read.column(place) for place in range(len(wanted))]
             columns = [one.dictionary_decode() if pa.types.is_dictionary(one.type) else one for one in columns]
             batch = pa.RecordBatch.from_arrays(columns, schema=wanted)
-        batch.validate()
+        try:
+            batch.validate()
+        except pa.ArrowInvalid as error:
+            raise EventError(f"not a whole record batch: {error}") from None
         self._check(batch)
         return batch
 
@@ -169,6 +172,10 @@ class Packed:
             pa = _pyarrow()
             self._own = (data, pa.ipc.read_record_batch(pa.py_buffer(data), self.arrow_schema))
         return data
+
+    def disown(self) -> None:
+        """It is on its way: whoever reads it again may check it again, and its memory is not kept for that."""
+        self._own = (None, None)
 
     def from_values(self, values: Sequence[dict[str, Any]]) -> Any:
         """Events' values as a record batch."""

@@ -32,7 +32,7 @@ class Subscription:
 
     __slots__ = (
         "__weakref__", "_barrier", "_behind", "_counts", "_ended", "_later", "_node", "_ready", "_route", "_slow", "_source",
-        "_timeout", "_untold", "_waiter", "dropped", "filter", "group", "number", "topic", "wish",
+        "_timeout", "_untold", "_waiter", "_wide", "dropped", "filter", "group", "number", "topic", "wish",
     )  # fmt: skip
 
     def __init__(
@@ -60,7 +60,7 @@ class Subscription:
         # Both are its own once there is something to put into them.
         self._ready: deque[Any] = _NOTHING  # the next events, to be taken one by one
         self._behind: deque[Any] = _NOTHING  # those after them, as they were delivered: lists of events, Listed, or Columns
-        self._later = 0  # events in ``_behind``
+        self._later = self._wide = 0  # events in ``_behind``, and those of them that are columns
         self._untold = 0  # events that have left it, and the node has not been told that they were taken
         self._waiter: asyncio.Future[None] | None = None
         self._ended: Exception | None = None
@@ -94,13 +94,14 @@ class Subscription:
         if not self._behind:
             return False
         some = self._behind.popleft()
-        is_made = type(some) is list
+        is_made, is_wide = type(some) is list, type(some) is Columns
         if len(some) > _CHUNK:
             self._behind.appendleft(some[_CHUNK:] if is_made else some.after(_CHUNK))
             some = some[:_CHUNK] if is_made else some.events(_CHUNK)
         elif not is_made:
             some = some.events()
         self._later -= len(some)
+        self._wide -= len(some) if is_wide else 0
         self._untold += len(some)
         self._ready.extend(some)
         return True
@@ -127,6 +128,7 @@ class Subscription:
                 continue
             if not ready and type(behind[0]) is Columns:
                 first = behind.popleft()
+                self._wide -= len(first)
                 self._take(len(first))
                 yield first.record
                 continue
@@ -151,6 +153,7 @@ class Subscription:
             for some in self._behind:
                 found += some
             self._behind.clear()
+            self._wide = 0
             self._take(self._later)
             yield found
 
@@ -277,30 +280,34 @@ class Subscription:
             self._ready, self._behind = deque(), deque()
         self._behind.append(events)
         self._later += len(events)
+        if type(events) is Columns:
+            self._wide += len(events)
         if self._slow is SlowPolicy.DROP_OLDEST and self._counts:
-            buffer = self._node._core.config.buffer
-            over = self.backlog - (buffer * COLUMN_ROWS if type(events) is Columns else buffer)
-            if over > 0:
-                self._drop(over)
+            self._drop(self._node._core.config.buffer)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
         if self._taken and self.number in self._node._core.local.blocked:
             self._tell()  # the machine believes that all this is still waiting
 
-    def _drop(self, over: int) -> None:
-        """Drop the oldest, at least so many: columns go whole."""
+    def _drop(self, buffer: int) -> None:
+        """Drop the oldest, until no more wait than the buffer holds; of columns, eight count as one."""
         dropped = 0
-        while dropped < over:
+        while (over := self.backlog - self._wide + self._wide // COLUMN_ROWS - buffer) > 0:
             if self._ready or (type(self._behind[0]) is not Columns and self._refill()):
                 self._ready.popleft()
                 dropped += 1
             else:
-                columns = len(self._behind.popleft())
-                self._later -= columns
-                self._untold += columns
-                dropped += columns
-        self.dropped += dropped
-        self._node._driver.count_dropped("event", dropped, f"slow subscription to {self.topic!r}")
+                columns = self._behind.popleft()
+                some = min(len(columns), over * COLUMN_ROWS)
+                if some < len(columns):
+                    self._behind.appendleft(columns.after(some))
+                self._later -= some
+                self._wide -= some
+                self._untold += some
+                dropped += some
+        if dropped:
+            self.dropped += dropped
+            self._node._driver.count_dropped("event", dropped, f"slow subscription to {self.topic!r}")
 
     def why_ended(self, reason: str, block: float) -> Exception:
         """What to tell the consumer of a subscription that ended by itself."""
@@ -322,7 +329,7 @@ class Subscription:
             self._ended = reason
             self._ready.clear()
             self._behind.clear()
-            self._untold = self._later = 0
+            self._untold = self._later = self._wide = 0
             if self._waiter is not None and not self._waiter.done():
                 self._waiter.set_result(None)
 

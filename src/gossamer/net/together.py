@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gossamer.filters import EventError
 from gossamer.net.receipt import BatchReceipt, Receipt, waiter
 from gossamer.node import WindowFullError
-from gossamer.node.together import Part, Rows, publish_columns, publish_rows
+from gossamer.node.together import Part, Rows, cut, publish_columns, publish_rows
 
 if TYPE_CHECKING:
     from gossamer.net.node import Node
@@ -96,12 +96,22 @@ async def _publish_rows(node: Node, topic: str, events: Iterable[Any]) -> list[P
 
 
 async def _publish_columns(node: Node, topic: str, batch: Any, once: Once | None) -> list[Part]:
-    core, driver = node._core, node._driver
+    core = node._core
     record = core.local.topic(topic).packed.record(batch)
+    if record.num_rows <= core.config.batch_events:
+        return await _publish_piece(node, topic, record, once, 0)
+    parts: list[Part] = []  # each when there is room: all at once, very many would be outside of this node's window
+    for place, piece in enumerate(cut(core, topic, record, once=once is not None)):
+        parts += await _publish_piece(node, topic, piece, once, place)
+    return parts
+
+
+async def _publish_piece(node: Node, topic: str, record: Any, once: Once | None, place: int) -> list[Part]:
+    core, driver = node._core, node._driver
     while True:
         try:
             before = core.outbox.events
-            parts = publish_columns(core, topic, record, driver.now(), once)
+            parts = publish_columns(core, topic, record, driver.now(), once, place)
             break
         except WindowFullError:
             await node._waiting.window()

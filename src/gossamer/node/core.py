@@ -460,6 +460,8 @@ class NodeCore:
         self._out += effects
         if batch is not None:
             self.routing.publish(batch, now, rows or None)
+        if publication.width:
+            packed.disown()
 
     def seal_all(self, now: Micros) -> None:
         for topic in list(self.outbox.open):

@@ -138,6 +138,8 @@ class Limits(Struct, frozen=True, kw_only=True):
         most = BATCH_EVENTS_MAX // COLUMN_ROWS
         if not 1 <= self.batch_events <= most:
             raise ValueError(f"batch_events is {self.batch_events}; it must be from 1 to {most}")
+        if self.batch_bytes < 1:
+            raise ValueError(f"batch_bytes is {self.batch_bytes}; it must be at least 1")
         if not self.batch_events <= self.window <= WINDOW_MAX // 2:
             raise ValueError(
                 f"window is {self.window}; it must be from batch_events ({self.batch_events}) to {WINDOW_MAX // 2}"
@@ -215,6 +217,10 @@ class Outbox:
         self.close_lanes()
 
     def close_lanes(self) -> None:
+        """Nothing goes the short way any more: from now on what is in open batches is counted."""
+        if self.lane is not None or self.wide_lane is not None:
+            (only,) = self.open.values()
+            self.opened = only.weight
         self.lane = self.wide_lane = None
 
     @property
@@ -224,10 +230,7 @@ class Outbox:
 
     def begin(self, topic: str) -> Publication:
         """Open a batch for a topic."""
-        if self.lane is not None or self.wide_lane is not None:  # two topics: from now on they are counted
-            (only,) = self.open.values()
-            self.opened = only.weight
-            self.close_lanes()
+        self.close_lanes()
         publication = self.open[topic] = Publication(topic, self.me)
         return publication
 
@@ -247,7 +250,7 @@ class Outbox:
         ``at``: Unix microseconds, which whoever ``retain``s it wants to know. ``packed``: for one of columns.
         """
         publication, is_counted = self.open.pop(topic), self.wide_lane is None
-        self.close_lanes()
+        self.lane = self.wide_lane = None
         publication.count = publication.gathered
         if publication.columns is not None:
             assert packed is not None

@@ -20,8 +20,8 @@ from gossamer.node.retention import SEQUENCE_MAX, Id
 
 LAG = Micros(3 * SECOND)  # more than news of a verdict takes to come here
 MARK_EVERY = Micros(SECOND // 4)
-HAD_MAX = 65_536  # ids above the position; beyond it the newest floor counts at once
-WAITING_MAX = 65_536  # events that wait for their turn; beyond it the first goes, whether it is its turn or not
+HAD_MAX = 1 << 19  # ids above the position; beyond it the newest floor counts at once
+WAITING_MAX = 1 << 19  # events that wait for their turn; beyond it the first goes, whether it is its turn or not
 EVERYTHING: Id = (SEQUENCE_MAX, SEQUENCE_MAX)
 
 

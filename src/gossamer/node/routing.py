@@ -146,7 +146,7 @@ class Routing:
 
     def is_direct(self, topic: str) -> bool:
         """Whether what is published goes straight to those who want it: no nodes of wire version 1 among them, and no relays."""
-        return all(route is Route.DIRECT for route in self._routes(topic))
+        return self._synced and self._routes(topic) == [Route.DIRECT]
 
     # ----------------------------------------------------------------- subscriptions
 

@@ -76,23 +76,23 @@ def publish_rows(core: NodeCore, topic: str, given: Rows, start: int, now: Micro
 
 
 def publish_columns(
-    core: NodeCore, topic: str, record: Any, now: Micros, once: tuple[str, tuple[int, ...]] | None = None
+    core: NodeCore, topic: str, record: Any, now: Micros, once: tuple[str, tuple[int, ...]] | None = None, place: int = 0
 ) -> list[Part]:
     """Accept a record batch, as ``Packed.record`` gives it; more than one part if it is too large to travel as one.
 
     ``once``: the batch's number in a stream. What the node has accepted under it, in this life or with a data directory in an
-    earlier one, is left out: the same stream may be published again after a crash. Numbers grow.
+    earlier one, is left out: the same stream may be published again after a crash. Numbers grow; ``place``: of the first part.
     """
     _check(core, topic)
     if once is None:
         part = _gather(core, topic, record, now, alone=False) if record.num_rows else None
         if part is not None:  # nearly always: it goes with those before it
             return [part]
-        return [_begin(core, topic, one, now) for one in _cut(core, topic, record)]
+        return [_begin(core, topic, one, now) for one in cut(core, topic, record)]
     parts = []
-    for place, one in enumerate(_cut(core, topic, record)):
+    for number, one in enumerate(cut(core, topic, record, once=True), place):
         core.seal_all(now)  # the mark is stored with the batch that is sealed next, which must be this one
-        if core.outbox.mark(once[0], (*once[1], place)):
+        if core.outbox.mark(once[0], (*once[1], number)):
             parts.append(_begin(core, topic, one, now, alone=True))
     return parts
 
@@ -104,9 +104,13 @@ def _most_rows(core: NodeCore, topic: str) -> int:
     return core.config.column_rows if core.routing.is_direct(topic) else core.config.batch_events
 
 
-def _cut(core: NodeCore, topic: str, record: Any) -> list[Any]:
-    """A record batch in parts that may travel; an EventError, before any of them is accepted, if one event is too large."""
-    limits, most = core.config, _most_rows(core, topic)
+def cut(core: NodeCore, topic: str, record: Any, *, once: bool = False) -> list[Any]:
+    """A record batch in parts that may travel; an EventError, before any of them is accepted, if one event is too large.
+
+    ``once``: in the same parts whoever wants the topic, for they have numbers.
+    """
+    limits = core.config
+    most = limits.batch_events if once else _most_rows(core, topic)
     found: list[Any] = []
     left = [record]
     while left:
@@ -137,13 +141,14 @@ def _begin(core: NodeCore, topic: str, record: Any, now: Micros, *, alone: bool 
     part = _gather(core, topic, record, now, alone=alone)
     if part is not None:
         return part
-    if topic in core.outbox.open:
-        core.seal(topic, now)
-    known, limits = core.local.topic(topic), core.config
+    known, limits, most = core.local.topic(topic), core.config, _most_rows(core, topic)
     if known.gather is None:
         known.gather = Gather(known.packed)
-    publication, most = core.outbox.begin(topic), _most_rows(core, topic)
-    publication.columns, size = known.gather.begin(record, most, limits.column_bytes)
+    begun, size = known.gather.begin(record, most, limits.column_bytes)  # before anything is opened: it may be refused
+    if topic in core.outbox.open:
+        core.seal(topic, now)
+    publication = core.outbox.begin(topic)
+    publication.columns = begun
     part = _gathered(core, publication, record, size, now, alone=alone)
     if publication.first < 0 and core.outbox.may_open_lane and not limits.trace:
         core.outbox.opened -= publication.weight
