@@ -207,6 +207,7 @@ SOUP = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join) | st.lists(st
 )
 
 
+@example("'\\\ud800'")  # half of a surrogate pair that the message quoted
 @given(SOUP | st.text(st.characters()) | st.text(max_size=40))
 @settings(deadline=None, max_examples=1000)
 def test_any_text_parses_or_is_a_filter_error(text: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from gossamer.filters.model import TEXT_MAX, FilterError
+from gossamer.filters.model import TEXT_MAX, FilterError, printable
 from gossamer.filters.schema import RESERVED
 
 _TOKEN = re.compile(
@@ -126,6 +126,7 @@ def _escaped(match: re.Match[str], text: str) -> str:
         return chr(int(match["octal"], 8))
     one = match["one"]
     if one not in _ONE:
-        hint = f"{match[0]} in a string is just {one!r} to Spark; write \\{match[0]}, or the whole string as r'...'"
+        shown = printable(match[0])  # it may be half of a surrogate pair, which nobody could write out
+        hint = f"{shown} in a string is just {one!r} to Spark; write \\{shown}, or the whole string as r'...'"
         raise FilterError(hint, text, match.start(), match.end())
     return _ONE[one]

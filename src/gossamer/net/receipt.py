@@ -11,7 +11,6 @@ from msgspec import Struct
 from gossamer.node import Ticket
 from gossamer.node.outbox import Publication
 from gossamer.node.together import Part
-from gossamer.overlay.batch import spread
 
 
 class Done(Struct, frozen=True):
@@ -88,5 +87,7 @@ class BatchReceipt:
                 yield from asyncio.shield(waiter(publication).complete).__await__()
             publisher, incarnation = publication.publisher, publication.incarnation
             sequences += range(publication.first + start, publication.first + start + count)
-            matched += spread(publication.matched, publication.count)[start : start + count]  # type: ignore[arg-type]
+            counts = publication.matched
+            assert counts is not None
+            matched += counts * count if len(counts) == 1 else counts[start : start + count]
         return BatchDone(publisher, incarnation, tuple(sequences), tuple(matched))
