@@ -58,14 +58,14 @@ class BatchDone(Struct, frozen=True):
     matched: tuple[int, ...]  # how many subscriptions took each
 
 
-class BatchReceipt:
+class BatchReceipt(Struct, frozen=True, eq=False, gc=False):
     """Returned by ``publish_batch`` once all its events are accepted; await it for the complete receipt."""
 
-    __slots__ = ("_count", "_more", "_publication", "_start")
-
-    def __init__(self, publication: Publication | None, start: int, count: int, more: Sequence[Part] = ()) -> None:
-        """The first part (None: there were no events) and the others; apart, because most have no others and many are kept."""
-        self._publication, self._start, self._count, self._more = publication, start, count, more
+    # The first part (None: there were no events) and the others; apart, because most have no others, and many are kept.
+    _publication: Publication | None
+    _start: int
+    _count: int
+    _more: Sequence[Part] = ()
 
     @property
     def _parts(self) -> list[Part]:
