@@ -24,6 +24,7 @@ TEXTS: dict[str, tuple[str, Any, Any]] = {  # name -> (as text, in TOML, value)
     "join_required": ("no", False, False),
     "wait": ("2.5", 2.5, 2.5),
     "spin": ("0.001", 0.001, 0.001),
+    "shared_memory": ("false", False, False),
     "fabric": ("blue", "blue", "blue"),
     "k": ("3", 3, 3),
     "data_dir": ("state", "state", Path("state")),

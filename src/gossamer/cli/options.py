@@ -60,6 +60,10 @@ OPTIONS = (
         "spin", Seconds(SPIN_MOST), SPIN_SECONDS, "node.spin",
         "Seconds to look for the next message before sleeping, while messages come in quick succession; 0: never.",
     ),
+    Option(
+        "shared_memory", YesNo(), True, "node.shared_memory",
+        "Large messages from and to nodes of the same host and user lie in memory that both see.",
+    ),
     Option("fabric", Kind(), "", "node.fabric", "Only nodes of the same name talk."),
     Option("k", Count(1, 32), 6, "node.k", "Any K - 1 nodes may fail at once; a node has about K links."),
     Option("data_dir", Directory(), None, "node.data_dir", "Keep identity and outbox here: accepted events survive a crash."),

@@ -6,21 +6,65 @@ cdef extern from "Python.h":
 
 cdef extern from *:
     """
+    #include <stddef.h>
+    #include <stdint.h>
+    #define HUGE_STEP ((size_t)2 << 20)
     #if defined(_MSC_VER)
     #include <malloc.h>
     #define slab_new(size) _aligned_malloc((size), 64)
     #define slab_free(data) _aligned_free(data)
+    static void* map_memory(int file, size_t size, int writable) { return NULL; }
+    static void unmap_memory(void* data, size_t size) {}
+    static void make_huge(void* data) {}
     #else
     #include <stdlib.h>
+    #include <sys/mman.h>
     static void* slab_new(size_t size) {
         void* data = NULL;
-        return posix_memalign(&data, 64, size) == 0 ? data : NULL;
+        if (posix_memalign(&data, size < HUGE_STEP ? 64 : HUGE_STEP, size) != 0) return NULL;
+    #ifdef MADV_HUGEPAGE
+        if (size >= HUGE_STEP) madvise(data, size, MADV_HUGEPAGE);
+    #endif
+        return data;
     }
     #define slab_free(data) free(data)
+    /* Where large pages can lie: mmap alone gives any address. */
+    static void* map_memory(int file, size_t size, int writable) {
+    #if defined(MAP_ANONYMOUS) && defined(MAP_NORESERVE)
+        size_t room = size + HUGE_STEP, before;
+        uint8_t* data = (uint8_t*)mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (data == MAP_FAILED) return NULL;
+        before = -(uintptr_t)data & (HUGE_STEP - 1);
+        if (mmap(data + before, size, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {
+            munmap(data, room);
+            return NULL;
+        }
+        if (before) munmap(data, before);
+        if (room - before > size) munmap(data + before + size, room - before - size);
+        return data + before;
+    #else
+        return NULL;
+    #endif
+    }
+    static void unmap_memory(void* data, size_t size) { munmap(data, size); }
+    /* One large page instead of 512 small ones, each of which costs a fault of its own; where that cannot be, nothing happens. */
+    static void make_huge(void* data) {
+    #if defined(__linux__)
+    #ifndef MADV_COLLAPSE
+    #define MADV_COLLAPSE 25
+    #endif
+        *(volatile uint8_t*)data = *(volatile uint8_t*)data;
+        madvise(data, HUGE_STEP, MADV_COLLAPSE);
+    #endif
+    }
     #endif
     """
+    size_t HUGE_STEP
     void* slab_new(size_t) nogil
     void slab_free(void*) nogil
+    void* map_memory(int, size_t, int) nogil
+    void unmap_memory(void*, size_t) nogil
+    void make_huge(void*) nogil
 
 cdef enum:
     SLAB_STEP = 1 << 18  # sizes of memory that is kept are multiples of this,
@@ -31,6 +75,8 @@ cdef enum:
     COLUMNS_MAX = 256
     COLUMNS_MARK = 0xFF
 
+    LENT_STEPS_MAX = 1024  # of memory that other processes see: 256 MiB
+
 cdef uint64_t HIGH_BITS = 0x8080808080808080ULL
 
 cdef void* spares[SLAB_KINDS][SLAB_SPARES]
@@ -38,20 +84,100 @@ cdef int[SLAB_KINDS] spare_counts
 cdef int spare_steps = 0
 
 
+# Memory that other processes of this host may look at (net/memory.py): a table of stamps, one for each step, and the steps.
+cdef uint8_t* lent_data = NULL  # the first step; NULL: there is none
+cdef int lent_steps = 0, lent_from = 0, lending = 0, lent_huge = 0  # large pages so far
+cdef bint[LENT_STEPS_MAX] lent_out
+cdef uint64_t lent_stamp = 0
+
+
+def lend(int file, Py_ssize_t size):
+    """From now on published columns are gathered in this memory: a step for the stamps, then the others. -1: no longer.
+
+    What was lent before stays mapped for good: somebody may look at it.
+    """
+    global lent_data, lent_steps, lent_from, lent_huge, lending
+    cdef uint8_t* data
+    lent_data = NULL
+    if file < 0:
+        return
+    if size < 2 * SLAB_STEP or size > <Py_ssize_t>LENT_STEPS_MAX * SLAB_STEP or size % HUGE_STEP:
+        raise ValueError(f"memory of {size} bytes")
+    data = <uint8_t*>map_memory(file, size, True)
+    if data == NULL:
+        raise OSError("this memory cannot be mapped")
+    memset(lent_out, 0, sizeof(lent_out))
+    lending, lent_from, lent_huge, lent_steps = lending + 1, 0, 0, <int>(size // SLAB_STEP) - 1
+    lent_data = data + SLAB_STEP
+
+
+cdef class Mapped:
+    """Memory of another process, to read."""
+
+    cdef uint8_t* _data
+    cdef Py_ssize_t _size
+
+    def __cinit__(self, int file, Py_ssize_t size):
+        self._data, self._size = <uint8_t*>map_memory(file, size, False) if size > 0 else NULL, size
+        if self._data == NULL:
+            raise OSError("this memory cannot be mapped")
+
+    def __dealloc__(self):
+        if self._data != NULL:
+            unmap_memory(self._data, self._size)
+
+    def __getbuffer__(self, Py_buffer* buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self._data, self._size, 1, flags)
+
+
+cdef uint8_t* borrow(int steps) noexcept:
+    """So many steps of the memory that is lent, under a stamp of their own; NULL: there are not as many in a row.
+
+    First those that were given back last, or next to them: they are still in a cache.
+    """
+    global lent_stamp, lent_huge
+    cdef int start = lent_from, free = 0, at, tried
+    cdef uint64_t* stamps
+    if lent_data == NULL or not 0 < steps <= lent_steps:
+        return NULL
+    for tried in range(2):
+        for at in range(start, lent_steps):
+            free = 0 if lent_out[at] else free + 1
+            if free == steps:
+                stamps = <uint64_t*>(lent_data - SLAB_STEP)
+                lent_stamp += 1
+                for start in range(at + 1 - steps, at + 1):
+                    lent_out[start] = True
+                    stamps[start] = lent_stamp  # before anything is written there: who still reads what was there finds out
+                while lent_huge * HUGE_STEP < <size_t>(at + 2) * SLAB_STEP:  # never used so far
+                    make_huge(lent_data - SLAB_STEP + lent_huge * HUGE_STEP)
+                    lent_huge += 1
+                return lent_data + <Py_ssize_t>(at + 1 - steps) * SLAB_STEP
+        start = free = 0
+    return NULL
+
+
 cdef class Slab:
     """Memory for a large message, aligned as columns want it. It is not cleared, and used again when nobody looks at it any more:
-    fresh memory costs a page fault for every 4 KiB, which is more than to fill it.
+    fresh memory costs a page fault for every 4 KiB, which is more than to fill it. ``lent``: other processes may see it.
     """
 
     cdef uint8_t* _data
     cdef Py_ssize_t _size
     cdef int _steps
+    cdef int _lending  # of which it is part; 0: others do not see it
+    cdef uint64_t _stamp
 
-    def __cinit__(self, Py_ssize_t size):
+    def __cinit__(self, Py_ssize_t size, bint lent=False):
         global spare_steps
         if size < 0 or size > <Py_ssize_t>SLAB_STEP * (SLAB_KINDS - 1):
             raise ValueError(f"memory of {size} bytes")
         self._size, self._steps = size, <int>((size + SLAB_STEP - 1) // SLAB_STEP)
+        if lent:
+            self._data = borrow(self._steps)
+            if self._data != NULL:
+                self._lending, self._stamp = lending, lent_stamp
+                return
         if spare_counts[self._steps]:
             spare_counts[self._steps] -= 1
             spare_steps -= self._steps
@@ -62,10 +188,16 @@ cdef class Slab:
             raise MemoryError()
 
     def __dealloc__(self):
-        global spare_steps
+        global spare_steps, lent_from
+        cdef int at
         if self._data == NULL:
             return
-        if spare_counts[self._steps] < SLAB_SPARES and spare_steps + self._steps <= SLAB_KEPT:
+        if self._lending:
+            if lent_data != NULL and self._lending == lending:
+                lent_from = <int>((self._data - lent_data) // SLAB_STEP)
+                for at in range(lent_from, lent_from + self._steps):
+                    lent_out[at] = False
+        elif spare_counts[self._steps] < SLAB_SPARES and spare_steps + self._steps <= SLAB_KEPT:
             spares[self._steps][spare_counts[self._steps]] = self._data
             spare_counts[self._steps] += 1
             spare_steps += self._steps
@@ -77,6 +209,23 @@ cdef class Slab:
 
     def __getbuffer__(self, Py_buffer* buffer, int flags):
         PyBuffer_FillInfo(buffer, self, self._data, self._size, 0, flags)
+
+
+def place(data):
+    """Where in the memory that is lent a message's bytes lie, and under which stamp; None: elsewhere."""
+    cdef Slab slab
+    cdef Py_buffer view
+    cdef Py_ssize_t at
+    found = data.obj if isinstance(data, memoryview) else data
+    if type(found) is not Slab:
+        return None
+    slab = found
+    if lent_data == NULL or slab._lending != lending:
+        return None
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    at = <uint8_t*>view.buf - lent_data
+    PyBuffer_Release(&view)
+    return SLAB_STEP + at, slab._stamp
 
 
 # -- record batches as they are published, copied one behind the other
@@ -276,7 +425,7 @@ cdef class Gathering:
             self._start[part], self._used[part] = at, 0
             at += padded(self._room[part])
             part += 1
-        self._slab = Slab(at)
+        self._slab = Slab(at, True)
         part = 0
         for column in range(self._columns):
             if not self._widths[column]:
@@ -303,7 +452,7 @@ cdef class Gathering:
                 found = PyBytes_FromStringAndSize(NULL, size)
                 into = <uint8_t*>PyBytes_AS_STRING(found)
             else:
-                found = other = Slab(size)
+                found = other = Slab(size, True)
                 into = other._data
             size = body
             for part in range(self._parts):

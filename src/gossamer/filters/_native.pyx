@@ -10,7 +10,7 @@ schema.py, packed.py and loops.py use it. Built by hatch_build.py where there is
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.dict cimport PyDict_CheckExact, PyDict_GetItemWithError, PyDict_New, PyDict_SetItem, PyDict_Size
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact, PyFloat_FromDouble
 from cpython.list cimport PyList_Append, PyList_GET_ITEM, PyList_GET_SIZE, PyList_New, PyList_SET_ITEM
@@ -41,7 +41,7 @@ cdef enum:
     CACHE_SLOTS = 2048  # a power of two
     WHERE_MAX = 16
 
-VERSION = 2  # counts changes of what loops.py expects here: an extension of another version is not used
+VERSION = 3  # counts changes of what loops.py expects here: an extension of another version is not used
 
 KINDS = {
     "STRING": STRING, "BINARY": BINARY, "BOOLEAN": BOOLEAN, "TINYINT": TINYINT, "SMALLINT": SMALLINT, "INT": INT,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from mmap import PROT_READ, mmap
 from operator import ge, itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from gossamer.filters import _native
 
 SLAB_LEAST = 192 << 10  # bytes: memory that is used again comes in steps of 256 KiB
-VERSION = 2  # of _native.pyx
+VERSION = 3  # of _native.pyx
 Row = tuple[Any, ...]
 
 
@@ -96,6 +97,20 @@ def room(size: int) -> memoryview:
     return memoryview(bytearray(size))
 
 
+def lend(file: int, size: int) -> None:
+    """From now on published columns are gathered in this memory, which other processes see (net/memory.py); -1: no longer."""
+
+
+def mapped(file: int, size: int) -> Any:
+    """The memory of another process, to read."""
+    return mmap(file, size, prot=PROT_READ)
+
+
+def place(data: Any) -> tuple[int, int] | None:
+    """Where in the memory that is lent a message's bytes lie, and under which stamp; None: elsewhere."""
+    return None
+
+
 def _compiled() -> Any:
     if os.environ.get("GOSSAMER_PURE"):
         return None
@@ -113,6 +128,7 @@ if native is not None and not TYPE_CHECKING:
     ascends, shifted, are_texts, bulk, gathering = (
         native.ascends, native.shifted, native.are_texts, native.bulk, native.Gathering
     )  # fmt: skip
+    lend, mapped, place = native.lend, native.Mapped, native.place
 
     def room(size: int) -> memoryview:
         return memoryview(native.Slab(size) if size >= SLAB_LEAST else bytearray(size))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, cast
 
 from gossamer.filters.packed import Bytes
 from gossamer.machine import LinkState, Peer
+from gossamer.net.memory import SHARING, Sharing
 from gossamer.net.spin import BULK_BYTES
 from gossamer.net.tls import HANDSHAKE_FAILURE, Closed, Session, TlsError
 from gossamer.node.rights import Identity
@@ -28,6 +29,7 @@ from gossamer.node.wire import (
     AnyMessage,
     Frame,
     Hello,
+    Pieces,
     Ping,
     Pong,
     Revocations,
@@ -86,6 +88,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._direct = -1  # the socket's descriptor
         self._tls: Session | None = None
+        self._is_here = False  # the other end is on this host
+        self._sharing: Sharing | None = None  # memory, with such a peer
         self._unframer = Unframer(stranger=True)
         self._fills = False  # what is read has its place in the unframer
         self._takes_pieces = False  # the transport writes several without joining them
@@ -114,6 +118,8 @@ class Connection(asyncio.BufferedProtocol):
             self._direct = sock.fileno()
         name = transport.get_extra_info("peername")
         self.address = str(name[0]) if name else ""
+        own = transport.get_extra_info("sockname")
+        self._is_here = bool(name and own and name[0] == own[0])
         self._timer = self.loop.call_later(HELLO_SECONDS, self._watch)
         if not self.driver.opened(self):
             return
@@ -209,6 +215,8 @@ class Connection(asyncio.BufferedProtocol):
         self._direct = -1
         self._control.clear()
         self._events.clear()
+        if self._sharing is not None:
+            self._sharing.close()
         self.driver.unplugged(self)
         if self.closed:
             return
@@ -222,6 +230,16 @@ class Connection(asyncio.BufferedProtocol):
             why = "before it said hello: has it keys, and this node none, or none that are good?"
             self.driver.count_close(self, self.reason, why)
         self._gone(self.reason)
+
+    @property
+    def shares(self) -> bool:
+        """Whether large messages to the peer lie in memory that it sees."""
+        return self._sharing is not None and self._sharing.is_seen
+
+    @property
+    def shared(self) -> tuple[int, int]:
+        """Bytes in and out that lay in memory which both ends see; they count among all others, too."""
+        return (self._sharing.bytes_in, self._sharing.bytes_out) if self._sharing is not None else (0, 0)
 
     @property
     def queued(self) -> int:
@@ -249,7 +267,11 @@ class Connection(asyncio.BufferedProtocol):
                 return
             self.send(encode(self.driver.hello()), is_event=False)
         self.hello, self.peer = message, Peer(message.peer)
+        if self._is_here and self.driver.shares and message.memory:
+            self._sharing = Sharing()
         self.driver.greeted(self)
+        if self._sharing is not None and not self.closed and (offer := self._sharing.offer()):
+            self.send(offer, is_event=False)
         if not self.settled.done():
             self.settled.set_result(None)
 
@@ -272,8 +294,13 @@ class Connection(asyncio.BufferedProtocol):
                     return
             elif kind is Pong:
                 self.unanswered -= self.unanswered > 0
+            elif kind in SHARING:
+                if not self._shared(message):
+                    return
             else:
                 driver.received(peer, message)
+        if self._sharing is not None and (owed := self._sharing.owed()):
+            self.send(owed, is_event=False)
         if reports:
             # Later than the rest, and told at once: publishers wait for them when their window is full.
             if len(reports) < len(messages):
@@ -282,6 +309,28 @@ class Connection(asyncio.BufferedProtocol):
                 self._report(reports)
                 return
         driver.settle_soon()
+
+    def _shared(self, message: AnyMessage) -> bool:
+        """A message about memory, or one that lies there; False: the connection has ended."""
+        sharing = self._sharing
+        try:
+            if sharing is None:
+                raise WireError("wrong shape", f"a {type(message).__name__}, where no memory is shared")
+            before = sharing.bytes_in
+            found = sharing.receive(message)
+            if sharing.bytes_in > before:
+                self.bytes_in += sharing.bytes_in - before
+                self._spend(0, sharing.bytes_in - before)
+        except WireError as error:
+            self.close(error.reason, str(error))
+            return False
+        if isinstance(found, bytes):
+            self.send(found, is_event=False)
+        elif found is not None:
+            self.driver.received(self.peer, cast(AnyMessage, found))
+        elif self._events and not self._paused:  # there may be room again
+            self._write()
+        return not self.closed
 
     def _report(self, reports: list[AnyMessage]) -> None:
         driver, peer = self.driver, self.peer
@@ -315,21 +364,36 @@ class Connection(asyncio.BufferedProtocol):
             self._scheduled = True
             self.loop.call_soon(self._write)
 
-    def _write(self) -> None:
+    def _write(self, *, last: bool = False) -> None:
+        """``last``: nobody will write after this, so nothing waits for room in memory."""
         self._scheduled = False
         transport = self._transport
         tls = self._tls
         if self.closed or transport is None or transport.is_closing() or (tls is not None and not tls.established):
             return
-        while not self._paused and (self._control or self._events):
+        waits = False  # for the peer to take what lies in memory
+        while not self._paused and (self._control or (self._events and not waits)):
             pieces: list[Bytes] = []
             size = 0
             while self._control and size < SOCKET_HIGH_WATER:
                 size += (taken := self._take(self._control, pieces))
                 self._control_bytes -= taken
             while self._events and size < SOCKET_HIGH_WATER:
+                frame, sharing = self._events[0], self._sharing
+                if sharing is not None and sharing.is_seen and not last and isinstance(frame, Pieces) and frame.lies:
+                    waits = not sharing.has_room(frame)
+                    if waits:
+                        break
+                    self._events.popleft()
+                    self._event_bytes -= len(frame)
+                    self.bytes_out += len(frame)  # as if it went this way
+                    pieces.append(sharing.leave(frame))
+                    size += len(frame.lies)
+                    continue
                 size += (taken := self._take(self._events, pieces))
                 self._event_bytes -= taken
+            if not size:
+                break
             self.bytes_out += size
             if size > BULK_BYTES:
                 self.driver.spin.bulk()
@@ -379,7 +443,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.driver.count_close(self, reason, detail)
         if not self._paused and reason not in MISCONDUCT:
-            self._write()
+            self._write(last=True)
         self.closed, self.reason = True, reason
         transport = self._transport
         if transport is not None:

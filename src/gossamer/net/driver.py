@@ -30,6 +30,7 @@ from gossamer.machine import (
     Store,
     Token,
 )
+from gossamer.net import memory
 from gossamer.net.connection import Connection
 from gossamer.net.disk import Disk
 from gossamer.net.guard import Guard
@@ -61,6 +62,7 @@ class Driver:
         rights: Rights | None = None,
         limits: PeerLimits | None = None,
         spin: float = 0.0,
+        shares: bool = False,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.machine, self.peer, self.incarnation = machine, peer, incarnation
@@ -71,6 +73,7 @@ class Driver:
         self.connections: dict[Connection, None] = {}  # also those that have not said hello yet
         self.counters: Counter[str] = Counter()
         self.spin = Spin(self.loop, spin, self.counters)
+        self.shares = shares and memory.HERE  # memory, with nodes of the same host
         self.tally = Tally()
         self.last_problem = ""
         self.fabric, self.keys, self.rights = fabric, keys, rights
@@ -272,7 +275,7 @@ class Driver:
     def hello(self) -> Hello:
         return Hello(
             MAGIC, VERSION_MIN, VERSION, self.peer, self.incarnation, self.address, self.fabric, self.guard.revocations(),
-            self._process,
+            self._process, self.shares,
         )  # fmt: skip
 
     def opened(self, connection: Connection) -> bool:

@@ -89,6 +89,7 @@ class Node:
         join_required: bool = True,
         public_address: str = "",
         spin: float = SPIN_SECONDS,
+        shared_memory: bool = True,
     ) -> None:
         """
         listen: host:port; port 0 picks a free one (see ``address``).
@@ -102,6 +103,7 @@ class Node:
         keys: this node's key directory (gossamer keys issue): TLS with peers of the same authority, and no others.
         limits: what peers may take of this node (gossamer.PeerLimits).
         spin: seconds to look for the next message before sleeping, while messages come in quick succession (0: never).
+        shared_memory: large messages from and to nodes of the same host and user lie in memory that both see (net/memory.py).
         insecure: allow to listen beyond loopback without keys, where anybody who can reach the port can take part.
         """
         self._listen = parse_address(listen)
@@ -119,6 +121,7 @@ class Node:
                 f"spin is {spin}, and must be between 0 and {SPIN_MOST:g} seconds: longer waits are better slept through"
             )
         self._keys, self._limits, self._spin = Keys(keys) if keys is not None else None, limits, spin
+        self._shares = shared_memory
         self._data_dir = Path(data_dir) if data_dir is not None else None
         self._trace = TraceFile(Path(trace_dir)) if trace_dir is not None else None
         self._fabric, self._join_timeout = fabric, join_timeout
@@ -190,6 +193,7 @@ class Node:
         self._driver = Driver(
             self._core, self.peer, self.incarnation, deliver=self._delivered, after=self._after, address="",
             fabric=self._fabric, disk=self._disk, keys=keys, rights=rights, limits=self._limits, spin=self._spin,
+            shares=self._shares,
             writer=self._trace.open(self.peer, self.incarnation) if self._trace is not None else None,
         )  # fmt: skip
         self._driver.met_twin = lambda incarnation: self._interest.meet_twin(incarnation, self._driver.now())

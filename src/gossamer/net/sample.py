@@ -50,6 +50,8 @@ def sample(node: Node) -> dict[str, Any]:
             "bytes_in": connection.bytes_in,
             "bytes_out": connection.bytes_out,
             "queued": connection.queued,
+            "shared_in": connection.shared[0],
+            "shared_out": connection.shared[1],
         }
         for peer, connection in driver.links.items()
     ]

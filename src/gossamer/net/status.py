@@ -108,6 +108,8 @@ def describe(core: NodeCore, driver: Driver) -> dict[str, Any]:
                 "name": connection.identity.name if connection.identity is not None else None,
                 "bytes_in": connection.bytes_in,
                 "bytes_out": connection.bytes_out,
+                "shared_in": connection.shared[0],
+                "shared_out": connection.shared[1],
             }
             for peer, connection in driver.links.items()
         ],

@@ -115,7 +115,9 @@ def cut(core: NodeCore, topic: str, record: Any, *, once: bool = False) -> list[
     left = [record]
     while left:
         record = left.pop()
-        size = record.nbytes
+        size = record.get_total_buffer_size()
+        if size > limits.column_bytes:
+            size = record.nbytes  # of a part of larger columns; it takes longer to find out
         if record.num_rows > most or (record.num_rows > 1 and size > limits.column_bytes):
             half = record.num_rows // 2
             left += [record.slice(half), record.slice(0, half)]  # the first half is next

@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Meta, structs
 
 from gossamer.filters import loops
-from gossamer.filters.packed import Bytes
+from gossamer.filters.packed import Bytes, is_columns
 from gossamer.machine import Message
 from gossamer.node.history import HistoryMessage
 from gossamer.node.topics import Adverts, AdvertsTaken
@@ -83,6 +83,7 @@ class Hello(Message, frozen=True, array_like=True, tag=1):
     fabric: Annotated[str, Meta(max_length=255)] = ""  # nodes of different fabrics do not talk
     revocations: Annotated[int, Meta(ge=0)] = 0  # the number of the sender's list of revoked certificates
     process: Uint64 = 0  # drawn at each start: tells oneself from another process that has the same id; 0: not told
+    memory: bool = False  # whether it understands ``Memory`` and what belongs to it
 
 
 class Ping(Message, frozen=True, array_like=True, tag=3):
@@ -102,11 +103,44 @@ class Revocations(Message, frozen=True, array_like=True, tag=5):
     signed: Annotated[bytes, Meta(max_length=REVOKED_MAX)]
 
 
+class Memory(Message, frozen=True, array_like=True, tag=6):
+    """Where a node of the same host finds memory in which large messages of the sender's lie (net/memory.py)."""
+
+    process: Annotated[int, Meta(ge=0, lt=2**31)]
+    descriptor: Annotated[int, Meta(ge=0, lt=2**31)]
+    size: Annotated[int, Meta(ge=1 << 20, le=256 << 20)]
+
+
+class Seen(Message, frozen=True, array_like=True, tag=7):
+    """The answer of who has found it: what it read there."""
+
+    token: Annotated[bytes, Meta(max_length=16)]
+
+
+class Lies(Message, frozen=True, array_like=True, tag=8):
+    """A message whose bulk lies in that memory, under a stamp."""
+
+    at: Annotated[int, Meta(ge=0, le=256 << 20)]
+    stamp: Uint64
+    size: Annotated[int, Meta(ge=1, le=BATCH_BYTES_MAX)]
+    message: Annotated[bytes, Meta(max_length=ROOM_BYTES[0])]  # as msgpack, its bulk empty
+
+
+class Taken(Message, frozen=True, array_like=True, tag=9):
+    """So many of them were copied, in all."""
+
+    count: Uint64
+
+
 AnyMessage = (
     Hello
     | Ping
     | Pong
     | Revocations
+    | Memory
+    | Seen
+    | Lies
+    | Taken
     | Batch
     | Report
     | Busy
@@ -147,9 +181,11 @@ def encode(message: Message) -> bytes:
 class Pieces:
     """A frame that is written in one go from several places."""
 
-    __slots__ = ("_size", "pieces")
+    __slots__ = ("_size", "lies", "pieces")
 
-    def __init__(self, *pieces: Bytes) -> None:
+    def __init__(self, *pieces: Bytes, lies: bytes = b"") -> None:
+        """``lies``: the frame to write instead for who sees the memory that the bulk lies in."""
+        self.lies = lies
         self.pieces: tuple[Bytes, ...] = tuple(
             filter(None, pieces)
         )  # none is empty: asyncio's transport of Python 3.12 would never be done with it
@@ -176,7 +212,21 @@ def framed(message: Message) -> Frame:
     size = 1 + len(head) + len(length) + len(data) + len(tail)
     assert len(fields) < 16
     assert size <= FRAME_MAX, f"a {type(message).__name__} of {size} bytes does not fit a frame"
-    return Pieces(size.to_bytes(_HEADER, "big") + bytes((0x90 | len(fields),)) + head + length, data, tail)
+    lies = b""
+    if (place := loops.place(data)) is not None:
+        fields[at] = b""
+        lies = encode(Lies(*place, len(data), _encoder.encode(fields)))
+    return Pieces(size.to_bytes(_HEADER, "big") + bytes((0x90 | len(fields),)) + head + length, data, tail, lies=lies)
+
+
+def filled(lies: Lies, data: memoryview) -> AnyMessage:
+    """The message of which only the bulk lay elsewhere; here it is."""
+    message = _decode(lies.message)
+    bulk = type(message).bulk
+    if not bulk or not type(message).is_event or len(getattr(message, bulk)) or not is_columns(data):
+        raise WireError("wrong shape", "no message of columns")
+    structs.force_setattr(message, bulk, data)
+    return message
 
 
 def agree(hello: Hello) -> int:

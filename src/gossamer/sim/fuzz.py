@@ -32,7 +32,20 @@ from gossamer.node import NodeConfig, NodeCore
 from gossamer.node.follow import Wish
 from gossamer.node.retention import Retention
 from gossamer.node.rights import Identity, Rights
-from gossamer.node.wire import AnyMessage, Hello, Ping, Pong, Revocations, Unframer, WireError, encode
+from gossamer.node.wire import (
+    AnyMessage,
+    Hello,
+    Lies,
+    Memory,
+    Ping,
+    Pong,
+    Revocations,
+    Seen,
+    Taken,
+    Unframer,
+    WireError,
+    encode,
+)
 from gossamer.overlay.interest.config import InterestConfig
 from gossamer.overlay.interest.record import topic_hash
 
@@ -51,7 +64,8 @@ ROWS = (
     b"\x91\x93",
 )
 EDGES = (0, 1, 2, 3, 7, 8, 255, 256, 257, 2**16 - 1, 2**20, 2**31, 2**32 - 2, 2**32 - 1, 2**53, 2**63, 2**64 - 1)
-KINDS = [kind for kind in get_args(AnyMessage) if kind not in (Hello, Ping, Pong, Revocations)]  # those are the driver's
+THE_DRIVERS = (Hello, Ping, Pong, Revocations, Memory, Seen, Lies, Taken)
+KINDS = [kind for kind in get_args(AnyMessage) if kind not in THE_DRIVERS]
 _INFOS = {kind: inspect.type_info(kind) for kind in KINDS}
 _decode = msgspec.msgpack.Decoder(AnyMessage).decode
 _plain = msgspec.msgpack.Decoder().decode
