@@ -29,7 +29,6 @@ from gossamer.node.wire import (
     AnyMessage,
     Frame,
     Hello,
-    Pieces,
     Ping,
     Pong,
     Revocations,
@@ -52,6 +51,7 @@ SILENCE_SECONDS = 10.0  # and given up after this
 DOUBT_SECONDS = 1.0  # before that it is asked once more, and what lies in the socket is read
 DIRECT_BYTES = 16 << 10  # so much is written at once; more is left to the event loop, which writes at the end of its turn
 DRIBBLE_BYTES = 16 << 10  # a sign of life is a whole message, or so much of one
+SHARED_WEIGHT = 4  # so many bytes that lie in shared memory count as one that comes by the socket
 LINGER_SECONDS = 2.0  # what a closed connection still has to write gets this long
 
 _PING, _PONG = encode(Ping()), encode(Pong())
@@ -202,10 +202,10 @@ class Connection(asyncio.BufferedProtocol):
             self._heard, self._heard_bytes = now, self.bytes_in
         self._messages_in += messages
         if now - self._window > limits.window:
-            self._window, self._messages_in, self._bytes_before = now, messages, self.bytes_in - size
+            self._window, self._messages_in, self._bytes_before = now, messages, self._volume - size
         if self._messages_in > limits.messages * limits.window:
             raise WireError("flood", f"more than {limits.messages} messages a second")
-        if self.bytes_in - self._bytes_before > limits.bytes * limits.window:
+        if self._volume - self._bytes_before > limits.bytes * limits.window:
             raise WireError("flood", f"more than {limits.bytes} bytes a second")
 
     def eof_received(self) -> bool:
@@ -232,14 +232,24 @@ class Connection(asyncio.BufferedProtocol):
         self._gone(self.reason)
 
     @property
+    def _volume(self) -> int:
+        """Bytes in, as limits count them: an honest peer of the same host leaves more in memory than any network carries."""
+        return self.bytes_in + (self._sharing.bytes_in // SHARED_WEIGHT if self._sharing is not None else 0)
+
+    @property
     def shares(self) -> bool:
         """Whether large messages to the peer lie in memory that it sees."""
         return self._sharing is not None and self._sharing.is_seen
 
     @property
     def shared(self) -> tuple[int, int]:
-        """Bytes in and out that lay in memory which both ends see; they count among all others, too."""
+        """Bytes in and out that lay in memory which both ends see, and so did not come by the socket."""
         return (self._sharing.bytes_in, self._sharing.bytes_out) if self._sharing is not None else (0, 0)
+
+    @property
+    def traffic(self) -> tuple[int, int]:
+        """All bytes in and out."""
+        return self.bytes_in + self.shared[0], self.bytes_out + self.shared[1]
 
     @property
     def queued(self) -> int:
@@ -316,11 +326,9 @@ class Connection(asyncio.BufferedProtocol):
         try:
             if sharing is None:
                 raise WireError("wrong shape", f"a {type(message).__name__}, where no memory is shared")
-            before = sharing.bytes_in
+            before = self._volume
             found = sharing.receive(message)
-            if sharing.bytes_in > before:
-                self.bytes_in += sharing.bytes_in - before
-                self._spend(0, sharing.bytes_in - before)
+            self._spend(0, self._volume - before)
         except WireError as error:
             self.close(error.reason, str(error))
             return False
@@ -367,8 +375,7 @@ class Connection(asyncio.BufferedProtocol):
     def _write(self, *, last: bool = False) -> None:
         """``last``: nobody will write after this, so nothing waits for room in memory."""
         self._scheduled = False
-        transport = self._transport
-        tls = self._tls
+        transport, tls, sharing = self._transport, self._tls, self._sharing
         if self.closed or transport is None or transport.is_closing() or (tls is not None and not tls.established):
             return
         waits = False  # for the peer to take what lies in memory
@@ -379,16 +386,14 @@ class Connection(asyncio.BufferedProtocol):
                 size += (taken := self._take(self._control, pieces))
                 self._control_bytes -= taken
             while self._events and size < SOCKET_HIGH_WATER:
-                frame, sharing = self._events[0], self._sharing
-                if sharing is not None and sharing.is_seen and not last and isinstance(frame, Pieces) and frame.lies:
-                    waits = not sharing.has_room(frame)
-                    if waits:
-                        break
-                    self._events.popleft()
-                    self._event_bytes -= len(frame)
-                    self.bytes_out += len(frame)  # as if it went this way
-                    pieces.append(sharing.leave(frame))
-                    size += len(frame.lies)
+                lies = sharing.instead(self._events[0]) if sharing is not None and not last else b""
+                if lies is None:
+                    waits = True
+                    break
+                if lies:
+                    self._event_bytes -= len(self._events.popleft())
+                    pieces.append(lies)
+                    size += len(lies)
                     continue
                 size += (taken := self._take(self._events, pieces))
                 self._event_bytes -= taken

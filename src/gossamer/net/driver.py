@@ -345,8 +345,8 @@ class Driver:
         """Its socket is gone."""
         if self.connections.pop(connection, 0) is None:
             self.guard.unplugged(connection)
-            self.closed_bytes_in += connection.bytes_in
-            self.closed_bytes_out += connection.bytes_out
+            self.closed_bytes_in += connection.traffic[0]
+            self.closed_bytes_out += connection.traffic[1]
 
     def link_changed(self, connection: Connection, state: LinkState) -> None:
         if self.links.get(connection.peer) is connection:

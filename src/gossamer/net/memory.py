@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from gossamer.filters import loops
 from gossamer.machine import Message
-from gossamer.node.wire import Lies, Memory, Pieces, Seen, Taken, WireError, encode, filled
+from gossamer.node.wire import Frame, Lies, Memory, Pieces, Seen, Taken, WireError, encode, filled
 
 if TYPE_CHECKING:
     from fcntl import F_ADD_SEALS, F_GET_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, fcntl
@@ -137,11 +137,14 @@ class Sharing:
 
     # ----------------------------------------------------------------- sending
 
-    def has_room(self, frame: Pieces) -> bool:
-        return not self._left or self._left_bytes + len(frame) <= LEFT_BYTES
-
-    def leave(self, frame: Pieces) -> bytes:
-        """What to write instead of a frame, which stays where it is."""
+    def instead(self, frame: Frame) -> bytes | None:
+        """What to write instead of a frame that stays where it is; empty: nothing, it goes itself. None: when the peer has taken some
+        of those before it.
+        """
+        if not self.is_seen or not isinstance(frame, Pieces) or not frame.lies:
+            return b""
+        if self._left and self._left_bytes + len(frame) > LEFT_BYTES:
+            return None
         self._left.append(frame)
         self._left_count += 1
         self._left_bytes += len(frame)

@@ -106,6 +106,8 @@ class Revocations(Message, frozen=True, array_like=True, tag=5):
 class Memory(Message, frozen=True, array_like=True, tag=6):
     """Where a node of the same host finds memory in which large messages of the sender's lie (net/memory.py)."""
 
+    since: ClassVar[int] = 2
+
     process: Annotated[int, Meta(ge=0, lt=2**31)]
     descriptor: Annotated[int, Meta(ge=0, lt=2**31)]
     size: Annotated[int, Meta(ge=1 << 20, le=256 << 20)]
@@ -114,11 +116,15 @@ class Memory(Message, frozen=True, array_like=True, tag=6):
 class Seen(Message, frozen=True, array_like=True, tag=7):
     """The answer of who has found it: what it read there."""
 
+    since: ClassVar[int] = 2
+
     token: Annotated[bytes, Meta(max_length=16)]
 
 
 class Lies(Message, frozen=True, array_like=True, tag=8):
     """A message whose bulk lies in that memory, under a stamp."""
+
+    since: ClassVar[int] = 2
 
     at: Annotated[int, Meta(ge=0, le=256 << 20)]
     stamp: Uint64
@@ -128,6 +134,8 @@ class Lies(Message, frozen=True, array_like=True, tag=8):
 
 class Taken(Message, frozen=True, array_like=True, tag=9):
     """So many of them were copied, in all."""
+
+    since: ClassVar[int] = 2
 
     count: Uint64
 
