@@ -138,8 +138,8 @@ class Sharing:
     # ----------------------------------------------------------------- sending
 
     def instead(self, frame: Frame) -> bytes | None:
-        """What to write instead of a frame that stays where it is; empty: nothing, it goes itself. None: when the peer has taken some
-        of those before it.
+        """What to write instead of a frame that stays where it is; empty: nothing, it goes itself. None: not before the peer has
+        taken some of those that went before it.
         """
         if not self.is_seen or not isinstance(frame, Pieces) or not frame.lies:
             return b""
