@@ -23,7 +23,7 @@ import pytest
 import gossamer
 from gossamer.filters import loops
 from gossamer.net import memory
-from gossamer.net.memory import LEFT_BYTES, MEMORY_BYTES, STEP_BYTES, TOKEN_AT, Sharing, Window, lent
+from gossamer.net.memory import LEFT_BYTES, MEMORY_BYTES, STEP_BYTES, TOKEN_AT, Sharing, Window, lent, proof
 from gossamer.node import wire
 from gossamer.overlay.batch import Batch
 from keynet import Fabric
@@ -35,6 +35,8 @@ pytestmark = [
 ]
 
 SCHEMA = "n BIGINT, place STRING"
+US = wire.Hello(wire.MAGIC, 1, 2, 1, 1, "", process=11, memory=True)
+THEM = wire.Hello(wire.MAGIC, 1, 2, 77, 1, "", process=12, memory=True)
 
 
 def record(first: int, rows: int = 1000) -> pa.RecordBatch:
@@ -192,8 +194,9 @@ class Offers:
         self.size = size
         self.write(TOKEN_AT, b"t" * 16)
 
-    def offer(self, **changes: Any) -> wire.Memory:
-        return msgspec.structs.replace(wire.Memory(os.getpid(), self.descriptor, self.size), **changes)
+    def offer(self, owner: wire.Hello = THEM, reader: wire.Hello = US, **changes: Any) -> wire.Memory:
+        offer = wire.Memory(os.getpid(), self.descriptor, self.size, proof(b"t" * 16, owner, reader))
+        return msgspec.structs.replace(offer, **changes)
 
     def write(self, at: int, data: bytes) -> None:
         os.pwrite(self.descriptor, data, at)
@@ -234,7 +237,7 @@ def test_nobody_is_led_beyond_the_memory(offers: Offers, at: int, size: int) -> 
 
 
 def test_memory_that_may_shrink_or_is_none_is_not_looked_at(offers: Offers, tmp_path: Path) -> None:
-    loose, other = Offers(seals=0), Offers(name="other")
+    loose, other, odd = Offers(seals=0), Offers(name="other"), Offers(size=(4 << 20) + 4096)
     with (tmp_path / "file").open("wb+") as file:
         os.ftruncate(file.fileno(), 4 << 20)
         wrong = [
@@ -243,14 +246,15 @@ def test_memory_that_may_shrink_or_is_none_is_not_looked_at(offers: Offers, tmp_
             offers.offer(descriptor=file.fileno()),
             offers.offer(size=8 << 20),
             offers.offer(size=2 << 20),
+            odd.offer(),
             offers.offer(descriptor=2**31 - 1),
             offers.offer(process=2**31 - 1),
         ]
         for offer in wrong:
             with pytest.raises((OSError, ValueError)):
                 Window(offer)
-    os.close(loose.descriptor)
-    os.close(other.descriptor)
+    for made in (loose, other, odd):
+        os.close(made.descriptor)
 
 
 def cargo(rows: bytes = b"") -> bytes:
@@ -261,7 +265,7 @@ def cargo(rows: bytes = b"") -> bytes:
 def test_only_messages_of_columns_may_lie_there(offers: Offers) -> None:
     offers.stamp(1)
     offers.write(STEP_BYTES, b"\xff\xff\xff\xff" + b"\x91" * 100)
-    sharing = Sharing()
+    sharing = Sharing(US, THEM)
     with pytest.raises(wire.WireError, match="never seen"):
         sharing.receive(wire.Lies(STEP_BYTES, 1, 8, cargo()))
     assert sharing.receive(offers.offer()) == wire.encode(wire.Seen(b"t" * 16))
@@ -281,12 +285,49 @@ def test_only_messages_of_columns_may_lie_there(offers: Offers) -> None:
     ):
         with pytest.raises(wire.WireError):
             sharing.receive(lies)
-    with pytest.raises(wire.WireError, match="not asked for"):
+    with pytest.raises(wire.WireError, match="second time"):
         sharing.receive(offers.offer())
 
 
+def test_nobody_lends_what_is_not_its_own(offers: Offers) -> None:
+    """A node opens what it is told with rights that the peer may not have: its own memory, too, or that of a third."""
+    own = lent()
+    assert own is not None
+    wrong = [
+        own.offer(US, THEM),  # as this node has said itself
+        own.offer(US, US),
+        msgspec.structs.replace(own.offer(US, THEM), proof=proof(b"guessed" * 2, THEM, US)),
+        offers.offer(owner=US, reader=THEM),
+        offers.offer(owner=msgspec.structs.replace(THEM, peer=78)),  # lent by a third, or to a third
+        offers.offer(owner=msgspec.structs.replace(THEM, process=13)),
+        offers.offer(reader=msgspec.structs.replace(US, peer=2)),
+        offers.offer(proof=b""),
+    ]
+    for offer in wrong:
+        sharing = Sharing(US, THEM)
+        assert sharing.receive(offer) is None
+        with pytest.raises(wire.WireError, match="never seen"):
+            sharing.receive(wire.Lies(STEP_BYTES, 0, 8, cargo()))
+        with pytest.raises(wire.WireError, match="second time"):
+            sharing.receive(offers.offer())  # one guess a link
+
+
+def test_more_than_may_wait_there_is_not_copied(offers: Offers) -> None:
+    offers.stamp(1, *[1] * 14)
+    offers.write(STEP_BYTES, b"\xff")
+    sharing = Sharing(US, THEM)
+    sharing.receive(offers.offer())
+    lies = wire.Lies(STEP_BYTES, 1, 3 << 20, cargo())
+    for _ in range(3):
+        sharing.receive(lies)
+        sharing.receive(lies)
+        with pytest.raises(wire.WireError, match="flood"):
+            sharing.receive(lies)
+        sharing.owed()
+
+
 def test_a_peer_takes_no_more_than_was_left_and_proves_what_it_sees() -> None:
-    sharing = Sharing()
+    sharing = Sharing(US, THEM)
     sharing.receive(wire.Seen(b"x" * 16))
     assert not sharing.is_seen
     own = lent()
@@ -362,6 +403,7 @@ def test_a_forked_child_writes_to_memory_of_its_own() -> None:
         from gossamer.filters import loops
         from gossamer.net.memory import lent
         own = lent()
+        inode = os.fstat(own.descriptor).st_ino
         slab = loops.native.Slab(1 << 20, True)
         memoryview(slab)[:6] = b"parent"
         child = os.fork()
@@ -371,6 +413,8 @@ def test_a_forked_child_writes_to_memory_of_its_own() -> None:
             assert loops.place(memoryview(new)) is None
             other = lent()
             assert other is not own and other.token != own.token
+            assert os.fstat(other.descriptor).st_ino != inode
+            assert other.descriptor == own.descriptor  # the parent's was closed
             mine = loops.native.Slab(1 << 20, True)
             assert loops.place(memoryview(mine)) is not None
             memoryview(mine)[:6] = b"child!"
@@ -381,6 +425,64 @@ def test_a_forked_child_writes_to_memory_of_its_own() -> None:
         assert loops.place(memoryview(slab)) is not None
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=60)
+
+
+def test_a_subscriber_in_the_publishers_process_may_keep_what_it_gets() -> None:
+    async def main() -> None:
+        async with gossamer.Node() as a:
+            await a.advertise("numbers", SCHEMA)
+            async with a.subscribe("numbers", "n >= 0") as events:
+                kept = []
+                publishing = asyncio.create_task(flood(a, 100))
+                async for batch in events.batches():
+                    kept.append(batch)
+                    if sum(one.num_rows for one in kept) == 100_000:
+                        break
+                await publishing
+            held = [loops.native.Slab(8 << 20, True) for _ in range(7)]
+            assert None not in [loops.place(memoryview(slab)) for slab in held]  # nothing else of it is out
+            for slab in held:
+                memoryview(slab)[:] = bytes(8 << 20)
+            assert sorted(n for one in kept for n in one.column(0).to_pylist()) == list(range(100_000))
+
+    go(main())
+
+
+def test_columns_that_are_the_same_many_times_are_cut_like_others() -> None:
+    """Arrow counts memory once that several columns share; on the wire each has its own."""
+    width, rows = 200, 4000
+
+    async def main() -> None:
+        async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
+            await a.advertise("wide", ", ".join(f"c{n} BIGINT" for n in range(width)))
+            one = pa.array(range(rows))
+            async with b.subscribe("wide", "c0 >= 0") as events:
+                receipt = await a.publish_batch("wide", pa.record_batch([one] * width, [f"c{n}" for n in range(width)]))
+                found: list[int] = []
+                async for batch in events.batches():
+                    found += batch.column(width - 1).to_pylist()
+                    if len(found) >= rows:
+                        break
+                assert sorted(found) == list(range(rows))
+                assert sum((await receipt).matched) == rows
+
+    go(main())
+
+
+def test_a_forwarder_on_one_host_is_no_reason_to_part() -> None:
+    """It makes one end think that the other is on its host; the other knows better."""
+
+    async def main() -> None:
+        async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
+            (link,) = b._driver.links.values()
+            link._sharing = None
+            (back,) = a._driver.links.values()
+            back.send(wire.encode(wire.Memory(1, 1, 1 << 20, b"")), is_event=False)
+            back.ping()
+            await until(lambda: not back.unanswered)
+            assert not back.closed
+
+    go(main())
 
 
 # -- peers that lie
@@ -402,7 +504,7 @@ async def mallory(victim: gossamer.Node) -> AsyncIterator[tuple[asyncio.StreamRe
         wire.Lies(STEP_BYTES, 1, 8, cargo()),
         wire.Lies(256 << 20, 2**64 - 1, 1 << 20, b""),
         wire.Taken(1),
-        wire.Memory(1, 1, 1 << 20),
+        wire.Memory(1, 1, 1 << 20, b""),
         wire.Seen(b""),
     ],
     ids=lambda lie: type(lie).__name__,
@@ -436,7 +538,10 @@ def test_memory_that_is_used_again_ends_an_old_link(offers: Offers) -> None:
     async def main() -> None:
         offers.stamp(5)
         async with gossamer.Node() as victim, mallory(victim) as (_, writer):
-            writer.write(wire.encode(offers.offer()) + wire.encode(wire.Lies(STEP_BYTES, 4, 8, cargo())))
+            (link,) = victim._driver.links.values()
+            assert link.hello is not None
+            offer = offers.offer(link.hello, victim._driver.hello())
+            writer.write(wire.encode(offer) + wire.encode(wire.Lies(STEP_BYTES, 4, 8, cargo())))
             await until(lambda: victim.status()["counters"].get("closed: truncated"))
 
     go(main())

@@ -32,7 +32,7 @@ MESSAGES = [
     wire.Ping(),
     wire.Pong(),
     wire.Revocations(2**63, b"signed"),
-    wire.Memory(1234, 5, 64 << 20),
+    wire.Memory(1234, 5, 64 << 20, b"proof"),
     wire.Seen(b"x" * 16),
     wire.Lies(1 << 18, 7, 1 << 20, b"\x90"),
     wire.Taken(2**64 - 1),

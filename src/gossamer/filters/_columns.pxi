@@ -16,6 +16,8 @@ cdef extern from *:
     static void* map_memory(int file, size_t size, int writable) { return NULL; }
     static void unmap_memory(void* data, size_t size) {}
     static void make_huge(void* data) {}
+    static void after_stamps(void) {}
+    static void before_stamps(void) {}
     #else
     #include <stdlib.h>
     #include <sys/mman.h>
@@ -47,6 +49,9 @@ cdef extern from *:
     #endif
     }
     static void unmap_memory(void* data, size_t size) { munmap(data, size); }
+    /* Who writes has stamped first, and who reads looks at the stamps last, whatever a processor would like to do sooner. */
+    static void after_stamps(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+    static void before_stamps(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
     /* One large page instead of 512 small ones, each of which costs a fault of its own; where that cannot be, nothing happens. */
     static void make_huge(void* data) {
     #if defined(__linux__)
@@ -65,6 +70,8 @@ cdef extern from *:
     void* map_memory(int, size_t, int) nogil
     void unmap_memory(void*, size_t) nogil
     void make_huge(void*) nogil
+    void after_stamps() nogil
+    void before_stamps() nogil
 
 cdef enum:
     SLAB_STEP = 1 << 18  # sizes of memory that is kept are multiples of this,
@@ -91,12 +98,13 @@ cdef bint[LENT_STEPS_MAX] lent_out
 cdef uint64_t lent_stamp = 0
 
 
-def lend(int file, Py_ssize_t size):
-    """From now on published columns are gathered in this memory: a step for the stamps, then the others. -1: no longer.
+def lend(int file, Py_ssize_t size, uint64_t stamp):
+    """From now on published columns are gathered in this memory: a step for the stamps, then the others. -1: no longer. Stamps begin
+    after this one.
 
     What was lent before stays mapped for good: somebody may look at it.
     """
-    global lent_data, lent_steps, lent_from, lent_huge, lending
+    global lent_data, lent_steps, lent_from, lent_huge, lent_stamp, lending
     cdef uint8_t* data
     lent_data = NULL
     if file < 0:
@@ -108,7 +116,12 @@ def lend(int file, Py_ssize_t size):
         raise OSError("this memory cannot be mapped")
     memset(lent_out, 0, sizeof(lent_out))
     lending, lent_from, lent_huge, lent_steps = lending + 1, 0, 0, <int>(size // SLAB_STEP) - 1
-    lent_data = data + SLAB_STEP
+    lent_data, lent_stamp = data + SLAB_STEP, stamp
+
+
+def fence():
+    """What was read before is not read after."""
+    before_stamps()
 
 
 cdef class Mapped:
@@ -149,6 +162,7 @@ cdef uint8_t* borrow(int steps) noexcept:
                 for start in range(at + 1 - steps, at + 1):
                     lent_out[start] = True
                     stamps[start] = lent_stamp  # before anything is written there: who still reads what was there finds out
+                after_stamps()
                 while lent_huge * HUGE_STEP < <size_t>(at + 2) * SLAB_STEP:  # never used so far
                     make_huge(lent_data - SLAB_STEP + lent_huge * HUGE_STEP)
                     lent_huge += 1

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from mmap import PROT_READ, mmap
 from operator import ge, itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -97,13 +96,19 @@ def room(size: int) -> memoryview:
     return memoryview(bytearray(size))
 
 
-def lend(file: int, size: int) -> None:
+def lend(file: int, size: int, stamp: int) -> None:
     """From now on published columns are gathered in this memory, which other processes see (net/memory.py); -1: no longer."""
+
+
+def fence() -> None:
+    """What was read before is not read after: compiled only, for Python is too slow to be overtaken."""
 
 
 def mapped(file: int, size: int) -> Any:
     """The memory of another process, to read."""
-    return mmap(file, size, prot=PROT_READ)
+    import mmap
+
+    return mmap.mmap(file, size, prot=mmap.PROT_READ)
 
 
 def place(data: Any) -> tuple[int, int] | None:
@@ -128,7 +133,7 @@ if native is not None and not TYPE_CHECKING:
     ascends, shifted, are_texts, bulk, gathering = (
         native.ascends, native.shifted, native.are_texts, native.bulk, native.Gathering
     )  # fmt: skip
-    lend, mapped, place = native.lend, native.Mapped, native.place
+    lend, mapped, place, fence = native.lend, native.Mapped, native.place, native.fence
 
     def room(size: int) -> memoryview:
         return memoryview(native.Slab(size) if size >= SLAB_LEAST else bytearray(size))

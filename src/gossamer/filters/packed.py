@@ -213,6 +213,17 @@ def is_columns(data: Bytes) -> bool:
     return data[:1] == COLUMNS_MARK
 
 
+def private(data: Bytes) -> Bytes:
+    """A batch's events for who may keep them: copied, if they lie in memory that is lent to others (net/memory.py). That is for
+    what is on its way, and is used again without regard to a forked child.
+    """
+    if loops.place(data) is None:
+        return data
+    found = loops.room(len(data))
+    found[:] = data
+    return found
+
+
 @cache
 def _pyarrow() -> Any:
     try:

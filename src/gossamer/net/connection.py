@@ -29,6 +29,7 @@ from gossamer.node.wire import (
     AnyMessage,
     Frame,
     Hello,
+    Memory,
     Ping,
     Pong,
     Revocations,
@@ -278,7 +279,7 @@ class Connection(asyncio.BufferedProtocol):
             self.send(encode(self.driver.hello()), is_event=False)
         self.hello, self.peer = message, Peer(message.peer)
         if self._is_here and self.driver.shares and message.memory:
-            self._sharing = Sharing()
+            self._sharing = Sharing(self.driver.hello(), message)
         self.driver.greeted(self)
         if self._sharing is not None and not self.closed and (offer := self._sharing.offer()):
             self.send(offer, is_event=False)
@@ -324,6 +325,8 @@ class Connection(asyncio.BufferedProtocol):
         """A message about memory, or one that lies there; False: the connection has ended."""
         sharing = self._sharing
         try:
+            if sharing is None and type(message) is Memory and self.driver.shares:
+                return True  # the other end thinks that we are on its host, which a forwarder there can bring about
             if sharing is None:
                 raise WireError("wrong shape", f"a {type(message).__name__}, where no memory is shared")
             before = self._volume

@@ -9,18 +9,21 @@ socket.
 
 Nothing depends on it. Who cannot open the memory (another host, user or container) does not answer, and gets all over the socket.
 
-Peers are not trusted: the memory must be sealed against shrinking (or a look at it could end this process), it is mapped for
-reading, and nobody looks at the bytes before they are copied, as its owner may change them at any time. A link that breaks leaves
-bytes behind that its peer may still be about to copy: every step of the memory has a stamp, which changes before the step is used
-again, and who copies looks at the stamps afterwards.
+Peers are not trusted. A node opens what a peer names with rights of its own, so the peer must prove that the memory is its own and
+meant for this link, by a token that only those know who see the memory. It must be sealed against shrinking (or a look at it could
+end this process), it is mapped for reading, and nobody looks at the bytes before they are copied, as their owner may change them at
+any time. A link that breaks leaves bytes behind that its peer may still be about to copy: every step of the memory has a stamp,
+which changes before the step is used again, and who copies looks at the stamps afterwards.
 
-The memory has no name, so nothing is left behind when a process is killed. Whoever can open it could as well trace the process:
-nodes that must keep secrets from each other on one host run as different users, or with ``shared_memory=False``.
+The memory has no name, so nothing is left behind when a process is killed. The kernel lets processes of the same user open it, and
+nobody but its owner write to it. Nodes that must keep secrets from each other on one host run as different users, with keys, or
+with ``shared_memory=False``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hmac
 import os
 import secrets
 import sys
@@ -30,7 +33,7 @@ from typing import TYPE_CHECKING
 
 from gossamer.filters import loops
 from gossamer.machine import Message
-from gossamer.node.wire import Frame, Lies, Memory, Pieces, Seen, Taken, WireError, encode, filled
+from gossamer.node.wire import Frame, Hello, Lies, Memory, Pieces, Seen, Taken, WireError, encode, filled
 
 if TYPE_CHECKING:
     from fcntl import F_ADD_SEALS, F_GET_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, fcntl
@@ -42,10 +45,12 @@ with contextlib.suppress(ImportError):
     HERE = hasattr(os, "memfd_create")
 
 MEMORY_BYTES = 64 << 20  # that a process lends; it takes what is used of it at once, and keeps that
-LEFT_BYTES = 8 << 20  # that one peer has not taken
+LEFT_BYTES = 8 << 20  # that one peer has not taken; both ends hold to it
 STEP_BYTES = 256 << 10  # as in _columns.pxi: the first step has a stamp of 8 bytes for each of the others,
 TOKEN_AT = STEP_BYTES - 16  # and this, which nobody knows who does not see it
 _NAME = "gossamer"
+_HUGE = 2 << 20
+_SEAL_FUTURE_WRITE = 0x10  # not in every Python's fcntl
 
 
 class Lent:
@@ -55,16 +60,24 @@ class Lent:
         self.descriptor = os.memfd_create(_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(self.descriptor, MEMORY_BYTES)
-            fcntl(self.descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
             self.token = secrets.token_bytes(16)
             os.pwrite(self.descriptor, self.token, TOKEN_AT)
-            loops.lend(self.descriptor, MEMORY_BYTES)
+            loops.lend(self.descriptor, MEMORY_BYTES, secrets.randbits(62))  # stamps that nobody guesses
+            with contextlib.suppress(OSError):  # an older kernel
+                fcntl(self.descriptor, F_ADD_SEALS, _SEAL_FUTURE_WRITE)
+            fcntl(self.descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
         except OSError:
             os.close(self.descriptor)
             raise
 
-    def offer(self) -> Memory:
-        return Memory(os.getpid(), self.descriptor, MEMORY_BYTES)
+    def offer(self, us: Hello, them: Hello) -> Memory:
+        return Memory(os.getpid(), self.descriptor, MEMORY_BYTES, proof(self.token, us, them))
+
+
+def proof(token: bytes, owner: Hello, reader: Hello) -> bytes:
+    """That whoever knows the token lends this memory to this reader. Ids are proved where there are keys."""
+    about = b"".join(number.to_bytes(8, "big") for one in (owner, reader) for number in (one.peer, one.process))
+    return hmac.digest(token, about, "sha256")
 
 
 _lent: list[Lent | None] = []
@@ -74,16 +87,24 @@ def lent() -> Lent | None:
     """What this process lends; None: nothing, for want of compiled loops or of such memory."""
     if not _lent:
         _lent.append(None)
-        if HERE and loops.native is not None:
+        if HERE and loops.native is not None and not _is_counted():
             with contextlib.suppress(OSError):
                 _lent[0] = Lent()
     return _lent[0]
 
 
+def _is_counted() -> bool:
+    """Whether the system gives no memory that it may not have: then to touch memory like this could end the process."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "2"
+    return False
+
+
 def _forked() -> None:
     """A child must not write where its parent does."""
     if _lent and _lent[0] is not None:
-        loops.lend(-1, 0)
+        loops.lend(-1, 0, 0)
+        os.close(_lent[0].descriptor)
     _lent.clear()
 
 
@@ -101,7 +122,8 @@ class Window:
             raise ValueError("no memory of a node")
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            if not fcntl(descriptor, F_GET_SEALS) & F_SEAL_SHRINK or os.fstat(descriptor).st_size != offer.size:
+            is_whole = os.fstat(descriptor).st_size == offer.size and not offer.size % _HUGE
+            if not fcntl(descriptor, F_GET_SEALS) & F_SEAL_SHRINK or not is_whole:
                 raise ValueError("memory that may shrink")
             self._view, self._size = memoryview(loops.mapped(descriptor, offer.size)), offer.size
         finally:
@@ -113,6 +135,7 @@ class Window:
             raise WireError("wrong shape", f"{size} bytes at {at} of memory that has {self._size}")
         found = loops.room(size)
         found[:] = self._view[at : at + size]
+        loops.fence()
         first, last = at // STEP_BYTES - 1, (at + size - 1) // STEP_BYTES - 1
         if self._view[8 * first : 8 * last + 8] != stamp.to_bytes(8, sys.byteorder) * (last - first + 1):
             raise WireError("truncated", "its memory is used again already: the link must be an old one")
@@ -122,18 +145,21 @@ class Window:
 class Sharing:
     """One link's part in it, both ways."""
 
-    def __init__(self) -> None:
+    def __init__(self, us: Hello, them: Hello) -> None:
         self.own = lent()
+        self._us, self._them = us, them
+        self._offered = False  # the peer has said where its memory is, whether or not we can see it
         self.is_seen = False  # the peer has found our memory
         self._window: Window | None = None  # its memory
         self._left: deque[Pieces] = deque()  # frames whose bytes lie there until it has taken them
         self._left_bytes = self._left_count = self._taken = 0
         self._copied = self._told = 0  # of its frames, in all
+        self._untold_bytes = 0
         self.bytes_in = self.bytes_out = 0
 
     def offer(self) -> bytes:
         """What to say first; nothing if there is nothing to lend."""
-        return encode(self.own.offer()) if self.own is not None else b""
+        return encode(self.own.offer(self._us, self._them)) if self.own is not None else b""
 
     # ----------------------------------------------------------------- sending
 
@@ -165,18 +191,25 @@ class Sharing:
         if isinstance(message, Lies):
             if self._window is None:
                 raise WireError("wrong shape", "a message that lies in memory that was never seen")
+            if self._untold_bytes and self._untold_bytes + message.size > LEFT_BYTES:
+                raise WireError("flood", "it leaves more in memory than may wait there")  # and copying would take long
             data = self._window.copy(message.at, message.size, message.stamp)
             self._copied += 1
+            self._untold_bytes += message.size
             self.bytes_in += message.size
             return filled(message, data)
         if isinstance(message, Memory):
-            if self._window is not None or not HERE:
-                raise WireError("wrong shape", "memory that was not asked for")
-            try:
-                self._window = Window(message)
-            except (OSError, ValueError):
-                return None  # another user's, another container's: it hears nothing, and sends all
-            return encode(Seen(self._window.token))
+            if self._offered:
+                raise WireError("wrong shape", "memory for the second time")
+            self._offered = True
+            with contextlib.suppress(
+                OSError, ValueError
+            ):  # another user's, another container's: it hears nothing, and sends all
+                window = Window(message)
+                if hmac.compare_digest(message.proof, proof(window.token, self._them, self._us)):
+                    self._window = window
+                    return encode(Seen(window.token))
+            return None
         if isinstance(message, Seen):
             self.is_seen = self.own is not None and secrets.compare_digest(message.token, self.own.token)
             return None
@@ -188,7 +221,7 @@ class Sharing:
         """What to tell the peer of what was copied since it was told last."""
         if self._copied == self._told:
             return b""
-        self._told = self._copied
+        self._told, self._untold_bytes = self._copied, 0
         return encode(Taken(self._copied))
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ import msgspec
 
 from gossamer.filters import Filter, Schema, Type
 from gossamer.filters.gather import Gather
-from gossamer.filters.packed import Columns, Listed, Packed
+from gossamer.filters.packed import Columns, Listed, Packed, private
 from gossamer.machine import MILLISECOND, NEVER, SECOND, Deliver, Effect, Micros, Note, Peer, Token
 from gossamer.node.matcher import INDEX_FROM, Matcher
 from gossamer.node.outbox import VALUE_BYTES
@@ -321,7 +321,8 @@ class Local:
         route, batch = arrival.route, arrival.batch
         wanted, is_columns = known.subscriptions.get(route, {}), batch.is_columns
         try:
-            events = known.packed.columns(batch.rows, batch.count) if is_columns else known.packed.decode(batch.rows)
+            packed = known.packed
+            events = packed.columns(private(batch.rows), batch.count) if is_columns else packed.decode(batch.rows)
             if not is_columns and len(events) != batch.count:
                 raise msgspec.ValidationError(f"{len(events)} rows in a batch of {batch.count}")
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:

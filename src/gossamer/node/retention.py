@@ -20,7 +20,7 @@ from itertools import islice
 import msgspec
 from msgspec import Struct, structs
 
-from gossamer.filters import loops
+from gossamer.filters.packed import private
 from gossamer.machine import Forget, Keep
 from gossamer.overlay.batch import Batch
 
@@ -162,9 +162,8 @@ class Retained:
     def add(self, batch: Batch, at: int) -> None:
         """Keep a batch that has been accepted."""
         topic, id = self._topic(batch.topic), (batch.incarnation, batch.first)
-        if loops.place(batch.rows) is not None:  # memory that others see is for what is on its way
-            batch = structs.replace(batch, rows=bytes(batch.rows))
-        topic.batches[id] = Kept(at, batch)
+        rows = private(batch.rows)
+        topic.batches[id] = Kept(at, batch if rows is batch.rows else structs.replace(batch, rows=rows))
         topic.keys.append(id)
         topic.bytes += len(batch.rows) + OVERHEAD
         self.bytes += len(batch.rows) + OVERHEAD

@@ -115,7 +115,7 @@ def cut(core: NodeCore, topic: str, record: Any, *, once: bool = False) -> list[
     left = [record]
     while left:
         record = left.pop()
-        size = record.get_total_buffer_size()
+        size = sum([column.get_total_buffer_size() for column in record.columns])  # each by itself: they may share theirs
         if size > limits.column_bytes:
             size = record.nbytes  # of a part of larger columns; it takes longer to find out
         if record.num_rows > most or (record.num_rows > 1 and size > limits.column_bytes):

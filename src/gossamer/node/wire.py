@@ -111,6 +111,7 @@ class Memory(Message, frozen=True, array_like=True, tag=6):
     process: Annotated[int, Meta(ge=0, lt=2**31)]
     descriptor: Annotated[int, Meta(ge=0, lt=2**31)]
     size: Annotated[int, Meta(ge=1 << 20, le=256 << 20)]
+    proof: Annotated[bytes, Meta(max_length=32)]  # that it is the sender's own, and meant for this link
 
 
 class Seen(Message, frozen=True, array_like=True, tag=7):
