@@ -5,7 +5,7 @@ barrier of the interest plane). So a batch goes by the routes that its publisher
 it, nowhere. A node that joins neither publishes nor subscribes before it knows what the fabric knows.
 
 *auto*: while at most ``DIRECT_MAX`` nodes want a topic, "direct"; beyond that "skiplist" for filters with an ordered part, "tree"
-for others. When that changes, subscriptions move (moves.py).
+for others; and "flood" where links that those need cannot be opened (reach.py). When that changes, subscriptions move (moves.py).
 
 Links: the interest plane knows all of them, and proposes to close those that neither end wants for the overlay. What another plane
 needs, or has used lately, stays.
@@ -23,6 +23,7 @@ from gossamer.machine import NEVER, SECOND, Deliver, Dial, Effect, Hangup, LinkS
 from gossamer.node.local import Local, Subscription
 from gossamer.node.moves import Moves
 from gossamer.node.planes import BITS, Finished, Plane, Route, RouteError, Rows
+from gossamer.node.reach import Reach
 from gossamer.node.rights import Rights
 from gossamer.overlay.batch import Batch, Leave, added
 from gossamer.overlay.direct.messages import GROUP_LENGTH_MAX
@@ -92,7 +93,9 @@ class Routing:
         self._auto_at: Micros = NEVER  # when to look whether subscriptions should move
         self._autos: dict[int, Subscription] = {}
         self.moves: Moves | None = None
+        self._reach: Reach | None = None
         if interest is not None:
+            self._reach = Reach(interest, local)
             self.moves = Moves(interest, local, self.planes)
             interest.publishes(lambda: self._published, self._is_settled)
         self.heard: Callable[[ViewChange, Micros], None] = lambda change, now: None  # the owner's
@@ -152,12 +155,16 @@ class Routing:
 
     def choose(self, topic: str, filter: Filter, group: str, present: Route | None = None) -> Route:
         """The route that suits a subscription, as far as the view tells."""
-        if self._interest is None:
+        if self._interest is None or self._reach is None:
+            return Route.FLOOD
+        if not self._reach.is_dialled and not group:
             return Route.FLOOD
         nodes = len(self._interest.interested(topic))
         few = DIRECT_MAX if present in (None, Route.DIRECT) else DIRECT_AGAIN
         if group or (nodes <= few and not self.old):
             return Route.DIRECT
+        if not self._reach.is_whole:
+            return Route.FLOOD
         return Route.SKIPLIST if all(place.cls != ALL for place in filter.placements()) else Route.TREE
 
     def linked(self, peer: Peer, *, is_old: bool) -> None:
@@ -235,6 +242,8 @@ class Routing:
         if interest is None:
             self._in_force(subscription)
             return
+        if route is Route.DIRECT and self._reach is not None:
+            self._reach.look(now)
         barrier = interest.barrier(now)
         self._entering[number] = _Entering(subscription, barrier)
         self._barriers[barrier] = [number]
@@ -301,6 +310,8 @@ class Routing:
     @property
     def deadline(self) -> Micros:
         least = self._early_at if self._early_at < self._auto_at else self._auto_at
+        if self._reach is not None and self._reach.deadline < least:
+            least = self._reach.deadline
         for plane in self.planes.values():
             deadline = plane.deadline
             if deadline < least:
@@ -320,13 +331,24 @@ class Routing:
                 self._do_early(now)
         if self._auto_at <= now:
             self._look_at_autos(now)
+        if self._reach is not None and self._reach.deadline <= now:
+            self._out += self._reach.wake(now)
         for route, plane in self.planes.items():
             if plane.deadline <= now:
                 self.absorb(route, plane.wake(now), now)
 
+    def readdress(self, address: str, now: Micros) -> None:
+        """Others reach this node elsewhere now, or not at all: its subscriptions may need another route."""
+        assert self._interest is not None and self._reach is not None  # noqa: PT018
+        self._interest.readdress(address, now)
+        self._reach.look(now)
+        self._auto_at = now if self._autos else NEVER
+
     def link(self, peer: Peer, state: LinkState, now: Micros) -> None:
         if state is LinkState.DOWN or state is LinkState.CUT:
             self._used.pop(peer, None)
+            if self._reach is not None:
+                self._reach.look(now)
         for route, plane in self.planes.items():
             self.absorb(route, plane.link(peer, state, now), now)
 
@@ -413,13 +435,17 @@ class Routing:
     def needs(self, peer: Peer, now: Micros) -> bool:
         """Whether some plane but the interest plane wants the link to this peer to stay."""
         used = self._used.get(peer)
-        return (used is not None and now - used < LINK_IDLE) or any(plane.needs(peer) for plane in self.planes.values())
+        if (used is not None and now - used < LINK_IDLE) or (self._reach is not None and self._reach.holds_on):
+            return True
+        return any(plane.needs(peer) for plane in self.planes.values())
 
     def _changed(self, changes: tuple[ViewChange, ...], now: Micros) -> None:
         self.view_changes += changes
         for change in changes:
             self.heard(change, now)
-            if change.is_interest:
+            if self._reach is not None:
+                self._reach.changed(change, now)
+            if change.is_told:  # what is wanted, or where somebody is
                 self._uses.clear()
                 if self._autos and self._auto_at == NEVER:  # drawn: those of many nodes need not all move at once
                     self._auto_at = Micros(now + 1 + int(AUTO_EVERY * self._rng.random()))
