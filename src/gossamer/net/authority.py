@@ -184,9 +184,11 @@ class Authority:
             key = _new_key()
             public = key.public_key()
         last = self._last(public, name)
-        may = (last.publish, last.subscribe) if last is not None else (("*",), ("*",))
-        given = [now if one is None else one for one, now in zip((publish, subscribe), may, strict=True)]
-        certificate = self._sign(name, public, *given, days)
+        if publish is None:
+            publish = last.publish if last is not None else ("*",)
+        if subscribe is None:
+            subscribe = last.subscribe if last is not None else ("*",)
+        certificate = self._sign(name, public, publish, subscribe, days)
         identity = read_identity(certificate)
         if len(identity.certificate) > CERTIFICATE_MAX:
             raise KeysError(
