@@ -22,6 +22,7 @@ from gossamer.filters.place import ALL
 from gossamer.machine import NEVER, SECOND, Deliver, Dial, Effect, Hangup, LinkState, Micros, Note, Peer, Send
 from gossamer.node.local import Local, Subscription
 from gossamer.node.moves import Moves
+from gossamer.node.pieces import Pieces
 from gossamer.node.planes import BITS, Finished, Plane, Route, RouteError, Rows
 from gossamer.node.reach import Reach
 from gossamer.node.rights import Rights
@@ -85,9 +86,9 @@ class Routing:
         self._uses: dict[str, list[Route]] = {}  # topic -> routes, as of the view now
         self._used: dict[Peer, Micros] = {}  # links, and when a plane last used them
         self._synced = interest is None
-        self._early: list[
-            tuple[Batch, Rows]
-        ] = []  # published before the fabric, or by an earlier life, before the topic was known
+        # Published before the fabric, or by an earlier life, before the topic was known.
+        self._early: list[tuple[Batch, Rows]] = []
+        self._pieces = Pieces(local)
         self._waiting: dict[int, Subscription] = {}  # and subscriptions
         self._early_at: Micros = NEVER
         self._auto_at: Micros = NEVER  # when to look whether subscriptions should move
@@ -107,7 +108,7 @@ class Routing:
         is_early = not self._synced and not self._is_synced(now)
         routes = self._routes(batch.topic) if not is_early else []
         for route in routes:
-            is_early = is_early or not self.planes[route].knows(batch.topic)
+            is_early = is_early or not self.planes[route].knows(batch.topic) or self._pieces.waits(batch)
         if is_early:
             self._early.append((batch, rows))
             self._early_at = min(self._early_at, Micros(now + EARLY_AGAIN))
@@ -116,9 +117,11 @@ class Routing:
             self.finished.append(Finished(batch.incarnation, batch.first, (0,) * batch.count))
             return
         self._published += 1
-        self._receipts[batch.incarnation, batch.first] = _Receipt(len(routes), self._published)
-        for route in routes:
-            self.absorb(route, self.planes[route].publish(batch, now, rows), now)
+        relayed = self._pieces.cut(batch) if routes != [Route.DIRECT] else ()
+        parts = [(route, one) for route in routes for one in ((batch,) if route is Route.DIRECT else relayed)]
+        self._receipts[batch.incarnation, batch.first] = _Receipt(len(parts), self._published)
+        for route, one in parts:
+            self.absorb(route, self.planes[route].publish(one, now, rows), now)
 
     def _is_settled(self, mark: int) -> bool:
         """Whether all that was published up to this count has its receipts."""
@@ -378,12 +381,15 @@ class Routing:
                     self._part(effect.peer)  # type: ignore[union-attr]
                 self._out.append(effect)
         for one in plane.take_finished():
+            if self._pieces and route is not Route.DIRECT:
+                one = self._pieces.whole(one)
             receipt = self._receipts[one.incarnation, one.first]
             receipt.routes -= 1
             both = receipt.matched and one.matched
             receipt.matched = added(receipt.matched, one.matched) if both else receipt.matched or one.matched
             if not receipt.routes:
                 del self._receipts[one.incarnation, one.first]
+                self._pieces.forget(one)
                 self.finished.append(Finished(one.incarnation, one.first, receipt.matched))
         if self._entering or self.moves:
             self._settle(route, now)
