@@ -159,9 +159,10 @@ class Node:
             await self._start()
         except BaseException:
             self._refuses = True
-            if hasattr(self, "_outbox"):
-                self._outbox.close()
-            await self._release()
+            if hasattr(self, "_dialler"):
+                await self.close(0.0)  # with a farewell, if somebody has heard of this node already
+            else:
+                await self._release()
             raise
 
     async def _start(self) -> None:
