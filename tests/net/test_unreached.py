@@ -85,6 +85,20 @@ def test_a_member_of_a_group_opens_the_links_that_publishers_cannot() -> None:
     go(main())
 
 
+def test_a_route_that_needs_links_between_any_two_says_why_it_cannot_be_had() -> None:
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            station = await stack.enter_async_context(gossamer.Node())
+            await station.advertise("weather", WEATHER)
+            await unreached(stack, station, 5)  # in a tree over six, some of the five are next to each other
+            with pytest.raises(
+                gossamer.BarrierError, match=r"5 members cannot be dialled, and route 'tree' needs .* use 'auto'"
+            ):
+                await station.subscribe("weather", route="tree", timeout=1.5)
+
+    go(main())
+
+
 @pytest.mark.parametrize(
     ("host", "is_so"),
     [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("::ffff:127.0.0.1", True), ("localhost", True),
