@@ -19,8 +19,8 @@ class Fabric:
         self,
         name: str,
         *,
-        publish: Sequence[str] = ("*",),
-        subscribe: Sequence[str] = ("*",),
+        publish: Sequence[str] | None = None,
+        subscribe: Sequence[str] | None = None,
         days: float = 1,
         renew: bool = False,
     ) -> Path:

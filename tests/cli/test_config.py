@@ -48,6 +48,7 @@ TEXTS: dict[str, tuple[str, Any, Any]] = {  # name -> (as text, in TOML, value)
     "buffer": ("12", 12, 12),
     "block": ("1.5", 1.5, 1.5),
     "subscriptions": ("7", 7, 7),
+    "retained": ("64MiB", 1 << 26, 1 << 26),
     "connections": ("100", 100, 100),
     "address_connections": ("50", 50, 50),
     "peer_messages": ("1000", 1000, 1000),
@@ -157,6 +158,19 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
         resolve({}, {"GOSSAMER_DRAIN": "soon"}, str(file))
     assert len(caught.value.problems) == 3
     assert "GOSSAMER_DRAIN: 'soon' is not a number of seconds" in caught.value.problems
+
+
+def test_limits_that_do_not_go_together_are_told_once_and_where_they_are_from(tmp_path: Path) -> None:
+    file = tmp_path / "gossamer.toml"
+    file.write_text("window = 10\n")
+    with pytest.raises(ConfigError) as failed:
+        resolve({}, {}, str(file))
+    assert failed.value.problems == [f"window is 10; it must be from batch_events (4096) to 524288 ({file} line 1)"]
+    with pytest.raises(ConfigError) as failed:
+        resolve({"listen": "0.0.0.0:1", "window": 10}, {"GOSSAMER_BATCH_EVENTS": "20"}, None)
+    limits, listen = failed.value.problems
+    assert limits.endswith("(flag --window, environment GOSSAMER_BATCH_EVENTS)")
+    assert listen.endswith("(flag --listen)")
 
 
 def test_the_problems_of_all_topics_are_told_at_once(tmp_path: Path) -> None:

@@ -50,6 +50,40 @@ def test_the_life_of_a_fabrics_keys(tmp_path: Path) -> None:
     assert re.search(r"reader\s+\w{16}\s+revoked", run("show", authority).output)
 
 
+def test_more_time_is_no_more_permissions(tmp_path: Path) -> None:
+    authority = tmp_path / "authority"
+    run("init", authority)
+    run("issue", authority, "meter", "--publish", "meters.*", "--subscribe", "")
+
+    def renewed(*how: str) -> tuple[list[str], list[str]]:
+        made = json.loads(run("issue", authority, "meter", "--renew", *how, "--json").output)
+        return made["publish"], made["subscribe"]
+
+    assert renewed("--days", "700") == (["meters.*"], [])
+    assert renewed("--publish", "more.*") == (["more.*"], [])
+    assert renewed("--subscribe", "*") == (["more.*"], ["*"])
+    assert renewed("--publish", "") == ([], ["*"])
+
+
+def test_a_key_that_was_revoked_is_not_renewed(tmp_path: Path) -> None:
+    authority, far = tmp_path / "authority", tmp_path / "far"
+    run("init", authority)
+    run("issue", authority, "meter")
+    (first,) = [json.loads(line) for line in run("show", authority, "--json").output.splitlines()]
+    run("issue", authority, "meter", "--renew", "--publish", "meters.*")
+    run("revoke", authority, first["serial"])  # the one before, which said more
+    run("issue", authority, "meter", "--renew")
+    run("revoke", authority, "meter")
+    with pytest.raises(KeysError, match=r"'meter' was revoked; make a new one: gossamer keys issue .* meter --out DIR"):
+        run("issue", authority, "meter", "--renew")
+    run("request", "far", "--out", far)
+    run("issue", authority, "far", "--request", far / "node.csr", "--out", tmp_path / "back")
+    run("revoke", authority, "far")
+    with pytest.raises(KeysError, match="'far' was revoked"):
+        run("issue", authority, "far", "--request", far / "node.csr", "--out", tmp_path / "again")
+    run("issue", authority, "meter", "--out", tmp_path / "new")
+
+
 def test_a_key_that_never_travels(tmp_path: Path) -> None:
     run("init", tmp_path / "authority")
     run("request", "far", "--out", tmp_path / "far")

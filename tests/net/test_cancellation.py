@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import gossamer
+from gossamer.net.waiting import Waiting
 from livenet import GENEVA, WEATHER, go, take, until
 
 pytestmark = pytest.mark.live
@@ -263,6 +264,35 @@ def test_start_lets_go_of_everything(tmp_path: Path) -> None:
 
             assert await each_await(start, afterwards) >= 1  # the directory would be locked if one had not let go
             await until(lambda: not far._driver.links)
+
+    go(main())
+
+
+def test_a_start_that_is_given_up_after_others_have_heard_of_it_ends_with_a_farewell(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else they take it for dead after some seconds, and wait for it until then."""
+
+    async def never(waiting: Waiting) -> None:
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        async with gossamer.Node() as far:
+            monkeypatch.setattr(Waiting, "introduced", never)
+            task = asyncio.create_task(gossamer.Node(join=[far.address]).start())
+            await until(lambda: len(far._interest.view.members) == 2)
+            changes = far._journal.members
+            seen: list[str] = []
+            monkeypatch.setattr(
+                far._journal, "members", lambda some: (seen.extend(one.reason for one in some), changes(some))
+            )
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            async with asyncio.timeout(2):
+                await until(lambda: len(far._interest.view.members) == 1)
+            await until(lambda: seen)
+            assert seen[-1] == "left"
 
     go(main())
 

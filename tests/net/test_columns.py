@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,10 @@ import pyarrow as pa
 import pytest
 
 import gossamer
+from gossamer.node import Route
 from gossamer.node.core import OPEN_MAX
-from gossamer.overlay.batch import BATCH_EVENTS_MAX, COLUMN_ROWS
+from gossamer.node.local import Local
+from gossamer.overlay.batch import BATCH_EVENTS_MAX, COLUMN_ROWS, Batch
 from livenet import go, take, until
 
 pytestmark = pytest.mark.live
@@ -150,3 +153,52 @@ def test_more_events_than_a_window_holds() -> None:
                 assert sum(sums) == count * (count - 1) // 2
 
     go(main())
+
+
+@pytest.mark.parametrize("route", ["tree", "flood", "skiplist"])
+def test_what_was_published_for_direct_and_is_restored_for_relays_travels_in_pieces(
+    route: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 20_000
+    arrived: list[tuple[str, int, int]] = []
+    whole = Local.arrived
+
+    def spied(self: Local, route: Route, batch: Batch, *rest: Any) -> Any:
+        arrived.append((route.value, batch.first, batch.count))
+        return whole(self, route, batch, *rest)
+
+    async def before() -> None:
+        async with gossamer.Node() as far, gossamer.Node(join=[far.address], data_dir=tmp_path) as node:
+            await node.advertise("numbers", "n INT")
+            async with far.subscribe("numbers", route="direct"):
+                await (await node.publish("numbers", {"n": -1}))
+                for link in list(node._driver.links.values()):
+                    link.send = lambda *some, **how: None  # type: ignore[method-assign]  # nothing leaves it any more
+                await node.publish_batch("numbers", pa.RecordBatch.from_pydict({"n": pa.array(range(count), pa.int32())}))
+                (publication,) = node._core.outbox.publications()
+                assert publication.count == count
+                await node.close(0)
+
+    async def after() -> None:
+        async with gossamer.Node() as far, gossamer.Node(join=[far.address]) as near:
+            await far.advertise("numbers", "n INT")
+            async with (
+                far.subscribe("numbers", "n >= 0 AND n < 30000", route=route) as events,  # type: ignore[arg-type]
+                near.subscribe("numbers", "n > 19000", route="direct") as few,
+                gossamer.Node(join=[far.address], data_dir=tmp_path) as node,
+            ):
+                (publication,) = node._core.outbox.publications()
+                assert sorted([event["n"] for event in await take(events, count)]) == list(range(count))
+                assert [event["n"] for event in await take(few, 999)] == list(range(19_001, count))
+                await until(lambda: publication.matched is not None)
+                assert publication.matched == (1,) * 19_001 + (2,) * 999
+                assert not node._core.routing._pieces
+                assert not events.backlog
+                assert not few.backlog
+
+    go(before())
+    monkeypatch.setattr(Local, "arrived", spied)
+    go(after())
+    assert max(size for way, _, size in arrived if way == route) <= 4096
+    if route != "skiplist":  # there each event walks by itself
+        assert {first % 4096 for way, first, _ in arrived if way == route} == {2}

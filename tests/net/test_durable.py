@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import textwrap
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 import gossamer
+from gossamer.net.disk import Disk
 from livenet import go, take, until
 
 pytestmark = pytest.mark.live
@@ -227,3 +229,32 @@ def test_from_the_shell(tmp_path: Path) -> None:
             assert "--data-dir" in wrong.stderr
 
     go(main())
+
+
+@pytest.mark.live
+def test_lines_that_come_through_the_admin_socket_share_their_way_to_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushes = 0
+    commit = Disk._commit
+
+    def counted(disk: Disk, stores: list[Any]) -> None:
+        nonlocal flushes
+        flushes += 1
+        commit(disk, stores)
+
+    async def lines() -> AsyncIterator[bytes]:
+        for number in range(2000):
+            yield b'{"n": %d}\n' % number
+
+    async def main() -> None:
+        async with gossamer.Node(data_dir=tmp_path / "data") as node:
+            await node.advertise("numbers", "n INT")
+            async with node.subscribe("numbers") as events:
+                told = [line async for line in node.answer({"do": "publish", "topic": "numbers"}, lines())]
+                assert [(line["sequence"], line["matched"]) for line in told] == [(n, 1) for n in range(1, 2001)]
+                assert [(await anext(events))["n"] for _ in range(2000)] == list(range(2000))
+
+    monkeypatch.setattr(Disk, "_commit", counted)
+    go(main())
+    assert flushes < 100

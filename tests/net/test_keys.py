@@ -61,6 +61,7 @@ def test_the_identity_is_the_key_and_survives_renewal(fabric: Fabric) -> None:
     second = Keys(keys).identity
     assert second.peer == first.peer
     assert second.serial != first.serial
+    assert (second.publish, second.subscribe) == (first.publish, first.subscribe)
     assert second.not_after - first.not_after == pytest.approx(29 * DAY, abs=60)
 
 

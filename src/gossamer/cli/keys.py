@@ -69,7 +69,7 @@ def init(directory: Path, name: str, days: int, passphrase_file: Path | None, as
     "--publish",
     multiple=True,
     metavar="PATTERN",
-    help="Topics it may publish to; several times, or '' for none.  [default: *]",
+    help="Topics it may publish to; several times, or '' for none.  [default: *; with --renew as before]",
 )
 @click.option("--subscribe", multiple=True, metavar="PATTERN", help="Topics it may subscribe to; likewise.  [default: *]")
 @click.option(
@@ -99,7 +99,7 @@ def issue(
     Examples:
       gossamer keys issue authority station
       gossamer keys issue authority meter7 --publish 'meters.*' --subscribe '' --days 90
-      gossamer keys issue authority station --renew
+      gossamer keys issue authority station --renew                      with the permissions that it has
       gossamer keys issue authority far --request far.csr --out for-far
     """
     from gossamer.net.authority import NODES, Authority
@@ -259,9 +259,9 @@ def _plain(identity: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _patterns(given: tuple[str, ...]) -> tuple[str, ...]:
-    """Nothing given means everything; '' means nothing."""
-    return tuple(one for one in given if one) if given else ("*",)
+def _patterns(given: tuple[str, ...]) -> tuple[str, ...] | None:
+    """'' means nothing; None that nothing was given."""
+    return tuple(one for one in given if one) if given else None
 
 
 def _words(patterns: Any) -> str:

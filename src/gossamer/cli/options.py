@@ -100,6 +100,10 @@ OPTIONS = (
     Option(
         "subscriptions", Count(0, 1 << 30), _LIMITS.subscriptions, "limits.subscriptions", "Subscriptions of this node."
     ),
+    Option(
+        "retained", Bytes(0, 1 << 40), _LIMITS.retained, "limits.retained",
+        "What this node retains of what is published through it, all topics together.",
+    ),
     Option("connections", Count(8, 1 << 20), _PEERS.connections, "peers.connections", "Open connections in all."),
     Option(
         "address_connections", Count(1, 1 << 20), _PEERS.address_connections, "peers.address_connections",

@@ -45,8 +45,11 @@ class Settings(Struct, frozen=True):
 
     def node_arguments(self) -> dict[str, Any]:
         """For ``gossamer.Node``."""
+        return {**self._others(), "config": NodeConfig(**self._limits())}
+
+    def _others(self) -> dict[str, Any]:
         peers = {s.option.to.partition(".")[2]: s.value for s in self.by_name.values() if s.option.to.startswith("peers.")}
-        found: dict[str, Any] = {"config": NodeConfig(**self._limits()), "limits": PeerLimits(**peers)}
+        found: dict[str, Any] = {"limits": PeerLimits(**peers)}
         for setting in self.by_name.values():
             where, _, name = setting.option.to.partition(".")
             if where == "node":
@@ -61,18 +64,25 @@ class Settings(Struct, frozen=True):
         """What no option can tell by itself."""
         problems = []
         try:
-            NodeConfig(**self._limits())
+            config: NodeConfig | None = NodeConfig(**self._limits())
         except ValueError as error:
-            problems.append(str(error))
+            config = None
+            problems.append(f"{error}{self._places(str(error))}")
         try:
             import gossamer
             from gossamer.net.errors import KeysError
 
-            gossamer.Node(**{**self.node_arguments(), "config": None})
+            gossamer.Node(**self._others(), config=config)
         except (ValueError, RuntimeError) as error:
             about = "keys" if isinstance(error, KeysError) else "listen"
             problems.append(f"{error} ({self.by_name[about].source})")
         return problems
+
+    def _places(self, problem: str) -> str:
+        """Where the options came from that a problem names."""
+        named = [self.by_name[word] for word in dict.fromkeys(re.findall(r"[a-z_]+", problem)) if word in self.by_name]
+        places = [setting.source for setting in named if setting.source != "default"]
+        return f" ({', '.join(places)})" if places else ""
 
 
 def resolve(flags: Mapping[str, Any], environ: Mapping[str, str], file: str | None) -> Settings:

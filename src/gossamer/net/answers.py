@@ -11,7 +11,8 @@ publish, topic, wait?, more     publishes the events that follow, a JSON object 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
@@ -19,7 +20,7 @@ from msgspec import to_builtins
 from gossamer.filters import EventError, Schema, event_of, from_plain
 from gossamer.net.admin import REQUEST_MAX
 from gossamer.net.errors import NodeError
-from gossamer.net.receipt import Done, Receipt
+from gossamer.net.receipt import BatchDone, BatchReceipt
 from gossamer.net.sample import sample
 from gossamer.node import RouteError, TopicError
 from gossamer.trace import hex_peer
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from gossamer.net.node import Node
 
 RECEIPTS_MAX = 10_000  # of one who publishes, held at a time
+TOGETHER_MAX = 1024  # lines
 
 
 async def answer(node: Node, request: dict[str, Any], more: AsyncIterator[bytes]) -> AsyncIterator[Any]:
@@ -72,32 +74,75 @@ async def _view(node: Node, request: dict[str, Any]) -> AsyncIterator[Any]:
 
 async def _publish(node: Node, request: dict[str, Any], more: AsyncIterator[bytes]) -> AsyncIterator[Any]:
     topic, wait = str(request.get("topic")), request.get("wait")
-    receipts: list[Receipt] = []
+    receipts: list[BatchReceipt] = []
     refused = None
+    place = held = 0
     try:
         schema = Schema.parse(await node.topic(topic, *([float(wait)] if isinstance(wait, int | float) else [])))
-        place = 0
-        try:
-            async for line in more:
-                receipts.append(await node.publish(topic, event_of(schema, line)))
-                place += 1
-                if len(receipts) >= RECEIPTS_MAX:
-                    for receipt in receipts:
-                        yield _told(await receipt)
-                    receipts.clear()
-        except EventError as error:
-            refused = {"refused": place, "why": str(error)}
-        except (NodeError, TopicError):
-            raise
-        except ValueError:  # of the reader: a line that does not end
-            refused = {"refused": place, "why": f"more than {REQUEST_MAX} bytes"}
+        async for lines in _together(more):
+            events: list[Mapping[str, Any]] = []
+            try:
+                for line in lines:
+                    if isinstance(line, ValueError):  # of the reader: a line that does not end
+                        raise EventError(f"more than {REQUEST_MAX} bytes")
+                    events.append(event_of(schema, line))
+            except EventError as error:
+                refused = {"refused": place + len(events), "why": str(error)}
+            try:
+                receipts.append(await node.publish_batch(topic, events))
+            except EventError:  # one of them is too large: which?
+                for event in events:
+                    try:
+                        receipts.append(await node.publish_batch(topic, [event]))
+                    except EventError as error:
+                        refused = {"refused": place, "why": str(error)}
+                        break
+                    place += 1
+            else:
+                place += len(events)
+            held += len(events)
+            if refused is not None:
+                break
+            if held >= RECEIPTS_MAX:
+                for receipt in receipts:
+                    for told in _told(await receipt):
+                        yield told
+                receipts.clear()
+                held = 0
         for receipt in receipts:  # what has gone out is reported, whatever stops the rest
-            yield _told(await receipt)
+            for told in _told(await receipt):
+                yield told
         if refused is not None:
             yield refused
     except (NodeError, TopicError) as error:
         yield {"error": str(error)}
 
 
-def _told(done: Done) -> dict[str, Any]:
-    return {"sequence": done.sequence, "matched": done.matched, "publisher": hex_peer(done.publisher)}
+async def _together(more: AsyncIterator[bytes]) -> AsyncIterator[list[bytes | ValueError]]:
+    """Lines that have come already are published together: a data directory costs a flush each time. The last may be an error."""
+    some: list[bytes | ValueError] = []
+    following = asyncio.ensure_future(anext(more))
+    try:
+        while True:
+            if some:
+                await asyncio.sleep(0)
+                if not following.done() or len(some) >= TOGETHER_MAX:
+                    yield some
+                    some = []
+            try:
+                some.append(await following)
+            except ValueError as error:
+                some.append(error)
+                break
+            following = asyncio.ensure_future(anext(more))
+    except StopAsyncIteration:
+        pass
+    finally:
+        following.cancel()
+    if some:
+        yield some
+
+
+def _told(done: BatchDone) -> Iterator[dict[str, Any]]:
+    for sequence, matched in zip(done.sequences, done.matched, strict=True):
+        yield {"sequence": sequence, "matched": matched, "publisher": hex_peer(done.publisher)}

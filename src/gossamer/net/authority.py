@@ -160,14 +160,15 @@ class Authority:
         name: str,
         out: Path,
         *,
-        publish: Sequence[str] = ("*",),
-        subscribe: Sequence[str] = ("*",),
+        publish: Sequence[str] | None = None,
+        subscribe: Sequence[str] | None = None,
         days: float = NODE_DAYS,
         renew: bool = False,
         request: bytes | None = None,
     ) -> Identity:
         """Make a key directory for a node. ``renew``: a new certificate for the key that is there, so the node stays who it is.
         ``request``: a signing request (PEM) of a key that was made, and stays, elsewhere: no private key is written.
+        ``publish``, ``subscribe``: None is what the key's last certificate says, or everything for one that has none.
         """
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -182,6 +183,11 @@ class Authority:
         else:
             key = _new_key()
             public = key.public_key()
+        last = self._last(public, name)
+        if publish is None:
+            publish = last.publish if last is not None else ("*",)
+        if subscribe is None:
+            subscribe = last.subscribe if last is not None else ("*",)
         certificate = self._sign(name, public, publish, subscribe, days)
         identity = read_identity(certificate)
         if len(identity.certificate) > CERTIFICATE_MAX:
@@ -197,6 +203,18 @@ class Authority:
         write_public(out / CERTIFICATE, _pem(certificate))
         self.hand_out([out])
         return identity
+
+    def _last(self, public: Any, name: str) -> Issued | None:
+        """The last certificate of a key. Raises KeysError if that was revoked: certificates are no secret, so whoever stole the
+        key could use the next one as well.
+        """
+        peer = hex_peer(peer_of(public))
+        last = next((one for one in reversed(self.issued) if one.peer == peer), None)
+        if last is not None and self.revoked is not None and int(last.serial, 16) in self.revoked.serials:
+            raise KeysError(
+                f"the key of {last.name!r} was revoked; make a new one: gossamer keys issue {self.directory} {name} --out DIR"
+            )
+        return last
 
     def _sign(self, name: str, public: Any, publish: Iterable[str], subscribe: Iterable[str], days: float) -> Any:
         x509 = crypto()

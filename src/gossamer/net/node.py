@@ -43,6 +43,7 @@ from gossamer.net.keys import Keys
 from gossamer.net.leaving import reported, said_goodbye
 from gossamer.net.limits import PeerLimits
 from gossamer.net.named import policy_of, route_of
+from gossamer.net.reached import bound, withdraw
 from gossamer.net.receipt import Done, Receipt
 from gossamer.net.since import start_of
 from gossamer.net.source import Handle, Source
@@ -141,6 +142,7 @@ class Node:
         self._view_readers: WeakSet[Changes] = WeakSet()
         self._refuses = False  # no more commands
         self._hurries = False  # close at once
+        self._announces_loopback = False  # as long as all of the fabric is on this host
         self._disk: Disk | None = None
         self._server: asyncio.Server | None = None
         self.address = ""
@@ -160,9 +162,10 @@ class Node:
             await self._start()
         except BaseException:
             self._refuses = True
-            if hasattr(self, "_outbox"):
-                self._outbox.close()
-            await self._release()
+            if hasattr(self, "_dialler"):
+                await self.close(0.0)  # with a farewell, if somebody has heard of this node already
+            else:
+                await self._release()
             raise
 
     async def _start(self) -> None:
@@ -209,10 +212,10 @@ class Node:
             self._server = await loop.create_server(lambda: Connection(self._driver, None), host, port)
         except OSError as error:
             raise NodeError(f"cannot listen on {host}:{port}: {error.strerror or error}; choose another address") from None
-        bound = self._server.sockets[0].getsockname()
-        self.address = f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
-        if not self.public_address and not ipaddress.ip_address(bound[0]).is_unspecified:
+        self.address, host = bound(self._server)
+        if not self.public_address and not ipaddress.ip_address(host).is_unspecified:
             self.public_address = self.address  # "everywhere" is no address that others could dial
+            self._announces_loopback = is_loopback(host)
         if self.public_address:
             self._driver.address = self.public_address
             self._interest.readdress(self.public_address, self._driver.now())
@@ -444,6 +447,8 @@ class Node:
         if state is LinkState.UP:
             self._linked.set()
         link = self._driver.links.get(peer)
+        if link is not None and self._announces_loopback and not is_loopback(link.address):
+            withdraw(self)
         self._core.routing.linked(peer, is_old=link is not None and link.version < DIRECT_SINCE)
 
     def _disk_failed(self, error: Exception) -> None:

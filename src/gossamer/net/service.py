@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from gossamer.net import admin
+from gossamer.net.dialler import is_loopback
 from gossamer.net.errors import UndeliveredError
 from gossamer.net.health import Health
 from gossamer.net.journal import say
@@ -51,7 +52,7 @@ async def serve(
             health.serve(node)
         about = {"address": node.address, "public_address": node.public_address, "metrics": health.address if health else ""}
         say(logging.INFO, "started", node=f"{node.peer:016x}", incarnation=node.incarnation, **about)
-        if not node.public_address:
+        if not node.public_address and not is_loopback(node._listen[0]):  # else that is said when the first link is up
             say(logging.WARNING, "others cannot dial this node: it listens everywhere; give it a public address")
         notify(READY=1, STATUS=f"node {node.peer:016x} on {node.address}")
         alive = asyncio.get_running_loop().create_task(watchdog())

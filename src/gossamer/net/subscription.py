@@ -223,10 +223,19 @@ class Subscription:
                 raise BarrierError(
                     f"not every node has confirmed the subscription to {self.topic!r} within {self._timeout:g} s "
                     f"({len(node._interest.suspects)} of {len(node._interest.view.members)} members do not answer); "
-                    "try again, or with a longer timeout"
+                    f"{self._remedy()}"
                 ) from None
             raise
         return self
+
+    def _remedy(self) -> str:
+        mute = sum(not known.record.address for known in self._node._interest.view.members.values())
+        if mute > 1 and self._route in (Route.TREE, Route.SKIPLIST):
+            return (
+                f"{mute} members cannot be dialled, and route {self._route.value!r} needs links between any two: "
+                "use 'auto' or 'flood', or give them a public address"
+            )
+        return "try again, or with a longer timeout"
 
     def _enter(self) -> None:
         node = self._node

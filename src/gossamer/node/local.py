@@ -202,6 +202,9 @@ class Local:
         is_durable = subscription.follow is not None and subscription.follow.tap is not None
         return self._durable if is_durable else self._buffer * (COLUMN_ROWS if subscription.by_columns else 1)
 
+    def knows(self, name: str) -> bool:
+        return name in self._schemas
+
     def topic(self, name: str) -> Topic:
         known = self.topics.get(name)
         if known is None:

@@ -5,7 +5,7 @@ barrier of the interest plane). So a batch goes by the routes that its publisher
 it, nowhere. A node that joins neither publishes nor subscribes before it knows what the fabric knows.
 
 *auto*: while at most ``DIRECT_MAX`` nodes want a topic, "direct"; beyond that "skiplist" for filters with an ordered part, "tree"
-for others. When that changes, subscriptions move (moves.py).
+for others; and "flood" where links that those need cannot be opened (reach.py). When that changes, subscriptions move (moves.py).
 
 Links: the interest plane knows all of them, and proposes to close those that neither end wants for the overlay. What another plane
 needs, or has used lately, stays.
@@ -22,7 +22,9 @@ from gossamer.filters.place import ALL
 from gossamer.machine import NEVER, SECOND, Deliver, Dial, Effect, Hangup, LinkState, Micros, Note, Peer, Send
 from gossamer.node.local import Local, Subscription
 from gossamer.node.moves import Moves
+from gossamer.node.pieces import Pieces
 from gossamer.node.planes import BITS, Finished, Plane, Route, RouteError, Rows
+from gossamer.node.reach import Reach
 from gossamer.node.rights import Rights
 from gossamer.overlay.batch import Batch, Leave, added
 from gossamer.overlay.direct.messages import GROUP_LENGTH_MAX
@@ -84,15 +86,17 @@ class Routing:
         self._uses: dict[str, list[Route]] = {}  # topic -> routes, as of the view now
         self._used: dict[Peer, Micros] = {}  # links, and when a plane last used them
         self._synced = interest is None
-        self._early: list[
-            tuple[Batch, Rows]
-        ] = []  # published before the fabric, or by an earlier life, before the topic was known
+        # Published before the fabric, or by an earlier life, before the topic was known.
+        self._early: list[tuple[Batch, Rows]] = []
+        self._pieces = Pieces(local)
         self._waiting: dict[int, Subscription] = {}  # and subscriptions
         self._early_at: Micros = NEVER
         self._auto_at: Micros = NEVER  # when to look whether subscriptions should move
         self._autos: dict[int, Subscription] = {}
         self.moves: Moves | None = None
+        self._reach: Reach | None = None
         if interest is not None:
+            self._reach = Reach(interest, local)
             self.moves = Moves(interest, local, self.planes)
             interest.publishes(lambda: self._published, self._is_settled)
         self.heard: Callable[[ViewChange, Micros], None] = lambda change, now: None  # the owner's
@@ -104,7 +108,7 @@ class Routing:
         is_early = not self._synced and not self._is_synced(now)
         routes = self._routes(batch.topic) if not is_early else []
         for route in routes:
-            is_early = is_early or not self.planes[route].knows(batch.topic)
+            is_early = is_early or not self.planes[route].knows(batch.topic) or self._pieces.waits(batch)
         if is_early:
             self._early.append((batch, rows))
             self._early_at = min(self._early_at, Micros(now + EARLY_AGAIN))
@@ -113,9 +117,11 @@ class Routing:
             self.finished.append(Finished(batch.incarnation, batch.first, (0,) * batch.count))
             return
         self._published += 1
-        self._receipts[batch.incarnation, batch.first] = _Receipt(len(routes), self._published)
-        for route in routes:
-            self.absorb(route, self.planes[route].publish(batch, now, rows), now)
+        relayed = self._pieces.cut(batch) if routes != [Route.DIRECT] else ()
+        parts = [(route, one) for route in routes for one in ((batch,) if route is Route.DIRECT else relayed)]
+        self._receipts[batch.incarnation, batch.first] = _Receipt(len(parts), self._published)
+        for route, one in parts:
+            self.absorb(route, self.planes[route].publish(one, now, rows), now)
 
     def _is_settled(self, mark: int) -> bool:
         """Whether all that was published up to this count has its receipts."""
@@ -152,12 +158,16 @@ class Routing:
 
     def choose(self, topic: str, filter: Filter, group: str, present: Route | None = None) -> Route:
         """The route that suits a subscription, as far as the view tells."""
-        if self._interest is None:
+        if self._interest is None or self._reach is None:
+            return Route.FLOOD
+        if not self._reach.is_dialled and not group:
             return Route.FLOOD
         nodes = len(self._interest.interested(topic))
         few = DIRECT_MAX if present in (None, Route.DIRECT) else DIRECT_AGAIN
         if group or (nodes <= few and not self.old):
             return Route.DIRECT
+        if not self._reach.is_whole:
+            return Route.FLOOD
         return Route.SKIPLIST if all(place.cls != ALL for place in filter.placements()) else Route.TREE
 
     def linked(self, peer: Peer, *, is_old: bool) -> None:
@@ -235,6 +245,8 @@ class Routing:
         if interest is None:
             self._in_force(subscription)
             return
+        if route is Route.DIRECT and self._reach is not None:
+            self._reach.look(now)
         barrier = interest.barrier(now)
         self._entering[number] = _Entering(subscription, barrier)
         self._barriers[barrier] = [number]
@@ -301,6 +313,8 @@ class Routing:
     @property
     def deadline(self) -> Micros:
         least = self._early_at if self._early_at < self._auto_at else self._auto_at
+        if self._reach is not None and self._reach.deadline < least:
+            least = self._reach.deadline
         for plane in self.planes.values():
             deadline = plane.deadline
             if deadline < least:
@@ -320,13 +334,24 @@ class Routing:
                 self._do_early(now)
         if self._auto_at <= now:
             self._look_at_autos(now)
+        if self._reach is not None and self._reach.deadline <= now:
+            self._out += self._reach.wake(now)
         for route, plane in self.planes.items():
             if plane.deadline <= now:
                 self.absorb(route, plane.wake(now), now)
 
+    def readdress(self, address: str, now: Micros) -> None:
+        """Others reach this node elsewhere now, or not at all: its subscriptions may need another route."""
+        assert self._interest is not None and self._reach is not None  # noqa: PT018
+        self._interest.readdress(address, now)
+        self._reach.look(now)
+        self._auto_at = now if self._autos else NEVER
+
     def link(self, peer: Peer, state: LinkState, now: Micros) -> None:
         if state is LinkState.DOWN or state is LinkState.CUT:
             self._used.pop(peer, None)
+            if self._reach is not None:
+                self._reach.look(now)
         for route, plane in self.planes.items():
             self.absorb(route, plane.link(peer, state, now), now)
 
@@ -356,12 +381,15 @@ class Routing:
                     self._part(effect.peer)  # type: ignore[union-attr]
                 self._out.append(effect)
         for one in plane.take_finished():
+            if self._pieces and route is not Route.DIRECT:
+                one = self._pieces.whole(one)
             receipt = self._receipts[one.incarnation, one.first]
             receipt.routes -= 1
             both = receipt.matched and one.matched
             receipt.matched = added(receipt.matched, one.matched) if both else receipt.matched or one.matched
             if not receipt.routes:
                 del self._receipts[one.incarnation, one.first]
+                self._pieces.forget(one)
                 self.finished.append(Finished(one.incarnation, one.first, receipt.matched))
         if self._entering or self.moves:
             self._settle(route, now)
@@ -413,13 +441,17 @@ class Routing:
     def needs(self, peer: Peer, now: Micros) -> bool:
         """Whether some plane but the interest plane wants the link to this peer to stay."""
         used = self._used.get(peer)
-        return (used is not None and now - used < LINK_IDLE) or any(plane.needs(peer) for plane in self.planes.values())
+        if (used is not None and now - used < LINK_IDLE) or (self._reach is not None and self._reach.holds_on):
+            return True
+        return any(plane.needs(peer) for plane in self.planes.values())
 
     def _changed(self, changes: tuple[ViewChange, ...], now: Micros) -> None:
         self.view_changes += changes
         for change in changes:
             self.heard(change, now)
-            if change.is_interest:
+            if self._reach is not None:
+                self._reach.changed(change, now)
+            if change.is_told:  # what is wanted, or where somebody is
                 self._uses.clear()
                 if self._autos and self._auto_at == NEVER:  # drawn: those of many nodes need not all move at once
                     self._auto_at = Micros(now + 1 + int(AUTO_EVERY * self._rng.random()))

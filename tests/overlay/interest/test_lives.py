@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossamer.machine import SECOND, Keep, Micros, Note, Peer, Store
+from gossamer.machine import SECOND, Dial, Keep, Micros, Note, Peer, Store
 from gossamer.overlay.interest.core import Interest, InterestError
 from gossamer.overlay.interest.messages import Flip, Gone, News
 from gossamer.overlay.interest.record import (
@@ -93,6 +93,26 @@ def test_a_damaged_life_on_disk_is_survived(kept: bytes) -> None:
     assert 1 <= node.record.incarnation <= INCARNATION_MAX
     assert "host:1" in node.config.join
     befriend(node, 11)
+
+
+def test_who_was_at_a_remembered_address_is_remembered_with_it() -> None:
+    """Ports are used again: a node that was told where the fabric is talks to nobody else at addresses from an earlier life."""
+    node = single(1, durable=True)
+    befriend(node, 11, now=8 * SECOND)
+    beats = range(8 * SECOND, 12 * SECOND, SECOND // 10)
+    stores = [effect for now in beats for effect in node.wake(Micros(now)) if isinstance(effect, Store)]
+    (kept,) = {keep.value for store in stores for keep in store.records if isinstance(keep, Keep) and keep.key == "peers"}
+    assert kept == b"node-11 000000000000000b"
+
+    def dialled(restored: bytes, *join: str) -> set[tuple[str, int | None]]:
+        again = single(1, restored={"peers": restored}, config={"join": join})
+        effects = [effect for now in range(20) for effect in again.wake(Micros(now * SECOND))]
+        return {(effect.address, effect.expected) for effect in effects if isinstance(effect, Dial)}
+
+    assert dialled(kept, "seed:1") == {("seed:1", None), ("node-11", 11)}
+    assert dialled(kept, "node-11", "seed:1") == {("seed:1", None), ("node-11", None)}  # it was told so
+    assert dialled(kept) == {("node-11", None)}  # it has nothing else, and nodes without memory change their names
+    assert dialled(b"old:1\nodd:1 x", "seed:1") == {("seed:1", None), ("old:1", None), ("odd:1", None)}
 
 
 def test_a_node_declared_dead_comes_back_in_a_new_life() -> None:

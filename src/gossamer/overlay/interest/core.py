@@ -13,6 +13,7 @@ ALGORITHM.md beside this file says what is as in the seed, what is not, and why.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any
@@ -56,6 +57,7 @@ ALONE_AFTER = 10 * SECOND  # none of the addresses to begin with has answered: t
 TICKS = 4  # looks at the neighbours in each beat
 WAITS, BUSY_WAITS, RUSH_WAITS = 2, 8, 32  # times ``coalesce`` that a round waits at most: else, when busy, in a rush
 RUSH = 20  # times ``busy``: a fabric that starts, or restarts, all at once; then fewer and larger rounds
+_PEER = re.compile("[0-9a-f]{16}")
 
 
 class Interest:
@@ -75,6 +77,9 @@ class Interest:
         hash: Callable[[str], bytes] = topic_hash,
     ) -> None:
         remembered = _read_peers(restored)
+        # Somebody else may be there by now. Whoever was told no address has nothing but these, and takes who answers: nodes
+        # without a data directory or keys come back under other names.
+        named = {address: peer for address, peer in remembered.items() if config.join and address not in config.join}
         if remembered:
             config = replace(config, join=tuple(dict.fromkeys([*config.join, *remembered])))
         self.me, self.config, self.rng = me, config, rng
@@ -83,7 +88,7 @@ class Interest:
         self.names = Names(hash)
         self._own = Own(me, incarnation, int(rng.random() * 256), address, self.names)
         self._gossip = Gossip(whole=config.news == "whole")
-        self._links = Links(me, config, self.view, rng)
+        self._links = Links(me, config, self.view, rng, named)
         self._detector = Detector(me, config, self.view, self._links, self._gossip, rng)
         self._sync = Sync(me, self.view)
         self._sync.sure = not config.join
@@ -465,9 +470,15 @@ def _read_life(restored: Mapping[str, bytes] | None) -> int:
     return min(int(value), INCARNATION_MAX - 1) if value.isdigit() else 0
 
 
-def _read_peers(restored: Mapping[str, bytes] | None) -> tuple[str, ...]:
+def _read_peers(restored: Mapping[str, bytes] | None) -> dict[str, Peer | None]:
+    """Addresses, and who was there; before they were written down, nobody knows."""
     text = (restored or {}).get(PEERS_KEY, b"").decode("utf-8", "replace")
-    return tuple(line for line in text.split("\n") if line)
+    found: dict[str, Peer | None] = {}
+    for line in text.split("\n"):
+        address, _, peer = line.partition(" ")
+        if address:
+            found[address] = Peer(int(peer, 16)) if _PEER.fullmatch(peer) else None
+    return found
 
 
 __all__ = ["Interest", "InterestError"]

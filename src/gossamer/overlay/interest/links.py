@@ -11,6 +11,7 @@ rate is shared: about two attempts a second on each lost peer from the whole fab
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
 
 from gossamer.machine import MILLISECOND, NEVER, Dial, Effect, Hangup, Micros, Peer, Send
@@ -44,7 +45,10 @@ class Link:
 
 
 class Links:
-    def __init__(self, me: Peer, config: InterestConfig, view: View, rng: Random) -> None:
+    def __init__(
+        self, me: Peer, config: InterestConfig, view: View, rng: Random, named: Mapping[str, Peer | None] | None = None
+    ) -> None:
+        """``named``: whom to expect at addresses to begin with, where that is known."""
         self.up: dict[Peer, Link] = {}
         self.wanted: dict[Peer, Micros] = {}  # since when
         self.missing: dict[Peer, Micros] = {}  # wanted and not up, since when
@@ -52,6 +56,7 @@ class Links:
         self.closing: dict[Peer, None] = {}  # hung up by us
         self.leaving = False  # this node goes: its links are for the others
         self._me, self._config, self._view, self._rng = me, config, view, rng
+        self._named = named or {}
         self._membership = -1
         self._lost_joins: list[str] = []
         self._taken: set[str] = set()  # addresses of members
@@ -156,7 +161,8 @@ class Links:
         if not self._joins:
             self._joins = 1 + int(self._rng.random() * len(join))  # not all newcomers at the first one
         self._joins += 1
-        return [Dial(join[self._joins % len(join)])]
+        address = join[self._joins % len(join)]
+        return [Dial(address, self._named.get(address))]
 
     def dial_lost(self, now: Micros) -> list[Effect]:
         """Called once a second: try some of those that are gone; perhaps it was the network."""
@@ -169,7 +175,7 @@ class Links:
             self._lost_joins = [address for address in self._config.join if address not in self._taken]
         if not view.tombs and not self._lost_joins:
             return []
-        addresses: list[tuple[str, Peer | None]] = [(address, None) for address in self._lost_joins]
+        addresses: list[tuple[str, Peer | None]] = [(address, self._named.get(address)) for address in self._lost_joins]
         addresses += [
             (tomb.address, peer)
             for peer, tomb in view.tombs.items()

@@ -275,8 +275,8 @@ class State:
             return
         self._kept_at = now
         members = self.view.members
-        some = [members[peer].record.address for peer in self.links.up if peer in members][:PEERS_KEPT]
-        kept = "\n".join(sorted(address for address in some if address)).encode()
+        some = [(members[peer].record.address, peer) for peer in self.links.up if peer in members][:PEERS_KEPT]
+        kept = "\n".join(sorted(f"{address} {peer:016x}" for address, peer in some if address)).encode()
         if kept and kept != self._kept:
             self._kept = kept
             self._store(Keep(PEERS_KEY, kept))

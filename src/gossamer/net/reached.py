@@ -1,0 +1,25 @@
+"""Where others reach a node, and whether they can."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gossamer.net.node import Node
+
+
+def bound(server: asyncio.Server) -> tuple[str, str]:
+    """The address that it listens on, as it is written, and its host alone."""
+    host, port = server.sockets[0].getsockname()[:2]
+    return (f"[{host}]:{port}" if ":" in host else f"{host}:{port}"), host
+
+
+def withdraw(node: Node) -> None:
+    """A link goes to another host: an address on loopback would be the others' own there, and nobody could dial it. They are told
+    that there is none, so that subscriptions take a way that needs none (node/reach.py).
+    """
+    node._announces_loopback, node.public_address, node._driver.address = False, "", ""
+    node._core.routing.readdress("", node._driver.now())
+    node._journal.say(logging.WARNING, "others cannot dial this node: it listens on loopback", listens=node.address)

@@ -1,0 +1,64 @@
+"""Large batches of columns where there are relays: cut into pieces, whose receipts become one again.
+
+Straight to those who want them up to 32,768 events travel together. By relays it is 4,096: a report has a number for each event
+there, and nodes of wire version 1 take no more. Batches are made to suit the routes that are in use; but one that a data
+directory restores, or during whose way to the disk somebody subscribes by another route, is larger. By route direct it stays
+whole: whoever took it before a crash knows it by its first number. Pieces begin at the same numbers in every life.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import structs
+
+from gossamer.node.local import Local
+from gossamer.node.planes import Finished
+from gossamer.overlay.batch import BATCH_EVENTS_MAX, COLUMN_ROWS, Batch, spread
+
+RELAYED_MAX = BATCH_EVENTS_MAX // COLUMN_ROWS
+
+
+class Pieces:
+    def __init__(self, local: Local) -> None:
+        self._local = local
+        self._wholes: dict[tuple[int, int], Batch] = {}  # by the first events of their pieces
+
+    def __len__(self) -> int:
+        return len(self._wholes)
+
+    def waits(self, batch: Batch) -> bool:
+        """Whether a batch cannot be cut yet: its topic's schema has not come."""
+        return batch.count > RELAYED_MAX and not self._local.knows(batch.topic)
+
+    def cut(self, batch: Batch) -> tuple[Batch, ...]:
+        if batch.count <= RELAYED_MAX:
+            return (batch,)
+        packed = self._local.topic(batch.topic).packed
+        try:
+            record = packed.columns(batch.rows, batch.count)
+        except (msgspec.DecodeError, UnicodeDecodeError):  # of another schema, or there is no pyarrow any more: as it is
+            return (batch,)
+        found = []
+        for start in range(0, batch.count, RELAYED_MAX):
+            part = record.slice(start, RELAYED_MAX)
+            first = batch.first + start
+            found.append(structs.replace(batch, first=first, count=part.num_rows, rows=packed.pack(part)))
+            self._wholes[batch.incarnation, first] = batch
+        return tuple(found)
+
+    def whole(self, one: Finished) -> Finished:
+        """A piece's receipt as one of its batch, for whose other events it says zero."""
+        batch = self._wholes.get((one.incarnation, one.first))
+        if batch is None:
+            return one
+        start = one.first - batch.first
+        count = min(RELAYED_MAX, batch.count - start)
+        counts = (*(0,) * start, *spread(one.matched or (0,), count), *(0,) * (batch.count - start - count))
+        return Finished(one.incarnation, batch.first, counts)
+
+    def forget(self, one: Finished) -> None:
+        """A batch's receipt is complete."""
+        batch = self._wholes.get((one.incarnation, one.first))
+        if batch is not None:
+            for start in range(0, batch.count, RELAYED_MAX):
+                self._wholes.pop((batch.incarnation, batch.first + start), None)
