@@ -386,6 +386,12 @@ Maintainer: Bob <bob@example.org>
 Checksums-Sha256:
  {hash} ten three_1.dsc
  {hash} 7 three_1.debian.tar.xz
+
+Package: four
+Maintainer: Bob <bob@example.org>
+Checksums-Sha256:
+ {hash} 8 four_1.dsc
+ abc 9 four_1.tar.gz
 """
 
 
@@ -398,12 +404,14 @@ def test_the_source_index_of_debian(spark: SparkSession, tmp_path: Path) -> None
         {"name": "one_1.dsc", "type": "dsc", "size": 10},
         {"name": "one_1.orig.tar.gz", "type": "orig.gz", "size": 2000},
         {"name": "three_1.debian.tar.xz", "type": "debian.xz", "size": 7},
+        {"name": "four_1.dsc", "type": "dsc", "size": 8},
     ]
-    assert sorted(row["items"] for row in found["peers"].collect()) == [2, 3]
+    assert sorted(row["items"] for row in found["peers"].collect()) == [2, 4]
     assert "example.org" not in str(found["peers"].collect())
     assert rows(found["quarantine"], "line", "reason") == [
         (2, "no Maintainer with an address in the stanza"),
         (3, "size is not a whole number"),
+        (4, "a line under Checksums-Sha256 is not a hash, a size and a name"),
     ]
 
 
@@ -416,6 +424,10 @@ def test_the_traces_of_live_nodes(spark: SparkSession, tmp_path: Path) -> None:
     )
     path = write(tmp_path, B, [*subscribe(10, 1, "size = 5"), *publish(150, 1, {"size": 6})])
     with path.open("ab") as file:
+        file.write(
+            b'{"at": 390, "node": "ff", "record": {"kind": "published", "sequence": 2, "values": {}}}\n'
+        )  # of no topic
+        file.write(b'{"at": 395, "node": "ff"}\n')
         file.write(b'{"at": 400, "no')
     assert {mapping.guess(one) for one in tmp_path.iterdir()} == {"trace"}
     found = parts(spark, *sorted(tmp_path.glob("*.jsonl")))
@@ -424,5 +436,5 @@ def test_the_traces_of_live_nodes(spark: SparkSession, tmp_path: Path) -> None:
     assert found["sessions"].count() == 2
     assert [reason for _, reason in rows(found["quarantine"], "line", "reason")] == [
         "values are not of the topic's schema",
-        "not a trace record",
+        *["not a trace record"] * 3,
     ]

@@ -70,9 +70,7 @@ def reproduce(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
         def on_stage(name: str, skipped: bool) -> None:
             progress.update(bar, description=f"{name} (as before)" if skipped else name, completed=names.index(name))
 
-        def on_wave(done: int, all: int) -> None:
-            progress.update(runs, completed=done, total=all)
-
+        on_wave = shared.wave_bar(progress, runs)
         result = module.run(spark, given["out"], study, on_stage, on_wave, png=not given["no_png"])
     if as_json:
         click.echo(msgspec.json.encode(_plain(result)).decode())

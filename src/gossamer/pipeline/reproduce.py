@@ -77,10 +77,8 @@ def run(
 def plan(out: Path, study: Study, on_wave: grid.OnWave = lambda done, all: None, *, png: bool = True) -> tuple[Stage, ...]:
     here = "gossamer.pipeline"
     drawn = tuple(f"{here}.{name}" for name in ("seedfigures", "book", "charts", "drawing", "pages", "reproduce", "studies"))
-    trace = Path(study.trace)
-    files = (trace,) if trace.is_file() else tuple(sorted(trace.glob("*.csv.gz"))) if study.trace != SAMPLE else ()
     return (
-        msgspec.structs.replace(grid.stage(studies.grid_cells(study), WAVE, on_wave), files=files),
+        grid.stage(studies.grid_cells(study), WAVE, on_wave),
         models.stage(studies.model_plans(study), PARTS),
         Stage(
             "figures",
