@@ -30,6 +30,7 @@ from gossamer.pipeline.experiments import cells
         ("pipeline models --out x --plane tree --parameter 4", "the model of the tree is binary"),
         ("pipeline models --out x --size 1", "size is 1"),
         ("reproduce --out x --trace no/such/place", "no/such/place: no such file or folder"),
+        (f"reproduce --out x --trace {__file__}", "it needs files.csv.gz"),
     ],
 )
 def test_misuse_is_one_line_before_spark_starts(words: str, said: str) -> None:

@@ -44,6 +44,8 @@ def reproduce(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
     """
     with shared._errors():
         from gossamer.pipeline import drawing, experiments, studies
+        from gossamer.sim import ConfigError
+        from gossamer.sim.skiplist.workload import check_trace
 
         study = studies.QUICK if given["quick"] else studies.Study()
         changed = {name: given[name] for name in ("trace", "seed") if given[name] is not None}
@@ -55,10 +57,11 @@ def reproduce(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
             changed["trace"] = str(Path(changed["trace"]).resolve())
         study = msgspec.structs.replace(study, **changed)
         try:
+            check_trace(study.trace)
             studies.grid_cells(study)
             if not given["no_png"]:
                 drawing.require_png()
-        except (experiments.GridError, drawing.PngError) as error:
+        except (ConfigError, experiments.GridError, drawing.PngError) as error:
             hint = "; or give --no-png" if isinstance(error, drawing.PngError) else ""
             raise shared.PipelineError(f"{error}{hint}") from None
     with shared._errors(), shared._spark(given["master"], "reproduce", SMALL) as (spark, progress):
