@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -317,22 +318,24 @@ def test_a_missing_extra_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 @pytest.mark.spark
 def test_churn_and_topics_up_to_the_oracle(spark: SparkSession, tmp_path: Path, invoke: Invoke) -> None:
-    stays = tmp_path / "s.csv"
+    out, stays = tmp_path / "out", tmp_path / "s.csv"
     stays.write_text("node_id,up_s,down_s,left_censored,right_censored\na,0,50,1,0\na,60,100,0,1\nb,20,100,0,1\n")
     sizes = ("--workload", "mixed", "--filters", 150, "--events", 200)  # more filters than go text by text
-    words = (*sizes, "--topics", 4, "--zipf", 1, "--until", "oracle", "--json")
-    any_trace = tmp_path / "t.csv"
-    any_trace.write_text("peer,name,type,size\np,n,t,1\n")  # else the sample is read
-    answer = invoke("run", "--out", tmp_path / "a", "--trace", any_trace, *words)
-    assert answer.exit_code == 0, answer.output
-    every = {(row["event"], row["filter"]) for row in job.show("expected", tmp_path / "a", 10**6)[0]}
-    churned = ("--sessions", stays, "--churn", "sessions", "--period-us", 100_000)
-    answer = invoke("run", "--out", tmp_path / "b", *words, *churned)
+    words = ("--sessions", stays, *sizes, "--topics", 4, "--zipf", 1, "--until", "oracle", "--json")
+    answer = invoke("run", "--out", out, *words)
     assert answer.exit_code == 0, answer.output
     assert json.loads(answer.stdout)["rows"]["sessions"] == 3
-    rows = job.show("expected", tmp_path / "b", 10**6)[0]
-    due = {(row["event"], row["filter"]) for row in rows if row["due"]}
-    allowed = {(row["event"], row["filter"]) for row in rows if not row["due"]}
+    every = pairs(job.show("expected", out, 10**6)[0])
+    answer = invoke("run", "--out", out, *words, "--churn", "sessions", "--period-us", 100_000)
+    assert answer.exit_code == 0, answer.output
+    assert json.loads(answer.stdout)["skipped"] == ["traces"]
+    assert pairs(job.show("matches", out, 10**6)[0]) == every
+    rows = job.show("expected", out, 10**6)[0]
+    due, allowed = (pairs(row for row in rows if row["due"] == is_due) for is_due in (True, False))
     assert due | allowed < every  # some peers were away
     assert due
     assert allowed
+
+
+def pairs(rows: Iterable[dict[str, Any]]) -> set[tuple[int, int]]:
+    return {(row["event"], row["filter"]) for row in rows}
