@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from gossamer.cli.pipeline_verdicts import print_result
 from gossamer.pipeline import job, metrics, runs, stages, tables
 from gossamer.pipeline.contracts import check_schema
 from gossamer.pipeline.tables import TABLES
@@ -28,7 +29,9 @@ GRID = ("--nodes", 5, "--degree", 3, "--seeds", 0, "--latency", "uniform:2ms:40m
 
 
 @pytest.mark.spark
-def test_the_whole_job_with_topics_and_churn(spark: SparkSession, tmp_path: Path, invoke: Invoke) -> None:
+def test_the_whole_job_with_topics_and_churn(
+    spark: SparkSession, tmp_path: Path, invoke: Invoke, capsys: pytest.CaptureFixture[str]
+) -> None:
     out, trace = tmp_path / "out", tmp_path / "t.csv"
     trace.write_text("peer,name,type,size\np,n,t,1\n")  # the workload is synthetic
     answer = invoke(
@@ -58,11 +61,16 @@ def test_the_whole_job_with_topics_and_churn(spark: SparkSession, tmp_path: Path
     assert_partitions_do_not_matter(spark, out)
     assert_what_is_wrong_is_found(spark, out)
 
+    print_result(stages.Result(out, out / "report.html", [job.Outcome("all", False, "", found["rows"], 1.0)], found))
+    printed = capsys.readouterr().out
+    assert "40 filters, 60 events, 3 topics," in printed
+    assert f"{found['allowed']} deliveries allowed, not due" in printed
     words = shlex.split(ran[1]["replay"])
-    answer = invoke(*words[2:])
+    answer = invoke(*words[2:], "--until", "runs", "--json")
     assert answer.exit_code == 0, answer.output
-    assert "40 filters, 60 events, 3 topics," in answer.output
-    assert "deliveries allowed, not due" in answer.output
+    again = json.loads(answer.stdout)
+    assert again["skipped"] == ["traces", "workload", "oracle"]  # as before: the command has every option of the workload
+    assert again["rows"]["runs"] == 1
     assert job.show("runs", out, 10)[0][0]["digest"] == ran[1]["digest"]
 
 

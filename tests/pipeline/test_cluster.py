@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from gossamer.pipeline import shipping
+from gossamer.pipeline import shipping, stages
 from gossamer.pipeline.tables import TABLES
 from pipeline.cluster import Cluster
 from pipeline.live import ADVERTISED, A, B, delivered, publish, subscribe, write
@@ -56,12 +57,22 @@ with session.session("gossamer-tests", master, conf=json.loads(sys.argv[4])) as 
 CONF = {**FAST, **INTERPRETED, "spark.executor.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
-def everything_on(master: str, out: Path) -> tuple[dict[str, Any], list[str]]:
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some of the sample; one file for all masters, as its path is in the rows."""
+    path = tmp_path_factory.mktemp("trace") / "t.csv.gz"
+    with stages.sample() as sample:
+        lines = gzip.decompress(sample.read_bytes()).splitlines(keepends=True)[:120]
+    path.write_bytes(gzip.compress(b"".join(lines)))
+    return path
+
+
+def everything_on(master: str, out: Path, trace: Path) -> tuple[dict[str, Any], list[str]]:
     """Returns the verdict, and where the executors import gossamer from."""
     traces = out.parent / "traces"
     write(traces, A, [ADVERTISED, *publish(100, 1, {"name": "lib1"}), *publish(200, 2, {"name": "x"})])
     write(traces, B, [ADVERTISED, *subscribe(10, 1, "name LIKE 'lib%'"), delivered(103, 1, 1), delivered(203, 1, 2)])
-    commands = (GRID, MODELS, RUN, (*VERIFY, str(traces)))
+    commands = (GRID, MODELS, (*RUN, "--trace", str(trace)), (*VERIFY, str(traces)))
     env = {**os.environ, "PYTHONPATH": str(Path(shipping.__file__).parents[2])}
     arguments = [sys.executable, "-c", DRIVER, master, str(out), json.dumps(commands), json.dumps(CONF)]
     done = subprocess.run(arguments, env=env, capture_output=True, text=True, timeout=600, check=False)
@@ -80,10 +91,10 @@ def rows(out: Path, name: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def home(tmp_path_factory: pytest.TempPathFactory, trace: Path) -> tuple[Path, dict[str, Any]]:
     """The commands on this machine alone: where their tables are, and the verdict."""
     out = tmp_path_factory.mktemp("home") / "out"
-    verdict, _ = everything_on("local[*]", out)
+    verdict, _ = everything_on("local[*]", out, trace)
     assert (verdict["expected"], verdict["spurious"]) == (1, 1)
     return out, verdict
 
@@ -105,12 +116,12 @@ def check(out: Path, found: tuple[dict[str, Any], list[str]], home: tuple[Path, 
 @pytest.mark.timeout(900)
 @pytest.mark.spark
 @pytest.mark.live
-def test_a_cluster_in_one_jvm(home: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+def test_a_cluster_in_one_jvm(home: tuple[Path, dict[str, Any]], trace: Path, tmp_path: Path) -> None:
     import pyspark
 
     installed = Path(pyspark.__file__).parent / "work"
     was = installed.exists()
-    check(tmp_path / "out", everything_on("local-cluster[2,1,1024]", tmp_path / "out"), home)
+    check(tmp_path / "out", everything_on("local-cluster[2,1,1024]", tmp_path / "out", trace), home)
     assert installed.exists() == was  # workers write elsewhere than into the installation
 
 
@@ -118,15 +129,15 @@ def test_a_cluster_in_one_jvm(home: tuple[Path, dict[str, Any]], tmp_path: Path)
 @pytest.mark.timeout(900)
 @pytest.mark.spark
 @pytest.mark.live
-def test_a_standalone_cluster(home: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+def test_a_standalone_cluster(home: tuple[Path, dict[str, Any]], trace: Path, tmp_path: Path) -> None:
     with Cluster(tmp_path / "cluster") as cluster:
-        found = everything_on(cluster.url, tmp_path / "out")
+        found = everything_on(cluster.url, tmp_path / "out", trace)
         worked = [worker for worker in range(2) if any((tmp_path / "cluster" / f"worker-{worker}").glob("app-*/*"))]
     assert worked == [0, 1]
     check(tmp_path / "out", found, home)
 
 
-# The fabric's events as a table, doubled by the executors, and back; then which gossamer these have.
+# The fabric's events as a table, doubled by the executors, and back; the same as a stream, tripled; then which gossamer these have.
 THROUGH = """
 import json, sys
 from gossamer.pipeline.session import session
@@ -135,12 +146,17 @@ def where(batches):
     import gossamer, pyarrow as pa
     for batch in batches:
         yield pa.RecordBatch.from_pylist([{"place": gossamer.__file__}])
-master, join = sys.argv[1], sys.argv[2]
+master, join, folder = sys.argv[1], sys.argv[2], sys.argv[4]
 with session("gossamer-tests", master, conf=json.loads(sys.argv[3])) as spark:
     register(spark)
     read = spark.read.format("gossamer").options(join=join, topic="numbers", filter="n < 40").load()
     made = read.selectExpr("2 * n AS n").repartition(2)
     made.write.format("gossamer").options(join=join, topic="doubled").mode("append").save()
+    tap = {"join": join, "topic": "numbers", "filter": "n >= 40", "since": "beginning", "dataDir": folder + "/tap"}
+    stream = spark.readStream.format("gossamer").options(**tap).load().selectExpr("3 * n AS n").repartition(2)
+    sink = {"join": join, "topic": "tripled", "query": "q", "dataDir": folder + "/sink", "idle": "1"}
+    to = stream.writeStream.format("gossamer").options(**sink).option("checkpointLocation", folder + "/checkpoint")
+    assert to.trigger(availableNow=True).start().awaitTermination(120)
     rows = spark.range(0, 2, 1, 2).mapInArrow(where, "place STRING").collect()
     print(json.dumps(sorted({row["place"] for row in rows})))
 """
@@ -161,13 +177,16 @@ def test_source_and_sink_on_a_cluster(tmp_path: Path, monkeypatch: pytest.Monkey
         node.advertise("numbers", "n INT", retention="1h")
         node.publish_batch("numbers", [{"n": n} for n in range(50)]).wait(30)
         node.advertise("doubled", "n INT")
-        arguments = [sys.executable, "-c", THROUGH, "local-cluster[2,1,1024]", node.address, json.dumps(CONF)]
-        with node.subscribe("doubled") as events:
+        node.advertise("tripled", "n INT")
+        arguments = [sys.executable, "-c", THROUGH, "local-cluster[2,1,1024]", node.address, json.dumps(CONF), str(tmp_path)]
+        with node.subscribe("doubled") as doubled, node.subscribe("tripled") as tripled:
             done = subprocess.run(arguments, env=env, capture_output=True, text=True, timeout=240, check=False)
             assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-            found = [events.next(timeout=30)["n"] for _ in range(40)]
-            assert list(events.within(0.3)) == []
+            found = [doubled.next(timeout=30)["n"] for _ in range(40)]
+            streamed = [tripled.next(timeout=30)["n"] for _ in range(10)]
+            assert list(doubled.within(0.3)) == list(tripled.within(0.3)) == []
     assert sorted(found) == list(range(0, 80, 2))
+    assert sorted(streamed) == list(range(120, 150, 3))
     places = json.loads(done.stdout.splitlines()[-1])
     assert places
     assert all(".zip/" in place for place in places)

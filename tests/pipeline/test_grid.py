@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,9 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 
 pytest.importorskip("pyspark")
 
+from gossamer.cli.app import app
 from gossamer.pipeline import grid, job
 from gossamer.pipeline.contracts import check_rows, check_schema
 from gossamer.pipeline.experiments import Found, cells
@@ -56,7 +59,7 @@ def test_failed_and_bad_runs_are_rows_and_waves_are_taken_up(spark: SparkSession
         if done == 3:
             raise KeyboardInterrupt
 
-    out = tmp_path / "out"
+    out = tmp_path / "out[1] *"  # to Spark a pattern, unless told otherwise
     with pytest.raises(KeyboardInterrupt):
         grid.run_waves(spark, wanted, out, 3, stop_after_one, pretend(marks))
     assert told == [(0, 8), (3, 8)]
@@ -82,6 +85,9 @@ def test_failed_and_bad_runs_are_rows_and_waves_are_taken_up(spark: SparkSession
     }
     assert {path.read_text() for path in marks.iterdir()} == {"x"}
     assert (out / job.WAVES).is_dir()
+    answer = CliRunner().invoke(app, ["pipeline", "status", "--out", str(out), "--json"])
+    [told_of] = [json.loads(line) for line in answer.stdout.splitlines()]
+    assert (told_of["stage"], told_of["state"], told_of["rows"]["grid"]) == ("grid", "committed", 4)
     job.clean(out)
     assert not (out / job.WAVES).exists()
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import gzip
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
 OTHERS = ("grid", "measures", "spreads", "news", "reconfigurations", "models", "figures")  # of other commands
 MADE = [name for name in TABLES if name not in OTHERS]
+assert set(OTHERS) == set(job.MAKERS)
 
 
 def small_trace(path: Path) -> Path:
@@ -69,16 +73,6 @@ def test_the_whole_job(spark: SparkSession, tmp_path: Path, invoke: Invoke) -> N
     runs, count = job.show("runs", out, 10)
     assert count == 2
     assert len({run["digest"] for run in runs}) == 2
-    before = {name: job.show(name, out, 10_000) for name in MADE}
-    answer = invoke(*runs[1]["replay"].split()[2:], "--json")  # the replay command does this one run again
-    assert answer.exit_code == 0, answer.output
-    assert json.loads(answer.stdout)["rows"]["runs"] == 1
-    assert json.loads(answer.stdout)["skipped"] == ["traces", "workload", "oracle"]
-    after = {name: job.show(name, out, 10_000) for name in MADE}
-    assert after["runs"][0][0]["digest"] == runs[1]["digest"]
-    for name in ("holdings", "quarantine", "filters", "events", "expected"):
-        assert after[name] == before[name]  # the same rows again
-
     states = [json.loads(line) for line in invoke("status", "--out", out, "--json").output.splitlines()]
     assert [(row["stage"], row["state"]) for row in states] == [(name, "done") for name in stages.STAGES]
     assert states[1]["rows"]["filters"] == 30
@@ -86,6 +80,18 @@ def test_the_whole_job(spark: SparkSession, tmp_path: Path, invoke: Invoke) -> N
     again = stages.run(no_spark, last)  # nothing changed: not even a JVM is needed
     assert [outcome.skipped for outcome in again.stages] == [True] * 6
     assert again.ok
+    before = {name: job.show(name, out, 10_000) for name in MADE}
+    words = (*runs[1]["replay"].split()[2:], "--until", "runs", "--json")  # the replay command does this one run again
+    answer = invoke(*words)
+    assert answer.exit_code == 0, answer.output
+    assert json.loads(answer.stdout)["rows"]["runs"] == 1
+    assert json.loads(answer.stdout)["skipped"] == ["traces", "workload", "oracle"]
+    after = {name: job.show(name, out, 10_000) for name in MADE}
+    assert after["runs"][0][0]["digest"] == runs[1]["digest"]
+    for name in ("holdings", "quarantine", "filters", "events", "expected"):
+        assert after[name] == before[name]  # the same rows again
+    assert job.status(out, stages.plan(last))[4].state == "waits"  # its metrics are of two runs
+
     assert invoke("clean", "runs", "--out", out).output == "removed runs, subscriptions, publications, deliveries, loads\n"
     assert "missing" in invoke("status", "--out", out).output
 
@@ -108,7 +114,9 @@ def test_misuse_is_one_line_and_exit_code_2(tmp_path: Path, invoke: Invoke) -> N
         (("run", "--out", only_broken), "cannot be made a folder"),
         (("show", "metrics", "--out", tmp_path / "o"), "no table metrics in"),
         (("show", "nothing", "--out", tmp_path / "o"), "no table 'nothing'; there are peers"),
-        (("verify", "--traces", tmp_path / "o" / "none"), "none: no "),
+        (("show", "spreads", "--out", tmp_path / "o"), "make it with: gossamer pipeline grid --out"),
+        (("verify", "--traces", tmp_path / "o" / "none"), "none: no such folder"),
+        (("verify", "--traces", tmp_path), "no trace files (*.jsonl) here"),
         (("run", "--out", tmp_path / "o", "--nodes", "ten"), "not a list of numbers"),
         (("run", "--out", tmp_path / "o", "--mapping", tmp_path / "no.toml"), "no.toml: no such file"),
         (("run", "--out", tmp_path / "o", "--churn", "sessions"), "--churn sessions needs a trace of sessions"),
@@ -169,21 +177,18 @@ def test_a_mistake_is_one_line_of_all_that_is_printed(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_verify_prints_the_verdict(tmp_path: Path, invoke: Invoke) -> None:
-    write(tmp_path, A, [ADVERTISED, *publish(100, 1, {"size": 5})])
+    write(tmp_path, A, [ADVERTISED, *publish(100, 1, {"size": 5}), *publish(200, 2, {"size": 5}, took=0)])
     path = write(tmp_path, B, [*subscribe(10, 1, "size = 5"), delivered(101, 1, 1)])
     answer = invoke("verify", "--traces", tmp_path, "--report", tmp_path / "v.html")
     assert answer.exit_code == 0, answer.output
     assert "missed     0" in answer.output
+    assert "incomplete 1 events without a complete receipt" in answer.output
     assert_self_contained((tmp_path / "v.html").read_text("utf-8"))
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
     answer = invoke("verify", "--traces", tmp_path, "--json")
     assert answer.exit_code == 1
     verdict = json.loads(answer.stdout)
-    assert (verdict["ok"], verdict["expected"], verdict["missed"]) == (False, 1, 1)
-    write(tmp_path, A, [ADVERTISED, *publish(100, 1, {"size": 5}, took=0)])
-    answer = invoke("verify", "--traces", tmp_path)
-    assert answer.exit_code == 0
-    assert "incomplete 1 events without a complete receipt" in answer.output
+    assert (verdict["ok"], verdict["expected"], verdict["missed"], verdict["incomplete"]) == (False, 1, 1, 1)
 
 
 def test_the_summary_shows_the_first_error_and_its_command(
@@ -215,6 +220,86 @@ def test_churn_by_sessions_that_nobody_gave_is_refused_before_spark_starts(tmp_p
     assert stages.plan(stages.Job(tmp_path, churn="sessions", traces=(live,)))
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"zipf": 1.0}, "--zipf would do nothing here; it is for several topics of a synthetic workload"),
+        ({"zipf": 1.0, "workload": "mixed"}, "--zipf would do nothing here"),
+        ({"width": 0.5, "workload": "uniform"}, "--width would do nothing here; it is for ranges"),
+        ({"wildcards": 0.5}, "--wildcards would do nothing here"),
+        ({"churn_per_minute": 5.0}, "--churn-per-minute would do nothing here; it is for churn that is fitted"),
+        ({"filters": None, "workload": "mixed"}, "a synthetic workload has no end of its own"),
+        ({"events": None, "workload": "ranges"}, "a synthetic workload has no end of its own"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused_before_spark_starts(
+    tmp_path: Path, given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(job.JobError, match=said):
+        stages.plan(stages.Job(tmp_path, **given))
+
+
+def test_options_where_they_do_something(tmp_path: Path) -> None:
+    for given in (
+        {"workload": "mixed", "topics": 3, "zipf": 1.0, "width": 0.5},
+        {"workload": "wildcards", "wildcards": 0.5},
+        {"churn": "client", "churn_per_minute": 5.0},
+        {"filters": None, "events": None},
+    ):
+        assert stages.plan(stages.Job(tmp_path, **given))  # type: ignore[arg-type]
+
+
+def test_sessions_alone_say_nothing_of_what_there_is(tmp_path: Path) -> None:
+    """So the sample is used beside them, unless the workload needs no trace; and the report says whose trace it is about."""
+    stays, own = tmp_path / "s.csv", tmp_path / "own.csv"
+    stays.write_text("node_id,up_s,down_s\n")
+    own.write_text("name\nx\n")
+    mapped = tmp_path / "m.toml"
+    mapped.write_text("[[source]]\nfiles = ['own.csv']\nschema = 'name STRING'\n")
+
+    def files(**given: Any) -> list[str]:
+        return [Path(name).name for one in stages.Job(tmp_path, **given).sources() for name in one.files]
+
+    assert files(sessions=(stays,)) == files(rtts=(stays,)) == ["debian-sample.csv.gz", "s.csv"]
+    assert files(sessions=(stays,), workload="mixed") == ["s.csv"]
+    assert files(mapping=mapped, sessions=(stays,)) == ["own.csv", "s.csv"]
+    assert files() == []
+    assert stages._own(stages.Job(tmp_path, sessions=(stays,)).sources()) == []
+    assert stages._own(stages.Job(tmp_path, mapping=mapped, sessions=(stays,)).sources()) == [own]
+
+
+@pytest.mark.spark
+def test_a_trace_without_one_item_is_a_clear_error(spark: SparkSession, tmp_path: Path) -> None:
+    empty = cast("job.Step", SimpleNamespace(read=lambda table: spark.createDataFrame([], table.ddl)))
+    with pytest.raises(job.JobError, match=r"no items.*pipeline show quarantine --out \S+out$"):
+        stages._workload(empty, stages.Job(tmp_path / "out"))
+
+
+def test_what_decides_a_stages_rows_is_stated(tmp_path: Path) -> None:
+    """A stage would be skipped though what it is made of changed."""
+    matrix = tmp_path / "m.txt"
+    matrix.write_text("0 1\n1 0\n")
+    planned = {stage.name: stage for stage in stages.plan(stages.Job(tmp_path, grid=Grid(latency=f"matrix:{matrix}")))}
+    assert planned["runs"].files == (matrix,)
+    todo, seen = ["oracle"], set[str]()
+    while todo:
+        seen.add(name := todo.pop())
+        tree = ast.parse((Path(stages.__file__).parent / f"{name}.py").read_text("utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gossamer.pipeline"):
+                whole = node.module == "gossamer.pipeline"
+                named = [one.name for one in node.names] if whole else [str(node.module).rsplit(".", 1)[1]]
+                todo += [one for one in named if one not in seen]
+    assert {"simple", "spans", "prefixes"} <= seen
+    assert {f"gossamer.pipeline.{name}" for name in seen} <= set(planned["oracle"].code)
+
+
+def test_items_that_nobody_holds_are_rows_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    counted = {"items": 7, "holdings": 0, "quarantine": 2}
+    print_result(stages.Result(tmp_path, None, [job.Outcome("traces", False, "", counted, 1.0)], {}))
+    assert capsys.readouterr().out.startswith("trace      7 rows, 2 in quarantine\n")
+
+
 def test_tables_need_no_spark() -> None:
     answer = CliRunner().invoke(pipeline, ["tables"])
     assert answer.exit_code == 0
@@ -233,20 +318,24 @@ def test_a_missing_extra_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 @pytest.mark.spark
 def test_churn_and_topics_up_to_the_oracle(spark: SparkSession, tmp_path: Path, invoke: Invoke) -> None:
-    stays = tmp_path / "s.csv"
+    out, stays = tmp_path / "out", tmp_path / "s.csv"
     stays.write_text("node_id,up_s,down_s,left_censored,right_censored\na,0,50,1,0\na,60,100,0,1\nb,20,100,0,1\n")
     sizes = ("--workload", "mixed", "--filters", 150, "--events", 200)  # more filters than go text by text
-    words = (*sizes, "--topics", 4, "--zipf", 1, "--until", "oracle", "--json")
-    answer = invoke("run", "--out", tmp_path / "a", *words)
-    assert answer.exit_code == 0, answer.output
-    every = {(row["event"], row["filter"]) for row in job.show("expected", tmp_path / "a", 10**6)[0]}
-    churned = ("--sessions", stays, "--churn", "sessions", "--period-us", 100_000)
-    answer = invoke("run", "--out", tmp_path / "b", *words, *churned)
+    words = ("--sessions", stays, *sizes, "--topics", 4, "--zipf", 1, "--until", "oracle", "--json")
+    answer = invoke("run", "--out", out, *words)
     assert answer.exit_code == 0, answer.output
     assert json.loads(answer.stdout)["rows"]["sessions"] == 3
-    rows = job.show("expected", tmp_path / "b", 10**6)[0]
-    due = {(row["event"], row["filter"]) for row in rows if row["due"]}
-    allowed = {(row["event"], row["filter"]) for row in rows if not row["due"]}
+    every = pairs(job.show("expected", out, 10**6)[0])
+    answer = invoke("run", "--out", out, *words, "--churn", "sessions", "--period-us", 100_000)
+    assert answer.exit_code == 0, answer.output
+    assert json.loads(answer.stdout)["skipped"] == ["traces"]
+    assert pairs(job.show("matches", out, 10**6)[0]) == every
+    rows = job.show("expected", out, 10**6)[0]
+    due, allowed = (pairs(row for row in rows if row["due"] == is_due) for is_due in (True, False))
     assert due | allowed < every  # some peers were away
     assert due
     assert allowed
+
+
+def pairs(rows: Iterable[dict[str, Any]]) -> set[tuple[int, int]]:
+    return {(row["event"], row["filter"]) for row in rows}

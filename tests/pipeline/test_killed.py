@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 OPTIONS = ["--workload", "mixed", "--filters", "150", "--events", "200", "--until", "oracle"]
 
 
-def command(out: Path) -> list[str]:
-    return [sys.executable, "-m", "gossamer", "pipeline", "run", "--out", str(out), "--master", "local[2]", *OPTIONS]
+def command(out: Path, trace: Path) -> list[str]:
+    words = [sys.executable, "-m", "gossamer", "pipeline", "run", "--out", str(out), "--trace", str(trace)]
+    return [*words, "--master", "local[2]", *OPTIONS]
 
 
 def digests(out: Path) -> dict[str, str]:
@@ -36,8 +37,12 @@ def digests(out: Path) -> dict[str, str]:
 @pytest.mark.timeout(1500)
 def test_a_killed_job_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
     out, whole = tmp_path / "killed", tmp_path / "whole"
+    trace = tmp_path / "t.csv"
+    trace.write_text("peer,name,type,size\np,n,t,1\nbroken\n")  # the workload is synthetic
     # In a session of its own, so that the JVM dies with it.
-    victim = subprocess.Popen(command(out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    victim = subprocess.Popen(
+        command(out, trace), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
     half = out / job.STAGING / "workload" / "filters"
     try:
         deadline = time.monotonic() + 500

@@ -130,3 +130,18 @@ def test_runs_are_found_by_what_they_were_told() -> None:
     assert [row["run"] for row in read.runs("interest", size=8)] == [0, 2]
     assert [row["run"] for row in read.runs("interest", rate=10)] == [0]
     assert read.runs("interest", "crashes") == []
+
+
+def test_a_figure_that_lacks_its_run_says_which_failed() -> None:
+    pytest.importorskip("pyspark")
+    from gossamer.pipeline import reproduce
+    from gossamer.pipeline.job import JobError
+
+    tables = Tables()
+    with pytest.raises(IndexError):  # none failed: a fault of ours
+        reproduce.drawn(tables.book(), QUICK)
+    tables.run("tree", 10, status="ok")
+    tables.run("skiplist", QUICK.filters, status="failed")
+    tables.rows["grid"][1]["error"] = "ConfigError: no trace"
+    with pytest.raises(JobError, match=r"1 of 2 runs failed.*ConfigError: no trace; again: replay 1"):
+        reproduce.drawn(tables.book(), QUICK)

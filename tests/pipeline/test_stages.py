@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,9 +23,8 @@ if TYPE_CHECKING:
 class Plan:
     """Two stages: ``first`` writes topics and churn out of its file, ``second`` expected out of topics."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self.spark, self.out, self.file = spark, folder / "out", folder / "input"
-        self.file.write_text("3")
+    def __init__(self, spark: SparkSession, out: Path, file: Path) -> None:
+        self.spark, self.out, self.file = spark, out, file
         self.due, self.made = True, []
         self.pairs: list[tuple[int, int]] = [(0, 0), (1, 0)]
 
@@ -62,7 +62,25 @@ class Plan:
 
 @pytest.fixture
 def plan(spark: SparkSession, tmp_path: Path) -> Plan:
-    return Plan(spark, tmp_path)
+    """Nothing has run."""
+    (tmp_path / "input").write_text("3")
+    return Plan(spark, tmp_path / "out", tmp_path / "input")
+
+
+@pytest.fixture(scope="module")
+def run_once(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    folder = tmp_path_factory.mktemp("once")
+    (folder / "input").write_text("3")
+    once = Plan(spark, folder / "out", folder / "input")
+    assert once.run() == ["first", "second"]
+    return once
+
+
+@pytest.fixture
+def done(run_once: Plan, tmp_path: Path) -> Plan:
+    """Everything has run: what was committed once, in a folder of the test's own. Its input is everybody's."""
+    shutil.copytree(run_once.out, tmp_path / "out")
+    return Plan(run_once.spark, tmp_path / "out", run_once.file)
 
 
 @pytest.mark.spark
@@ -89,24 +107,22 @@ def test_only_what_changed_runs_again(plan: Plan) -> None:
 
 
 @pytest.mark.spark
-def test_rows_that_break_the_contract_replace_nothing(plan: Plan) -> None:
-    plan.run()
-    plan.due, plan.pairs = False, [(0, 0), (0, 0)]
+def test_rows_that_break_the_contract_replace_nothing(done: Plan) -> None:
+    done.due, done.pairs = False, [(0, 0), (0, 0)]
     with pytest.raises(ContractError, match="occurs 2 times"):
-        plan.run()
-    assert plan.rows() == [(0, 0, True), (1, 0, True)]
-    assert list((plan.out / ".staging").iterdir()) == []
-    assert plan.states() == ["done", "stale"]
+        done.run()
+    assert done.rows() == [(0, 0, True), (1, 0, True)]
+    assert list((done.out / ".staging").iterdir()) == []
+    assert done.states() == ["done", "stale"]
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("renames", [0, 1, 2])
 def test_a_commit_that_breaks_off_is_finished_by_the_next_job(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch, renames: int
+    done: Plan, monkeypatch: pytest.MonkeyPatch, renames: int
 ) -> None:
     """As if killed after so many renames: nothing is read from the half-renamed stage, and no work is done twice."""
-    plan.run()
-    plan.due = False
+    done.due = False
     rename, count = Path.rename, 0
 
     def dies(self: Path, target: Path) -> Path:
@@ -120,25 +136,24 @@ def test_a_commit_that_breaks_off_is_finished_by_the_next_job(
         patched.setattr(Path, "rename", dies)
         if renames < 2:
             with pytest.raises(KeyboardInterrupt):
-                plan.run()
+                done.run()
             with pytest.raises(JobError, match="no table expected in"):
-                plan.rows()
+                done.rows()
         else:
-            plan.run()
-    assert plan.run() == []  # the commit was decided, so the next job only finishes it
-    assert plan.rows() == [(0, 0, False), (1, 0, False)]
+            done.run()
+    assert done.run() == []  # the commit was decided, so the next job only finishes it
+    assert done.rows() == [(0, 0, False), (1, 0, False)]
 
 
 @pytest.mark.spark
-def test_what_was_not_decided_is_cleared_away(plan: Plan) -> None:
-    plan.run()
-    left = plan.out / ".staging" / "second"
+def test_what_was_not_decided_is_cleared_away(done: Plan) -> None:
+    left = done.out / ".staging" / "second"
     left.mkdir(parents=True)
     (left / "expected").mkdir()
     (left / "expected" / "part-0.parquet").write_text("half")
-    assert plan.run() == []
+    assert done.run() == []
     assert not left.exists()
-    assert len(plan.rows()) == 2
+    assert len(done.rows()) == 2
 
 
 @pytest.mark.spark
@@ -164,17 +179,16 @@ def test_scratch_outlives_a_failure_and_goes_with_the_commit(plan: Plan, monkeyp
 
 
 @pytest.mark.spark
-def test_clean_removes_what_jobs_made_and_nothing_else(plan: Plan) -> None:
-    plan.run()
-    own = plan.out / "notes.txt"
+def test_clean_removes_what_jobs_made_and_nothing_else(done: Plan) -> None:
+    own = done.out / "notes.txt"
     own.write_text("mine")
     with pytest.raises(JobError, match="no stage 'third' to clean; there are first, second"):
-        job.clean(plan.out, ["third"])
-    assert sorted(job.clean(plan.out, ["second"])) == ["expected", "page.html"]
-    assert plan.states() == ["done", "missing"]
-    assert sorted(job.clean(plan.out)) == ["churn", "topics"]
-    assert [path.name for path in plan.out.iterdir()] == ["notes.txt"]
-    assert plan.run() == ["first", "second"]
+        job.clean(done.out, ["third"])
+    assert sorted(job.clean(done.out, ["second"])) == ["expected", "page.html"]
+    assert done.states() == ["done", "missing"]
+    assert sorted(job.clean(done.out)) == ["churn", "topics"]
+    assert [path.name for path in done.out.iterdir()] == ["notes.txt"]
+    assert done.run() == ["first", "second"]
 
 
 @pytest.mark.spark

@@ -212,6 +212,8 @@ def run(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
 def status(out: Path, as_json: bool) -> None:
     """Show each stage: is it done, and what would run again, and why.
 
+    What grid, models and reproduce committed here is shown too; whether it is stale, those commands know.
+
     \b
     Examples:
       gossamer pipeline status --out results
@@ -220,7 +222,13 @@ def status(out: Path, as_json: bool) -> None:
     with _errors():
         from gossamer.pipeline import job, stages
 
-        found = job.status(out, stages.plan(stages.last_job(out)))
+        try:
+            planned = stages.plan(stages.last_job(out))
+        except job.JobError:
+            if not (found := job.others(out, ())):
+                raise
+        else:
+            found = job.status(out, planned) + job.others(out, planned)
     if as_json:
         for stage in found:
             click.echo(msgspec.json.encode(stage).decode())
@@ -335,6 +343,8 @@ def verify(ctx: click.Context, traces: Path, report: Path | None, late_ms: float
       gossamer pipeline verify --traces traces --report verdict.html --json
     """
     with _errors():
+        if not traces.is_dir():
+            raise PipelineError(f"{traces}: no such folder; give the one that the nodes' --trace-dir named")
         files = tuple(traces.glob("*.jsonl"))
         if not files:
             raise PipelineError(f"{traces}: no trace files (*.jsonl) here; run nodes with --trace-dir {traces}, then verify")
@@ -438,6 +448,15 @@ def _spark(master: str, name: str, conf: dict[str, str]) -> Iterator[tuple[Calla
             return spark
 
         yield start, progress
+
+
+def wave_bar(progress: Progress, bar: Any) -> Callable[[int, int], None]:
+    """For a grid: where nobody watches a bar, a log shows each wave."""
+
+    def on_wave(done: int, total: int) -> None:
+        progress.update(bar, description=f"{done:,} of {total:,} runs", completed=done, total=total)
+
+    return on_wave
 
 
 def _task_bar(progress: Progress, bar: Any) -> Callable[[int, int], None]:

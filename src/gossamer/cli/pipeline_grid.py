@@ -83,7 +83,7 @@ def grid(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
         from gossamer.pipeline.grid import stage
 
         bar = progress.add_task("runs", total=len(cells))
-        planned = stage(cells, given["wave"], lambda done, all: progress.update(bar, completed=done, total=all))
+        planned = stage(cells, given["wave"], shared.wave_bar(progress, bar))
         (outcome,) = job.run(spark, given["out"], [planned])
     rows = job.show("grid", given["out"], len(cells))[0]
     bad = [row for row in rows if row["status"] != "ok"]

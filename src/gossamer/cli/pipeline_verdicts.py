@@ -29,7 +29,8 @@ def plain_result(result: Result) -> dict[str, Any]:
 
 def print_result(result: Result) -> None:
     rows = result.rows
-    click.echo(f"trace      {rows['holdings']:,} rows, {rows['quarantine']:,} in quarantine")
+    # Earthquakes, say, are held by nobody: then the items are the rows.
+    click.echo(f"trace      {rows['holdings'] or rows['items']:,} rows, {rows['quarantine']:,} in quarantine")
     if result.report is None:
         for name, count in rows.items():
             click.echo(f"{name:<10} {count:,}")

@@ -44,6 +44,8 @@ def reproduce(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
     """
     with shared._errors():
         from gossamer.pipeline import drawing, experiments, studies
+        from gossamer.sim import ConfigError
+        from gossamer.sim.skiplist.workload import check_trace
 
         study = studies.QUICK if given["quick"] else studies.Study()
         changed = {name: given[name] for name in ("trace", "seed") if given[name] is not None}
@@ -55,10 +57,11 @@ def reproduce(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
             changed["trace"] = str(Path(changed["trace"]).resolve())
         study = msgspec.structs.replace(study, **changed)
         try:
+            check_trace(study.trace)
             studies.grid_cells(study)
             if not given["no_png"]:
                 drawing.require_png()
-        except (experiments.GridError, drawing.PngError) as error:
+        except (ConfigError, experiments.GridError, drawing.PngError) as error:
             hint = "; or give --no-png" if isinstance(error, drawing.PngError) else ""
             raise shared.PipelineError(f"{error}{hint}") from None
     with shared._errors(), shared._spark(given["master"], "reproduce", SMALL) as (spark, progress):
@@ -70,9 +73,7 @@ def reproduce(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
         def on_stage(name: str, skipped: bool) -> None:
             progress.update(bar, description=f"{name} (as before)" if skipped else name, completed=names.index(name))
 
-        def on_wave(done: int, all: int) -> None:
-            progress.update(runs, completed=done, total=all)
-
+        on_wave = shared.wave_bar(progress, runs)
         result = module.run(spark, given["out"], study, on_stage, on_wave, png=not given["no_png"])
     if as_json:
         click.echo(msgspec.json.encode(_plain(result)).decode())

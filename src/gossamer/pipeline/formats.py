@@ -235,9 +235,10 @@ def _debian(spark: SparkSession, paths: Sequence[Path]) -> Raw:
     people = sf.array_distinct(
         sf.transform(addresses, lambda text: sf.left(sf.sha2(sf.lower(sf.trim(text)), 256), sf.lit(16)))
     )
-    files = sf.regexp_extract_all(
-        field("Checksums-Sha256"), sf.lit(r"([0-9a-f]{64}[ \t]+[^ \t\n]+[ \t]+[^ \t\n]+)"), sf.lit(1)
+    lines = sf.transform(
+        sf.split(field("Checksums-Sha256"), "\n"), lambda line: sf.trim(sf.replace(line, sf.lit("\t"), sf.lit(" ")))
     )
+    files = sf.filter(lines, lambda line: line != "")
     read = sound.withColumn("people", people).withColumn("files", files)
     fault = (
         sf.when(sf.col("fault").isNotNull(), sf.col("fault"))
@@ -254,9 +255,12 @@ def _debian(spark: SparkSession, paths: Sequence[Path]) -> Raw:
     good = judged.where("fault IS NULL").select(
         "source", "line", "row", "fault", sf.explode("people").alias("person"), "files"
     )
-    pairs = good.select("source", "line", "row", "fault", "person", sf.explode("files").alias("file"))
-    name = sf.split_part(sf.regexp_replace("file", r"[ \t]+", " "), sf.lit(" "), sf.lit(3))
-    size = sf.split_part(sf.regexp_replace("file", r"[ \t]+", " "), sf.lit(" "), sf.lit(2))
+    is_file = sf.col("file").rlike("^[0-9a-f]{64} +[^ ]+ +[^ ]+$")
+    wrong = sf.when(~is_file, sf.lit("a line under Checksums-Sha256 is not a hash, a size and a name"))
+    pairs = good.select("source", "line", "row", "person", sf.explode("files").alias("file")).select(
+        "source", "line", "row", wrong.alias("fault"), "person", "file"
+    )
+    name, size = (sf.split_part(sf.regexp_replace("file", " +", " "), sf.lit(" "), sf.lit(part)) for part in (3, 2))
     columns = {"peer": sf.col("person"), "name": name, "size": size, "type": _file_type(name)}
     return Raw(pairs.unionByName(bad), lambda wanted: columns[wanted])
 

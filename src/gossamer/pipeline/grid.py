@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,10 @@ from pyspark.sql import functions as sf
 
 import gossamer
 from gossamer.pipeline.experiments import Cell, Found, execute
-from gossamer.pipeline.job import WAVES, Stage, Step
+from gossamer.pipeline.job import WAVES, Stage, Step, literal
+from gossamer.pipeline.runs import latency_files
 from gossamer.pipeline.tables import GRID, MEASURES, NEWS, RECONFIGURATIONS, SPREADS, parse_schema
+from gossamer.sim.skiplist.workload import SAMPLE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,8 +117,27 @@ OnWave = Callable[[int, int], None]
 """Told how many runs are committed, of how many."""
 
 
+def inputs(cells: Iterable[Cell]) -> tuple[Path, ...]:
+    """The files that runs of a grid read: traces, and matrices of round-trip times. One that is missing fails its runs."""
+    told = [dict(cell.options) for cell in cells]
+    traces = {Path(str(one["trace"])) for one in told if one.get("trace", SAMPLE) != SAMPLE}
+    found = [path for trace in traces for path in (trace.glob("*.csv.gz") if trace.is_dir() else [trace])]
+    found += latency_files(str(one["latency"]) for one in told if "latency" in one)
+    return tuple(sorted(path for path in found if path.is_file()))
+
+
+def version(cells: Iterable[Cell]) -> str:
+    """A digest of everything that decides what a run finds; results of other code, or of other files, are not taken up again."""
+    if not (files := inputs(cells)):
+        return code_version()
+    read = hashlib.blake2b(code_version().encode(), digest_size=8)
+    for path in files:
+        read.update(str(path).encode() + b"\0" + path.read_bytes())
+    return read.hexdigest()
+
+
 def code_version() -> str:
-    """A digest of everything that decides what a run finds; results of other code are not taken up again."""
+    """A digest of the code that decides what a run finds."""
     root = Path(gossamer.__file__).parent
     digest = hashlib.blake2b(digest_size=8)
     for path in sorted(root.rglob("*.py")):
@@ -135,7 +156,7 @@ def run_waves(
     run: Execute = execute,
 ) -> DataFrame:
     """Run what is missing, wave by wave, and return the RESULTS of exactly these cells."""
-    home = folder / WAVES / code_version()
+    home = folder / WAVES / version(cells)
     home.mkdir(parents=True, exist_ok=True)
     for left in home.glob(".*"):  # of a job that was killed in the middle of a wave
         shutil.rmtree(left, ignore_errors=True)
@@ -168,11 +189,11 @@ def _committed(home: Path) -> dict[int, Path]:
 def _results(spark: SparkSession, home: Path, wanted: list[int]) -> DataFrame:
     schema = parse_schema(RESULTS)
     committed = _committed(home)
-    places = sorted({str(committed[number]) for number in wanted})
+    places = sorted({committed[number] for number in wanted})
     if not places:
         return spark.createDataFrame([], schema)
     asked = spark.createDataFrame([(number,) for number in wanted], "run BIGINT")
-    return spark.read.schema(schema).parquet(*places).join(sf.broadcast(asked), on="run", how="semi")
+    return spark.read.schema(schema).parquet(*map(literal, places)).join(sf.broadcast(asked), on="run", how="semi")
 
 
 # ---------------------------------------------------------------------------------- tables
@@ -199,6 +220,7 @@ def stage(
         "grid",
         make,
         writes=(GRID, MEASURES, SPREADS, NEWS, RECONFIGURATIONS),
+        files=inputs(cells),
         settings=sorted(cell.run() for cell in cells),
         code=("gossamer.filters", "gossamer.machine", "gossamer.overlay", "gossamer.node", "gossamer.sim",
               "gossamer.pipeline.experiments", "gossamer.pipeline.grid"),

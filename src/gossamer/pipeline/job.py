@@ -41,6 +41,10 @@ WAVES = "_waves"
 """Runs of grids that are committed: they outlive the stage, so that a grid can grow."""
 _JOB = "job"
 S = TypeVar("S", bound=Struct)
+MAKERS = {"models": "gossamer pipeline models", "figures": "gossamer reproduce"} | dict.fromkeys(
+    ("grid", "measures", "spreads", "news", "reconfigurations"), "gossamer pipeline grid"
+)
+"""Which command makes a table that ``gossamer pipeline run`` does not."""
 HIDDEN = "Spark ignores files whose names begin with _ or a dot; rename it"
 
 
@@ -85,7 +89,7 @@ class Manifest(Struct, frozen=True):
 class StageStatus(Struct, frozen=True):
     stage: str
     state: str
-    """done, stale, missing, or waits: for a stage before it"""
+    """done, stale, missing, or waits: for a stage before it; committed: by another command, which alone knows if it is stale"""
     why: str
     rows: dict[str, int]
     seconds: float | None
@@ -176,6 +180,16 @@ def status(out: Path, stages: Sequence[Stage]) -> list[StageStatus]:
             unsure |= {table.name for table in stage.writes}
         found.append(StageStatus(stage.name, state, why, *known))
     return found
+
+
+def others(out: Path, stages: Sequence[Stage]) -> list[StageStatus]:
+    """What is committed here beside these stages: grids, models and figures have commands of their own."""
+    named = {stage.name for stage in stages}
+    return [
+        StageStatus(one.stage, "committed", "", _rows(one), one.seconds, one.at)
+        for one in _manifests(out)
+        if one.stage not in named
+    ]
 
 
 def clean(out: Path, stages: Sequence[str] = ()) -> list[str]:
@@ -353,7 +367,8 @@ def _committed(table: Table, out: Path) -> Manifest:
     for manifest in _manifests(out):
         if table.name in manifest.tables:
             return manifest
-    raise JobError(f"no table {table.name} in {out}; make it with: gossamer pipeline run --out {out}")
+    maker = MAKERS.get(table.name, "gossamer pipeline run")
+    raise JobError(f"no table {table.name} in {out}; make it with: {maker} --out {out}")
 
 
 def _manifests(out: Path) -> list[Manifest]:

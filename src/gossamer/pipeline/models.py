@@ -108,17 +108,17 @@ def models(planned: DataFrame) -> DataFrame:
 
     keys = (*_FABRIC, "what")
     added = planned.mapInArrow(each, schema).groupBy(*keys, "at").agg(sf.sum("count").alias("count"))
-    plain = added.where(~sf.col("what").isin(*_BY_NODE))
-    nodes = added.where(sf.col("what").isin(*_BY_NODE))
-    spread = nodes.groupBy(*keys, sf.col("count").alias("at")).agg(sf.count(sf.lit(1)).alias("count"))
-    # A task tells only of nodes that had something; the others are as many as are missing.
-    idle = (
-        nodes.groupBy(*keys)
-        .agg((sf.first("size") - sf.count(sf.lit(1))).alias("count"))
-        .where("count > 0")
-        .select(*keys, sf.lit(0).cast("BIGINT").alias("at"), "count")
-    )
-    return plain.unionByName(spread).unionByName(idle).select(*MODELS.names)
+    by_node = sf.col("what").isin(*_BY_NODE)
+    value = sf.when(by_node, sf.col("count")).otherwise(sf.col("at"))
+    many = sf.when(by_node, sf.lit(1)).otherwise(sf.col("count"))
+    spread = added.groupBy(*keys, value.alias("at")).agg(sf.sum(many).alias("count"))
+    # A task tells only of nodes that had something; the others are as many as are missing. In one pass: for each part of a union
+    # Spark would follow all events again.
+    whole = spread.groupBy(*keys).agg(sf.collect_list(sf.struct("at", "count")).alias("each"), sf.sum("count").alias("told"))
+    left = sf.col("size") - sf.col("told")
+    idle = sf.when(by_node & (left > 0), sf.struct(sf.lit(0).cast("BIGINT").alias("at"), left.alias("count")))
+    rows = sf.explode(sf.array_compact(sf.array_append("each", idle))).alias("row")
+    return whole.select(*keys, rows).select(*keys, "row.*").select(*MODELS.names)
 
 
 def summary(rows: DataFrame) -> DataFrame:

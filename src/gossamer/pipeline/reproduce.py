@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 import gossamer
 from gossamer.pipeline import book, grid, job, models, pages, seedfigures, studies, tables
 from gossamer.pipeline.charts import number
-from gossamer.pipeline.job import OnStage, Outcome, Stage, Step
+from gossamer.pipeline.job import JobError, OnStage, Outcome, Stage, Step
 from gossamer.pipeline.report import STANDS_IN
 from gossamer.pipeline.seedfigures import Figure
 from gossamer.pipeline.studies import Study
@@ -71,16 +71,28 @@ def run(
     outcomes = job.run(spark, out, plan(out, study, on_wave, png=png), on_stage)
     read = book.read(out)
     failed = [row["replay"] for row in read.grid if row["status"] != "ok"]
-    return Result(out, out / "report.html", outcomes, seedfigures.figures(read, study), len(read.grid), failed)
+    return Result(out, out / "report.html", outcomes, drawn(read, study), len(read.grid), failed)
+
+
+def drawn(read: book.Book, study: Study) -> list[Figure]:
+    """All figures. One that lacks its run says which failed, and how to do it again."""
+    try:
+        return seedfigures.figures(read, study)
+    except (IndexError, KeyError, ValueError):
+        failed = [row for row in read.grid if row["status"] == "failed"]
+        if not failed:
+            raise
+        raise JobError(
+            f"{len(failed)} of {len(read.grid)} runs failed, and a figure lacks its run. The first: {failed[0]['error']}; "
+            f"again: {failed[0]['replay']}"
+        ) from None
 
 
 def plan(out: Path, study: Study, on_wave: grid.OnWave = lambda done, all: None, *, png: bool = True) -> tuple[Stage, ...]:
     here = "gossamer.pipeline"
     drawn = tuple(f"{here}.{name}" for name in ("seedfigures", "book", "charts", "drawing", "pages", "reproduce", "studies"))
-    trace = Path(study.trace)
-    files = (trace,) if trace.is_file() else tuple(sorted(trace.glob("*.csv.gz"))) if study.trace != SAMPLE else ()
     return (
-        msgspec.structs.replace(grid.stage(studies.grid_cells(study), WAVE, on_wave), files=files),
+        grid.stage(studies.grid_cells(study), WAVE, on_wave),
         models.stage(studies.model_plans(study), PARTS),
         Stage(
             "figures",
@@ -96,16 +108,16 @@ def plan(out: Path, study: Study, on_wave: grid.OnWave = lambda done, all: None,
 
 def _figures(step: Step, study: Study, *, png: bool) -> Mapping[str, DataFrame]:
     read = book.read(step.out)
-    drawn = seedfigures.figures(read, study)
+    found = drawn(read, study)
     charts = step.product("charts")
     charts.mkdir()
-    for figure in drawn:
+    for figure in found:
         (charts / f"{figure.key}.svg").write_text(figure.drawing.svg_file(), encoding="utf-8")
         if png:
             (charts / f"{figure.key}.png").write_bytes(figure.drawing.png())
     _csv(step)
-    write_page(step.product("report.html"), study, drawn, read)
-    rows = [(figure.key, each.name, float(each.found), each.stated) for figure in drawn for each in figure.numbers]
+    write_page(step.product("report.html"), study, found, read)
+    rows = [(figure.key, each.name, float(each.found), each.stated) for figure in found for each in figure.numbers]
     return {"figures": step.spark.createDataFrame(rows, tables.FIGURES.ddl)}
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -39,6 +40,11 @@ def _list(table: Table) -> str:
 LISTS = (SUBSCRIPTIONS, PUBLICATIONS, DELIVERIES, LOADS)
 RESULTS = ", ".join([RUNS.ddl, *map(_list, LISTS)])
 """A whole run in one row: what a task returns, before it is split into tables."""
+
+
+def latency_files(latencies: Iterable[str]) -> tuple[Path, ...]:
+    """The matrices that these models of latency read: other round trips, other runs."""
+    return tuple(Path(one.removeprefix("matrix:")) for one in sorted(set(latencies)) if one.startswith("matrix:"))
 
 
 class Grid(Struct, frozen=True):

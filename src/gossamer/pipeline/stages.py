@@ -35,7 +35,7 @@ from gossamer.pipeline import (
 )
 from gossamer.pipeline.job import JobError, OnStage, Outcome, Stage, Step
 from gossamer.pipeline.mapping import NO_NEGATIVE, Source
-from gossamer.pipeline.runs import Grid
+from gossamer.pipeline.runs import Grid, latency_files
 from gossamer.pipeline.tables import TABLES
 from gossamer.pipeline.workload import PERIOD_US
 
@@ -86,7 +86,10 @@ class Job(Struct, frozen=True):
     def sources(self) -> tuple[Source, ...]:
         """Every input with its mapping; none: the sample."""
         mapped = mapping.load(self.mapping) if self.mapping else ()
-        return mapped + mapping.plain(self.traces, sessions=self.sessions, rtts=self.rtts)
+        given = mapped + mapping.plain(self.traces, sessions=self.sessions, rtts=self.rtts)
+        if given and self.workload not in synthetic.KINDS and all(source.table != "items" for source in given):
+            return mapping.plain([_sample()]) + given  # sessions or round trips alone: of what there is, they say nothing
+        return given
 
     @property
     def size(self) -> int:
@@ -158,12 +161,31 @@ def plan(wanted: Job, simulate: runs.Simulate | None = None) -> tuple[Stage, ...
             f"--topics spreads synthetic workloads; --workload {wanted.workload} has the topics of its trace: "
             "leave --topics out, or add --workload mixed"
         )
+    _check_heeded(wanted)
     if wanted.churn == "sessions" and not any(one.table == "sessions" or one.format == "trace" for one in wanted.sources()):
         raise JobError(NO_SESSIONS)
     return _plan(wanted, simulate)[: STAGES.index(wanted.until or STAGES[-1]) + 1]
 
 
+def _check_heeded(wanted: Job) -> None:
+    """An option that the workload would not heed is an error, not a word in the wind."""
+    drawn = wanted.workload in synthetic.KINDS
+    if drawn and (wanted.filters is None or wanted.events is None):
+        raise JobError("a synthetic workload has no end of its own; give numbers with --filters and --events")
+    for name, heeded, where in (
+        ("zipf", drawn and wanted.topics > 1, "several topics of a synthetic workload: add --topics 10 --workload mixed"),
+        ("width", wanted.workload in ("ranges", "mixed"), "ranges: add --workload ranges or mixed"),
+        ("wildcards", wanted.workload == "wildcards", "wildcards: add --workload wildcards"),
+        ("churn_per_minute", wanted.churn in churn.FITTED, "churn that is fitted: add --churn server or client"),
+    ):
+        if not heeded and getattr(wanted, name) != getattr(Job(wanted.out), name):
+            option = f"--{name.replace('_', '-')}"
+            raise JobError(f"{option} would do nothing here; it is for {where}, or leave {option} out")
+
+
 _JUDGED = (tables.RUNS, tables.DELIVERIES, tables.LOADS, tables.EXPECTED)
+_ORACLE = ("oracle", "templates", "simple", "spans", "texts", "flat", "bands", "prefixes")
+"""The modules that decide what matches."""
 _CHURNED = (tables.MATCHES, tables.SUBSCRIPTIONS, tables.PUBLICATIONS, tables.FILTERS, tables.CHURN, tables.EVENTS)
 
 
@@ -193,13 +215,14 @@ def _plan(wanted: Job, simulate: runs.Simulate | None) -> tuple[Stage, ...]:
             reads=(tables.TOPICS, tables.FILTERS, tables.EVENTS, tables.CHURN),
             writes=(tables.MATCHES, tables.EXPECTED),
             settings=[wanted.settle_us if wanted.churn != "none" else None],
-            code=(f"{here}.oracle", f"{here}.templates", f"{here}.bands", f"{here}.churn"),
+            code=(*(f"{here}.{name}" for name in _ORACLE), f"{here}.churn"),
         ),
         Stage(
             "runs",
             lambda step: _runs(step, wanted, simulate),
             reads=(tables.TOPICS, tables.FILTERS, tables.EVENTS, tables.CHURN),
             writes=(tables.RUNS, *runs.LISTS),
+            files=latency_files([wanted.grid.latency]),
             settings=[to_builtins(wanted.grid), _command(wanted), simulate is not None],
             code=(
                 "gossamer.filters",
@@ -220,10 +243,10 @@ def _plan(wanted: Job, simulate: runs.Simulate | None) -> tuple[Stage, ...]:
         ),
         Stage(
             "report",
-            lambda step: _report(step, wanted),
+            lambda step: _report(step, sources),
             reads=tuple(TABLES[name] for name in ("holdings", "topics", "events", "churn", *report.READS)),
             products=("report.html",),
-            settings=[str(path) for path in wanted.traces],
+            settings=[str(path) for path in _own(sources)],
             code=(f"{here}.report", f"{here}.figures"),
         ),
     )
@@ -250,14 +273,19 @@ _WORKLOAD = (
 def _workload(step: Step, wanted: Job) -> Mapping[str, DataFrame]:
     items, holdings = step.read(tables.ITEMS), step.read(tables.HOLDINGS)
     if wanted.workload in synthetic.KINDS:
-        if wanted.filters is None or wanted.events is None:
-            raise JobError("a synthetic workload has no end of its own; give numbers with --filters and --events")
+        assert wanted.filters is not None
+        assert wanted.events is not None
         sizes = (wanted.filters, wanted.events, wanted.seed, wanted.topics, wanted.zipf)
         recipe = synthetic.Recipe(wanted.workload, *sizes, wanted.width, wanted.wildcards, wanted.period_us)
         filters, events = synthetic.filters(step.spark, recipe), synthetic.events(step.spark, recipe)
         of_topics = filters.select("topic").unionByName(events.select("topic")).distinct()
         schemas = of_topics.withColumn("schema", sf.lit(synthetic.SCHEMA))
     else:
+        if items.isEmpty():
+            raise JobError(
+                f"the trace has no items to make filters and events of; why its rows are not used says: gossamer pipeline show "
+                f"quarantine --out {wanted.out}"
+            )
         exact = wanted.workload == "exact"
         filters = workload.filters(items, holdings, wanted.seed, wanted.filters, exact=exact)
         events = workload.events(items, holdings, wanted.seed, wanted.events, wanted.period_us)
@@ -319,11 +347,17 @@ def _metrics(step: Step, wanted: Job) -> Mapping[str, DataFrame]:
     return {"metrics": metrics.metrics(ran, handed, loads, expected, churned)}
 
 
-def _report(step: Step, wanted: Job) -> Mapping[str, DataFrame]:
+def _own(sources: tuple[Source, ...]) -> list[Path]:
+    """The user's files that items are from; none: the sample."""
+    files = [Path(name) for source in sources if source.table == "items" for name in source.files]
+    return [path for path in files if path != _sample()]
+
+
+def _report(step: Step, sources: tuple[Source, ...]) -> Mapping[str, DataFrame]:
     rows = {table.name: step.read(table).count() for table in step.stage.reads}
     rows["traces"] = rows["holdings"]
     facts = report.facts(**{name: step.read(TABLES[name]) for name in report.READS}, rows=rows)
-    report.write_pipeline(facts, step.product("report.html"), wanted.traces)
+    report.write_pipeline(facts, step.product("report.html"), _own(sources))
     return {}
 
 

@@ -258,7 +258,9 @@ def _matrix(raw: Raw, source: Source) -> DataFrame:
 def _live(raw: Raw) -> DataFrame:
     """The trace files of live nodes: what was published, by whom, and when each life of a node was."""
     read = raw.frame.withColumn("r", sf.from_json("row", _TRACE))
-    fault = sf.coalesce("fault", sf.when(sf.col("r.node").isNull(), sf.lit("not a trace record")))
+    said = sf.coalesce("r.record.kind", sf.when(sf.col("r.kind") == "header", sf.col("r.kind")))
+    no_record = sf.col("r.node").isNull() | said.isNull() | ((said == "published") & sf.col("r.record.topic").isNull())
+    fault = sf.coalesce("fault", sf.when(no_record, sf.lit("not a trace record")))
     records = read.withColumn("fault", fault)
     told = records.where("r.record.kind = 'advertised'").select("r.record.topic", "r.record.schema")
     schemas = advertised.schemas(told, TraceError)

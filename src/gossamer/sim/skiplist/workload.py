@@ -132,6 +132,11 @@ def _trace(setup: Setup, rng: Random) -> Workload:
     return Workload(filters, rows)
 
 
+def check_trace(trace: str) -> None:
+    """Raises ConfigError, with what is needed, where ``_trace`` would."""
+    _read(Path(trace), 1, Random(0))
+
+
 def _read(folder: Path, peers: int, rng: Random) -> list[list[Row]]:
     """The files of so many peers, drawn; peers are used again if there are too few."""
     files: dict[str, Row] = {}
