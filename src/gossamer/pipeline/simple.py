@@ -23,7 +23,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
-from gossamer.pipeline import spans, templates, texts
+from gossamer.pipeline import plain, rowgroups, spans, templates, texts
 from gossamer.pipeline.flat import flat, type_of
 from gossamer.pipeline.templates import Comparison, Template
 
@@ -55,12 +55,31 @@ class Rest(NamedTuple):
 def collect(filters: DataFrame) -> pa.Table | None:
     """(filter, text, topic if there is one), all NULL where the text is too long to be brought here; None: too many."""
     names = ["filter", "text", *(["topic"] if "topic" in filters.columns else [])]
+    found = plain.files(filters, [(name,) for name in names])
+    if found is not None and sum(footer.size for footer in found.footers) <= FILTERS_MAX * TEXT_MAX:
+        return _read(found, names)
     told = filters.select(*(sf.when(_is_short(), sf.col(name)).alias(name) for name in names))
     # Not limit(): over several tasks that is a shuffle, and one task alone takes a quarter longer. The id is the row's number in
     # its task, with the task's above bit 33.
     number = sf.monotonically_increasing_id().bitwiseAND(sf.lit(2**33 - 1))
     rows = told.coalesce(READERS).where(number <= FILTERS_MAX).toArrow()
     return rows.combine_chunks() if rows.num_rows <= FILTERS_MAX else None
+
+
+def _read(found: plain.Files, names: Sequence[str]) -> pa.Table | None:
+    """As ``collect``, where the texts are in files that the driver reads itself."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if sum(footer.rows for footer in found.footers) > FILTERS_MAX:
+        return None
+    columns = {name: found.columns[(name,)] for name in names}
+    batches = rowgroups.read(rowgroups.parts(found.footers), columns, names, FILTERS_MAX, FILTERS_MAX * TEXT_MAX)
+    rows = pa.Table.from_batches(batches, schema=pa.schema([(name, found.types[(name,)]) for name in names]))
+    short = pc.less_equal(pc.binary_length(rows["text"]), TEXT_MAX)
+    if not pc.all(short, skip_nulls=False).as_py():
+        rows = pa.table({name: pc.if_else(short, rows[name], None) for name in names})
+    return rows.combine_chunks()
 
 
 def matches(events: DataFrame, filters: DataFrame, rows: pa.Table) -> tuple[DataFrame | None, Rest | None]:
@@ -166,7 +185,21 @@ def _build(
 
 def _search(events: DataFrame, filters: DataFrame, columns: dict[str, str], sought: list[spans.Spans]) -> DataFrame:
     """The pairs, found by Spark's tasks: only the columns that are asked for go there."""
-    sent = events.sparkSession.sparkContext.broadcast(sought)
+    session = events.sparkSession
+    listed = st.StructType().add(filters.schema["filter"]).add("events", st.ArrayType(events.schema["event"].dataType))
+    sent = session.sparkContext.broadcast(sought)
+    found = _in_files(events, columns)
+    if found is not None:
+        read, names = found
+        shares = rowgroups.share(rowgroups.parts(read.footers), session.sparkContext.defaultParallelism)
+
+        def search(tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for number in (number for task in tasks for number in task.column(0).to_pylist()):
+                batches = rowgroups.read(shares[number], names, ["event"], spans.EVENTS, spans.BYTES)
+                yield from spans.match(batches, sent.value)
+
+        tasks = session.range(0, len(shares), 1, max(1, len(shares)))
+        return tasks.mapInArrow(search, listed).select(sf.explode("events").alias("event"), "filter")
 
     def find(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return spans.match(batches, sent.value)
@@ -179,8 +212,16 @@ def _search(events: DataFrame, filters: DataFrame, columns: dict[str, str], soug
         return (sf.when(sf.octet_length(value) <= longest[name], value) if name in longest else value).alias(name)
 
     needed = events.select("event", *(asked(sql, name) for sql, name in columns.items()))
-    listed = st.StructType().add(filters.schema["filter"]).add("events", st.ArrayType(events.schema["event"].dataType))
     return needed.mapInArrow(find, listed).select(sf.explode("events").alias("event"), "filter")
+
+
+def _in_files(events: DataFrame, columns: dict[str, str]) -> tuple[plain.Files, dict[str, plain.Path]] | None:
+    """The files that the events are in, and the names of the columns there by those that tasks give them."""
+    asked = {"event": ("event",)}
+    for sql, name in columns.items():
+        asked[name] = (_TOPIC,) if sql == _TOPIC else ("values", *sql[1:-1].split("`.`"))
+    read = plain.files(events, list(asked.values()))
+    return None if read is None else (read, {name: read.columns[path] for name, path in asked.items()})
 
 
 def _rest(filters: DataFrame, rows: pa.Table, left: Any) -> Rest | None:

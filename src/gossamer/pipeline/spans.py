@@ -187,14 +187,11 @@ def _found(events: pa.Table, spans: Spans) -> Iterator[tuple[pa.Array, pa.Array,
 def _numbers(events: pa.Table, spans: Spans) -> tuple[Integers, Integers]:
     """The rows whose values are all among those sought, and key and place of each as one integer."""
     import numpy as np
-    import pyarrow.compute as pc
 
     number = np.zeros(events.num_rows, np.int64)
     there = np.ones(events.num_rows, np.bool_)
     for name, values in spans.keys:
-        column = events.column(name)
-        column = column if column.type == values.type else column.cast(values.type)
-        codes = pc.index_in(column, value_set=values).fill_null(-1).to_numpy().astype(np.int64)
+        codes = _codes(events.column(name), values)
         there &= codes >= 0
         number = number * max(1, len(values)) + codes
     if spans.column is not None:
@@ -204,6 +201,24 @@ def _numbers(events: pa.Table, spans: Spans) -> tuple[Integers, Integers]:
         number = number * spans.places + _places(values, spans.cuts, spans.ranked)
     rows = np.flatnonzero(there)
     return rows, number[rows]
+
+
+def _codes(column: pa.ChunkedArray, values: pa.Array) -> Any:
+    """The place of each value among those sought, -1 where it is not among them or NULL. Of a dictionary each is sought once."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def places(found: pa.Array | pa.ChunkedArray) -> Any:
+        found = found if found.type == values.type else found.cast(values.type)
+        return pc.index_in(found, value_set=values).fill_null(-1).to_numpy(zero_copy_only=False)
+
+    if not pa.types.is_dictionary(column.type):
+        return places(column)
+    # The last place is for NULLs, whose index is -1.
+    known = [np.append(places(chunk.dictionary), np.int32(-1)) for chunk in column.chunks]
+    indices = (chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False) for chunk in column.chunks)
+    return np.concatenate([codes[at] for codes, at in zip(known, indices, strict=True)] or [np.zeros(0, np.int32)])
 
 
 def one(column: pa.ChunkedArray) -> pa.Array:
