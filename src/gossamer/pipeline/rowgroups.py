@@ -7,12 +7,15 @@ one: what is done with a string is then done once, and not for each row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+T = TypeVar("T")
 Path = tuple[str, ...]
 SHARE_BYTES = 128 * 2**20
 """Of columns that are read, in one share at most: as much as Spark reads in a task."""
@@ -130,6 +133,51 @@ def read(
         with pq.ParquetFile(part.path, read_dictionary=encoded) as file:
             for batch in file.iter_batches(few, row_groups=[part.group], columns=names, use_threads=False):
                 yield pa.RecordBatch.from_arrays([_field(batch, path) for path in columns.values()], names=list(columns))
+
+
+def together(makers: Sequence[Callable[[], Iterator[T]]], threads: int) -> Iterator[T]:
+    """What iterators give, several of them at work at once, in no order; each waits as soon as one item of its own is not taken.
+
+    Arrow and NumPy hold no lock while they work, so threads of one task are as good as tasks; and a query over one task needs no
+    shuffle.
+    """
+    made: queue.Queue[T | BaseException | None] = queue.Queue(threads)
+    left = iter(makers)  # taken from by one thread at a time: next() of a tuple's iterator is one step
+    ended = threading.Event()
+
+    def put(item: T | BaseException | None) -> None:
+        while not ended.is_set():  # else nobody takes it any more
+            try:
+                return made.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+
+    def work() -> None:
+        try:
+            for make in left:
+                for item in make():
+                    put(item)
+                    if ended.is_set():
+                        return
+        except BaseException as error:
+            put(error)
+        put(None)
+
+    workers = [threading.Thread(target=work, daemon=True) for _ in range(min(threads, len(makers)))]
+    for worker in workers:
+        worker.start()
+    try:
+        running = len(workers)
+        while running:
+            item = made.get()
+            if isinstance(item, BaseException):
+                raise item
+            if item is None:
+                running -= 1
+            else:
+                yield item
+    finally:
+        ended.set()
 
 
 def _field(batch: pa.RecordBatch, path: Path) -> pa.Array:

@@ -17,13 +17,14 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
-from gossamer.pipeline import plain, rowgroups, spans, templates, texts
+from gossamer.pipeline import plain, rowgroups, shipping, spans, templates, texts
 from gossamer.pipeline.flat import flat, type_of
 from gossamer.pipeline.templates import Comparison, Template
 
@@ -39,6 +40,10 @@ SAMPLES = (128, 1024)
 """Texts that are looked at to find the templates: first a few, and of what these leave some more."""
 READERS = 2
 """Tasks that bring the texts here, each as many as FILTERS_MAX at most."""
+FEW_EVENTS, FEW_PAIRS, THREADS_MAX = 4_000_000, 1_000_000, 8
+"""Of so many events with so few pairs one task does all, in so many threads at most."""
+SAMPLED, SAMPLED_ROWS = 2, 4096
+"""Row groups, and rows of each, by which is told how many pairs there are."""
 _TOPIC = "topic"
 """Not an attribute: those have quotes."""
 _STRING = st.StringType()
@@ -74,7 +79,12 @@ def _read(found: plain.Files, names: Sequence[str]) -> pa.Table | None:
     if sum(footer.rows for footer in found.footers) > FILTERS_MAX:
         return None
     columns = {name: found.columns[(name,)] for name in names}
-    batches = rowgroups.read(rowgroups.parts(found.footers), columns, names, FILTERS_MAX, FILTERS_MAX * TEXT_MAX)
+
+    def read(part: rowgroups.Part) -> list[pa.RecordBatch]:
+        return list(rowgroups.read([part], columns, names, FILTERS_MAX, FILTERS_MAX * TEXT_MAX))
+
+    with ThreadPoolExecutor(THREADS_MAX) as pool:
+        batches = [batch for some in pool.map(read, rowgroups.parts(found.footers)) for batch in some]
     rows = pa.Table.from_batches(batches, schema=pa.schema([(name, found.types[(name,)]) for name in names]))
     short = pc.less_equal(pc.binary_length(rows["text"]), TEXT_MAX)
     if not pc.all(short, skip_nulls=False).as_py():
@@ -185,21 +195,11 @@ def _build(
 
 def _search(events: DataFrame, filters: DataFrame, columns: dict[str, str], sought: list[spans.Spans]) -> DataFrame:
     """The pairs, found by Spark's tasks: only the columns that are asked for go there."""
-    session = events.sparkSession
-    listed = st.StructType().add(filters.schema["filter"]).add("events", st.ArrayType(events.schema["event"].dataType))
-    sent = session.sparkContext.broadcast(sought)
     found = _in_files(events, columns)
+    listed = st.StructType().add(filters.schema["filter"]).add("events", st.ArrayType(events.schema["event"].dataType))
     if found is not None:
-        read, names = found
-        shares = rowgroups.share(rowgroups.parts(read.footers), session.sparkContext.defaultParallelism)
-
-        def search(tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for number in (number for task in tasks for number in task.column(0).to_pylist()):
-                batches = rowgroups.read(shares[number], names, ["event"], spans.EVENTS, spans.BYTES)
-                yield from spans.match(batches, sent.value)
-
-        tasks = session.range(0, len(shares), 1, max(1, len(shares)))
-        return tasks.mapInArrow(search, listed).select(sf.explode("events").alias("event"), "filter")
+        return _search_files(events, *found, listed, sought)
+    sent = events.sparkSession.sparkContext.broadcast(sought)
 
     def find(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return spans.match(batches, sent.value)
@@ -215,13 +215,60 @@ def _search(events: DataFrame, filters: DataFrame, columns: dict[str, str], soug
     return needed.mapInArrow(find, listed).select(sf.explode("events").alias("event"), "filter")
 
 
-def _in_files(events: DataFrame, columns: dict[str, str]) -> tuple[plain.Files, dict[str, plain.Path]] | None:
-    """The files that the events are in, and the names of the columns there by those that tasks give them."""
+def _search_files(
+    events: DataFrame,
+    parts: list[rowgroups.Part],
+    names: dict[str, plain.Path],
+    listed: st.StructType,
+    sought: list[spans.Spans],
+) -> DataFrame:
+    """Of events in files, which the tasks read themselves."""
+    session = events.sparkSession
+    cores = session.sparkContext.defaultParallelism
+    with ThreadPoolExecutor(1) as pool:  # Spark sends them while the events are looked at
+        few = pool.submit(_are_few, parts, names, sought)
+        sent = session.sparkContext.broadcast(sought)
+
+    def read(parts: Sequence[rowgroups.Part]) -> Iterator[pa.RecordBatch]:
+        return rowgroups.read(parts, names, ["event"], spans.EVENTS, spans.BYTES)
+
+    if few.result() and shipping.is_local(session.sparkContext.master):
+
+        def pairs(task: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for _ in task:
+                makers = [lambda part=part: spans.pairs(read([part]), sent.value) for part in parts]
+                yield from rowgroups.together(makers, min(cores, THREADS_MAX))
+
+        schema = st.StructType().add("event", listed["events"].dataType.elementType).add(listed["filter"])
+        return session.range(0, 1, 1, 1).mapInArrow(pairs, schema)
+    shares = rowgroups.share(parts, cores)
+
+    def search(tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in (number for task in tasks for number in task.column(0).to_pylist()):
+            yield from spans.match(read(shares[number]), sent.value)
+
+    tasks = session.range(0, len(shares), 1, max(1, len(shares)))
+    return tasks.mapInArrow(search, listed).select(sf.explode("events").alias("event"), "filter")
+
+
+def _are_few(parts: Sequence[rowgroups.Part], names: dict[str, plain.Path], sought: Sequence[spans.Spans]) -> bool:
+    """As the first events of some row groups tell: so few pairs that one task hands them over in less time than a shuffle takes."""
+    rows = sum(part.rows for part in parts)
+    if not 0 < rows <= FEW_EVENTS:
+        return False
+    asked = {name: path for name, path in names.items() if name != "event"}
+    some = parts[:: -(-len(parts) // SAMPLED)]
+    firsts = [next(rowgroups.read([part], asked, [], SAMPLED_ROWS, spans.BYTES)) for part in some]
+    return rows * spans.expected(firsts, sought) <= FEW_PAIRS
+
+
+def _in_files(events: DataFrame, columns: dict[str, str]) -> tuple[list[rowgroups.Part], dict[str, plain.Path]] | None:
+    """The parts of files that the events are in, and the names of the columns there by those that tasks give them."""
     asked = {"event": ("event",)}
     for sql, name in columns.items():
         asked[name] = (_TOPIC,) if sql == _TOPIC else ("values", *sql[1:-1].split("`.`"))
     read = plain.files(events, list(asked.values()))
-    return None if read is None else (read, {name: read.columns[path] for name, path in asked.items()})
+    return None if read is None else (rowgroups.parts(read.footers), {name: read.columns[path] for name, path in asked.items()})
 
 
 def _rest(filters: DataFrame, rows: pa.Table, left: Any) -> Rest | None:
