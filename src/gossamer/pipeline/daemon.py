@@ -4,8 +4,8 @@ A query that has enough rows closes its workers' sockets while they still write.
 socket refuses it at once, and PySpark's own daemon then prints a traceback for each. Here such a worker ends without a word, as
 nobody waits for it; anything else that goes wrong is told as before.
 
-After each task PySpark's daemon has the worker look for garbage, among all that it has imported too: 40 ms in which it takes no other
-task. What is there after the first task is to stay, so it is not looked at again.
+After each task PySpark's daemon has the worker look for garbage, among all that it has imported too, and meanwhile it takes no
+other task. What is there after the first task is to stay, so it is not looked at again.
 """
 
 from __future__ import annotations

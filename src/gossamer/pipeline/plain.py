@@ -27,9 +27,13 @@ FILES_MAX = 1000
 _PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
 _RELATION = "org.apache.spark.sql.execution.datasources.LogicalRelation"
 _FILES = "org.apache.spark.sql.execution.datasources.HadoopFsRelation"
-_LENIENT = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles", "spark.sql.parquet.fieldId.read.enabled")
+_LENIENT = (
+    "spark.sql.files.ignoreCorruptFiles",
+    "spark.sql.files.ignoreMissingFiles",
+    "spark.sql.parquet.fieldId.read.enabled",
+)
 """Settings by which Spark reads other rows, or other columns, than the files' names and numbers tell."""
-_TYPES = {
+_TYPES: dict[st.DataType | None, str] = {
     st.LongType(): "int64",
     st.IntegerType(): "int32",
     st.ShortType(): "int16",
@@ -55,7 +59,7 @@ def files(rows: DataFrame, wanted: Sequence[Path]) -> Files | None:
     if any(kind not in _TYPES for kind in schema.values()):
         return None
     session = rows.sparkSession
-    plan = rows._jdf.queryExecution().analyzed()
+    plan = rows._jdf.queryExecution().withCachedData()  # what is cached is not read from its files again
     nodes = msgspec.json.decode(plan.toJSON())
     columns = _columns(nodes, wanted)
     if columns is None:
@@ -65,7 +69,7 @@ def files(rows: DataFrame, wanted: Sequence[Path]) -> Files | None:
     paths = _paths(plan.relation())
     if not paths or len(paths) > FILES_MAX or any(session.conf.get(name) == "true" for name in _LENIENT):
         return None
-    asked = {columns[path]: _TYPES[kind] for path, kind in schema.items() if kind is not None}
+    asked = {columns[path]: _TYPES[kind] for path, kind in schema.items()}
     footers = [rowgroups.footer(path, asked) for path in paths]
     known = tuple(footer for footer in footers if footer is not None)
     return Files(known, columns, {path: asked[columns[path]] for path in wanted}) if len(known) == len(footers) else None

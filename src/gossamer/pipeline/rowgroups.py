@@ -7,6 +7,7 @@ one: what is done with a string is then done once, and not for each row.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +20,10 @@ T = TypeVar("T")
 Path = tuple[str, ...]
 SHARE_BYTES = 128 * 2**20
 """Of columns that are read, in one share at most: as much as Spark reads in a task."""
+
+
+class UnreadableError(OSError):
+    """A file that was whole by its end, and is not; says which."""
 
 
 class Group(NamedTuple):
@@ -130,9 +135,12 @@ def read(
     for part in parts:
         few = max(1, min(rows, part.rows, size * part.rows // max(1, part.size)))
         encoded = [name for given, name in zip(columns, names, strict=True) if given not in whole and name in part.encoded]
-        with pq.ParquetFile(part.path, read_dictionary=encoded) as file:
-            for batch in file.iter_batches(few, row_groups=[part.group], columns=names, use_threads=False):
-                yield pa.RecordBatch.from_arrays([_field(batch, path) for path in columns.values()], names=list(columns))
+        try:
+            with pq.ParquetFile(part.path, read_dictionary=encoded) as file:
+                for batch in file.iter_batches(few, row_groups=[part.group], columns=names, use_threads=False):
+                    yield pa.RecordBatch.from_arrays([_field(batch, path) for path in columns.values()], names=list(columns))
+        except (OSError, pa.ArrowException) as error:
+            raise UnreadableError(f"{part.path}: {error}") from error
 
 
 def together(makers: Sequence[Callable[[], Iterator[T]]], threads: int) -> Iterator[T]:
@@ -147,10 +155,9 @@ def together(makers: Sequence[Callable[[], Iterator[T]]], threads: int) -> Itera
 
     def put(item: T | BaseException | None) -> None:
         while not ended.is_set():  # else nobody takes it any more
-            try:
-                return made.put(item, timeout=0.1)
-            except queue.Full:
-                continue
+            with contextlib.suppress(queue.Full):
+                made.put(item, timeout=0.1)
+                return
 
     def work() -> None:
         try:

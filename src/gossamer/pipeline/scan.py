@@ -53,12 +53,12 @@ def take(texts: pa.Array, shape: Sequence[str], digits_max: int) -> tuple[Any, l
         fits &= at <= end
         kind = shape[2 * place + 1] if 2 * place + 1 < len(shape) else None
         if kind == "s":
-            fits &= quotes[quote] == at if len(quotes) else False
-            begin, at = at + 1, quotes[quote + 1] + 1 if len(quotes) else at
+            fits &= quotes[quote] == at
+            begin, at = at + 1, quotes[quote + 1] + 1
             quote = quote + 2
             found.append((begin, at - 1 - begin))
         elif kind == "i":
-            value, count = _number(words, at, np.minimum(end - at, digits_max + 1))
+            value, count = _number(words, at, np.clip(end - at, 0, digits_max + 1))
             fits &= (count >= 1) & (count <= digits_max)
             at = at + count
             found.append((value,))
@@ -67,7 +67,7 @@ def take(texts: pa.Array, shape: Sequence[str], digits_max: int) -> tuple[Any, l
         if not fits.all():
             rows, at, end, quote = rows[fits], at[fits], end[fits], quote[fits]
             found = [tuple(part[fits] for part in parts) for parts in found]
-    return rows, [pa.array(parts[0]) if len(parts) == 1 else _strings(data, *parts, texts.type) for parts in found]
+    return rows, [pa.array(parts[0]) if len(parts) == 1 else _strings(data, texts.type, *parts) for parts in found]
 
 
 def _bytes(texts: pa.Array, more: int) -> tuple[Any, Any]:
@@ -77,7 +77,10 @@ def _bytes(texts: pa.Array, more: int) -> tuple[Any, Any]:
 
     _, ends, data = texts.buffers()
     wide = pa.types.is_large_string(texts.type)
-    offsets = np.frombuffer(ends, np.int64 if wide else np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
+    if not len(texts):
+        return np.zeros(more, np.uint8), np.zeros(1, np.int64)
+    offsets = np.frombuffer(ends, np.int64 if wide else np.int32).astype(np.int64)
+    offsets = offsets[texts.offset : texts.offset + len(texts) + 1]
     first, last = int(offsets[0]), int(offsets[-1])
     padded = np.zeros(last - first + more, np.uint8)
     if last > first:
@@ -102,8 +105,8 @@ def _are(words: Words, at: Any, piece: bytes) -> Any:
 def _number(words: Words, at: Any, most: Any) -> tuple[Any, Any]:
     """The whole numbers there, of so many digits at most, and how many digits they have.
 
-    Of eight bytes less ``0``, those are digits that are below ten. The first that is not ends the number, and its bytes are moved up
-    so that zeros stand before it. Then neighbours are put together: to four numbers of two digits, to one of eight.
+    Of eight bytes less ``0``, those are digits that are below ten. The first that is not ends the number, and its bytes are moved
+    up so that zeros stand before it. Then neighbours are put together: to four numbers of two digits, to one of eight.
     """
     import numpy as np
 
@@ -126,7 +129,7 @@ def _number(words: Words, at: Any, most: Any) -> tuple[Any, Any]:
             return value, count
 
 
-def _strings(data: Any, begin: Any, size: Any, kind: pa.DataType) -> pa.Array:
+def _strings(data: Any, kind: pa.DataType, begin: Any, size: Any) -> pa.Array:
     """These parts of the bytes as strings, of the type that the texts have: they are no longer than the texts."""
     import numpy as np
     import pyarrow as pa

@@ -13,6 +13,7 @@ condition is not evaluated again. Whatever is not so simple is handed back, to b
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from collections import Counter
@@ -24,7 +25,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
-from gossamer.pipeline import plain, rowgroups, shipping, spans, templates, texts
+from gossamer.pipeline import plain, rowgroups, spans, templates, texts
 from gossamer.pipeline.flat import flat, type_of
 from gossamer.pipeline.templates import Comparison, Template
 
@@ -62,7 +63,8 @@ def collect(filters: DataFrame) -> pa.Table | None:
     names = ["filter", "text", *(["topic"] if "topic" in filters.columns else [])]
     found = plain.files(filters, [(name,) for name in names])
     if found is not None and sum(footer.size for footer in found.footers) <= FILTERS_MAX * TEXT_MAX:
-        return _read(found, names)
+        with contextlib.suppress(rowgroups.UnreadableError):  # Spark says better what is wrong with a file
+            return _read(found, names)
     told = filters.select(*(sf.when(_is_short(), sf.col(name)).alias(name) for name in names))
     # Not limit(): over several tasks that is a shuffle, and one task alone takes a quarter longer. The id is the row's number in
     # its task, with the task's above bit 33.
@@ -232,14 +234,14 @@ def _search_files(
     def read(parts: Sequence[rowgroups.Part]) -> Iterator[pa.RecordBatch]:
         return rowgroups.read(parts, names, ["event"], spans.EVENTS, spans.BYTES)
 
-    if few.result() and shipping.is_local(session.sparkContext.master):
+    if few.result() and session.sparkContext._jsc.sc().isLocal():
 
         def pairs(task: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for _ in task:
                 makers = [lambda part=part: spans.pairs(read([part]), sent.value) for part in parts]
                 yield from rowgroups.together(makers, min(cores, THREADS_MAX))
 
-        schema = st.StructType().add("event", listed["events"].dataType.elementType).add(listed["filter"])
+        schema = st.StructType([events.schema["event"], listed["filter"]])
         return session.range(0, 1, 1, 1).mapInArrow(pairs, schema)
     shares = rowgroups.share(parts, cores)
 
@@ -258,17 +260,23 @@ def _are_few(parts: Sequence[rowgroups.Part], names: dict[str, plain.Path], soug
         return False
     asked = {name: path for name, path in names.items() if name != "event"}
     some = parts[:: -(-len(parts) // SAMPLED)]
-    firsts = [next(rowgroups.read([part], asked, [], SAMPLED_ROWS, spans.BYTES)) for part in some]
-    return rows * spans.expected(firsts, sought) <= FEW_PAIRS
+    try:
+        firsts = [next(rowgroups.read([part], asked, [], SAMPLED_ROWS, spans.BYTES)) for part in some]
+        # What is a dictionary in one file need not be one in another.
+        return rows * max(spans.expected([first], sought) for first in firsts) <= FEW_PAIRS
+    except rowgroups.UnreadableError:
+        return False  # the task says so
 
 
 def _in_files(events: DataFrame, columns: dict[str, str]) -> tuple[list[rowgroups.Part], dict[str, plain.Path]] | None:
     """The parts of files that the events are in, and the names of the columns there by those that tasks give them."""
-    asked = {"event": ("event",)}
+    asked: dict[str, plain.Path] = {"event": ("event",)}
     for sql, name in columns.items():
         asked[name] = (_TOPIC,) if sql == _TOPIC else ("values", *sql[1:-1].split("`.`"))
     read = plain.files(events, list(asked.values()))
-    return None if read is None else (rowgroups.parts(read.footers), {name: read.columns[path] for name, path in asked.items()})
+    return (
+        None if read is None else (rowgroups.parts(read.footers), {name: read.columns[path] for name, path in asked.items()})
+    )
 
 
 def _rest(filters: DataFrame, rows: pa.Table, left: Any) -> Rest | None:

@@ -169,7 +169,7 @@ def expected(batches: Sequence[pa.RecordBatch], sought: Sequence[Spans]) -> floa
         step = max(1, len(spans.first) // SOME)
         upto = np.searchsorted(numbers, spans.last[::step], "right")
         found += step * int((upto - np.searchsorted(numbers, spans.first[::step], "left")).sum())
-    return found / max(1, events.num_rows)
+    return float(found / max(1, events.num_rows))
 
 
 def _all_found(
@@ -187,7 +187,8 @@ def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        if held and (rows + batch.num_rows > EVENTS or size + batch.nbytes > BYTES):
+        full = rows + batch.num_rows > EVENTS or size + batch.nbytes > BYTES
+        if held and (full or batch.schema != held[0].schema):  # strings may be a dictionary in one file, and not in the next
             yield pa.Table.from_batches(held)
             held, rows, size = [], 0, 0
         held.append(batch)
