@@ -278,8 +278,8 @@ def test_random_workloads_against_a_plain_loop(spark: SparkSession, monkeypatch:
     published, subscribed = frames(spark, events, texts)
     joins = []
     ways = ((512, 0, 16), (512, 0, 1000), (1, 0, 16), (512, 1, 16))  # plain twice, cells in levels, cells of one width
-    for plain, part, each in ways:
-        monkeypatch.setattr(oracle, "PLAIN_MAX", plain)
+    for most, part, each in ways:
+        monkeypatch.setattr(oracle, "PLAIN_MAX", most)
         monkeypatch.setattr(oracle, "EVEN_PART", part)
         monkeypatch.setattr(oracle, "EVEN_MIN", 4)
         monkeypatch.setattr(oracle, "BROADCAST_EACH", each)
