@@ -258,6 +258,7 @@ def test_threads_give_what_iterators_give() -> None:
         yield 1
         raise KeyError("x")
 
+    before = threading.active_count()
     makers = [lambda n=n: some(n) for n in range(20)]
     right = sorted(item for make in makers for item in make())
     for threads in (1, 2, 7, 50):
@@ -265,14 +266,13 @@ def test_threads_give_what_iterators_give() -> None:
     assert list(rowgroups.together([], 3)) == []
     with pytest.raises(KeyError):
         list(rowgroups.together([*makers, fails], 2))
-    before = threading.active_count()
     first = rowgroups.together([lambda: iter(range(10**9))] * 3, 3)
     assert next(first) == 0
     first.close()  # type: ignore[attr-defined]
     ends = time.monotonic() + 20
     while threading.active_count() > before and time.monotonic() < ends:
         time.sleep(0.01)
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
 
 
 def test_row_groups_are_shared_out() -> None:
