@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from gossamer.pipeline import bands, flat, oracle, prefixes, simple, spans, templates, texts
+from gossamer.pipeline import bands, flat, oracle, plain, prefixes, rowgroups, scan, simple, spans, templates, texts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -278,8 +278,8 @@ def test_random_workloads_against_a_plain_loop(spark: SparkSession, monkeypatch:
     published, subscribed = frames(spark, events, texts)
     joins = []
     ways = ((512, 0, 16), (512, 0, 1000), (1, 0, 16), (512, 1, 16))  # plain twice, cells in levels, cells of one width
-    for plain, part, each in ways:
-        monkeypatch.setattr(oracle, "PLAIN_MAX", plain)
+    for most, part, each in ways:
+        monkeypatch.setattr(oracle, "PLAIN_MAX", most)
         monkeypatch.setattr(oracle, "EVEN_PART", part)
         monkeypatch.setattr(oracle, "EVEN_MIN", 4)
         monkeypatch.setattr(oracle, "BROADCAST_EACH", each)
@@ -703,12 +703,13 @@ def test_the_oracle_knows_nothing_of_our_filters() -> None:
     import ast
     from pathlib import Path
 
-    for module in (oracle, templates, bands, prefixes, flat, simple, spans, texts):
+    for module in (oracle, templates, bands, prefixes, flat, simple, spans, texts, scan, plain, rowgroups):
         tree = ast.parse(Path(str(module.__file__)).read_text("utf-8"))
         imported = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
         imported += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
         assert {name for name in imported if name.startswith("gossamer")} <= {
             "gossamer.pipeline",
             "gossamer.pipeline.flat",
+            "gossamer.pipeline.rowgroups",
             "gossamer.pipeline.templates",
         }

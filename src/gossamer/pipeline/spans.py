@@ -36,6 +36,10 @@ PAIRS = 1_000_000
 """In a record batch that is handed back, fewer where they are large; more only if one filter has them, all of one sort."""
 
 
+SOME = 10_000
+"""Filters by which is told how many match."""
+
+
 class Spans(NamedTuple):
     """Filters, ready to be looked for."""
 
@@ -135,13 +139,46 @@ def match(batches: Iterator[pa.RecordBatch], sought: Sequence[Spans]) -> Iterato
     An event's own columns are read once for all that is sought. A list of events is half as long to hand over as pairs are, and
     Spark unfolds it faster than it reads pairs.
     """
+    import numpy as np
     import pyarrow as pa
 
+    for spans, hit, count, events in _all_found(batches, sought):
+        offsets = np.concatenate([[0], np.cumsum(count)]).astype(np.int32)
+        listed = pa.ListArray.from_arrays(pa.array(offsets), events)
+        yield pa.RecordBatch.from_arrays([spans.filters.take(hit), listed], names=["filter", "events"])
+
+
+def pairs(batches: Iterator[pa.RecordBatch], sought: Sequence[Spans]) -> Iterator[pa.RecordBatch]:
+    """As ``match``, but (event, filter): less to plan and to unfold, where there are not many."""
+    import numpy as np
+    import pyarrow as pa
+
+    for spans, hit, count, events in _all_found(batches, sought):
+        yield pa.RecordBatch.from_arrays([events, spans.filters.take(np.repeat(hit, count))], names=["event", "filter"])
+
+
+def expected(batches: Sequence[pa.RecordBatch], sought: Sequence[Spans]) -> float:
+    """Roughly how many filters match an event, as some events and some of the filters tell."""
+    import numpy as np
+    import pyarrow as pa
+
+    events = pa.Table.from_batches(batches)
+    found = 0
+    for spans in sought:
+        numbers = np.sort(_numbers(events, spans)[1])
+        step = max(1, len(spans.first) // SOME)
+        upto = np.searchsorted(numbers, spans.last[::step], "right")
+        found += step * int((upto - np.searchsorted(numbers, spans.first[::step], "left")).sum())
+    return float(found / max(1, events.num_rows))
+
+
+def _all_found(
+    batches: Iterator[pa.RecordBatch], sought: Sequence[Spans]
+) -> Iterator[tuple[Spans, Integers, Integers, pa.Array]]:
     for table in _gather(batches):
         for spans in sought:
-            for filters, events, offsets in _found(table, spans):
-                listed = pa.ListArray.from_arrays(pa.array(offsets), events)
-                yield pa.RecordBatch.from_arrays([filters, listed], names=["filter", "events"])
+            for found in _found(table, spans):
+                yield spans, *found
 
 
 def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -150,7 +187,8 @@ def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        if held and (rows + batch.num_rows > EVENTS or size + batch.nbytes > BYTES):
+        full = rows + batch.num_rows > EVENTS or size + batch.nbytes > BYTES
+        if held and (full or batch.schema != held[0].schema):  # strings may be a dictionary in one file, and not in the next
             yield pa.Table.from_batches(held)
             held, rows, size = [], 0, 0
         held.append(batch)
@@ -159,8 +197,8 @@ def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(held)
 
 
-def _found(events: pa.Table, spans: Spans) -> Iterator[tuple[pa.Array, pa.Array, Any]]:
-    """Filters, their events one after the other, and where those of each begin and end."""
+def _found(events: pa.Table, spans: Spans) -> Iterator[tuple[Integers, Integers, pa.Array]]:
+    """Filters by their places in ``spans``, how many events each has, and these one after the other."""
     import numpy as np
 
     rows, numbers = _numbers(events, spans)
@@ -168,42 +206,63 @@ def _found(events: pa.Table, spans: Spans) -> Iterator[tuple[pa.Array, pa.Array,
     numbers = numbers[order]
     begin = np.searchsorted(numbers, spans.first, "left")
     count = np.searchsorted(numbers, spans.last, "right") - begin
-    hit = np.flatnonzero(count > 0)
+    hit = np.flatnonzero(count)
     begin, count = begin[hit], count[hit]
     total = np.cumsum(count)
-    ids = one(events.column("event")).take(rows[order])
+    ids = one(events.column("event")).take(order if rows is None else rows[order])
     most = min(PAIRS, BYTES * len(ids) // max(1, ids.nbytes))
     at = 0
     while at < len(hit):
         before = int(total[at - 1]) if at else 0
         upto = max(at + 1, int(np.searchsorted(total, before + most, "right")))
-        offsets = np.concatenate([[before], total[at:upto]]) - before
-        shift = np.repeat(begin[at:upto] - offsets[:-1], count[at:upto])
-        chosen = ids.take(np.arange(offsets[-1]) + shift)
-        yield spans.filters.take(hit[at:upto]), chosen, offsets.astype(np.int32)
+        some = count[at:upto]
+        shift = np.repeat(begin[at:upto] - (total[at:upto] - some) + before, some)
+        yield hit[at:upto], some, ids.take(np.arange(len(shift)) + shift)
         at = upto
 
 
-def _numbers(events: pa.Table, spans: Spans) -> tuple[Integers, Integers]:
-    """The rows whose values are all among those sought, and key and place of each as one integer."""
+def _numbers(events: pa.Table, spans: Spans) -> tuple[Any, Integers]:
+    """The rows whose values are all among those sought (None: all rows), and key and place of each as one integer."""
     import numpy as np
-    import pyarrow.compute as pc
 
     number = np.zeros(events.num_rows, np.int64)
-    there = np.ones(events.num_rows, np.bool_)
+    there: Any = None  # as long as all are
     for name, values in spans.keys:
-        column = events.column(name)
-        column = column if column.type == values.type else column.cast(values.type)
-        codes = pc.index_in(column, value_set=values).fill_null(-1).to_numpy().astype(np.int64)
-        there &= codes >= 0
-        number = number * max(1, len(values)) + codes
+        codes = _codes(events.column(name), values)
+        number *= max(1, len(values))
+        number += codes
+        if len(codes) and codes.min() < 0:
+            there = codes >= 0 if there is None else there & (codes >= 0)
     if spans.column is not None:
         column = events.column(spans.column)
-        values = column.fill_null(0).cast("int64").to_numpy()
-        there &= column.is_valid().to_numpy()
-        number = number * spans.places + _places(values, spans.cuts, spans.ranked)
+        if column.null_count:
+            valid = column.is_valid().to_numpy()
+            there = valid if there is None else there & valid
+            column = column.fill_null(0)
+        number *= spans.places
+        number += _places(column.cast("int64").to_numpy(), spans.cuts, spans.ranked)
+    if there is None:
+        return None, number
     rows = np.flatnonzero(there)
     return rows, number[rows]
+
+
+def _codes(column: pa.ChunkedArray, values: pa.Array) -> Any:
+    """The place of each value among those sought, -1 where it is not among them or NULL. Of a dictionary each is sought once."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def places(found: pa.Array | pa.ChunkedArray) -> Any:
+        found = found if found.type == values.type else found.cast(values.type)
+        return pc.index_in(found, value_set=values).fill_null(-1).to_numpy(zero_copy_only=False)
+
+    if not pa.types.is_dictionary(column.type):
+        return places(column)
+    # The last place is for NULLs, whose index is -1.
+    known = [np.append(places(chunk.dictionary), np.int32(-1)) for chunk in column.chunks]
+    indices = (chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False) for chunk in column.chunks)
+    return np.concatenate([codes[at] for codes, at in zip(known, indices, strict=True)] or [np.zeros(0, np.int32)])
 
 
 def one(column: pa.ChunkedArray) -> pa.Array:
