@@ -93,7 +93,7 @@ cdef int spare_steps = 0
 
 # Memory that other processes of this host may look at (net/memory.py): a table of stamps, one for each step, and the steps.
 cdef uint8_t* lent_data = NULL  # the first step; NULL: there is none
-cdef int lent_steps = 0, lent_from = 0, lending = 0, lent_huge = 0  # large pages so far
+cdef int lent_steps = 0, lending = 0, lent_huge = 0  # large pages so far
 cdef bint[LENT_STEPS_MAX] lent_out
 cdef uint64_t lent_stamp = 0
 
@@ -104,7 +104,7 @@ def lend(int file, Py_ssize_t size, uint64_t stamp):
 
     What was lent before stays mapped for good: somebody may look at it.
     """
-    global lent_data, lent_steps, lent_from, lent_huge, lent_stamp, lending
+    global lent_data, lent_steps, lent_huge, lent_stamp, lending
     cdef uint8_t* data
     lent_data = NULL
     if file < 0:
@@ -115,7 +115,7 @@ def lend(int file, Py_ssize_t size, uint64_t stamp):
     if data == NULL:
         raise OSError("this memory cannot be mapped")
     memset(lent_out, 0, sizeof(lent_out))
-    lending, lent_from, lent_huge, lent_steps = lending + 1, 0, 0, <int>(size // SLAB_STEP) - 1
+    lending, lent_huge, lent_steps = lending + 1, 0, <int>(size // SLAB_STEP) - 1
     lent_data, lent_stamp = data + SLAB_STEP, stamp
 
 
@@ -144,30 +144,27 @@ cdef class Mapped:
 
 
 cdef uint8_t* borrow(int steps) noexcept:
-    """So many steps of the memory that is lent, under a stamp of their own; NULL: there are not as many in a row.
-
-    First those that were given back last, or next to them: they are still in a cache.
+    """So many steps of the memory that is lent, under a stamp of their own; NULL: there are not as many in a row. Always the first that
+    are free: memory that was never used costs more than all that is done with it.
     """
     global lent_stamp, lent_huge
-    cdef int start = lent_from, free = 0, at, tried
+    cdef int free = 0, at, step
     cdef uint64_t* stamps
     if lent_data == NULL or not 0 < steps <= lent_steps:
         return NULL
-    for tried in range(2):
-        for at in range(start, lent_steps):
-            free = 0 if lent_out[at] else free + 1
-            if free == steps:
-                stamps = <uint64_t*>(lent_data - SLAB_STEP)
-                lent_stamp += 1
-                for start in range(at + 1 - steps, at + 1):
-                    lent_out[start] = True
-                    stamps[start] = lent_stamp  # before anything is written there: who still reads what was there finds out
-                after_stamps()
-                while lent_huge * HUGE_STEP < <size_t>(at + 2) * SLAB_STEP:  # never used so far
-                    make_huge(lent_data - SLAB_STEP + lent_huge * HUGE_STEP)
-                    lent_huge += 1
-                return lent_data + <Py_ssize_t>(at + 1 - steps) * SLAB_STEP
-        start = free = 0
+    for at in range(lent_steps):
+        free = 0 if lent_out[at] else free + 1
+        if free == steps:
+            stamps = <uint64_t*>(lent_data - SLAB_STEP)
+            lent_stamp += 1
+            for step in range(at + 1 - steps, at + 1):
+                lent_out[step] = True
+                stamps[step] = lent_stamp  # before anything is written there: who still reads what was there finds out
+            after_stamps()
+            while lent_huge * HUGE_STEP < <size_t>(at + 2) * SLAB_STEP:  # never used so far
+                make_huge(lent_data - SLAB_STEP + lent_huge * HUGE_STEP)
+                lent_huge += 1
+            return lent_data + <Py_ssize_t>(at + 1 - steps) * SLAB_STEP
     return NULL
 
 
@@ -202,14 +199,14 @@ cdef class Slab:
             raise MemoryError()
 
     def __dealloc__(self):
-        global spare_steps, lent_from
-        cdef int at
+        global spare_steps
+        cdef int first, at
         if self._data == NULL:
             return
         if self._lending:
             if lent_data != NULL and self._lending == lending:
-                lent_from = <int>((self._data - lent_data) // SLAB_STEP)
-                for at in range(lent_from, lent_from + self._steps):
+                first = <int>((self._data - lent_data) // SLAB_STEP)
+                for at in range(first, first + self._steps):
                     lent_out[at] = False
         elif spare_counts[self._steps] < SLAB_SPARES and spare_steps + self._steps <= SLAB_KEPT:
             spares[self._steps][spare_counts[self._steps]] = self._data
