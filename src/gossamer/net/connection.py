@@ -58,14 +58,6 @@ LINGER_SECONDS = 2.0  # what a closed connection still has to write gets this lo
 _PING, _PONG = encode(Ping()), encode(Pong())
 
 
-async def gone(connections: list[Connection]) -> None:
-    """Wait until closed connections have written what they had, within reason."""
-    loop = asyncio.get_running_loop()
-    until = loop.time() + LINGER_SECONDS
-    while loop.time() < until and any(c in c.driver.connections for c in connections):
-        await asyncio.sleep(0.005)
-
-
 class Connection(asyncio.BufferedProtocol):
     """The protocol object. ``dialled`` is the address that we called, or None if the peer called us; ``expected`` is whom we
     called, or None for whoever is there. Somebody else hears nothing of us, not even who we are.
@@ -338,6 +330,7 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(found, bytes):
             self.send(found, is_event=False)
         elif found is not None:
+            self.driver.spin.bulk()
             self.driver.received(self.peer, cast(AnyMessage, found))
         elif self._events and not self._paused:  # there may be room again
             self._write()

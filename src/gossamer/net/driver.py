@@ -31,7 +31,7 @@ from gossamer.machine import (
     Token,
 )
 from gossamer.net import memory
-from gossamer.net.connection import Connection
+from gossamer.net.connection import LINGER_SECONDS, Connection
 from gossamer.net.disk import Disk
 from gossamer.net.guard import Guard
 from gossamer.net.keys import Keys
@@ -43,6 +43,14 @@ from gossamer.node.wire import MAGIC, MISCONDUCT, VERSION, VERSION_MIN, AnyMessa
 
 SCRATCH_BYTES = 256 << 10  # what is read at once
 TIMER_TICK = 2000  # microseconds: timers may fire a clock tick early, and uvloop's tick is a millisecond
+
+
+async def gone(connections: list[Connection]) -> None:
+    """Wait until closed connections have written what they had, within reason."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + LINGER_SECONDS
+    while loop.time() < until and any(c in c.driver.connections for c in connections):
+        await asyncio.sleep(0.005)
 
 
 class Driver:

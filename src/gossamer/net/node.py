@@ -33,10 +33,10 @@ from gossamer import trace
 from gossamer.filters import Filter
 from gossamer.machine import Deliver, LinkState, Peer
 from gossamer.net.answers import answer
-from gossamer.net.connection import Connection, gone
+from gossamer.net.connection import Connection
 from gossamer.net.dialler import AddressError, Dialler, is_loopback, parse_address
 from gossamer.net.disk import Disk
-from gossamer.net.driver import Driver
+from gossamer.net.driver import Driver, gone
 from gossamer.net.errors import BarrierError, JoinError, NodeError, NotStartedError, SlowSubscriberError, UndeliveredError
 from gossamer.net.journal import Journal
 from gossamer.net.keys import Keys
