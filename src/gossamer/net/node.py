@@ -64,9 +64,7 @@ from gossamer.overlay.interest.config import InterestConfig, InterestConfigError
 JOIN_SECONDS = 10.0
 TOPIC_SECONDS = 10.0
 DRAIN_SECONDS = 10.0  # more than the grace for a neighbour whose link broke
-_MADE_BY_START = frozenset(
-    ("_core", "_dialler", "_driver", "_interest", "_journal", "_outbox", "_waiting", "incarnation", "peer")
-)
+_MADE_BY_START = frozenset("_core _dialler _driver _interest _journal _outbox _waiting incarnation peer".split())
 CONFIRM_SECONDS = 5.0  # how long advertise waits for the neighbours' word
 
 
@@ -121,8 +119,8 @@ class Node:
             raise NodeError(
                 f"spin is {spin}, and must be between 0 and {SPIN_MOST:g} seconds: longer waits are better slept through"
             )
-        self._keys, self._limits, self._spin = Keys(keys) if keys is not None else None, limits, spin
-        self._shares = shared_memory
+        self._keys, self._limits = Keys(keys) if keys is not None else None, limits
+        self._spin, self._shares = spin, shared_memory
         self._data_dir = Path(data_dir) if data_dir is not None else None
         self._trace = TraceFile(Path(trace_dir)) if trace_dir is not None else None
         self._fabric, self._join_timeout = fabric, join_timeout
@@ -196,8 +194,7 @@ class Node:
         self._driver = Driver(
             self._core, self.peer, self.incarnation, deliver=self._delivered, after=self._after, address="",
             fabric=self._fabric, disk=self._disk, keys=keys, rights=rights, limits=self._limits, spin=self._spin,
-            shares=self._shares,
-            writer=self._trace.open(self.peer, self.incarnation) if self._trace is not None else None,
+            shares=self._shares, writer=self._trace.open(self.peer, self.incarnation) if self._trace is not None else None,
         )  # fmt: skip
         self._driver.met_twin = lambda incarnation: self._interest.meet_twin(incarnation, self._driver.now())
         self._driver.renewed = lambda own: self._interest.certify(own.certificate, self._driver.now())
