@@ -64,7 +64,7 @@ from gossamer.overlay.interest.config import InterestConfig, InterestConfigError
 JOIN_SECONDS = 10.0
 TOPIC_SECONDS = 10.0
 DRAIN_SECONDS = 10.0  # more than the grace for a neighbour whose link broke
-_MADE_BY_START = frozenset("_core _dialler _driver _interest _journal _outbox _waiting incarnation peer".split())
+_MADE_BY_START = ("_core", "_dialler", "_driver", "_interest", "_journal", "_outbox", "_waiting", "incarnation", "peer")
 CONFIRM_SECONDS = 5.0  # how long advertise waits for the neighbours' word
 
 
