@@ -39,19 +39,13 @@ test: $(VENV)/.installed  ## every test: checks, unit, paper, live sockets, Spar
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(MAKE) --no-print-directory -j 3 test-texts test-jobs test-apart test-rest
+	$(MAKE) --no-print-directory -j 3 test-spark test-apart test-rest
 
-# Side by side, three at a time. What uses Spark shares a JVM, one for texts and verdicts and one for jobs: planning small queries
-# keeps one core busy, whatever Spark could do with more. What starts hosts, clusters or jobs of its own mostly waits for them.
-TEXTS := tests/filters $(addprefix tests/pipeline/test_,oracle.py tables.py verify.py workload.py)
+# Side by side: what uses Spark shares one JVM; what starts hosts, clusters or jobs of its own mostly waits for them; all the rest.
 APART := tests/netns tests/net/test_load.py tests/pipeline/test_cluster.py tests/pipeline/test_killed.py
-.PHONY: test-spark test-texts test-jobs test-apart test-rest
+.PHONY: test-spark test-apart test-rest
 test-spark:
-	$(MAKE) --no-print-directory -j 2 test-texts test-jobs
-test-texts:
-	$(BIN)/python -m pytest -m spark $(TEXTS)
-test-jobs:
-	$(BIN)/python -m pytest -m spark $(TEXTS:%=--ignore=%) $(APART:%=--ignore=%)
+	$(BIN)/python -m pytest -m spark $(APART:%=--ignore=%)
 test-apart:
 	$(BIN)/python -m pytest -m spark $(APART)
 test-rest:

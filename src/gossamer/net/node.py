@@ -161,6 +161,7 @@ class Node:
         except BaseException:
             self._refuses = True
             if hasattr(self, "_dialler"):
+                self._outbox.close()  # at once: the rest takes its turns
                 await self.close(0.0)  # with a farewell, if somebody has heard of this node already
             else:
                 await self._release()
