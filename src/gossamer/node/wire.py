@@ -123,7 +123,7 @@ class Seen(Message, frozen=True, array_like=True, tag=7):
 
 
 class Lies(Message, frozen=True, array_like=True, tag=8):
-    """A message whose bulk lies in that memory, under a stamp."""
+    """A message whose bulk lies in that memory, under a stamp. Both ends hold to how much may lie there untaken (net/memory.py)."""
 
     since: ClassVar[int] = 2
 
