@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gossamer
-from gossamer.filters import Event, EventError, Schema, loops, rows
+from gossamer.filters import Event, EventError, Filter, FilterError, Schema, loops, rows
 from gossamer.filters.loops import native
 from gossamer.filters.packed import Packed
 
@@ -88,8 +88,9 @@ def events_of(schema: Schema) -> st.SearchStrategy[Any]:
     names = st.sampled_from([*schema.names, "unknown"])
     plain = st.dictionaries(names, st.sampled_from([*VALUES, Text("CH"), 1 + 0j]))
     right = st.fixed_dictionaries({name: good(kind) for name, kind in zip(schema.names, schema.types, strict=True)})
+    turned = right.map(lambda event: dict(reversed(event.items())))  # names in another order than the schema's
     spoilt = st.tuples(right, plain).map(lambda both: {**both[0], **dict(list(both[1].items())[:1])})
-    return st.one_of(right, right, spoilt, plain, st.sampled_from([None, 5, [], "x"]))
+    return st.one_of(right, turned, spoilt, plain, st.sampled_from([None, 5, [], "x"]))
 
 
 def good(kind: str) -> st.SearchStrategy[Any]:
@@ -223,6 +224,58 @@ def test_events_are_those_that_python_makes(drawn: tuple[Schema, list[Any]], mor
     given_ = ("wire", 2**64 - 1, 3, numbers, fitting)
     assert repr(schema.events(*given_)) == repr(rows.make_events(schema.attributes)(*given_))
     assert all(type(event) is Event for event in schema.events(*given_))
+
+
+TESTED = Schema.parse("name STRING, small TINYINT, n INT, wide BIGINT, ratio DOUBLE")
+tested_texts = st.lists(
+    st.one_of(
+        st.builds("{} {} {}".format, st.sampled_from(["small", "n", "wide"]), st.sampled_from(["<", "<=", ">", ">=", "=", "<>"]),
+                  st.sampled_from([0, 1, -1, 127, -128, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63) + 1])),
+        st.builds("{} IN (1, 3, 127)".format, st.sampled_from(["n", "NOT n"])).map(lambda t: t.replace("NOT n IN", "n NOT IN")),
+        st.sampled_from(["name = 'CH'", "name <> 'CH'", "name IN ('CH', 'é', '')", "name NOT IN ('CH', '一')", "name > 'CH'"]),
+        st.sampled_from(["n IS NULL", "name IS NOT NULL", "ratio > 0.5", "ratio IS NULL"]),
+    ),
+    min_size=1, max_size=20,
+).map(" AND ".join)  # fmt: skip
+whole = st.one_of(st.none(), st.sampled_from([0, 1, 3, -1, 127, 2**31 - 1, 2**63 - 1, -(2**63)]))
+tested_rows = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from([None, "", "CH", "é", "一", "CI"]), whole, whole, whole, st.sampled_from([None, 0.5, math.nan])),
+        st.tuples(st.sampled_from(VALUES[:10]), st.sampled_from([1, True, 2**70, 1.0, None])),  # short, or not of the schema
+    ),
+    max_size=12,
+)  # fmt: skip
+
+
+@needs_native
+@settings(deadline=None, max_examples=500)
+@given(tested_texts, tested_rows)
+def test_the_rows_that_pass_are_those_that_python_finds(text: str, given_rows: list[Any]) -> None:
+    with contextlib.suppress(FilterError):  # an integer that is too large for its attribute
+        found = Filter.parse(text, TESTED)
+        one_by_one = [place for place, row in enumerate(given_rows) if found.matches_row(row)]
+        assert found.passing(given_rows) == found.passing(tuple(given_rows)) == one_by_one
+
+
+@needs_native
+def test_what_passes_is_found_without_python() -> None:
+    """Else the test above would compare Python with itself."""
+    schema = Schema.parse("name STRING, n INT, ratio DOUBLE")
+    for text in ("n BETWEEN 1 AND 5", "name = 'CH' AND n <> 3", "name IS NOT NULL", "n IN (1, 2)"):
+        assert type(Filter.parse(text, schema).passing) is native.Passing
+    for text in ("ratio > 1", "name LIKE 'C%'", "n = 1 OR name = 'CH'", "name > 'A'"):
+        assert type(Filter.parse(text, schema).passing) is not native.Passing
+    asked: list[Any] = []
+    passing = native.Passing(((0, loops.RANGE, 1, 5, frozenset()),), lambda rows: asked.append(rows) or [9])
+    assert passing([(1,), (None,), (6,), (5,)]) == [0, 3]
+    assert not asked
+    for odd in ([(1,), ()], [(True,)], [(2**64,)], [[1]], [("1",)], ((1,),)):
+        assert passing(odd) == [9]
+    for test in ((-1, loops.RANGE, 0, 0, frozenset()), (0, 5, 0, 0, frozenset()), (0, loops.AMONG, 0, 0, {1})):
+        with pytest.raises(ValueError, match="no such test"):
+            native.Passing((test,), list)
+    with pytest.raises(ValueError, match="17 tests"):
+        native.Passing(((0, loops.RANGE, 0, 0, frozenset()),) * 17, list)
 
 
 small_rows = st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 5), st.floats()), max_size=30)

@@ -72,7 +72,7 @@ def test_a_command_before_the_start_says_how_to_start(command: Callable[[gossame
         with pytest.raises(gossamer.NodeError, match=r"not started: use 'async with gossamer\.Node"):
             await command(node)
         await node.close()  # it is nothing to be closed, and no error
-        assert not hasattr(node, "_core")
+        assert not hasattr(node, "peer")
         assert not hasattr(node, "nonsense")
 
     go(main())

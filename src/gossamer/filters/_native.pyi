@@ -9,9 +9,6 @@ Row = tuple[Any, ...]
 class Weighed:
     size: int
 
-class Lane:
-    def __call__(self, topic: str, event: Mapping[str, Any]) -> Any: ...
-
 class Shape:
     def __init__(
         self, names: tuple[str, ...], types: Iterable[str], required: Iterable[bool], event: Callable[..., Any]
@@ -27,7 +24,7 @@ class Shape:
         most: int,
         most_bytes: int,
         heavy: int,
-    ) -> Lane: ...
+    ) -> Callable[[str, Mapping[str, Any]], Any]: ...
     def decode(self, data: bytes | bytearray | memoryview) -> list[Row] | None: ...
     def events(
         self, topic: str, publisher: int, incarnation: int, numbers: Sequence[int], rows: list[Row]
@@ -40,6 +37,12 @@ def shares(
     answer: Callable[[Row], tuple[int, ...]],
     takers: int,
 ) -> list[list[int]]: ...
+
+class Passing:
+    def __init__(
+        self, tests: tuple[tuple[int, int, int, int, frozenset[Any]], ...], slow: Callable[..., list[int]]
+    ) -> None: ...
+    def __call__(self, rows: Sequence[Row]) -> list[int]: ...
 
 class Cutter:
     def __init__(self, data: bytes) -> None: ...

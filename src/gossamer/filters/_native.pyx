@@ -11,17 +11,19 @@ schema.py, packed.py and loops.py use it. Built by hatch_build.py where there is
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.dict cimport PyDict_CheckExact, PyDict_GetItemWithError, PyDict_New, PyDict_SetItem, PyDict_Size
+from cpython.dict cimport PyDict_CheckExact, PyDict_GetItemWithError, PyDict_New, PyDict_Next, PyDict_SetItem, PyDict_Size
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact, PyFloat_FromDouble
 from cpython.list cimport PyList_Append, PyList_GET_ITEM, PyList_GET_SIZE, PyList_New, PyList_SET_ITEM
 from cpython.long cimport PyLong_CheckExact, PyLong_FromLongLong
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
+from cpython.set cimport PySet_Contains
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_New, PyTuple_SET_ITEM
 from libc.stdint cimport INT64_MAX, INT64_MIN, UINT32_MAX, int8_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcmp, memcpy, memset
 
+import sys
 from datetime import UTC, date, datetime
 
 cdef extern from "Python.h":
@@ -40,8 +42,12 @@ cdef enum:
     CACHED_MAX = 48  # bytes of a text that is remembered
     CACHE_SLOTS = 2048  # a power of two
     WHERE_MAX = 16
+    TESTS_MAX = 16
 
-VERSION = 3  # counts changes of what loops.py expects here: an extension of another version is not used
+cdef enum:  # as loops.py has them
+    RANGE, AMONG, NOT_AMONG, IS_NULL, NOT_NULL
+
+VERSION = 4  # counts changes of what loops.py expects here: an extension of another version is not used
 
 KINDS = {
     "STRING": STRING, "BINARY": BINARY, "BOOLEAN": BOOLEAN, "TINYINT": TINYINT, "SMALLINT": SMALLINT, "INT": INT,
@@ -143,7 +149,8 @@ cdef class Shape:
         """``event``: the type Event, called with (topic, publisher, incarnation, number, values)."""
         if len(names) > WIDTH_MAX:
             raise ValueError(f"{len(names)} attributes; at most {WIDTH_MAX}")
-        self._names, self._width, self._event = names, len(names), event
+        # As a program's own names are, so that equal ones are mostly the same.
+        self._names, self._width, self._event = tuple(map(sys.intern, names)), len(names), event
         for place, (_, kind, must) in enumerate(zip(names, types, required, strict=True)):
             self._kinds[place], self._required[place] = KINDS[kind], must
 
@@ -185,13 +192,20 @@ cdef class Shape:
     cdef tuple _row(self, object mapping, Py_ssize_t* size):
         """The row of a mapping that is right as it is, or None."""
         cdef int place, found = 0
+        cdef Py_ssize_t at = 0
+        cdef bint in_order = True  # so far the mapping has the names as the schema has them: no need to look them up
+        cdef PyObject* name
+        cdef PyObject* key
         cdef PyObject* known
         cdef tuple row
         if not PyDict_CheckExact(mapping):
             return None
         row = PyTuple_New(self._width)
         for place in range(self._width):
-            known = PyDict_GetItemWithError(mapping, <object>PyTuple_GET_ITEM(self._names, place))
+            name = PyTuple_GET_ITEM(self._names, place)
+            in_order = in_order and PyDict_Next(mapping, &at, &key, &known) and key == name
+            if not in_order:
+                known = PyDict_GetItemWithError(mapping, <object>name)
             if known == NULL:
                 value = None
             else:
@@ -222,7 +236,7 @@ cdef class Shape:
         lane._shape, lane._topic, lane._publication, lane._rows, lane._ticket = self, topic, publication, rows, ticket
         lane._most, lane._most_bytes, lane._heavy = most, most_bytes, heavy
         lane._heads = value_bytes * self._width
-        return lane
+        return lane.take  # a call of the method costs less than one of an object
 
     def decode(self, data):
         """The rows in these bytes, or None if any is not exactly of this schema, or not as this node would have written it."""
@@ -379,7 +393,7 @@ cdef class Lane:
     def __init__(self):
         raise TypeError("Shape.lane makes them")
 
-    def __call__(self, topic, event):
+    def take(self, topic, event):
         cdef Py_ssize_t size = self._heads, place = PyList_GET_SIZE(self._rows)
         if place >= self._most or (topic is not self._topic and topic != self._topic):
             return None
@@ -392,6 +406,79 @@ cdef class Lane:
 
 
 # -- the twins of loops.py, which says what they do
+
+
+cdef struct Test:
+    Py_ssize_t place
+    int kind
+    int64_t least, most
+    PyObject* values  # Passing has them
+
+
+cdef class Passing:
+    """Which rows pass all of a few tests; ``slow`` is asked about rows with a value that is not of its attribute's kind."""
+
+    cdef object _slow
+    cdef tuple _given
+    cdef int _count
+    cdef Test[TESTS_MAX] _tests
+
+    def __init__(self, tuple tests not None, slow):
+        if len(tests) > TESTS_MAX:
+            raise ValueError(f"{len(tests)} tests; at most {TESTS_MAX}")
+        self._slow, self._given, self._count = slow, tests, len(tests)
+        for number, (place, kind, least, most, values) in enumerate(tests):
+            if place < 0 or not RANGE <= kind <= NOT_NULL or type(values) is not frozenset:
+                raise ValueError(f"no such test: {tests[number]!r}")
+            self._tests[number] = Test(place, kind, least, most, <PyObject*>values)
+
+    def __call__(self, rows):
+        cdef list found = [], given
+        cdef Py_ssize_t place
+        cdef int passes
+        if type(rows) is not list:
+            return self._slow(rows)
+        given = rows
+        for place in range(PyList_GET_SIZE(given)):
+            passes = self._passes(PyList_GET_ITEM(given, place))
+            if passes < 0:
+                return self._slow(rows)
+            if passes:
+                found.append(place)
+        return found
+
+    cdef int _passes(self, PyObject* row) except -2:
+        """-1: not for us to say. No code but ours runs here, so rows stay what they are."""
+        cdef int number, over = 0
+        cdef Test* test
+        cdef PyObject* value
+        cdef int64_t whole
+        if not PyTuple_CheckExact(<object>row):
+            return -1
+        for number in range(self._count):
+            test = &self._tests[number]
+            if test.place >= PyTuple_GET_SIZE(<object>row):
+                return -1
+            value = PyTuple_GET_ITEM(<object>row, test.place)
+            if test.kind >= IS_NULL:
+                if (<object>value is None) != (test.kind == IS_NULL):
+                    return False
+            elif <object>value is None:
+                return False
+            elif test.kind == RANGE:
+                if not PyLong_CheckExact(<object>value):
+                    return -1
+                whole = PyLong_AsLongLongAndOverflow(<object>value, &over)
+                if over:
+                    return -1
+                if not test.least <= whole <= test.most:
+                    return False
+            else:
+                if not PyUnicode_CheckExact(<object>value) and not PyLong_CheckExact(<object>value):
+                    return -1
+                if PySet_Contains(<object>test.values, <object>value) != (test.kind == AMONG):
+                    return False
+        return True
 
 
 def shares(list rows not None, tuple where not None, dict known not None, answer, int takers):

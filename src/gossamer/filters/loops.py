@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gossamer.filters import _native
 
 SLAB_LEAST = 192 << 10  # bytes: memory that is used again comes in steps of 256 KiB
-VERSION = 3  # of _native.pyx
+VERSION = 4  # of _native.pyx
 Row = tuple[Any, ...]
 
 
@@ -42,6 +42,18 @@ def shares(
         for taker in these:
             found[taker].append(place)
     return found
+
+
+Passing = Callable[[Sequence[Row]], list[int]]
+Test = tuple[int, int, int, int, frozenset[Any]]
+"""Of a value: its place in the row, the kind of test, the least and the most that it may be, and the values of ``AMONG``."""
+RANGE, AMONG, NOT_AMONG, IS_NULL, NOT_NULL = range(5)
+TESTS_MAX = 16
+
+
+def passing(tests: tuple[Test, ...], slow: Passing) -> Passing:
+    """A function from rows to the places of those that pass all tests, as ``slow`` says it too: in Python that is the fastest."""
+    return slow
 
 
 class Cutter:
@@ -133,7 +145,7 @@ if native is not None and not TYPE_CHECKING:
     ascends, shifted, are_texts, bulk, gathering = (
         native.ascends, native.shifted, native.are_texts, native.bulk, native.Gathering
     )  # fmt: skip
-    lend, mapped, place, fence = native.lend, native.Mapped, native.place, native.fence
+    lend, mapped, place, fence, passing = native.lend, native.Mapped, native.place, native.fence, native.Passing
 
     def room(size: int) -> memoryview:
         return memoryview(native.Slab(size) if size >= SLAB_LEAST else bytearray(size))

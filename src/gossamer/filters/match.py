@@ -7,16 +7,17 @@ that it makes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from gossamer.filters import pattern
-from gossamer.filters.schema import FLOATING, Schema, Type
+from gossamer.filters import loops, pattern
+from gossamer.filters.schema import FLOATING, INTEGER_BITS, Schema, Type
 from gossamer.filters.tree import And, Compare, Const, In, Like, Node, Null, Or, Pair
 
 MatchRow = Callable[[tuple[Any, ...]], bool]
-Passing = Callable[[Sequence[tuple[Any, ...]]], list[int]]
+Passing = loops.Passing
+_LEAST, _MOST = -(2**63), 2**63 - 1
 
 
 def compile_row(node: Node, schema: Schema) -> MatchRow:
@@ -30,7 +31,28 @@ def compile_rows(node: Node, schema: Schema, matches_row: MatchRow) -> Passing:
     """The function from rows to the places of those that pass: a row costs about half of what asking for it costs."""
     constants: list[Any] = []
     source = _source(node, schema, constants)
-    return _rows_factory(source, len(constants))(matches_row, *constants)
+    slow = _rows_factory(source, len(constants))(matches_row, *constants)
+    terms = node.terms if isinstance(node, And) else (node,)
+    tests = [_test(term, schema) for term in terms[: loops.TESTS_MAX + 1]]
+    if len(tests) > loops.TESTS_MAX or None in tests:
+        return slow
+    return loops.passing(tuple(tests), slow)  # type: ignore[arg-type]
+
+
+def _test(node: Node, schema: Schema) -> loops.Test | None:
+    """The node as a test that compiled loops make without Python; None: they cannot."""
+    if isinstance(node, Null):
+        return node.attribute, loops.NOT_NULL if node.negated else loops.IS_NULL, 0, 0, frozenset()
+    if not isinstance(node, Compare | In):
+        return None
+    kind = schema.types[node.attribute]
+    if isinstance(node, In) and (kind is Type.STRING or kind in INTEGER_BITS):
+        return node.attribute, loops.NOT_AMONG if node.negated else loops.AMONG, 0, 0, frozenset(node.values)
+    if isinstance(node, Compare) and kind in INTEGER_BITS and type(node.value) is int and _LEAST < node.value < _MOST:
+        least = {">": node.value + 1, ">=": node.value}.get(node.op, _LEAST)
+        most = {"<": node.value - 1, "<=": node.value}.get(node.op, _MOST)
+        return node.attribute, loops.RANGE, least, most, frozenset()
+    return None
 
 
 @lru_cache(maxsize=4096)

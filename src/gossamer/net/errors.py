@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class NodeError(RuntimeError):
     """Something is wrong with this node; the message says what to do."""
@@ -14,6 +16,16 @@ class NotStartedError(NodeError, AttributeError):
         super().__init__(
             "the node is not started: use 'async with gossamer.Node(...) as node', or 'await node.start()' first"
         )
+
+
+class NotStarted:
+    """Stands for what ``Node.start`` makes until it has, so that a node that was started pays nothing for saying this."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotStartedError
+
+
+NOT_STARTED: Any = NotStarted()
 
 
 class KeysError(NodeError):

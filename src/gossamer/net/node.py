@@ -24,7 +24,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from weakref import WeakSet
 
 from msgspec import structs
@@ -37,7 +37,7 @@ from gossamer.net.connection import Connection
 from gossamer.net.dialler import AddressError, Dialler, is_loopback, parse_address
 from gossamer.net.disk import Disk
 from gossamer.net.driver import Driver, gone
-from gossamer.net.errors import BarrierError, JoinError, NodeError, NotStartedError, SlowSubscriberError, UndeliveredError
+from gossamer.net.errors import NOT_STARTED, BarrierError, JoinError, NodeError, SlowSubscriberError, UndeliveredError
 from gossamer.net.journal import Journal
 from gossamer.net.keys import Keys
 from gossamer.net.leaving import reported, said_goodbye
@@ -54,17 +54,18 @@ from gossamer.net.together import publish, publish_batch
 from gossamer.net.tracefile import TraceFile
 from gossamer.net.view import Changes, TopicView
 from gossamer.net.waiting import Waiting
-from gossamer.node import NodeConfig, NodeCore, Route, SlowPolicy, TopicError
+from gossamer.node import NodeConfig, NodeCore, Route, SlowPolicy
 from gossamer.node.core import INCARNATION_KEY
 from gossamer.node.follow import Wish
+from gossamer.node.outbox import Outbox
 from gossamer.node.retention import Retention
 from gossamer.overlay.direct.messages import DIRECT_SINCE
 from gossamer.overlay.interest.config import InterestConfig, InterestConfigError
+from gossamer.overlay.interest.core import Interest
 
 JOIN_SECONDS = 10.0
 TOPIC_SECONDS = 10.0
 DRAIN_SECONDS = 10.0  # more than the grace for a neighbour whose link broke
-_MADE_BY_START = ("_core", "_dialler", "_driver", "_interest", "_journal", "_outbox", "_waiting", "incarnation", "peer")
 CONFIRM_SECONDS = 5.0  # how long advertise waits for the neighbours' word
 
 
@@ -138,12 +139,28 @@ class Node:
         self._releasing: asyncio.Task[None] | None = None
         self._linked = asyncio.Event()
         self._view_readers: WeakSet[Changes] = WeakSet()
-        self._refuses = False  # no more commands
-        self._hurries = False  # close at once
+        self._refuses = self._hurries = False  # no more commands; and close at once
         self._announces_loopback = False  # as long as all of the fabric is on this host
         self._disk: Disk | None = None
         self._server: asyncio.Server | None = None
         self.address = ""
+        self._core: NodeCore = NOT_STARTED
+        self._outbox: Outbox = NOT_STARTED
+        self._interest: Interest = NOT_STARTED
+        self._driver: Driver = NOT_STARTED
+        self._journal: Journal = NOT_STARTED
+        self._waiting: Waiting = NOT_STARTED
+        self._dialler: Dialler = NOT_STARTED
+
+    @property
+    def peer(self) -> Peer:
+        """This node's id."""
+        return self._core.peer
+
+    @property
+    def incarnation(self) -> int:
+        """Which of its lives this is, as its data directory counts them."""
+        return self._core.incarnation
 
     # ---------------------------------------------------------------- lifetime
 
@@ -160,7 +177,7 @@ class Node:
             await self._start()
         except BaseException:
             self._refuses = True
-            if hasattr(self, "_dialler"):
+            if self._dialler is not NOT_STARTED:
                 self._outbox.close()  # at once: the rest takes its turns
                 await self.close(0.0)  # with a farewell, if somebody has heard of this node already
             else:
@@ -172,16 +189,16 @@ class Node:
         kept = None
         keys = self._keys
         mine, rights = (keys.identity.peer, keys.rights()) if keys is not None else (None, None)
-        self.peer, self.incarnation = Peer(secrets.randbits(64)) if mine is None else mine, 1
+        peer, incarnation = Peer(secrets.randbits(64)) if mine is None else mine, 1
         if self._data_dir is not None:
             self._disk = Disk(self._data_dir, self._disk_failed)
             kept = self._disk.kept()
-            self.peer = self._disk.peer(mine)
-            self.incarnation = int(kept.get(INCARNATION_KEY, b"0")) + 1
+            peer = self._disk.peer(mine)
+            incarnation = int(kept.get(INCARNATION_KEY, b"0")) + 1
         rng = Random(secrets.randbits(64))
         self._core = NodeCore(
-            self.peer,
-            incarnation=self.incarnation,
+            peer,
+            incarnation=incarnation,
             rng=rng,
             config=self._config,
             restored=kept,
@@ -193,13 +210,13 @@ class Node:
         assert self._core.interest is not None
         self._interest, self._outbox = self._core.interest, self._core.outbox
         self._driver = Driver(
-            self._core, self.peer, self.incarnation, deliver=self._delivered, after=self._after, address="",
+            self._core, peer, incarnation, deliver=self._delivered, after=self._after, address="",
             fabric=self._fabric, disk=self._disk, keys=keys, rights=rights, limits=self._limits, spin=self._spin,
-            shares=self._shares, writer=self._trace.open(self.peer, self.incarnation) if self._trace is not None else None,
+            shares=self._shares, writer=self._trace.open(peer, incarnation) if self._trace is not None else None,
         )  # fmt: skip
         self._driver.met_twin = lambda incarnation: self._interest.meet_twin(incarnation, self._driver.now())
         self._driver.renewed = lambda own: self._interest.certify(own.certificate, self._driver.now())
-        self._journal = Journal(trace.hex_peer(self.peer), self._driver.loop.time)
+        self._journal = Journal(trace.hex_peer(peer), self._driver.loop.time)
         self._waiting = Waiting(self._core, self._driver, self._check_open)
         self._driver.noted, self._driver.before = self._noted, self._tell_blocked
         self._driver.changed = self._link_changed
@@ -242,7 +259,7 @@ class Node:
         With 0 there is no wait for receipts, but a farewell still, a second at most: who leaves without one is taken for dead
         only after a while, for which others wait. With 0 while it is closing already, it ends at once.
         """
-        if not hasattr(self, "_dialler"):
+        if self._dialler is NOT_STARTED:
             if self._releasing is not None:
                 await asyncio.shield(self._releasing)
             return
@@ -293,7 +310,7 @@ class Node:
                 stack.push_async_callback(self._disk.close)
             if self._server is not None:
                 self._server.close()
-            if hasattr(self, "_dialler"):
+            if self._dialler is not NOT_STARTED:
                 await self._dialler.stop()
                 connections = list(self._driver.connections)
                 self._outbox.close()  # nobody wakes the node any more
@@ -380,10 +397,7 @@ class Node:
 
     def check_filter(self, topic: str, filter: str) -> str:
         """The filter's canonical text. Raises FilterError or TopicError as ``subscribe`` would."""
-        schema = self._core.topics.schemas.get(topic)
-        if schema is None:
-            raise TopicError(f"topic {topic!r} is not advertised (as far as this node knows)")
-        return Filter.parse(filter, schema).text
+        return Filter.parse(filter, self._core.local.topic(topic).schema).text
 
     async def drain(self, timeout: float = DRAIN_SECONDS) -> int:
         """Wait until every accepted event has a complete receipt; returns how many still have none after ``timeout``."""
@@ -413,27 +427,13 @@ class Node:
 
         Nothing is published: the question walks the list as an event would.
         """
-        await self._waiting.topic(topic, timeout)
-        try:
-            async with asyncio.timeout(timeout):
-                found = await self._waiting.lookup(topic, event)
-        except TimeoutError:
-            raise NodeError(f"no answer about {topic!r} within {timeout:g} s; try again, or with a longer timeout") from None
-        return describe_found(self._core, found)
+        return describe_found(self._core, await self._waiting.lookup(topic, event, timeout))
 
     def answer(self, request: dict[str, Any], more: AsyncIterator[bytes]) -> AsyncIterator[Any]:
         """What the admin socket asks (answers.py)."""
         return answer(self, request, more)
 
     # ------------------------------------------------------------------ inside
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """What ``start`` makes, asked for before it has: this costs nothing once it is there."""
-            if name in _MADE_BY_START:
-                raise NotStartedError
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def _check_open(self) -> None:
         if self._refuses:

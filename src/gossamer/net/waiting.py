@@ -139,15 +139,18 @@ class Waiting:
         if future is not None and not future.done():
             future.set_exception(error)
 
-    async def lookup(self, topic: str, event: Mapping[str, Any] | None) -> Found:
+    async def lookup(self, topic: str, event: Mapping[str, Any] | None, timeout: float) -> Found:
         """Until a question about a topic's list is answered."""
-        self._check()
+        await self.topic(topic, timeout)
         number = self._core.lookup(topic, event, self._driver.now())
         future: asyncio.Future[Found] = self._driver.loop.create_future()
         self._questions[number] = future
         self._driver.wake()
         try:
-            return await future
+            async with asyncio.timeout(timeout):
+                return await future
+        except TimeoutError:
+            raise NodeError(f"no answer about {topic!r} within {timeout:g} s; try again, or with a longer timeout") from None
         finally:
             self._questions.pop(number, None)
 

@@ -195,6 +195,7 @@ class Direct:
             offsets = () if places is None else tuple(places)  # none: all of them
             self._send(flight, peer, group, offsets, payload.cut(places), now)
         flight.sending -= 1
+        payload.rest()
         self._maybe_finish(flight)
 
     def _plan(self, source: Source) -> Plan:

@@ -72,8 +72,13 @@ class Payload:
     @property
     def rows(self) -> list[Row]:
         if self._rows is None:
-            self._rows = self._packed.rows(self._record)
+            batch, record = self._batch, self._record
+            self._rows = self._packed.decode(batch.rows) if record is None else self._packed.rows(record)
         return self._rows
+
+    def rest(self) -> None:
+        """Every row has been looked at, and is seldom looked at again: the next batch finds their memory still in the cache."""
+        self._rows = None
 
     def cut(self, places: Sequence[int] | None) -> bytes:
         """The events at these places, encoded; None: all."""
