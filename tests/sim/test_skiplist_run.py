@@ -12,8 +12,10 @@ import pytest
 from gossamer.filters import Filter
 from gossamer.machine import SECOND, Micros, Peer
 from gossamer.overlay.skiplist.core import SkipList
+from gossamer.overlay.skiplist.entry import Entry
 from gossamer.overlay.skiplist.joining import CHECK_HOPS
 from gossamer.overlay.skiplist.messages import Beat, Gossip, Item, Leave, Revoke, Tile, Welcome
+from gossamer.overlay.skiplist.position import Position
 from gossamer.overlay.skiplist.receipts import Found
 from gossamer.sim.skiplist import checkers as check
 from gossamer.sim.skiplist.config import Setup
@@ -61,10 +63,11 @@ def deliver(run: SkipRun, rows: list[Row], seconds: float = 30) -> None:
     assert run.deliveries.told() + run.tiles.told() == []
 
 
+@pytest.mark.parametrize("pace", ["paper", "prompt"])
 @pytest.mark.parametrize("k", [2, 3, 4])
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 28])
-def test_becomes_perfect(k: int, count: int) -> None:
-    run = points(count, k=k, seed=count)
+def test_becomes_perfect(k: int, count: int, pace: str) -> None:
+    run = points(count, k=k, seed=count, pace=pace)
     run.boot_in_waves(count)
     settle(run)
     circle, links = check.Circle(), check.Links()
@@ -73,6 +76,54 @@ def test_becomes_perfect(k: int, count: int) -> None:
     assert circle.told() + links.told() == []
     deliver(run, [row(10 * number) for number in range(count)] + [row(-5), row(15), row(10_000)])
     assert run.deliveries.delivered == count
+
+
+def hops_soon(pace: str, k: int) -> tuple[float, int]:
+    """Of a list whose 100 entries have all just joined."""
+    run = points(100, k=k, seed=1, pace=pace)
+    run.boot_in_waves(25)
+    for index in range(25, 100):
+        run.boot(index)
+    assert run.until(run.all_joined, 10, SECOND // 10) is not None
+    assert not run.is_perfect()
+    deliver(run, [row(10 * number) for number in range(100)])
+    found = [sent.hops for sent in run.events]
+    return sum(found) / len(found), max(found)
+
+
+@pytest.mark.parametrize(("k", "mean", "most"), [(2, 4.0, 10), (3, 4.5, 10)])
+def test_events_take_few_hops_as_soon_as_everybody_has_joined(k: int, mean: float, most: int) -> None:
+    found = hops_soon("prompt", k)
+    assert found[0] <= mean
+    assert found[1] <= most
+    assert hops_soon("paper", k)[0] > 2 * mean, "else there would be nothing to hurry for"
+
+
+def test_what_a_join_costs_at_once_does_not_grow_with_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = [0]
+    prompts = Entry.prompts
+
+    def counted(self: Entry, now: Micros) -> list[tuple[int, Position, tuple[Item, ...]]]:
+        found = prompts(self, now)
+        told[0] += len(found)
+        return found
+
+    monkeypatch.setattr(Entry, "prompts", counted)
+    costs = []
+    for count in (50, 200):
+        run = points(count + 10, seed=2, pace="prompt")
+        run.boot_in_waves(count)
+        settle(run)
+        told[0] = 0
+        run.wait(20)
+        assert told[0] == 0, "nothing changes, so nothing is said out of turn"
+        for index in range(count, count + 10):
+            run.boot(index)
+            run.wait(5)
+        settle(run)
+        costs.append(told[0] / 10)
+    assert 10 < costs[0] < 100
+    assert costs[1] < 1.5 * costs[0], "though four times as many links of the highest level move"
 
 
 def test_levels_appear_and_vanish() -> None:

@@ -301,11 +301,7 @@ class SkipList:
             level0.look(entry, now)
             self._leases.remind(entry, now)
         for level, to, items in entry.due(now):
-            if level:
-                chain = entry.behind(level, level % 2 == 1) if self.config.k == 2 else ()
-                self._host.send(to[1], Gossip(self._host.topic, to[0], level, items, chain), now)
-            else:
-                level0.gossip(entry, to, items, now)
+            level0.weave(entry, level, to, items, now)
         if entry.check_at <= now:
             level0.join(entry, now)
         if entry.lower <= now and self._leases.wake(entry, now):

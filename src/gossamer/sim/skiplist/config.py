@@ -18,6 +18,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     per_node: int = 1  # of them at each node; the seed's experiments have one
     k: int = 2
     period: str = "1s"
+    pace: str = "paper"  # or "prompt", as nodes do: levels above do not wait for the periods
     routing: str = "gossamer"
     ranges: str = "cells"
     successors: int = 8
@@ -72,6 +73,7 @@ class Setup(Struct, frozen=True, kw_only=True):
         return SkipConfig(
             k=self.k,
             period=duration(self.period),
+            pace=self.pace,
             routing=self.routing,
             ranges=self.ranges,
             successors=self.successors,
@@ -88,7 +90,7 @@ _BOUNDS: tuple[tuple[str, float, float], ...] = (
 
 _CHOICES = (
     ("workload", ("synthetic", "trace", "zipf")), ("kinds", ("point", "mixed")), ("routing", ("gossamer", "paper")),
-    ("ranges", ("cells", "entries")),
+    ("ranges", ("cells", "entries")), ("pace", ("paper", "prompt")),
 )  # fmt: skip
 
 SECTIONS: dict[str, tuple[str, ...]] = {
@@ -98,6 +100,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "per_node",
         "k",
         "period",
+        "pace",
         "routing",
         "ranges",
         "successors",

@@ -81,6 +81,7 @@ def draw_setup(seed: int) -> Setup:
         faults=_draw_faults(dice, gentle),
         announce=dice.time(1, 3_000),
         few=1 if gentle and dice.chance(0.7) else FEW,  # else revocations would never be all that there is
+        pace="prompt" if dice.chance(0.7) else "paper",
     )
 
 
