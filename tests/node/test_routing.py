@@ -22,9 +22,9 @@ from gossamer.overlay.interest.messages import InterestMessage
 from gossamer.overlay.interest.record import topic_hash
 from gossamer.overlay.skiplist.config import SkipConfig
 from gossamer.overlay.skiplist.core import SkipList
-from gossamer.overlay.skiplist.events import merge_tiles
 from gossamer.overlay.skiplist.messages import Carry, Gossip, Item, Join, SkiplistMessage, Tile
 from gossamer.overlay.skiplist.receipts import Hits
+from gossamer.overlay.skiplist.tiles import merge_tiles
 from gossamer.overlay.tree.messages import TreeMessage
 from gossamer.trace import Rejected
 from interestnet import Net, Place
@@ -341,7 +341,7 @@ def test_look_ups_see_every_place_and_those_without_an_answer_are_bounded(monkey
 
 def test_an_entry_that_lost_its_place_comes_back_by_whoever_still_has_it_as_a_neighbour() -> None:
     machine = SkipList(
-        Peer(5), incarnation=1, rng=Random(1), config=SkipConfig(), match=lambda arrival: 0,
+        Peer(5), incarnation=1, rng=Random(1), config=SkipConfig(), match=lambda arrival: (),
         address=lambda peer: f"node-{peer}", contacts=lambda: [Peer(9)],
     )  # fmt: skip
     machine.link(Peer(9), LinkState.UP, Micros(0))
