@@ -141,6 +141,44 @@ def test_a_slow_subscription_is_cut_off_and_what_it_held_is_reported(route: Rout
 
 
 @pytest.mark.parametrize("route", OTHER)
+def test_every_event_of_a_batch_has_its_own_count(route: Route) -> None:
+    fabric = Fabric(5)
+    wanted = {
+        (1, "temp BETWEEN 0 AND 19"): range(20),
+        (2, "temp BETWEEN 10 AND 29"): range(10, 30),
+        (3, "city = 'b'"): range(0),
+    }
+    made = {(number, fabric.enter(number, text, route)): temps for (number, text), temps in wanted.items()}
+    sent = [(temp % 40, "ab"[temp % 2]) for temp in range(120)]
+    tickets = [fabric.core(0).publish("weather", {"temp": temp, "city": city}, Micros(fabric.now)) for temp, city in sent]
+    fabric._arm(fabric.places[0])
+    fabric.until(lambda: all(ticket.done for ticket in tickets))
+    expected = [(temp in range(20)) + (temp in range(10, 30)) + (city == "b") for temp, city in sent]
+    assert [ticket.matched for ticket in tickets] == expected
+    for (number, subscription), temps in made.items():
+        takes = [temp for temp, city in sent if temp in temps or (number == 3 and city == "b")]
+        assert sorted(fabric.got[number, subscription]) == sorted(takes)
+    assert not any(fabric.rejections(number) for number in range(5))
+
+
+@pytest.mark.parametrize("route", OTHER)
+def test_a_consumer_that_is_behind_holds_back_what_walks_together(route: Route) -> None:
+    fabric = Fabric(3, buffer=4)
+    slow = fabric.enter(1, "city = 'b'", route)
+    other = fabric.enter(2, "city = 'b' AND temp >= 0", route)
+    events = [{"temp": 5 * (number % 2) - 1, "city": "b"} for number in range(10)]
+    tickets = [fabric.core(0).publish("weather", event, Micros(fabric.now)) for event in events]
+    fabric._arm(fabric.places[0])
+    fabric.run(1)
+    assert fabric.got == {(1, slow): [-1, 4] * 5, (2, other): [4] * 5}
+    assert not any(ticket.done for ticket in tickets)
+    fabric.command(1, "taken", slow, 10)
+    fabric.command(2, "taken", other, 5)
+    fabric.until(lambda: all(ticket.done for ticket in tickets))
+    assert [ticket.matched for ticket in tickets] == [1, 2] * 5
+
+
+@pytest.mark.parametrize("route", OTHER)
 def test_long_values_fit_the_keys_of_a_list(route: Route) -> None:
     fabric = Fabric(3)
     long = "x" * 5000

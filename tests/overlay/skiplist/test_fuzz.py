@@ -82,11 +82,12 @@ class Nonsense:
                 ),
                 Carry(
                     0, sender, 1, self.number(50), self.number(9), 1, low, high, None, self.number(9), self.number(10**7),
-                    self.number(3), True, b"x", bound, tuple(50 + 9 * n for n in range(self.number())), (b"y",) * 2,
+                    self.number(3), True, b"x", bound, tuple(50 + n for n in range(self.number())), (b"y",) * 2,
                 ),
                 Report(
-                    0, 1, 1, self.number(50), 1, low, high, self.number(3), (Tile(low, high, 1, 1, 0, (1,) * self.number() or None),),
-                    (Gap(self.at(), self.at(), mine, self.number(9)),), tuple(Hit(at, ((1, "x"),)) for at in self.some()),
+                    0, 1, 1, self.number(50), 1, low, high, self.number(3),
+                    (Tile(low, high, 1, 1, 0, (1,) * self.number() or None),), (Gap(self.at(), self.at(), mine, self.number(9)),),
+                    tuple(Hit(at, ((1, "x"),)) for at in self.some()),
                 ),
                 Revoke(0, mine, self.number(9)),
                 Revoked(0, self.at(), self.number(9)),

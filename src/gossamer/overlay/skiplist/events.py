@@ -187,7 +187,8 @@ class Events:
                 publication.remaining = subtract(publication.remaining, tile.low, tile.high)
                 publication.matched += matched
                 publication.noise += tile.noise
-        publication.found.extend(list(branch.found.hits.values()), branch.found.left_off)
+        if publication.kind == FIND:
+            publication.found.extend(list(branch.found.hits.values()), branch.found.left_off)
         publication.walks -= 1
         if publication.walks <= 0:
             if not publication.remaining:
