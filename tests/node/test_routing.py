@@ -22,9 +22,9 @@ from gossamer.overlay.interest.messages import InterestMessage
 from gossamer.overlay.interest.record import topic_hash
 from gossamer.overlay.skiplist.config import SkipConfig
 from gossamer.overlay.skiplist.core import SkipList
-from gossamer.overlay.skiplist.events import merge_tiles
 from gossamer.overlay.skiplist.messages import Carry, Gossip, Item, Join, SkiplistMessage, Tile
 from gossamer.overlay.skiplist.receipts import Hits
+from gossamer.overlay.skiplist.tiles import merge_tiles
 from gossamer.overlay.tree.messages import TreeMessage
 from gossamer.trace import Rejected
 from interestnet import Net, Place
@@ -138,6 +138,44 @@ def test_a_slow_subscription_is_cut_off_and_what_it_held_is_reported(route: Rout
     fabric.run(10)
     assert not fabric.core(1).subscriptions
     assert [ticket.done for ticket in sent] == [True] * 5
+
+
+@pytest.mark.parametrize("route", OTHER)
+def test_every_event_of_a_batch_has_its_own_count(route: Route) -> None:
+    fabric = Fabric(5)
+    wanted = {
+        (1, "temp BETWEEN 0 AND 19"): range(20),
+        (2, "temp BETWEEN 10 AND 29"): range(10, 30),
+        (3, "city = 'b'"): range(0),
+    }
+    made = {(number, fabric.enter(number, text, route)): temps for (number, text), temps in wanted.items()}
+    sent = [(temp % 40, "ab"[temp % 2]) for temp in range(120)]
+    tickets = [fabric.core(0).publish("weather", {"temp": temp, "city": city}, Micros(fabric.now)) for temp, city in sent]
+    fabric._arm(fabric.places[0])
+    fabric.until(lambda: all(ticket.done for ticket in tickets))
+    expected = [(temp in range(20)) + (temp in range(10, 30)) + (city == "b") for temp, city in sent]
+    assert [ticket.matched for ticket in tickets] == expected
+    for (number, subscription), temps in made.items():
+        takes = [temp for temp, city in sent if temp in temps or (number == 3 and city == "b")]
+        assert sorted(fabric.got[number, subscription]) == sorted(takes)
+    assert not any(fabric.rejections(number) for number in range(5))
+
+
+@pytest.mark.parametrize("route", OTHER)
+def test_a_consumer_that_is_behind_holds_back_what_walks_together(route: Route) -> None:
+    fabric = Fabric(3, buffer=4)
+    slow = fabric.enter(1, "city = 'b'", route)
+    other = fabric.enter(2, "city = 'b' AND temp >= 0", route)
+    events = [{"temp": 5 * (number % 2) - 1, "city": "b"} for number in range(10)]
+    tickets = [fabric.core(0).publish("weather", event, Micros(fabric.now)) for event in events]
+    fabric._arm(fabric.places[0])
+    fabric.run(1)
+    assert fabric.got == {(1, slow): [-1, 4] * 5, (2, other): [4] * 5}
+    assert not any(ticket.done for ticket in tickets)
+    fabric.command(1, "taken", slow, 10)
+    fabric.command(2, "taken", other, 5)
+    fabric.until(lambda: all(ticket.done for ticket in tickets))
+    assert [ticket.matched for ticket in tickets] == [1, 2] * 5
 
 
 @pytest.mark.parametrize("route", OTHER)
@@ -341,7 +379,7 @@ def test_look_ups_see_every_place_and_those_without_an_answer_are_bounded(monkey
 
 def test_an_entry_that_lost_its_place_comes_back_by_whoever_still_has_it_as_a_neighbour() -> None:
     machine = SkipList(
-        Peer(5), incarnation=1, rng=Random(1), config=SkipConfig(), match=lambda arrival: 0,
+        Peer(5), incarnation=1, rng=Random(1), config=SkipConfig(), match=lambda arrival: (),
         address=lambda peer: f"node-{peer}", contacts=lambda: [Peer(9)],
     )  # fmt: skip
     machine.link(Peer(9), LinkState.UP, Micros(0))

@@ -73,9 +73,12 @@ MESSAGES = [
     skiplist.Welcome(5, b"k", (b"a", 7), ((b"b", 8),), ((b"c", 9),), ((b"d", 9),), 2, True),
     skiplist.Leave(5, (b"a", 7), (b"b", 8), ((b"c", 9),), False, 4),
     skiplist.Absent(5, (b"a", 7), 4),
-    skiplist.Carry(5, 7, 1, 10, 9, 0, (b"a", 0), (b"b", 0), b"k", 3, 8_000_000, skiplist.DELIVER, True, b"payload", (b"c", 9)),
+    skiplist.Carry(
+        5, 7, 1, 10, 9, 0, (b"a", 0), (b"b", 0), b"k", 3, 8_000_000, skiplist.DELIVER, True, b"payload", (b"c", 9), (11, 14),
+        (b"more", b""),
+    ),
     skiplist.Report(
-        5, 7, 1, 10, 0, (b"a", 0), (b"b", 0), 3, (skiplist.Tile((b"a", 0), (b"b", 0), 1, 3, 0),),
+        5, 7, 1, 10, 0, (b"a", 0), (b"b", 0), 3, (skiplist.Tile((b"a", 0), (b"b", 0), 1, 3, 0, (1, 0)),),
         (skiplist.Gap((b"a", 7), (b"b", 8), (b"a", 7), 1),), (skiplist.Hit((b"a", 7), ((1, "temp > 30"),)),),
     ),
     skiplist.Revoke(5, (b"a", 7), 3),

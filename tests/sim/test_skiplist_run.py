@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import cast
+from collections.abc import Sequence
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from gossamer.filters import Filter
-from gossamer.machine import SECOND, Micros, Peer
-from gossamer.overlay.skiplist.core import SkipList
+from gossamer.machine import SECOND, Effect, Message, Micros, Peer
+from gossamer.overlay.skiplist.core import Published, SkipList
+from gossamer.overlay.skiplist.entry import Entry
 from gossamer.overlay.skiplist.joining import CHECK_HOPS
-from gossamer.overlay.skiplist.messages import Beat, Gossip, Item, Leave, Revoke, Tile, Welcome
+from gossamer.overlay.skiplist.messages import Beat, Carry, Gossip, Item, Leave, Report, Revoke, Tile, Welcome
+from gossamer.overlay.skiplist.position import Position
 from gossamer.overlay.skiplist.receipts import Found
 from gossamer.sim.skiplist import checkers as check
 from gossamer.sim.skiplist.config import Setup
@@ -61,10 +64,11 @@ def deliver(run: SkipRun, rows: list[Row], seconds: float = 30) -> None:
     assert run.deliveries.told() + run.tiles.told() == []
 
 
+@pytest.mark.parametrize("pace", ["paper", "prompt"])
 @pytest.mark.parametrize("k", [2, 3, 4])
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 28])
-def test_becomes_perfect(k: int, count: int) -> None:
-    run = points(count, k=k, seed=count)
+def test_becomes_perfect(k: int, count: int, pace: str) -> None:
+    run = points(count, k=k, seed=count, pace=pace)
     run.boot_in_waves(count)
     settle(run)
     circle, links = check.Circle(), check.Links()
@@ -73,6 +77,54 @@ def test_becomes_perfect(k: int, count: int) -> None:
     assert circle.told() + links.told() == []
     deliver(run, [row(10 * number) for number in range(count)] + [row(-5), row(15), row(10_000)])
     assert run.deliveries.delivered == count
+
+
+def hops_soon(pace: str, k: int) -> tuple[float, int]:
+    """Of a list whose 100 entries have all just joined."""
+    run = points(100, k=k, seed=1, pace=pace)
+    run.boot_in_waves(25)
+    for index in range(25, 100):
+        run.boot(index)
+    assert run.until(run.all_joined, 10, SECOND // 10) is not None
+    assert not run.is_perfect()
+    deliver(run, [row(10 * number) for number in range(100)])
+    found = [sent.hops for sent in run.events]
+    return sum(found) / len(found), max(found)
+
+
+@pytest.mark.parametrize(("k", "mean", "most"), [(2, 4.0, 10), (3, 4.5, 10)])
+def test_events_take_few_hops_as_soon_as_everybody_has_joined(k: int, mean: float, most: int) -> None:
+    found = hops_soon("prompt", k)
+    assert found[0] <= mean
+    assert found[1] <= most
+    assert hops_soon("paper", k)[0] > 2 * mean, "else there would be nothing to hurry for"
+
+
+def test_what_a_join_costs_at_once_does_not_grow_with_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = [0]
+    prompts = Entry.prompts
+
+    def counted(self: Entry, now: Micros) -> list[tuple[int, Position, tuple[Item, ...]]]:
+        found = prompts(self, now)
+        told[0] += len(found)
+        return found
+
+    monkeypatch.setattr(Entry, "prompts", counted)
+    costs = []
+    for count in (50, 200):
+        run = points(count + 10, seed=2, pace="prompt")
+        run.boot_in_waves(count)
+        settle(run)
+        told[0] = 0
+        run.wait(20)
+        assert told[0] == 0, "nothing changes, so nothing is said out of turn"
+        for index in range(count, count + 10):
+            run.boot(index)
+            run.wait(5)
+        settle(run)
+        costs.append(told[0] / 10)
+    assert 10 < costs[0] < 100
+    assert costs[1] < 1.5 * costs[0], "though four times as many links of the highest level move"
 
 
 def test_levels_appear_and_vanish() -> None:
@@ -537,6 +589,68 @@ def test_a_report_of_another_interval_is_refused() -> None:
         one.receive(peer, part, Micros(now + 1))
         assert one.counters["rejected"] == 1
         assert one.pending == 1, "and the publication goes on"
+
+
+# ------------------------------------------------------------------ events that walk together
+
+
+def test_events_that_look_in_the_same_places_cost_as_much_as_one() -> None:
+    run = CountedRun(Setup(entries=40, events=0, seed=6), points(40).workload)
+    run.boot_in_waves(40)
+    settle(run)
+    node = run.world.nodes[0]
+    costs = []
+    for many in (1, 50):
+        run.traffic.clear()
+        sent = run.publish_all(node, [row(10 * (number % 2)) for number in range(2 * many)])
+        assert run.until(lambda sent=sent: all(one.done is not None for one in sent), 30, SECOND // 4) is not None  # type: ignore[misc]
+        costs.append((run.traffic["Carry"][0], run.traffic["Report"][0]))
+        assert [one.matched for one in sent] == [1] * (2 * many)
+    run.judge()
+    assert run.deliveries.told() + run.tiles.told() == []
+    assert costs[0] == costs[1]
+
+
+class Old(SkipList):
+    """Of wire version 1: a walk is one event."""
+
+    def receive(self, sender: Peer, message: Message, now: Micros) -> list[Effect]:
+        if isinstance(message, Carry):
+            message = msgspec.structs.replace(message, others=(), payloads=())
+        elif isinstance(message, Report):
+            tiles = tuple(msgspec.structs.replace(tile, others=None) for tile in message.tiles)
+            message = msgspec.structs.replace(message, tiles=tiles)
+        return super().receive(sender, message, now)
+
+    def publish_all(self, events: Sequence[Published], now: Micros, **options: Any) -> None:
+        for event in events:
+            super().publish_all([event], now, **options)
+
+
+class Mixed(SkipRun):
+    """Every other node is old."""
+
+    def _make(self, node: Node) -> SkipList:
+        self._kind = Old if node.index % 2 else SkipList
+        return super()._make(node)
+
+
+@pytest.mark.parametrize("publisher", [0, 1])
+def test_old_nodes_on_the_way_get_events_one_by_one(publisher: int) -> None:
+    texts = ["size >= 0 AND size < 100"] * 12 + [f"size = {10 * number}" for number in range(12)]
+    run = Mixed(Setup(entries=24, events=0, seed=8), Workload([Filter.parse(text, SCHEMA) for text in texts], []))
+    run.boot_in_waves(24)
+    settle(run)
+    node = run.world.nodes[publisher]
+    for _ in range(3):
+        sent = run.publish_all(node, [row(10 * (number % 3)) for number in range(30)])
+        assert run.until(lambda sent=sent: all(one.done is not None for one in sent), 30, SECOND // 4) is not None  # type: ignore[misc]
+        assert [one.matched for one in sent] == [13] * 30
+    run.judge()
+    assert run.deliveries.told() + run.tiles.told() == []
+    rounds = [one.rounds for one in run.events]
+    assert max(rounds[30:]) == 1, "who has met one sends them one by one from the beginning"
+    assert max(rounds[:30]) == (1 if publisher % 2 else 2)
 
 
 # ------------------------------------------------------------------------- large lists

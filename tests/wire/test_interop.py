@@ -144,7 +144,7 @@ def test_old_and_new_nodes_are_one_fabric(before: Start) -> None:
     async def main() -> None:
         async with gossamer.Node(join=[address]) as node, contextlib.AsyncExitStack() as stack:
             await node.advertise("weather", WEATHER)
-            asked = ("subscribe", "weather", "temp > 30", "--join", node.address, "--limit", "3", "--route")
+            asked = ("subscribe", "weather", "temp > 30", "--join", node.address, "--limit", "7", "--route")
             subscribers = [before(*asked, route) for route in ROUTES]
             for subscriber in subscribers:
                 assert subscriber.stderr is not None
@@ -158,14 +158,17 @@ def test_old_and_new_nodes_are_one_fabric(before: Start) -> None:
             publisher = before("publish", "weather", '{"country": "CH", "temp": 32}', "--join", node.address)
             assert publisher.stdout is not None
             assert json.loads(await asyncio.to_thread(publisher.stdout.readline))["matched"] == everybody
+            # In a list they walk together, as far as nodes know of that.
+            several = [await node.publish("weather", {"country": "CH", "temp": 40}) for _ in range(4)]
+            assert [(await receipt).matched for receipt in several] == [everybody] * 4
             # Not counted: the old ones end with it, and who leaves before a receipt is complete need not be in it.
             last = await node.publish("weather", {"country": "CH", "temp": 33})
             for events in ours:
-                assert [event["temp"] for event in await take(events, 3)] == [31, 32, 33]
+                assert [event["temp"] for event in await take(events, 7)] == [31, 32, *[40] * 4, 33]
             for subscriber in subscribers:
                 assert subscriber.stdout is not None
                 got = (await asyncio.to_thread(subscriber.stdout.read)).splitlines()
-                assert [json.loads(line)["values"]["temp"] for line in got] == [31, 32, 33]
+                assert [json.loads(line)["values"]["temp"] for line in got] == [31, 32, *[40] * 4, 33]
             await last  # may take until they are taken for dead: goodbyes of the old version did not always arrive
             # Rejections are not looked at: a claim that crosses a change of the tree is refused, and made again.
             assert not [name for name in node.status()["counters"] if "wrong" in name]

@@ -62,6 +62,9 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
 @click.option("--latency", help="constant:1ms, uniform:1ms:10ms, lognormal:20ms:0.5, weibull, matrix:FILE. [constant:10ms]")
 @click.option("--rtt", metavar="FILE", help="Round-trip times in ms, a square matrix: --latency matrix:FILE.")
 @click.option("--period", help="The seed's t: level l gossips every t * (l + 1). [1s]")
+@click.option(
+    "--pace", type=click.Choice(["paper", "prompt"]), help="Levels come with the periods, or as nodes do, at once. [paper]"
+)
 @click.option("--seed", type=int, help="Everything random comes from this number. [0]")
 @json_option
 def skiplist(as_json: bool, compare_ranges: bool, **given: Any) -> int:

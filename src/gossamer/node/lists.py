@@ -42,7 +42,7 @@ _Announced = dict[bytes, Annotated[tuple[Class, ...], Meta(max_length=CLASSES_MA
 _encoder = msgspec.msgpack.Encoder()
 _announced_decoder = msgspec.msgpack.Decoder(_Announced)
 
-Arrived = Callable[[Batch, Micros], "tuple[int, ...] | None"]
+Arrived = Callable[[Batch, Sequence[int], Micros], "tuple[int, ...] | None"]
 _BIT = BITS[Route.SKIPLIST]
 
 
@@ -103,7 +103,7 @@ class Lists:
         ] = {}  # asked for, and what everybody knows when it is reached
         self._pending: dict[tuple[int, int], _Pending] = {}  # by incarnation and first sequence number of the batch
         self._first: dict[tuple[int, int], int] = {}  # of the batch that an event is in
-        self._deferred: dict[Key, _List] = {}  # events that our owner has not taken yet
+        self._deferred: dict[Key, _List] = {}  # arrivals that our owner has not taken yet
         self._finished: list[Finished] = []
         self._laid: list[int] = []
         self._heap: list[tuple[Micros, bytes]] = []
@@ -260,19 +260,20 @@ class Lists:
         again = batch.round >> ROUND_BITS
 
         def start(machine: SkipList) -> list[Effect]:
+            events = []
             for sequence, row in enumerate(known, batch.first):
                 self._first[batch.incarnation, sequence] = batch.first
                 intervals = [(low, high) for _, low, high in one.classes.intervals(row)]
-                payload = _encoder.encode([row])
-                machine.publish(intervals, payload, now, id=(batch.incarnation, sequence, again), floor=batch.floor)
+                events.append((sequence, intervals, _encoder.encode([row])))
+            machine.publish_all(events, now, incarnation=batch.incarnation, again=again, floor=batch.floor)
             return machine.wake(now)
 
         return self._run(one, now, start)
 
     def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> list[Effect]:
-        """The owner has taken an event whose count it did not know at once."""
+        """The owner has taken events whose counts it did not know at once."""
         one = self._deferred.pop(key)
-        return self._run(one, now, lambda machine: machine.took((key[0], key[1], key[2]), sum(matched), now))
+        return self._run(one, now, lambda machine: machine.took((key[0], key[1], key[2]), matched, now))
 
     def take_finished(self) -> list[Finished]:
         finished, self._finished = self._finished, []
@@ -404,17 +405,17 @@ class Lists:
             del self._pending[incarnation, first]
             self._finished.append(Finished(incarnation, first, tuple(pending.matched)))
 
-    def _match(self, one: _List, arrival: Arrival) -> int | None:
-        """An event has come to one of our entries: how many subscriptions take it; None: ``took`` will say."""
+    def _match(self, one: _List, arrival: Arrival) -> tuple[int, ...] | None:
+        """Events have come to one of our entries: how many subscriptions take each; None: ``took`` will say."""
+        numbers = arrival.numbers
         batch = Batch(
-            one.name, arrival.publisher, arrival.incarnation, arrival.sequence, 1, arrival.floor, 0, arrival.hops,
-            arrival.payload,
+            one.name, arrival.publisher, arrival.incarnation, numbers[0], len(numbers), arrival.floor, 0, arrival.hops,
+            _joined(arrival.payloads),
         )  # fmt: skip
-        matched = self._arrived(batch, self._now)
+        matched = self._arrived(batch, numbers, self._now)
         if matched is None:
-            self._deferred[batch.publisher, batch.incarnation, batch.first] = one
-            return None
-        return sum(matched)
+            self._deferred[arrival.key] = one
+        return matched
 
     @staticmethod
     def _ask(one: _List, key: bytes, payload: bytes) -> list[tuple[int, str]]:
@@ -455,6 +456,15 @@ class Lists:
     @staticmethod
     def _spread(one: _List, peer: Peer, announced: _Announced) -> None:
         one.classes.hear(peer, [cls for cls in announced.get(one.hash, ()) if cls.suits(one.schema)])
+
+
+def _joined(payloads: tuple[bytes, ...]) -> bytes:
+    """Rows that came each as a list of its own (msgpack: one byte, and the row) as one list."""
+    count = len(payloads)
+    if count == 1:
+        return payloads[0]
+    head = bytes((0x90 | count,)) if count < 16 else b"\xdc" + count.to_bytes(2, "big")
+    return head + b"".join([payload[1:] for payload in payloads])
 
 
 def _takes(record: Record, topic: bytes) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from gossamer.machine import SECOND, Micros
 from gossamer.overlay.skiplist.config import SkipConfig, SkipConfigError
-from gossamer.overlay.skiplist.entry import Entry, insert
+from gossamer.overlay.skiplist.entry import PROMPTS, Entry, insert
 from gossamer.overlay.skiplist.messages import Item
 from gossamer.overlay.skiplist.position import Position, between, covered, subtract
 
@@ -151,8 +151,73 @@ def test_insert_keeps_the_list_short_and_single() -> None:
     assert insert([a, b], b, 3) == [b, a]
 
 
+class TestPrompt:
+    """Levels that do not wait for their period."""
+
+    def test_a_new_link_is_told_of_with_what_is_to_be_passed_on(self) -> None:
+        three = entry(3)
+        three.put(0, True, place(4), NOW)
+        assert three.hear(0, items((2, 0), (1, 1)), (), NOW) is None
+        three.put(0, False, place(2), NOW)
+        assert three.prompts(NOW) == [
+            (0, place(4), items((3, 0), (2, 1))),  # the right neighbour is two away from 2
+            (1, place(1), items((3, 0))),  # and 1 did not know of its neighbour of level 1
+        ]
+        assert three.prompts(NOW) == [], "told of once"
+        three.hear(0, items((2, 0), (1, 1)), (), NOW)
+        assert three.prompts(NOW) == [], "nothing has changed"
+        assert three.message(0) == items((3, 0), (2, 1)), "and what goes out at the period is as ever"
+
+    def test_at_the_pace_of_the_seed_there_are_none(self) -> None:
+        three = Entry(place(3), SkipConfig(pace="paper"), Random(1))
+        three.put(0, True, place(4), NOW)
+        three.put(0, False, place(2), NOW)
+        three.hear(0, items((2, 0), (1, 1)), (), NOW)
+        assert three.prompts(NOW) == []
+        assert three.present(0) == items((3, 0))
+
+    def test_with_a_greater_k_what_is_passed_on_may_be_new_without_a_link(self) -> None:
+        four = entry(4, k=3)
+        four.put(0, True, place(5), NOW)
+        four.put(0, False, place(3), NOW)
+        four.hear(0, items((3, 0)), (), NOW)
+        assert four.prompts(NOW) == [(0, place(5), items((4, 0), (3, 1)))]
+        four.hear(0, items((3, 0), (2, 1)), (), NOW)
+        assert four.prompts(NOW) == [(0, place(5), items((4, 0), (3, 1), (2, 2)))]
+
+    def test_a_level_sends_no_more_than_so_many_in_its_period(self) -> None:
+        one = entry(1)
+        one.put(1, True, place(90), NOW)
+        one.fresh.clear()
+        for number in range(2 * PROMPTS):
+            one.drop(1, False)
+            one.put(1, False, place(100 + number), NOW)
+            assert len(one.prompts(NOW)) == (number < PROMPTS)
+        one.drop(1, False)
+        one.put(1, False, place(9), NOW)
+        one.put(2, True, place(10), NOW)
+        assert [level for level, _, _ in one.prompts(NOW)] == [2], "each level has its own bound"
+        later = Micros(2 * SECOND)
+        one.drop(1, False)
+        one.put(1, False, place(99), later)
+        assert len(one.prompts(later)) == 1, "its period is over"
+
+    @pytest.mark.parametrize(("level", "share"), [(1, 1.0), (2, 1.0), (4, 0.25), (8, 0.0157)])
+    def test_of_links_that_only_move_few_of_high_levels_are_told_of_at_once(self, level: int, share: float) -> None:
+        """A new entry moves 2 * k**l links of level l: so it is about as many at every level."""
+        one, told, moves = entry(1), 0, 1_000
+        for number in range(moves + 1):
+            now = Micros(number * SECOND * 10)
+            one.put(level, level % 2 == 0, place(2 + number % 2), now)
+            told += len(one.prompts(now)) if number else 0
+            one.fresh.clear()
+        assert share * 0.6 * moves <= told <= min(1.0, share * 1.4) * moves
+
+
 def test_bad_parameters_say_which() -> None:
     with pytest.raises(SkipConfigError, match="k is 1; it must be from 2 to 16"):
         SkipConfig(k=1)
     with pytest.raises(SkipConfigError, match="routing is 'fast'"):
         SkipConfig(routing="fast")
+    with pytest.raises(SkipConfigError, match="pace is 'slow'"):
+        SkipConfig(pace="slow")

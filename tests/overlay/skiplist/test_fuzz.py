@@ -80,9 +80,14 @@ class Nonsense:
                     0, sender, 1, self.number(50), self.number(9), 1, low, high, self.key() if self.number(2) else None,
                     self.number(4_000), self.number(10**7), self.number(3), True, b"x", bound,
                 ),
+                Carry(
+                    0, sender, 1, self.number(50), self.number(9), 1, low, high, None, self.number(9), self.number(10**7),
+                    self.number(3), True, b"x", bound, tuple(50 + n for n in range(self.number())), (b"y",) * 2,
+                ),
                 Report(
-                    0, 1, 1, self.number(50), 1, low, high, self.number(3), (Tile(low, high, 1, 1, 0),),
-                    (Gap(self.at(), self.at(), mine, self.number(9)),), tuple(Hit(at, ((1, "x"),)) for at in self.some()),
+                    0, 1, 1, self.number(50), 1, low, high, self.number(3),
+                    (Tile(low, high, 1, 1, 0, (1,) * self.number() or None),), (Gap(self.at(), self.at(), mine, self.number(9)),),
+                    tuple(Hit(at, ((1, "x"),)) for at in self.some()),
                 ),
                 Revoke(0, mine, self.number(9)),
                 Revoked(0, self.at(), self.number(9)),
@@ -95,8 +100,8 @@ class Nonsense:
 def test_nonsense_never_raises(k: int, ranges: str) -> None:
     nonsense = Nonsense(k)
     machine = SkipList(
-        PEERS[0], incarnation=1, rng=Random(1), config=SkipConfig(k=k, ranges=ranges), match=lambda _: 1,
-        address=lambda peer: f"at-{peer}", contacts=lambda: PEERS,
+        PEERS[0], incarnation=1, rng=Random(1), config=SkipConfig(k=k, ranges=ranges),
+        match=lambda arrival: [1] * len(arrival.numbers), address=lambda peer: f"at-{peer}", contacts=lambda: PEERS,
     )  # fmt: skip
     now = Micros(0)
     for step in range(2_500):
@@ -117,6 +122,8 @@ def test_nonsense_never_raises(k: int, ranges: str) -> None:
         elif chance == 6:
             low = nonsense.key()
             machine.publish([(low, low + b"\x05")], b"y", now)
+            first = machine.next_sequence
+            machine.publish_all([(first + n, [(low, low + b"\x05")], b"y") for n in range(3)], now)
             machine.lookup([(low, low + b"\x05")], now)
             effects = machine.wake(now)
         else:

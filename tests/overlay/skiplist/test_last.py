@@ -25,7 +25,7 @@ class Net:
         self.receipts: list[Receipt] = []
         self.nodes = {
             peer: SkipList(
-                peer, incarnation=1, rng=Random(peer), config=SkipConfig(), match=lambda arrival: 1,
+                peer, incarnation=1, rng=Random(peer), config=SkipConfig(), match=lambda arrival: [1] * len(arrival.numbers),
                 address=lambda to: f"at-{to}", contacts=lambda: [to for to in self.members if to not in self.dead], members=self,
             )
             for peer in peers

@@ -11,7 +11,6 @@ from gossamer.machine import SECOND, Deliver, Dial, Effect, Hangup, LinkState, M
 from gossamer.overlay.skiplist.config import SkipConfig
 from gossamer.overlay.skiplist.core import SkipList, SkipListError
 from gossamer.overlay.skiplist.entry import Entry
-from gossamer.overlay.skiplist.events import merge_tiles
 from gossamer.overlay.skiplist.host import Host
 from gossamer.overlay.skiplist.leases import Leases
 from gossamer.overlay.skiplist.lines import IDLE, PATIENCE, Lines
@@ -19,6 +18,7 @@ from gossamer.overlay.skiplist.marks import Marks, merge_ranges
 from gossamer.overlay.skiplist.messages import Absent, Carry, Gap, Gossip, Item, Mark, Revoke, Revoked, SkiplistMessage, Tile
 from gossamer.overlay.skiplist.position import Position
 from gossamer.overlay.skiplist.receipts import Arrival, Receipt, Seen
+from gossamer.overlay.skiplist.tiles import merge_tiles
 
 ME, OTHER = Peer(1), Peer(2)
 
@@ -173,7 +173,7 @@ class TestSeen:
         seen = Seen()
         for sequence in range(100):
             assert seen.count(self.carry(sequence, max(0, sequence - 3))) is None
-            seen.add(self.carry(sequence, max(0, sequence - 3)), place(1), 2)
+            seen.add(self.carry(sequence, max(0, sequence - 3)), [sequence], place(1), [2])
         assert len(seen) == 4
         assert seen.count(self.carry(99, 96)) == (place(1), 2)
         assert seen.count(self.carry(5, 0)) == (None, 0), "below the floor: a duplicate, whatever became of it"
@@ -191,7 +191,7 @@ def test_tiles_that_touch_become_one() -> None:
 
 def lone(**config: int) -> SkipList:
     return SkipList(
-        ME, incarnation=1, rng=Random(1), config=SkipConfig(**config), match=lambda _: 0, address=lambda _: None,
+        ME, incarnation=1, rng=Random(1), config=SkipConfig(**config), match=lambda _: (), address=lambda _: None,
         contacts=list,
     )  # fmt: skip
 
@@ -239,9 +239,10 @@ def taking(takes: list[int | None]) -> tuple[SkipList, list[Arrival]]:
     """A lone machine whose owner says in turn how many took an event."""
     arrived: list[Arrival] = []
 
-    def match(arrival: Arrival) -> int | None:
+    def match(arrival: Arrival) -> list[int] | None:
         arrived.append(arrival)
-        return takes[len(arrived) - 1]
+        count = takes[len(arrived) - 1]
+        return [count] * len(arrival.numbers) if count is not None else None
 
     machine = SkipList(
         ME, incarnation=1, rng=Random(1), config=SkipConfig(), match=match, address=lambda _: None, contacts=list
@@ -260,7 +261,7 @@ def test_an_event_is_not_reported_before_its_owner_has_taken_it() -> None:
     machine.publish([(b"m", b"n")], b"x", Micros(1), id=(7, 40, 0), floor=38)
     assert results(machine.wake(Micros(1))) == []
     assert machine.is_busy
-    (found,) = results(machine.took((ME, 7, 40), 3, Micros(2)))
+    (found,) = results(machine.took((ME, 7, 40), (3,), Micros(2)))
     assert isinstance(found, Receipt)
     assert (found.id, found.matched, found.rounds) == ((7, 40), 3, 1)
     assert not machine.is_busy
@@ -278,7 +279,7 @@ def test_an_owner_that_takes_its_time_is_asked_again_and_counts_once() -> None:
     late = Micros(20 * SECOND)
     machine.wake(late)  # its patience is over: the next round
     machine.wake(Micros(late + SECOND))
-    (found,) = results(machine.took((ME, 1, 1), 2, Micros(late + 2 * SECOND)))
+    (found,) = results(machine.took((ME, 1, 1), (2,), Micros(late + 2 * SECOND)))
     assert isinstance(found, Receipt)
     assert (found.matched, found.rounds > 1, len(arrived)) == (2, True, 1)
 
@@ -290,7 +291,7 @@ def test_a_question_does_not_raise_the_floor() -> None:
     machine.wake(Micros(1))
     machine.publish([(b"m", b"n")], b"y", Micros(2))
     machine.wake(Micros(2))
-    assert [arrival.payload for arrival in arrived] == [b"x", b"y"]
+    assert [arrival.payloads for arrival in arrived] == [(b"x",), (b"y",)]
 
 
 def test_a_verdict_is_as_good_as_a_broken_line() -> None:

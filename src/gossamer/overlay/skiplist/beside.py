@@ -27,7 +27,15 @@ class Beside:
         """Talk to the right neighbour now instead of at the period."""
         link = entry.rights[0]
         if link is not None:
-            self.gossip(entry, link.at, (Item(entry.at, 0),), now)
+            self.gossip(entry, link.at, entry.present(0), now)
+
+    def weave(self, entry: Entry, level: int, to: Position, items: tuple[Item, ...], now: Micros) -> None:
+        """The message of any level."""
+        if level:
+            chain = entry.behind(level, level % 2 == 1) if self._host.config.k == 2 else ()
+            self._host.send(to[1], Gossip(self._host.topic, to[0], level, items, chain), now)
+        else:
+            self.gossip(entry, to, items, now)
 
     def beat(self, entry: Entry, to: Position, now: Micros) -> None:
         host = self._host

@@ -26,6 +26,7 @@ class SkipConfig(Struct, frozen=True, kw_only=True):
         64  # at most so many periods between looks, through some other member, at whether one's place is right; 0: never
     )
     routing: str = "gossamer"  # or "paper": greedy by comparison alone, contiguous matches one by one
+    pace: str = "prompt"  # or "paper": levels come with the periods alone
     ranges: str = "cells"  # or "entries": the seed's 3.5, special routing entries at every peer of the range
     lease: int = 10 * SECOND  # for how long a publisher may rely on an empty gap; 0: not at all
     patience: int = 8 * SECOND  # how long a publisher waits for reports before it asks again for what is missing
@@ -42,5 +43,7 @@ class SkipConfig(Struct, frozen=True, kw_only=True):
                 raise SkipConfigError(f"{name} is {value}; it must be from {low} to {high}")
         if self.routing not in ("gossamer", "paper"):
             raise SkipConfigError(f"routing is {self.routing!r}; it must be 'gossamer' or 'paper'")
+        if self.pace not in ("prompt", "paper"):
+            raise SkipConfigError(f"pace is {self.pace!r}; it must be 'prompt' or 'paper'")
         if self.ranges not in ("cells", "entries"):
             raise SkipConfigError(f"ranges is {self.ranges!r}; it must be 'cells' or 'entries'")

@@ -35,11 +35,15 @@ from gossamer.overlay.skiplist.messages import (
     Welcome,
 )
 from gossamer.overlay.skiplist.position import KEY_MAX, Interval, keys_to_interval
+from gossamer.overlay.skiplist.receipts import Publication
 
 QUESTIONS = 1 << 52  # where the numbers of look-ups begin: events have those below
 ROUNDS = 1 << 20  # of one publication; those of the next one with the same id come after them
 LIVES = 24  # bits below the incarnation: entries in one life
 LOOPS_MAX = 10_000  # messages between a node's own entries in one turn
+
+Published = tuple[int, Sequence[tuple[bytes, bytes]], bytes]
+"""An event: its number, the intervals of keys in which it looks, which are disjoint, and its payload."""
 
 
 def _owned(intervals: Sequence[tuple[bytes, bytes]]) -> list[Interval]:
@@ -68,7 +72,7 @@ class SkipList:
         topic: int = 0,
         hangs_up: bool = False,
     ) -> None:
-        """``match``: how many subscriptions of this node take an event; asked once for each that comes to any of its entries.
+        """``match``: how many subscriptions of this node take each event; asked once for each that comes to any of its entries.
         ``ask``: what a look-up that has come to an entry is to be told.
         ``contacts``: members of the list that a newcomer may ask; in a node, those whose interest record says so.
         ``epoch``: another number whenever a member is new among at most FEW (leases.py).
@@ -100,6 +104,11 @@ class SkipList:
     @property
     def counters(self) -> dict[str, int]:
         return self._host.counters
+
+    @property
+    def next_sequence(self) -> int:
+        """Of whoever does not count events by itself."""
+        return self._sequence + 1
 
     @property
     def leases(self) -> Leases:
@@ -203,18 +212,32 @@ class SkipList:
 
         ``id``: incarnation, sequence and how often it has been published before, if the owner counts; not to be mixed.
         """
-        incarnation, sequence, again = id if id is not None else (self.incarnation, self._sequence + 1, 0)
-        self._sequence = max(self._sequence, sequence)
-        events = (one for _, one in self._events.publications if one < QUESTIONS)
-        low = floor if floor is not None else min(events, default=sequence)
-        owned = _owned(intervals)
-        self._events.publish(sequence, incarnation, low, owned, payload, now, DELIVER, again * ROUNDS)
-        self._host.sooner(now)
+        incarnation, sequence, again = id if id is not None else (self.incarnation, self.next_sequence, 0)
+        self.publish_all([(sequence, intervals, payload)], now, incarnation=incarnation, again=again, floor=floor)
         return sequence
 
-    def took(self, event: tuple[int, int, int], matched: int, now: Micros) -> list[Effect]:
-        """So many took the event (publisher, incarnation, sequence) for which ``match`` had said None."""
-        self._events.took(event, matched, now)
+    def publish_all(
+        self, events: Sequence[Published], now: Micros, *,
+        incarnation: int | None = None, again: int = 0, floor: int | None = None,
+    ) -> None:  # fmt: skip
+        """The same of several: those that look in the same intervals walk there together."""
+        self._sequence = max(self._sequence, events[-1][0])
+        if floor is None:
+            pending = (one for _, one in self._events.publications if one < QUESTIONS)
+            floor = min(pending, default=events[0][0])
+        life = self.incarnation if incarnation is None else incarnation
+        self._events.publish(
+            [
+                Publication(sequence, life, floor, _owned(intervals), payload, DELIVER, again * ROUNDS)
+                for sequence, intervals, payload in events
+            ],
+            now,
+        )
+        self._host.sooner(now)
+
+    def took(self, key: tuple[int, int, int], matched: Sequence[int], now: Micros) -> list[Effect]:
+        """So many took each event of the arrival with this key, for which ``match`` had said None; (): nobody took any."""
+        self._events.took(key, matched, now)
         return self._flush(now)
 
     def lookup(self, intervals: Sequence[tuple[bytes, bytes]], now: Micros, payload: bytes = b"") -> int:
@@ -224,8 +247,7 @@ class SkipList:
         """
         self._questions += 1
         number = QUESTIONS + self._questions
-        owned = _owned(intervals)
-        self._events.publish(number, self.incarnation, 0, owned, payload, now, FIND)
+        self._events.publish([Publication(number, self.incarnation, 0, _owned(intervals), payload, FIND)], now)
         self._host.sooner(now)
         return number
 
@@ -301,11 +323,7 @@ class SkipList:
             level0.look(entry, now)
             self._leases.remind(entry, now)
         for level, to, items in entry.due(now):
-            if level:
-                chain = entry.behind(level, level % 2 == 1) if self.config.k == 2 else ()
-                self._host.send(to[1], Gossip(self._host.topic, to[0], level, items, chain), now)
-            else:
-                level0.gossip(entry, to, items, now)
+            level0.weave(entry, level, to, items, now)
         if entry.check_at <= now:
             level0.join(entry, now)
         if entry.lower <= now and self._leases.wake(entry, now):

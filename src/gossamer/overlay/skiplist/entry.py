@@ -5,6 +5,11 @@ in it that has been passed on k - 1 times has come k links of level l, so whoeve
 takes it as its neighbour of level l + 1. The receiver tells nobody; but it now gossips at level l + 1 in the opposite
 direction, and the counter 0 in that message makes the link known at the other end (lines 4 to 10).
 
+Prompt pace: when a link comes about, or another one takes its place, the message of that level goes out at once, with what it
+would say at its period, so the levels above come as fast as messages travel. One new entry moves 2 * k**l links of level l by one
+entry each, which routing hardly notices: of links that only move, about MOVES a level are told of at once, whatever the
+list's size, and the rest at the periods. No level sends more than PROMPTS such messages in its period.
+
 The circle: an entry that would be carried past its own place has gone around. It is dropped there (``_ordered``), so a level whose
 links would span the whole list never comes about, and one that does so because the list has shrunk is no longer renewed.
 """
@@ -21,6 +26,8 @@ from gossamer.overlay.skiplist.messages import LEVELS_MAX, Item, Mark
 from gossamer.overlay.skiplist.position import Position, between
 
 _NOTHING: tuple[tuple[Position, ...], int] = ((), 0)
+PROMPTS = 32  # messages of one level, in its period, that do not wait for it
+MOVES = 4  # a link of level l that moves is told of at once with the chance MOVES / k**l
 EXPIRE_EVERY = 4  # periods between looks at which long links are stale
 
 
@@ -42,10 +49,10 @@ class Link:
 
 class Entry:
     __slots__ = (
-        "_acked", "_mids", "_points", "_rng", "_rounds", "_soon", "_span", "agreed_at", "answered", "at", "attempts", "born",
-        "check_at", "checks", "cleared_left", "cleared_right", "config", "failed", "follows", "free_left_at", "free_right_at",
-        "is_joined", "is_placed", "lefts", "lessees_left", "lessees_right", "lower", "marks", "number", "out", "range",
-        "refused", "refused_twice", "rights", "successors", "times", "told", "waits",
+        "_acked", "_heard", "_mids", "_points", "_prompted", "_rng", "_rounds", "_soon", "_span", "agreed_at", "answered",
+        "at", "attempts", "born", "check_at", "checks", "cleared_left", "cleared_right", "config", "failed", "follows",
+        "free_left_at", "free_right_at", "fresh", "is_joined", "is_placed", "lefts", "lessees_left", "lessees_right", "lower",
+        "marks", "number", "out", "range", "refused", "refused_twice", "rights", "successors", "times", "told", "waits",
     )  # fmt: skip
 
     def __init__(self, at: Position, config: SkipConfig, rng: Random) -> None:
@@ -56,6 +63,9 @@ class Entry:
         self.times: list[Micros] = [NEVER]  # when each level gossips next
         self._soon: Micros = NEVER  # the first of them
         self._rounds = 0
+        self.fresh: dict[int, bool] = {}  # levels whose links have changed since they were told of; True: there was none
+        self._heard: dict[int, tuple[Item, ...]] = {}  # what came with the last message of a level, to be passed on
+        self._prompted: dict[int, tuple[Micros, int]] = {}  # by level: messages out of turn since then
         self._acked: dict[int, tuple[tuple[Position, ...], int]] = {}
         self._points: list[Position] | None = None
         self._mids: list[Position | None] = []
@@ -126,6 +136,8 @@ class Entry:
             beat = self.times[0] if now < self.times[0] < NEVER else now
             self.times.append(Micros(beat + self.config.period * int((number + 1) * self._rng.random())))
             self._soon = min(self.times)
+        if self.config.pace == "prompt":
+            self.fresh[level] = self.fresh.get(level, False) or link is None
         link = side[level] = Link(at, now)
         self._points = None
         return link
@@ -167,7 +179,10 @@ class Entry:
             else:
                 forward.append(Item(item.at, item.counter + 1))
         if len(self.out) > level:
-            self.out[level] = tuple(forward)
+            heard, self.out[level] = self._heard.get(level, ()), tuple(forward)
+            self._heard[level] = self.out[level]
+            if last > 1 and self.config.pace == "prompt" and heard != self.out[level]:  # else only a link can be new
+                self.fresh[level] = self.fresh.get(level, False) or len(heard) < len(forward)
         return None
 
     def _misshapen(self, items: Sequence[Item]) -> str | None:
@@ -231,6 +246,31 @@ class Entry:
         self.out[level] = ()
         return items
 
+    def prompts(self, now: Micros) -> list[tuple[int, Position, tuple[Item, ...]]]:
+        """As ``due``: of the levels whose links have just changed, those that are not to wait for their period."""
+        fresh, self.fresh = self.fresh, {}
+        found: list[tuple[int, Position, tuple[Item, ...]]] = []
+        for level, is_new in fresh.items():
+            link = (self.rights if level % 2 == 0 else self.lefts)[level] if level < len(self.rights) else None
+            if link is None or not (is_new or self._rng.random() * self.config.k**level < MOVES):
+                continue
+            since, count = self._prompted.get(level, (now, 0))
+            if now - since >= self.config.period * (level + 1):
+                since, count = now, 0
+            if count < PROMPTS:
+                self._prompted[level] = (since, count + 1)
+                found.append((level, link.at, self.present(level)))
+        return found
+
+    def present(self, level: int) -> tuple[Item, ...]:
+        """What the message of a level says out of turn: the entry itself and, at the prompt pace, what it has to pass on."""
+        self.fresh.pop(level, None)
+        link = (self.lefts if level % 2 == 0 else self.rights)[level]
+        if link is None or self.config.pace != "prompt":
+            return (Item(self.at, 0),)
+        heard = self._heard.get(level, ())
+        return (Item(self.at, 0), *(heard if heard and heard[0].at == link.at else (Item(link.at, 1),)))
+
     def _expire(self, now: Micros) -> None:
         """A long link that no gossip renews any longer is dropped: its other end has moved, gone, or the list is too short."""
         for level, rightward, link in self.links():
@@ -239,7 +279,8 @@ class Entry:
         while len(self.lefts) > 1 and self.lefts[-1] is None and self.rights[-1] is None:
             for side in (self.lefts, self.rights, self.out, self.times):
                 side.pop()
-            self._acked.pop(len(self.lefts), None)
+            for known in (self._acked, self._heard, self._prompted):
+                known.pop(len(self.lefts), None)
 
     # ------------------------------------------------------------ midpoints of far spans
 

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from msgspec import structs
+
 from gossamer.machine import NEVER, SECOND, Micros, Peer
 from gossamer.overlay.skiplist.entry import Entry
 from gossamer.overlay.skiplist.host import Host
@@ -25,8 +27,6 @@ from gossamer.overlay.skiplist.messages import (
     HANDOFF,
     HOPS_MAX,
     MATCHED_MAX,
-    NUMBER_MAX,
-    TILES_MAX,
     Absent,
     Carry,
     Gap,
@@ -36,15 +36,17 @@ from gossamer.overlay.skiplist.messages import (
 from gossamer.overlay.skiplist.position import Interval, Position, covered, subtract
 from gossamer.overlay.skiplist.receipts import UNKNOWN, Arrival, Hits, Publication, Seen
 from gossamer.overlay.skiplist.route import Empty, Forward, Take, spread
+from gossamer.overlay.skiplist.tiles import count_at, is_sound, merge_tiles, reportable, suits, tile_of, together
 
-BRANCHES_MAX = 65_536  # walks under way through one node
+UNDER_WAY_MAX = 65_536  # events of walks through one node, those that walk together one by one
 LOCAL_MAX = 1_024  # entries of one node that one walk visits
 RETRY = SECOND // 4
+APART = 60 * SECOND  # who has met a node that does not know of others in a walk sends events one by one for so long
 SHARE = 64  # of its sender's patience each hop keeps so much for the way back
 
-Match = Callable[[Arrival], int | None]
-"""How many subscriptions of this node take the event. Asked once an event; the owner hands it over then. None: ``took`` will say,
-and until then the event is not reported, which holds its publisher back."""
+Match = Callable[[Arrival], Sequence[int] | None]
+"""How many subscriptions of this node take each of the events; (): none takes any. Asked once an event; the owner hands it over
+then. None: ``took`` will say, and until then they are not reported, which holds their publisher back."""
 
 Ask = Callable[[bytes, bytes], Sequence[tuple[int, str]]]
 """(key of an entry, payload of the question) to the subscriptions there: number and filter."""
@@ -54,6 +56,15 @@ class _Child(NamedTuple):
     low: Position
     high: Position
     tie: Interval | None  # of a handoff: the tile that counts only if the handoff succeeds
+
+
+class _Waiting:
+    """A tile that is due when the owner has said how many took some of the events."""
+
+    __slots__ = ("child", "counts", "left", "parent")
+
+    def __init__(self, parent: BranchKey, child: BranchKey, counts: list[int]) -> None:
+        self.parent, self.child, self.counts, self.left = parent, child, counts, counts.count(UNKNOWN)
 
 
 class Branch:
@@ -86,9 +97,12 @@ class Events:
         self._branches: dict[BranchKey, Branch] = {}
         self._by_child: dict[BranchKey, BranchKey] = {}
         self.publications: dict[tuple[int, int], Publication] = {}  # by incarnation and sequence
-        self._deferred: dict[
-            tuple[int, int, int], list[tuple[BranchKey, BranchKey, Tile]]
-        ] = {}  # by event: branch, child, tile
+        self._deferred: dict[tuple[int, int, int], list[tuple[_Waiting, int]]] = {}  # by event; and its place in the walk
+        self._asked: dict[
+            tuple[int, int, int], tuple[int, ...]
+        ] = {}  # arrivals that the owner has not told of: their events
+        self._under_way = 0  # events
+        self._apart_until = Micros(0)
         self.seen = Seen()
         self.deadline: Micros = NEVER
         self.holds_back = True  # ask for leases and rely on them
@@ -96,65 +110,85 @@ class Events:
 
     # ------------------------------------------------------------------ publishing
 
-    def publish(
-        self,
-        sequence: int,
-        incarnation: int,
-        floor: int,
-        intervals: Sequence[Interval],
-        payload: bytes,
-        now: Micros,
-        kind: int,
-        first_round: int = 0,
-    ) -> None:
-        publication = Publication(sequence, incarnation, floor, intervals, payload, kind, first_round)
-        self.publications[incarnation, sequence] = publication
-        if kind == DELIVER and self.holds_back:
-            for low, high in intervals:
-                if self._leases.is_held(low, high, now):
-                    publication.remaining = subtract(publication.remaining, low, high)
-                    self._host.counters["held"] += 1
-        self._round(publication, now)
+    def publish(self, publications: Sequence[Publication], now: Micros) -> None:
+        held: dict[Interval, bool] = {}
+        for publication in publications:
+            self.publications[publication.incarnation, publication.sequence] = publication
+            if publication.kind == DELIVER and self.holds_back:
+                for low, high in list(publication.remaining):
+                    if (low, high) not in held:
+                        held[low, high] = self._leases.is_held(low, high, now)
+                    if held[low, high]:
+                        publication.remaining = subtract(publication.remaining, low, high)
+                        self._host.counters["held"] += 1
+        self._round(publications, now)
 
-    def _round(self, publication: Publication, now: Micros) -> None:
-        """Send the event for everything that is still missing."""
-        host, config = self._host, self._host.config
-        if not publication.remaining:
-            self._complete(publication)
-            return
-        publication.round += 1
-        publication.sent_at, publication.walks, publication.epoch = now, len(publication.remaining), host.epoch()
-        publication.retry_at = NEVER
-        for low, high in list(publication.remaining):
-            message = Carry(
-                host.topic, host.me, publication.incarnation, publication.sequence, publication.floor, publication.round, low,
-                high, None, 0, config.patience, publication.kind, self.holds_back and bool(config.lease),
-                publication.payload,
-            )  # fmt: skip
-            entry = host.nearest(low)
-            branch = Branch(message, None, Micros(now + config.patience))
-            if entry is not None:
-                self._walk(entry, branch, now, own=True)
+    def _round(self, publications: Sequence[Publication], now: Micros) -> None:
+        """Send events for everything that is still missing of them; those that look in the same interval together."""
+        walks: dict[tuple[Interval, int, int, int], list[Publication]] = {}
+        epoch, is_apart = self._host.epoch(), now < self._apart_until or self._host.config.ranges == "entries"
+        for publication in publications:
+            if not publication.remaining:
+                self._complete(publication)
                 continue
-            contact = host.contact()
-            if contact is not None:
-                self._open(branch)
-                self._send(branch, contact, None, low, high, now, hops=0)
-            else:
-                branch.tiles.append(Tile(low, high, 0, 0, 0))  # there is no list
-            self._maybe_report(branch, now)
+            publication.round += 1
+            publication.sent_at, publication.walks, publication.epoch = now, len(publication.remaining), epoch
+            publication.retry_at = NEVER
+            alone = publication.sequence if is_apart or publication.kind != DELIVER else -1
+            for interval in publication.remaining:
+                alike = (interval, publication.incarnation, publication.round, alone)
+                walks.setdefault(alike, []).append(publication)
+        for (interval, *_), several in walks.items():
+            for some in together(several):
+                self._set_out(some, *interval, now)
 
-    def _applied(self, publication: Publication, branch: Branch, now: Micros) -> None:
+    def _set_out(self, some: list[Publication], low: Position, high: Position, now: Micros) -> None:
+        """A walk of our own begins."""
+        host, config, first, others = self._host, self._host.config, some[0], some[1:]
+        message = Carry(
+            host.topic, host.me, first.incarnation, first.sequence, min([one.floor for one in some]), first.round, low, high,
+            None, 0, config.patience, first.kind, self.holds_back and bool(config.lease), first.payload, None,
+            tuple([one.sequence for one in others]), tuple([one.payload for one in others]),
+        )  # fmt: skip
+        entry = host.nearest(low)
+        branch = Branch(message, None, Micros(now + config.patience))
+        if entry is not None:
+            self._walk(entry, branch, now, own=True)
+            return
+        self._open(branch)
+        contact = host.contact()
+        if contact is not None:
+            self._send(branch, contact, None, low, high, now, hops=0)
+        else:
+            branch.tiles.append(tile_of(message, low, high, [0] * len(some)))  # there is no list
+        self._maybe_report(branch, now)
+
+    def _over(self, branch: Branch, now: Micros) -> None:
         """A walk of our own is over."""
+        message, tiles = branch.message, branch.tiles
+        if message.others and any(tile.others is None for tile in tiles):
+            self._apart_until = Micros(now + APART)
+        for place, number in enumerate((message.sequence, *message.others)):
+            publication = self.publications.get((message.incarnation, number))
+            if publication is not None and publication.round == message.round:
+                for gap in branch.gaps:
+                    self._leases.hold(gap, publication.sent_at, now, publication.epoch)
+                branch.gaps = []  # all of them were sent at the same time
+                self._apply(publication, place, branch, now)
+
+    def _apply(self, publication: Publication, place: int, branch: Branch, now: Micros) -> None:
+        """What a walk has come to, for one of its events."""
         for tile in branch.tiles:
+            matched = count_at(tile, place)
+            if matched is None:
+                continue
             publication.reached(tile.low, tile.hops)
             if covered(publication.remaining, tile.low, tile.high):
                 publication.remaining = subtract(publication.remaining, tile.low, tile.high)
-                publication.matched += tile.matched
+                publication.matched += matched
                 publication.noise += tile.noise
-        for gap in branch.gaps:
-            self._leases.hold(gap, publication.sent_at, now, publication.epoch)
-        publication.found.extend(list(branch.found.hits.values()), branch.found.left_off)
+        if publication.kind == FIND:
+            publication.found.extend(list(branch.found.hits.values()), branch.found.left_off)
         publication.walks -= 1
         if publication.walks <= 0:
             if not publication.remaining:
@@ -175,6 +209,12 @@ class Events:
         if message.low > message.high:
             host.reject(sender, "an interval that ends before it begins")
             return
+        if message.others or message.payloads:
+            if not is_sound(message):
+                host.reject(sender, "events out of order in a walk")
+                return
+            if message.kind != DELIVER or host.config.ranges == "entries":  # what is not meant for several is for the first
+                message = structs.replace(message, others=(), payloads=())
         key = _key(message, int(sender))
         if key in self._branches:
             return  # repeated by the network
@@ -187,7 +227,8 @@ class Events:
             return
         # From another entry than the named one the bound says nothing, and the walk might come back here: the publisher asks again.
         entry = host.nearest(message.low) if message.to is None else host.entries.get(message.to)
-        if entry is None or not entry.is_placed or message.hops >= HOPS_MAX or len(self._branches) >= BRANCHES_MAX:
+        is_full = self._under_way + len(message.others) >= UNDER_WAY_MAX
+        if entry is None or not entry.is_placed or message.hops >= HOPS_MAX or is_full:
             self._report(branch, now)
             return
         self._walk(entry, branch, now, own=False)
@@ -213,57 +254,74 @@ class Events:
                         self._send(branch, step.to[1], step.to[0], step.low, step.high, now, bound=step.bound)
                     elif (local := host.entries.get(step.to[0])) is not None and local.is_placed and local is not here:
                         work.append((local, step.low, step.high, step.bound))
-        if not own and message.kind == DELIVER and not took and self.seen.count(message) is None:
-            branch.noise += 1
-            self.noise += 1
+        if not own and message.kind == DELIVER and not took:
+            counts = self.seen.counts(message)
+            branch.noise += counts[0] is None
+            self.noise += counts.count(None)
         self._maybe_report(branch, now)
 
     def _take(self, entry: Entry, branch: Branch, low: Position, high: Position, now: Micros) -> None:
         message = branch.message
-        matched = 0
         if message.kind == FIND:
             told = self._ask(entry.at[0], message.payload)
-            matched = min(len(told), MATCHED_MAX)
+            counts = [min(len(told), MATCHED_MAX)]
             if told or not message.payload:  # an event's residual may not pass: then this entry is no answer
                 branch.found.tell(entry.at, told)
         else:
-            matched = self._hand_over(message, entry.at)
-            if matched == UNKNOWN:
-                self._defer(branch, Tile(low, high, 0, message.hops, 0))
+            counts = self._hand_over(message, entry.at)
+            if UNKNOWN in counts:
+                self._defer(branch, low, high, counts)
                 return
-        tile = Tile(low, high, matched, message.hops, 0)
-        self._tie(entry, branch, tile, now)
+        self._tie(entry, branch, tile_of(message, low, high, counts), now)
 
-    def _hand_over(self, message: Carry, at: Position) -> int:
-        """To the owner, if the event has not been here; returns what this entry adds to the count."""
-        count = self.seen.count(message)
-        if count is not None:
-            return count[1] if count[0] == at else 0
-        matched = self._match(Arrival.of(message))
-        self.seen.add(message, at, UNKNOWN if matched is None else min(matched, MATCHED_MAX))
-        if matched == 0:
-            self.noise += 1
-        return UNKNOWN if matched is None else min(matched, MATCHED_MAX)
+    def _hand_over(self, message: Carry, at: Position) -> list[int]:
+        """To the owner, those events that have not been here; returns what this entry adds to the count of each."""
+        known = self.seen.counts(message)
+        fresh = [place for place, count in enumerate(known) if count is None]
+        counts = [count[1] if count is not None and count[0] == at else 0 for count in known]
+        if not fresh:
+            return counts
+        numbers, payloads = (message.sequence, *message.others), (message.payload, *message.payloads)
+        if len(fresh) < len(known):
+            numbers, payloads = tuple(numbers[place] for place in fresh), tuple(payloads[place] for place in fresh)
+        arrival = Arrival(message.publisher, message.incarnation, numbers, message.hops, payloads, message.floor)
+        matched = self._match(arrival)
+        if matched is None:
+            self._asked[arrival.key] = numbers
+            told = [UNKNOWN] * len(fresh)
+        else:
+            told = _each(matched, len(fresh))
+            self.noise += told.count(0)
+        self.seen.add(message, numbers, at, told)
+        for place, count in zip(fresh, told, strict=True):
+            counts[place] = count
+        return counts
 
-    def _defer(self, branch: Branch, tile: Tile) -> None:
-        """The tile is due when the owner says how many took the event."""
+    def _defer(self, branch: Branch, low: Position, high: Position, counts: list[int]) -> None:
+        """The tile is due when the owner has said how many took the events."""
         message = branch.message
         parent = _key(message, -1 if branch.parent is None else int(branch.parent))
-        child: BranchKey = (*parent[:4], tile.low, tile.high, message.hops, -2)
-        branch.children[child] = _Child(tile.low, tile.high, None)
-        self._deferred.setdefault((message.publisher, message.incarnation, message.sequence), []).append(
-            (parent, child, tile)
-        )
+        child: BranchKey = (*parent[:4], low, high, message.hops, -2)
+        branch.children[child] = _Child(low, high, None)
+        waiting = _Waiting(parent, child, counts)
+        for place, number in enumerate((message.sequence, *message.others)):
+            if counts[place] == UNKNOWN:
+                event = (message.publisher, message.incarnation, number)
+                self._deferred.setdefault(event, []).append((waiting, place))
 
-    def took(self, event: tuple[int, int, int], matched: int, now: Micros) -> None:
-        self.seen.set(event, min(matched, MATCHED_MAX))
-        if not matched:
-            self.noise += 1
-        for parent, child, tile in self._deferred.pop(event, []):
-            branch = self._branches.get(parent)
-            if branch is not None and branch.children.pop(child, None) is not None:
-                branch.tiles.append(Tile(tile.low, tile.high, min(matched, MATCHED_MAX), tile.hops, 0))
-                self._maybe_report(branch, now)
+    def took(self, key: tuple[int, int, int], matched: Sequence[int], now: Micros) -> None:
+        numbers = self._asked.pop(key)
+        for number, count in zip(numbers, _each(matched, len(numbers)), strict=True):
+            self.seen.set(key[:2], number, count)
+            self.noise += not count
+            for waiting, place in self._deferred.pop((*key[:2], number), ()):
+                waiting.counts[place] = count
+                waiting.left -= 1
+                branch = self._branches.get(waiting.parent)
+                child = branch.children.pop(waiting.child, None) if branch is not None and not waiting.left else None
+                if branch is not None and child is not None:
+                    branch.tiles.append(tile_of(branch.message, child.low, child.high, waiting.counts))
+                    self._maybe_report(branch, now)
 
     @property
     def is_busy(self) -> bool:
@@ -274,7 +332,7 @@ class Events:
 
     def _dead_end(self, entry: Entry, step: Empty, branch: Branch, now: Micros) -> None:
         message = branch.message
-        tied = self._tie(entry, branch, Tile(step.low, step.high, 0, message.hops, 0), now)
+        tied = self._tie(entry, branch, tile_of(message, step.low, step.high, [0] * (1 + len(message.others))), now)
         if step.whole and message.lease and not tied:
             gap = self._leases.grant(entry, step.rightward, message.publisher, now)
             if gap is not None and len(branch.gaps) < 16:
@@ -293,7 +351,7 @@ class Events:
         away = [owner for owner in owners if owner[1] != self._host.me]
         matched = tile.matched
         if len(away) < len(owners):
-            matched += max(0, self._hand_over(message, next(owner for owner in owners if owner[1] == self._host.me)))
+            matched += max(0, *self._hand_over(message, next(owner for owner in owners if owner[1] == self._host.me)))
         branch.tiles.append(Tile(tile.low, tile.high, matched, tile.hops, tile.noise))
         if away:
             tie = (tile.low, tile.high)
@@ -306,7 +364,7 @@ class Events:
         """An entry of the range has handed the event to us, its subscriber."""
         message = branch.message
         if message.to in self._host.entries:
-            matched = max(0, self._hand_over(message, message.low))
+            matched = max(0, *self._hand_over(message, message.low))
             branch.tiles.append(Tile(message.low, message.high, matched, message.hops, 0))
         self._report(branch, now)
 
@@ -318,7 +376,7 @@ class Events:
         part = Carry(
             message.topic, message.publisher, message.incarnation, message.sequence, message.floor, message.round, low, high,
             key, message.hops + 1 if hops is None else hops, message.patience - message.patience // SHARE,
-            message.kind if kind is None else kind, message.lease, message.payload, bound,
+            message.kind if kind is None else kind, message.lease, message.payload, bound, message.others, message.payloads,
         )  # fmt: skip
         child = _key(part, to)
         branch.children[child] = _Child(low, high, tie)
@@ -329,6 +387,7 @@ class Events:
 
     def _open(self, branch: Branch) -> None:
         self._branches[_key(branch.message, -1 if branch.parent is None else int(branch.parent))] = branch
+        self._under_way += 1 + len(branch.message.others)
         self._sooner(branch.deadline)
 
     def receive_report(self, sender: Peer, message: Report, now: Micros) -> None:
@@ -343,7 +402,7 @@ class Events:
         for tile in message.tiles:
             if child.tie is not None:
                 self._untie(branch, child.tie, tile)
-            elif message.low <= tile.low < tile.high <= message.high:
+            elif message.low <= tile.low < tile.high <= message.high and suits(tile, branch.message):
                 branch.tiles.append(tile)
             else:
                 self._host.reject(sender, "a tile of another interval")
@@ -365,19 +424,18 @@ class Events:
     def _report(self, branch: Branch, now: Micros) -> None:
         """This walk is over at this node: tell whoever sent it, or the publication if it is our own."""
         message = branch.message
-        self._branches.pop(_key(message, -1 if branch.parent is None else int(branch.parent)), None)
+        if self._branches.pop(_key(message, -1 if branch.parent is None else int(branch.parent)), None) is not None:
+            self._under_way -= 1 + len(message.others)
         for part in branch.children:
             self._by_child.pop(part, None)
         tiles = merge_tiles([tile for tile in branch.tiles if not branch.tied.get((tile.low, tile.high))], branch.noise)
         if branch.parent is None:
-            publication = self.publications.get((message.incarnation, message.sequence))
             branch.tiles = list(tiles)
-            if publication is not None and publication.round == message.round:
-                self._applied(publication, branch, now)
+            self._over(branch, now)
             return
         report = Report(
             message.topic, message.publisher, message.incarnation, message.sequence, message.round, message.low, message.high,
-            message.hops, tiles[:TILES_MAX], tuple(branch.gaps), tuple(branch.found.hits.values()), branch.found.left_off,
+            message.hops, reportable(tiles, message), tuple(branch.gaps), tuple(branch.found.hits.values()), branch.found.left_off,
         )  # fmt: skip
         self._host.send(int(branch.parent), report, now)
 
@@ -397,8 +455,7 @@ class Events:
             return
         for branch in [branch for branch in self._branches.values() if branch.deadline <= now]:
             self._report(branch, now)
-        for publication in [p for p in self.publications.values() if p.retry_at <= now]:
-            self._round(publication, now)
+        self._round([publication for publication in self.publications.values() if publication.retry_at <= now], now)
         self.deadline = min(
             min((branch.deadline for branch in self._branches.values()), default=NEVER),
             min((publication.retry_at for publication in self.publications.values()), default=NEVER),
@@ -409,18 +466,6 @@ class Events:
         self._host.sooner(at)
 
 
-def merge_tiles(tiles: list[Tile], noise: int) -> tuple[Tile, ...]:
-    """Fewer tiles: those that touch become one. The noise of the node itself goes with the first."""
-    merged: list[Tile] = []
-    for tile in sorted(tiles, key=lambda tile: (tile.low, tile.high)):
-        if merged and merged[-1].high == tile.low:
-            last = merged[-1]
-            matched = min(last.matched + tile.matched, MATCHED_MAX)
-            passed = min(last.noise + tile.noise, NUMBER_MAX)
-            merged[-1] = Tile(last.low, tile.high, matched, max(last.hops, tile.hops), passed)
-        elif not merged or merged[-1].high < tile.low:
-            merged.append(tile)
-    if merged and noise:
-        first = merged[0]
-        merged[0] = Tile(first.low, first.high, first.matched, first.hops, min(first.noise + noise, NUMBER_MAX))
-    return tuple(merged)
+def _each(matched: Sequence[int], count: int) -> list[int]:
+    """How many took each of so many events, as the owner of the list says it."""
+    return [min(one, MATCHED_MAX) for one in matched] if matched else [0] * count

@@ -222,6 +222,7 @@ class Joining(Beside):
             entry.refused_twice = False
             entry.learn(message.lefts, False, now)
             entry.learn(message.rights, True, now)
+            entry.fresh.clear()  # those at the other ends have nearer ones
             entry.checks = 0
             self._check_later(entry, now)
             host.deliver(Placed(entry.at, message.hops))

@@ -88,6 +88,9 @@ class Level0(Joining):
             self._host.reject(sender, reason)
         if len(entry.times) > levels:
             self._host.sooner(entry.next_at)
+        if entry.fresh:
+            for level, to, items in entry.prompts(now):
+                self.weave(entry, level, to, items, now)
 
     def receive_beat(self, sender: Peer, message: Beat, now: Micros) -> None:
         host = self._host

@@ -7,7 +7,7 @@ Join       a new entry looks for its place; also an old one, to see whether its 
 Welcome    here it is: left neighbour, successors, and the left neighbour's long links to begin with
 Leave      an entry goes politely
 Absent     no such entry lives here (any longer)
-Carry      an event, or a question, on its way through an interval of positions
+Carry      an event and others that go the same way, or a question, on its way through an interval of positions
 Report     what became of it there: tiles of the interval
 Revoke     the empty gap of a lease is no longer empty
 Revoked    understood: events for it are no longer held back
@@ -27,6 +27,7 @@ LEVELS_MAX = 64
 SUCCESSORS_MAX = 64
 MARKS_MAX = 4_096  # routing entries in one message
 TILES_MAX = 4_096
+TOGETHER_MAX = 4_096  # events of one walk
 FOUND_MAX = 4_096  # entries in one answer to a look-up
 FOUND_BYTES_MAX = 1 << 20  # of it, roughly
 TOLD_MAX = 64  # subscriptions of one of them
@@ -40,6 +41,7 @@ Number = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
 Level = Annotated[int, Meta(ge=0, lt=LEVELS_MAX)]
 Hops = Annotated[int, Meta(ge=0, le=HOPS_MAX)]
 Matched = Annotated[int, Meta(ge=0, le=MATCHED_MAX)]
+Payload = Annotated[bytes, Meta(max_length=PAYLOAD_MAX)]
 Chain = Annotated[tuple[Position, ...], Meta(max_length=K_MAX)]
 Successors = Annotated[tuple[Position, ...], Meta(max_length=SUCCESSORS_MAX)]
 Links = Annotated[tuple[Position, ...], Meta(max_length=2 * LEVELS_MAX)]
@@ -146,8 +148,10 @@ class Carry(Message, frozen=True, array_like=True, tag=77):
     patience: Number  # microseconds that the sender waits for the report
     kind: Annotated[int, Meta(ge=0, le=2)]  # DELIVER, FIND, HANDOFF
     lease: bool
-    payload: Annotated[bytes, Meta(max_length=PAYLOAD_MAX)]
+    payload: Payload
     bound: Position | None = None  # outside the interval: it lies between the receiving entry and this
+    others: Annotated[tuple[Number, ...], Meta(max_length=TOGETHER_MAX - 1)] = ()  # events that go with this one (tiles.py),
+    payloads: Annotated[tuple[Payload, ...], Meta(max_length=TOGETHER_MAX - 1)] = ()  # and what they are
 
 
 DELIVER, FIND, HANDOFF = 0, 1, 2
@@ -161,6 +165,8 @@ class Tile(Struct, frozen=True, array_like=True, gc=False):
     matched: Matched
     hops: Hops
     noise: Number
+    others: Annotated[tuple[Matched, ...], Meta(min_length=1, max_length=TOGETHER_MAX - 1)] | None = None
+    """How many took the events that went with it: of each, or one number for all. None: there are none, or they were not here."""
 
 
 class Gap(Struct, frozen=True, array_like=True, gc=False):

@@ -20,22 +20,24 @@ from gossamer.overlay.skiplist.position import Interval, Position
 
 PUBLISHERS_MAX = 65_536
 UNKNOWN = -1  # the owner has the event, and will say later how many took it
+_BELOW: tuple[Position | None, int] = (None, 0)  # the publisher's floor: done, whatever became of it
 SEEN_MAX = 65_536  # events of one publisher that have no receipt yet, as far as this node knows
 
 
 class Arrival(NamedTuple):
-    """An event that came to an entry of this node."""
+    """Events that came to an entry of this node, and have not been here before."""
 
     publisher: int
     incarnation: int
-    sequence: int
+    numbers: tuple[int, ...]
     hops: int
-    payload: bytes
+    payloads: tuple[bytes, ...]  # one for each
     floor: int = 0
 
-    @classmethod
-    def of(cls, message: Carry) -> Arrival:
-        return cls(message.publisher, message.incarnation, message.sequence, message.hops, message.payload, message.floor)
+    @property
+    def key(self) -> tuple[int, int, int]:
+        """By which the owner says later how many took them; no other arrival has it, because no event arrives twice."""
+        return self.publisher, self.incarnation, self.numbers[0]
 
 
 class Receipt(NamedTuple):
@@ -146,13 +148,17 @@ class Seen:
         self._floors: dict[tuple[int, int], int] = {}
 
     def count(self, message: Carry) -> tuple[Position | None, int] | None:
-        who = (message.publisher, message.incarnation)
-        if message.sequence < self._floors.get(who, 0):
-            return None, 0
-        table = self._tables.get(who)
-        return table.get(message.sequence) if table is not None else None
+        return self.counts(message)[0]
 
-    def add(self, message: Carry, at: Position, matched: int) -> None:
+    def counts(self, message: Carry) -> list[tuple[Position | None, int] | None]:
+        """Of each event of the walk; None: it has not been here."""
+        who = (message.publisher, message.incarnation)
+        floor, table = self._floors.get(who, 0), self._tables.get(who, {})
+        numbers = (message.sequence, *message.others)
+        return [_BELOW if number < floor else table.get(number) for number in numbers]
+
+    def add(self, message: Carry, numbers: Sequence[int], at: Position, matched: Sequence[int]) -> None:
+        """These events of the walk are here."""
         who = (message.publisher, message.incarnation)
         table = self._tables.get(who)
         if table is None:
@@ -165,15 +171,16 @@ class Seen:
             self._floors[who] = message.floor
             for sequence in [sequence for sequence in table if sequence < message.floor]:
                 del table[sequence]
-        if len(table) >= SEEN_MAX:
-            table.pop(next(iter(table)))
-        table[message.sequence] = (at, matched)
+        for number, count in zip(numbers, matched, strict=True):
+            if len(table) >= SEEN_MAX:
+                table.pop(next(iter(table)))
+            table[number] = (at, count)
 
-    def set(self, event: tuple[int, int, int], matched: int) -> None:
+    def set(self, who: tuple[int, int], number: int, matched: int) -> None:
         """The count of an event that was added without."""
-        table = self._tables.get(event[:2])
-        if table is not None and event[2] in table:
-            table[event[2]] = (table[event[2]][0], matched)
+        table = self._tables.get(who)
+        if table is not None and number in table:
+            table[number] = (table[number][0], matched)
 
     def __len__(self) -> int:
         return sum(map(len, self._tables.values()))

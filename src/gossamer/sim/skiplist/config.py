@@ -18,6 +18,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     per_node: int = 1  # of them at each node; the seed's experiments have one
     k: int = 2
     period: str = "1s"
+    pace: str = "paper"  # or "prompt", as nodes do: levels above do not wait for the periods
     routing: str = "gossamer"
     ranges: str = "cells"
     successors: int = 8
@@ -29,6 +30,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     kinds: str = "point"  # or "mixed": ranges, wildcards, IN
     events: int = 2_500
     interval: str = "1ms"  # between events
+    together: int = 1  # so many are published at once, of two kinds in turn (swarm)
     grow_from: int = 0  # the seed's Figure 5: from so many entries on, an event to each newcomer; 0: not
     churn: float = 0.0  # share of the entries that join, and that crash, per minute
     churn_s: float = 60.0  # virtual seconds of it
@@ -72,6 +74,7 @@ class Setup(Struct, frozen=True, kw_only=True):
         return SkipConfig(
             k=self.k,
             period=duration(self.period),
+            pace=self.pace,
             routing=self.routing,
             ranges=self.ranges,
             successors=self.successors,
@@ -83,12 +86,12 @@ _BOUNDS: tuple[tuple[str, float, float], ...] = (
     ("entries", 1, 10_000_000), ("per_node", 1, 100_000), ("k", 2, 16), ("successors", 1, 64), ("events", 0, 10_000_000),
     ("grow_from", 0, FULL_MAX), ("churn", 0.0, 10.0), ("churn_s", 0.0, 1e6), ("loss", 0.0, 0.9), ("duplicate", 0.0, 1.0),
     ("reorder", 0.0, 1.0), ("seconds_max", 0.001, 1e6), ("seed", 0, 2**63 - 1),
-    ("few", 0, 1_000_000),
+    ("few", 0, 1_000_000), ("together", 1, 4_096),
 )  # fmt: skip
 
 _CHOICES = (
     ("workload", ("synthetic", "trace", "zipf")), ("kinds", ("point", "mixed")), ("routing", ("gossamer", "paper")),
-    ("ranges", ("cells", "entries")),
+    ("ranges", ("cells", "entries")), ("pace", ("paper", "prompt")),
 )  # fmt: skip
 
 SECTIONS: dict[str, tuple[str, ...]] = {
@@ -98,6 +101,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "per_node",
         "k",
         "period",
+        "pace",
         "routing",
         "ranges",
         "successors",
@@ -105,7 +109,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "few",
         "announce",
     ),
-    "workload": ("workload", "trace", "kinds", "events", "interval", "grow_from", "churn", "churn_s"),
+    "workload": ("workload", "trace", "kinds", "events", "interval", "together", "grow_from", "churn", "churn_s"),
     "network": ("latency", "loss", "duplicate", "reorder", "late", "detect"),
     "run": ("seed", "stop", "seconds_max"),
 }

@@ -8,7 +8,7 @@ the subscription outlived the receipt.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import cast
 
@@ -273,24 +273,34 @@ class SkipRun(Probe):
     # ----------------------------------------------------------------------- events
 
     def publish(self, node: Node, row: Row) -> Sent:
-        now = self.world.clock.now
-        machine = cast(SkipList, node.machine)
-        sent = Sent(len(self.events), row, node.index, now)
-        sent.due = [number for number in self.oracle.wants(row) if number in self.joined and self._is_entered(number)]
-        self.events.append(sent)
-        looked = self.intervals(node, row)
-        sent.classes = [cls for cls, _, _ in looked]
-        sequence = machine.publish([(low, high) for _, low, high in looked], _pack((sent.number, *row)), now)
-        self._published[node.index, machine.incarnation, sequence] = sent
+        return self.publish_all(node, [row])[0]
+
+    def publish_all(self, node: Node, rows: Sequence[Row]) -> list[Sent]:
+        """Together."""
+        now, machine = self.world.clock.now, cast(SkipList, node.machine)
+        found, events = [], []
+        for sequence, row in enumerate(rows, machine.next_sequence):
+            sent = Sent(len(self.events), row, node.index, now)
+            sent.due = [number for number in self.oracle.wants(row) if number in self.joined and self._is_entered(number)]
+            self.events.append(sent)
+            looked = self.intervals(node, row)
+            sent.classes = [cls for cls, _, _ in looked]
+            events.append((sequence, [(low, high) for _, low, high in looked], _pack((sent.number, *row))))
+            self._published[node.index, machine.incarnation, sequence] = sent
+            found.append(sent)
+        machine.publish_all(events, now)
         self.world.command(node)
-        return sent
+        return found
 
     def _is_entered(self, number: int) -> bool:
         machine = self.world.nodes[number // self.setup.per_node].machine
         return machine is not None and bool(cast(SkipList, machine).entries)
 
-    def _take(self, node: Node, arrival: Arrival) -> int:
-        number, *row = _unpack(arrival.payload)
+    def _take(self, node: Node, arrival: Arrival) -> list[int]:
+        return [self._take_one(node, arrival, payload) for payload in arrival.payloads]
+
+    def _take_one(self, node: Node, arrival: Arrival, payload: bytes) -> int:
+        number, *row = _unpack(payload)
         sent = self.events[number]
         took = self.subscribers[node.index].matching(tuple(row))
         for subscription in took:

@@ -23,7 +23,7 @@ from gossamer.sim.faults import AnyFault, Clogging, Crash, Leave, Partition, Pau
 from gossamer.sim.skiplist import checkers as check
 from gossamer.sim.skiplist.config import Setup, to_toml
 from gossamer.sim.skiplist.run import SkipRun
-from gossamer.sim.skiplist.workload import make
+from gossamer.sim.skiplist.workload import Row, make
 from gossamer.sim.swarm import Dice
 from gossamer.sim.world import BreachError
 
@@ -81,6 +81,8 @@ def draw_setup(seed: int) -> Setup:
         faults=_draw_faults(dice, gentle),
         announce=dice.time(1, 3_000),
         few=1 if gentle and dice.chance(0.7) else FEW,  # else revocations would never be all that there is
+        pace="prompt" if dice.chance(0.7) else "paper",
+        together=dice.between(2, 9) if dice.chance(0.5) else 1,
     )
 
 
@@ -155,7 +157,7 @@ class Flown:
         if not live:
             return
         node = live[int(run.rng.random() * len(live))]
-        run.publish(node, run.workload.rows[number])
+        run.publish_all(node, self._rows(run.workload.rows, number))
         if run.rng.random() < 0.2:
             places = run.subscribers[node.index].filters
             first = node.index * self.setup.per_node
@@ -166,6 +168,10 @@ class Flown:
                 run.unsubscribe(node, next(iter(places)))
         if is_gentle(self.setup):
             run.look_at_leases()
+
+    def _rows(self, rows: list[Row], number: int) -> list[Row]:
+        """What is published at once: two rows in turn, so that some walk together and their numbers do not follow each other."""
+        return [rows[(number + turn % 2) % len(rows)] for turn in range(self.setup.together)]
 
     def _calm(self) -> None:
         run = self.run
@@ -188,7 +194,7 @@ class Flown:
         rows = run.workload.rows or make(Setup(entries=max(2, self.setup.entries), events=5)).rows
         for _ in range(LATE_EVENTS):
             if run.live():
-                run.publish(run.draw_node(), rows[int(rng.random() * len(rows))])
+                run.publish_all(run.draw_node(), self._rows(rows, int(rng.random() * len(rows))))
                 run.wait(0.05)
         if run.until(self._no_receipt_missing, RECEIPTS_S, SECOND) is None:
             self.violations.append("receipts: some of the late events' are not complete")

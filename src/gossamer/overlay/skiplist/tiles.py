@@ -1,0 +1,97 @@
+"""Tiles of an interval, and events that walk together.
+
+Events of one publisher that look in the same interval take exactly the same way, so one ``Carry`` has all of them: the first as
+if it were alone, the others beside it. A tile has the count of the first, and those of the others: one for each, or one number
+that is that of each. A node of wire version 1 knows nothing of the others: it carries the first, and says in its tiles nothing of
+the rest (None), which the publisher then sends again, each by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from gossamer.overlay.batch import added
+from gossamer.overlay.skiplist.messages import MATCHED_MAX, NUMBER_MAX, TILES_MAX, TOGETHER_MAX, Carry, Tile
+from gossamer.overlay.skiplist.position import Position
+from gossamer.overlay.skiplist.receipts import Publication
+
+TOGETHER_BYTES = 1 << 20  # of events that walk together, unless one alone has more
+COUNTS_MAX = 1 << 20  # in one report
+
+
+def is_sound(message: Carry) -> bool:
+    """Whether what a peer says of the others can be: they come after the first, in order, and there is something of each."""
+    numbers = (message.sequence, *message.others)
+    return len(message.others) == len(message.payloads) and all(a < b for a, b in pairwise(numbers))
+
+
+def tile_of(message: Carry, low: Position, high: Position, counts: Sequence[int]) -> Tile:
+    """So many took the events of a walk there."""
+    others = _brief(tuple(counts[1:])) if message.others else None
+    return Tile(low, high, counts[0], message.hops, 0, others)
+
+
+def suits(tile: Tile, message: Carry) -> bool:
+    """Whether a tile has as many counts as the walk has events."""
+    if tile.others is None:
+        return True
+    return bool(message.others) and len(tile.others) in (1, len(message.others))
+
+
+def count_at(tile: Tile, place: int) -> int | None:
+    """Of one event of the walk; None if it has not been there."""
+    if not place:
+        return tile.matched
+    if tile.others is None:
+        return None
+    return tile.others[place - 1 if len(tile.others) > 1 else 0]
+
+
+def merge_tiles(tiles: list[Tile], noise: int) -> tuple[Tile, ...]:
+    """Fewer tiles: those that touch become one. The noise of the node itself goes with the first."""
+    merged: list[Tile] = []
+    for tile in sorted(tiles, key=lambda tile: (tile.low, tile.high)):
+        last = merged[-1] if merged else None
+        if last is not None and last.high == tile.low and (last.others is None) == (tile.others is None):
+            merged[-1] = Tile(
+                last.low, tile.high, min(last.matched + tile.matched, MATCHED_MAX), max(last.hops, tile.hops),
+                min(last.noise + tile.noise, NUMBER_MAX), _sum(last.others, tile.others),
+            )  # fmt: skip
+        elif last is None or last.high <= tile.low:
+            merged.append(tile)
+    if merged and noise:
+        first = merged[0]
+        passed = min(first.noise + noise, NUMBER_MAX)
+        merged[0] = Tile(first.low, first.high, first.matched, first.hops, passed, first.others)
+    return tuple(merged)
+
+
+def reportable(tiles: Sequence[Tile], message: Carry) -> tuple[Tile, ...]:
+    """As many as a report has room for; what is left out will be asked for again."""
+    return tuple(tiles[: min(TILES_MAX, COUNTS_MAX // (1 + len(message.others)))])
+
+
+def together(publications: Sequence[Publication]) -> Iterator[list[Publication]]:
+    """Publications that look in the same interval, in parts that may walk together."""
+    part: list[Publication] = []
+    size = 0
+    for publication in sorted(publications, key=lambda one: one.sequence):
+        size += len(publication.payload)
+        if part and (len(part) >= TOGETHER_MAX or size > TOGETHER_BYTES):
+            yield part
+            part, size = [], len(publication.payload)
+        part.append(publication)
+    if part:
+        yield part
+
+
+def _sum(one: tuple[int, ...] | None, other: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    if one is None or other is None:
+        return None
+    return _brief(tuple([min(count, MATCHED_MAX) for count in added(one, other)]))
+
+
+def _brief(counts: tuple[int, ...]) -> tuple[int, ...]:
+    """As they travel: most often all are the same."""
+    return counts[:1] if counts.count(counts[0]) == len(counts) else counts
