@@ -39,6 +39,23 @@ def test_a_mark_stands_where_its_number_is() -> None:
     assert "Marked: six (6); Marked: half (0.5)" in drawing.words
 
 
+def test_words_of_marks_stand_in_no_other_marks_way() -> None:
+    labels = [str(n) for n in range(11)]
+    drawing = charts.bars(
+        "x", labels, {"a": [1.0] * 11}, "x", "y", marks=[Mark(8.2, "bound 8.22", True), Mark(10, "bound 9.96", True)]
+    )
+    first, second = (shape.points[0][0] for shape in drawing.shapes if isinstance(shape, Path) and shape.dashed)
+    one, other = (shape for shape in drawing.shapes if isinstance(shape, Text) and shape.text.startswith("bound"))
+    assert (one.anchor, other.anchor) == ("end", "end")  # to the right, one would lie over the other's line
+    assert one.x < first
+    assert first < other.x < second
+    assert one.clear
+    assert other.y > one.y
+    assert 'paint-order="stroke"' in drawing.svg()
+    alone = charts.bars("x", labels, {"a": [1.0] * 11}, "x", "y", marks=[Mark(2, "bound 2", True)])
+    assert next(shape for shape in alone.shapes if isinstance(shape, Text) and shape.text == "bound 2").anchor == "start"
+
+
 def test_lines_on_a_logarithmic_axis_are_evenly_spaced() -> None:
     points = [(10.0, 1.0), (100.0, 2.0), (1000.0, 4.0)]
     drawing = charts.line("t", {"a": points, "fit": points}, "n", "hops", log_x=True, dashed=["fit"])

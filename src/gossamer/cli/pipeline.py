@@ -19,6 +19,7 @@ from rich.table import Table
 from gossamer.cli.common import json_option
 from gossamer.cli.pipeline_verdicts import plain_result, print_result, print_verdict
 from gossamer.cli.progress import Stages
+from gossamer.pipeline import masters
 from gossamer.pipeline.session import conf_for
 
 if TYPE_CHECKING:
@@ -65,8 +66,16 @@ def _numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[in
     return tuple(dict.fromkeys(found))
 
 
+def _master(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    try:
+        return masters.check(value)
+    except masters.SparkStartError as error:
+        raise click.BadParameter(str(error)) from None
+
+
 master_option = click.option(
     "--master",
+    callback=_master,
     default="local[*]",
     show_default=True,
     metavar="URL",

@@ -6,14 +6,14 @@ A mark is a number out of somebody's text (a seed's bound, a claim): a dashed li
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
 from gossamer.pipeline.drawing import COLOURS, LETTER, Dot, Drawing, Path, Rect, Shape, Text
 
 WIDTH, HEIGHT = 480, 300
-LEFT, RIGHT, TOP, BOTTOM = 58, 14, 30, 46
+LEFT, RIGHT, TOP, BOTTOM = 64, 14, 30, 46
 LABELS_MAX = 12
 """Beyond so many points, only some are labelled."""
 
@@ -41,9 +41,8 @@ class _Frame:
         self, title: str, names: Sequence[str], values: Sequence[float], x_label: str, y_label: str, unit: str
     ) -> None:
         self.title, self.x_label, self.y_label, self.unit = title, x_label, y_label, unit
-        self.shapes: list[Shape] = [Text(LEFT - 44, 18, title, bold=True)]
+        self.shapes: list[Shape] = [Text(14, 18, title, bold=True)]
         self.bottom = HEIGHT - BOTTOM
-        self.marked = 0
         self.top = TOP + self._legend(names)
         self.most, ticks = scale(max(values, default=0))
         for tick in ticks:
@@ -69,17 +68,21 @@ class _Frame:
     def y(self, value: float) -> float:
         return self.top + (self.bottom - self.top) * (1 - value / self.most)
 
-    def mark(self, mark: Mark, x: float | None = None) -> None:
-        if x is not None:
+    def mark(self, marks: Sequence[Mark], place: Callable[[float], float]) -> None:
+        """Lines first, then words: one below the other, on the side where they stand in no other line's way."""
+        uprights = [place(mark.at) for mark in marks if mark.upright]
+        heights = [self.y(mark.at) for mark in marks if not mark.upright]
+        for x in uprights:
             self.shapes.append(Path(((x, self.top), (x, self.bottom)), "fg", 1.2, dashed=True))
-            left = x + 4 + LETTER * len(mark.words) > WIDTH - 4
-            level = self.top + 11 + 15 * self.marked  # one below the other, so that near ones can be read
-            self.marked += 1
-            self.shapes.append(Text(x - 4 if left else x + 4, level, mark.words, "end" if left else "start"))
-        else:
-            y = self.y(mark.at)
+        for y in heights:
             self.shapes.append(Path(((LEFT, y), (WIDTH - RIGHT, y)), "fg", 1.2, dashed=True))
-            self.shapes.append(Text(WIDTH - RIGHT - 4, y - 5, mark.words, "end"))
+        for level, (mark, x) in enumerate(zip((mark for mark in marks if mark.upright), uprights, strict=True)):
+            end = x + 4 + LETTER * len(mark.words)
+            left = end > WIDTH - 4 or any(x < other < end for other in uprights)
+            at = (x - 4 if left else x + 4, self.top + 11 + 15 * level)
+            self.shapes.append(Text(*at, mark.words, "end" if left else "start", clear=True))
+        for mark, y in zip((mark for mark in marks if not mark.upright), heights, strict=True):
+            self.shapes.append(Text(WIDTH - RIGHT - 4, y - 5, mark.words, "end", clear=True))
 
     def drawing(self, words: str, marks: Sequence[Mark]) -> Drawing:
         said = [
@@ -115,8 +118,7 @@ def bars(
     step = math.ceil((max(map(len, labels), default=0) + 1) * LETTER / slot) or 1
     for index in range(0, len(labels), step):
         frame.shapes.append(Text(LEFT + (index + 0.5) * slot, frame.bottom + 16, labels[index], "middle", "soft"))
-    for mark in marks:
-        frame.mark(mark, LEFT + (_place(labels, mark.at) + 0.5) * slot if mark.upright else None)
+    frame.mark(marks, lambda at: LEFT + (_place(labels, at) + 0.5) * slot)
     words = "; ".join(
         f"{name}: " + ", ".join(f"{label} {number(value)}{unit}" for label, value in zip(labels, values, strict=True))
         for name, values in series.items()
@@ -173,8 +175,7 @@ def line(
             ]
     for x in _shown(xs, place):
         frame.shapes.append(Text(place(x), frame.bottom + 16, number(x), "middle", "soft"))
-    for mark in marks:
-        frame.mark(mark, place(mark.at) if mark.upright else None)
+    frame.mark(marks, place)
     words = "; ".join(
         f"{name}: " + ", ".join(f"{number(x)} gives {number(y)}{unit}" for x, y in sorted(points))
         for name, points in series.items()
@@ -182,9 +183,8 @@ def line(
     return frame.drawing(words, marks)
 
 
-def _shown(xs: Sequence[float], place: object) -> list[float]:
+def _shown(xs: Sequence[float], place: Callable[[float], float]) -> list[float]:
     """Those whose labels do not run into each other."""
-    assert callable(place)
     shown: list[float] = []
     end = -math.inf
     for x in xs:

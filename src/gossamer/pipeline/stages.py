@@ -468,7 +468,7 @@ def read_traces(spark: SparkSession, sources: tuple[Source, ...]) -> DataFrame:
                 raise JobError(f"{names}: {said} They are {', '.join(conditions)}") from None
             raise
         if rows.isEmpty():
-            raise JobError(f"{names}: no rows")
+            raise JobError(f"{names}: no rows; give a file that has some")
         return rows
 
 
