@@ -200,7 +200,8 @@ def dynamic(book: Book, study: Study) -> Figure:
         f"With the seed's routing {first:,.0f} of {value[f'{seeds}: events']:,.0f} events take more than {stated[0]} hops, the "
         f"bound of the first peers, and {last:,.0f} more than {stated[1]}, that of all; the most is "
         f"{value[f'{seeds}: most hops']:.0f}: {some if agrees else 'most take more, unlike the seed'}. "
-        f"With gossamer's routing, where newcomers start with a neighbour's long links, the most is {value[f'{ours}: most hops']:.0f} hops."
+        f"With gossamer's routing, where newcomers start with a neighbour's long links, the most is "
+        f"{value[f'{ours}: most hops']:.0f} hops."
     )
     return Figure("001-5", title, says, _hops_chart(title, spreads, marks, "events"), tuple(numbers), sentence, agrees,
                   runs["gossamer"]["replay"])  # fmt: skip
