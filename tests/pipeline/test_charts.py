@@ -11,7 +11,7 @@ import pytest
 
 from gossamer.pipeline import charts
 from gossamer.pipeline.charts import Mark
-from gossamer.pipeline.drawing import LIGHT, SCALE, Path, Rect, Text
+from gossamer.pipeline.drawing import LETTER, LIGHT, SCALE, Path, Rect, Text
 
 
 def test_the_height_of_a_bar_is_its_value() -> None:
@@ -73,6 +73,12 @@ def test_labels_do_not_run_into_each_other() -> None:
     ]
     assert 5 < len(labels) < 14
     assert all(b.x - a.x > 30 for a, b in pairwise(labels))
+
+
+def test_the_last_label_is_inside_the_picture() -> None:
+    drawing = charts.line("t", {"a": [(1_000.0, 1.0), (1_000_000.0, 2.0)]}, "n", "y", log_x=True)
+    last = next(shape for shape in drawing.shapes if isinstance(shape, Text) and shape.text == "1,000,000")
+    assert last.x + len(last.text) * LETTER / 2 < drawing.width
 
 
 def test_the_same_drawing_as_svg_and_as_png() -> None:

@@ -92,7 +92,12 @@ def test_figure_5_beyond_the_bound() -> None:
     assert figure.agrees
     assert (
         "72 of 700 events take more than 8.22 hops, the bound of the first peers, and 70 more than 9.96, that of all; the most is "
-        "12: some take more, as the seed says" in figure.sentence
+        "12: some take more than both, as the seed says" in figure.sentence
+    )
+    assert "3 of 700" in (few := _dynamic({4: 697, 9: 3}).sentence)
+    assert (
+        "and 0 more than 9.96, that of all; the most is 9: some take more than the first; the seed says that some take"
+        in few
     )
     assert "none takes more, where the seed says that some do" in _dynamic({4: 700}).sentence
     most = _dynamic({4: 100, 12: 600})

@@ -174,7 +174,8 @@ def line(
                 for (px, py), (x, y) in zip(path, ordered, strict=True)
             ]
     for x in _shown(xs, place):
-        frame.shapes.append(Text(place(x), frame.bottom + 16, number(x), "middle", "soft"))
+        inside = min(place(x), WIDTH - 4 - len(number(x)) * LETTER / 2)  # the last may be wide
+        frame.shapes.append(Text(inside, frame.bottom + 16, number(x), "middle", "soft"))
     frame.mark(marks, place)
     words = "; ".join(
         f"{name}: " + ", ".join(f"{number(x)} gives {number(y)}{unit}" for x, y in sorted(points))

@@ -165,7 +165,7 @@ def dynamic(book: Book, study: Study) -> Figure:
     spreads = {routing: book.spread(run, "hops") for routing, run in runs.items()}
     bounds = math.log2(study.grow_from), math.log2(study.filters)
     stated = [f"{math.floor(100 * bound) / 100:.2f}" for bound in bounds]  # the seed cuts its decimals off: 8.22, 9.96
-    marks = [Mark(bound, f"bound {words}", True) for bound, words in zip(bounds, stated, strict=True)]
+    marks = [Mark(bounds[0], f"bound {stated[0]}", True), Mark(bounds[1], stated[1], True)]
     title = f"Hops to newcomers, {study.grow_from:,} peers growing to {study.filters:,}"
     numbers = []
     for routing, spread in spreads.items():
@@ -195,7 +195,11 @@ def dynamic(book: Book, study: Study) -> Figure:
     )
     first, last = (value[f"{seeds}: beyond the bound at the {when}"] for when in ("start", "end"))
     agrees = last < value[f"{seeds}: events"] / 2
-    some = "some take more, as the seed says" if first else "none takes more, where the seed says that some do"
+    some = (
+        "some take more than both, as the seed says" if last
+        else "some take more than the first; the seed says that some take more, not than which" if first
+        else "none takes more, where the seed says that some do"
+    )  # fmt: skip
     sentence = (
         f"With the seed's routing {first:,.0f} of {value[f'{seeds}: events']:,.0f} events take more than {stated[0]} hops, the "
         f"bound of the first peers, and {last:,.0f} more than {stated[1]}, that of all; the most is "
