@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import signal
 import socket
 import stat
 import subprocess
@@ -17,7 +19,7 @@ from click.testing import CliRunner
 pytest.importorskip("pyspark")
 
 from gossamer.cli.app import app
-from gossamer.pipeline import daemon, masters, session, stages
+from gossamer.pipeline import daemon, masters, quiet, session, stages
 from gossamer.pipeline.runs import Grid
 from gossamer.pipeline.session import SMALL, SMALL_BYTES, TINY, TINY_BYTES, conf_for
 
@@ -109,6 +111,30 @@ def test_why_spark_did_not_start_is_the_innermost_cause() -> None:
     error.java_exception = Java("outer", Java("no room\n\tat x"))  # type: ignore[attr-defined]
     assert masters.reason(error) == "no room"
     assert masters.reason(RuntimeError("\n first\nsecond")) == "first"
+
+
+def test_what_comes_of_an_interrupt_is_one() -> None:
+    try:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise OSError("the JVM does not answer any more")
+    except OSError as error:
+        assert quiet.is_interrupt(error)
+    assert quiet.is_interrupt(KeyboardInterrupt())
+    assert not quiet.is_interrupt(OSError("alone"))
+
+
+@pytest.mark.spark
+def test_ctrl_c_is_as_it_was_before_there_was_spark(spark: SparkSession) -> None:
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    root = logging.getLogger()
+    records = [
+        logging.LogRecord("root", logging.ERROR, path, 1, "sending", None, (type(error), error, None))
+        for error in (KeyboardInterrupt(), ValueError())
+        for path in ("py4j/java_gateway.py", "other.py")
+    ]
+    assert [bool(root.filter(record)) for record in records] == [False, True, True, True]
 
 
 def test_a_job_by_its_inputs_and_its_runs(tmp_path: Path) -> None:

@@ -333,7 +333,7 @@ def _do(spark: SparkSession, stage: Stage, inputs: dict[str, str], why: str, out
         assert set(made) == {table.name for table in stage.writes}, f"stage {stage.name} made {sorted(made)}"
         checked = {table.name: write(made[table.name], table, step.staging / table.name) for table in stage.writes}
     except BaseException:
-        _remove(step.staging)
+        shutil.rmtree(step.staging, ignore_errors=True)  # tasks may still be writing there; ``recover`` removes what is left
         raise
     finally:
         step.release()

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gossamer.pipeline import masters, shipping
+from gossamer.pipeline import masters, quiet, shipping
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -218,7 +218,8 @@ def _session(app: str, master: str, log_level: str, conf: dict[str, str]) -> Ite
         builder = builder.config(key, value)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs a traceback of its own for what we raise or report
     try:
-        spark = builder.getOrCreate()
+        with quiet.own_interrupts():
+            spark = builder.getOrCreate()
     except Exception as error:
         raise masters.SparkStartError(
             f"Spark does not start on {master!r}: {masters.reason(error)}; try --master 'local[*]'"
@@ -227,10 +228,9 @@ def _session(app: str, master: str, log_level: str, conf: dict[str, str]) -> Ite
         if not shipping.is_local(master):
             shipping.ship(spark)
         yield spark
-    except BaseException:
-        with contextlib.suppress(
-            Exception
-        ):  # what went wrong may have taken the JVM with it; the first error is the one to tell
-            spark.stop()
+    except BaseException as error:
+        quiet.stop(spark, error)
+        if quiet.is_interrupt(error):
+            raise KeyboardInterrupt from error
         raise
     spark.stop()
