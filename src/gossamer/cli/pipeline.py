@@ -190,6 +190,10 @@ def run(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
             )
         if not path.is_file():
             raise PipelineError(f"{path}: no such file; --help says what --trace, --sessions and --rtts take")
+    # As they are from any folder: what was asked for is kept, for status and for the commands that do a run again.
+    for name in ("traces", "sessions", "rtts"):
+        options[name] = tuple(path.absolute() for path in options[name])
+    options["mapping"] = options["mapping"] and options["mapping"].absolute()
     if options["latency"] == "rtts":
         if not options["rtts"]:
             raise click.UsageError("--latency rtts takes the matrix of --rtts; give one")

@@ -14,8 +14,8 @@ from gossamer.pipeline.drawing import COLOURS, LETTER, Dot, Drawing, Path, Rect,
 
 WIDTH, HEIGHT = 480, 300
 LEFT, RIGHT, TOP, BOTTOM = 64, 14, 30, 46
-LABELS_MAX = 12
-"""Beyond so many points, only some are labelled."""
+ROWS, ROW = 2, 14
+"""Words under bars stand in so many rows where one is too short for them; and how high a row is."""
 
 
 class Mark(Struct, frozen=True):
@@ -38,11 +38,11 @@ class _Frame:
     """Where things are drawn, and what every chart has."""
 
     def __init__(
-        self, title: str, names: Sequence[str], values: Sequence[float], x_label: str, y_label: str, unit: str
+        self, title: str, names: Sequence[str], values: Sequence[float], x_label: str, y_label: str, unit: str, rows: int = 1
     ) -> None:
         self.title, self.x_label, self.y_label, self.unit = title, x_label, y_label, unit
         self.shapes: list[Shape] = [Text(14, 18, title, bold=True)]
-        self.bottom = HEIGHT - BOTTOM
+        self.bottom = HEIGHT - BOTTOM - ROW * (rows - 1)
         self.top = TOP + self._legend(names)
         self.most, ticks = scale(max(values, default=0))
         for tick in ticks:
@@ -105,8 +105,10 @@ def bars(
 ) -> Drawing:
     """One group of bars for each label, one bar in it for each series. An upright mark is at a place among numeric labels."""
     heights = [value for values in series.values() for value in values] + [mark.at for mark in marks if not mark.upright]
-    frame = _Frame(title, list(series), heights, x_label, y_label, unit)
     slot = (WIDTH - LEFT - RIGHT) / max(1, len(labels))
+    step = math.ceil((max(map(len, labels), default=0) + 1) * LETTER / slot) or 1
+    rows = min(step, 1 if all(map(_is_number, labels)) else ROWS)  # of numbers some are enough, of words not
+    frame = _Frame(title, list(series), heights, x_label, y_label, unit, rows)
     width = slot * (1 - gap) / max(1, len(series))
     for place, (name, values) in enumerate(series.items()):
         for index, (label, value) in enumerate(zip(labels, values, strict=True)):
@@ -115,15 +117,19 @@ def bars(
             frame.shapes.append(
                 Rect(x, y, max(0.5, width - min(1.0, width / 4)), frame.bottom - y, f"c{place % COLOURS}", said)
             )
-    step = math.ceil((max(map(len, labels), default=0) + 1) * LETTER / slot) or 1
-    for index in range(0, len(labels), step):
-        frame.shapes.append(Text(LEFT + (index + 0.5) * slot, frame.bottom + 16, labels[index], "middle", "soft"))
+    for place, index in enumerate(range(0, len(labels), math.ceil(step / rows))):
+        level = frame.bottom + 16 + ROW * (place % rows)
+        frame.shapes.append(Text(LEFT + (index + 0.5) * slot, level, labels[index], "middle", "soft"))
     frame.mark(marks, lambda at: LEFT + (_place(labels, at) + 0.5) * slot)
     words = "; ".join(
         f"{name}: " + ", ".join(f"{label} {number(value)}{unit}" for label, value in zip(labels, values, strict=True))
         for name, values in series.items()
     )
     return frame.drawing(words, marks)
+
+
+def _is_number(label: str) -> bool:
+    return label.rstrip(" %+").replace(",", "").replace(".", "").isdecimal()
 
 
 def _place(labels: Sequence[str], value: float) -> float:
@@ -162,6 +168,8 @@ def line(
     low, span = scaled[0], (scaled[-1] - scaled[0]) or 1.0
 
     def place(x: float) -> float:
+        if len(xs) == 1:
+            return (LEFT + WIDTH - RIGHT) / 2
         return LEFT + 14 + ((math.log10(x) if log_x else x) - low) / span * (WIDTH - LEFT - RIGHT - 28)
 
     for index, (name, points) in enumerate(series.items()):
