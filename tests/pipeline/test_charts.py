@@ -99,6 +99,15 @@ def test_the_same_drawing_as_svg_and_as_png() -> None:
     assert image.getpixel((1, 1)) == (255, 255, 255)
 
 
+def test_of_what_is_counted_there_are_no_halves() -> None:
+    assert charts.scale(2, whole=True) == (2, [0, 1, 2])
+    assert charts.scale(9, whole=True) == (10, [0, 5, 10])
+    assert 0.5 in charts.scale(2)[1]
+    drawing = charts.histogram("t", [("0", 1), ("1", 2)], "hops", "deliveries")
+    ticks = [shape.text for shape in drawing.shapes if isinstance(shape, Text) and shape.anchor == "end"]
+    assert ticks == ["0", "1", "2"]
+
+
 @pytest.mark.parametrize(("largest", "top"), [(0, 1), (9, 10), (0.012, 0.015), (635, 800), (100, 100)])
 def test_axes_end_at_round_numbers(largest: float, top: float) -> None:
     found, ticks = charts.scale(largest)

@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from gossamer.pipeline import charts, report
 from gossamer.pipeline.drawing import Drawing, Text
@@ -90,6 +91,9 @@ def test_a_report_with_everything_wrong(tmp_path: Path) -> None:
     assert "5 stays, subscriptions or events not as the workload says" in page
     assert all(f"<b>{count}</b>{name}" in page for name, count in (("allowed", 4), ("stays", 7), ("events", 12)))
     assert "<b>45</b>rows of the trace" in page
+    assert "<th>strayed</th>" in page
+    still = structs.replace(facts, rows=facts.rows | {"churn": 0})
+    assert "<th>strayed</th>" not in report.write_pipeline(still, tmp_path / "report.html").read_text("utf-8")
     assert page.count('<td class="text">one ') == 5  # tables that this job has, and no others
     for text in (
         "8 of 10 expected",

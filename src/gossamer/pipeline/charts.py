@@ -44,7 +44,7 @@ class _Frame:
         self.shapes: list[Shape] = [Text(14, 18, title, bold=True)]
         self.bottom = HEIGHT - BOTTOM - ROW * (rows - 1)
         self.top = TOP + self._legend(names)
-        self.most, ticks = scale(max(values, default=0))
+        self.most, ticks = scale(max(values, default=0), whole=all(value == int(value) for value in values))
         for tick in ticks:
             y = self.y(tick)
             self.shapes.append(Path(((LEFT, y), (WIDTH - RIGHT, y)), "line", 1))
@@ -204,12 +204,14 @@ def _shown(xs: Sequence[float], place: Callable[[float], float]) -> list[float]:
     return shown
 
 
-def scale(largest: float) -> tuple[float, list[float]]:
-    """A round top of the axis, and the ticks below it."""
+def scale(largest: float, *, whole: bool = False) -> tuple[float, list[float]]:
+    """A round top of the axis, and the ticks below it. ``whole``: of things that are counted there are no halves."""
     if largest <= 0:
         return 1.0, [0.0, 1.0]
     rough = largest / 4
     unit = 10.0 ** math.floor(math.log10(rough))
-    step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= rough)
+    factors = (1, 2, 5, 10) if whole else (1, 2, 2.5, 5, 10)
+    step = next(unit * factor for factor in factors if unit * factor >= rough)
+    step = max(1.0, step) if whole else step
     count = math.ceil(largest / step - 1e-9)
     return step * count, [step * index for index in range(count + 1)]

@@ -142,7 +142,9 @@ def write_pipeline(facts: Facts, path: Path, traces: Sequence[Path] = ()) -> Pat
         f"<p>{escape(CAME_AND_WENT)}</p>" if stays else "",
         f'<div class="figures">{"".join(_pipeline_figures(facts))}</div>',
         "<h2>Runs</h2>",
-        pages.table(facts.metrics, [name for name in TABLES["metrics"].names if name != "run"]),
+        pages.table(
+            facts.metrics, [name for name in TABLES["metrics"].names if name not in ("run", *(() if stays else _CHURNED))]
+        ),
     ]
     if facts.failed:
         body += ["<h2>Runs that failed</h2>", pages.table(facts.failed, ["run", "error", "replay"])]
@@ -159,6 +161,8 @@ def write_pipeline(facts: Facts, path: Path, traces: Sequence[Path] = ()) -> Pat
     return pages.write(path, "Gossamer: from a trace to a verdict", LEAD, body)
 
 
+_CHURNED = ("allowed", "strayed")
+"""Nothing can be, unless peers come and go."""
 _RUN_FAULTS = (("failed", "failed"), ("disagree", "counted otherwise than the oracle"), ("violated", "broke an invariant"))
 
 
