@@ -397,7 +397,7 @@ def show_together(added: list[dict[str, Any]]) -> None:
 
 def _ratios(line: dict[str, Any], rivals: str) -> str:
     kinds = (("to_columns", "columns"), ("to_texts", "texts"))
-    return ",".join(f"{line[ratio]:6.2f} x {rivals} from {kind}" for ratio, kind in kinds if ratio in line)
+    return ",".join(f" {line[ratio]:6.2f} x {rivals} from {kind}" for ratio, kind in kinds if ratio in line)
 
 
 def _positive(word: str) -> int:

@@ -137,6 +137,9 @@ def test_a_folder_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
 def test_misuse_is_one_line_and_exit_code_2(tmp_path: Path, invoke: Invoke) -> None:
     only_broken = tmp_path / "b.csv"
     only_broken.write_text("peer,name,type,size\nx\n")
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    (traces / "a.jsonl").touch()
     hidden = tmp_path / "_h.csv"
     hidden.write_text("peer,name,type,size\np,n,t,1\n")
     for words, said in (
@@ -150,6 +153,8 @@ def test_misuse_is_one_line_and_exit_code_2(tmp_path: Path, invoke: Invoke) -> N
         (("show", "spreads", "--out", tmp_path / "o"), "make it with: gossamer pipeline grid --out"),
         (("verify", "--traces", tmp_path / "o" / "none"), "none: no such folder"),
         (("verify", "--traces", tmp_path), "no trace files (*.jsonl) here"),
+        (("verify", "--traces", traces, "--report", tmp_path / "no" / "v.html"), "v.html: no file that can be written"),
+        (("verify", "--traces", traces, "--report", tmp_path), "no file that can be written"),
         (("run", "--out", tmp_path / "o", "--nodes", "ten"), "not a list of numbers"),
         (("run", "--out", tmp_path / "o", "--mapping", tmp_path / "no.toml"), "no.toml: no such file"),
         (("run", "--out", tmp_path / "o", "--churn", "sessions"), "--churn sessions needs a trace of sessions"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -361,6 +362,8 @@ def verify(ctx: click.Context, traces: Path, report: Path | None, late_ms: float
         files = tuple(traces.glob("*.jsonl"))
         if not files:
             raise PipelineError(f"{traces}: no trace files (*.jsonl) here; run nodes with --trace-dir {traces}, then verify")
+        if report is not None and (report.is_dir() or not os.access(report.absolute().parent, os.W_OK)):
+            raise PipelineError(f"{report}: no file that can be written; give --report a name in a folder that is there")
     with _errors(), _spark(master, "verify", conf_for(sum(path.stat().st_size for path in files), master)) as (spark, _):
         from gossamer.pipeline import verify as module
         from gossamer.pipeline.report import write_demo

@@ -51,8 +51,9 @@ def _end_jvm() -> None:
     """One that was about to start would complain that it may not."""
     from pyspark import SparkContext
 
-    if SparkContext._gateway is not None and SparkContext._active_spark_context is None:
-        SparkContext._gateway.proc.kill()
+    started = getattr(SparkContext._gateway, "proc", None)  # by this process, not by one that runs it
+    if started is not None and SparkContext._active_spark_context is None:
+        started.kill()
         SparkContext._gateway = SparkContext._jvm = None
 
 

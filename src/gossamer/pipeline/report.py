@@ -35,6 +35,7 @@ CAME_AND_WENT = (
     "subscribe had returned before publish began and the subscription outlived the receipt, and allowed where they overlapped. "
     "The simulations wrote down when each of these was, and Spark judged by that; the expected pairs above are by plan."
 )
+SUBSCRIPTIONS_SHOWN = 100
 READS = ("filters", "expected", "runs", "deliveries", "loads", "metrics", "quarantine")
 LEAD, LIVE = (
     "From a trace to filters and events, to what Spark says must be delivered, to what simulations of the fabric delivered.",
@@ -193,6 +194,12 @@ def write_demo(verdict: Verdict, path: Path, facts: Mapping[str, str], *, sample
         "<h2>Nodes</h2>",
         pages.table([{"node": row.node, **_counts(row.counts)} for row in verdict.per_node], ["node", *_COUNTS]),
     ]
+    each = [
+        {"node": row.node, "subscription": row.subscription, "filter": row.filter or "none", **_counts(row.counts)}
+        for row in verdict.per_subscription[:SUBSCRIPTIONS_SHOWN]
+    ]
+    head = f"{len(each):,} of them, the worst first"
+    body += ["<h2>Subscriptions</h2>", pages.folded(head, pages.table(each, ["node", "subscription", "filter", *_COUNTS]))]
     if verdict.examples:
         columns = ["what", "event", "node", "subscription", "copies", "filter", "values"]
         rows = [{name: getattr(example, name) for name in columns} for example in verdict.examples]
