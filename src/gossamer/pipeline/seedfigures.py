@@ -427,10 +427,10 @@ def scale(book: Book, study: Study) -> Figure:
             Number(f"{name}, most of {largest:,}", max(spread)),
             Number(f"{name}, more for each doubling", slope),
         ]
-    hot = {plane: book.model(plane, "noise", size=largest) for plane in ("skiplist", "tree")}
-    walks = study.model_walks
+    most = {what: 100 * max(book.model("skiplist", what, size=largest)) / study.model_walks for what in ("noise", "load")}
     numbers += [
-        Number("skip list: noise of the hottest entry", 100 * max(hot["skiplist"]) / walks, None, "%"),
+        Number("skip list: noise of the hottest entry", most["noise"], None, "%"),
+        Number("skip list: load of the busiest entry", most["load"], None, "%"),
         Number("tree: highest degree", max(book.model("tree", "degree", size=largest))),
     ]
     value = {number.name: number.found for number in numbers}
@@ -440,8 +440,8 @@ def scale(book: Book, study: Study) -> Figure:
         f"hops on average, a change is "
         f"known after {value[f'interest: rounds, mean of {largest:,}']:.2f} rounds, and a host stands "
         f"{value[f'tree: depth, mean of {largest:,}']:.1f} links deep; each doubling of the nodes adds {min(growths):.2f} to "
-        f"{max(growths):.2f} to these. The "
-        "models are compared with full simulations in the tests."
+        f"{max(growths):.2f} to these. No entry of the skip list sees more than "
+        f"{most['load']:.2g} % of the events, and none more than {most['noise']:.2g} % that it does not want. The models are compared with full simulations in the tests."
     )
     return Figure("scale", title, SIZES, drawing, tuple(numbers), sentence,
                   None, f"gossamer pipeline models --size {largest} --out models")  # fmt: skip
