@@ -441,7 +441,8 @@ def scale(book: Book, study: Study) -> Figure:
         f"known after {value[f'interest: rounds, mean of {largest:,}']:.2f} rounds, and a host stands "
         f"{value[f'tree: depth, mean of {largest:,}']:.1f} links deep; each doubling of the nodes adds {min(growths):.2f} to "
         f"{max(growths):.2f} to these. No entry of the skip list sees more than "
-        f"{most['load']:.2g} % of the events, and none more than {most['noise']:.2g} % that it does not want. The models are compared with full simulations in the tests."
+        f"{most['load']:.2g} % of the events, and none more than {most['noise']:.2g} % that it does not want. "
+        "The models are compared with full simulations in the tests."
     )
     return Figure("scale", title, SIZES, drawing, tuple(numbers), sentence,
                   None, f"gossamer pipeline models --size {largest} --out models")  # fmt: skip
