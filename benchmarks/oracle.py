@@ -32,6 +32,9 @@ What is measured
 
     Spark is told the files' schemas, as the pipeline's own reader does (`job.read`): it does not have to look for them first.
 
+    At the end all cases are added together: what each engine took for all of them, over what the faster rival of each case took for
+    all of them (in which one case may have another faster rival than the next).
+
     Cases differ in how many filters agree with an event in both equalities (at 100,000 filters): `fine` 5, ranges of a tenth;
     `coarse` 500, ranges of a fiftieth; `skewed` 500, widths from nothing to half, most of them narrow.
 
@@ -357,16 +360,44 @@ def show(lines: list[dict[str, Any]]) -> None:
         if "failed" in line:
             print(f"{head} failed (its process ended)")
             continue
-        ratios = [
-            f"{line[ratio]:6.2f} x the faster rival from {kind}"
-            for ratio, kind in (("to_columns", "columns"), ("to_texts", "texts"))
-            if ratio in line
-        ]
         print(
             f"{head} {line['seconds']:8.2f} s (first {line['first']:6.2f}) cpu {line['cpu']:7.2f} s peak {line['peak_mb']:>6,} MB "
-            f"{line['pairs']:>12,} pairs{','.join(ratios)}",
+            f"{line['pairs']:>12,} pairs{_ratios(line, 'the faster rival')}",
             flush=True,
         )
+
+
+def together(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The cases of one size added up, one line an engine; one that did not get through all of them has none."""
+    cases = list(dict.fromkeys(line["case"] for line in lines))
+    took = {(line["case"], line["engine"]): line["seconds"] for line in lines if "seconds" in line}
+
+    def total(engines: tuple[str, ...]) -> float | None:
+        """Of the faster of these in each case."""
+        fastest = [min((took[case, one] for one in engines if (case, one) in took), default=None) for case in cases]
+        return None if None in fastest else sum(seconds for seconds in fastest if seconds is not None)
+
+    rivals = {"to_columns": total(FROM_COLUMNS), "to_texts": total(FROM_TEXTS)}
+    added = []
+    for engine in dict.fromkeys(line["engine"] for line in lines):
+        if len(cases) < 2 or engine in ANSWERLESS or (seconds := total((engine,))) is None:
+            continue
+        ratios = {name: round(seconds / faster, 2) for name, faster in rivals.items() if faster}
+        added.append({"case": "all", "cases": cases, "engine": engine, "seconds": round(seconds, 3), **ratios})
+    return added
+
+
+def show_together(added: list[dict[str, Any]]) -> None:
+    for line in added:
+        print(
+            f"all cases added together ({' + '.join(line['cases'])})  {line['engine']:<12} {line['seconds']:8.2f} s"
+            f"{_ratios(line, 'the faster rivals')}"
+        )
+
+
+def _ratios(line: dict[str, Any], rivals: str) -> str:
+    kinds = (("to_columns", "columns"), ("to_texts", "texts"))
+    return ",".join(f" {line[ratio]:6.2f} x {rivals} from {kind}" for ratio, kind in kinds if ratio in line)
 
 
 def _positive(word: str) -> int:
@@ -396,6 +427,7 @@ def main() -> None:
     if not options.json:
         versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("pyspark", "duckdb", "polars"))
         print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {versions}")
+    whole = []
     for case in options.case or CASES:
         for share in (100, 30, 10, 3, 1) if options.growth else (1,):
             lines = measure(case, options.events // share, options.filters // share, options)
@@ -403,6 +435,12 @@ def main() -> None:
                 print("\n".join(json.dumps(line) for line in lines), flush=True)
             else:
                 show(lines)
+            whole += lines if share == 1 else []
+    added = together(whole)
+    if options.json:
+        print("".join(f"{json.dumps(line)}\n" for line in added), end="", flush=True)
+    else:
+        show_together(added)
 
 
 if __name__ == "__main__":

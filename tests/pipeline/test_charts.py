@@ -11,7 +11,7 @@ import pytest
 
 from gossamer.pipeline import charts
 from gossamer.pipeline.charts import Mark
-from gossamer.pipeline.drawing import LIGHT, SCALE, Path, Rect, Text
+from gossamer.pipeline.drawing import LETTER, LIGHT, SCALE, Path, Rect, Text
 
 
 def test_the_height_of_a_bar_is_its_value() -> None:
@@ -39,6 +39,23 @@ def test_a_mark_stands_where_its_number_is() -> None:
     assert "Marked: six (6); Marked: half (0.5)" in drawing.words
 
 
+def test_words_of_marks_stand_in_no_other_marks_way() -> None:
+    labels = [str(n) for n in range(11)]
+    drawing = charts.bars(
+        "x", labels, {"a": [1.0] * 11}, "x", "y", marks=[Mark(8.2, "bound 8.22", True), Mark(10, "bound 9.96", True)]
+    )
+    first, second = (shape.points[0][0] for shape in drawing.shapes if isinstance(shape, Path) and shape.dashed)
+    one, other = (shape for shape in drawing.shapes if isinstance(shape, Text) and shape.text.startswith("bound"))
+    assert (one.anchor, other.anchor) == ("end", "end")  # to the right, one would lie over the other's line
+    assert one.x < first
+    assert first < other.x < second
+    assert one.clear
+    assert other.y > one.y
+    assert 'paint-order="stroke"' in drawing.svg()
+    alone = charts.bars("x", labels, {"a": [1.0] * 11}, "x", "y", marks=[Mark(2, "bound 2", True)])
+    assert next(shape for shape in alone.shapes if isinstance(shape, Text) and shape.text == "bound 2").anchor == "start"
+
+
 def test_lines_on_a_logarithmic_axis_are_evenly_spaced() -> None:
     points = [(10.0, 1.0), (100.0, 2.0), (1000.0, 4.0)]
     drawing = charts.line("t", {"a": points, "fit": points}, "n", "hops", log_x=True, dashed=["fit"])
@@ -58,6 +75,12 @@ def test_labels_do_not_run_into_each_other() -> None:
     assert all(b.x - a.x > 30 for a, b in pairwise(labels))
 
 
+def test_the_last_label_is_inside_the_picture() -> None:
+    drawing = charts.line("t", {"a": [(1_000.0, 1.0), (1_000_000.0, 2.0)]}, "n", "y", log_x=True)
+    last = next(shape for shape in drawing.shapes if isinstance(shape, Text) and shape.text == "1,000,000")
+    assert last.x + len(last.text) * LETTER / 2 < drawing.width
+
+
 def test_the_same_drawing_as_svg_and_as_png() -> None:
     drawing = charts.bars("A < B & C", ["1", "2"], {"one": [1.0, 3.0]}, "x", "y")
     ElementTree.fromstring(drawing.svg_file())  # well-formed
@@ -74,6 +97,15 @@ def test_the_same_drawing_as_svg_and_as_png() -> None:
     inside = image.getpixel((round((bar.x + bar.width / 2) * SCALE), round((bar.y + bar.height / 2) * SCALE)))
     assert "#{:02x}{:02x}{:02x}".format(*inside) == LIGHT["c0"]
     assert image.getpixel((1, 1)) == (255, 255, 255)
+
+
+def test_of_what_is_counted_there_are_no_halves() -> None:
+    assert charts.scale(2, whole=True) == (2, [0, 1, 2])
+    assert charts.scale(9, whole=True) == (10, [0, 5, 10])
+    assert 0.5 in charts.scale(2)[1]
+    drawing = charts.histogram("t", [("0", 1), ("1", 2)], "hops", "deliveries")
+    ticks = [shape.text for shape in drawing.shapes if isinstance(shape, Text) and shape.anchor == "end"]
+    assert ticks == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize(("largest", "top"), [(0, 1), (9, 10), (0.012, 0.015), (635, 800), (100, 100)])

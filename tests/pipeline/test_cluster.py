@@ -26,8 +26,10 @@ GRID = ("pipeline", "grid", "--overlay", "tree", "--size", "6,9", "--seeds", "0"
 MODELS = ("pipeline", "models", "--size", "300", "--events", "6", "--parts", "3")
 RUN = ("pipeline", "run", "--nodes", "6", "--seeds", "0", "--filters", "30", "--events", "6")
 VERIFY = ("pipeline", "verify", "--traces")
+REPRODUCE = ("reproduce", "--quick", "--no-png")
 OF_RUN = ("items", "filters", "events", "expected", "runs", "deliveries", "loads", "metrics")
 OF_OTHERS = ("grid", "measures", "spreads", "reconfigurations", "models")
+OF_SEEDS = ("grid", "measures", "spreads", "news", "reconfigurations", "models", "figures")
 
 # One process, one session for all commands, as executors take long to start; then which gossamer these have.
 DRIVER = """
@@ -48,6 +50,7 @@ with session.session("gossamer-tests", master, conf=json.loads(sys.argv[4])) as 
     for command in commands:
         try:
             to = ["--report", out + "/verdict.html"] if "verify" in command else ["--out", out]
+            to = ["--out", out + "/seeds"] if "reproduce" in command else to  # it has a grid of its own
             app.main([*command, *to, "--master", master, "--json"], standalone_mode=False)
         except SystemExit as left:
             assert not left.code, (command, left.code)
@@ -79,12 +82,12 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def everything_on(master: str, out: Path, trace: Path) -> tuple[dict[str, Any], list[str]]:
+def everything_on(master: str, out: Path, trace: Path, *more: tuple[str, ...]) -> tuple[dict[str, Any], list[str]]:
     """Returns the verdict, and where the executors import gossamer from."""
     traces = out.parent / "traces"
     write(traces, A, [ADVERTISED, *publish(100, 1, {"name": "lib1"}), *publish(200, 2, {"name": "x"})])
     write(traces, B, [ADVERTISED, *subscribe(10, 1, "name LIKE 'lib%'"), delivered(103, 1, 1), delivered(203, 1, 2)])
-    commands = (GRID, MODELS, (*RUN, "--trace", str(trace)), (*VERIFY, str(traces)))
+    commands = (GRID, MODELS, (*RUN, "--trace", str(trace)), *more, (*VERIFY, str(traces)))
     env = {**os.environ, "PYTHONPATH": str(Path(shipping.__file__).parents[2])}
     arguments = [sys.executable, "-c", DRIVER, master, str(out), json.dumps(commands), json.dumps(CONF)]
     done = subprocess.run(arguments, env=env, capture_output=True, text=True, timeout=600, check=False)
@@ -106,7 +109,7 @@ def rows(out: Path, name: str) -> list[dict[str, Any]]:
 def home(tmp_path_factory: pytest.TempPathFactory, trace: Path) -> tuple[Path, dict[str, Any]]:
     """The commands on this machine alone: where their tables are, and the verdict."""
     out = tmp_path_factory.mktemp("home") / "out"
-    verdict, _ = everything_on("local[*]", out, trace)
+    verdict, _ = everything_on("local[2]", out, trace, REPRODUCE)
     assert (verdict["expected"], verdict["spurious"]) == (1, 1)
     return out, verdict
 
@@ -133,7 +136,13 @@ def test_a_cluster_in_one_jvm(home: tuple[Path, dict[str, Any]], trace: Path, tm
 
     installed = Path(pyspark.__file__).parent / "work"
     was = installed.exists()
-    check(tmp_path / "out", everything_on("local-cluster[2,1,1024]", tmp_path / "out", trace), home)
+    check(tmp_path / "out", everything_on("local-cluster[2,1,1024]", tmp_path / "out", trace, REPRODUCE), home)
+    seeds = tmp_path / "out" / "seeds"
+    for name in OF_SEEDS:
+        assert rows(seeds, name), name
+        assert rows(seeds, name) == rows(home[0] / "seeds", name), name
+    page = (seeds / "report.html").read_text("utf-8")
+    assert page == (home[0] / "seeds" / "report.html").read_text("utf-8")
     assert installed.exists() == was  # workers write elsewhere than into the installation
 
 

@@ -68,6 +68,7 @@ def test_the_whole_job(spark: SparkSession, tmp_path: Path, invoke: Invoke) -> N
     assert_self_contained(page)
     assert f"{result.totals['delivered']:,} of {result.totals['expected']:,} expected deliveries arrived" in page
     assert "not 4 columns" in page
+    assert "t.csv, line 121" in page
     assert "This report is about another trace: t.csv." in page
 
     runs, count = job.show("runs", out, 10)
@@ -101,9 +102,44 @@ def test_the_whole_job(spark: SparkSession, tmp_path: Path, invoke: Invoke) -> N
 
 
 @pytest.mark.spark
+def test_a_job_is_the_same_from_any_folder_and_its_status_outlives_its_inputs(
+    tmp_path: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace, out = tmp_path / "here" / "t.csv", tmp_path / "out"
+    trace.parent.mkdir()
+    trace.write_text("peer,name,type,size\np,n,t,1\n")
+    monkeypatch.chdir(trace.parent)
+    assert invoke("run", "--out", out, "--trace", "t.csv", "--until", "traces").exit_code == 0
+    monkeypatch.chdir(tmp_path)
+
+    def states() -> list[tuple[str, str]]:
+        told = invoke("status", "--out", out, "--json")
+        assert told.exit_code == 0, told.output
+        return [(row["state"], row["why"]) for row in map(json.loads, told.stdout.splitlines())]
+
+    assert states() == [("done", "")]
+    again = invoke("run", "--out", out, "--trace", "here/t.csv", "--until", "traces", "--json")
+    assert json.loads(again.stdout)["skipped"] == ["traces"]
+    trace.unlink()
+    assert states() == [("stale", f"{trace}: no such file")]
+
+
+def test_a_folder_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
+    (tmp_path / job.MANIFESTS / ".lock").mkdir(parents=True)
+    with (
+        pytest.raises(job.JobError, match=r"no folder that can be written to \(Is a directory\); choose"),
+        job.writing(tmp_path),
+    ):
+        pytest.fail("written")
+
+
+@pytest.mark.spark
 def test_misuse_is_one_line_and_exit_code_2(tmp_path: Path, invoke: Invoke) -> None:
     only_broken = tmp_path / "b.csv"
     only_broken.write_text("peer,name,type,size\nx\n")
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    (traces / "a.jsonl").touch()
     hidden = tmp_path / "_h.csv"
     hidden.write_text("peer,name,type,size\np,n,t,1\n")
     for words, said in (
@@ -111,12 +147,14 @@ def test_misuse_is_one_line_and_exit_code_2(tmp_path: Path, invoke: Invoke) -> N
         (("run", "--out", tmp_path / "o", "--trace", tmp_path), "a folder; give its files"),
         (("run", "--out", tmp_path / "o", "--trace", only_broken), "no usable row in the trace: all 1 are broken"),
         (("run", "--out", tmp_path / "o", "--trace", hidden), "_h.csv: Spark ignores files"),
-        (("run", "--out", only_broken), "cannot be made a folder"),
+        (("run", "--out", only_broken), "no folder that can be written to"),
         (("show", "metrics", "--out", tmp_path / "o"), "no table metrics in"),
         (("show", "nothing", "--out", tmp_path / "o"), "no table 'nothing'; there are peers"),
         (("show", "spreads", "--out", tmp_path / "o"), "make it with: gossamer pipeline grid --out"),
         (("verify", "--traces", tmp_path / "o" / "none"), "none: no such folder"),
         (("verify", "--traces", tmp_path), "no trace files (*.jsonl) here"),
+        (("verify", "--traces", traces, "--report", tmp_path / "no" / "v.html"), "v.html: no file that can be written"),
+        (("verify", "--traces", traces, "--report", tmp_path), "no file that can be written"),
         (("run", "--out", tmp_path / "o", "--nodes", "ten"), "not a list of numbers"),
         (("run", "--out", tmp_path / "o", "--mapping", tmp_path / "no.toml"), "no.toml: no such file"),
         (("run", "--out", tmp_path / "o", "--churn", "sessions"), "--churn sessions needs a trace of sessions"),

@@ -32,6 +32,39 @@ def digests(out: Path) -> dict[str, str]:
     return {name: checked.digest for found in job._manifests(out) for name, checked in found.tables.items()}
 
 
+def stopped(out: Path, trace: Path, half: Path, how: signal.Signals) -> tuple[int, str]:
+    """Start the job, in a session of its own so that the JVM dies with it, and stop it once ``half`` is there: its exit code and
+    what it said."""
+    victim = subprocess.Popen(
+        command(out, trace), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, text=True
+    )
+    try:
+        deadline = time.monotonic() + 500
+        while not half.exists():
+            assert victim.poll() is None, "it ended before it could be stopped"
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        os.killpg(victim.pid, how)
+        said = victim.communicate(timeout=60)[0]
+    return victim.returncode, said
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_a_job_that_is_interrupted_says_so_and_no_more(tmp_path: Path) -> None:
+    out, trace = tmp_path / "out", tmp_path / "t.csv"
+    trace.write_text("peer,name,type,size\np,n,t,1\n")
+    code, said = stopped(out, trace, out / job.STAGING / "traces" / "items" / "_temporary", signal.SIGINT)
+    assert code == 130
+    assert said.splitlines()[-1] == "gossamer: interrupted"
+    assert "Traceback" not in said
+    assert "ERROR" not in said  # of the JVM
+    with job.writing(out):  # nobody holds the folder, and what was half-written is gone
+        assert list((out / job.STAGING).iterdir()) == []
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
@@ -39,20 +72,7 @@ def test_a_killed_job_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) 
     out, whole = tmp_path / "killed", tmp_path / "whole"
     trace = tmp_path / "t.csv"
     trace.write_text("peer,name,type,size\np,n,t,1\nbroken\n")  # the workload is synthetic
-    # In a session of its own, so that the JVM dies with it.
-    victim = subprocess.Popen(
-        command(out, trace), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
-    half = out / job.STAGING / "workload" / "filters"
-    try:
-        deadline = time.monotonic() + 500
-        while not half.exists():  # the second stage is being written, and is not committed
-            assert victim.poll() is None, "it ended before it could be killed"
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        os.killpg(victim.pid, signal.SIGKILL)
-    finally:
-        victim.wait(60)
+    stopped(out, trace, out / job.STAGING / "workload" / "filters", signal.SIGKILL)  # its second stage is being written
     assert not (out / job.MANIFESTS / "workload.json").exists()
     kept = digests(out)
     assert set(kept) == {"peers", "items", "holdings", "sessions", "rtts", "quarantine"}

@@ -7,38 +7,55 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
-from gossamer.pipeline import figures, report
+from gossamer.pipeline import charts, report
+from gossamer.pipeline.drawing import Drawing, Text
 from pipeline.pages import assert_self_contained
 
 
 @pytest.mark.parametrize(
-    "svg",
+    "drawing",
     [
-        figures.bars("A & B", ["x", "<y>"], {"one": [1, 2.5], "two": [0, 4000]}, "things", "count"),
-        figures.bars("none", [], {"one": []}, "things", "count"),
-        figures.histogram("hops", [(str(n), n * n) for n in range(40)], "hops", "deliveries"),
-        figures.line("noise", {"flood": [(10, 0.5), (5, 0.25)], "tree": [(5, 0)]}, "nodes", "noise"),
-        figures.line("one point", {"flood": [(10, 0.5)]}, "nodes", "noise"),
-        figures.line("nothing", {}, "nodes", "noise"),
+        charts.bars("A & B", ["x", "<y>"], {"one": [1, 2.5], "two": [0, 4000]}, "things", "count"),
+        charts.bars("none", [], {"one": []}, "things", "count"),
+        charts.histogram("hops", [(str(n), n * n) for n in range(40)], "hops", "deliveries"),
+        charts.line("noise", {"flood": [(10, 0.5), (5, 0.25)], "tree": [(5, 0)]}, "nodes", "noise"),
+        charts.line("one point", {"flood": [(10, 0.5)]}, "nodes", "noise"),
+        charts.line("nothing", {}, "nodes", "noise"),
     ],
 )
-def test_charts_are_well_formed_and_say_what_they_show(svg: str) -> None:
+def test_charts_are_well_formed_and_say_what_they_show(drawing: Drawing) -> None:
+    svg = drawing.svg()
     root = ElementTree.fromstring(svg)
     assert root.get("role") == "img"
     assert root.get("aria-label")
     assert not re.search(r"#[0-9a-f]{3,6}\b|NaN|nan", svg)  # colours come from the theme
 
 
-def test_a_bar_is_as_high_as_its_value() -> None:
-    root = ElementTree.fromstring(figures.bars("t", ["a", "b"], {"n": [50, 100]}, "x", "y"))
-    low, high = (float(bar.get("height", "0")) for bar in root.iter("rect"))
-    assert high == pytest.approx(2 * low, abs=0.2)
-    assert "a 50, b 100" in str(root.get("aria-label"))
+def test_every_word_under_the_bars_is_there_and_of_numbers_some() -> None:
+    shapes = ["exact", "range", "prefix", "name", "contains", "either", "from", "in", "not"]
+    drawing = charts.bars("t", shapes, {"filters": [1.0] * 9, "matches": [2.0] * 9}, "shape of the filter", "count")
+    words = [shape for shape in drawing.shapes if isinstance(shape, Text) and shape.text in shapes]
+    assert [word.text for word in words] == shapes
+    one, other = sorted({word.y for word in words})
+    assert {word.y for word in words[::2]} == {one}  # side by side they would run into each other
+    label = next(shape for shape in drawing.shapes if isinstance(shape, Text) and shape.text == "shape of the filter")
+    assert other + 12 < label.y
+    numbers = charts.histogram("t", [(f"{n:,}", 1.0) for n in range(1_000, 1_050)], "x", "y")
+    shown = [shape for shape in numbers.shapes if isinstance(shape, Text) and shape.text.startswith("1,0")]
+    assert len(shown) < 15
+    assert len({word.y for word in shown}) == 1
+
+
+def test_one_point_stands_in_the_middle() -> None:
+    drawing = charts.line("t", {"flood": [(10.0, 0.5)]}, "nodes", "noise")
+    (label,) = (shape for shape in drawing.shapes if isinstance(shape, Text) and shape.text == "10")
+    assert label.x == pytest.approx((charts.LEFT + charts.WIDTH - charts.RIGHT) / 2)
 
 
 def test_numbers_are_readable() -> None:
-    assert [figures.number(n) for n in (0, 1234567, 0.12345, 12345.6, 2.0)] == ["0", "1,234,567", "0.123", "12,346", "2"]
+    assert [charts.number(n) for n in (0, 1234567, 0.12345, 12345.6, 2.0)] == ["0", "1,234,567", "0.123", "12,346", "2"]
 
 
 def test_a_report_with_everything_wrong(tmp_path: Path) -> None:
@@ -57,7 +74,7 @@ def test_a_report_with_everything_wrong(tmp_path: Path) -> None:
     run = {"run": 1, "error": "Boom: <x>", "replay": "gossamer pipeline run", "violations": ["once: twice"]}
     metrics = dict.fromkeys(report.TABLES["metrics"].names, 1) | {"overlay": "flood", "noise": None, "agrees": False}
     facts = report.Facts(
-        rows={"runs": 2, "quarantine": 3, "churn": 7, "events": 12},
+        rows={"runs": 2, "quarantine": 3, "churn": 7, "events": 12, "holdings": 45},
         totals=totals,
         metrics=[metrics],
         failed=[run],
@@ -66,13 +83,18 @@ def test_a_report_with_everything_wrong(tmp_path: Path) -> None:
         hops=[("1", 5)],
         noise=[("95 %", 5)],
         largest=80,
-        quarantine=[{"reason": "blank line", "rows": 3, "first_line": 7}],
+        quarantine=[{"reason": "blank line", "rows": 3, "first": "t.csv, line 7"}],
     )
     page = report.write_pipeline(facts, tmp_path / "report.html").read_text("utf-8")
     assert_self_contained(page)
     assert report.STANDS_IN.split("'")[0] in page  # "... eDonkey ... Debian"
     assert "5 stays, subscriptions or events not as the workload says" in page
     assert all(f"<b>{count}</b>{name}" in page for name, count in (("allowed", 4), ("stays", 7), ("events", 12)))
+    assert "<b>45</b>rows of the trace" in page
+    assert "<th>strayed</th>" in page
+    still = structs.replace(facts, rows=facts.rows | {"churn": 0})
+    assert "<th>strayed</th>" not in report.write_pipeline(still, tmp_path / "report.html").read_text("utf-8")
+    assert page.count('<td class="text">one ') == 5  # tables that this job has, and no others
     for text in (
         "8 of 10 expected",
         "2 missed",
@@ -81,6 +103,7 @@ def test_a_report_with_everything_wrong(tmp_path: Path) -> None:
         "Boom: &lt;x&gt;",
         "once: twice",
         "blank line",
+        "t.csv, line 7",
     ):
         assert text in page
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]

@@ -90,6 +90,13 @@ def _figures_are_the_tables(out: Path) -> None:
     degrees = [row["at"] for row in spreads if row["name"] == "degree"]
     assert found["002-3", "highest degree, any host of any run"]["found"] == max(degrees) <= 3
     largest = QUICK.models[-1]
+    loads = [
+        row["at"]
+        for row in _rows(out, "models")
+        if (row["what"], row["size"]) == ("load", largest) and row["plane"] == "skiplist"
+    ]
+    found_load = found["scale", "skip list: load of the busiest entry"]["found"]
+    assert found_load == pytest.approx(100 * max(loads) / QUICK.model_walks) > 0
     depth = [row for row in _rows(out, "models") if (row["plane"], row["what"], row["size"]) == ("tree", "depth", largest)]
     mean = sum(row["at"] * row["count"] for row in depth) / largest
     assert found["scale", f"tree: depth, mean of {largest:,}"]["found"] == pytest.approx(mean)

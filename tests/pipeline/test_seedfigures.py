@@ -75,16 +75,34 @@ def test_figure_4_hops() -> None:
     assert seedfigures.hops(_static({0: 1}, {9: 2_500}), study, "trace").agrees is False
 
 
-def test_figure_5_beyond_the_bound() -> None:
+def _dynamic(seeds: dict[int, int]) -> seedfigures.Figure:
     tables = Tables()
-    for routing, counts in (("gossamer", {4: 700}), ("paper", {4: 630, 12: 70})):
+    for routing, counts in (("gossamer", {4: 700}), ("paper", seeds)):
         run = tables.run("skiplist", 1_000, workload="trace", routing=routing, grow_from=300, events=0)
         tables.spread(run, "hops", counts)
-    figure = seedfigures.dynamic(tables.book(), Study())
+    return seedfigures.dynamic(tables.book(), Study())
+
+
+def test_figure_5_beyond_the_bound() -> None:
+    figure = _dynamic({4: 628, 9: 2, 12: 70})
     assert _value(figure, "bound at the start") == pytest.approx(8.22, abs=0.01)
     assert _value(figure, "bound at the end") == pytest.approx(9.96, abs=0.01)
-    assert _value(figure, "the seed's routing: beyond the bound") == pytest.approx(10.0)
-    assert "some do, as the seed says" in figure.sentence
+    assert _value(figure, "the seed's routing: beyond the bound at the start") == 72
+    assert _value(figure, "the seed's routing: beyond the bound at the end") == 70
+    assert figure.agrees
+    assert (
+        "72 of 700 events take more than 8.22 hops, the bound of the first peers, and 70 more than 9.96, that of all; the most is "
+        "12: some take more than both, as the seed says" in figure.sentence
+    )
+    assert "3 of 700" in (few := _dynamic({4: 697, 9: 3}).sentence)
+    assert (
+        "and 0 more than 9.96, that of all; the most is 9: some take more than the first; the seed says that some take"
+        in few
+    )
+    assert "none takes more, where the seed says that some do" in _dynamic({4: 700}).sentence
+    most = _dynamic({4: 100, 12: 600})
+    assert not most.agrees
+    assert "most take more, unlike the seed" in most.sentence
 
 
 @pytest.mark.parametrize(("degree", "agrees"), [(3, True), (4, False)])

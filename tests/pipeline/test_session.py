@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -16,7 +19,7 @@ from click.testing import CliRunner
 pytest.importorskip("pyspark")
 
 from gossamer.cli.app import app
-from gossamer.pipeline import daemon, session, stages
+from gossamer.pipeline import daemon, masters, quiet, session, stages
 from gossamer.pipeline.runs import Grid
 from gossamer.pipeline.session import SMALL, SMALL_BYTES, TINY, TINY_BYTES, conf_for
 
@@ -62,6 +65,76 @@ def test_a_job_by_the_size_of_its_workload(
 ) -> None:
     CliRunner().invoke(app, ["pipeline", "run", "--out", str(tmp_path / "out"), "--events", events])
     assert asked == [conf]
+
+
+@pytest.mark.parametrize("master", ["foo", "local[x]", "local[0]", "local-cluster[2,1]", "spark:/h:7077", "", "yarn-client"])
+@pytest.mark.parametrize(
+    "command", [["pipeline", "run", "--out"], ["reproduce", "--out"], ["pipeline", "verify", "--traces"], ["demo", "--out"]]
+)
+def test_a_master_that_is_none_is_refused_before_anything_else(
+    master: str, command: list[str], asked: list[dict[str, str]], tmp_path: Path
+) -> None:
+    done = CliRunner().invoke(app, [*command, str(tmp_path / "out"), "--master", master])
+    assert done.exit_code == 2
+    assert f"{master!r} is no master of Spark's; give one such as local[*]" in done.output
+    assert not asked
+    assert not (tmp_path / "out").exists()
+
+
+def test_masters_that_are_some() -> None:
+    forms = masters.FORMS.split(", ")
+    for master in (*forms, "local", "local[2, 3]", "local-cluster[2, 1, 1024]", "spark://a:7077,b:7077", "k8s://host"):
+        assert masters.check(master) == master
+
+
+def test_a_cluster_that_is_not_there_is_told_at_once_and_without_a_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gossamer.pipeline.session._session", lambda *_: pytest.fail("started"))
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        free = taken.getsockname()[1]
+        masters.reach(f"spark://127.0.0.1:{free}")  # somebody is there
+        with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as other:
+            gone = other.getsockname()[1]
+        masters.reach(f"spark://127.0.0.1:{gone},127.0.0.1:{free}")  # one of several is enough
+    said = rf"nobody answers at 127\.0\.0\.1:{gone} \(Connection refused\); is the cluster's master running there"
+    with pytest.raises(masters.SparkStartError, match=said), session.session("x", f"spark://127.0.0.1:{gone}"):
+        pytest.fail("started")
+    with pytest.raises(masters.SparkStartError, match=r"nobody answers at 127\.0\.0\.1:x"):
+        masters.reach("spark://127.0.0.1:x")
+
+
+def test_why_spark_did_not_start_is_the_innermost_cause() -> None:
+    class Java:
+        def __init__(self, said: str, cause: Java | None = None) -> None:
+            self.getMessage, self.getCause, self.toString = (lambda: said), (lambda: cause), (lambda: "Java")
+
+    error = RuntimeError("An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.")
+    error.java_exception = Java("outer", Java("no room\n\tat x"))  # type: ignore[attr-defined]
+    assert masters.reason(error) == "no room"
+    assert masters.reason(RuntimeError("\n first\nsecond")) == "first"
+
+
+def test_what_comes_of_an_interrupt_is_one() -> None:
+    try:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise OSError("the JVM does not answer any more")
+    except OSError as error:
+        assert quiet.is_interrupt(error)
+    assert quiet.is_interrupt(KeyboardInterrupt())
+    assert not quiet.is_interrupt(OSError("alone"))
+
+
+@pytest.mark.spark
+def test_ctrl_c_is_as_it_was_before_there_was_spark(spark: SparkSession) -> None:
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    root = logging.getLogger()
+    records = [
+        logging.LogRecord("root", logging.ERROR, path, 1, "sending", None, (type(error), error, None))
+        for error in (KeyboardInterrupt(), ValueError())
+        for path in ("py4j/java_gateway.py", "other.py")
+    ]
+    assert [bool(root.filter(record)) for record in records] == [False, True, True, True]
 
 
 def test_a_job_by_its_inputs_and_its_runs(tmp_path: Path) -> None:

@@ -123,9 +123,10 @@ def test_lines_are_numbered_however_a_file_is_split(spark: SparkSession, tmp_pat
 def test_unusable_input_is_a_clear_error(spark: SparkSession, tmp_path: Path) -> None:
     torn = gzip.compress("".join(["peer,name,type,size\n", *(f"p{n},n{n * n},t,{n}\n" for n in range(20000))]).encode())
     for name, content, said in (
-        ("t.csv", b"", "empty"),
+        ("t.csv", b"", "an empty file; give one that has rows"),
         ("t.csv", b"\npeer", "its first line is empty"),
-        ("t.csv", b"peer,name,type,size\n", "no rows"),
+        ("t.csv", b"peer,name,type,size\n", "no rows; give a file that has some"),
+        ("t.csv", b"x" * 5000, r"no column name, type, size, peer among \(x{200}\.\.\.\); the first line"),
         ("t.csv", b"peer,name,type\np,n,t\n", "no column size"),
         ("t.csv.gz", torn[: len(torn) // 2], "cannot be read to the end"),
         ("t.csv", b"peer,name,type,size\np,n,t,1\np,n", "ends inside its last line"),

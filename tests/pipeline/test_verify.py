@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from gossamer import trace
+from gossamer.cli.pipeline_verdicts import print_verdict
 from gossamer.pipeline import mapping, oracle, report, stages
 from gossamer.pipeline.formats import TraceError
 from gossamer.pipeline.verify import Counts, Verdict, VerifyError, verify
@@ -30,7 +31,9 @@ MUCH = {
 
 
 @pytest.mark.spark
-def test_missed_duplicate_spurious_and_allowed(spark: SparkSession, tmp_path: Path) -> None:
+def test_missed_duplicate_spurious_and_allowed(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     moment = datetime(2020, 1, 1, 12, tzinfo=UTC)
     write(
         tmp_path / "t",
@@ -102,6 +105,14 @@ def test_missed_duplicate_spurious_and_allowed(spark: SparkSession, tmp_path: Pa
     assert "1 events never had a complete receipt" in page
     assert "&lt;this&gt;" in page
     assert "eDonkey" in page  # what the sample stands in for
+    assert "7 of them, the worst first" in page
+    assert page.count("<td>9</td>") == 1  # subscription 9, which nobody has subscribed to
+    print_verdict(verdict)
+    printed = capsys.readouterr().out
+    assert f"  node {per_node.node}: 1 missed, 1 duplicate, 3 spurious\n" in printed
+    assert f"  subscription 1 at {per_node.node}, filter name LIKE 'lib%': 1 missed, 1 duplicate, 1 spurious\n" in printed
+    assert f"  subscription 9 at {per_node.node}, filter none: 1 spurious\n" in printed
+    assert "subscription 3 at" not in printed  # which has nothing wrong
 
 
 @pytest.mark.spark

@@ -86,7 +86,8 @@ def _known_errors() -> tuple[type[Exception], ...]:
     from gossamer.net.disk import DataDirectoryError
     from gossamer.net.node import NodeError
     from gossamer.node import RetentionError, RouteError, TapError, TopicError
-    from gossamer.pipeline.session import MissingExtraError, SparkStartError
+    from gossamer.pipeline.masters import SparkStartError
+    from gossamer.pipeline.session import MissingExtraError
     from gossamer.trace import TraceError
 
     return (

@@ -20,6 +20,7 @@ from rich.table import Table
 
 import gossamer
 from gossamer.cli.common import json_option
+from gossamer.cli.pipeline import master_option
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,7 +57,7 @@ class Run(msgspec.Struct, frozen=True):
     type=click.Path(path_type=Path, file_okay=False),
     help="Traces and report.",
 )
-@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@master_option
 @json_option
 def demo(nodes: int, filters: int, events: int, seed: int, out: Path, master: str, as_json: bool) -> int:
     """Start a fabric of real node processes on loopback, publish a real trace through it, and have Spark judge it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from rich.table import Table
 from gossamer.cli.common import json_option
 from gossamer.cli.pipeline_verdicts import plain_result, print_result, print_verdict
 from gossamer.cli.progress import Stages
+from gossamer.pipeline import masters
 from gossamer.pipeline.session import conf_for
 
 if TYPE_CHECKING:
@@ -65,8 +67,16 @@ def _numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[in
     return tuple(dict.fromkeys(found))
 
 
+def _master(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    try:
+        return masters.check(value)
+    except masters.SparkStartError as error:
+        raise click.BadParameter(str(error)) from None
+
+
 master_option = click.option(
     "--master",
+    callback=_master,
     default="local[*]",
     show_default=True,
     metavar="URL",
@@ -181,6 +191,10 @@ def run(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
             )
         if not path.is_file():
             raise PipelineError(f"{path}: no such file; --help says what --trace, --sessions and --rtts take")
+    # As they are from any folder: what was asked for is kept, for status and for the commands that do a run again.
+    for name in ("traces", "sessions", "rtts"):
+        options[name] = tuple(path.absolute() for path in options[name])
+    options["mapping"] = options["mapping"] and options["mapping"].absolute()
     if options["latency"] == "rtts":
         if not options["rtts"]:
             raise click.UsageError("--latency rtts takes the matrix of --rtts; give one")
@@ -348,6 +362,8 @@ def verify(ctx: click.Context, traces: Path, report: Path | None, late_ms: float
         files = tuple(traces.glob("*.jsonl"))
         if not files:
             raise PipelineError(f"{traces}: no trace files (*.jsonl) here; run nodes with --trace-dir {traces}, then verify")
+        if report is not None and (report.is_dir() or not os.access(report.absolute().parent, os.W_OK)):
+            raise PipelineError(f"{report}: no file that can be written; give --report a name in a folder that is there")
     with _errors(), _spark(master, "verify", conf_for(sum(path.stat().st_size for path in files), master)) as (spark, _):
         from gossamer.pipeline import verify as module
         from gossamer.pipeline.report import write_demo

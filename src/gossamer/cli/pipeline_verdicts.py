@@ -8,9 +8,12 @@ import click
 
 if TYPE_CHECKING:
     from gossamer.pipeline.stages import Result
-    from gossamer.pipeline.verify import Verdict
+    from gossamer.pipeline.verify import Counts, Verdict
 
 COUNTS = ("expected", "delivered", "missed", "duplicate", "spurious")
+FAULTS = ("missed", "duplicate", "spurious", "late")
+WORST = 10
+"""Nodes, and subscriptions, of which is printed what went wrong."""
 ALLOWED = "deliveries allowed, not due: subscription and event overlapped"
 
 
@@ -69,8 +72,28 @@ def print_verdict(verdict: Verdict) -> None:
     ):
         if getattr(verdict, name):
             click.echo(f"{name:<10} {getattr(verdict, name):,} {words}")
+    _print_worst(verdict)
     for example in verdict.examples:
         click.echo(f"  {example.what}: event {example.event} {example.values} at {example.node}, filter {example.filter}")
+
+
+def _print_worst(verdict: Verdict) -> None:
+    """Where it went wrong, or was late; all of it is in --json and the report."""
+    nodes = [(f"node {row.node}", faults) for row in verdict.per_node if (faults := _faults(row.counts))]
+    each = [
+        (f"subscription {row.subscription} at {row.node}, filter {row.filter or 'none'}", faults)
+        for row in verdict.per_subscription
+        if (faults := _faults(row.counts))
+    ]
+    for found in (nodes, each):
+        for where, faults in found[:WORST]:
+            click.echo(f"  {where}: {faults}")
+        if len(found) > WORST:
+            click.echo(f"  and {len(found) - WORST:,} more")
+
+
+def _faults(counts: Counts) -> str:
+    return ", ".join(f"{count:,} {name}" for name in FAULTS if (count := getattr(counts, name)))
 
 
 def _print_counts(counts: dict[str, int]) -> None:

@@ -6,16 +6,16 @@ A mark is a number out of somebody's text (a seed's bound, a claim): a dashed li
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
 from gossamer.pipeline.drawing import COLOURS, LETTER, Dot, Drawing, Path, Rect, Shape, Text
 
 WIDTH, HEIGHT = 480, 300
-LEFT, RIGHT, TOP, BOTTOM = 58, 14, 30, 46
-LABELS_MAX = 12
-"""Beyond so many points, only some are labelled."""
+LEFT, RIGHT, TOP, BOTTOM = 64, 14, 30, 46
+ROWS, ROW = 2, 14
+"""Words under bars stand in so many rows where one is too short for them; and how high a row is."""
 
 
 class Mark(Struct, frozen=True):
@@ -38,14 +38,13 @@ class _Frame:
     """Where things are drawn, and what every chart has."""
 
     def __init__(
-        self, title: str, names: Sequence[str], values: Sequence[float], x_label: str, y_label: str, unit: str
+        self, title: str, names: Sequence[str], values: Sequence[float], x_label: str, y_label: str, unit: str, rows: int = 1
     ) -> None:
         self.title, self.x_label, self.y_label, self.unit = title, x_label, y_label, unit
-        self.shapes: list[Shape] = [Text(LEFT - 44, 18, title, bold=True)]
-        self.bottom = HEIGHT - BOTTOM
-        self.marked = 0
+        self.shapes: list[Shape] = [Text(14, 18, title, bold=True)]
+        self.bottom = HEIGHT - BOTTOM - ROW * (rows - 1)
         self.top = TOP + self._legend(names)
-        self.most, ticks = scale(max(values, default=0))
+        self.most, ticks = scale(max(values, default=0), whole=all(value == int(value) for value in values))
         for tick in ticks:
             y = self.y(tick)
             self.shapes.append(Path(((LEFT, y), (WIDTH - RIGHT, y)), "line", 1))
@@ -69,17 +68,21 @@ class _Frame:
     def y(self, value: float) -> float:
         return self.top + (self.bottom - self.top) * (1 - value / self.most)
 
-    def mark(self, mark: Mark, x: float | None = None) -> None:
-        if x is not None:
+    def mark(self, marks: Sequence[Mark], place: Callable[[float], float]) -> None:
+        """Lines first, then words: one below the other, on the side where they stand in no other line's way."""
+        uprights = [place(mark.at) for mark in marks if mark.upright]
+        heights = [self.y(mark.at) for mark in marks if not mark.upright]
+        for x in uprights:
             self.shapes.append(Path(((x, self.top), (x, self.bottom)), "fg", 1.2, dashed=True))
-            left = x + 4 + LETTER * len(mark.words) > WIDTH - 4
-            level = self.top + 11 + 15 * self.marked  # one below the other, so that near ones can be read
-            self.marked += 1
-            self.shapes.append(Text(x - 4 if left else x + 4, level, mark.words, "end" if left else "start"))
-        else:
-            y = self.y(mark.at)
+        for y in heights:
             self.shapes.append(Path(((LEFT, y), (WIDTH - RIGHT, y)), "fg", 1.2, dashed=True))
-            self.shapes.append(Text(WIDTH - RIGHT - 4, y - 5, mark.words, "end"))
+        for level, (mark, x) in enumerate(zip((mark for mark in marks if mark.upright), uprights, strict=True)):
+            end = x + 4 + LETTER * len(mark.words)
+            left = end > WIDTH - 4 or any(x < other < end for other in uprights)
+            at = (x - 4 if left else x + 4, self.top + 11 + 15 * level)
+            self.shapes.append(Text(*at, mark.words, "end" if left else "start", clear=True))
+        for mark, y in zip((mark for mark in marks if not mark.upright), heights, strict=True):
+            self.shapes.append(Text(WIDTH - RIGHT - 4, y - 5, mark.words, "end", clear=True))
 
     def drawing(self, words: str, marks: Sequence[Mark]) -> Drawing:
         said = [
@@ -102,8 +105,10 @@ def bars(
 ) -> Drawing:
     """One group of bars for each label, one bar in it for each series. An upright mark is at a place among numeric labels."""
     heights = [value for values in series.values() for value in values] + [mark.at for mark in marks if not mark.upright]
-    frame = _Frame(title, list(series), heights, x_label, y_label, unit)
     slot = (WIDTH - LEFT - RIGHT) / max(1, len(labels))
+    step = math.ceil((max(map(len, labels), default=0) + 1) * LETTER / slot) or 1
+    rows = min(step, 1 if all(map(_is_number, labels)) else ROWS)  # of numbers some are enough, of words not
+    frame = _Frame(title, list(series), heights, x_label, y_label, unit, rows)
     width = slot * (1 - gap) / max(1, len(series))
     for place, (name, values) in enumerate(series.items()):
         for index, (label, value) in enumerate(zip(labels, values, strict=True)):
@@ -112,16 +117,19 @@ def bars(
             frame.shapes.append(
                 Rect(x, y, max(0.5, width - min(1.0, width / 4)), frame.bottom - y, f"c{place % COLOURS}", said)
             )
-    step = math.ceil((max(map(len, labels), default=0) + 1) * LETTER / slot) or 1
-    for index in range(0, len(labels), step):
-        frame.shapes.append(Text(LEFT + (index + 0.5) * slot, frame.bottom + 16, labels[index], "middle", "soft"))
-    for mark in marks:
-        frame.mark(mark, LEFT + (_place(labels, mark.at) + 0.5) * slot if mark.upright else None)
+    for place, index in enumerate(range(0, len(labels), math.ceil(step / rows))):
+        level = frame.bottom + 16 + ROW * (place % rows)
+        frame.shapes.append(Text(LEFT + (index + 0.5) * slot, level, labels[index], "middle", "soft"))
+    frame.mark(marks, lambda at: LEFT + (_place(labels, at) + 0.5) * slot)
     words = "; ".join(
         f"{name}: " + ", ".join(f"{label} {number(value)}{unit}" for label, value in zip(labels, values, strict=True))
         for name, values in series.items()
     )
     return frame.drawing(words, marks)
+
+
+def _is_number(label: str) -> bool:
+    return label.rstrip(" %+").replace(",", "").replace(".", "").isdecimal()
 
 
 def _place(labels: Sequence[str], value: float) -> float:
@@ -160,6 +168,8 @@ def line(
     low, span = scaled[0], (scaled[-1] - scaled[0]) or 1.0
 
     def place(x: float) -> float:
+        if len(xs) == 1:
+            return (LEFT + WIDTH - RIGHT) / 2
         return LEFT + 14 + ((math.log10(x) if log_x else x) - low) / span * (WIDTH - LEFT - RIGHT - 28)
 
     for index, (name, points) in enumerate(series.items()):
@@ -172,9 +182,9 @@ def line(
                 for (px, py), (x, y) in zip(path, ordered, strict=True)
             ]
     for x in _shown(xs, place):
-        frame.shapes.append(Text(place(x), frame.bottom + 16, number(x), "middle", "soft"))
-    for mark in marks:
-        frame.mark(mark, place(mark.at) if mark.upright else None)
+        inside = min(place(x), WIDTH - 4 - len(number(x)) * LETTER / 2)  # the last may be wide
+        frame.shapes.append(Text(inside, frame.bottom + 16, number(x), "middle", "soft"))
+    frame.mark(marks, place)
     words = "; ".join(
         f"{name}: " + ", ".join(f"{number(x)} gives {number(y)}{unit}" for x, y in sorted(points))
         for name, points in series.items()
@@ -182,9 +192,8 @@ def line(
     return frame.drawing(words, marks)
 
 
-def _shown(xs: Sequence[float], place: object) -> list[float]:
+def _shown(xs: Sequence[float], place: Callable[[float], float]) -> list[float]:
     """Those whose labels do not run into each other."""
-    assert callable(place)
     shown: list[float] = []
     end = -math.inf
     for x in xs:
@@ -195,12 +204,14 @@ def _shown(xs: Sequence[float], place: object) -> list[float]:
     return shown
 
 
-def scale(largest: float) -> tuple[float, list[float]]:
-    """A round top of the axis, and the ticks below it."""
+def scale(largest: float, *, whole: bool = False) -> tuple[float, list[float]]:
+    """A round top of the axis, and the ticks below it. ``whole``: of things that are counted there are no halves."""
     if largest <= 0:
         return 1.0, [0.0, 1.0]
     rough = largest / 4
     unit = 10.0 ** math.floor(math.log10(rough))
-    step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= rough)
+    factors = (1, 2, 5, 10) if whole else (1, 2, 2.5, 5, 10)
+    step = next(unit * factor for factor in factors if unit * factor >= rough)
+    step = max(1.0, step) if whole else step
     count = math.ceil(largest / step - 1e-9)
     return step * count, [step * index for index in range(count + 1)]

@@ -26,6 +26,8 @@ COLOURS = 6
 FONT = 12
 LETTER = 6.4
 """About the width of a letter: labels that would run into each other are left out."""
+HALO = 2
+"""So far around its letters a text that is to be read clearly hides what is behind it."""
 SCALE = 3
 """A PNG has so many pixels for each unit of the drawing."""
 
@@ -69,6 +71,8 @@ class Text(Struct, frozen=True):
     bold: bool = False
     upright: bool = False
     """Written from the bottom to the top."""
+    clear: bool = False
+    """What lies behind the letters is kept from them."""
 
 
 Shape = Rect | Path | Dot | Text
@@ -140,7 +144,8 @@ def _svg(shape: Shape) -> str:
     turned = f' transform="rotate(-90 {shape.x:.1f} {shape.y:.1f})"' if shape.upright else ""
     bold = ' font-weight="600"' if shape.bold else ""
     place = f'x="{shape.x:.1f}" y="{shape.y:.1f}" text-anchor="{shape.anchor}" fill="{colour}"'
-    return f"<text {place}{bold}{turned}>{escape(shape.text)}</text>"
+    clear = f' stroke="var(--bg)" stroke-width="{2 * HALO}" paint-order="stroke"' if shape.clear else ""
+    return f"<text {place}{bold}{turned}{clear}>{escape(shape.text)}</text>"
 
 
 def _paint(image: Any, pen: Any, shape: Shape) -> None:
@@ -168,6 +173,10 @@ def _write(image: Any, pen: Any, shape: Text, colour: str) -> None:
     shift = {"start": 0.0, "middle": length / 2, "end": length}[shape.anchor]
     if not shape.upright:
         at = (shape.x * SCALE - shift, shape.y * SCALE)
+        if shape.clear:
+            pen.text(
+                at, shape.text, font=font, anchor="ls", fill=LIGHT["bg"], stroke_width=HALO * SCALE, stroke_fill=LIGHT["bg"]
+            )
         pen.text(at, shape.text, fill=colour, font=font, anchor="ls", stroke_width=stroke, stroke_fill=colour)
         return
     height = round(FONT * SCALE * 1.4)

@@ -24,6 +24,8 @@ from gossamer.pipeline.mapping import Source
 COORDINATES = {"longitude": 0, "latitude": 1, "depth": 2}
 PEOPLE_MAX, FILES_MAX = 200, 2000
 """Of one Debian stanza."""
+NAMES_SHOWN = 200
+"""Letters of the columns' names, where one is missing."""
 LINE_MAX, SHOWN = csv.field_size_limit(), 40
 """A file's last line is looked at if it is no longer than this (128 kB); so much of it is shown."""
 
@@ -49,7 +51,7 @@ def read(spark: SparkSession, source: Source, needed: Sequence[str]) -> Raw:
         if not path.is_file():
             raise TraceError(f"{path}: no such file")
         if path.stat().st_size == 0:
-            raise TraceError(f"{path}: empty")
+            raise TraceError(f"{path}: an empty file; give one that has rows")
     match source.kind:
         case "csv":
             return _csv(spark, paths, needed)
@@ -80,13 +82,18 @@ def header(line: str, needed: Sequence[str], source: str) -> list[str]:
     missing = [name for name in needed if name.lower() not in names]
     if missing:
         raise TraceError(
-            f"{source}: no column {', '.join(missing)} among ({', '.join(names)}); "
+            f"{source}: no column {', '.join(missing)} among ({_cut(', '.join(names))}); "
             "the first line must name it, or a mapping must say which column it is"
         )
     repeated = [name for name in needed if names.count(name.lower()) > 1]
     if repeated:
         raise TraceError(f"{source}: column {', '.join(repeated)} is there twice; rename one")
     return names
+
+
+def _cut(words: str) -> str:
+    """What is no CSV may have a first line without an end."""
+    return words if len(words) <= NAMES_SHOWN else f"{words[:NAMES_SHOWN]}..."
 
 
 def _first_line(path: Path) -> str:

@@ -172,9 +172,12 @@ def status(out: Path, stages: Sequence[Stage]) -> list[StageStatus]:
         manifest = _manifest(out, stage.name)
         known = (_rows(manifest), manifest.seconds, manifest.at) if manifest else ({}, None, None)
         if waits := [table.name for table in stage.reads if table.name in unsure]:
-            state, why = "waits" if manifest else "missing", f"{', '.join(waits)} will be made again"
+            state, why = "waits" if manifest else "missing", f"waits for {', '.join(waits)}"
         else:
-            why = _why(stage, fingerprint_inputs(stage, out), manifest, out)
+            try:
+                why = _why(stage, fingerprint_inputs(stage, out), manifest, out)
+            except JobError as error:  # an input is gone, or cannot be read any more
+                why = str(error)
             state = "missing" if manifest is None else "stale" if why else "done"
         if state != "done":
             unsure |= {table.name for table in stage.writes}
@@ -190,6 +193,11 @@ def others(out: Path, stages: Sequence[Stage]) -> list[StageStatus]:
         for one in _manifests(out)
         if one.stage not in named
     ]
+
+
+def counts(out: Path) -> dict[str, int]:
+    """How many rows each table has that is committed here."""
+    return {name: rows for manifest in _manifests(out) for name, rows in _rows(manifest).items()}
 
 
 def clean(out: Path, stages: Sequence[str] = ()) -> list[str]:
@@ -224,9 +232,10 @@ def writing(out: Path) -> Iterator[None]:
     """One job at a time writes under ``out``. What a killed one left is put in order first."""
     try:
         (out / MANIFESTS).mkdir(parents=True, exist_ok=True)
+        opened = (out / MANIFESTS / ".lock").open("a")
     except OSError as error:
-        raise JobError(f"{out}: cannot be made a folder ({error.strerror}); choose another with --out") from None
-    with (out / MANIFESTS / ".lock").open("a") as lock:
+        raise JobError(f"{out}: no folder that can be written to ({error.strerror}); choose another with --out") from None
+    with opened as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # goes with the process, however it ends
         except OSError:
@@ -333,7 +342,7 @@ def _do(spark: SparkSession, stage: Stage, inputs: dict[str, str], why: str, out
         assert set(made) == {table.name for table in stage.writes}, f"stage {stage.name} made {sorted(made)}"
         checked = {table.name: write(made[table.name], table, step.staging / table.name) for table in stage.writes}
     except BaseException:
-        _remove(step.staging)
+        shutil.rmtree(step.staging, ignore_errors=True)  # tasks may still be writing there; ``recover`` removes what is left
         raise
     finally:
         step.release()

@@ -30,9 +30,11 @@ font-size:.9rem;color:var(--soft)}}
 blockquote{{margin:.6rem 0;padding:.1rem .8rem;border-left:3px solid var(--line);color:var(--soft);font-size:.93rem}}
 .chip{{display:inline-block;border-radius:1rem;padding:.05rem .6rem;font-size:.8rem;font-weight:600;
 border:1px solid currentColor;white-space:nowrap}}
+.figures{{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1rem;margin:1rem 0}}
+.verdict{{font-size:1.15rem;font-weight:600}}
 .wide{{overflow-x:auto}}table{{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-nums;min-width:100%}}
-th,td{{padding:.28rem .6rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap;vertical-align:top}}
-th.text,td.text{{text-align:left;white-space:normal;overflow-wrap:anywhere}}
+th,td{{padding:.28rem .45rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap;vertical-align:top}}
+th{{white-space:normal;vertical-align:bottom}}th.text,td.text{{text-align:left;white-space:normal;overflow-wrap:break-word}}
 .glance>div{{padding:.5rem 0;border-bottom:1px solid var(--line);font-size:.95rem}}
 details{{margin:.5rem 0;font-size:.93rem}}summary{{cursor:pointer;color:var(--soft)}}
 code{{font:.85em ui-monospace,monospace;overflow-wrap:anywhere}}

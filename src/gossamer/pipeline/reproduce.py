@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -165,7 +166,12 @@ def write_page(path: Path, study: Study, drawn: Sequence[Figure], read: book.Boo
 
 def _glance(figure: Figure) -> str:
     head = f"<b>{escape(figure.key)}</b> {escape(figure.title)} {_verdict(figure)}"
-    return f'<div>{head}<br><span class="soft">{escape(figure.sentence)}</span></div>'
+    return f'<div>{head}<br><span class="soft">{_sentence(figure)}</span></div>'
+
+
+def _sentence(figure: Figure) -> str:
+    """No line begins with a percent sign, or with what K is."""
+    return re.sub(r" (?=%)|(?<=\bK) (?=[=-] )|(?<=\bK [=-]) ", "\N{NO-BREAK SPACE}", escape(figure.sentence))
 
 
 def _verdict(figure: Figure) -> str:
@@ -186,7 +192,7 @@ def _card(figure: Figure) -> str:
     ]  # fmt: skip
     return (
         f'<section class="card"><h3>{escape(figure.key)} · {escape(figure.title)} {_verdict(figure)}</h3>{figure.drawing.svg()}'
-        f"<blockquote>{escape(figure.says)}</blockquote><p>{escape(figure.sentence)}</p>"
+        f"<blockquote>{escape(figure.says)}</blockquote><p>{_sentence(figure)}</p>"
         + pages.folded("Numbers", pages.table(rows, ["number", "here", "the seed"]))
         + pages.folded("Do it again", f"<p><code>{escape(figure.replay)}</code></p>")
         + "</section>"

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gossamer.pipeline import shipping
+from gossamer.pipeline import masters, quiet, shipping
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,10 +110,6 @@ class MissingExtraError(ImportError):
     """A command needs an extra that is not installed."""
 
 
-class SparkStartError(RuntimeError):
-    """Spark does not start; says why and what to try."""
-
-
 def require_spark() -> None:
     """Say which extra is missing and how to get it, before anything else is started."""
     try:
@@ -189,7 +185,9 @@ def session(
     app: str = "gossamer", master: str = "local[*]", *, log_level: str = "ERROR", conf: dict[str, str] | None = None
 ) -> Iterator[SparkSession]:
     """A Spark session with our defaults, stopped at the end. ``conf`` wins over every default."""
+    masters.check(master)
     require_spark()
+    masters.reach(master)
     ensure_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take whatever python3 the PATH has
     if not _reaches_out(master):
@@ -220,18 +218,19 @@ def _session(app: str, master: str, log_level: str, conf: dict[str, str]) -> Ite
         builder = builder.config(key, value)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs a traceback of its own for what we raise or report
     try:
-        spark = builder.getOrCreate()
+        with quiet.own_interrupts():
+            spark = builder.getOrCreate()
     except Exception as error:
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise SparkStartError(f"Spark does not start on {master!r}: {reason[:200]}; try --master 'local[*]'") from error
+        raise masters.SparkStartError(
+            f"Spark does not start on {master!r}: {masters.reason(error)}; try --master 'local[*]'"
+        ) from error
     try:
         if not shipping.is_local(master):
             shipping.ship(spark)
         yield spark
-    except BaseException:
-        with contextlib.suppress(
-            Exception
-        ):  # what went wrong may have taken the JVM with it; the first error is the one to tell
-            spark.stop()
+    except BaseException as error:
+        quiet.stop(spark, error)
+        if quiet.is_interrupt(error):
+            raise KeyboardInterrupt from error
         raise
     spark.stop()

@@ -244,10 +244,10 @@ def _plan(wanted: Job, simulate: runs.Simulate | None) -> tuple[Stage, ...]:
         Stage(
             "report",
             lambda step: _report(step, sources),
-            reads=tuple(TABLES[name] for name in ("holdings", "topics", "events", "churn", *report.READS)),
+            reads=tuple(table for table in TABLES.values() if table.name not in job.MAKERS),
             products=("report.html",),
             settings=[str(path) for path in _own(sources)],
-            code=(f"{here}.report", f"{here}.figures"),
+            code=tuple(f"{here}.{name}" for name in ("report", "pages", "charts", "drawing")),
         ),
     )
 
@@ -354,8 +354,8 @@ def _own(sources: tuple[Source, ...]) -> list[Path]:
 
 
 def _report(step: Step, sources: tuple[Source, ...]) -> Mapping[str, DataFrame]:
-    rows = {table.name: step.read(table).count() for table in step.stage.reads}
-    rows["traces"] = rows["holdings"]
+    counted = job.counts(step.out)
+    rows = {table.name: counted[table.name] for table in step.stage.reads}
     facts = report.facts(**{name: step.read(TABLES[name]) for name in report.READS}, rows=rows)
     report.write_pipeline(facts, step.product("report.html"), _own(sources))
     return {}
@@ -468,7 +468,7 @@ def read_traces(spark: SparkSession, sources: tuple[Source, ...]) -> DataFrame:
                 raise JobError(f"{names}: {said} They are {', '.join(conditions)}") from None
             raise
         if rows.isEmpty():
-            raise JobError(f"{names}: no rows")
+            raise JobError(f"{names}: no rows; give a file that has some")
         return rows
 
 

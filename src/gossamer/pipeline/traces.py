@@ -171,8 +171,9 @@ def _with_refusals(frame: DataFrame, conditions: Sequence[str], source: Source) 
 
 
 def _first(error: Exception) -> str:
-    """What Spark says, in one line."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
+    """What Spark says, in one line, without the code that stands for it in a standard."""
+    said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return re.sub(r"\s*SQLSTATE: \w+", "", said)[:200].rstrip("; ")
 
 
 def _value(text: Column, field: st.StructField, unit: str | None) -> Column:

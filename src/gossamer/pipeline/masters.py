@@ -1,0 +1,57 @@
+"""Where Spark may run (``--master``): told apart before a JVM is started, which would say less, and later."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+
+FORMS = "local[*], local[2], local-cluster[2,1,1024], spark://host:7077, yarn, k8s://https://host:6443"
+ANSWER_S = 5.0
+"""A standalone cluster's master takes a connection within so long. Spark itself would try for a minute."""
+PORT = 7077
+_KNOWN = re.compile(
+    r"local(\[(\*|[1-9]\d*)(\s*,\s*[1-9]\d*)?\])?"
+    r"|local-cluster\[\s*[1-9]\d*\s*,\s*[1-9]\d*\s*,\s*[1-9]\d*\s*\]"
+    r"|spark://[^\s,/]+(,[^\s,/]+)*|yarn|k8s://\S+"
+)
+
+
+class SparkStartError(RuntimeError):
+    """Spark does not start; says why and what to try."""
+
+
+def check(master: str) -> str:
+    """The same, if it is one."""
+    if not _KNOWN.fullmatch(master):
+        raise SparkStartError(f"{master!r} is no master of Spark's; give one such as {FORMS}")
+    return master
+
+
+def reach(master: str) -> None:
+    """Of a standalone cluster: does one of its masters answer?"""
+    if not master.startswith("spark://"):
+        return
+    places = master.removeprefix("spark://").split(",")
+    why = ""
+    for place in places:
+        host, _, port = place.rpartition(":")
+        try:
+            with contextlib.closing(
+                socket.create_connection(((host or place).strip("[]"), int(port) if host else PORT), timeout=ANSWER_S)
+            ):
+                return
+        except (OSError, ValueError, OverflowError) as error:
+            why = why or (error.strerror if isinstance(error, OSError) and error.strerror else str(error))
+    raise SparkStartError(
+        f"nobody answers at {', '.join(places)} ({why}); is the cluster's master running there? Or try --master 'local[*]'"
+    )
+
+
+def reason(error: Exception) -> str:
+    """Why Spark did not start, in one line: an error from Java says it in its innermost cause, not in its first words."""
+    cause = getattr(error, "java_exception", None)
+    while cause is not None and cause.getCause() is not None:
+        cause = cause.getCause()
+    said = str(cause.getMessage() or cause.toString()) if cause is not None else str(error)
+    return next((line.strip() for line in said.splitlines() if line.strip()), type(error).__name__)[:200]
