@@ -41,7 +41,7 @@ cdef enum:
     CACHE_SLOTS = 2048  # a power of two
     WHERE_MAX = 16
 
-VERSION = 3  # counts changes of what loops.py expects here: an extension of another version is not used
+VERSION = 4  # counts changes of what loops.py expects here: an extension of another version is not used
 
 KINDS = {
     "STRING": STRING, "BINARY": BINARY, "BOOLEAN": BOOLEAN, "TINYINT": TINYINT, "SMALLINT": SMALLINT, "INT": INT,
