@@ -24,6 +24,7 @@ import gossamer
 from gossamer.filters import loops
 from gossamer.net import memory
 from gossamer.net.memory import LEFT_BYTES, MEMORY_BYTES, STEP_BYTES, TOKEN_AT, Sharing, Window, lent, proof
+from gossamer.net.sample import sample
 from gossamer.node import wire
 from gossamer.overlay.batch import Batch
 from keynet import Fabric
@@ -370,15 +371,35 @@ def test_slabs_of_lent_memory_are_given_back_and_have_new_stamps() -> None:
     private = native.Slab(300 << 10)
     assert loops.place(memoryview(private)) is None
     assert loops.place(b"bytes") is None
+    missed = loops.missed()
     held = [
         native.Slab(8 << 20, True) for _ in range(MEMORY_BYTES // (8 << 20) + 2)
     ]  # more than there is: the rest is private
     lies = [loops.place(memoryview(slab)) for slab in held]
     assert None in lies
+    assert loops.missed() - missed == lies.count(None)
     assert sum(place is not None for place in lies) >= MEMORY_BYTES // (8 << 20) - 2
     for number, slab in enumerate(held):
         memoryview(slab)[:4] = number.to_bytes(4, "little")
     assert [int.from_bytes(memoryview(slab)[:4], "little") for slab in held] == list(range(len(held)))
+
+
+def test_columns_that_find_no_room_in_it_go_by_the_socket_and_are_counted() -> None:
+    async def main() -> None:
+        async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
+            await a.advertise("numbers", SCHEMA)
+            async with b.subscribe("numbers", "n >= 0") as events:
+                await until(lambda: all(link.shares for link in a._driver.links.values()))
+                held = [loops.native.Slab(256 << 10, True) for _ in range(MEMORY_BYTES // (256 << 10))]
+                before, missed = shared(a), a.status()["counters"]["shared_memory_full"]
+                _, found = await asyncio.gather(flood(a, 20), numbers(events.batches(), 20_000))
+                assert sorted(found) == list(range(20_000))
+                assert shared(a) == before
+                assert a.status()["counters"]["shared_memory_full"] > missed
+                assert sample(a)["counters"]["shared_memory_full"] > missed  # /metrics, and gossamer top
+                del held
+
+    go(main())
 
 
 def test_what_is_retained_does_not_stay_in_lent_memory() -> None:

@@ -10,27 +10,27 @@ import pytest
 import gossamer
 from gossamer.net.dialler import is_loopback
 from gossamer.net.reached import withdraw
-from gossamer.net.waiting import Waiting
+from gossamer.node.planes import Route
 from livenet import GENEVA, WEATHER, go, until
 
 pytestmark = pytest.mark.live
 
 
-async def unreached(stack: AsyncExitStack, station: gossamer.Node, count: int) -> list[gossamer.Node]:
-    """Nodes beside a station that can be dialled; they hold no links but those that they have opened."""
-    nodes = [await stack.enter_async_context(gossamer.Node(join=[station.address])) for _ in range(count)]
+async def unreached(stack: AsyncExitStack, others: list[gossamer.Node], count: int) -> list[gossamer.Node]:
+    """Nodes beside others that can be dialled; they hold no links but those that they have opened."""
+    nodes = [await stack.enter_async_context(gossamer.Node(join=[others[0].address])) for _ in range(count)]
     for node in nodes:
-        withdraw(node)  # as if the link to the station went to another host
+        withdraw(node)  # as if the link to the first went to another host
         node._driver.wake()
+    names, mute = {node.peer for node in others}, {node.peer for node in nodes}
+    for node in (*nodes, *others):
+        members = node._interest.view.members
+        await until(lambda members=members: all(peer in members and not members[peer].record.address for peer in mute))
+    for node in nodes:
         for peer, link in list(node._driver.links.items()):
-            if peer != station.peer:
+            if peer not in names:
                 link.close("test")
-    await until(lambda: all(set(node._driver.links) == {station.peer} for node in nodes))
-    await until(
-        lambda: all(
-            not member.record.address for peer, member in station._interest.view.members.items() if peer != station.peer
-        )
-    )
+    await until(lambda: all(node._driver.links and set(node._driver.links) <= names for node in nodes))
     return nodes
 
 
@@ -39,7 +39,7 @@ def test_what_two_of_them_publish_and_want_goes_by_others() -> None:
         async with AsyncExitStack() as stack:
             station = await stack.enter_async_context(gossamer.Node())
             await station.advertise("weather", WEATHER)
-            reader, writer, _ = await unreached(stack, station, 3)
+            reader, writer, _ = await unreached(stack, [station], 3)
             async with reader.subscribe("weather", "temp > 30") as events:
                 assert reader.status()["subscriptions"][0]["route"] == "flood"
                 receipt = await writer.publish("weather", GENEVA)
@@ -86,24 +86,80 @@ def test_a_member_of_a_group_opens_the_links_that_publishers_cannot() -> None:
     go(main())
 
 
-def test_a_route_that_needs_links_between_any_two_says_why_it_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def never(
-        waiting: Waiting, number: int
-    ) -> None:  # whether two of them are next to each other is left to their names
-        await asyncio.Event().wait()
-
+@pytest.mark.parametrize("route", ["tree", "skiplist"])
+def test_others_use_tree_and_skip_list_as_if_they_were_not_there_and_they_publish_into_both(route: str) -> None:
     async def main() -> None:
         async with AsyncExitStack() as stack:
             station = await stack.enter_async_context(gossamer.Node())
             await station.advertise("weather", WEATHER)
-            await unreached(stack, station, 2)
-            monkeypatch.setattr(Waiting, "entered", never)
+            others = [await stack.enter_async_context(gossamer.Node(join=[station.address])) for _ in range(2)]
+            mute = await unreached(stack, [station, *others], 4)
+            reached = [station, *others]
+            taken = [
+                await stack.enter_async_context(node.subscribe("weather", "temp > 30", route=route)) for node in reached
+            ]
+            for node in (*reached, *mute):
+                assert (await (await node.publish("weather", GENEVA))).matched == len(reached)
+            for events in taken:
+                assert len({(await anext(events)).id for _ in range(7)}) == 7
+            assert {one.peer for one in station._core.routing.planes[Route.TREE].drawn()} == {node.peer for node in reached}
+
+    go(main())
+
+
+@pytest.mark.parametrize("route", ["tree", "skiplist", "direct"])
+def test_a_route_that_others_need_links_for_is_refused_at_a_node_that_nobody_can_dial(route: str) -> None:
+    async def main() -> None:
+        async with gossamer.Node() as station, gossamer.Node(join=[station.address]) as reader:
+            await station.advertise("weather", WEATHER)
+            withdraw(reader)
             with pytest.raises(
-                gossamer.BarrierError, match=r"2 members cannot be dialled, and route 'tree' needs .* use 'auto'"
+                gossamer.RouteError, match=rf"nobody can dial this node, and route '{route}' .* use route 'auto'"
             ):
-                await station.subscribe("weather", route="tree", timeout=0.1)
-            with pytest.raises(gossamer.BarrierError, match=r"try again, or with a longer timeout"):
-                await station.subscribe("weather", route="flood", timeout=0.1)
+                await reader.subscribe("weather", route=route)
+            async with reader.subscribe("weather") as events:
+                with pytest.raises(gossamer.RouteError, match="nobody can dial this node"):
+                    await events.move(route)
+
+    go(main())
+
+
+def test_a_refusal_of_what_was_put_off_says_why() -> None:
+    async def main() -> None:
+        async with gossamer.Node() as reader:
+            await reader.advertise("weather", WEATHER)
+            subscription = reader.subscribe("weather", route="tree")
+            reader._core.routing._synced, known = False, reader._interest.is_synced
+            reader._interest.is_synced = lambda now: False  # type: ignore[method-assign]
+            entering = asyncio.ensure_future(subscription._start())
+            await until(lambda: bool(reader._core.routing._waiting))
+            withdraw(reader)
+            reader._interest.is_synced = known  # type: ignore[method-assign]
+            reader._driver.wake()
+            with pytest.raises(gossamer.TopicError, match="by route 'tree' was refused: nobody can dial this node"):
+                await entering
+
+    go(main())
+
+
+@pytest.mark.parametrize("route", ["tree", "skiplist", "direct"])
+def test_a_subscription_by_such_a_route_leaves_it_without_a_loss_when_nobody_can_dial_the_node_any_more(route: str) -> None:
+    async def main() -> None:
+        async with gossamer.Node() as station, gossamer.Node(join=[station.address]) as reader:
+            await station.advertise("weather", WEATHER)
+            async with reader.subscribe("weather", route=route) as events:
+                receipts = []
+                for count in range(60):
+                    if count == 20:
+                        withdraw(reader)
+                        reader._driver.wake()
+                    receipts.append(await station.publish("weather", GENEVA))
+                    await asyncio.sleep(0.005)  # the pace of a publisher
+                assert [(await receipt).matched for receipt in receipts] == [1] * 60
+                assert len({(await anext(events)).id for _ in range(60)}) == 60
+                await until(lambda: reader.status()["subscriptions"][0]["route"] == "flood")
+                await until(lambda: not station._interest.view.members[reader.peer].record.address)
+                assert not events.backlog
 
     go(main())
 

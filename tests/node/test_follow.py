@@ -496,3 +496,26 @@ def test_traces_tell_what_came_again() -> None:
     fabric.run(1)
     told = [note.again for note in fabric.places[1].notes if isinstance(note, Delivered)]
     assert told == [False, True]
+
+
+def test_a_position_is_never_before_the_first_event() -> None:
+    """A floor of 0 comes from a peer that makes up its messages; fuzzing found that the next question could not be encoded."""
+    progress = Progress()
+    progress.advance((1, -1))
+    assert progress.position == (1, 0)
+
+
+def test_a_publisher_that_came_back_and_does_not_know_the_topic_yet_says_nothing_of_its_past() -> None:
+    """It would say that it retains nothing, and the asker would take the events that it has for had."""
+    fabric = Fabric(2, retention="1h")
+    fabric.publish(0, 1, 2)
+    archive = fabric.core(0).follows._archive
+    ask = Ask("t", 1, 1, (0, 0), 0, True)
+    answer = archive.answer(ask)
+    assert answer is not None
+    assert sum(part.count for part in answer.parts) == 2
+    known = dict(fabric.core(0).topics.schemas)
+    fabric.core(0).topics.schemas.clear()
+    assert archive.answer(ask) is None
+    fabric.core(0).topics.schemas.update(known)
+    assert archive.answer(ask) == answer

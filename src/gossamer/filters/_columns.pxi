@@ -96,6 +96,7 @@ cdef uint8_t* lent_data = NULL  # the first step; NULL: there is none
 cdef int lent_steps = 0, lending = 0, lent_huge = 0  # large pages so far
 cdef bint[LENT_STEPS_MAX] lent_out
 cdef uint64_t lent_stamp = 0
+cdef long long lent_missed = 0  # times that there was no room
 
 
 def lend(int file, Py_ssize_t size, uint64_t stamp):
@@ -117,6 +118,11 @@ def lend(int file, Py_ssize_t size, uint64_t stamp):
     memset(lent_out, 0, sizeof(lent_out))
     lending, lent_huge, lent_steps = lending + 1, 0, <int>(size // SLAB_STEP) - 1
     lent_data, lent_stamp = data + SLAB_STEP, stamp
+
+
+def missed():
+    """How often columns were gathered elsewhere because the memory that is lent had no room."""
+    return lent_missed
 
 
 def fence():
@@ -180,7 +186,7 @@ cdef class Slab:
     cdef uint64_t _stamp
 
     def __cinit__(self, Py_ssize_t size, bint lent=False):
-        global spare_steps
+        global spare_steps, lent_missed
         if size < 0 or size > <Py_ssize_t>SLAB_STEP * (SLAB_KINDS - 1):
             raise ValueError(f"memory of {size} bytes")
         self._size, self._steps = size, <int>((size + SLAB_STEP - 1) // SLAB_STEP)
@@ -189,6 +195,7 @@ cdef class Slab:
             if self._data != NULL:
                 self._lending, self._stamp = lending, lent_stamp
                 return
+            lent_missed += lent_data != NULL and self._steps > 0
         if spare_counts[self._steps]:
             spare_counts[self._steps] -= 1
             spare_steps -= self._steps

@@ -47,7 +47,7 @@ cdef enum:
 cdef enum:  # as loops.py has them
     RANGE, AMONG, NOT_AMONG, IS_NULL, NOT_NULL
 
-VERSION = 4  # counts changes of what loops.py expects here: an extension of another version is not used
+VERSION = 5  # counts changes of what loops.py expects here: an extension of another version is not used
 
 KINDS = {
     "STRING": STRING, "BINARY": BINARY, "BOOLEAN": BOOLEAN, "TINYINT": TINYINT, "SMALLINT": SMALLINT, "INT": INT,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gossamer.filters import _native
 
 SLAB_LEAST = 192 << 10  # bytes: memory that is used again comes in steps of 256 KiB
-VERSION = 4  # of _native.pyx
+VERSION = 5  # of _native.pyx
 Row = tuple[Any, ...]
 
 
@@ -112,6 +112,11 @@ def lend(file: int, size: int, stamp: int) -> None:
     """From now on published columns are gathered in this memory, which other processes see (net/memory.py); -1: no longer."""
 
 
+def missed() -> int:
+    """How often columns were gathered elsewhere because the memory that is lent had no room."""
+    return 0
+
+
 def fence() -> None:
     """What was read before is not read after: compiled only, for Python is too slow to be overtaken."""
 
@@ -145,7 +150,8 @@ if native is not None and not TYPE_CHECKING:
     ascends, shifted, are_texts, bulk, gathering = (
         native.ascends, native.shifted, native.are_texts, native.bulk, native.Gathering
     )  # fmt: skip
-    lend, mapped, place, fence, passing = native.lend, native.Mapped, native.place, native.fence, native.Passing
+    lend, mapped, place, fence = native.lend, native.Mapped, native.place, native.fence
+    passing, missed = native.Passing, native.missed
 
     def room(size: int) -> memoryview:
         return memoryview(native.Slab(size) if size >= SLAB_LEAST else bytearray(size))

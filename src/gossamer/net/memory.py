@@ -93,6 +93,12 @@ def lent() -> Lent | None:
     return _lent[0]
 
 
+def counted() -> dict[str, int]:
+    """For operators: how often columns found no room, as peers have not taken what lies there, and so go by the sockets."""
+    missed = loops.missed()
+    return {"shared_memory_full": missed} if missed else {}
+
+
 def _is_counted() -> bool:
     """Whether the system gives no memory that it may not have: then to touch memory like this could end the process."""
     with contextlib.suppress(OSError):

@@ -21,5 +21,5 @@ def withdraw(node: Node) -> None:
     that there is none, so that subscriptions take a way that needs none (node/reach.py).
     """
     node._announces_loopback, node.public_address, node._driver.address = False, "", ""
-    node._core.routing.readdress("", node._driver.now())
+    node._core.routing.withdraw(node._driver.now())
     node._journal.say(logging.WARNING, "others cannot dial this node: it listens on loopback", listens=node.address)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gossamer.net import memory
 from gossamer.trace import hex_peer
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def sample(node: Node) -> dict[str, Any]:
         "bytes_out": sum(connection.traffic[1] for connection in driver.connections) + driver.closed_bytes_out,
         **driver.tally.plain(),
         "closed": {name[len(CLOSED) :]: n for name, n in counters.items() if name.startswith(CLOSED)},
-        "counters": {name: n for name, n in counters.items() if not name.startswith(CLOSED)},
+        "counters": {name: n for name, n in counters.items() if not name.startswith(CLOSED)} | memory.counted(),
         "interest": dict(interest.counters),
         "last_problem": driver.last_problem,
     }

@@ -6,6 +6,7 @@ from typing import Any
 
 from gossamer.filters.loops import native
 from gossamer.machine import Peer
+from gossamer.net import memory
 from gossamer.net.driver import Driver
 from gossamer.node import NodeCore
 from gossamer.node.tree import Drawn
@@ -143,6 +144,6 @@ def describe(core: NodeCore, driver: Driver) -> dict[str, Any]:
         "bytes_out": sum(connection.traffic[1] for connection in driver.links.values()) + driver.closed_bytes_out,
         "tally": driver.tally.plain(),
         "keys": _keys(driver),
-        "counters": dict(sorted(driver.counters.items())),
+        "counters": dict(sorted((driver.counters | memory.counted()).items())),
         "last_problem": driver.last_problem,
     }

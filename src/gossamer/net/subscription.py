@@ -223,19 +223,10 @@ class Subscription:
                 raise BarrierError(
                     f"not every node has confirmed the subscription to {self.topic!r} within {self._timeout:g} s "
                     f"({len(node._interest.suspects)} of {len(node._interest.view.members)} members do not answer); "
-                    f"{self._remedy()}"
+                    "try again, or with a longer timeout"
                 ) from None
             raise
         return self
-
-    def _remedy(self) -> str:
-        mute = sum(not known.record.address for known in self._node._interest.view.members.values())
-        if mute > 1 and self._route in (Route.TREE, Route.SKIPLIST):
-            return (
-                f"{mute} members cannot be dialled, and route {self._route.value!r} needs links between any two: "
-                "use 'auto' or 'flood', or give them a public address"
-            )
-        return "try again, or with a longer timeout"
 
     def _enter(self) -> None:
         node = self._node
@@ -320,8 +311,8 @@ class Subscription:
 
     def why_ended(self, reason: str, block: float) -> Exception:
         """What to tell the consumer of a subscription that ended by itself."""
-        if reason == "refused":
-            return TopicError(f"the subscription to {self.topic!r} by route {self.route.value!r} was refused: no room")
+        if reason.startswith("refused"):
+            return TopicError(f"the subscription to {self.topic!r} by route {self.route.value!r} was {reason}")
         name, waiting = self.wish.name, self.backlog
         what, remedy = f"{waiting} events waited", "take events faster, or subscribe with slow='drop_oldest'"
         if name:

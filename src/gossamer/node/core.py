@@ -216,8 +216,7 @@ class NodeCore:
             )
         if route is not Route.AUTO and route not in self.routing.planes:
             raise RouteError(f"route {route.value!r} needs a view of the fabric, which this node does not keep (interest)")
-        if group:
-            self.routing.check_group(group, route, alone=bool(wish))
+        self.routing.check(group, route, alone=bool(wish))
         subscription = Subscription(self._numbers + 1, known, parsed, policy, source, route, group)
         if self.config.trace:
             # The user's own text: whoever judges the trace must not depend on how we read it.
@@ -239,8 +238,7 @@ class NodeCore:
         subscription = self.local.subscriptions[number]
         if route is Route.AUTO or route not in self.routing.planes:
             raise RouteError(f"a subscription moves to a route of its own, not to {route.value!r}")
-        if subscription.group:
-            self.routing.check_group(subscription.group, route)
+        self.routing.check(subscription.group, route)
         self.routing.stay(subscription)
         return self.routing.move(subscription, route, now)
 

@@ -123,7 +123,9 @@ class Follows:
     def ask(self, peer: Peer, ask: Ask, now: Micros) -> None:
         interest = self._interest
         if peer == self._me:
-            self._answers.append(self._archive.answer(ask))
+            answer = self._archive.answer(ask)
+            if answer is not None:
+                self._answers.append(answer)
         elif interest is not None and peer in interest.links:
             self._use(peer, now)
             self.out.append(Send((peer,), ask))
@@ -148,7 +150,9 @@ class Follows:
         if type(message) is Ask:
             self._use(sender, now)
             try:
-                self.out.append(Send((sender,), self._archive.answer(message)))
+                answer = self._archive.answer(message)
+                if answer is not None:
+                    self.out.append(Send((sender,), answer))
             except FilterError as error:
                 reason = str(error).splitlines()[0]
                 self.out.append(Note(Rejected(hex_peer(sender), f"asks for the past of {message.topic!r}: {reason}")))

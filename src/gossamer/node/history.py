@@ -84,13 +84,17 @@ class Archive:
     def _retained(self) -> Retained:
         return self._outbox.retained
 
-    def answer(self, ask: Ask) -> Past:
-        """Raises FilterError for a filter that does not fit the topic."""
+    def answer(self, ask: Ask) -> Past | None:
+        """None: a publisher that has just come back does not know the topic yet, nor what it retains of it; it is asked again.
+        Raises FilterError for a filter that does not fit the topic.
+        """
+        if ask.rows and ask.topic not in self._schemas:
+            return None
         self.answered += 1
         floor = self._outbox.floor
         trimmed, at = self._retained.trimmed_through(ask.topic)
         parts: list[Part] = []
-        if ask.rows and ask.topic in self._retentions and ask.topic in self._schemas:
+        if ask.rows and ask.topic in self._retentions:
             through, done = self._read(ask, parts)
         else:
             through, done = (floor[0], max(0, floor[1] - 1)), True

@@ -65,6 +65,7 @@ class Progress:
 
     def advance(self, position: Id) -> bool:
         """Everything up to here was had; returns whether that is news."""
+        position = (position[0], max(position[1], 0))  # before a floor of 0 there is nothing
         if position <= self.position:
             return False
         self.position = position

@@ -23,11 +23,10 @@ from gossamer.machine import NEVER, SECOND, Deliver, Dial, Effect, Hangup, LinkS
 from gossamer.node.local import Local, Subscription
 from gossamer.node.moves import Moves
 from gossamer.node.pieces import Pieces
-from gossamer.node.planes import BITS, Finished, Plane, Route, RouteError, Rows
-from gossamer.node.reach import Reach
+from gossamer.node.planes import BITS, Finished, Plane, Route, Rows, check_group
+from gossamer.node.reach import LINKED, Reach
 from gossamer.node.rights import Rights
 from gossamer.overlay.batch import Batch, Leave, added
-from gossamer.overlay.direct.messages import GROUP_LENGTH_MAX
 from gossamer.overlay.flood import Flood
 from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.record import ViewChange, read_stamp
@@ -166,8 +165,6 @@ class Routing:
         few = DIRECT_MAX if present in (None, Route.DIRECT) else DIRECT_AGAIN
         if group or (nodes <= few and not self.old):
             return Route.DIRECT
-        if not self._reach.is_whole:
-            return Route.FLOOD
         return Route.SKIPLIST if all(place.cls != ALL for place in filter.placements()) else Route.TREE
 
     def linked(self, peer: Peer, *, is_old: bool) -> None:
@@ -189,19 +186,12 @@ class Routing:
         self.moves.begin(subscription, route, now)
         return True
 
-    def check_group(self, group: str, route: Route, *, alone: bool = False) -> None:
-        """RouteError where a group cannot be: its publishers share the events out, and its members have no past of their own."""
-        if alone:
-            raise RouteError(
-                "a member of a group gets a part of the events: name, since, ordered and gaps do not go with group"
-            )
-        if route not in (Route.AUTO, Route.DIRECT) or self._interest is None:
-            raise RouteError(
-                f"a group's events are shared out by their publishers: route {route.value!r} cannot, "
-                "use route 'direct' (or 'auto') with group"
-            )
-        if len(group) > GROUP_LENGTH_MAX:
-            raise RouteError(f"a group's name has at most {GROUP_LENGTH_MAX} characters, not {len(group)}")
+    def check(self, group: str, route: Route, *, alone: bool = False) -> None:
+        """RouteError where a subscription cannot be."""
+        if self._reach is not None:
+            self._reach.check(route, group)
+        if group:
+            check_group(group, route if self._interest is not None else Route.FLOOD, alone=alone)
 
     def stay(self, subscription: Subscription) -> None:
         """Its route is no longer for this node to choose."""
@@ -232,6 +222,8 @@ class Routing:
                 self._local.listen(subscription, subscription.route)
         route = subscription.route
         if interest is not None:
+            assert self._reach is not None
+            self._reach.check(route, subscription.group)
             interest.subscribe(topic, now, BITS[route], subscription.source)
             self._uses.pop(topic, None)
         try:
@@ -340,11 +332,13 @@ class Routing:
             if plane.deadline <= now:
                 self.absorb(route, plane.wake(now), now)
 
-    def readdress(self, address: str, now: Micros) -> None:
-        """Others reach this node elsewhere now, or not at all: its subscriptions may need another route."""
-        assert self._interest is not None and self._reach is not None  # noqa: PT018
-        self._interest.readdress(address, now)
-        self._reach.look(now)
+    def withdraw(self, now: Micros) -> None:
+        """Nobody can dial this node: its subscriptions may need another route, even those that were to have a certain one."""
+        assert self._reach is not None
+        self._reach.withdraw(now)
+        for number, subscription in self._local.subscriptions.items():
+            if subscription.route in LINKED and not subscription.group and number not in self._waiting:
+                subscription.is_auto, self._autos[number] = True, subscription
         self._auto_at = now if self._autos else NEVER
 
     def link(self, peer: Peer, state: LinkState, now: Micros) -> None:
@@ -450,7 +444,7 @@ class Routing:
         for change in changes:
             self.heard(change, now)
             if self._reach is not None:
-                self._reach.changed(change, now)
+                self._reach.look(now)
             if change.is_told:  # what is wanted, or where somebody is
                 self._uses.clear()
                 if self._autos and self._auto_at == NEVER:  # drawn: those of many nodes need not all move at once
@@ -479,6 +473,8 @@ class Routing:
                 if entering is not None and entering.barrier == barrier:
                     entering.is_known = True
                     self._maybe_in_force(number, entering)
+        if self._reach is not None:
+            self._reach.look(now)  # moves go on by barriers
         interest.barriers_done[:] = others  # those that came while we looked are seen at the next call
         for route in self.planes if self._entering or self.moves else ():
             self._settle(route, now)
@@ -493,7 +489,7 @@ class Routing:
             except ValueError as error:
                 self._local.remove(subscription.number)
                 self._out.append(Note(Dropped("subscription", 1, str(error))))
-                self._out.append(Note(Unsubscribed(subscription.number, "refused")))
+                self._out.append(Note(Unsubscribed(subscription.number, f"refused: {error}")))
         self.report(now)
         early, self._early = self._early, []
         for batch, rows in early:

@@ -64,8 +64,8 @@ class TreePlane:
         """Take part in the tree."""
         if self.host is None:
             me = _host(self._interest.record)
-            known = [_host(member.record) for member in self._interest.view.members.values()]
-            self._hosts = {host.peer: host for host in known if host.peer != me.peer} | {me.peer: me}
+            known = [_host(member.record) for member in self._interest.view.members.values()] + [me]
+            self._hosts = {host.peer: host for host in known if host.address}
             self._ring = ring = ViewRing(me, self._config.bits, self._hosts.values())
             self.host = host = TreeHost(me, self._config, make_tree(self._config), lambda _links: ring, self._content)
             if self.rights is not None:
@@ -106,11 +106,12 @@ class TreePlane:
                 self.start(now)
             return
         assert self._ring is not None
-        if change.peer == self.host.me.peer:
-            return
         known = self._hosts.get(change.peer)
-        host = _host(after) if after is not None else None
+        host = _host(after) if after is not None and after.address else None
         if known == host:
+            return
+        if change.peer == self.host.me.peer:
+            self._moved(host, now)
             return
         if known is not None:
             del self._hosts[known.peer]
@@ -119,6 +120,17 @@ class TreePlane:
             self._hosts[host.peer] = host
             self._ring.learn(host)
         self.host.changed(change.peer)
+
+    def _moved(self, me: Host | None, now: Micros) -> None:
+        """This node's own address has changed. Who has none is no host of the tree: others could not open links to it."""
+        assert self.host is not None and self._ring is not None  # noqa: PT018
+        if me is None:
+            self._hosts.pop(self.host.me.peer, None)
+            self._ring.forget(self.host.me)
+            self.host.leave(now)
+        else:
+            self._hosts[me.peer] = me
+            self._ring.learn(self.host.me)
 
     def known(self, barrier: int, now: Micros) -> bool:
         return False
@@ -153,7 +165,8 @@ class TreePlane:
     def drawn(self) -> list[Drawn]:
         """The whole tree, as the members of the view imply it; whether this node's own links are in use is known here only."""
         me = self._interest.me
-        members = Members(self._config.bits, [_host(member.record) for member in self._interest.view.members.values()])
+        hosts = [_host(member.record) for member in self._interest.view.members.values() if member.record.address]
+        members = Members(self._config.bits, hosts)
         tree = make_tree(self._config)
         active = self.host.hood.active if self.host is not None else []
         found: list[Drawn] = []

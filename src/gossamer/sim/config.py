@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
+from random import Random
 from typing import Any, TypeVar
 
 import msgspec
@@ -37,6 +38,7 @@ class Config(Struct, frozen=True, kw_only=True):
     durable: bool = False  # nodes have disks: accepted events survive crashes
     disk: str = "1ms"  # how long a write takes
     window: int = 32_768  # events without a receipt that a node may have
+    unreached: float = 0.0  # share of the nodes, but the first three, that nobody can dial; with overlay "fabric"
     buffer: int = 16_384  # events that may wait for one subscription's consumer
     events: int = 100
     subscriptions: int = 200
@@ -64,6 +66,8 @@ class Config(Struct, frozen=True, kw_only=True):
             raise ConfigError(f"unknown route {self.route!r}; known: {', '.join(ROUTES)}")
         if self.route != "flood" and self.overlay != "fabric":
             raise ConfigError(f"route {self.route!r} needs overlay 'fabric', whose nodes know each other")
+        if self.unreached and self.overlay != "fabric":
+            raise ConfigError("unreached needs overlay 'fabric': the links of 'flood' are given, nobody dials")
         for name, low, high in _BOUNDS:
             value = getattr(self, name)
             if not low <= value <= high:
@@ -75,7 +79,13 @@ class Config(Struct, frozen=True, kw_only=True):
 
     def route_of(self, filter: int) -> Route:
         """The route of a subscription."""
+        if self.is_unreached(filter % self.nodes):
+            return Route.AUTO  # any other but flood is refused there
         return MIXED[filter % len(MIXED)] if self.route in ("mixed", "wander") else Route(self.route)
+
+    def is_unreached(self, node: int) -> bool:
+        """Whether nobody can dial the node. By the first three, the others find each other."""
+        return node >= 3 and self.unreached > Random(f"unreached {self.seed} {node}").random()
 
 
 def check_duration(name: str, text: str) -> None:
@@ -107,13 +117,13 @@ def check_latency(text: str) -> None:
 
 _BOUNDS: tuple[tuple[str, float, float], ...] = (
     ("nodes", 1, NODES_MAX), ("degree", 1, 256), ("window", 1, 1_000_000), ("buffer", 1, 1_000_000), ("events", 0, 10_000_000),
-    ("subscriptions", 0, 10_000_000), ("burst", 1, 100_000), ("churn", 0, 1_000_000), ("loss", 0.0, 0.9),
+    ("unreached", 0.0, 1.0), ("subscriptions", 0, 10_000_000), ("burst", 1, 100_000), ("churn", 0, 1_000_000), ("loss", 0.0, 0.9),
     ("duplicate", 0.0, 1.0), ("reorder", 0.0, 1.0), ("queue_mark", 1, 1_000_000), ("seconds_max", 0.001, 1e6),
     ("seed", 0, 2**63 - 1),
 )  # fmt: skip
 
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "fabric": ("overlay", "route", "nodes", "degree", "durable", "disk", "window", "buffer"),
+    "fabric": ("overlay", "route", "nodes", "degree", "durable", "disk", "window", "buffer", "unreached"),
     "workload": ("events", "subscriptions", "interval", "burst", "churn", "consumer"),
     "network": ("latency", "loss", "duplicate", "reorder", "late", "detect", "reconnect", "queue_mark"),
     "run": ("seed", "stop", "seconds_max"),

@@ -87,17 +87,17 @@ def make_core(node: Node, config: Config, kind: type[NodeCore] = NodeCore) -> No
         ),
         restored=dict(node.disk.contents) if node.incarnation and config.durable else None,
         durable=config.durable,
-        address=address(node.index),
+        address=address(node.index, config),
     )
 
 
-def address(index: int) -> str:
-    return f"node-{index}"
+def address(index: int, config: Config) -> str:
+    return "" if config.is_unreached(index) else f"node-{index}"
 
 
 def _seeds(config: Config) -> tuple[str, ...]:
     """Where nodes of a fabric find each other: any of the first three, one of which may be down."""
-    return tuple(map(address, range(min(3, config.nodes))))
+    return tuple(address(index, config) for index in range(min(3, config.nodes)))
 
 
 def remembered(machine: Any, plane: str) -> int | None:
@@ -166,7 +166,7 @@ class Run:
         while len(peers) < config.nodes:
             peers[int(rng.random() * 2**53) << 11 | int(rng.random() * 2**11)] = None
         for index, peer in enumerate(peers):
-            world.add_node(Peer(peer), address(index))
+            world.add_node(Peer(peer), address(index, config))
         if config.overlay == "flood":
             for a, b in neighbours(config.nodes, config.degree, rng):
                 world.network.add_link(a, b)

@@ -146,7 +146,10 @@ def fly(seed: int) -> Flight:
 
 def fly_fabric(seed: int) -> Flight:
     """The same draw, with whole nodes: planes over links that the interest plane opens and closes. The routes take turns."""
-    config = msgspec.structs.replace(draw_config(seed), overlay="fabric", route=TURNS[seed % len(TURNS)])
+    dice = Dice(f"unreached {seed}")
+    unreached = dice.share(1.0) if dice.chance(0.25) else 0.0
+    route = TURNS[seed % len(TURNS)]
+    config = msgspec.structs.replace(draw_config(seed), overlay="fabric", route=route, unreached=unreached)
     return flight(seed, config, simulate(config))
 
 

@@ -27,9 +27,10 @@ class Switchboard:
         self._by_peer: dict[Peer, int] = {}
         network.knocked = self._knocked
 
-    def listen(self, index: int, address: str) -> None:
+    def add(self, index: int, address: str) -> None:
         assert address not in self._at, f"two nodes at {address}"
-        self._at[address] = index
+        if address:
+            self._at[address] = index
         self._by_peer[self._network.peer(index)] = index
 
     def by_peer(self, peer: Peer) -> int:

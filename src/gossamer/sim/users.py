@@ -268,6 +268,8 @@ class Users(Probe):
         place = self._placed.get(filter)
         node = self.world.nodes[filter % len(self.world.nodes)]
         core = self._core(node)
+        if self.config.is_unreached(node.index):
+            return  # it has no choice
         if place is not None and core is not None and core.move(place.number, route, self.world.clock.now):
             self.world.network.count("moves")
             self.world.command(node)

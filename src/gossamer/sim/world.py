@@ -165,8 +165,7 @@ class World:
         index = self.network.add_node(peer)
         node = Node(index, peer, Disk(Random(f"disk {self._seed} {index}")))
         self.nodes.append(node)
-        if address:
-            self.switchboard.listen(index, address)
+        self.switchboard.add(index, address)
         return node
 
     def boot(self, node: Node) -> None:

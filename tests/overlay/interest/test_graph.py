@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer.machine import Peer
+from gossamer.machine import Micros, Peer
 from gossamer.overlay.interest.graph import SMALL, Graph, _mix, _peer, _place, _unmix, edges
+from gossamer.overlay.interest.record import Record
+from gossamer.overlay.interest.view import View
 from gossamer.sim.connectivity import degrees, diameter, is_connected_to_degree, vertex_connectivity
 
 pytestmark = pytest.mark.slow  # all of it together takes seconds
@@ -50,6 +52,49 @@ def check(adjacency: Adjacency, k: int) -> None:
             assert diameter(adjacency) <= bound(len(adjacency), k)
     else:
         assert all(len(neighbours) == len(adjacency) - 1 for neighbours in adjacency.values())
+
+
+def view_of(peers: list[Peer], k: int, unreached: set[Peer]) -> View:
+    view = View(k, members_max=1_000, pairs_max=1_000)
+    for peer in peers:
+        known = view.learn(Record(peer, 256, 1, "" if peer in unreached else f"node-{peer}"))
+        assert known is not None
+        view.put(known, Micros(0))
+    return view
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 6])
+def test_members_that_nobody_can_dial_are_as_well_connected_though_no_two_of_them_are_linked(k: int) -> None:
+    for count in (2, 7, 12, 40, 90):
+        peers = members(count, k)
+        for share in (0.1, 0.5, 0.95):
+            unreached = set(peers[: min(int(share * count), count - 1)])
+            view = view_of(peers, k, unreached)
+            found = {peer: view.neighbours(peer) for peer in peers}
+            assert not any(set(found[peer]) & unreached for peer in unreached)
+            for peer, others in found.items():
+                assert list(others) == sorted(set(others))
+                assert all(peer in found[other] for other in others)
+            assert is_connected_to_degree(found, min(k, count - len(unreached), count - 1))
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.booleans(), st.booleans()), max_size=40))
+def test_who_can_be_dialled_may_change(changes: list[tuple[int, bool, bool]]) -> None:
+    peers = members(10)
+    view, there, version = View(3, members_max=10, pairs_max=10), {}, 1
+    for index, is_there, is_reached in changes:
+        peer, version = peers[index], version + 1
+        before = view.membership, peer in there, there.get(peer)
+        if is_there:
+            there[peer] = is_reached
+            known = view.learn(Record(peer, version << 8, version, "somewhere" if is_reached else ""))
+            assert known is not None
+            view.put(known, Micros(0))
+        elif there.pop(peer, None) is not None:
+            view.remove(peer, version << 8, Micros(0), left=True)
+        assert (view.membership > before[0]) == (before[1:] != (peer in there, there.get(peer)))
+        right = view_of(list(there), 3, {peer for peer, reached in there.items() if not reached})
+        assert [view.neighbours(peer) for peer in there] == [right.neighbours(peer) for peer in there]
 
 
 @pytest.mark.parametrize("k", range(1, 8))

@@ -128,7 +128,7 @@ class Interest:
     @property
     def neighbours(self) -> tuple[Peer, ...]:
         """Who the overlay says should be linked, by the view of this moment."""
-        return self.view.graph.neighbours(self.me)
+        return self.view.neighbours(self.me)
 
     @property
     def suspects(self) -> dict[Peer, Suspect]:

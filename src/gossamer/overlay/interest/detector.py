@@ -202,7 +202,7 @@ class Detector:
         config = self._config
         if suspect.membership != self._view.membership:
             suspect.membership = self._view.membership
-            suspect.watchers = self._view.graph.neighbours(peer)
+            suspect.watchers = self._view.neighbours(peer)
         watchers = [other for other in suspect.watchers if other not in self.suspects]
         if watchers and all(other in suspect.resets for other in watchers):
             return config.reset_verdict

@@ -115,6 +115,17 @@ class Graph:
         finally:
             self.remove(peer)
 
+    def after(self, peer: Peer, count: int) -> tuple[Peer, ...]:
+        """The next so many members on ring 0, or all."""
+        members = self._members
+        at = bisect_left(members, peer)
+        return tuple(sorted(Peer(one) for one in (members[at:] + members[:at])[:count]))
+
+    def before(self, peer: Peer, count: int) -> Peer | None:
+        """The member so many places before this one; None if there are no more than so many."""
+        members = self._members
+        return Peer(members[bisect_left(members, peer) - count]) if len(members) > count else None
+
     def edges(self) -> dict[Peer, tuple[Peer, ...]]:
         """All members and their neighbours: what ``neighbours`` says of each, with every pick made once."""
         size = len(self._members)

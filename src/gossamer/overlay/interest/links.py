@@ -116,7 +116,7 @@ class Links:
         if view.membership != self._membership:
             self._membership = view.membership
             before = self.wanted
-            self.wanted = {peer: before.get(peer, now) for peer in view.graph.neighbours(self._me)}
+            self.wanted = {peer: before.get(peer, now) for peer in view.neighbours(self._me)}
         self.missing = {peer: self.missing.get(peer, now) for peer in self.wanted if peer not in self.up}
         for peer in self.missing if not self.leaving else ():
             effects += self._dial_member(peer, now)

@@ -10,6 +10,7 @@ a node publishes to a few topics, and the view may hold a million pairs.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from itertools import islice
 
@@ -34,6 +35,8 @@ class View:
     def __init__(self, k: int, *, members_max: int, pairs_max: int, pool: Pool | None = None) -> None:
         self.members: dict[Peer, Known] = {}
         self._graph = Graph(k)
+        self._k = k
+        self._guests: list[Peer] = []  # members that nobody can dial, sorted; they are not in the graph
         self._newcomers: list[Peer] = []  # members that the graph has not been told of: many at once cost less
         self.tombs: dict[Peer, Tomb] = {}  # oldest first
         self.digest = 0
@@ -50,11 +53,44 @@ class View:
 
     @property
     def graph(self) -> Graph:
-        """The overlay that the members imply."""
+        """The overlay that the members who can be dialled imply."""
         if self._newcomers:
             self._graph.add_all(self._newcomers)
             self._newcomers.clear()
         return self._graph
+
+    def neighbours(self, peer: Peer) -> tuple[Peer, ...]:
+        """Who is linked to this member. One that nobody can dial is the guest of the next K that can be, going up: the graph's K
+        disjoint ways, and K to each guest, so nobody is cut off by fewer.
+        """
+        graph, guests = self.graph, self._guests
+        if not guests:
+            return graph.neighbours(peer)
+        at = bisect_left(guests, peer)
+        if at < len(guests) and guests[at] == peer:
+            return graph.after(peer, self._k)
+        first = graph.before(peer, self._k)
+        if first is None:
+            near = guests
+        else:
+            begin = bisect_left(guests, first)
+            near = guests[begin:at] if first < peer else guests[begin:] + guests[:at]
+        return tuple(sorted({*graph.neighbours(peer), *near}))
+
+    def _place(self, peer: Peer, address: str) -> None:
+        """Put a member where it stands in the overlay."""
+        if address:
+            self._newcomers.append(peer)
+        else:
+            insort(self._guests, peer)
+        self.membership += 1
+
+    def _displace(self, peer: Peer, address: str) -> None:
+        if address:
+            self.graph.remove(peer)
+        else:
+            del self._guests[bisect_left(self._guests, peer)]
+        self.membership += 1
 
     # ----------------------------------------------------------------- changes
 
@@ -86,13 +122,15 @@ class View:
         self.members[peer] = known
         part = known.spread >> 56
         if old is None:
-            self._newcomers.append(peer)
-            self.membership += 1
+            self._place(peer, record.address)
             self.total = (self.total + known.spread) & _MASK
             self.tombs.pop(peer, None)
             change, reason = known.digest, "joined"
             self.pairs += record.count
         else:
+            if bool(old.record.address) != bool(record.address):
+                self._displace(peer, old.record.address)
+                self._place(peer, record.address)
             change = known.digest ^ old.digest
             reason = "news" if old.record.life == record.life else "new life"
             self.pairs += record.count - old.record.count
@@ -116,8 +154,7 @@ class View:
         if old is None or old.record.life > life:
             return None
         del self.members[peer]
-        self.graph.remove(peer)
-        self.membership += 1
+        self._displace(peer, old.record.address)
         self.total = (self.total - old.spread) & _MASK
         self.pairs -= old.record.count
         self.digest ^= old.digest

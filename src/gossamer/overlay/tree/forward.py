@@ -110,6 +110,8 @@ class Forward:
         wave = self._add(origin, batch, now)
         self._out.append(Deliver(0, (batch,)))
         self._begin(id, wave, batch, self.me, Cover(self._ring.bits).missing(), now)
+        if self._ring.arc is None:  # not a host of the tree: one that is starts for us
+            self._resend(id, self._outgoing[id], now)
 
     def took(self, id: BatchId, matched: tuple[int, ...], now: Micros) -> None:
         """The owner has taken the batch, and so many of its subscriptions took each event."""
@@ -173,7 +175,9 @@ class Forward:
         if wave is None or wave.round != message.round or sender not in wave.waiting:
             round = outgoing.rounds.get(message.round) if outgoing is not None else None
             if outgoing is not None and round is not None and round.peer == sender:
-                if pieces.has(own):  # the batch may have come back to us in this round, and we may be counted in it
+                if self._ring.arc is not None and pieces.has(
+                    own
+                ):  # the batch may have come back to us in this round, and we may be counted in it
                     self._links.reject(sender, "a report for the key of this host")
                     pieces, matched = Cover(self._ring.bits), ()
                 outgoing.collect(message.round, pieces, matched)
@@ -184,7 +188,7 @@ class Forward:
         if matched and len(matched) != wave.batch.count:
             self._links.reject(sender, "a report for another number of events")
             return
-        if pieces.has(own):
+        if self._ring.arc is not None and pieces.has(own):
             # While links are being made, two neighbours may have heard of a newcomer, and one answers to the other for it. What is
             # taken here is counted here, once a round: the rest of the report holds, and for our own key it says nothing.
             pieces = pieces.common(Cover(self._ring.bits, [((own - 1) % pieces.size, own)]).missing())
@@ -389,8 +393,10 @@ class Forward:
         self._settle(id, outgoing, now)
         if id not in self._outgoing:
             return
-        for low, _ in outgoing.missing()[: self._config.rounds_at_once - len(outgoing.rounds)]:
+        for low, high in outgoing.missing()[: self._config.rounds_at_once - len(outgoing.rounds)]:
             key = (low + 1) % (1 << self._ring.bits)
+            if arc is None and low == high:  # all of it: from our own key, so that not one host starts for all publishers
+                key = self._ring.me.key
             waiting = self._lookups.setdefault(key, [])
             if id not in waiting:
                 waiting.append(id)

@@ -175,6 +175,7 @@ class Neighbourhood:
         for peer in self.edges:
             self._links.say(peer, Notice(True), now)
         self.edges.clear()
+        self.neighbours = None
 
     # ---------------------------------------------------------------- reckoning
 

@@ -83,8 +83,7 @@ class Outgoing:
     def begin(self, arc: Arc, now: Micros, config: TreeConfig) -> Pieces | None:
         """Ask this host for the missing piece that begins with its keys; None if nothing is missing there."""
         for low, high in self.missing():
-            key = (low + 1) % (1 << self.bits)
-            if arc.has(key):
+            if low == high or arc.has((low + 1) % (1 << self.bits)):  # all is missing, or it begins here
                 self.round += 1
                 self.rounds[self.round] = Round(arc.host.to, Cover(self.bits, [(low, high)]), Micros(now + config.round))
                 return ((low, high),)
