@@ -192,8 +192,7 @@ class Direct:
         batch, payload = flight.batch, flight.payload
         flight.sending += 1
         for peer, group, places in self._plan(flight.source).shares(payload, batch.first):
-            offsets = () if places is None else tuple(places)  # none: all of them
-            self._send(flight, peer, group, offsets, payload.cut(places), now)
+            self._send(flight, peer, group, tuple(places or ()), payload.cut(places), now)  # no offsets: all of them
         flight.sending -= 1
         payload.rest()
         self._maybe_finish(flight)
