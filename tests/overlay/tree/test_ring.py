@@ -87,10 +87,20 @@ def test_a_view_forgets_and_settles_quarrels_over_a_key_alike_everywhere() -> No
     assert backward.learn(other)
     assert backward.learn(one)
     assert forward.members.hosts == backward.members.hosts
+    for ring in (forward, backward):
+        assert ring.forget(one)
+        assert not ring.forget(one)
+        assert ring.members.hosts[5] == other, "it has claimed the key as well, whoever was heard of first"
+        moved = Host(5, 20, "elsewhere")
+        assert ring.learn(moved)
+        assert ring.forget(moved)
+        assert ring.arc is not None
+        assert ring.arc.piece == (1, 1)
+    assert forward.learn(one)
+    assert not forward.learn(other)
+    assert not forward.forget(other)
     assert forward.forget(one)
-    assert not forward.forget(one)
-    assert forward.arc is not None
-    assert forward.arc.piece == (1, 1)
+    assert 5 not in forward.members.hosts
 
 
 def test_between_and_within_go_round() -> None:

@@ -145,26 +145,42 @@ class IdealRing(KnownRing):
 
 
 class ViewRing(KnownRing):
-    """This host's own view of who is a member."""
+    """This host's own view of who is a member. Of several that claim one key the smallest peer has it, wherever one asks."""
 
     def __init__(self, me: Host, bits: int, hosts: Iterable[Host] = ()) -> None:
         super().__init__(me, Members(bits, hosts))
+        self._others: dict[int, list[Host]] = {}  # by key: members that claim it too, and have it when the smallest is gone
 
     def learn(self, host: Host) -> bool:
-        """A member; returns whether that is news. Of two that claim one key the smaller peer stays, wherever one asks."""
-        known = self.members.hosts.get(host.key)
-        if known == host or (known is not None and known.peer < host.peer):
+        """A member, perhaps at another address than before; returns whether that changes who has its key."""
+        known, others = self.members.hosts.get(host.key), self._others.get(host.key, [])
+        if known == host or host in others:
+            return False
+        claims = [one for one in (*others, known, host) if one is not None and (one is host or one.peer != host.peer)]
+        first = min(claims, key=lambda one: one.peer)
+        claims.remove(first)
+        if claims:
+            self._others[host.key] = claims
+        if first == known:
             return False
         if known is not None:
             self.members.remove(known.key)
-        self.members.add(host)
+        self.members.add(first)
         return True
 
     def forget(self, host: Host) -> bool:
-        if self.members.hosts.get(host.key) != host:
-            return False
-        self.members.remove(host.key)
-        return True
+        others = self._others.get(host.key, [])
+        if host in others:
+            others.remove(host)
+        has_gone = self.members.hosts.get(host.key) == host
+        if has_gone:
+            self.members.remove(host.key)
+            if others:
+                others.remove(heir := min(others, key=lambda one: one.peer))
+                self.members.add(heir)
+        if not others:
+            self._others.pop(host.key, None)
+        return has_gone
 
 
 def reckon(tree: ReferenceTree, members: Members, key: int) -> Neighbours:
