@@ -55,16 +55,24 @@ class Matcher:
 
     def match(self, rows: Any, *, columns: bool) -> Iterator[tuple[Subscription, list[int] | None]]:
         """Subscriptions with the places of the rows that they want, in the order of subscribing; then those that follow: None."""
-        wanted: dict[int, list[int]] = {}
+        wanted: Iterable[tuple[int, list[int]]]
         if not columns and len(rows) == 1:
-            wanted = {place: [0] for place in self.index.match_row(rows[0])}
+            wanted = [(place, [0]) for place in sorted(self.index.match_row(rows[0]))]
         else:
-            events, places = (self.index.match_columns(rows) if columns else self.index.match_rows(rows)).pairs()
-            for event, place in zip(events.tolist(), places.tolist(), strict=True):
-                wanted.setdefault(place, []).append(event)
-        for place in sorted(wanted):
+            wanted = _by_place(*(self.index.match_columns(rows) if columns else self.index.match_rows(rows)).pairs())
+        for place, events in wanted:
             one = self._by_place[place]
             assert one is not None
-            yield one, wanted[place]
+            yield one, events
         for one in list(self._following.values()):
             yield one, None
+
+
+def _by_place(events: Any, places: Any) -> Iterator[tuple[int, list[int]]]:
+    """Pairs, in arrays, as the events of each place, in their order; places in order, too."""
+    import numpy as np
+
+    turned = np.argsort(places, kind="stable")
+    kinds, starts = np.unique(places[turned], return_index=True)
+    ordered, bounds = events[turned].tolist(), [*starts.tolist(), len(events)]
+    return ((kind, ordered[start:end]) for kind, start, end in zip(kinds.tolist(), bounds, bounds[1:], strict=False))
