@@ -10,12 +10,14 @@ from msgspec import structs
 
 from gossamer.machine import SECOND, Deliver, Effect, LinkState, Micros, Peer, Send
 from gossamer.node.lists import _joined
+from gossamer.node.wire import FRAME_MAX, encode
 from gossamer.overlay.skiplist.config import SkipConfig
 from gossamer.overlay.skiplist.core import SkipList
 from gossamer.overlay.skiplist.events import WAITING_MAX
 from gossamer.overlay.skiplist.messages import (
     FIND,
     MATCHED_MAX,
+    PAYLOAD_MAX,
     TILES_MAX,
     TOGETHER_MAX,
     Carry,
@@ -23,9 +25,9 @@ from gossamer.overlay.skiplist.messages import (
     SkiplistMessage,
     Tile,
 )
-from gossamer.overlay.skiplist.position import Position
+from gossamer.overlay.skiplist.position import KEY_MAX, Position
 from gossamer.overlay.skiplist.receipts import PIECES_MAX, Arrival, Publication, Receipt
-from gossamer.overlay.skiplist.tiles import COUNTS_MAX, TOGETHER_BYTES, count_at, merge_tiles, reportable, tile_of, together
+from gossamer.overlay.skiplist.tiles import TILES_BYTES, TOGETHER_BYTES, count_at, merge_tiles, reportable, tile_of, together
 
 ME, OTHER = Peer(1), Peer(2)
 INTERVAL = [(b"m", b"n")]
@@ -113,11 +115,14 @@ class TestTiles:
         tiles = [Tile(a, b, 1, 1, 0, (1, 2)), Tile(b, c, 1, 1, 0)]
         assert merge_tiles(tiles, 0) == tuple(tiles)
 
-    def test_a_report_has_room_for_so_many_counts(self) -> None:
+    def test_a_report_has_room_for_so_many(self) -> None:
         tiles = [Tile(place(0), place(1), 0, 0, 0)] * (2 * TILES_MAX)
-        assert len(reportable(tiles, carry(1))) == TILES_MAX
-        many = reportable(tiles, carry(1, *range(2, TOGETHER_MAX + 1)))
-        assert len(many) == COUNTS_MAX // TOGETHER_MAX
+        assert len(reportable(tiles)) == TILES_MAX
+        key = b"k" * KEY_MAX
+        large = Tile((key, 2**64 - 1), (key, 2**64 - 1), MATCHED_MAX, 1, 0, (MATCHED_MAX,) * (TOGETHER_MAX - 1))
+        for tile in (large, structs.replace(large, others=None)):
+            report = Report(0, ME, 1, 1, 1, tile.low, tile.high, 0, reportable([tile] * TILES_MAX))
+            assert TILES_BYTES // 2 < len(encode(report)) < FRAME_MAX // 2, "there is room for gaps and what was found"
 
     def test_walks_are_not_too_large(self) -> None:
         def publications(count: int, size: int) -> list[Publication]:
@@ -194,7 +199,15 @@ def test_a_relay_reports_counts_of_each() -> None:
 
 
 @pytest.mark.parametrize(
-    "message", [carry(5, 4), carry(5, 5), carry(5, 6, 6), carry(5, 6, payloads=()), carry(5, payloads=(b"x",))]
+    "message",
+    [
+        carry(5, 6, payloads=(bytes(PAYLOAD_MAX),)),
+        carry(5, 4),
+        carry(5, 5),
+        carry(5, 6, 6),
+        carry(5, 6, payloads=()),
+        carry(5, payloads=(b"x",)),
+    ],
 )
 def test_what_cannot_be_is_refused(message: Carry) -> None:
     owner = Owner()

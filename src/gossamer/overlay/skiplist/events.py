@@ -231,7 +231,7 @@ class Events:
             return
         if message.others or message.payloads:
             if not is_sound(message):
-                host.reject(sender, "events out of order in a walk")
+                host.reject(sender, "events in a walk that are out of order, or too many")
                 return
             if message.kind != DELIVER or host.config.ranges == "entries":  # what is not meant for several is for the first
                 message = structs.replace(message, others=(), payloads=())
@@ -462,7 +462,7 @@ class Events:
             return
         report = Report(
             message.topic, message.publisher, message.incarnation, message.sequence, message.round, message.low, message.high,
-            message.hops, reportable(tiles, message), tuple(branch.gaps), tuple(branch.found.hits.values()), branch.found.left_off,
+            message.hops, reportable(tiles), tuple(branch.gaps), tuple(branch.found.hits.values()), branch.found.left_off,
         )  # fmt: skip
         self._host.send(int(branch.parent), report, now)
 

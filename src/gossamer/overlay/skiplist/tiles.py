@@ -8,21 +8,25 @@ the rest (None), which the publisher then sends again, each by itself.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
-from gossamer.overlay.skiplist.messages import MATCHED_MAX, NUMBER_MAX, TILES_MAX, TOGETHER_MAX, Carry, Tile
+from gossamer.overlay.skiplist.messages import MATCHED_MAX, NUMBER_MAX, PAYLOAD_MAX, TILES_MAX, TOGETHER_MAX, Carry, Tile
 from gossamer.overlay.skiplist.position import Interval, Position
 from gossamer.overlay.skiplist.receipts import Publication
 
 TOGETHER_BYTES = 1 << 20  # of events that walk together, unless one alone has more
-COUNTS_MAX = 1 << 20  # in one report
+TILES_BYTES = 2 << 20  # of one report, roughly: it must fit a frame, whatever peers have said
 
 
 def is_sound(message: Carry) -> bool:
-    """Whether what a peer says of the others can be: they come after the first, in order, and there is something of each."""
+    """Whether what a peer says of the others can be: they come after the first, in order, there is something of each, and all
+    of it together is not more than one event may be, so that it can be sent on.
+    """
     numbers = (message.sequence, *message.others)
-    return len(message.others) == len(message.payloads) and all(a < b for a, b in pairwise(numbers))
+    size = len(message.payload) + sum(map(len, message.payloads))
+    return size <= PAYLOAD_MAX and len(message.others) == len(message.payloads) and all(a < b for a, b in pairwise(numbers))
 
 
 def tile_of(message: Carry, low: Position, high: Position, counts: Sequence[int]) -> Tile:
@@ -88,9 +92,12 @@ def settle(tiles: Sequence[Tile], message: Carry, room: int) -> Settled:
     return counted, missing
 
 
-def reportable(tiles: Sequence[Tile], message: Carry) -> tuple[Tile, ...]:
+def reportable(tiles: Sequence[Tile]) -> tuple[Tile, ...]:
     """As many as a report has room for; what is left out will be asked for again."""
-    return tuple(tiles[: min(TILES_MAX, COUNTS_MAX // (1 + len(message.others)))])
+    sizes = accumulate(
+        [40 + len(tile.low[0]) + len(tile.high[0]) + 5 * len(tile.others or ()) for tile in tiles[:TILES_MAX]]
+    )
+    return tuple(tiles[: bisect_right(list(sizes), TILES_BYTES)])
 
 
 def together(publications: Sequence[Publication]) -> Iterator[list[Publication]]:
