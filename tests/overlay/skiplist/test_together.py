@@ -297,6 +297,20 @@ def test_many_small_tiles_leave_few_pieces() -> None:
     assert not one.is_busy
 
 
+def test_nothing_is_kept_of_a_walk_to_one_that_has_gone() -> None:
+    one = SkipList(
+        ME, incarnation=1, rng=Random(1), config=SkipConfig(), match=lambda _: (), address=lambda _: None,
+        contacts=lambda: [OTHER],
+    )  # fmt: skip
+    one.link(OTHER, LinkState.UP, Micros(0))
+    one.publish_all([(number, INTERVAL, b"x") for number in (1, 2)], Micros(1), floor=1)
+    one.wake(Micros(1))
+    assert len(one._events._by_child) == 1
+    one.link(OTHER, LinkState.DOWN, Micros(2))
+    assert one._events._by_child == {}
+    assert one._events._branches == {}
+
+
 @pytest.mark.parametrize("count", [1, 2, 15, 16, 300])
 def test_rows_that_come_one_by_one_are_one_list(count: int) -> None:
     rows = [[number, "x" * (number % 40)] for number in range(count)]

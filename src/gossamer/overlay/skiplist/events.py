@@ -474,6 +474,7 @@ class Events:
             lost = [child for child in branch.children if child[-1] == peer]
             for child in lost:
                 del branch.children[child]
+                self._by_child.pop(child, None)
             if lost:
                 self._maybe_report(branch, now)
 
