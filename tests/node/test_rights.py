@@ -17,6 +17,8 @@ from gossamer.overlay.batch import Batch, Report
 from gossamer.overlay.interest.config import InterestConfig
 from gossamer.overlay.interest.messages import Greet, News
 from gossamer.overlay.interest.record import Record
+from gossamer.overlay.skiplist.messages import Carry
+from gossamer.overlay.skiplist.messages import Report as WalkReport
 from gossamer.trace import Rejected
 
 ME, NEXT, FAR = Peer(1), Peer(2), Peer(3)
@@ -34,12 +36,12 @@ def prove(data: bytes) -> Identity | None:
         return None
 
 
-def node(publish: str = "*", subscribe: str = "*") -> NodeCore:
+def node(publish: str = "*", subscribe: str = "*", address: str = "") -> NodeCore:
     me = prove(certificate(ME, publish, subscribe))
     assert me is not None
     core = NodeCore(
         ME, incarnation=1, rng=Random(1), config=NodeConfig(interest=InterestConfig()),
-        rights=Rights(me, prove, lambda identity: True),
+        rights=Rights(me, prove, lambda identity: True), address=address,
     )  # fmt: skip
     core.wake(Micros(0))
     core.link(NEXT, LinkState.UP, Micros(1))
@@ -94,6 +96,37 @@ def test_events_of_a_publisher_that_nobody_proves_are_delivered_to_nobody_and_an
     assert any("nobody has proved" in reason for reason in rejected(seen))
     assert [e.message.matched for e in seen if type(e) is Send and type(e.message) is Report] == [()]
     assert core.local.unproved_at > now
+
+
+def test_events_with_the_ids_of_those_that_wait_for_proof_are_refused() -> None:
+    core = node(address="here")
+    now = 3
+    for topic in ("secret", "other"):
+        core.advertise(topic, "n INT", Micros(2))
+        core.subscribe(topic, "n = 7", Micros(now), route=Route.SKIPLIST)
+    core.link(NEXT, LinkState.DOWN, Micros(now))  # alone, it need not wait for anybody's word
+    while core.deadline <= 2 * SECOND:
+        now = core.deadline
+        core.wake(Micros(now))
+    row = msgspec.msgpack.encode([[7]])
+
+    def carry(topic: str, *others: int) -> Carry:
+        one = core.lists._by_name(topic, Micros(now))
+        [key] = one.machine.entries
+        return Carry(
+            int.from_bytes(one.hash, "big"), FAR, 1, 1, 1, 1, (key, 0), (key + b"x", 0), key, 1, SECOND, 0, False, row, None,
+            others, (row,) * len(others),
+        )  # fmt: skip
+
+    core.link(NEXT, LinkState.UP, Micros(now))
+    assert rejected(core.receive(NEXT, carry("secret", 2, 3), Micros(now))) == []
+    assert rejected(core.receive(NEXT, carry("other", 2), Micros(now))) == ["events on 'other' with the ids of others"]
+    core.receive(NEXT, Greet(record(NEXT, certificate(NEXT)), 0, 2, True), Micros(now))
+    core.receive(NEXT, News(records=(record(FAR, certificate(FAR)),)), Micros(now))
+    effects = core.wake(Micros(now + 40_000))
+    assert delivered(effects) == [7, 7, 7]
+    reports = [e.message for e in effects if type(e) is Send and type(e.message) is WalkReport]
+    assert [(tile.matched, tile.others) for report in reports for tile in report.tiles if tile.matched] == [(1, (1,))]
 
 
 def test_what_waits_for_proof_is_bounded() -> None:

@@ -162,6 +162,9 @@ class _Arrival:
         if part is not None:
             self.key = (*self.key, part)
 
+    def repeats(self, other: _Arrival) -> bool:
+        return self.batch.topic == other.batch.topic and tuple(self.numbers) == tuple(other.numbers)
+
 
 class _Held:
     __slots__ = ("blockers", "matched")
@@ -277,6 +280,13 @@ class Local:
         known = self.topics.get(batch.topic)
         if known is None or not known.subscriptions.get(route):
             return ()
+        waits = self._unproved.get((route, arrival.key))
+        if (route, arrival.key) in self._held or (waits is not None and not arrival.repeats(waits[0])):
+            # On another topic, with others beside the first, or so late that its plane has forgotten it.
+            self._out.append(Note(Rejected(hex_peer(batch.publisher), f"events on {batch.topic!r} with the ids of others")))
+            return ()
+        if waits is not None:
+            return None
         if self.rights is not None:
             takes = self.rights.takes(Peer(batch.publisher), batch.topic)
             if takes is None and self._wait(arrival, now):
@@ -293,11 +303,9 @@ class Local:
         if self._unproved_bytes + size > UNPROVED_BYTES:
             self._out.append(Note(Dropped("batch", 1, "too many events of publishers that nobody has proved")))
             return False
-        what = (arrival.route, arrival.key)
-        if what not in self._unproved:
-            self._unproved[what] = (arrival, Micros(now + PROOF_WAIT))
-            self._unproved_bytes += size
-            self.unproved_at = min(self.unproved_at, Micros(now + PROOF_LOOK))
+        self._unproved[arrival.route, arrival.key] = (arrival, Micros(now + PROOF_WAIT))
+        self._unproved_bytes += size
+        self.unproved_at = min(self.unproved_at, Micros(now + PROOF_LOOK))
         return True
 
     def prove(self, now: Micros) -> None:
@@ -330,9 +338,6 @@ class Local:
                 raise msgspec.ValidationError(f"{len(events)} rows in a batch of {batch.count}")
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             self._out.append(Note(Rejected(hex_peer(batch.publisher), f"events on {batch.topic!r}: {error}")))
-            return ()
-        if (route, arrival.key) in self._held:  # on another topic, or so late that its plane has forgotten it
-            self._out.append(Note(Rejected(hex_peer(batch.publisher), f"events on {batch.topic!r} with the ids of others")))
             return ()
         if arrival.group:
             if is_columns:

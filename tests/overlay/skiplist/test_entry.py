@@ -10,7 +10,7 @@ from gossamer.machine import SECOND, Micros
 from gossamer.overlay.skiplist.config import SkipConfig, SkipConfigError
 from gossamer.overlay.skiplist.entry import PROMPTS, Entry, insert
 from gossamer.overlay.skiplist.messages import Item
-from gossamer.overlay.skiplist.position import Position, between, covered, subtract
+from gossamer.overlay.skiplist.position import Position, between, subtract
 
 NOW = Micros(0)
 
@@ -141,8 +141,6 @@ def test_intervals() -> None:
     assert subtract([(a, d)], b, c) == [(a, b), (c, d)]
     assert subtract([(a, b)], b, c) == [(a, b)]
     assert subtract([(a, d)], a, d) == []
-    assert covered([(a, c)], a, b)
-    assert not covered([(a, b), (b, c)], a, c), "a tile over two missing parts cannot be counted in one of them"
 
 
 def test_insert_keeps_the_list_short_and_single() -> None:

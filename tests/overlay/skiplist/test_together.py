@@ -6,11 +6,13 @@ from random import Random
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from gossamer.machine import SECOND, Deliver, Effect, LinkState, Micros, Peer, Send
 from gossamer.node.lists import _joined
 from gossamer.overlay.skiplist.config import SkipConfig
 from gossamer.overlay.skiplist.core import SkipList
+from gossamer.overlay.skiplist.events import WAITING_MAX
 from gossamer.overlay.skiplist.messages import (
     FIND,
     MATCHED_MAX,
@@ -22,7 +24,7 @@ from gossamer.overlay.skiplist.messages import (
     Tile,
 )
 from gossamer.overlay.skiplist.position import Position
-from gossamer.overlay.skiplist.receipts import Arrival, Publication, Receipt
+from gossamer.overlay.skiplist.receipts import PIECES_MAX, Arrival, Publication, Receipt
 from gossamer.overlay.skiplist.tiles import COUNTS_MAX, TOGETHER_BYTES, count_at, merge_tiles, reportable, tile_of, together
 
 ME, OTHER = Peer(1), Peer(2)
@@ -92,6 +94,20 @@ class TestTiles:
         most = merge_tiles([Tile(a, b, 1, 1, 0, (MATCHED_MAX, 1)), Tile(b, c, 1, 1, 0, (MATCHED_MAX,))], 0)
         assert most == (Tile(a, c, 2, 1, 0, (MATCHED_MAX,)),), "sums stop where they can still be read"
 
+    def test_what_it_costs_is_what_a_peer_has_sent(self) -> None:
+        class Zero(int):
+            sums = 0
+
+            def __radd__(self, other: int) -> int:
+                Zero.sums += 1
+                return other
+
+        tiles = [Tile(place(number), place(number + 1), 0, 1, 0, (Zero(),)) for number in range(1, 100)]
+        each = Tile(place(0), place(1), 0, 1, 0, tuple(range(TOGETHER_MAX - 1)))
+        [merged] = merge_tiles([each, *tiles], 0)
+        assert merged.others == each.others
+        assert Zero.sums <= len(tiles)
+
     def test_one_that_says_nothing_of_the_others_stays_by_itself(self) -> None:
         a, b, c = (place(number) for number in range(3))
         tiles = [Tile(a, b, 1, 1, 0, (1, 2)), Tile(b, c, 1, 1, 0)]
@@ -134,6 +150,37 @@ def test_they_are_reported_when_the_owner_has_taken_them_all() -> None:
     assert receipts(owner.machine.took(owner.arrived[0].key, (1, 2), Micros(3))) == {4: 1, 5: 3, 6: 2}
     assert not owner.machine.is_busy
     assert owner.machine._events._under_way == 0
+
+
+def test_the_owners_word_is_for_the_walk_that_waits_for_it() -> None:
+    owner = Owner()
+    owner.takes = None
+    owner.receive(structs.replace(carry(1), patience=0))
+    owner.machine.wake(Micros(2))
+    assert owner.receive(carry(1, 2), now=3) == [], "as if it were the same walk, with another event"
+    assert [one.numbers for one in owner.arrived] == [(1,), (2,)]
+    assert owner.machine.took(owner.arrived[0].key, (1,), Micros(4)) == []
+    [sent] = owner.machine.took(owner.arrived[1].key, (2,), Micros(5))
+    assert isinstance(sent, Send)
+    assert isinstance(sent.message, Report)
+    assert [(tile.matched, tile.others) for tile in sent.message.tiles] == [(1, (2,))]
+    assert not owner.machine.is_busy
+
+
+def test_few_walks_wait_for_the_owners_word() -> None:
+    owner = Owner()
+    owner.takes = None
+    events = owner.machine._events
+    for round in range(1, 100):  # over at once, one after the other
+        owner.receive(structs.replace(carry(1, 2, round=round), patience=0), now=2 * round)
+        owner.machine.wake(Micros(2 * round + 1))
+    assert [len(waiting) for waiting in events._deferred.values()] == [1, 1]
+    refused = [report for round in range(200, 300) for report in owner.receive(carry(1, 2, round=round), now=300)]
+    assert [len(waiting) for waiting in events._deferred.values()] == [WAITING_MAX] * 2
+    assert len(refused) == 100 - WAITING_MAX
+    assert all(tile.high <= (b"m", ME) for report in refused for tile in report.tiles), "nothing of the entry itself"
+    assert len(owner.machine.took(owner.arrived[0].key, (1, 0), Micros(301))) == WAITING_MAX
+    assert not owner.machine.is_busy
 
 
 def test_a_relay_reports_counts_of_each() -> None:
@@ -209,6 +256,32 @@ def test_a_report_with_counts_of_other_events_is_refused() -> None:
     assert [(message.sequence, message.others, message.round) for message in again if isinstance(message, Carry)] == [
         (1, (2, 3), 2)
     ], "together, because nobody said that it cannot be"
+
+
+def test_many_small_tiles_leave_few_pieces() -> None:
+    one = SkipList(
+        ME, incarnation=1, rng=Random(1), config=SkipConfig(), match=lambda _: (), address=lambda _: None,
+        contacts=lambda: [OTHER],
+    )  # fmt: skip
+    one.link(OTHER, LinkState.UP, Micros(0))
+    one.publish_all([(number, INTERVAL, b"x") for number in (1, 2, 3)], Micros(1), floor=1)
+    now, counted, found = 1, 0, {}
+    while not found:
+        walks = [effect.message for effect in one.wake(Micros(now)) if isinstance(effect, Send)]
+        assert 0 < len(walks) <= 1 + PIECES_MAX
+        for walk in walks:
+            assert isinstance(walk, Carry)
+            assert walk.others == (2, 3)
+            steps = (
+                [(walk.low[0] + b"%05d" % number, 0) for number in range(1, 2_001)] if now == 1 else [walk.low, walk.high]
+            )
+            tiles = tuple([Tile(low, high, 1, 1, 0, (2, 3)) for low, high in zip(steps[::2], steps[1::2], strict=True)])
+            counted += min(len(tiles), PIECES_MAX)
+            report = Report(0, ME, 1, 1, walk.round, walk.low, walk.high, 0, tiles)
+            found |= receipts(one.receive(OTHER, report, Micros(now)))
+        now += SECOND
+    assert found == {1: counted, 2: 2 * counted, 3: 3 * counted}
+    assert not one.is_busy
 
 
 @pytest.mark.parametrize("count", [1, 2, 15, 16, 300])

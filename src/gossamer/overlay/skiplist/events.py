@@ -33,15 +33,26 @@ from gossamer.overlay.skiplist.messages import (
     Report,
     Tile,
 )
-from gossamer.overlay.skiplist.position import Interval, Position, covered, subtract
+from gossamer.overlay.skiplist.position import Interval, Position, subtract
 from gossamer.overlay.skiplist.receipts import UNKNOWN, Arrival, Hits, Publication, Seen
 from gossamer.overlay.skiplist.route import Empty, Forward, Take, spread
-from gossamer.overlay.skiplist.tiles import count_at, is_sound, merge_tiles, reportable, suits, tile_of, together
+from gossamer.overlay.skiplist.tiles import (
+    Settled,
+    count_at,
+    is_sound,
+    merge_tiles,
+    reportable,
+    settle,
+    suits,
+    tile_of,
+    together,
+)
 
 UNDER_WAY_MAX = 65_536  # events of walks through one node, those that walk together one by one
 LOCAL_MAX = 1_024  # entries of one node that one walk visits
 RETRY = SECOND // 4
 APART = 60 * SECOND  # who has met a node that does not know of others in a walk sends events one by one for so long
+WAITING_MAX = 16  # walks that wait for the owner's word on one event: an honest publisher has one or two
 SHARE = 64  # of its sender's patience each hop keeps so much for the way back
 
 Match = Callable[[Arrival], Sequence[int] | None]
@@ -61,10 +72,15 @@ class _Child(NamedTuple):
 class _Waiting:
     """A tile that is due when the owner has said how many took some of the events."""
 
-    __slots__ = ("child", "counts", "left", "parent")
+    __slots__ = ("branch", "child", "counts", "left")
 
-    def __init__(self, parent: BranchKey, child: BranchKey, counts: list[int]) -> None:
-        self.parent, self.child, self.counts, self.left = parent, child, counts, counts.count(UNKNOWN)
+    def __init__(self, branch: Branch, child: BranchKey, counts: list[int]) -> None:
+        self.branch, self.child, self.counts, self.left = branch, child, counts, counts.count(UNKNOWN)
+
+    @property
+    def is_over(self) -> bool:
+        """The walk has been reported without it."""
+        return self.child not in self.branch.children
 
 
 class Branch:
@@ -168,25 +184,29 @@ class Events:
         message, tiles = branch.message, branch.tiles
         if message.others and any(tile.others is None for tile in tiles):
             self._apart_until = Micros(now + APART)
-        for place, number in enumerate((message.sequence, *message.others)):
-            publication = self.publications.get((message.incarnation, number))
-            if publication is not None and publication.round == message.round:
-                for gap in branch.gaps:
-                    self._leases.hold(gap, publication.sent_at, now, publication.epoch)
-                branch.gaps = []  # all of them were sent at the same time
-                self._apply(publication, place, branch, now)
+        numbers = enumerate((message.sequence, *message.others))
+        known = [(place, self.publications.get((message.incarnation, number))) for place, number in numbers]
+        ours = [(place, one) for place, one in known if one is not None and one.round == message.round]
+        if not ours:
+            return
+        for gap in branch.gaps:  # all of them were sent at the same time
+            self._leases.hold(gap, ours[0][1].sent_at, now, ours[0][1].epoch)
+        room = min([one.room for _, one in ours])
+        first, others = (
+            settle(some, message, room) for some in (tiles, [tile for tile in tiles if tile.others is not None])
+        )
+        for place, publication in ours:
+            self._apply(publication, place, branch, others if place else first, now)
 
-    def _apply(self, publication: Publication, place: int, branch: Branch, now: Micros) -> None:
+    def _apply(self, publication: Publication, place: int, branch: Branch, settled: Settled, now: Micros) -> None:
         """What a walk has come to, for one of its events."""
-        for tile in branch.tiles:
-            matched = count_at(tile, place)
-            if matched is None:
-                continue
+        counted, missing = settled
+        for tile in counted:
             publication.reached(tile.low, tile.hops)
-            if covered(publication.remaining, tile.low, tile.high):
-                publication.remaining = subtract(publication.remaining, tile.low, tile.high)
-                publication.matched += matched
-                publication.noise += tile.noise
+            publication.matched += count_at(tile, place) or 0
+            publication.noise += tile.noise
+        interval = (branch.message.low, branch.message.high)
+        publication.remaining = [one for one in publication.remaining if one != interval] + missing
         if publication.kind == FIND:
             publication.found.extend(list(branch.found.hits.values()), branch.found.left_off)
         publication.walks -= 1
@@ -302,12 +322,18 @@ class Events:
         message = branch.message
         parent = _key(message, -1 if branch.parent is None else int(branch.parent))
         child: BranchKey = (*parent[:4], low, high, message.hops, -2)
-        branch.children[child] = _Child(low, high, None)
-        waiting = _Waiting(parent, child, counts)
+        several: list[tuple[int, list[tuple[_Waiting, int]]]] = []
         for place, number in enumerate((message.sequence, *message.others)):
             if counts[place] == UNKNOWN:
-                event = (message.publisher, message.incarnation, number)
-                self._deferred.setdefault(event, []).append((waiting, place))
+                others = self._deferred.setdefault((message.publisher, message.incarnation, number), [])
+                others[:] = [one for one in others if not one[0].is_over]
+                several.append((place, others))
+        if any(len(others) >= WAITING_MAX for _, others in several):
+            return  # without a tile: the publisher asks again
+        branch.children[child] = _Child(low, high, None)
+        waiting = _Waiting(branch, child, counts)
+        for place, others in several:
+            others.append((waiting, place))
 
     def took(self, key: tuple[int, int, int], matched: Sequence[int], now: Micros) -> None:
         numbers = self._asked.pop(key)
@@ -317,9 +343,9 @@ class Events:
             for waiting, place in self._deferred.pop((*key[:2], number), ()):
                 waiting.counts[place] = count
                 waiting.left -= 1
-                branch = self._branches.get(waiting.parent)
-                child = branch.children.pop(waiting.child, None) if branch is not None and not waiting.left else None
-                if branch is not None and child is not None:
+                branch = waiting.branch
+                child = branch.children.pop(waiting.child, None) if not waiting.left else None
+                if child is not None:
                     branch.tiles.append(tile_of(branch.message, child.low, child.high, waiting.counts))
                     self._maybe_report(branch, now)
 
@@ -428,6 +454,7 @@ class Events:
             self._under_way -= 1 + len(message.others)
         for part in branch.children:
             self._by_child.pop(part, None)
+        branch.children.clear()  # what comes later is not for a walk that is over
         tiles = merge_tiles([tile for tile in branch.tiles if not branch.tied.get((tile.low, tile.high))], branch.noise)
         if branch.parent is None:
             branch.tiles = list(tiles)

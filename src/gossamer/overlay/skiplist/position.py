@@ -54,8 +54,3 @@ def subtract(parts: Iterable[Interval], low: Position, high: Position) -> list[I
         if high < end:
             left.append((high, end))
     return left
-
-
-def covered(parts: Iterable[Interval], low: Position, high: Position) -> bool:
-    """Whether [low, high) lies within one of the intervals."""
-    return any(start <= low and high <= end for start, end in parts)

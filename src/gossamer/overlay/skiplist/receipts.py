@@ -19,6 +19,7 @@ from gossamer.overlay.skiplist.messages import (
 from gossamer.overlay.skiplist.position import Interval, Position
 
 PUBLISHERS_MAX = 65_536
+PIECES_MAX = 256  # that are missing of one event, beyond its intervals: who reports many small tiles makes no more of it
 UNKNOWN = -1  # the owner has the event, and will say later how many took it
 _BELOW: tuple[Position | None, int] = (None, 0)  # the publisher's floor: done, whatever became of it
 SEEN_MAX = 65_536  # events of one publisher that have no receipt yet, as far as this node knows
@@ -123,6 +124,11 @@ class Publication:
         self.sent_at = Micros(0)
         self.epoch = 0  # when it was sent
         self.retry_at: Micros = NEVER
+
+    @property
+    def room(self) -> int:
+        """How many more pieces may be missing than there are."""
+        return len(self.by_interval) + PIECES_MAX - len(self.remaining)
 
     def reached(self, low: Position, hops: int) -> None:
         self.hops = max(self.hops, hops)

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from gossamer.overlay.batch import added
 from gossamer.overlay.skiplist.messages import MATCHED_MAX, NUMBER_MAX, TILES_MAX, TOGETHER_MAX, Carry, Tile
-from gossamer.overlay.skiplist.position import Position
+from gossamer.overlay.skiplist.position import Interval, Position
 from gossamer.overlay.skiplist.receipts import Publication
 
 TOGETHER_BYTES = 1 << 20  # of events that walk together, unless one alone has more
@@ -51,20 +50,42 @@ def count_at(tile: Tile, place: int) -> int | None:
 def merge_tiles(tiles: list[Tile], noise: int) -> tuple[Tile, ...]:
     """Fewer tiles: those that touch become one. The noise of the node itself goes with the first."""
     merged: list[Tile] = []
+    run: list[Tile] = []  # that touch
     for tile in sorted(tiles, key=lambda tile: (tile.low, tile.high)):
-        last = merged[-1] if merged else None
-        if last is not None and last.high == tile.low and (last.others is None) == (tile.others is None):
-            merged[-1] = Tile(
-                last.low, tile.high, min(last.matched + tile.matched, MATCHED_MAX), max(last.hops, tile.hops),
-                min(last.noise + tile.noise, NUMBER_MAX), _sum(last.others, tile.others),
-            )  # fmt: skip
-        elif last is None or last.high <= tile.low:
-            merged.append(tile)
+        if run and run[-1].high == tile.low and (run[-1].others is None) == (tile.others is None):
+            run.append(tile)
+        elif not run or run[-1].high <= tile.low:
+            merged += _one(run)
+            run = [tile]
+    merged += _one(run)
     if merged and noise:
         first = merged[0]
         passed = min(first.noise + noise, NUMBER_MAX)
         merged[0] = Tile(first.low, first.high, first.matched, first.hops, passed, first.others)
     return tuple(merged)
+
+
+Settled = tuple[list[Tile], list[Interval]]
+"""Tiles that count, and what is missing beside them."""
+
+
+def settle(tiles: Sequence[Tile], message: Carry, room: int) -> Settled:
+    """What merged tiles make of the interval of a walk. When they leave more pieces of it than there is room for, those that come
+    later do not count: all after them is one piece, and will be asked for again.
+    """
+    counted: list[Tile] = []
+    missing: list[Interval] = []
+    done = message.low
+    for tile in tiles:
+        if done < tile.low:
+            if len(missing) >= room:
+                break
+            missing.append((done, tile.low))
+        counted.append(tile)
+        done = tile.high
+    if done < message.high:
+        missing.append((done, message.high))
+    return counted, missing
 
 
 def reportable(tiles: Sequence[Tile], message: Carry) -> tuple[Tile, ...]:
@@ -86,10 +107,25 @@ def together(publications: Sequence[Publication]) -> Iterator[list[Publication]]
         yield part
 
 
-def _sum(one: tuple[int, ...] | None, other: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    if one is None or other is None:
+def _one(run: list[Tile]) -> list[Tile]:
+    """One tile for all of these, if there are any."""
+    if len(run) < 2:
+        return run
+    matched = min(sum([tile.matched for tile in run]), MATCHED_MAX)
+    noise = min(sum([tile.noise for tile in run]), NUMBER_MAX)
+    others = _sum([tile.others for tile in run if tile.others is not None])
+    return [Tile(run[0].low, run[-1].high, matched, max([tile.hops for tile in run]), noise, others)]
+
+
+def _sum(several: list[tuple[int, ...]]) -> tuple[int, ...] | None:
+    """Counts of the same events together. It costs no more than there are numbers in them: a peer may send very many of one."""
+    if not several:
         return None
-    return _brief(tuple([min(count, MATCHED_MAX) for count in added(one, other)]))
+    alike = sum([counts[0] for counts in several if len(counts) == 1])
+    each = [counts for counts in several if len(counts) > 1]
+    return _brief(
+        tuple([min(alike + sum(counts), MATCHED_MAX) for counts in zip(*each, strict=True)] or [min(alike, MATCHED_MAX)])
+    )
 
 
 def _brief(counts: tuple[int, ...]) -> tuple[int, ...]:
