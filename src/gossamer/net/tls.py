@@ -11,12 +11,8 @@ import ssl
 
 HANDSHAKE_FAILURE = b"\x15\x03\x03\x00\x02\x02\x28"  # for who does not even speak TLS: its first bytes say that we do
 _CHUNK = 256 << 10
-_STRANGE = (
-    7,
-    18,
-    19,
-    20,
-)  # OpenSSL's numbers for a bad signature, a lone certificate, an unknown authority (with and without it)
+# OpenSSL's numbers for a bad signature, a lone certificate, an unknown authority (with and without it).
+_STRANGE = (7, 18, 19, 20)
 
 _ALERTS = {
     "UNKNOWN_CA": "the peer does not know this node's authority",
