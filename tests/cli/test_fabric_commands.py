@@ -13,6 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from gossamer.cli.app import app
+from gossamer.cli.common import DEFAULT_ADDRESS
+from gossamer.net import admin
+
 pytestmark = pytest.mark.live
 
 GOSSAMER = [sys.executable, "-m", "gossamer"]
@@ -97,15 +101,63 @@ def test_advertise_subscribe_publish_status(env: dict[str, str], node: str) -> N
         (["subscribe", "weather", "--group", "g", "--since", "10m"], "gossamer: a member of a group gets a part"),
         (["subscribe", "weather", "--no-ack"], "--no-ack is for a durable subscription: give it a name"),
         (["subscribe", "weather", "--data-dir", "x"], "--data-dir is for a durable subscription: give it a name"),
-        (["nosuch"], "No such command 'nosuch'"),
+        (["subscribe", "weather", "--limit", "1", "--count", "1"], "See: gossamer subscribe --help"),
     ],
 )
 def test_errors_are_clear_and_exit_with_2(env: dict[str, str], node: str, arguments: list[str], message: str) -> None:
     gossamer(env, "advertise", "weather", "temp INT", "--join", node)
-    join = [] if arguments == ["nosuch"] else ["--join", node]
-    done = gossamer(env, *arguments, *join, code=2)
+    done = gossamer(env, *arguments, "--join", node, code=2)
     assert message.lower() in done.stderr.lower()
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nosuch"], "No such command 'nosuch'. See: gossamer --help"),
+        (["keys", "init"], "Missing argument 'DIRECTORY'. See: gossamer keys init --help"),
+        (["keys", "init", "{file}/authority"], "Not a directory: {file}/authority"),
+    ],
+)
+def test_misuse_is_one_line_that_says_where_to_read_on(
+    env: dict[str, str], tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    done = gossamer(env, *(one.format(file=file) for one in arguments), code=2)
+    assert done.stderr == f"gossamer: {message.format(file=file)}\n"
+
+
+def test_fewer_events_than_the_limit_in_time_are_told(env: dict[str, str], node: str) -> None:
+    gossamer(env, "advertise", "weather", "temp INT", "--join", node)
+    done = gossamer(env, "subscribe", "weather", "--limit", "2", "--timeout", "0.1", "--join", node, code=1)
+    assert done.stderr.splitlines()[1:] == ["gossamer: fewer than 2 events (--limit) came within 0.1 s"]
+
+
+def test_a_port_that_is_taken_is_told_in_the_systems_words(env: dict[str, str], node: str) -> None:
+    done = gossamer(env, "node", "--listen", node, code=2)
+    remedy = "is a node running there? choose another address (port 0 picks one)"
+    assert done.stderr == f"gossamer: cannot listen on {node}: Address already in use; {remedy}\n"
+    done = gossamer(env, "node", "--listen", "127.0.0.1:0", "--metrics-address", node, code=2)
+    remedy = "choose another --metrics-address"
+    assert done.stderr == f"gossamer: cannot serve metrics on {node}: Address already in use; {remedy}\n"
+
+
+@pytest.mark.parametrize("command", [["top"], ["tree"], ["view"], ["lookup", "weather"]])
+def test_of_several_nodes_the_one_at_the_default_address_is_asked(
+    monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    asked = []
+
+    def find(address: str | None, usual: str) -> Path:
+        asked.append((address, usual))
+        raise admin.AdminError("no node")
+
+    monkeypatch.setattr(admin, "find", find)
+    for given in ([], ["--node", "127.0.0.1:1"]):
+        with pytest.raises(admin.AdminError):
+            app.main([*command, *given], standalone_mode=False)
+    assert asked == [(None, DEFAULT_ADDRESS), ("127.0.0.1:1", DEFAULT_ADDRESS)]
 
 
 def test_errors_as_json(env: dict[str, str]) -> None:
@@ -260,7 +312,9 @@ def test_a_reader_that_stalls_stops_neither_the_node_nor_ctrl_c(env: dict[str, s
 
 def test_nodes_of_another_fabric_are_not_let_in(env: dict[str, str], node: str) -> None:
     done = gossamer(env, "advertise", "weather", "temp INT", "--join", node, "--fabric", "other", "--wait", "1", code=2)
-    assert "no node answered" in done.stderr
+    assert "no node let this one in" in done.stderr
+    assert "the peer belongs to fabric '', not 'other'" in done.stderr
+    assert "start it with" not in done.stderr  # it runs
 
 
 def test_view_shows_names_and_watches(env: dict[str, str], node: str) -> None:

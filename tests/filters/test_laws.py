@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from filters import generate
 from gossamer.filters import Filter, FilterError, Schema
 from gossamer.filters import tree as t
+from gossamer.filters.model import CONJUNCTIONS_MAX
 from gossamer.filters.text import write
 
 pytestmark = pytest.mark.slow  # all of it together takes seconds
@@ -65,7 +66,8 @@ def compounds(inner: st.SearchStrategy[t.Node]) -> st.SearchStrategy[t.Node]:
     return several.map(lambda terms: t.all_of(terms, RANKS)) | several.map(lambda terms: t.any_of(terms, RANKS))
 
 
-TREES = st.recursive(predicates(), compounds, max_leaves=12)
+# Those with more conjunctions are refused, however they are written.
+TREES = st.recursive(predicates(), compounds, max_leaves=12).filter(lambda node: t.count(node) <= CONJUNCTIONS_MAX)
 
 
 @given(TREES)

@@ -216,7 +216,9 @@ def test_a_copy_of_a_data_directory_that_joins_its_original_is_noticed_by_both(t
                 assert other.peer == one.peer
                 await until(lambda: one.status()["conflict"] and other.status()["conflict"])
                 for node in (one, other):
-                    assert unwell(node) == ["another process uses this node's identity; was its data directory copied?"]
+                    assert unwell(node) == [
+                        "another process uses this node's identity; are its keys or its data directory used twice?"
+                    ]
                     assert node.status()["counters"]["conflicts"] == 1
 
     go(main())

@@ -176,7 +176,9 @@ def test_clear_errors(tmp_path: Path) -> None:
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             port = taken.getsockname()[1]
-            with pytest.raises(gossamer.JoinError, match=f"no node answered at 127.0.0.1:{port} within 0.3 s"):
+            there = f"127.0.0.1:{port}"
+            no_answer = rf"no node answered at {there} within 0.3 s \(cannot reach {there}: Connection refused\); is one"
+            with pytest.raises(gossamer.JoinError, match=no_answer):
                 await gossamer.Node(join=[f"127.0.0.1:{port}"], join_timeout=0.3).start()
             taken.listen()
             with pytest.raises(gossamer.NodeError, match="cannot listen on"):

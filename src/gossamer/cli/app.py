@@ -31,6 +31,7 @@ _COMMANDS = {
 }
 
 OK, FAILED, MISUSE = 0, 1, 2
+_UNTOLD = ("MissingParameter", "NoSuchOption", "NoSuchCommand")  # by name: not every click has the last
 
 
 class Commands(click.Group):
@@ -119,7 +120,7 @@ def main(argv: list[str] | None = None) -> None:
         click.echo(error.format_message())
         sys.exit(MISUSE)
     except click.ClickException as error:
-        _say(error.format_message(), "usage", arguments)
+        _say(_misuse(error), "usage", arguments)
         sys.exit(MISUSE)
     except (click.Abort, KeyboardInterrupt):
         sys.stderr.write("gossamer: interrupted\n")
@@ -130,9 +131,24 @@ def main(argv: list[str] | None = None) -> None:
     except Exception as error:
         if not isinstance(error, _known_errors()):
             raise
-        _say(str(error), type(error).__name__, arguments)
+        _say(_plain(error), type(error).__name__, arguments)
         sys.exit(MISUSE)
     sys.exit(result if isinstance(result, int) else OK)
+
+
+def _misuse(error: click.ClickException) -> str:
+    """What click says, and where to read on if it does not say what is right."""
+    message = error.format_message()
+    if type(error).__name__ in _UNTOLD and isinstance(error, click.UsageError) and error.ctx is not None:
+        return f"{message} See: {error.ctx.command_path} --help"
+    return message
+
+
+def _plain(error: Exception) -> str:
+    """Without the number that Python puts before what the system says."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.strerror}: {error.filename}"
+    return str(error)
 
 
 def _say(message: str, kind: str, arguments: list[str]) -> None:

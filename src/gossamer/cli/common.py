@@ -42,6 +42,16 @@ def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")(command)
 
 
+def node_option(command: F) -> F:
+    """Which of the nodes that run here is asked; for ``admin.find``."""
+    return click.option(
+        "--node",
+        "address",
+        metavar="HOST:PORT",
+        help=f"Ask the node that listens there.  [default: the only one, or of several that at {DEFAULT_ADDRESS}]",
+    )(command)
+
+
 def _addresses(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
     """As ``gossamer node`` reads GOSSAMER_JOIN: between commas or spaces."""
     return tuple(address for one in given for address in one.replace(",", " ").split())

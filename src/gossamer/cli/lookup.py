@@ -7,15 +7,13 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from gossamer.cli.common import INTERRUPTED, json_option
+from gossamer.cli.common import DEFAULT_ADDRESS, INTERRUPTED, json_option, node_option
 
 
 @click.command()
 @click.argument("topic")
 @click.argument("event", required=False)
-@click.option(
-    "--node", "address", metavar="HOST:PORT", help="Ask through the node that listens there (if several run here)."
-)
+@node_option
 @json_option
 def lookup(topic: str, event: str | None, address: str | None, as_json: bool) -> int:
     """Show which subscriptions to TOPIC with route "skiplist" would take EVENT, a JSON object; without one, all of them.
@@ -35,7 +33,7 @@ def lookup(topic: str, event: str | None, address: str | None, as_json: bool) ->
             asked = msgspec.json.decode(event, type=dict)
         except msgspec.DecodeError as error:
             raise click.UsageError(f"EVENT must be a JSON object, like '{{\"temp\": 31}}': {error}") from None
-    path = admin.find(address)
+    path = admin.find(address, DEFAULT_ADDRESS)
     try:
         found = list(admin.lines(path, {"do": "lookup", "topic": topic, "event": asked}, patient=True))
     except KeyboardInterrupt:

@@ -41,8 +41,8 @@ def status(address: str | None, as_json: bool) -> int:
         console.print(table)
         for one in found:
             if one.get("conflict"):
-                text = f"{one['address']}: another process uses this node's identity; was its data directory copied?"
-                console.print(text, style="red", soft_wrap=True)
+                text = "another process uses this node's identity; are its keys or its data directory used twice?"
+                console.print(f"{one['address']}: {text}", style="red", soft_wrap=True)
             if one.get("last_problem"):
                 console.print(f"last problem of {one['address']}: {one['last_problem']}", style="yellow", soft_wrap=True)
     if not found:

@@ -91,10 +91,10 @@ def subscribe(
       gossamer subscribe weather "temp > 30" --route tree
       gossamer subscribe weather --since 10m --ordered
       gossamer subscribe weather --name archive --data-dir ./archive >> weather.jsonl
+      gossamer subscribe weather --group workers
     \b
     Events that are lost to a subscription with --name, --since or --ordered are told on standard error; with --json they are
     also a line {"gap": ...}.
-      gossamer subscribe weather --group workers
     """
     if name and data_dir is None:
         raise click.UsageError(
@@ -122,7 +122,10 @@ def subscribe(
             finally:
                 server.close()
                 path.unlink(missing_ok=True)
-            return 0 if finished or limit is None or stop.is_set() else 1
+            if finished or limit is None or stop.is_set():
+                return 0
+            click.echo(f"gossamer: fewer than {limit} events (--limit) came within {timeout:g} s", err=True)
+            return 1
 
     return run_until_signal(main)
 

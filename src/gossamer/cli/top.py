@@ -14,14 +14,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from gossamer.cli.common import INTERRUPTED, Seconds, json_option
+from gossamer.cli.common import DEFAULT_ADDRESS, INTERRUPTED, Seconds, json_option, node_option
 
 ROWS_MAX = 20  # of topics and of peers
 INTERVAL_MIN = 0.05
 
 
 @click.command()
-@click.option("--node", "address", metavar="HOST:PORT", help="Ask the node that listens there (if several run here).")
+@node_option
 @click.option("--interval", type=Seconds(), default=1.0, show_default=True, help="Seconds between samples.")
 @click.option("--count", type=click.IntRange(1), help="Stop after so many samples; until Ctrl-C otherwise.")
 @json_option
@@ -36,7 +36,7 @@ def top(address: str | None, interval: float, count: int | None, as_json: bool) 
     """
     from gossamer.net import admin
 
-    seen = _rates(admin.find(address), max(interval, INTERVAL_MIN), count)
+    seen = _rates(admin.find(address, DEFAULT_ADDRESS), max(interval, INTERVAL_MIN), count)
     try:
         if as_json:
             for one in seen:

@@ -9,11 +9,11 @@ import msgspec
 from rich.console import Console
 from rich.tree import Tree
 
-from gossamer.cli.common import INTERRUPTED, json_option
+from gossamer.cli.common import DEFAULT_ADDRESS, INTERRUPTED, json_option, node_option
 
 
 @click.command()
-@click.option("--node", "address", metavar="HOST:PORT", help="Ask the node that listens there (if several run here).")
+@node_option
 @json_option
 def tree(address: str | None, as_json: bool) -> int:
     """Draw the tree over all nodes that subscriptions with route "tree" are served by, as a running node of yours knows it.
@@ -27,7 +27,7 @@ def tree(address: str | None, as_json: bool) -> int:
     """
     from gossamer.net import admin
 
-    path = admin.find(address)
+    path = admin.find(address, DEFAULT_ADDRESS)
     try:
         found = list(admin.lines(path, {"do": "tree"}, patient=True))
     except KeyboardInterrupt:

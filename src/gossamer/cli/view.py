@@ -9,12 +9,12 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from gossamer.cli.common import INTERRUPTED, json_option
+from gossamer.cli.common import DEFAULT_ADDRESS, INTERRUPTED, json_option, node_option
 
 
 @click.command()
 @click.argument("topic", required=False)
-@click.option("--node", "address", metavar="HOST:PORT", help="Ask the node that listens there (if several run here).")
+@node_option
 @click.option("--watch", is_flag=True, help="Go on: print who joins, leaves, and leaves and comes back, until Ctrl-C.")
 @json_option
 def view(topic: str | None, address: str | None, watch: bool, as_json: bool) -> int:
@@ -28,7 +28,7 @@ def view(topic: str | None, address: str | None, watch: bool, as_json: bool) -> 
     """
     from gossamer.net import admin
 
-    path = admin.find(address)
+    path = admin.find(address, DEFAULT_ADDRESS)
     request = {"do": "view", "topic": topic, "watch": watch}
     try:
         if as_json:

@@ -21,6 +21,7 @@ from typing import IO, Any
 
 REQUEST_MAX = 8 << 20  # a line: the largest event, in JSON
 ANSWER_SECONDS = 2.0
+SHOWN_MAX = 5  # nodes that an error names
 
 
 class AdminError(RuntimeError):
@@ -144,17 +145,20 @@ def ask(path: Path, request: dict[str, Any]) -> dict[str, Any]:
     raise AdminError(f"{path} closed before it answered")
 
 
-def find(address: str | None) -> Path:
-    """The socket of the node that listens at this address; without one, of the only node there is."""
+def find(address: str | None, usual: str = "") -> Path:
+    """The socket of the node that listens at this address; without one, of the only node there is, or of the usual one."""
     found = [path for path in sorted(directory().glob("*.sock")) if _answers(path)]
     if address is not None:
         found = [path for path in found if path.stem == _stem(address)]
     if not found:
         where = f"at {address}" if address else "of yours on this machine"
         raise AdminError(f"no node {where} is running; start one with: gossamer node")
+    if len(found) > 1:  # 'gossamer subscribe' is a node too, so beside it the one that runs by itself is meant
+        found = [path for path in found if path.stem == _stem(usual)] or found
     if len(found) > 1:
-        some = ", ".join(path.stem.replace("_", ":") for path in found[:5])
-        raise AdminError(f"{len(found)} nodes are running here ({some}...); say which one: --node HOST:PORT")
+        some = ", ".join(path.stem.replace("_", ":") for path in found[:SHOWN_MAX])
+        more = ", ..." if len(found) > SHOWN_MAX else ""
+        raise AdminError(f"{len(found)} nodes are running here ({some}{more}); say which one: --node HOST:PORT")
     return found[0]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import re
 import socket
 from collections.abc import Callable
@@ -43,6 +44,13 @@ def parse_address(address: str, *, dialled: bool = False) -> tuple[str, int]:
     if dialled and not int(port):
         raise AddressError(f"{address!r} has port 0, which nobody can reach; write the port that is listened on")
     return host, int(port)
+
+
+def reason_of(error: Exception) -> str:
+    """What the system says: the event loops add numbers and the address, in words of their own."""
+    if isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno:
+        return os.strerror(error.errno)
+    return getattr(error, "strerror", "") or str(error) or "timed out"
 
 
 def is_loopback(host: str) -> bool:
@@ -130,7 +138,7 @@ class Dialler:
         except (OSError, TimeoutError, ValueError) as error:  # ValueError: a name that no resolver takes
             driver.counters["dials_failed"] += 1
             if self._is_told(address):  # others come and go
-                driver.last_problem = f"cannot reach {address}: {str(error) or 'timed out'}"
+                driver.last_problem = f"cannot reach {address}: {reason_of(error)}"
         else:
             if connection.reason == "myself":
                 self._remember_mine(address)
@@ -153,7 +161,7 @@ class Dialler:
             found = ()
             driver.counters["names_unresolved"] += 1
             if address in self._told:
-                driver.last_problem = f"cannot resolve {host}: {getattr(error, 'strerror', '') or str(error) or 'timed out'}"
+                driver.last_problem = f"cannot resolve {host}: {reason_of(error)}"
         same = not found or set(found) == set(name.addresses)
         name.wait = min(2 * name.wait, RESOLVE_SECONDS_MAX) if same else RESOLVE_SECONDS
         name.addresses, name.asked_at = found or name.addresses, driver.loop.time()

@@ -253,7 +253,9 @@ class Driver:
             self.last_problem = f"dropped {record.what}: {record.reason}"  # type: ignore[union-attr]
         elif kind is trace.Conflict:
             self.counters["conflicts"] += 1
-            self.last_problem = "another process uses this node's identity: was its data directory copied? stop one of them"
+            self.last_problem = (
+                "another process uses this node's identity: are its keys or its data directory used twice? stop one"
+            )
         elif kind is trace.Gapped:
             self.counters["gaps"] += 1
         elif kind is trace.Duplicate:
@@ -321,7 +323,10 @@ class Driver:
             else:
                 self.met_twin(connection.hello.incarnation)
                 self.settle_soon()
-                connection.close("identity used twice", "was a data directory copied? stop one of the two")
+                connection.close(
+                    "identity used twice",
+                    "are its keys or its data directory used twice? a node needs its own; stop one of the two",
+                )
             return
         if connection.hello.fabric != self.fabric:
             connection.close("other fabric", f"the peer belongs to fabric {connection.hello.fabric!r}, not {self.fabric!r}")
@@ -373,7 +378,7 @@ class Driver:
 
     def count_close(self, connection: Connection, reason: str, detail: str) -> None:
         if detail and reason not in ("replaced", "myself", "leaving", "somebody else"):
-            self.last_problem = f"closed {connection.dialled or 'incoming'}: {reason} ({detail})"
+            self.last_problem = f"closed {connection.dialled or 'incoming'}: {reason} ({detail.removeprefix(f'{reason}: ')})"
 
     # ------------------------------------------------------------------ ending
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -33,7 +34,15 @@ class KeysError(NodeError):
 
 
 class JoinError(NodeError):
-    """None of the addresses to join answered."""
+    """None of the addresses to join answered, or let this node in."""
+
+    @classmethod
+    def after(cls, join: Sequence[str], seconds: float, problem: str) -> JoinError:
+        """``problem``: the driver's last. One that closed the connection is there, so to start one is no remedy."""
+        about = f"{', '.join(join)} within {seconds:g} s ({problem or 'no answer'})"
+        if problem.startswith("closed "):
+            return cls(f"no node let this one in at {about}")
+        return cls(f"no node answered at {about}; is one running there? start it with: gossamer node --listen HOST:PORT")
 
 
 class SlowSubscriberError(NodeError):

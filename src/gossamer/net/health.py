@@ -10,7 +10,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
-from gossamer.net.dialler import parse_address
+from gossamer.net.dialler import parse_address, reason_of
 from gossamer.net.errors import NodeError
 from gossamer.net.metrics import CONTENT_TYPE, Metrics
 from gossamer.net.sample import unready, unwell
@@ -40,7 +40,7 @@ class Health:
             self._server = await asyncio.start_server(self._client, host, port, limit=REQUEST_BYTES_MAX)
         except OSError as error:
             raise NodeError(
-                f"cannot serve metrics on {address}: {error.strerror or error}; choose another --metrics-address"
+                f"cannot serve metrics on {address}: {reason_of(error)}; choose another --metrics-address"
             ) from None
         bound = self._server.sockets[0].getsockname()
         self.address = f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"

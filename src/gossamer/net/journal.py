@@ -86,7 +86,9 @@ class Journal:
 
     def _conflict(self, record: trace.Conflict) -> None:
         self.quietly(
-            logging.ERROR, "identity used twice", "another process uses this node's identity: was its data directory copied?"
+            logging.ERROR,
+            "identity used twice",
+            "another process uses this node's identity: are its keys or its data directory used twice?",
         )
 
     def _gapped(self, record: trace.Gapped) -> None:

@@ -34,7 +34,7 @@ from gossamer.filters import Filter
 from gossamer.machine import Deliver, LinkState, Peer
 from gossamer.net.answers import answer
 from gossamer.net.connection import Connection
-from gossamer.net.dialler import AddressError, Dialler, is_loopback, parse_address
+from gossamer.net.dialler import AddressError, Dialler, is_loopback, parse_address, reason_of
 from gossamer.net.disk import Disk
 from gossamer.net.driver import Driver, gone
 from gossamer.net.errors import NOT_STARTED, BarrierError, JoinError, NodeError, SlowSubscriberError, UndeliveredError
@@ -226,7 +226,8 @@ class Node:
         try:
             self._server = await loop.create_server(lambda: Connection(self._driver, None), host, port)
         except OSError as error:
-            raise NodeError(f"cannot listen on {host}:{port}: {error.strerror or error}; choose another address") from None
+            remedy = "is a node running there? choose another address (port 0 picks one)"
+            raise NodeError(f"cannot listen on {host}:{port}: {reason_of(error)}; {remedy}") from None
         self.address, host = bound(self._server)
         if not self.public_address and not ipaddress.ip_address(host).is_unspecified:
             self.public_address = self.address  # "everywhere" is no address that others could dial
@@ -247,11 +248,7 @@ class Node:
         except TimeoutError:
             if not self._join_required:
                 return
-            raise JoinError(
-                f"no node answered at {', '.join(self._join)} within {self._join_timeout:g} s "
-                f"({self._driver.last_problem or 'no answer'}); "
-                "is one running there? start it with: gossamer node --listen HOST:PORT"
-            ) from None
+            raise JoinError.after(self._join, self._join_timeout, self._driver.last_problem) from None
 
     async def close(self, drain: float = DRAIN_SECONDS) -> None:
         """Wait up to ``drain`` seconds for receipts, then leave the fabric politely. Goes on if the caller is cancelled.

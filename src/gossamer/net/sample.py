@@ -26,7 +26,7 @@ def unwell(node: Node) -> list[str]:
     if refusal:
         problems.append(f"this node's certificate is {refusal}; renew it: gossamer keys issue AUTHORITY NAME --renew")
     if node._interest.conflict:
-        problems.append("another process uses this node's identity; was its data directory copied?")
+        problems.append("another process uses this node's identity; are its keys or its data directory used twice?")
     return problems
 
 

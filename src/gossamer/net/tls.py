@@ -11,6 +11,8 @@ import ssl
 
 HANDSHAKE_FAILURE = b"\x15\x03\x03\x00\x02\x02\x28"  # for who does not even speak TLS: its first bytes say that we do
 _CHUNK = 256 << 10
+# OpenSSL's numbers for a bad signature, a lone certificate, an unknown authority (with and without it).
+_STRANGE = (7, 18, 19, 20)
 
 _ALERTS = {
     "UNKNOWN_CA": "the peer does not know this node's authority",
@@ -101,7 +103,8 @@ class Session:
 def _told(error: ssl.SSLError) -> TlsError:
     reason = error.reason or ""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return TlsError("wrong certificate", f"the peer's certificate: {error.verify_message}")
+        about = "it is of another authority" if error.verify_code in _STRANGE else error.verify_message
+        return TlsError("wrong certificate", f"the peer's certificate: {about}")
     if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
         return TlsError("no certificate", "the peer shows no certificate")
     for name, text in _ALERTS.items():

@@ -212,6 +212,8 @@ class Burial(Watch):
     def started(self, node: Node, now: int) -> None:
         self._holds[node.index] = {}
         machine: Any = node.machine
+        # One of 256 that begin without memory draws its old life again.
+        self._dead.pop((node.peer, machine.record.life), None)
         for peer, known in machine.view.members.items():  # what its disk kept
             if peer != node.peer:
                 self._hold(node.index, peer, known.record.life)
