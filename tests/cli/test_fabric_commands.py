@@ -160,6 +160,23 @@ def test_of_several_nodes_the_one_at_the_default_address_is_asked(
     assert asked == [(None, DEFAULT_ADDRESS), ("127.0.0.1:1", DEFAULT_ADDRESS)]
 
 
+def test_nobody_waits_for_a_node_that_is_stopped(env: dict[str, str]) -> None:
+    command = [*GOSSAMER, "node", "--listen", "127.0.0.1:0", "--json"]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = json.loads(process.stdout.readline())["address"]
+            process.send_signal(signal.SIGSTOP)
+            remedy = "is its process stopped, or very busy?"
+            asleep = f"gossamer: the node at {address} has not answered within {{}} s; {remedy}\n"
+            assert gossamer(env, "top", code=2).stderr == asleep.format(2)
+            assert gossamer(env, "view", code=2).stderr == asleep.format(6)
+            assert gossamer(env, "publish", "weather", "{}", "--via", address, code=2).stderr == asleep.format(6)
+            assert remedy in gossamer(env, "status", "--node", address).stdout
+        finally:
+            process.kill()
+
+
 def test_errors_as_json(env: dict[str, str]) -> None:
     done = gossamer(env, "subscribe", "weather", "--join", "nowhere", "--json", code=2)
     assert json.loads(done.stdout) == {
