@@ -160,6 +160,12 @@ def test_of_several_nodes_the_one_at_the_default_address_is_asked(
     assert asked == [(None, DEFAULT_ADDRESS), ("127.0.0.1:1", DEFAULT_ADDRESS)]
 
 
+def test_what_is_advertised_is_told_and_not_what_was_asked_for(env: dict[str, str], node: str) -> None:
+    wide = gossamer(env, "advertise", "weather", "temp INT, city STRING", "--join", node).stdout
+    assert wide == "weather (temp INT, city STRING) is advertised\n"
+    assert gossamer(env, "advertise", "weather", "temp INT", "--join", node).stdout == wide
+
+
 def test_nobody_waits_for_a_node_that_is_stopped(env: dict[str, str]) -> None:
     command = [*GOSSAMER, "node", "--listen", "127.0.0.1:0", "--json"]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:

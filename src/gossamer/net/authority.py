@@ -19,6 +19,7 @@ from gossamer.net.errors import KeysError
 from gossamer.net.keys import (
     AUTHORITY_CERTIFICATE,
     CERTIFICATE,
+    ISSUED,
     KEY,
     REVOKED,
     Revoked,
@@ -27,6 +28,7 @@ from gossamer.net.keys import (
     peer_of,
     permission,
     read_identity,
+    trouble,
     write_private,
     write_public,
 )
@@ -35,8 +37,6 @@ from gossamer.overlay.interest.record import CERTIFICATE_MAX
 from gossamer.trace import hex_peer
 
 AUTHORITY_KEY = "authority.key"
-ISSUED = "issued.jsonl"
-NODES = "nodes"
 AUTHORITY_DAYS = 3650
 NODE_DAYS = 365
 DAYS_MAX = 36_500
@@ -130,7 +130,7 @@ class Authority:
             self.issued = msgspec.json.Decoder(Issued).decode_lines((directory / ISSUED).read_bytes())
         except (OSError, ValueError, msgspec.DecodeError) as error:
             raise KeysError(
-                f"{directory} is no authority's directory ({error}); make one with: gossamer keys init DIR"
+                f"{directory} is no authority's directory ({trouble(error)}); make one with: gossamer keys init DIR"
             ) from None
         self._key = self._open(passphrase) if sign else None
         self.revoked: Revoked | None = None
