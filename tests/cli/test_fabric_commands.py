@@ -116,6 +116,14 @@ def test_errors_are_clear_and_exit_with_2(env: dict[str, str], node: str, argume
     [
         (["nosuch"], "No such command 'nosuch'. See: gossamer --help"),
         (["keys", "init"], "Missing argument 'DIRECTORY'. See: gossamer keys init --help"),
+        (
+            ["subscribe", "weather", "country", "=", "CH"],
+            "Got unexpected extra arguments (= CH): put quotes around text that has spaces. See: gossamer subscribe --help",
+        ),
+        (
+            ["node", "--listen", "127.0.0.1:0", "--data-dir", "{file}"],
+            "cannot use data directory {file}: File exists; is it a writable directory?",
+        ),
         (["keys", "init", "{file}/authority"], "Not a directory: {file}/authority"),
     ],
 )

@@ -62,6 +62,11 @@ def test_directories_that_are_none_are_told_with_the_right_one(tmp_path: Path) -
     no_file = rf"{nowhere} is no authority's directory \({nowhere}/authority.crt: No such file or directory\); make one with"
     with pytest.raises(KeysError, match=no_file):
         run("issue", nowhere, "station")
+    (Path(keys) / "node.crt").write_text("junk")
+    with pytest.raises(
+        KeysError, match=rf"cannot read the certificates in {keys}: {keys}/node.crt is not a certificate; make them with"
+    ):
+        Keys(Path(keys))
     (Path(keys) / "node.crt").unlink()
     with pytest.raises(
         KeysError, match=rf"certificates in {keys}: {keys}/node.crt: No such file or directory; make them with"

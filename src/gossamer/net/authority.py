@@ -27,6 +27,7 @@ from gossamer.net.keys import (
     crypto,
     peer_of,
     permission,
+    read_certificate,
     read_identity,
     trouble,
     write_private,
@@ -123,10 +124,9 @@ class Authority:
     """An authority's directory, opened. ``sign``: with its key, which issuing and revoking need and looking does not."""
 
     def __init__(self, directory: Path, passphrase: bytes | None = None, *, sign: bool = True) -> None:
-        x509 = crypto()
         self.directory = directory
         try:
-            self.certificate = x509.load_pem_x509_certificate((directory / AUTHORITY_CERTIFICATE).read_bytes())
+            self.certificate = read_certificate(directory / AUTHORITY_CERTIFICATE)
             self.issued = msgspec.json.Decoder(Issued).decode_lines((directory / ISSUED).read_bytes())
         except (OSError, ValueError, msgspec.DecodeError) as error:
             raise KeysError(
