@@ -116,6 +116,14 @@ def test_errors_are_clear_and_exit_with_2(env: dict[str, str], node: str, argume
     [
         (["nosuch"], "No such command 'nosuch'. See: gossamer --help"),
         (["keys", "init"], "Missing argument 'DIRECTORY'. See: gossamer keys init --help"),
+        (
+            ["subscribe", "weather", "country", "=", "CH"],
+            "Got unexpected extra arguments (= CH): put quotes around text that has spaces. See: gossamer subscribe --help",
+        ),
+        (
+            ["node", "--listen", "127.0.0.1:0", "--data-dir", "{file}"],
+            "cannot use data directory {file}: File exists; is it a writable directory?",
+        ),
         (["keys", "init", "{file}/authority"], "Not a directory: {file}/authority"),
     ],
 )
@@ -158,6 +166,29 @@ def test_of_several_nodes_the_one_at_the_default_address_is_asked(
         with pytest.raises(admin.AdminError):
             app.main([*command, *given], standalone_mode=False)
     assert asked == [(None, DEFAULT_ADDRESS), ("127.0.0.1:1", DEFAULT_ADDRESS)]
+
+
+def test_what_is_advertised_is_told_and_not_what_was_asked_for(env: dict[str, str], node: str) -> None:
+    wide = gossamer(env, "advertise", "weather", "temp INT, city STRING", "--join", node).stdout
+    assert wide == "weather (temp INT, city STRING) is advertised\n"
+    assert gossamer(env, "advertise", "weather", "temp INT", "--join", node).stdout == wide
+
+
+def test_nobody_waits_for_a_node_that_is_stopped(env: dict[str, str]) -> None:
+    command = [*GOSSAMER, "node", "--listen", "127.0.0.1:0", "--json"]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = json.loads(process.stdout.readline())["address"]
+            process.send_signal(signal.SIGSTOP)
+            remedy = "is its process stopped, or very busy?"
+            asleep = f"gossamer: the node at {address} has not answered within {{}} s; {remedy}\n"
+            assert gossamer(env, "top", code=2).stderr == asleep.format(2)
+            assert gossamer(env, "view", code=2).stderr == asleep.format(6)
+            assert gossamer(env, "publish", "weather", "{}", "--via", address, code=2).stderr == asleep.format(6)
+            assert remedy in gossamer(env, "status", "--node", address).stdout
+        finally:
+            process.kill()
 
 
 def test_errors_as_json(env: dict[str, str]) -> None:

@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 
 from gossamer.cli.app import app
 from gossamer.net.errors import KeysError
+from gossamer.net.keys import Keys
 
 GENEVA = '{"city": "Geneva", "temp": 31}'
 
@@ -48,6 +49,29 @@ def test_the_life_of_a_fabrics_keys(tmp_path: Path) -> None:
     assert states == {("reader", "revoked"), ("station", "good")}
     assert "nothing of reader was good any longer" in run("revoke", authority, "reader").output
     assert re.search(r"reader\s+\w{16}\s+revoked", run("show", authority).output)
+
+
+def test_directories_that_are_none_are_told_with_the_right_one(tmp_path: Path) -> None:
+    authority, nowhere = tmp_path / "authority", tmp_path / "nowhere"
+    run("init", authority)
+    keys = json.loads(run("issue", authority, "station", "--json").output)["keys"]
+    with pytest.raises(
+        KeysError, match=rf"is the authority's directory; the keys of its nodes are in {authority}/nodes/NAME"
+    ):
+        Keys(authority)
+    no_file = rf"{nowhere} is no authority's directory \({nowhere}/authority.crt: No such file or directory\); make one with"
+    with pytest.raises(KeysError, match=no_file):
+        run("issue", nowhere, "station")
+    (Path(keys) / "node.crt").write_text("junk")
+    with pytest.raises(
+        KeysError, match=rf"cannot read the certificates in {keys}: {keys}/node.crt is not a certificate; make them with"
+    ):
+        Keys(Path(keys))
+    (Path(keys) / "node.crt").unlink()
+    with pytest.raises(
+        KeysError, match=rf"certificates in {keys}: {keys}/node.crt: No such file or directory; make them with"
+    ):
+        Keys(Path(keys))
 
 
 def test_more_time_is_no_more_permissions(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ def advertise(
         text = gossamer.Schema.parse(schema).text  # a bad schema needs no fabric to be found out
         async with gossamer.Node(join=join, trace_dir=trace_dir, fabric=fabric, keys=keys, join_timeout=wait) as node:
             await node.advertise(topic, text, retention=kept)
+            text = await node.topic(topic, wait)  # it may have had more attributes before
         if as_json:
             click.echo(
                 msgspec.json.encode({"topic": topic, "schema": text} | ({"retention": kept} if kept else {})).decode()

@@ -139,9 +139,11 @@ def main(argv: list[str] | None = None) -> None:
 def _misuse(error: click.ClickException) -> str:
     """What click says, and where to read on if it does not say what is right."""
     message = error.format_message()
-    if type(error).__name__ in _UNTOLD and isinstance(error, click.UsageError) and error.ctx is not None:
-        return f"{message} See: {error.ctx.command_path} --help"
-    return message
+    if not isinstance(error, click.UsageError) or error.ctx is None:
+        return message
+    if message.startswith("Got unexpected extra argument"):
+        return f"{message}: put quotes around text that has spaces. See: {error.ctx.command_path} --help"
+    return f"{message} See: {error.ctx.command_path} --help" if type(error).__name__ in _UNTOLD else message
 
 
 def _plain(error: Exception) -> str:

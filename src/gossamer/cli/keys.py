@@ -102,7 +102,8 @@ def issue(
       gossamer keys issue authority station --renew                      with the permissions that it has
       gossamer keys issue authority far --request far.csr --out for-far
     """
-    from gossamer.net.authority import NODES, Authority
+    from gossamer.net.authority import Authority
+    from gossamer.net.keys import NODES
     from gossamer.trace import hex_peer
 
     if renew and request is not None:
@@ -197,7 +198,7 @@ def show(directory: Path, as_json: bool) -> int:
       gossamer keys show authority
       gossamer keys show authority/nodes/station --json
     """
-    from gossamer.net.authority import ISSUED
+    from gossamer.net.keys import ISSUED
 
     return _show_authority(directory, as_json) if (directory / ISSUED).exists() else _show_node(directory, as_json)
 

@@ -21,6 +21,7 @@ from typing import IO, Any
 
 REQUEST_MAX = 8 << 20  # a line: the largest event, in JSON
 ANSWER_SECONDS = 2.0
+WAKE_SECONDS = 6.0
 SHOWN_MAX = 5  # nodes that an error names
 
 
@@ -90,24 +91,36 @@ async def _reply(lines: AsyncIterator[Any], reader: asyncio.StreamReader | None,
         await asyncio.gather(work, gone, return_exceptions=True)
 
 
-def lines(path: Path, request: dict[str, Any], *, patient: bool = False) -> Iterator[Any]:
-    """The lines of an answer as they come; ``patient``: however long that takes."""
+def lines(path: Path, request: dict[str, Any], *, patient: bool = False, seconds: float = ANSWER_SECONDS) -> Iterator[Any]:
+    """The lines of an answer as they come; ``patient``: however long that takes, of a node that is awake."""
+    if patient:
+        _wake(path)
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(ANSWER_SECONDS)
         sock.connect(str(path))
         sock.sendall(json.dumps(request).encode() + b"\n")
-        sock.settimeout(None if patient else ANSWER_SECONDS)
-        with sock.makefile("rb") as file:
-            for line in file:
-                reply = json.loads(line)
-                if isinstance(reply, dict) and list(reply) == ["error"]:
-                    raise AdminError(str(reply["error"]))
-                yield reply
+        sock.settimeout(None if patient else seconds)
+        try:
+            with sock.makefile("rb") as file:
+                for line in file:
+                    reply = json.loads(line)
+                    if isinstance(reply, dict) and list(reply) == ["error"]:
+                        raise AdminError(str(reply["error"]))
+                    yield reply
+        except TimeoutError:
+            about = f"the node at {_address(path)} has not answered within {seconds:g} s"
+            raise AdminError(f"{about}; is its process stopped, or very busy?") from None
+
+
+def _wake(path: Path) -> None:
+    """Nobody waits without end for a process that is stopped; one that is only busy has some time."""
+    ask(path, {"do": "sample"}, WAKE_SECONDS)
 
 
 def send(path: Path, request: dict[str, Any], more: Iterable[bytes], heard: Callable[[dict[str, Any]], None]) -> None:
     """A request with lines that follow it. ``heard`` gets each answer, in a thread: neither side waits for the other to read."""
     problems: list[str] = []
+    _wake(path)
 
     def listen(file: IO[bytes]) -> None:
         with contextlib.suppress(OSError, ValueError):  # closed by this side
@@ -137,9 +150,9 @@ def send(path: Path, request: dict[str, Any], more: Iterable[bytes], heard: Call
         raise AdminError(problems[0])
 
 
-def ask(path: Path, request: dict[str, Any]) -> dict[str, Any]:
+def ask(path: Path, request: dict[str, Any], seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
     """One request, one answer."""
-    for reply in lines(path, request):
+    for reply in lines(path, request, seconds=seconds):
         if isinstance(reply, dict):
             return reply
     raise AdminError(f"{path} closed before it answered")
@@ -156,7 +169,7 @@ def find(address: str | None, usual: str = "") -> Path:
     if len(found) > 1:  # 'gossamer subscribe' is a node too, so beside it the one that runs by itself is meant
         found = [path for path in found if path.stem == _stem(usual)] or found
     if len(found) > 1:
-        some = ", ".join(path.stem.replace("_", ":") for path in found[:SHOWN_MAX])
+        some = ", ".join(map(_address, found[:SHOWN_MAX]))
         more = ", ..." if len(found) > SHOWN_MAX else ""
         raise AdminError(f"{len(found)} nodes are running here ({some}{more}); say which one: --node HOST:PORT")
     return found[0]
@@ -179,6 +192,12 @@ def _stem(address: str) -> str:
     return address.replace(":", "_").replace("[", "").replace("]", "")
 
 
+def _address(path: Path) -> str:
+    """The other way round."""
+    host, _, port = path.stem.replace("_", ":").rpartition(":")
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def statuses() -> list[dict[str, Any]]:
     """The status of every node that this user runs on this machine; sockets of nodes that are gone are removed."""
     found = []
@@ -188,5 +207,5 @@ def statuses() -> list[dict[str, Any]]:
         except ConnectionRefusedError:
             path.unlink(missing_ok=True)
         except (OSError, AdminError, ValueError) as error:
-            found.append({"node": "?", "address": path.stem, "last_problem": f"does not answer: {error}"})
+            found.append({"node": "?", "address": _address(path), "last_problem": str(error)})
     return found

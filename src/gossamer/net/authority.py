@@ -19,6 +19,7 @@ from gossamer.net.errors import KeysError
 from gossamer.net.keys import (
     AUTHORITY_CERTIFICATE,
     CERTIFICATE,
+    ISSUED,
     KEY,
     REVOKED,
     Revoked,
@@ -26,7 +27,9 @@ from gossamer.net.keys import (
     crypto,
     peer_of,
     permission,
+    read_certificate,
     read_identity,
+    trouble,
     write_private,
     write_public,
 )
@@ -35,8 +38,6 @@ from gossamer.overlay.interest.record import CERTIFICATE_MAX
 from gossamer.trace import hex_peer
 
 AUTHORITY_KEY = "authority.key"
-ISSUED = "issued.jsonl"
-NODES = "nodes"
 AUTHORITY_DAYS = 3650
 NODE_DAYS = 365
 DAYS_MAX = 36_500
@@ -123,14 +124,13 @@ class Authority:
     """An authority's directory, opened. ``sign``: with its key, which issuing and revoking need and looking does not."""
 
     def __init__(self, directory: Path, passphrase: bytes | None = None, *, sign: bool = True) -> None:
-        x509 = crypto()
         self.directory = directory
         try:
-            self.certificate = x509.load_pem_x509_certificate((directory / AUTHORITY_CERTIFICATE).read_bytes())
+            self.certificate = read_certificate(directory / AUTHORITY_CERTIFICATE)
             self.issued = msgspec.json.Decoder(Issued).decode_lines((directory / ISSUED).read_bytes())
         except (OSError, ValueError, msgspec.DecodeError) as error:
             raise KeysError(
-                f"{directory} is no authority's directory ({error}); make one with: gossamer keys init DIR"
+                f"{directory} is no authority's directory ({trouble(error)}); make one with: gossamer keys init DIR"
             ) from None
         self._key = self._open(passphrase) if sign else None
         self.revoked: Revoked | None = None

@@ -47,7 +47,9 @@ class Disk:
             text = str(error)
             hint = "is another node using it?" if "locked" in text else "is it a writable directory?"
             hint = "free some space" if " full" in text or "No space" in text else hint
-            raise DataDirectoryError(f"cannot use data directory {directory}: {error}; {hint}") from error
+            raise DataDirectoryError(
+                f"cannot use data directory {directory}: {getattr(error, 'strerror', None) or text}; {hint}"
+            ) from error
 
     def kept(self) -> dict[str, bytes]:
         return dict(self._db.execute("SELECT key, value FROM kept ORDER BY key"))

@@ -38,10 +38,12 @@ class JoinError(NodeError):
 
     @classmethod
     def after(cls, join: Sequence[str], seconds: float, problem: str) -> JoinError:
-        """``problem``: the driver's last. One that closed the connection is there, so to start one is no remedy."""
+        """``problem``: the driver's last. To start a node is no remedy where one closed the connection."""
         about = f"{', '.join(join)} within {seconds:g} s ({problem or 'no answer'})"
         if problem.startswith("closed "):
             return cls(f"no node let this one in at {about}")
+        if problem.startswith("cannot resolve "):
+            return cls(f"no node answered at {about}; is the name right?")
         return cls(f"no node answered at {about}; is one running there? start it with: gossamer node --listen HOST:PORT")
 
 

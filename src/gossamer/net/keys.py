@@ -39,6 +39,8 @@ AUTHORITY_CERTIFICATE = "authority.crt"
 CERTIFICATE = "node.crt"
 KEY = "node.key"
 REVOKED = "revoked.crl"
+ISSUED = "issued.jsonl"  # an authority has it, a node does not
+NODES = "nodes"
 SCHEME = "gossamer"
 
 
@@ -134,16 +136,19 @@ class Keys:
     # ------------------------------------------------------------------- files
 
     def _read(self) -> None:
-        x509, directory = self._x509, self.directory
+        directory = self.directory
         self._seen = self._times()
         if not directory.is_dir():
             raise KeysError(f"{directory} is not a directory of keys; make one with: gossamer keys issue")
+        if (directory / ISSUED).exists() and not (directory / CERTIFICATE).exists():
+            where = f"the keys of its nodes are in {directory / NODES}/NAME (gossamer keys issue {directory} NAME)"
+            raise KeysError(f"{directory} is the authority's directory; {where}")
         try:
-            authority = x509.load_pem_x509_certificate((directory / AUTHORITY_CERTIFICATE).read_bytes())
-            certificate = x509.load_pem_x509_certificate((directory / CERTIFICATE).read_bytes())
+            authority = read_certificate(directory / AUTHORITY_CERTIFICATE)
+            certificate = read_certificate(directory / CERTIFICATE)
         except (OSError, ValueError) as error:
             raise KeysError(
-                f"cannot read the certificates in {directory}: {error}; make them with: gossamer keys issue"
+                f"cannot read the certificates in {directory}: {trouble(error)}; make them with: gossamer keys issue"
             ) from None
         check_private(directory / KEY)
         try:
@@ -270,6 +275,19 @@ def pem_list(der: bytes) -> bytes:
 
     data: bytes = crypto().load_der_x509_crl(der).public_bytes(Encoding.PEM)
     return data
+
+
+def trouble(error: Exception) -> str:
+    """With a file, in words: which one, and what the system says of it."""
+    return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.strerror else str(error)
+
+
+def read_certificate(path: Path) -> Any:
+    """An x509.Certificate. Raises OSError, or ValueError with the file's name."""
+    try:
+        return crypto().load_pem_x509_certificate(path.read_bytes())
+    except ValueError:
+        raise ValueError(f"{path} is not a certificate") from None
 
 
 def check_private(path: Path) -> None:
