@@ -423,7 +423,7 @@ cdef class Passing:
     cdef int _count
     cdef Test[TESTS_MAX] _tests
 
-    def __init__(self, tuple tests not None, slow):
+    def __cinit__(self, tuple tests not None, slow):
         if len(tests) > TESTS_MAX:
             raise ValueError(f"{len(tests)} tests; at most {TESTS_MAX}")
         self._slow, self._given, self._count = slow, tests, len(tests)
