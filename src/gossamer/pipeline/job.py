@@ -34,6 +34,7 @@ from pyspark.sql import functions as sf
 import gossamer
 from gossamer.pipeline import contracts, shipping
 from gossamer.pipeline.contracts import Checked
+from gossamer.pipeline.quiet import is_interrupt
 from gossamer.pipeline.tables import TABLES, Table, plain
 
 MANIFESTS, STAGING, SCRATCH = "_stages", ".staging", ".scratch"
@@ -341,8 +342,9 @@ def _do(spark: SparkSession, stage: Stage, inputs: dict[str, str], why: str, out
         made = stage.make(step)
         assert set(made) == {table.name for table in stage.writes}, f"stage {stage.name} made {sorted(made)}"
         checked = {table.name: write(made[table.name], table, step.staging / table.name) for table in stage.writes}
-    except BaseException:
-        shutil.rmtree(step.staging, ignore_errors=True)  # tasks may still be writing there; ``recover`` removes what is left
+    except BaseException as error:
+        if not is_interrupt(error):  # else tasks go on writing there until Spark ends, and complain: ``recover`` removes it
+            shutil.rmtree(step.staging, ignore_errors=True)
         raise
     finally:
         step.release()
