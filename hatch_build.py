@@ -29,16 +29,29 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             self.app.display_info(f"{why}: nothing is compiled")
             return
         try:
-            if editable:  # what is there is of an older source; other Pythons have files of their own
-                (root / SOURCE).with_name(f"_native{sysconfig.get_config_var('EXT_SUFFIX')}").unlink(missing_ok=True)
-            made = compile_extension(root, Path(self._folder.name), root / "src" if editable else None)
-        except (Exception, SystemExit) as error:  # setuptools leaves with SystemExit where there is no compiler
-            self.app.display_warning(f"gossamer stays pure Python, which is slower: {MODULE} was not compiled ({error})")
+            if (
+                editable
+            ):  # what is there is of an older source; other Pythons have files of their own
+                (root / SOURCE).with_name(
+                    f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
+                ).unlink(missing_ok=True)
+            made = compile_extension(
+                root, Path(self._folder.name), root / "src" if editable else None
+            )
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # setuptools leaves with SystemExit where there is no compiler
+            self.app.display_warning(
+                f"gossamer stays pure Python, which is slower: {MODULE} was not compiled ({error})"
+            )
             return
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
         if not editable:
-            build_data["force_include"][str(made)] = f"{'/'.join(MODULE.split('.')[:-1])}/{made.name}"
+            build_data["force_include"][str(made)] = (
+                f"{'/'.join(MODULE.split('.')[:-1])}/{made.name}"
+            )
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         self._folder.cleanup()
@@ -59,7 +72,9 @@ def compile_extension(root: Path, folder: Path, into: Path | None) -> Path:
     from setuptools import Distribution, Extension
     from setuptools.command.build_ext import build_ext
 
-    flags = [] if sys.platform == "win32" else ["-O3", "-g0", "-w"]  # what compilers warn of are Cython's own lines
+    flags = (
+        [] if sys.platform == "win32" else ["-O3", "-g0", "-w"]
+    )  # what compilers warn of are Cython's own lines
     extension = Extension(MODULE, [str(root / SOURCE)], extra_compile_args=flags)
     modules = cythonize([extension], build_dir=str(folder), quiet=True)
     command = build_ext(Distribution({"name": "gossamer", "ext_modules": modules}))

@@ -45,8 +45,13 @@ def on_spark(cores: int, runs: int) -> dict[str, float]:
     from gossamer.pipeline import grid
     from gossamer.pipeline.session import SMALL, session
 
-    with session("grid", f"local[{cores}]", conf=SMALL) as spark, tempfile.TemporaryDirectory() as folder:
-        warm = cells(["tree"], [5], seeds=range(2 * cores), options={"key_bits": 8, "measure": "1s"})
+    with (
+        session("grid", f"local[{cores}]", conf=SMALL) as spark,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        warm = cells(
+            ["tree"], [5], seeds=range(2 * cores), options={"key_bits": 8, "measure": "1s"}
+        )
         grid.run_waves(spark, warm, Path(folder) / "warm")
         began = time.perf_counter()
         results = grid.run_waves(spark, grid_cells(runs), Path(folder) / "grid", wave=runs)
@@ -58,7 +63,17 @@ def on_spark(cores: int, runs: int) -> dict[str, float]:
 
 def in_pool(processes: int, runs: int) -> dict[str, float]:
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        list(pool.map(one, cells(["tree"], [5], seeds=range(2 * processes), options={"key_bits": 8, "measure": "1s"})))
+        list(
+            pool.map(
+                one,
+                cells(
+                    ["tree"],
+                    [5],
+                    seeds=range(2 * processes),
+                    options={"key_bits": 8, "measure": "1s"},
+                ),
+            )
+        )
         began = time.perf_counter()
         list(pool.map(one, grid_cells(runs)))
         return {"seconds": time.perf_counter() - began}
@@ -84,7 +99,9 @@ def apart(way: str, cores: int, runs: int) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 2)
@@ -115,7 +132,9 @@ def main() -> int:
         )
         for name, value in seconds.items():
             print(f"  {name:<24} {value:>8.1f} s   {given.runs / value:>6.2f} runs/s")
-        print(f"  {given.cores} cores / 1 core         {speedup:>8.2f} x   >= 1.8   {'yes' if found['reached'] else 'NO'}")
+        print(
+            f"  {given.cores} cores / 1 core         {speedup:>8.2f} x   >= 1.8   {'yes' if found['reached'] else 'NO'}"
+        )
         print(f"  load of the machine at the end {found['load']:.1f}")
     shutil.rmtree("spark-warehouse", ignore_errors=True)
     return 0 if found["reached"] else 1

@@ -64,40 +64,57 @@ KINDS = [f"kind {i}" for i in range(10)]
 READINGS = 10_000
 EVENTS = 65_536
 SHARE_S = 0.5  # how long a contender should take in a round
-BAR = {"gossamer, dicts": 8, "gossamer, columns": 20}  # times the dict with bisect, at a million filters
+BAR = {
+    "gossamer, dicts": 8,
+    "gossamer, columns": 20,
+}  # times the dict with bisect, at a million filters
 RIVAL = "dict with bisect"
 BATCHED = ("gossamer, columns", "gossamer, dicts", "duckdb")
 
 Range = tuple[str, str, int, int]
 Pairs = Any  # an array of event * 2^32 + filter, sorted
-Contender = Callable[[int], Callable[[], Any]]  # of n events: what to time; its result goes to `pairs_of`
+Contender = Callable[
+    [int], Callable[[], Any]
+]  # of n events: what to time; its result goes to `pairs_of`
 
 
 def make_ranges(count: int, countries: list[str], width: int, rng: random.Random) -> list[Range]:
     found = []
     for _ in range(count):
         low = rng.randrange(READINGS)
-        found.append((rng.choice(countries), rng.choice(KINDS), low, low + rng.randint(1, width - 1)))
+        found.append(
+            (rng.choice(countries), rng.choice(KINDS), low, low + rng.randint(1, width - 1))
+        )
     return found
 
 
 def make_events(count: int, countries: list[str], rng: random.Random) -> list[dict[str, Any]]:
     found = []
     for _ in range(count):
-        found.append({"country": rng.choice(countries), "kind": rng.choice(KINDS), "reading": rng.randrange(READINGS)})
+        found.append(
+            {
+                "country": rng.choice(countries),
+                "kind": rng.choice(KINDS),
+                "reading": rng.randrange(READINGS),
+            }
+        )
     return found
 
 
 def make_table(events: list[dict[str, Any]]) -> pa.Table:
     types = {"country": pa.string(), "kind": pa.string(), "reading": pa.int32()}
-    return pa.table({name: pa.array([event[name] for event in events], kind) for name, kind in types.items()})
+    return pa.table(
+        {name: pa.array([event[name] for event in events], kind) for name, kind in types.items()}
+    )
 
 
 def make_filters(ranges: list[Range], schema: Schema) -> Iterator[Filter]:
     """What Filter.parse would make of their texts; without the texts, which take most of the time."""
     for country, kind, low, high in ranges:
         ends = tree.Compare(2, ">=", low), tree.Compare(2, "<=", high)
-        yield Filter(tree.And((tree.In(0, (country,), False), tree.In(1, (kind,), False), *ends)), schema)
+        yield Filter(
+            tree.And((tree.In(0, (country,), False), tree.In(1, (kind,), False), *ends)), schema
+        )
 
 
 # -- the rivals
@@ -109,7 +126,13 @@ def plain_loop(ranges: list[Range], events: list[dict[str, Any]]) -> Contender:
             found = []
             for event in events[:count]:
                 c, k, v = event["country"], event["kind"], event["reading"]
-                found.append([i for i, (a, b, low, high) in enumerate(ranges) if c == a and k == b and low <= v <= high])
+                found.append(
+                    [
+                        i
+                        for i, (a, b, low, high) in enumerate(ranges)
+                        if c == a and k == b and low <= v <= high
+                    ]
+                )
             return found
 
         return go
@@ -135,7 +158,13 @@ def dict_with_bisect(ranges: list[Range], events: list[dict[str, Any]]) -> Conte
             for event in events[:count]:
                 lows, highs, ids = table.get((event["country"], event["kind"]), nothing)
                 v = event["reading"]
-                found.append([i for high, i in zip(highs[: bisect_right(lows, v)], ids, strict=False) if high >= v])
+                found.append(
+                    [
+                        i
+                        for high, i in zip(highs[: bisect_right(lows, v)], ids, strict=False)
+                        if high >= v
+                    ]
+                )
             return found
 
         return go
@@ -286,7 +315,10 @@ def measure(count: int, args: argparse.Namespace, skipped: dict[str, str]) -> Si
     }
     if "duckdb" not in skipped:
         contenders["duckdb"] = duckdb_join(ranges, table)
-    size.events = {n: EVENTS if n in BATCHED else events_for(c, EVENTS, args.share) for n, c in contenders.items()}
+    size.events = {
+        n: EVENTS if n in BATCHED else events_for(c, EVENTS, args.share)
+        for n, c in contenders.items()
+    }
     verify(size, contenders)
     ready = {name: contenders[name](size.events[name]) for name in contenders}
     names = list(contenders)
@@ -296,7 +328,9 @@ def measure(count: int, args: argparse.Namespace, skipped: dict[str, str]) -> Si
         size.rounds.append({name: size.events[name] / times[name] for name in names})
     for name in names:
         size.events_per_s[name] = statistics.median(each[name] for each in size.rounds)
-        size.times_the_dict[name] = statistics.median(each[name] / each[RIVAL] for each in size.rounds)
+        size.times_the_dict[name] = statistics.median(
+            each[name] / each[RIVAL] for each in size.rounds
+        )
     return size
 
 
@@ -306,8 +340,12 @@ def verify(size: Size, contenders: dict[str, Contender]) -> None:
     size.matches_per_event = len(wanted) / max(size.events.values())
     for name, contender in contenders.items():
         count = size.events[name]
-        if not np.array_equal(pairs_of(contender(count)()), wanted[: np.searchsorted(wanted, count << 32)]):
-            size.errors.append(f"{name}: other matches than the {RIVAL} over {count:,} events and {size.filters:,} filters")
+        if not np.array_equal(
+            pairs_of(contender(count)()), wanted[: np.searchsorted(wanted, count << 32)]
+        ):
+            size.errors.append(
+                f"{name}: other matches than the {RIVAL} over {count:,} events and {size.filters:,} filters"
+            )
 
 
 # -- what the figures say
@@ -318,24 +356,37 @@ def show(report: Report) -> None:
     from rich.table import Table
 
     console = Console(highlight=False)
-    machine, versions = report.machine, ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    machine, versions = (
+        report.machine,
+        ", ".join(f"{name} {version}" for name, version in report.versions.items()),
+    )
     console.print(
         f"{machine['processor']}, {machine['cores']} cores, load {machine['load']:.1f}; {versions}; {report.commit}"
     )
     for name, why in report.skipped.items():
         console.print(f"{name} is skipped: {why}")
     table = Table(
-        "", *[f"{size.filters:,} filters" for size in report.sizes], title="events a second (times the dict with bisect)"
+        "",
+        *[f"{size.filters:,} filters" for size in report.sizes],
+        title="events a second (times the dict with bisect)",
     )
     for column in table.columns[1:]:
         column.justify = "right"
     for name in report.sizes[0].events_per_s:
-        cells = [f"{_short(size.events_per_s[name])} ({size.times_the_dict[name]:.3g}x)" for size in report.sizes]
+        cells = [
+            f"{_short(size.events_per_s[name])} ({size.times_the_dict[name]:.3g}x)"
+            for size in report.sizes
+        ]
         table.add_row(name, *cells)
     table.add_section()
     table.add_row("matches an event", *[f"{size.matches_per_event:.3f}" for size in report.sizes])
-    table.add_row("bytes a filter (index)", *[f"{size.index_bytes_per_filter:,.0f}" for size in report.sizes])
-    table.add_row("bytes a filter (process)", *[f"{size.grown_bytes_per_filter:,.0f}" for size in report.sizes])
+    table.add_row(
+        "bytes a filter (index)", *[f"{size.index_bytes_per_filter:,.0f}" for size in report.sizes]
+    )
+    table.add_row(
+        "bytes a filter (process)",
+        *[f"{size.grown_bytes_per_filter:,.0f}" for size in report.sizes],
+    )
     table.add_row("building, seconds", *[f"{size.build_s:.2f}" for size in report.sizes])
     console.print(table)
     for size in report.sizes:
@@ -354,13 +405,24 @@ def _short(number: float) -> str:
 
 
 def about() -> tuple[str, dict[str, Any], dict[str, str]]:
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
     processor = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.is_file():
-        models = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+        models = [
+            line.split(":", 1)[1].strip()
+            for line in info.read_text().splitlines()
+            if line.startswith("model name")
+        ]
         processor = models[0] if models else processor
-    machine = {"processor": processor, "cores": os.cpu_count(), "load": os.getloadavg()[0], "system": platform.platform()}
+    machine = {
+        "processor": processor,
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "system": platform.platform(),
+    }
     versions = {"python": platform.python_version()}
     for name in ("numpy", "pyarrow", "duckdb"):
         if importlib.util.find_spec(name) is not None:
@@ -373,12 +435,25 @@ def main() -> int:
         description="many filters at once", epilog="see the head of the file for what is measured"
     )
     parser.add_argument(
-        "--sizes", type=lambda text: [int(part) for part in text.split(",")], default=[1_000, 100_000, 1_000_000]
+        "--sizes",
+        type=lambda text: [int(part) for part in text.split(",")],
+        default=[1_000, 100_000, 1_000_000],
     )
-    parser.add_argument("--countries", type=int, default=100, help="more of them: fewer filters agree with an event on both")
+    parser.add_argument(
+        "--countries",
+        type=int,
+        default=100,
+        help="more of them: fewer filters agree with an event on both",
+    )
     parser.add_argument("--width", type=int, default=100, help="readings in the widest range")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--share", type=float, default=SHARE_S, metavar="SECONDS", help="a contender's part of a round")
+    parser.add_argument(
+        "--share",
+        type=float,
+        default=SHARE_S,
+        metavar="SECONDS",
+        help="a contender's part of a round",
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="three rounds of short shares")
     parser.add_argument("--json", action="store_true", help="the whole report, for machines")

@@ -42,7 +42,17 @@ SCENARIOS = ("crashes", "loss", "pause", "partition", "restart", "leave", "churn
 
 
 def run(*options: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "gossamer", "simulate", "interest", *options, "--seed", "1", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "gossamer",
+        "simulate",
+        "interest",
+        *options,
+        "--seed",
+        "1",
+        "--json",
+    ]
     began = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if not done.stdout:
@@ -52,28 +62,44 @@ def run(*options: str) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="100 nodes instead of 1,000")
-    parser.add_argument("--large", action="store_true", help="also 5,000 nodes with 5 subscriptions each (10 minutes)")
+    parser.add_argument(
+        "--large",
+        action="store_true",
+        help="also 5,000 nodes with 5 subscriptions each (10 minutes)",
+    )
     parser.add_argument("--json", action="store_true", dest="as_json")
     given = parser.parse_args()
     nodes = "100" if given.quick else "1000"
-    found: dict[str, Any] = {"gossamer": gossamer.__version__, "python": platform.python_version(), "nodes": int(nodes)}
+    found: dict[str, Any] = {
+        "gossamer": gossamer.__version__,
+        "python": platform.python_version(),
+        "nodes": int(nodes),
+    }
     reached = True
 
     def say(text: str) -> None:
         if not given.as_json:
             print(text, flush=True)
 
-    say(f"gossamer {gossamer.__version__}, Python {platform.python_version()}, {nodes} nodes, K = 6, 1 ms links, seed 1")
+    say(
+        f"gossamer {gossamer.__version__}, Python {platform.python_version()}, {nodes} nodes, K = 6, 1 ms links, seed 1"
+    )
     sizes = {nodes: ("--topics", "10000", "--subscriptions", "50")}
     if given.large:
         sizes["5000"] = ("--topics", "10000", "--subscriptions", "5")
     for size, options in sizes.items():
         figures = found[f"measured_{size}"] = run("--nodes", size, *options)
-        say(f"\n{size} nodes, {options[1]} topics, {options[3]} a node ({figures['run_seconds']} s)")
+        say(
+            f"\n{size} nodes, {options[1]} topics, {options[3]} a node ({figures['run_seconds']} s)"
+        )
         demands = (
-            MEASURED if size == "1000" else [demand for demand in MEASURED if not demand[0].startswith(("ms_", "bytes_"))]
+            MEASURED
+            if size == "1000"
+            else [demand for demand in MEASURED if not demand[0].startswith(("ms_", "bytes_"))]
         )
         for figure, words, is_reached in demands:
             good = is_reached(figures[figure])
@@ -92,8 +118,14 @@ def main() -> int:
     for scenario in SCENARIOS:
         figures = found[scenario] = run("--scenario", scenario, "--nodes", nodes)
         reached = reached and bool(figures.get("good"))
-        shown = {key: value for key, value in figures.items() if key.endswith("_s") or key in ("false_removals", "heard")}
-        say(f"  {scenario:<10} {'yes' if figures.get('good') else 'NO':<4} {figures['run_seconds']:>6} s  {shown}")
+        shown = {
+            key: value
+            for key, value in figures.items()
+            if key.endswith("_s") or key in ("false_removals", "heard")
+        }
+        say(
+            f"  {scenario:<10} {'yes' if figures.get('good') else 'NO':<4} {figures['run_seconds']:>6} s  {shown}"
+        )
     found["reached"] = reached
     if given.as_json:
         print(json.dumps(found))

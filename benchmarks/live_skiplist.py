@@ -48,7 +48,14 @@ async def live(setup: Setup, processes: int, say: Any) -> dict[str, Any]:
             await nodes[0].answer()
             began = time.monotonic()
             for index, node in enumerate(nodes):
-                node.tell({"do": "subscribe", "topic": TOPIC, "filters": texts[index::processes], "route": "skiplist"})
+                node.tell(
+                    {
+                        "do": "subscribe",
+                        "topic": TOPIC,
+                        "filters": texts[index::processes],
+                        "route": "skiplist",
+                    }
+                )
             for node in nodes:
                 await node.answer()
             joined = time.monotonic() - began
@@ -95,7 +102,9 @@ async def _woven(nodes: list[Process]) -> float:
         if min(found) >= 2 * ceil(log2(entries)):
             return time.monotonic() - began
         await asyncio.sleep(1.0)
-    raise SystemExit(f"after {WEAVE_SECONDS} s the {entries} entries have {sorted(found)} links each")
+    raise SystemExit(
+        f"after {WEAVE_SECONDS} s the {entries} entries have {sorted(found)} links each"
+    )
 
 
 def simulated(setup: Setup) -> dict[str, Any]:
@@ -108,7 +117,9 @@ def simulated(setup: Setup) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--processes", type=int, default=20)
     parser.add_argument("--entries", type=int, default=1_000)
     parser.add_argument("--events", type=int, default=2_500)
@@ -123,7 +134,12 @@ def main() -> int:
         f"gossamer {gossamer.__version__}, Python {platform.python_version()}, {given.processes} processes, seed {given.seed}"
     )
     one = Setup(entries=given.entries, events=given.events, seed=given.seed)
-    many = Setup(entries=given.entries, events=given.events, seed=given.seed, per_node=-(-given.entries // given.processes))
+    many = Setup(
+        entries=given.entries,
+        events=given.events,
+        seed=given.seed,
+        per_node=-(-given.entries // given.processes),
+    )
     found = {
         "live": asyncio.run(live(one, given.processes, say)),
         "simulated": simulated(many),

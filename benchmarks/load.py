@@ -100,11 +100,17 @@ class Worker:
     async def run(self) -> None:
         about = self._about
         async with gossamer.Node(
-            join=about["join"], trace_dir=about["traces"], fabric=about["fabric"], k=4, join_timeout=SECONDS
+            join=about["join"],
+            trace_dir=about["traces"],
+            fabric=about["fabric"],
+            k=4,
+            join_timeout=SECONDS,
         ) as node:
             say({"address": node.address})
             reader = asyncio.StreamReader()
-            await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+            await asyncio.get_running_loop().connect_read_pipe(
+                lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+            )
             while line := await reader.readline():
                 match line.decode().strip():
                     case "advertise":
@@ -119,7 +125,12 @@ class Worker:
                         say(await self._publish_all(node))
                     case "stop":
                         break
-            say({"taken": self._taken, "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024})
+            say(
+                {
+                    "taken": self._taken,
+                    "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+                }
+            )
         for task in self._consumers:
             task.cancel()
 
@@ -149,14 +160,21 @@ class Worker:
         churning.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await churning
-        return {"published": len(rows), "matched": matched, "churned": self._churned, "seconds": seconds}
+        return {
+            "published": len(rows),
+            "matched": matched,
+            "churned": self._churned,
+            "seconds": seconds,
+        }
 
     async def _churn(self, node: gossamer.Node) -> None:
         """One subscription after the other goes, and another comes."""
         while True:
             place = self._rng.randrange(len(self._subscriptions))
             await self._subscriptions.pop(place).close()
-            self._follow(await node.subscribe(TOPIC, self._rng.choice(self._texts), timeout=SECONDS))
+            self._follow(
+                await node.subscribe(TOPIC, self._rng.choice(self._texts), timeout=SECONDS)
+            )
             self._churned += 1
             await asyncio.sleep(CHURN_PAUSE)
 
@@ -178,7 +196,13 @@ class Process:
         pipe = asyncio.subprocess.PIPE
         with log.open("wb") as errors:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, __file__, "--worker", json.dumps(about), stdin=pipe, stdout=pipe, stderr=errors
+                sys.executable,
+                __file__,
+                "--worker",
+                json.dumps(about),
+                stdin=pipe,
+                stdout=pipe,
+                stderr=errors,
             )
         self = cls(process, log)
         try:
@@ -198,7 +222,9 @@ class Process:
         line = await asyncio.wait_for(self._process.stdout.readline(), SECONDS)
         if not line:
             words = self._log.read_text(errors="replace").strip().splitlines()
-            raise SystemExit(f"node {self.address or self._process.pid} ended early: {words[-1] if words else 'no message'}")
+            raise SystemExit(
+                f"node {self.address or self._process.pid} ended early: {words[-1] if words else 'no message'}"
+            )
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -223,7 +249,10 @@ async def live(given: argparse.Namespace, folder: Path, note: Say) -> dict[str, 
         "nodes": given.nodes, "filters": given.filters, "seed": given.seed, "traces": str(folder / "traces"),
         "fabric": f"load-{secrets.token_hex(8)}",
     }  # fmt: skip
-    shares = [given.events // given.nodes + (number < given.events % given.nodes) for number in range(given.nodes)]
+    shares = [
+        given.events // given.nodes + (number < given.events % given.nodes)
+        for number in range(given.nodes)
+    ]
     processes: list[Process] = []
 
     async def start(number: int) -> None:
@@ -238,7 +267,12 @@ async def live(given: argparse.Namespace, folder: Path, note: Say) -> dict[str, 
         began = time.monotonic()
         await start(0)
         for first in range(1, given.nodes, STARTED_AT_ONCE):
-            await asyncio.gather(*(start(number) for number in range(first, min(first + STARTED_AT_ONCE, given.nodes))))
+            await asyncio.gather(
+                *(
+                    start(number)
+                    for number in range(first, min(first + STARTED_AT_ONCE, given.nodes))
+                )
+            )
         started = time.monotonic() - began
         note(f"{given.nodes} node processes after {started:.1f} s")
         await processes[0].ask("advertise")
@@ -254,7 +288,10 @@ async def live(given: argparse.Namespace, folder: Path, note: Say) -> dict[str, 
         await asyncio.gather(*(process.left() for process in processes))
     finally:
         await asyncio.gather(*(process.end() for process in processes))
-    matched, memory = sum(one["matched"] for one in published), [one["memory_mb"] for one in stopped]
+    matched, memory = (
+        sum(one["matched"] for one in published),
+        [one["memory_mb"] for one in stopped],
+    )
     return {
         "nodes": given.nodes, "filters": subscribed, "events": sum(one["published"] for one in published),
         "subscriptions_churned": sum(one["churned"] for one in published), "receipts_matched": matched,
@@ -275,8 +312,19 @@ def judge(traces: Path, note: Say) -> dict[str, Any]:
     with session("gossamer-load", conf=conf) as spark:
         verdict = verify(spark, traces)
     for example in verdict.examples:
-        note(f"{example.what}: event {example.event} {example.values} for {example.filter!r} of node {example.node}")
-    names = ("expected", "delivered", "allowed", "missed", "duplicate", "spurious", "incomplete", "broken")
+        note(
+            f"{example.what}: event {example.event} {example.values} for {example.filter!r} of node {example.node}"
+        )
+    names = (
+        "expected",
+        "delivered",
+        "allowed",
+        "missed",
+        "duplicate",
+        "spurious",
+        "incomplete",
+        "broken",
+    )
     return {
         **{name: getattr(verdict, name) for name in names},
         "latency_ms_p50": verdict.latency_ms_p50, "latency_ms_p99": verdict.latency_ms_p99,
@@ -285,12 +333,16 @@ def judge(traces: Path, note: Say) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--nodes", type=int, default=50, help="node processes")
     parser.add_argument("--events", type=int, default=200_000, help="over all nodes")
     parser.add_argument("--filters", type=int, default=5_000, help="over all nodes")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, help="a new folder for traces and logs; they are removed without it")
+    parser.add_argument(
+        "--out", type=Path, help="a new folder for traces and logs; they are removed without it"
+    )
     parser.add_argument("--json", action="store_true", dest="as_json")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     given = parser.parse_args()

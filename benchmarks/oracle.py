@@ -90,7 +90,9 @@ def make(folder: Path, case: str, events: int, filters: int, seed: int) -> None:
 
     def words(count: int, kinds: int, letter: str) -> Any:
         chosen = pa.array(rng.integers(0, kinds, count).astype("int32"))
-        return pa.DictionaryArray.from_arrays(chosen, pa.array([f"{letter}{n}" for n in range(kinds)])).cast(pa.string())
+        return pa.DictionaryArray.from_arrays(
+            chosen, pa.array([f"{letter}{n}" for n in range(kinds)])
+        ).cast(pa.string())
 
     folder.mkdir(parents=True, exist_ok=True)
     with pq.ParquetWriter(folder / "events.parquet", schema := _events_schema()) as writer:
@@ -105,18 +107,31 @@ def make(folder: Path, case: str, events: int, filters: int, seed: int) -> None:
             writer.write_table(pa.table(columns, schema=schema), row_group_size=250_000)
     low = rng.integers(0, SIZE, filters)
     width = {"fine": SIZE // 10, "coarse": SIZE // 50}.get(case)
-    high = low + (np.full(filters, width) if width else (rng.random(filters) ** 4 * SIZE / 2).astype("int64"))
+    high = low + (
+        np.full(filters, width) if width else (rng.random(filters) ** 4 * SIZE / 2).astype("int64")
+    )
     name, kind = words(filters, names, "n"), words(filters, types, "t")
     rows = zip(name.to_pylist(), kind.to_pylist(), low.tolist(), high.tolist(), strict=True)
-    texts = pa.array([f"name = '{n}' AND type = '{t}' AND size >= {a} AND size < {b}" for n, t, a, b in rows])
-    table = {"filter": np.arange(filters), "text": texts, "name": name, "type": kind, "low": low, "high": high}
+    texts = pa.array(
+        [f"name = '{n}' AND type = '{t}' AND size >= {a} AND size < {b}" for n, t, a, b in rows]
+    )
+    table = {
+        "filter": np.arange(filters),
+        "text": texts,
+        "name": name,
+        "type": kind,
+        "low": low,
+        "high": high,
+    }
     pq.write_table(pa.table(table), folder / "filters.parquet", row_group_size=50_000)
 
 
 def _events_schema() -> Any:
     import pyarrow as pa
 
-    return pa.schema([("event", pa.int64()), ("name", pa.string()), ("type", pa.string()), ("size", pa.int64())])
+    return pa.schema(
+        [("event", pa.int64()), ("name", pa.string()), ("type", pa.string()), ("size", pa.int64())]
+    )
 
 
 def spark_engine(
@@ -161,7 +176,9 @@ def spark_engine(
             values = events.select("event", sf.struct("name", "type", "size").alias("values"))
             pairs = oracle.matches(values, filters.select("filter", "text"))
         row = pairs.agg(
-            sf.count(sf.lit(1)), sf.sum(sf.expr("event % 1009")), sf.sum(sf.expr("(event ^ filter) % 1013"))
+            sf.count(sf.lit(1)),
+            sf.sum(sf.expr("event % 1009")),
+            sf.sum(sf.expr("(event ^ filter) % 1013")),
         ).first()
         assert row is not None
         return (0, 0, 0) if engine in ANSWERLESS else (row[0], row[1] or 0, row[2] or 0)
@@ -176,7 +193,9 @@ def spark_engine(
 def _below(pid: int) -> list[int]:
     """A process, and all that it and its own have started and that are still there."""
     with contextlib.suppress(OSError):
-        started = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+        started = [
+            path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")
+        ]
         return [pid, *(below for words in started for word in words for below in _below(int(word)))]
     return []
 
@@ -196,7 +215,9 @@ def _seconds(pid: int) -> float:
     return 0.0
 
 
-def duckdb_engine(folder: Path, memory: str | None, texts: bool) -> tuple[Callable[[], Answer], Callable[[], Used]]:
+def duckdb_engine(
+    folder: Path, memory: str | None, texts: bool
+) -> tuple[Callable[[], Answer], Callable[[], Used]]:
     import duckdb
 
     base = duckdb.connect()
@@ -207,7 +228,9 @@ def duckdb_engine(folder: Path, memory: str | None, texts: bool) -> tuple[Callab
     filters = f"'{folder}/filters.parquet'"
     if texts:  # name = 'n1' AND type = 't2' AND size >= 3 AND size < 4
         words = f"(SELECT filter, string_split(text, ' ') AS w FROM {filters})"
-        taken = "w[3][2:-2] AS name, w[7][2:-2] AS type, w[11]::BIGINT AS low, w[15]::BIGINT AS high"
+        taken = (
+            "w[3][2:-2] AS name, w[7][2:-2] AS type, w[11]::BIGINT AS low, w[15]::BIGINT AS high"
+        )
         filters = f"(SELECT filter, {taken} FROM {words})"
 
     def run() -> Answer:
@@ -222,14 +245,21 @@ def duckdb_engine(folder: Path, memory: str | None, texts: bool) -> tuple[Callab
     return run, _own
 
 
-def polars_engine(folder: Path, memory: str | None, texts: bool) -> tuple[Callable[[], Answer], Callable[[], Used]]:
+def polars_engine(
+    folder: Path, memory: str | None, texts: bool
+) -> tuple[Callable[[], Answer], Callable[[], Used]]:
     import polars as pl
 
     def apart(filters: pl.LazyFrame) -> pl.LazyFrame:
         """Between the quotes, and of what follows the last the fifth and the ninth word."""
         quoted = pl.col("text").str.split_exact("'", 4).struct
         words = quoted.field("field_4").str.split_exact(" ", 8).alias("words")
-        found = filters.select("filter", quoted.field("field_1").alias("name"), quoted.field("field_3").alias("type"), words)
+        found = filters.select(
+            "filter",
+            quoted.field("field_1").alias("name"),
+            quoted.field("field_3").alias("type"),
+            words,
+        )
         ends = [
             (pl.col("words").struct.field(f"field_{at}").cast(pl.Int64)).alias(name)
             for at, name in ((4, "low"), (8, "high"))
@@ -237,10 +267,12 @@ def polars_engine(folder: Path, memory: str | None, texts: bool) -> tuple[Callab
         return found.select("filter", "name", "type", *ends)
 
     def run() -> Answer:
-        events, filters = (pl.scan_parquet(folder / f"{name}.parquet") for name in ("events", "filters"))
-        pairs = events.join(apart(filters) if texts else filters.drop("text"), on=["name", "type"]).filter(
-            (pl.col("size") >= pl.col("low")) & (pl.col("size") < pl.col("high"))
+        events, filters = (
+            pl.scan_parquet(folder / f"{name}.parquet") for name in ("events", "filters")
         )
+        pairs = events.join(
+            apart(filters) if texts else filters.drop("text"), on=["name", "type"]
+        ).filter((pl.col("size") >= pl.col("low")) & (pl.col("size") < pl.col("high")))
         checks = pairs.select(
             pl.len().alias("n"),
             (pl.col("event") % 1009).sum().alias("a"),
@@ -264,14 +296,21 @@ def serve(engine: str, folder: Path, memory: str | None) -> None:
         if engine in OF_SPARK:
             run, used = spark_engine(folder, memory, engine, stack)
         else:
-            library = {"duckdb": duckdb_engine, "polars": polars_engine}[engine.removesuffix("-texts")]
+            library = {"duckdb": duckdb_engine, "polars": polars_engine}[
+                engine.removesuffix("-texts")
+            ]
             run, used = library(folder, memory, engine in FROM_TEXTS)
         print(json.dumps({"start": time.perf_counter() - began}), flush=True)
         for _ in sys.stdin:
             began, (_, before) = time.perf_counter(), used()
             answer = run()
             seconds, (peak, after) = time.perf_counter() - began, used()
-            print(json.dumps({"seconds": seconds, "cpu": after - before, "answer": answer, "peak": peak}), flush=True)
+            print(
+                json.dumps(
+                    {"seconds": seconds, "cpu": after - before, "answer": answer, "peak": peak}
+                ),
+                flush=True,
+            )
 
 
 class Engine:
@@ -319,7 +358,9 @@ class Engine:
         self.process.wait(60)
 
 
-def measure(case: str, events: int, filters: int, options: argparse.Namespace) -> list[dict[str, Any]]:
+def measure(
+    case: str, events: int, filters: int, options: argparse.Namespace
+) -> list[dict[str, Any]]:
     """One line a contender."""
     with tempfile.TemporaryDirectory(prefix="oracle-") as folder:
         make(Path(folder), case, events, filters, options.seed)
@@ -329,12 +370,23 @@ def measure(case: str, events: int, filters: int, options: argparse.Namespace) -
                 engines[(turn + place) % len(engines)].run()
         for engine in engines:
             engine.end()
-    answers = {engine.answer for engine in engines if engine.answer is not None and engine.name not in ANSWERLESS}
+    answers = {
+        engine.answer
+        for engine in engines
+        if engine.answer is not None and engine.name not in ANSWERLESS
+    }
     if len(answers) > 1:
-        raise SystemExit(f"{case}: the contenders differ: { {engine.name: engine.answer for engine in engines} }")
+        raise SystemExit(
+            f"{case}: the contenders differ: { {engine.name: engine.answer for engine in engines} }"
+        )
     lines = []
     for engine in engines:
-        line: dict[str, Any] = {"case": case, "events": events, "filters": filters, "engine": engine.name}
+        line: dict[str, Any] = {
+            "case": case,
+            "events": events,
+            "filters": filters,
+            "engine": engine.name,
+        }
         if engine.failed or not engine.times:
             lines.append(line | {"failed": True})
             continue
@@ -342,12 +394,22 @@ def measure(case: str, events: int, filters: int, options: argparse.Namespace) -
         assert engine.answer is not None
         lines.append(
             line
-            | {"pairs": engine.answer[0], "seconds": round(statistics.median(rest), 3), "first": round(engine.times[0], 3)}
+            | {
+                "pairs": engine.answer[0],
+                "seconds": round(statistics.median(rest), 3),
+                "first": round(engine.times[0], 3),
+            }
             | {"cpu": round(statistics.median(engine.cpu[options.warm :]), 2)}
-            | {"all": [round(seconds, 3) for seconds in engine.times], "peak_mb": engine.peak // 2**20}
+            | {
+                "all": [round(seconds, 3) for seconds in engine.times],
+                "peak_mb": engine.peak // 2**20,
+            }
         )
     for ratio, rivals in (("to_columns", FROM_COLUMNS), ("to_texts", FROM_TEXTS)):
-        faster = min((line["seconds"] for line in lines if line["engine"] in rivals and "seconds" in line), default=None)
+        faster = min(
+            (line["seconds"] for line in lines if line["engine"] in rivals and "seconds" in line),
+            default=None,
+        )
         for line in lines if faster else ():
             if "seconds" in line:
                 line[ratio] = round(line["seconds"] / faster, 2)
@@ -356,7 +418,9 @@ def measure(case: str, events: int, filters: int, options: argparse.Namespace) -
 
 def show(lines: list[dict[str, Any]]) -> None:
     for line in lines:
-        head = f"{line['case']:<7} {line['events']:>11,} x {line['filters']:>9,}  {line['engine']:<12}"
+        head = (
+            f"{line['case']:<7} {line['events']:>11,} x {line['filters']:>9,}  {line['engine']:<12}"
+        )
         if "failed" in line:
             print(f"{head} failed (its process ended)")
             continue
@@ -374,8 +438,13 @@ def together(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
     def total(engines: tuple[str, ...]) -> float | None:
         """Of the faster of these in each case."""
-        fastest = [min((took[case, one] for one in engines if (case, one) in took), default=None) for case in cases]
-        return None if None in fastest else sum(seconds for seconds in fastest if seconds is not None)
+        fastest = [
+            min((took[case, one] for one in engines if (case, one) in took), default=None)
+            for case in cases
+        ]
+        return (
+            None if None in fastest else sum(seconds for seconds in fastest if seconds is not None)
+        )
 
     rivals = {"to_columns": total(FROM_COLUMNS), "to_texts": total(FROM_TEXTS)}
     added = []
@@ -383,7 +452,15 @@ def together(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if len(cases) < 2 or engine in ANSWERLESS or (seconds := total((engine,))) is None:
             continue
         ratios = {name: round(seconds / faster, 2) for name, faster in rivals.items() if faster}
-        added.append({"case": "all", "cases": cases, "engine": engine, "seconds": round(seconds, 3), **ratios})
+        added.append(
+            {
+                "case": "all",
+                "cases": cases,
+                "engine": engine,
+                "seconds": round(seconds, 3),
+                **ratios,
+            }
+        )
     return added
 
 
@@ -397,7 +474,9 @@ def show_together(added: list[dict[str, Any]]) -> None:
 
 def _ratios(line: dict[str, Any], rivals: str) -> str:
     kinds = (("to_columns", "columns"), ("to_texts", "texts"))
-    return ",".join(f" {line[ratio]:6.2f} x {rivals} from {kind}" for ratio, kind in kinds if ratio in line)
+    return ",".join(
+        f" {line[ratio]:6.2f} x {rivals} from {kind}" for ratio, kind in kinds if ratio in line
+    )
 
 
 def _positive(word: str) -> int:
@@ -407,15 +486,21 @@ def _positive(word: str) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--filters", type=int, default=100_000)
     parser.add_argument("--case", action="append", choices=list(CASES), help="default: all")
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
     parser.add_argument("--rounds", type=_positive, default=3, help="after the warm-up")
-    parser.add_argument("--warm", type=_positive, default=1, help="rounds that are left out as warm-up")
+    parser.add_argument(
+        "--warm", type=_positive, default=1, help="rounds that are left out as warm-up"
+    )
     parser.add_argument("--memory", help="such as 1g: for the JVM's heap, and DuckDB")
-    parser.add_argument("--growth", action="store_true", help="1/100, 1/30, 1/10, 1/3 of the size as well")
+    parser.add_argument(
+        "--growth", action="store_true", help="1/100, 1/30, 1/10, 1/3 of the size as well"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="one JSON object a line instead")
     parser.add_argument("--serve", choices=ENGINES, help=argparse.SUPPRESS)
@@ -425,8 +510,12 @@ def main() -> None:
         serve(options.serve, options.folder, options.memory)
         return
     if not options.json:
-        versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("pyspark", "duckdb", "polars"))
-        print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {versions}")
+        versions = ", ".join(
+            f"{name} {importlib.metadata.version(name)}" for name in ("pyspark", "duckdb", "polars")
+        )
+        print(
+            f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {versions}"
+        )
     whole = []
     for case in options.case or CASES:
         for share in (100, 30, 10, 3, 1) if options.growth else (1,):

@@ -90,7 +90,9 @@ class _Taker:
 
     async def subscribe(self, number: int, timeout_s: float) -> None:
         for route in ROUTES:
-            events = await self.node.subscribe(f"hop-{route}", filter_of(number), route=route, timeout=timeout_s)
+            events = await self.node.subscribe(
+                f"hop-{route}", filter_of(number), route=route, timeout=timeout_s
+            )
             self._routes[events.number] = route
             self._tasks.append(asyncio.create_task(self._take(route, events)))
 
@@ -115,7 +117,9 @@ async def _hops(part: Part, line: Line) -> None:
             join = [part.join] if part.join else [nodes[0].address] if nodes else []
             config = gossamer.NodeConfig(trace=True)  # hops are in the notes
             nodes.append(
-                await stack.enter_async_context(gossamer.Node(join=join, config=config, join_timeout=part.timeout_s))
+                await stack.enter_async_context(
+                    gossamer.Node(join=join, config=config, join_timeout=part.timeout_s)
+                )
             )
         publisher = nodes[0] if part.role == "publish" else None
         if publisher is not None:
@@ -126,7 +130,10 @@ async def _hops(part: Part, line: Line) -> None:
         takers = [_Taker(node) for node in nodes if node is not publisher]
         skipped = part.nodes - len(takers)
         await asyncio.gather(
-            *(one.subscribe(part.first + skipped + place, part.timeout_s) for place, one in enumerate(takers))
+            *(
+                one.subscribe(part.first + skipped + place, part.timeout_s)
+                for place, one in enumerate(takers)
+            )
         )
         line.say("ready")
         await line.hear_async("paced")
@@ -135,14 +142,23 @@ async def _hops(part: Part, line: Line) -> None:
                 await _publish_paced(publisher, route)
             line.say("published")
         await line.hear_async("report")
-        latencies = {route: [us for one in takers for us in one.latencies_us[route]] for route in ROUTES}
-        line.say("paced", latencies_us=latencies, hops={r: [h for one in takers for h in one.hops[r]] for r in ROUTES})
+        latencies = {
+            route: [us for one in takers for us in one.latencies_us[route]] for route in ROUTES
+        }
+        line.say(
+            "paced",
+            latencies_us=latencies,
+            hops={r: [h for one in takers for h in one.hops[r]] for r in ROUTES},
+        )
         for one in takers:
             one.flood()
         for route in ROUTES:
             await line.hear_async(f"flood {route}")
             before = [one.counts[route] for one in takers]
-            cpu_ns, messages = time.process_time_ns(), sum(n._driver.counters["messages_in"] for n in nodes)
+            cpu_ns, messages = (
+                time.process_time_ns(),
+                sum(n._driver.counters["messages_in"] for n in nodes),
+            )
             line.say("flooding")
             if publisher is not None:
                 await line.hear_async("go")
@@ -159,7 +175,9 @@ async def _hops(part: Part, line: Line) -> None:
 async def _publish_paced(publisher: Any, route: str) -> None:
     receipts = []
     for event in make_events(PACED):
-        receipts.append(await publisher.publish(f"hop-{route}", {**event, "at": time.monotonic_ns()}))
+        receipts.append(
+            await publisher.publish(f"hop-{route}", {**event, "at": time.monotonic_ns()})
+        )
         await asyncio.sleep(PACE_S)
     for receipt in receipts:
         await receipt
@@ -187,7 +205,9 @@ async def measure_hops(worker: Any, args: Any) -> dict[str, Any]:
         while first < args.nodes:
             part = Part(role="take" if workers else "publish", nodes=min(each, args.nodes - first), first=first, join=join,
                         events=80_000, timeout_s=args.timeout)  # fmt: skip
-            one = await stack.enter_async_context(worker.start(f"hops {first}", "hops", text_of(part), args.timeout))
+            one = await stack.enter_async_context(
+                worker.start(f"hops {first}", "hops", text_of(part), args.timeout)
+            )
             join = join or (await one.expect("address"))["address"]
             if workers:
                 await one.expect("address")
@@ -209,7 +229,9 @@ async def measure_hops(worker: Any, args: Any) -> dict[str, Any]:
         }  # fmt: skip
 
 
-async def _flooded(workers: list[Any], route: str, paced: list[dict[str, Any]], nodes: int) -> dict[str, Any]:
+async def _flooded(
+    workers: list[Any], route: str, paced: list[dict[str, Any]], nodes: int
+) -> dict[str, Any]:
     from wire import SystemFailedError
 
     for one in workers:
@@ -235,7 +257,10 @@ async def _flooded(workers: list[Any], route: str, paced: list[dict[str, Any]], 
             f"{route}: {sum(counts):,} of {sum(expected):,} delivered, receipts say {flooded['matched']:,}; "
             f"{len(latencies):,} of {due:,} in the paced part"
         )
-    messages, cpu_us = sum(one["messages"] for one in said), sum(one["cpu_ns"] for one in said) / 1000
+    messages, cpu_us = (
+        sum(one["messages"] for one in said),
+        sum(one["cpu_ns"] for one in said) / 1000,
+    )
     mean, p50 = statistics.mean(hops), latencies[len(latencies) // 2]
     return {
         "events_per_s": flooded["events"] / flooded["seconds"],
@@ -274,7 +299,9 @@ async def _idle(part: Part, line: Line) -> None:
                 await receipt
                 left = await node.drain(part.timeout_s)
                 line.say("flooded", seconds=time.monotonic() - started, left=left)
-    room = gossamer.NodeConfig(subscriptions=part.events + 1)  # the default is a million, and there is one beside them
+    room = gossamer.NodeConfig(
+        subscriptions=part.events + 1
+    )  # the default is a million, and there is one beside them
     async with (
         gossamer.Node(join=[part.join], config=room) as node,
         node.subscribe("idle", EVERYTHING, timeout=part.timeout_s) as events,
@@ -290,14 +317,29 @@ async def _idle(part: Part, line: Line) -> None:
         line.say("ready")
         await line.hear_async("add")
         before, started = resident_bytes(), time.monotonic()
-        filters = (f"city = 'city {n}' AND temp BETWEEN {n % 50} AND {n % 50 + 20}" for n in range(part.events))
+        filters = (
+            f"city = 'city {n}' AND temp BETWEEN {n % 50} AND {n % 50 + 20}"
+            for n in range(part.events)
+        )
         many = await node.subscribe_many("idle", filters, timeout=part.timeout_s)
-        line.say("added", seconds=time.monotonic() - started, bytes=resident_bytes() - before, subscriptions=len(many))
+        line.say(
+            "added",
+            seconds=time.monotonic() - started,
+            bytes=resident_bytes() - before,
+            subscriptions=len(many),
+        )
         await line.hear_async("count")
         async with asyncio.timeout(part.timeout_s):
-            while events.backlog:  # every receipt is complete: what was handed over is still being taken
+            while (
+                events.backlog
+            ):  # every receipt is complete: what was handed over is still being taken
                 await asyncio.sleep(0.01)
-        line.say("counted", count=count, taken=sum(one.backlog for one in many), bytes=resident_bytes() - before)
+        line.say(
+            "counted",
+            count=count,
+            taken=sum(one.backlog for one in many),
+            bytes=resident_bytes() - before,
+        )
         task.cancel()
         await line.hear_async("end")
         os._exit(0)  # a million polite goodbyes are of no interest here
@@ -333,7 +375,9 @@ async def measure_idle(worker: Any, args: Any) -> dict[str, Any]:
             holder.tell("count")
             counted = await holder.expect("counted")
             if counted["count"] != IDLE_EVENTS * 2 * (IDLE_REPEATS + 1) or counted["taken"]:
-                raise SystemFailedError(f"the subscription beside them got {counted['count']:,} events")
+                raise SystemFailedError(
+                    f"the subscription beside them got {counted['count']:,} events"
+                )
             holder.tell("end")
             return {
                 "subscriptions": added["subscriptions"],

@@ -79,7 +79,11 @@ def wanted(events: int, number: int | None) -> tuple[int, int]:
     """How many events a subscriber wants, and the sum of their `at`; number None: all."""
     if number is None:
         return events, events * AT_START + events * (events - 1) // 2
-    numbers = [n for at in range(0, events, 80) for n in range(at + 10 * number, min(at + 10 * number + 10, events))]
+    numbers = [
+        n
+        for at in range(0, events, 80)
+        for n in range(at + 10 * number, min(at + 10 * number + 10, events))
+    ]
     return len(numbers), len(numbers) * AT_START + sum(numbers)
 
 
@@ -87,9 +91,14 @@ def record_batches(rows: int) -> list[Any]:
     """The record batches of one flood: a hundred different ones, taken in turn."""
     import pyarrow as pa
 
-    schema = pa.schema([("country", pa.string()), ("city", pa.string()), ("temp", pa.int32()), ("at", pa.int64())])
+    schema = pa.schema(
+        [("country", pa.string()), ("city", pa.string()), ("temp", pa.int32()), ("at", pa.int64())]
+    )
     events = list(make_events(min(rows, 100 * BATCH_ROWS)))
-    made = [pa.RecordBatch.from_pylist(events[at : at + BATCH_ROWS], schema) for at in range(0, len(events), BATCH_ROWS)]
+    made = [
+        pa.RecordBatch.from_pylist(events[at : at + BATCH_ROWS], schema)
+        for at in range(0, len(events), BATCH_ROWS)
+    ]
     return [made[number % len(made)] for number in range(rows // BATCH_ROWS)]
 
 
@@ -114,11 +123,16 @@ class Load:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.count = self.total = self.finished_ns = self.messages = 0
-        self.expect = -(-job.events // {"arrow": BATCH_ROWS, "lists": LIST_EVENTS, "fanlists": LIST_EVENTS}.get(job.case, 1))
+        self.expect = -(
+            -job.events
+            // {"arrow": BATCH_ROWS, "lists": LIST_EVENTS, "fanlists": LIST_EVENTS}.get(job.case, 1)
+        )
         self.take: Callable[[Any], None] = getattr(self, f"_take_{job.case}")
         self._arrow = warm_arrow() if job.case == "arrow" else (None, None)
         self._schema = record_batches(BATCH_ROWS)[0].schema if job.case == "arrow" else None
-        self._batches = record_batches(job.events) if job.case == "arrow" and job.role == "publish" else []
+        self._batches = (
+            record_batches(job.events) if job.case == "arrow" and job.role == "publish" else []
+        )
 
     def messages_out(self) -> Iterable[Any]:
         events = make_events(self.job.events)
@@ -182,7 +196,9 @@ def subscribe_gossamer(job: Job, line: Line) -> None:
 
 
 def filter_of(job: Job) -> str:
-    return f"temp BETWEEN {10 * job.number} AND {10 * job.number + 9}" if job.fans_out else EVERYTHING
+    return (
+        f"temp BETWEEN {10 * job.number} AND {10 * job.number + 9}" if job.fans_out else EVERYTHING
+    )
 
 
 async def _publish_gossamer(job: Job, line: Line) -> None:
@@ -195,7 +211,9 @@ async def _publish_gossamer(job: Job, line: Line) -> None:
             await _ping_gossamer(node, job, line)
             return
         batches = record_batches(job.events) if job.case == "arrow" else []
-        if job.case == "arrow":  # what columns need is loaded, as it is for the others and at the subscribers
+        if (
+            job.case == "arrow"
+        ):  # what columns need is loaded, as it is for the others and at the subscribers
             warm_arrow()
             import gossamer.filters.mask
         await line.hear_async("go")
@@ -205,7 +223,10 @@ async def _publish_gossamer(job: Job, line: Line) -> None:
         if job.case == "arrow":
             receipts = [await batch_of("wire", batch) for batch in batches]
         elif job.has_lists:
-            receipts = [await batch_of("wire", some) for some in iter(lambda: list(islice(events, LIST_EVENTS)), [])]
+            receipts = [
+                await batch_of("wire", some)
+                for some in iter(lambda: list(islice(events, LIST_EVENTS)), [])
+            ]
         else:
             receipts = [await publish("wire", event) for event in events]
         await node.drain(job.timeout_s)  # every receipt is complete
@@ -248,7 +269,9 @@ async def _subscribe_gossamer(job: Job, line: Line) -> None:
         _, pc = warm_arrow() if job.case == "arrow" else (None, None)
         if job.case == "arrow":
             import gossamer.filters.mask
-        async with node.subscribe("wire", filter_of(job), timeout=job.timeout_s, **_route(job)) as events:
+        async with node.subscribe(
+            "wire", filter_of(job), timeout=job.timeout_s, **_route(job)
+        ) as events:
             line.say("ready")
             line.start()
             if job.case == "ping":
@@ -427,7 +450,9 @@ def subscribe_zenoh(job: Job, line: Line) -> None:
     with _zenoh_session({"connect": [job.address], "listen": []}) as session:
         if job.case == "ping":
             pong = _zenoh_publisher(session, "pong", express=True)
-            session.declare_subscriber("wire", lambda sample: pong.put(encode(decode(sample.payload.to_bytes()))))
+            session.declare_subscriber(
+                "wire", lambda sample: pong.put(encode(decode(sample.payload.to_bytes())))
+            )
             line.say("ready")
             line.hear("go")
             line.pin()
@@ -575,7 +600,9 @@ async def _gmqtt_publish(job: Job, line: Line, client: Any, subscribed: asyncio.
         for number, data in enumerate(load.messages_out()):
             client.publish("wire", data, qos=0)
             if number & 255 == 255:
-                await asyncio.sleep(0)  # gmqtt writes to the transport and never waits: let the loop send
+                await asyncio.sleep(
+                    0
+                )  # gmqtt writes to the transport and never waits: let the loop send
         line.flooded()
     await line.hear_async("end")
 
@@ -615,7 +642,9 @@ async def _gmqtt_subscribe(job: Job, line: Line, client: Any, subscribed: asynci
 def _paho(job: Job, on_message: Any, topic: str) -> Any:
     import paho.mqtt.client as mqtt
 
-    client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id=f"{job.role}-{job.number}-{os.getpid()}")
+    client = mqtt.Client(
+        mqtt.CallbackAPIVersion.VERSION2, client_id=f"{job.role}-{job.number}-{os.getpid()}"
+    )
     client.max_queued_messages_set(0)
     subscribed = threading.Event()
     client.on_subscribe = lambda *_: subscribed.set()
@@ -767,7 +796,9 @@ def publish_pynng(job: Job, line: Line) -> None:
     socks = []
     for _ in range(job.subscribers):
         sock = pynng.Pair0(
-            recv_timeout=int(job.timeout_s * 1000), send_timeout=int(job.timeout_s * 1000), send_buffer_size=8192
+            recv_timeout=int(job.timeout_s * 1000),
+            send_timeout=int(job.timeout_s * 1000),
+            send_buffer_size=8192,
         )
         address = f"tcp://127.0.0.1:{free_port()}"
         sock.listen(address)
@@ -800,7 +831,11 @@ def publish_pynng(job: Job, line: Line) -> None:
 def subscribe_pynng(job: Job, line: Line) -> None:
     import pynng
 
-    sock = pynng.Pair0(recv_timeout=int(job.timeout_s * 1000), send_timeout=int(job.timeout_s * 1000), recv_buffer_size=8192)
+    sock = pynng.Pair0(
+        recv_timeout=int(job.timeout_s * 1000),
+        send_timeout=int(job.timeout_s * 1000),
+        recv_buffer_size=8192,
+    )
     sock.dial(job.address.split()[job.number], block=True)
     load = Load(job) if job.case != "ping" else None
     line.say("ready")

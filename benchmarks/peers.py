@@ -119,13 +119,17 @@ def why_missing(system: System) -> str | None:
 class Worker:
     """One child process, and the harness's end of its `Line`."""
 
-    def __init__(self, name: str, timeout_s: float, process: asyncio.subprocess.Process, errors: Any) -> None:
+    def __init__(
+        self, name: str, timeout_s: float, process: asyncio.subprocess.Process, errors: Any
+    ) -> None:
         self.name, self.timeout_s = name, timeout_s
         self._process, self._errors = process, errors
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def start(cls, name: str, kind: str, text: str, timeout_s: float) -> AsyncIterator[Worker]:
+    async def start(
+        cls, name: str, kind: str, text: str, timeout_s: float
+    ) -> AsyncIterator[Worker]:
         with tempfile.TemporaryFile() as errors:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, __file__, "--worker", kind, text,
@@ -147,14 +151,20 @@ class Worker:
             async with asyncio.timeout(self.timeout_s + GRACE_S):
                 line = await self._process.stdout.readline()
         except TimeoutError:
-            raise SystemFailedError(f"{self.name}: no {word!r} within {self.timeout_s + GRACE_S:g} s") from None
+            raise SystemFailedError(
+                f"{self.name}: no {word!r} within {self.timeout_s + GRACE_S:g} s"
+            ) from None
         if not line:
             self._errors.seek(0)
             lines = self._errors.read().decode(errors="replace").strip().splitlines()
-            raise SystemFailedError(f"{self.name}: ended before {word!r}: {lines[-1] if lines else 'no message'}")
+            raise SystemFailedError(
+                f"{self.name}: ended before {word!r}: {lines[-1] if lines else 'no message'}"
+            )
         said: dict[str, Any] = json.loads(line)
         if said.pop("word") != word:
-            raise SystemFailedError(f"{self.name}: said {line.decode().strip()} where {word!r} was due")
+            raise SystemFailedError(
+                f"{self.name}: said {line.decode().strip()} where {word!r} was due"
+            )
         return said
 
 
@@ -172,7 +182,18 @@ async def run_server(name: str, timeout_s: float) -> AsyncIterator[str]:
             command = [find_server(name), "-c", str(config)]
         else:
             limits = ("--client-output-buffer-limit", "pubsub", "0", "0", "0")
-            command = [find_server(name), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", folder, *limits]
+            command = [
+                find_server(name),
+                "--port",
+                str(port),
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+                "--dir",
+                folder,
+                *limits,
+            ]
         process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
             start_new_session=True,
@@ -185,7 +206,9 @@ async def run_server(name: str, timeout_s: float) -> AsyncIterator[str]:
                         break
                     except OSError:
                         if process.returncode is not None:
-                            raise SystemFailedError(f"{name} ended at once, with {process.returncode}") from None
+                            raise SystemFailedError(
+                                f"{name} ended at once, with {process.returncode}"
+                            ) from None
                         await asyncio.sleep(0.02)
             writer.close()
             yield f"127.0.0.1:{port}"
@@ -202,12 +225,16 @@ class Outcome(msgspec.Struct):
     round: int
     events: int
     events_per_s: float | None = None
-    cpu_us: float | None = None  # processor time an event: publisher and all subscribers, brokers not counted
+    cpu_us: float | None = (
+        None  # processor time an event: publisher and all subscribers, brokers not counted
+    )
     p50_us: float | None = None
     p99_us: float | None = None
 
 
-def jobs(system: str, case: str, events: int, args: argparse.Namespace) -> Callable[[str, str, int], Job]:
+def jobs(
+    system: str, case: str, events: int, args: argparse.Namespace
+) -> Callable[[str, str, int], Job]:
     cores = args.cores or (None, None)
 
     def job(role: str, address: str, number: int = 0) -> Job:
@@ -219,27 +246,40 @@ def jobs(system: str, case: str, events: int, args: argparse.Namespace) -> Calla
     return job
 
 
-async def run_flood(system: str, case: str, number: int, events: int, args: argparse.Namespace, broker: str) -> Outcome:
+async def run_flood(
+    system: str, case: str, number: int, events: int, args: argparse.Namespace, broker: str
+) -> Outcome:
     job = jobs(system, case, events, args)
     async with contextlib.AsyncExitStack() as stack:
 
         async def start(one: Job) -> Worker:
             name = f"{system} {case} {one.role} {one.number}"
-            return await stack.enter_async_context(Worker.start(name, "job", systems.jsonable(one), args.timeout))
+            return await stack.enter_async_context(
+                Worker.start(name, "job", systems.jsonable(one), args.timeout)
+            )
 
         publisher = await start(job("publish", broker, 0))
         address = (await publisher.expect("address"))["address"]
-        subscribers = [await start(job("subscribe", address, n)) for n in range(job("subscribe", address).subscribers)]
+        subscribers = [
+            await start(job("subscribe", address, n))
+            for n in range(job("subscribe", address).subscribers)
+        ]
         for subscriber in subscribers:
             await subscriber.expect("ready")
         publisher.tell("go")
-        sent, *received = await asyncio.gather(publisher.expect("flooded"), *(one.expect("received") for one in subscribers))
+        sent, *received = await asyncio.gather(
+            publisher.expect("flooded"), *(one.expect("received") for one in subscribers)
+        )
         for place, got in enumerate(received):
             count, total = wanted(events, place if len(received) > 1 else None)
             total = batches_sum(events) if case == "arrow" else total
             if got["count"] != count:
-                raise SystemFailedError(f"{system} {case}: LOST {count - got['count']:,} of {count:,} events")
-            if (got["total"] - total) % 2**64:  # Arrow adds 64-bit numbers, and those of many rows go round
+                raise SystemFailedError(
+                    f"{system} {case}: LOST {count - got['count']:,} of {count:,} events"
+                )
+            if (
+                got["total"] - total
+            ) % 2**64:  # Arrow adds 64-bit numbers, and those of many rows go round
                 raise SystemFailedError(
                     f"{system} {case}: the count is right but the sum is wrong: some came twice, others never"
                 )
@@ -247,7 +287,14 @@ async def run_flood(system: str, case: str, number: int, events: int, args: argp
             one.tell("end")
         seconds = (max(got["finished_ns"] for got in received) - sent["started_ns"]) / 1e9
         cpu_us = (sent["cpu_ns"] + sum(got["cpu_ns"] for got in received)) / events / 1000
-        return Outcome(system=system, case=case, round=number, events=events, events_per_s=events / seconds, cpu_us=cpu_us)
+        return Outcome(
+            system=system,
+            case=case,
+            round=number,
+            events=events,
+            events_per_s=events / seconds,
+            cpu_us=cpu_us,
+        )
 
 
 async def run_ping(system: str, number: int, args: argparse.Namespace, broker: str) -> Outcome:
@@ -257,7 +304,9 @@ async def run_ping(system: str, number: int, args: argparse.Namespace, broker: s
     ) as publisher:
         address = (await publisher.expect("address"))["address"]
         text = systems.jsonable(job("subscribe", address, 0))
-        async with Worker.start(f"{system} ping subscribe", "job", text, args.timeout) as subscriber:
+        async with Worker.start(
+            f"{system} ping subscribe", "job", text, args.timeout
+        ) as subscriber:
             await subscriber.expect("ready")
             await publisher.expect("ready")
             subscriber.tell("go")
@@ -267,7 +316,12 @@ async def run_ping(system: str, number: int, args: argparse.Namespace, broker: s
             for one in (publisher, subscriber):
                 one.tell("end")
             return Outcome(
-                system=system, case="ping", round=number, events=args.pings, p50_us=pinged["p50_us"], p99_us=pinged["p99_us"]
+                system=system,
+                case="ping",
+                round=number,
+                events=args.pings,
+                p50_us=pinged["p50_us"],
+                p99_us=pinged["p99_us"],
             )
 
 
@@ -302,17 +356,30 @@ async def measure(report: Report, names: list[str], args: argparse.Namespace) ->
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    columns = (TextColumn("{task.description:44}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description:44}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     floods = [case for case in FLOODS if case in args.cases]
     steps = len(names) * (len(floods) * (1 + args.rounds) + ("ping" in args.cases) * args.rounds)
     async with contextlib.AsyncExitStack() as stack:
         brokers: dict[str, str] = {"": ""}
         for server in sorted({SYSTEMS[name].server for name in names} - {""}):
-            running = run_broker(args.timeout) if server == "nats-server" else run_server(server, args.timeout)
+            running = (
+                run_broker(args.timeout)
+                if server == "nats-server"
+                else run_server(server, args.timeout)
+            )
             brokers[server] = await stack.enter_async_context(running)
         console = Console(stderr=True)
-        progress = stack.enter_context(Progress(*columns, console=console, transient=True, refresh_per_second=2))
-        bar = progress.add_task("warm-up", total=steps + ("hops" in args.cases) + ("idle" in args.cases))
+        progress = stack.enter_context(
+            Progress(*columns, console=console, transient=True, refresh_per_second=2)
+        )
+        bar = progress.add_task(
+            "warm-up", total=steps + ("hops" in args.cases) + ("idle" in args.cases)
+        )
 
         async def attempt(what: str, running: Any) -> Any:
             progress.update(bar, description=what)
@@ -329,9 +396,14 @@ async def measure(report: Report, names: list[str], args: argparse.Namespace) ->
         for case in floods:
             for name in names:
                 address = brokers[SYSTEMS[name].server]
-                warm = await attempt(f"warm-up: {name} {case}", run_flood(name, case, 0, WARM_UP[case], args, address))
+                warm = await attempt(
+                    f"warm-up: {name} {case}",
+                    run_flood(name, case, 0, WARM_UP[case], args, address),
+                )
                 if warm is not None:
-                    unit = {"arrow": BATCH_ROWS, "lists": 256, "fanout": 80, "fanlists": 1280}.get(case, 1000)
+                    unit = {"arrow": BATCH_ROWS, "lists": 256, "fanout": 80, "fanlists": 1280}.get(
+                        case, 1000
+                    )
                     a_round = int(warm.events_per_s * args.seconds) // unit * unit
                     sizes.setdefault(case, {})[name] = max(a_round, WARM_UP[case])
         report.settings["events"] = sizes
@@ -344,14 +416,20 @@ async def measure(report: Report, names: list[str], args: argparse.Namespace) ->
                     if case == "ping":
                         outcome = await attempt(what, run_ping(name, number, args, address))
                     else:
-                        outcome = await attempt(what, run_flood(name, case, number, sizes[case][name], args, address))
+                        outcome = await attempt(
+                            what, run_flood(name, case, number, sizes[case][name], args, address)
+                        )
                     if outcome is not None:
                         report.outcomes.append(outcome)
         if "hops" in args.cases:
-            report.multi_hop = await attempt("30 nodes, many hops", peer_fabric.measure_hops(Worker, args)) or {}
+            report.multi_hop = (
+                await attempt("30 nodes, many hops", peer_fabric.measure_hops(Worker, args)) or {}
+            )
         if "idle" in args.cases:
             what = f"{args.subscriptions:,} subscriptions in one node"
-            report.idle_subscriptions = await attempt(what, peer_fabric.measure_idle(Worker, args)) or {}
+            report.idle_subscriptions = (
+                await attempt(what, peer_fabric.measure_idle(Worker, args)) or {}
+            )
 
 
 # -- what the figures say
@@ -367,17 +445,25 @@ def rates(report: Report, case: str) -> dict[str, Any]:
                 "events_per_s": statistics.median(values),
                 "least": min(values),
                 "most": max(values),
-                "cpu_us_per_event": statistics.median(one.cpu_us for one in outcomes if one.cpu_us is not None),
+                "cpu_us_per_event": statistics.median(
+                    one.cpu_us for one in outcomes if one.cpu_us is not None
+                ),
                 "rounds": len(values),
             }
     return found
 
 
-def ratio(report: Report, ours: str, theirs: str, figure: str, best: Callable[..., float], only: str = "") -> dict[str, Any]:
+def ratio(
+    report: Report, ours: str, theirs: str, figure: str, best: Callable[..., float], only: str = ""
+) -> dict[str, Any]:
     """Gossamer in one case over the best rival in another, round by round, and the median of that."""
     each = []
     for number in sorted({one.round for one in report.outcomes}):
-        mine = [getattr(o, figure) for o in report.outcomes if (o.round, o.case, o.system) == (number, ours, OURS)]
+        mine = [
+            getattr(o, figure)
+            for o in report.outcomes
+            if (o.round, o.case, o.system) == (number, ours, OURS)
+        ]
         rivals = [
             getattr(o, figure) for o in report.outcomes
             if (o.round, o.case) == (number, theirs) and o.system != OURS and (not only or o.system == only)
@@ -415,9 +501,16 @@ def summarise(report: Report) -> None:
         for name in SYSTEMS:
             outcomes = [one for one in report.outcomes if one.system == name and one.case == "ping"]
             if outcomes:
-                trips[name] = {f: statistics.median(getattr(one, f) for one in outcomes) for f in ("p50_us", "p99_us")}
+                trips[name] = {
+                    f: statistics.median(getattr(one, f) for one in outcomes)
+                    for f in ("p50_us", "p99_us")
+                }
         to_zmq = ratio(report, "ping", "ping", "p50_us", min, "pyzmq")
-        report.round_trip = {"times": trips, "ratio_to_pyzmq": to_zmq.get("median"), "each_round": to_zmq.get("each_round")}
+        report.round_trip = {
+            "times": trips,
+            "ratio_to_pyzmq": to_zmq.get("median"),
+            "each_round": to_zmq.get("each_round"),
+        }
     report.load_average_at_end = os.getloadavg()[0]
 
 
@@ -427,7 +520,9 @@ def show(report: Report) -> None:
 
     console = Console(highlight=False, soft_wrap=True)
     machine = report.machine
-    console.print(f"{machine['cpu']}, {machine['cores']} cores, Python {machine['python']}, {machine['system']}")
+    console.print(
+        f"{machine['cpu']}, {machine['cores']} cores, Python {machine['python']}, {machine['system']}"
+    )
     console.print(
         f"commit {report.commit}, {report.when}, load {machine['load_average']:.1f} to {report.load_average_at_end:.1f}"
     )
@@ -442,23 +537,42 @@ def show(report: Report) -> None:
             continue
         table = Table(title=title, title_justify="left")
         for heading in ("system", "events/s", "least", "most", "CPU us/event"):
-            table.add_column(heading, justify="left" if heading == "system" else "right", no_wrap=True)
-        for name, one in sorted(figures["rates"].items(), key=lambda item: -item[1]["events_per_s"]):
-            cells = [f"{one[f]:,.0f}" for f in ("events_per_s", "least", "most")] + [f"{one['cpu_us_per_event']:.2f}"]
+            table.add_column(
+                heading, justify="left" if heading == "system" else "right", no_wrap=True
+            )
+        for name, one in sorted(
+            figures["rates"].items(), key=lambda item: -item[1]["events_per_s"]
+        ):
+            cells = [f"{one[f]:,.0f}" for f in ("events_per_s", "least", "most")] + [
+                f"{one['cpu_us_per_event']:.2f}"
+            ]
             table.add_row(name, *cells, style="bold" if name == OURS else "")
         console.print(table)
         if figures["ratio_to_fastest_peer"] is not None:
             each = ", ".join(f"{value:.2f}" for value in figures["each_round"])
-            console.print(f"{figures['ratio_to_fastest_peer']:.2f} times the fastest peer (each round: {each})")
+            console.print(
+                f"{figures['ratio_to_fastest_peer']:.2f} times the fastest peer (each round: {each})"
+            )
         if figures.get("ratio_to_fastest_peer_with_lists") is not None:
-            console.print(f"{figures['ratio_to_fastest_peer_with_lists']:.2f} times the fastest peer that sends lists too")
+            console.print(
+                f"{figures['ratio_to_fastest_peer_with_lists']:.2f} times the fastest peer that sends lists too"
+            )
     if report.round_trip:
-        for name, one in sorted(report.round_trip["times"].items(), key=lambda item: item[1]["p50_us"]):
-            console.print(f"round trip {name}: p50 {one['p50_us']:.0f} us, p99 {one['p99_us']:.0f} us")
+        for name, one in sorted(
+            report.round_trip["times"].items(), key=lambda item: item[1]["p50_us"]
+        ):
+            console.print(
+                f"round trip {name}: p50 {one['p50_us']:.0f} us, p99 {one['p99_us']:.0f} us"
+            )
         if report.round_trip["ratio_to_pyzmq"] is not None:
             each = ", ".join(f"{value:.2f}" for value in report.round_trip["each_round"])
-            console.print(f"round trip: {report.round_trip['ratio_to_pyzmq']:.2f} times pyzmq's p50 (each round: {each})")
-    for title, found in (("multi_hop", report.multi_hop), ("idle_subscriptions", report.idle_subscriptions)):
+            console.print(
+                f"round trip: {report.round_trip['ratio_to_pyzmq']:.2f} times pyzmq's p50 (each round: {each})"
+            )
+    for title, found in (
+        ("multi_hop", report.multi_hop),
+        ("idle_subscriptions", report.idle_subscriptions),
+    ):
         if found:
             console.print(f"{title}: {json.dumps(found, indent=2)}")
     for error in report.errors:
@@ -487,34 +601,72 @@ def describe_versions(names: list[str]) -> dict[str, str]:
 def parse_arguments() -> argparse.Namespace:
     doc = __doc__ or ""
     parser = argparse.ArgumentParser(
-        description=doc.splitlines()[0], epilog=doc.partition("\n")[2], formatter_class=argparse.RawDescriptionHelpFormatter
+        description=doc.splitlines()[0],
+        epilog=doc.partition("\n")[2],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
 
     def known(of: Any) -> Callable[[str], list[str]]:
         def read(text: str) -> list[str]:
             names = list(dict.fromkeys(text.split(",")))
             if unknown := [name for name in names if name not in of]:
-                raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)} (known: {', '.join(of)})")
+                raise argparse.ArgumentTypeError(
+                    f"unknown: {', '.join(unknown)} (known: {', '.join(of)})"
+                )
             return names
 
         return read
 
-    parser.add_argument("--cases", type=known(CASES), metavar="A,B", default=list(CASES), help=f"of {', '.join(CASES)}")
     parser.add_argument(
-        "--systems", type=known(SYSTEMS), metavar="A,B", default=list(SYSTEMS), help=f"of {', '.join(SYSTEMS)}"
+        "--cases",
+        type=known(CASES),
+        metavar="A,B",
+        default=list(CASES),
+        help=f"of {', '.join(CASES)}",
     )
-    parser.add_argument("--rounds", type=int, metavar="N", default=5, help="interleaved rounds (default: 5)")
     parser.add_argument(
-        "--seconds", type=float, metavar="S", default=0.8, help="about how long one flood lasts (default: 0.8)"
+        "--systems",
+        type=known(SYSTEMS),
+        metavar="A,B",
+        default=list(SYSTEMS),
+        help=f"of {', '.join(SYSTEMS)}",
     )
-    parser.add_argument("--pings", type=int, metavar="N", default=3000, help="round trips a round (default: 3000)")
-    parser.add_argument("--route", default="", help="gossamer's route (default: the library's own choice)")
     parser.add_argument(
-        "--subscriptions", type=int, metavar="N", default=1_000_000, help="in the idle case (default: 1,000,000)"
+        "--rounds", type=int, metavar="N", default=5, help="interleaved rounds (default: 5)"
     )
-    parser.add_argument("--nodes", type=int, metavar="N", default=30, help="in the hops case (default: 30)")
-    parser.add_argument("--timeout", type=float, metavar="S", default=60.0, help="seconds a phase may take (default: 60)")
-    parser.add_argument("--no-pin", action="store_true", help="do not pin the processes in the round trip")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        metavar="S",
+        default=0.8,
+        help="about how long one flood lasts (default: 0.8)",
+    )
+    parser.add_argument(
+        "--pings", type=int, metavar="N", default=3000, help="round trips a round (default: 3000)"
+    )
+    parser.add_argument(
+        "--route", default="", help="gossamer's route (default: the library's own choice)"
+    )
+    parser.add_argument(
+        "--subscriptions",
+        type=int,
+        metavar="N",
+        default=1_000_000,
+        help="in the idle case (default: 1,000,000)",
+    )
+    parser.add_argument(
+        "--nodes", type=int, metavar="N", default=30, help="in the hops case (default: 30)"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        metavar="S",
+        default=60.0,
+        help="seconds a phase may take (default: 60)",
+    )
+    parser.add_argument(
+        "--no-pin", action="store_true", help="do not pin the processes in the round trip"
+    )
     parser.add_argument("--json", action="store_true", help="print the whole report as JSON")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -537,7 +689,9 @@ def main() -> int:
         run_worker(*args.worker)
         return 0
     args.cores = None if args.no_pin else choose_cores()
-    skipped = {name: reason for name in args.systems if (reason := why_missing(SYSTEMS[name])) is not None}
+    skipped = {
+        name: reason for name in args.systems if (reason := why_missing(SYSTEMS[name])) is not None
+    }
     names = [name for name in args.systems if name not in skipped]
     if "arrow" in args.cases and importlib.util.find_spec("pyarrow") is None:
         skipped["arrow"] = "pyarrow is not installed"

@@ -123,7 +123,10 @@ class Line:
 
     def pinged(self, times_ns: list[int]) -> None:
         counted = sorted(times_ns[WARM_UP_PINGS:])
-        p50, p99 = (counted[min(len(counted) - 1, len(counted) * percent // 100)] / 1000 for percent in (50, 99))
+        p50, p99 = (
+            counted[min(len(counted) - 1, len(counted) * percent // 100)] / 1000
+            for percent in (50, 99)
+        )
         self.say("pinged", count=len(counted), p50_us=p50, p99_us=p99)
 
 
@@ -225,7 +228,9 @@ def _zenoh_publisher(session: Any, key: str, *, express: bool) -> Any:
     """A publisher that waits rather than drops; `express` skips the batching, which is right for a lone ping."""
     import zenoh
 
-    return session.declare_publisher(key, congestion_control=zenoh.CongestionControl.BLOCK, express=express)
+    return session.declare_publisher(
+        key, congestion_control=zenoh.CongestionControl.BLOCK, express=express
+    )
 
 
 def _zenoh_wait_matched(publisher: Any, work: Work) -> None:

@@ -32,7 +32,17 @@ EXACT = [("missed", 0), ("duplicate", 0), ("spurious", 0)]
 
 def call(*options: str) -> list[dict[str, Any]]:
     """The lines that a run prints; with how long it took, and its memory in MiB."""
-    command = [sys.executable, "-m", "gossamer", "simulate", "skiplist", *options, "--seed", SEED, "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "gossamer",
+        "simulate",
+        "skiplist",
+        *options,
+        "--seed",
+        SEED,
+        "--json",
+    ]
     began = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -41,7 +51,10 @@ def call(*options: str) -> list[dict[str, Any]]:
     process.returncode = 0
     if not lines:
         raise SystemExit(f"{' '.join(command)} printed nothing")
-    cost = {"run_seconds": round(time.monotonic() - began, 1), "memory_mib": round(usage.ru_maxrss / 1024)}
+    cost = {
+        "run_seconds": round(time.monotonic() - began, 1),
+        "memory_mib": round(usage.ru_maxrss / 1024),
+    }
     return [json.loads(line) | cost for line in lines]
 
 
@@ -62,7 +75,9 @@ class Bench:
     def run(self, name: str, *options: str) -> dict[str, Any]:
         (figures,) = call(*options)
         self.found[name] = figures
-        self.say(f"\n{name}: {' '.join(options)} ({figures['run_seconds']} s, {figures['memory_mib']} MiB)")
+        self.say(
+            f"\n{name}: {' '.join(options)} ({figures['run_seconds']} s, {figures['memory_mib']} MiB)"
+        )
         return figures
 
     def demand(self, name: str, value: float, bar: float | None, form: str = "{:,.4g}") -> None:
@@ -75,7 +90,9 @@ class Bench:
         )
 
     def exact(self, figures: dict[str, Any]) -> None:
-        self.say(f"  {'expected, delivered':<34} {figures['expected']:>6,} {figures['delivered']:>6,}")
+        self.say(
+            f"  {'expected, delivered':<34} {figures['expected']:>6,} {figures['delivered']:>6,}"
+        )
         for name, bar in EXACT:
             self.demand(name, figures[name], bar)
         if not figures["good"]:
@@ -100,7 +117,9 @@ class Bench:
             bar = 0.010 if barred and self.count == 1_000 else None
             self.demand("noise of the hottest peer", figures["noise"]["max"], bar, "{:.2%}")
             common = max(figures["hops"]["histogram"].items(), key=lambda one: one[1])
-            self.say(f"  {'most common':<34} {common[0]:>7} hops   ({common[1]} of {figures['events']} events)")
+            self.say(
+                f"  {'most common':<34} {common[0]:>7} hops   ({common[1]} of {figures['events']} events)"
+            )
             self.exact(figures)
             for what, number in figures["hops_per_class"].items() if name == "mixed" else ():
                 self.demand(f"hops, class {what}", number, None)
@@ -108,16 +127,22 @@ class Bench:
                 self._upkeep(figures)
 
     def _upkeep(self, figures: dict[str, Any]) -> None:
-        self.demand("links of an entry", figures["links_max"], 2 * math.ceil(math.log2(figures["entries"])))
+        self.demand(
+            "links of an entry", figures["links_max"], 2 * math.ceil(math.log2(figures["entries"]))
+        )
         self.demand("periods until perfect", figures["converge_periods"], None)
         self.demand("bytes an entry and period", figures["bytes_per_entry_period"], None)
         self.demand("join, hops, while the list doubles", figures["join_hops"]["max"], None)
         for when in ("before", "after"):
-            self.demand(f"unmatched at the hottest, {when}", figures["gap_load"][when], None, "{:.1%}")
+            self.demand(
+                f"unmatched at the hottest, {when}", figures["gap_load"][when], None, "{:.1%}"
+            )
 
     def grow(self) -> None:
         first = self.count * 3 // 10
-        figures = self.run("grow", "--entries", str(self.count), "--grow-from", str(first), "--workload", "trace")
+        figures = self.run(
+            "grow", "--entries", str(self.count), "--grow-from", str(first), "--workload", "trace"
+        )
         self.demand("events to newcomers", figures["events"], None)
         self.demand("hops, mean", figures["hops"]["mean"], None)
         self.demand("hops, most", figures["hops"]["max"], math.log2(self.count) + 1)
@@ -135,9 +160,13 @@ class Bench:
             self.demand(f"span error, level {level}", error, None)
 
     def ranges(self) -> None:
-        found = self.found["ranges"] = call("--entries", "200", "--events", "300", "--compare-ranges")
+        found = self.found["ranges"] = call(
+            "--entries", "200", "--events", "300", "--compare-ranges"
+        )
         self.say(f"\nranges, two ways, 200 entries ({found[0]['run_seconds']} s)")
-        self.say("  ranges   width  churn  entries  kept elsewhere  bytes/period  expected  missed  duplicate  hops")
+        self.say(
+            "  ranges   width  churn  entries  kept elsewhere  bytes/period  expected  missed  duplicate  hops"
+        )
         for one in found:
             self.say(
                 f"  {one['ranges']:<8} {one['width']:<5} {one['churn']:>6g} {one['entries_per_range']:>8.2f} "
@@ -152,7 +181,9 @@ class Bench:
         self.say(f"\nk, {self.count} entries: what fewer links cost")
         self.say("  k   hops  most  links  compared/event  bytes/period  periods until perfect")
         for k in (2, 4, 8):
-            (figures,) = call("--entries", str(self.count), "--events", str(self.events // 2), "--k", str(k))
+            (figures,) = call(
+                "--entries", str(self.count), "--events", str(self.events // 2), "--k", str(k)
+            )
             self.found[f"k_{k}"] = figures
             self.reached = self.reached and bool(figures["good"])
             self.say(
@@ -162,7 +193,10 @@ class Bench:
             )
 
     def large(self) -> None:
-        for name, entries, full in (("full_20000", 20_000, True), ("model_1000000", 1_000_000, False)):
+        for name, entries, full in (
+            ("full_20000", 20_000, True),
+            ("model_1000000", 1_000_000, False),
+        ):
             if full and not self.given.large:
                 continue
             events = "2500" if full else "100000"
@@ -177,16 +211,31 @@ class Bench:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="200 entries instead of 1,000")
-    parser.add_argument("--large", action="store_true", help="also 20,000 entries by full simulation")
-    parser.add_argument("--rtt", metavar="FILE", help="round-trip times in ms, a square matrix, for the churn")
+    parser.add_argument(
+        "--large", action="store_true", help="also 20,000 entries by full simulation"
+    )
+    parser.add_argument(
+        "--rtt", metavar="FILE", help="round-trip times in ms, a square matrix, for the churn"
+    )
     parser.add_argument("--trace", metavar="FOLDER", help="files.csv.gz and peer_files.csv.gz")
     parser.add_argument("--json", action="store_true", dest="as_json")
     given = parser.parse_args()
     bench = Bench(given)
-    bench.say(f"gossamer {gossamer.__version__}, Python {platform.python_version()}, {bench.count} entries, seed {SEED}")
-    for experiment in (bench.static, bench.grow, bench.churn, bench.ranges, bench.bases, bench.large):
+    bench.say(
+        f"gossamer {gossamer.__version__}, Python {platform.python_version()}, {bench.count} entries, seed {SEED}"
+    )
+    for experiment in (
+        bench.static,
+        bench.grow,
+        bench.churn,
+        bench.ranges,
+        bench.bases,
+        bench.large,
+    ):
         experiment()
     bench.found["reached"] = bench.reached
     bench.say("\nreached" if bench.reached else "\nNOT reached")

@@ -36,14 +36,23 @@ BATCH = 4096
 
 def rows(first: int, last: int) -> pa.RecordBatch:
     ids = range(first, last)
-    columns = [list(ids), [f"S{n % 100}" for n in ids], [n / 7 for n in ids], [n % 1000 for n in ids]]
+    columns = [
+        list(ids),
+        [f"S{n % 100}" for n in ids],
+        [n / 7 for n in ids],
+        [n % 1000 for n in ids],
+    ]
     return pa.RecordBatch.from_arrays(
-        [pa.array(column, kind) for column, (_, kind) in zip(columns, DDL, strict=True)], names=[name for name, _ in DDL]
+        [pa.array(column, kind) for column, (_, kind) in zip(columns, DDL, strict=True)],
+        names=[name for name, _ in DDL],
     )
 
 
 def publish(node: blocking.Node, topic: str, first: int, last: int) -> None:
-    receipts = [node.publish_batch(topic, rows(at, min(at + BATCH, last))) for at in range(first, last, BATCH)]
+    receipts = [
+        node.publish_batch(topic, rows(at, min(at + BATCH, last)))
+        for at in range(first, last, BATCH)
+    ]
     for receipt in receipts:
         receipt.wait(120)
 
@@ -98,7 +107,10 @@ def sink_rate(spark: Any, node: blocking.Node, count: int, folder: Path) -> floa
     """Rows that Spark makes itself, as they arrive at a subscriber."""
     rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", count).load()
     made = rate.selectExpr(
-        "value AS id", "concat('S', value % 100) AS symbol", "value / 7D AS price", "CAST(value % 1000 AS INT) AS size"
+        "value AS id",
+        "concat('S', value % 100) AS symbol",
+        "value / 7D AS price",
+        "CAST(value % 1000 AS INT) AS size",
     )
     node.advertise("out", "id BIGINT, symbol STRING, price DOUBLE, size INT")
     query = None
@@ -117,7 +129,9 @@ def sink_rate(spark: Any, node: blocking.Node, count: int, folder: Path) -> floa
                 rounds.append(time.perf_counter() - began)
                 got, began = got - count, time.perf_counter()
         query.stop()
-    return count / statistics.median(rounds[1:])  # a whole micro-batch each; the first starts the sink's node
+    return count / statistics.median(
+        rounds[1:]
+    )  # a whole micro-batch each; the first starts the sink's node
 
 
 def latency(spark: Any, node: blocking.Node, count: int, folder: Path) -> list[float]:
@@ -145,7 +159,9 @@ def latency(spark: Any, node: blocking.Node, count: int, folder: Path) -> list[f
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
@@ -155,7 +171,10 @@ def main() -> None:
         if not given.json:
             sys.stderr.write(f"{text}\n")
 
-    with tempfile.TemporaryDirectory(prefix="gossamer-bench-", ignore_cleanup_errors=True) as name, blocking.Node() as node:
+    with (
+        tempfile.TemporaryDirectory(prefix="gossamer-bench-", ignore_cleanup_errors=True) as name,
+        blocking.Node() as node,
+    ):
         folder = Path(name)
         say("the fabric's own rate")
         own = fabric_rate(node, count)

@@ -33,7 +33,11 @@ def event(number: int) -> dict[str, Any]:
 
 
 async def subscriber(join: str, keys: str | None, events: int) -> None:
-    async with gossamer.Node(join=[join], keys=keys) as node, node.subscribe("flow") as flow, node.subscribe("ping") as ping:
+    async with (
+        gossamer.Node(join=[join], keys=keys) as node,
+        node.subscribe("flow") as flow,
+        node.subscribe("ping") as ping,
+    ):
         print("ready", flush=True)
         for _ in range(events):
             await anext(flow)
@@ -51,7 +55,10 @@ async def one_round(keys: tuple[str, str] | None, events: int) -> dict[str, floa
             await node.advertise(topic, SCHEMA)
         command = [sys.executable, __file__, "--subscribe", node.address, "--events", str(events)]
         child = await asyncio.create_subprocess_exec(
-            *command, *(["--keys", keys[1]] if keys else []), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            *command,
+            *(["--keys", keys[1]] if keys else []),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         assert child.stdout is not None
         assert child.stdin is not None
@@ -61,7 +68,9 @@ async def one_round(keys: tuple[str, str] | None, events: int) -> dict[str, floa
             receipts = [await node.publish("flow", event(number)) for number in range(events)]
             assert await child.stdout.readline() == b"all\n"
             took, worked = time.perf_counter() - began, time.process_time() - worked
-            assert sum([(await receipt).matched for receipt in receipts]) == events, "events were lost"
+            assert sum([(await receipt).matched for receipt in receipts]) == events, (
+                "events were lost"
+            )
             trips = []
             tripping = time.process_time()
             for number in range(TRIPS):
@@ -82,7 +91,10 @@ def handshakes(keys: Keys) -> float:
     """Microseconds of CPU for a whole handshake, both ends."""
     began = time.process_time()
     for _ in range(200):
-        ends = Session(keys.context(server=False), server=False), Session(keys.context(server=True), server=True)
+        ends = (
+            Session(keys.context(server=False), server=False),
+            Session(keys.context(server=True), server=True),
+        )
         ends[0].start()
         while not (ends[0].established and ends[1].established):
             for here, there in (ends, ends[::-1]):
@@ -100,7 +112,9 @@ def proofs(keys: Keys) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--events", type=int, default=100_000)
     parser.add_argument("--json", action="store_true")
@@ -121,21 +135,41 @@ def main() -> None:
                 keys = (str(paths[0]), str(paths[1])) if name == "tls" else None
                 found[name].append(gossamer.run(one_round(keys, given.events)))
         own = Keys(paths[0])
-        extra = {"handshake_cpu_us": round(handshakes(own)), "certificate_check_cpu_us": round(proofs(own))}
+        extra = {
+            "handshake_cpu_us": round(handshakes(own)),
+            "certificate_check_cpu_us": round(proofs(own)),
+        }
     medians = {
         name: {key: round(statistics.median(one[key] for one in rounds), 1) for key in rounds[0]}
         for name, rounds in found.items()
     }
     ratio = {key: round(medians["tls"][key] / medians["plain"][key], 3) for key in medians["plain"]}
-    result = {"rounds": given.rounds, "events": given.events, **medians, "tls_to_plain": ratio, **extra}
+    result = {
+        "rounds": given.rounds,
+        "events": given.events,
+        **medians,
+        "tls_to_plain": ratio,
+        **extra,
+    }
     if given.json:
         print(json.dumps(result))
         return
-    print(f"medians of {given.rounds} interleaved rounds of {given.events:,} events; nothing lost; CPU is the publisher's")
-    print(f"{'':>6}", *(f"{title:>12}" for title in ("events/s", "CPU µs/event", "trip p50 µs", "CPU µs/trip")))
+    print(
+        f"medians of {given.rounds} interleaved rounds of {given.events:,} events; nothing lost; CPU is the publisher's"
+    )
+    print(
+        f"{'':>6}",
+        *(f"{title:>12}" for title in ("events/s", "CPU µs/event", "trip p50 µs", "CPU µs/trip")),
+    )
     for name, one in (*medians.items(), ("ratio", ratio)):
         cells = [
-            f"{one[key]:>12,}" for key in ("events_per_second", "cpu_us_per_event", "round_trip_us", "round_trip_cpu_us")
+            f"{one[key]:>12,}"
+            for key in (
+                "events_per_second",
+                "cpu_us_per_event",
+                "round_trip_us",
+                "round_trip_cpu_us",
+            )
         ]
         print(f"{name:>6}", *cells)
     print(

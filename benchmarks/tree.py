@@ -36,7 +36,12 @@ def at_least(figure: str, bar: float) -> Demand:
 
 
 ONCE = [at_most("missed", 0), at_most("duplicate", 0), at_most("spurious", 0)]
-SHAPE = [at_least("is_tree", 1), at_most("degree_max", 3), at_most("lookups_max", 4), at_most("links_max", 9)]
+SHAPE = [
+    at_least("is_tree", 1),
+    at_most("degree_max", 3),
+    at_most("lookups_max", 4),
+    at_most("links_max", 9),
+]
 SEED = [*SHAPE, at_least("degree_1_or_3", 0.6), at_most("contacted_mean", 3), at_most("contacted_max", 6),
         at_most("copies_per_delivery", 1.1), *ONCE]  # fmt: skip
 
@@ -55,13 +60,17 @@ def run(*options: str) -> dict[str, Any]:
     figures: dict[str, Any] = json.loads(text)
     degrees = {int(degree): count for degree, count in figures.get("degree", {}).items()}
     if degrees:
-        figures["degree_1_or_3"] = round((degrees.get(1, 0) + degrees.get(3, 0)) / sum(degrees.values()), 3)
+        figures["degree_1_or_3"] = round(
+            (degrees.get(1, 0) + degrees.get(3, 0)) / sum(degrees.values()), 3
+        )
     for change in ("join", "leave"):
         if f"area_{change}" in figures:
             figures[f"area_{change}_mean"] = figures[f"area_{change}"]["mean"]
     return figures | {
         "run_seconds": round(time.monotonic() - began, 1),
-        "memory_gib": round(usage.ru_maxrss / (1 << 20 if sys.platform != "darwin" else 1 << 30), 3),
+        "memory_gib": round(
+            usage.ru_maxrss / (1 << 20 if sys.platform != "darwin" else 1 << 30), 3
+        ),
     }
 
 
@@ -71,21 +80,33 @@ class Report:
     def __init__(self, *, silent: bool) -> None:
         self.silent = silent
         self.reached = True
-        self.found: dict[str, Any] = {"gossamer": gossamer.__version__, "python": platform.python_version()}
+        self.found: dict[str, Any] = {
+            "gossamer": gossamer.__version__,
+            "python": platform.python_version(),
+        }
 
     def say(self, text: str) -> None:
         if not self.silent:
             print(text, flush=True)
 
     def judge(
-        self, name: str, title: str, options: tuple[str, ...], demands: list[Demand], also: tuple[str, ...] = ()
+        self,
+        name: str,
+        title: str,
+        options: tuple[str, ...],
+        demands: list[Demand],
+        also: tuple[str, ...] = (),
     ) -> None:
         figures = self.found[name] = run(*options)
-        self.say(f"\n{title} ({figures['run_seconds']} s)\n  gossamer simulate tree {' '.join(options)}")
+        self.say(
+            f"\n{title} ({figures['run_seconds']} s)\n  gossamer simulate tree {' '.join(options)}"
+        )
         for figure, words, is_reached in demands:
             good = is_reached(figures[figure])
             self.reached = self.reached and good
-            self.say(f"  {figure:<28} {figures[figure]:>12,}   {words:<9} {'yes' if good else 'NO'}")
+            self.say(
+                f"  {figure:<28} {figures[figure]:>12,}   {words:<9} {'yes' if good else 'NO'}"
+            )
         for figure in also:
             self.say(f"  {figure:<28} {figures[figure]!s:>12}")
         if not figures["good"]:
@@ -96,24 +117,38 @@ class Report:
 def figures_3_and_4(report: Report, sizes: range) -> None:
     """The seed's two figures, a line for each number of hosts."""
     rows = []
-    report.say("\nfigures 3 and 4 of the seed: 256 keys, binary tree, grown from empty, then a join or a leave each second")
-    report.say("  hosts  degree 1     2     3   area of a join: mean max   of a leave: mean max   contacted: mean max  tree")
+    report.say(
+        "\nfigures 3 and 4 of the seed: 256 keys, binary tree, grown from empty, then a join or a leave each second"
+    )
+    report.say(
+        "  hosts  degree 1     2     3   area of a join: mean max   of a leave: mean max   contacted: mean max  tree"
+    )
     for hosts in sizes:
         found = run("--hosts", str(hosts), "--key-bits", "8", "--arity", "2", "--seed", "7")
-        share = [found["degree"].get(str(degree), 0) / sum(found["degree"].values()) for degree in (1, 2, 3)]
+        share = [
+            found["degree"].get(str(degree), 0) / sum(found["degree"].values())
+            for degree in (1, 2, 3)
+        ]
         join, leave = found["area_join"], found["area_leave"]
         report.say(
             f"  {hosts:>5}     {share[0]:>5.0%} {share[1]:>5.0%} {share[2]:>5.0%}"
             f"             {join['mean']:>8.2f} {join['max']:>3}         {leave['mean']:>8.2f} {leave['max']:>3}"
             f"          {found['contacted_mean']:>6.2f} {found['contacted_max']:>3}  {'yes' if found['good'] else 'NO'}"
         )
-        report.reached = report.reached and found["good"] and found["degree_max"] <= 3 and found["contacted_mean"] <= 3
+        report.reached = (
+            report.reached
+            and found["good"]
+            and found["degree_max"] <= 3
+            and found["contacted_mean"] <= 3
+        )
         rows.append(found)
     report.found["figures_3_and_4"] = rows
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="smaller fabrics")
     parser.add_argument("--json", action="store_true", dest="as_json")
     given = parser.parse_args()
@@ -136,7 +171,18 @@ def main() -> int:
     for dht in ("ideal", "view", "chord"):
         report.judge(f"calm_{dht}", f"all hosts subscribed, no loss, {dht}", ("--hosts", "60", "--dht", dht, "--seed", "1"), calm,
                      ("announced_mean", "invariants_looked"))  # fmt: skip
-    churn = ("--hosts", churned, "--dht", "view", "--loss", "0.1", "--churn-per-second", "0.01", "--measure", "20s")
+    churn = (
+        "--hosts",
+        churned,
+        "--dht",
+        "view",
+        "--loss",
+        "0.1",
+        "--churn-per-second",
+        "0.01",
+        "--measure",
+        "20s",
+    )
     report.judge("churn", "10 % of messages lost, 1 % of hosts replaced each second", (*churn, "--seed", "1"), ONCE,
                  ("expected", "delivered", "replaced", "copies_per_delivery", "seconds_quiet"))  # fmt: skip
     rounds = round(2 * log2(int(halves)), 1)
@@ -148,9 +194,19 @@ def main() -> int:
                  ("seconds", "rendezvous_rejoining", "rendezvous_links_changed", "rendezvous_degree_max"))  # fmt: skip
     wide = ("--hosts", "6000", "--arity", "4", "--seed", "1")
     report.judge(
-        "wide", "a wide tree, capped", wide, [at_most("degree_max", 5), *ONCE], ("degree", "depth_max", "lookups_mean")
+        "wide",
+        "a wide tree, capped",
+        wide,
+        [at_most("degree_max", 5), *ONCE],
+        ("degree", "depth_max", "lookups_mean"),
     )
-    report.judge("uncapped", "and uncapped", (*wide, "--uncapped"), ONCE, ("degree", "depth_max", "lookups_mean"))
+    report.judge(
+        "uncapped",
+        "and uncapped",
+        (*wide, "--uncapped"),
+        ONCE,
+        ("degree", "depth_max", "lookups_mean"),
+    )
     report.found["reached"] = report.reached
     if given.as_json:
         print(json.dumps(report.found))

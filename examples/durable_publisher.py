@@ -13,7 +13,9 @@ READINGS = "sensor STRING, value DOUBLE"
 
 async def publisher(data_dir: str, join: str) -> None:
     """Run in a process of its own. Accepted means: on disk."""
-    async with gossamer.Node(data_dir=data_dir, join=[join], join_required=False, join_timeout=0.1) as node:
+    async with gossamer.Node(
+        data_dir=data_dir, join=[join], join_required=False, join_timeout=0.1
+    ) as node:
         await node.advertise("readings", READINGS)
         for n in range(5):
             await node.publish("readings", {"sensor": "s1", "value": float(n)})

@@ -16,16 +16,22 @@ async def main() -> None:
         taken = [0] * SUBSCRIBERS
         for desk in range(SUBSCRIBERS):
             node = await stack.enter_async_context(gossamer.Node(join=[exchange.address]))
-            events = await stack.enter_async_context(node.subscribe("trades", f"desk = {desk} AND price >= 100"))
+            events = await stack.enter_async_context(
+                node.subscribe("trades", f"desk = {desk} AND price >= 100")
+            )
             reader = asyncio.create_task(count(events, desk, taken))
             stack.callback(reader.cancel)
 
         receipts = [
-            await exchange.publish("trades", {"symbol": f"S{n % 50}", "price": 50.0 + n % 100, "desk": n % SUBSCRIBERS})
+            await exchange.publish(
+                "trades", {"symbol": f"S{n % 50}", "price": 50.0 + n % 100, "desk": n % SUBSCRIBERS}
+            )
             for n in range(TRADES)
         ]
         matched = sum([(await receipt).matched for receipt in receipts])
-        while sum(taken) < matched:  # the receipts know how many there are; the readers are about to take them
+        while (
+            sum(taken) < matched
+        ):  # the receipts know how many there are; the readers are about to take them
             await asyncio.sleep(0.01)
         print(f"{TRADES} trades, {matched} wanted by somebody")
         print("taken by desk:", *taken)

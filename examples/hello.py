@@ -8,7 +8,9 @@ async def main() -> None:
         await station.advertise("weather", "country STRING, city STRING, temp INT")
         async with reader.subscribe("weather", "country = 'CH' AND temp > 30") as events:
             for city, temp in (("Geneva", 31), ("Zurich", 28)):
-                receipt = await station.publish("weather", {"country": "CH", "city": city, "temp": temp})  # accepted
+                receipt = await station.publish(
+                    "weather", {"country": "CH", "city": city, "temp": temp}
+                )  # accepted
                 done = await receipt  # complete: every node that could want it has reported
                 print(f"{city}: taken by {done.matched}")
             event = await anext(events)

@@ -12,7 +12,9 @@ async def main() -> None:
         names = {f"{viewer.peer:016x}": "viewer"}
 
         print("wanted by", [names[one.node] for one in camera.view("frames").nodes()])
-        async with viewer.subscribe("frames", barrier=True) as frames:  # returns when every node knows of it
+        async with viewer.subscribe(
+            "frames", barrier=True
+        ) as frames:  # returns when every node knows of it
             change = await anext(changes)
             print(change.kind, names[change.node])
             print("wanted by", [names[one.node] for one in camera.view("frames").nodes()])

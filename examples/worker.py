@@ -26,13 +26,19 @@ def main() -> None:
             threads = [threading.Thread(target=work, args=(helper, jobs)) for jobs in (odd, even)]
             for thread in threads:
                 thread.start()
-            receipts = boss.publish_many("jobs", ({"job": n, "odd": n % 2 == 1} for n in range(JOBS)))
-            print(f"{len(receipts)} jobs, {sum(done.matched for done in receipts.wait(timeout=10.0))} taken")
+            receipts = boss.publish_many(
+                "jobs", ({"job": n, "odd": n % 2 == 1} for n in range(JOBS))
+            )
+            print(
+                f"{len(receipts)} jobs, {sum(done.matched for done in receipts.wait(timeout=10.0))} taken"
+            )
             squares: dict[int, int] = {}
             while len(squares) < JOBS:
                 result = results.next(timeout=10.0)
                 squares[result["job"]] = result["square"]
-            print(f"{len(squares)} results, all right: {all(square == job**2 for job, square in squares.items())}")
+            print(
+                f"{len(squares)} results, all right: {all(square == job**2 for job, square in squares.items())}"
+            )
             for thread in threads:
                 thread.join()
             try:

@@ -22,7 +22,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 File = tuple[str, str, int]  # name, type, size
-DEFAULT_OUT = Path(__file__).resolve().parent.parent / "src" / "gossamer" / "data" / "debian-sample.csv.gz"
+DEFAULT_OUT = (
+    Path(__file__).resolve().parent.parent / "src" / "gossamer" / "data" / "debian-sample.csv.gz"
+)
 
 
 def open_text(path: Path) -> io.TextIOBase:
@@ -46,7 +48,10 @@ def file_type(name: str) -> str:
 
 def from_csv(files: Path, peer_files: Path) -> Iterator[tuple[str, File]]:
     with open_text(files) as file:
-        known = {row["file_id"]: (row["name"], row["type"], int(row["size"])) for row in csv.DictReader(file)}
+        known = {
+            row["file_id"]: (row["name"], row["type"], int(row["size"]))
+            for row in csv.DictReader(file)
+        }
     with open_text(peer_files) as file:
         for row in csv.DictReader(file):
             yield row["peer_id"], known[row["file_id"]]
@@ -80,7 +85,10 @@ def people(stanza: dict[str, list[str]]) -> Iterator[str]:
 
 def from_sources(paths: Iterable[Path]) -> Iterator[tuple[str, File]]:
     found = [stanza for path in paths for stanza in stanzas(path)]
-    peers = {address: str(number) for number, address in enumerate(sorted({a for s in found for a in people(s)}))}
+    peers = {
+        address: str(number)
+        for number, address in enumerate(sorted({a for s in found for a in people(s)}))
+    }
     for stanza in found:
         for address in sorted(set(people(stanza))):
             for line in stanza.get("Checksums-Sha256", []):
@@ -92,7 +100,9 @@ def rank(*parts: object) -> bytes:
     return hashlib.sha256("\x1f".join(map(str, parts)).encode()).digest()
 
 
-def cut(holdings: Iterable[tuple[str, File]], peers: int, files_max: int) -> list[tuple[str, str, str, int]]:
+def cut(
+    holdings: Iterable[tuple[str, File]], peers: int, files_max: int
+) -> list[tuple[str, str, str, int]]:
     """Some peers, and some files of each, chosen by hash."""
     held: dict[str, set[File]] = {}
     for peer, file in holdings:
@@ -118,13 +128,26 @@ def write(rows: list[tuple[str, str, str, int]], out: Path) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--files", type=Path, help="CSV of file_id, name, type, size, ...")
     parser.add_argument("--peer-files", type=Path, help="CSV of peer_id, file_id")
-    parser.add_argument("--sources", type=Path, nargs="+", help="Debian `Sources` index files, plain or .gz")
-    parser.add_argument("--peers", type=int, default=1000, help="how many peers (default %(default)s)")
-    parser.add_argument("--files-max", type=int, default=4, help="at most so many files a peer (default %(default)s)")
-    parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="default: the sample shipped in the package")
+    parser.add_argument(
+        "--sources", type=Path, nargs="+", help="Debian `Sources` index files, plain or .gz"
+    )
+    parser.add_argument(
+        "--peers", type=int, default=1000, help="how many peers (default %(default)s)"
+    )
+    parser.add_argument(
+        "--files-max",
+        type=int,
+        default=4,
+        help="at most so many files a peer (default %(default)s)",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=DEFAULT_OUT, help="default: the sample shipped in the package"
+    )
     args = parser.parse_args(argv)
     if args.sources and not (args.files or args.peer_files):
         holdings = from_sources(args.sources)
@@ -135,7 +158,10 @@ def main(argv: list[str] | None = None) -> int:
     rows = cut(holdings, args.peers, args.files_max)
     size = write(rows, args.out)
     peers, files = len({row[0] for row in rows}), len({row[1:] for row in rows})
-    print(f"{args.out}: {len(rows):,} rows, {peers:,} peers, {files:,} files, {size:,} bytes", file=sys.stderr)
+    print(
+        f"{args.out}: {len(rows):,} rows, {peers:,} peers, {files:,} files, {size:,} bytes",
+        file=sys.stderr,
+    )
     return 0
 
 

@@ -26,7 +26,10 @@ def record_messages(path: Path) -> None:
     sys.path.insert(0, str(ROOT / "tests" / "node"))
     from test_wire import MESSAGES
 
-    lines = [f"{type(message).__module__}.{type(message).__name__} {wire.encode(message).hex()}" for message in MESSAGES]
+    lines = [
+        f"{type(message).__module__}.{type(message).__name__} {wire.encode(message).hex()}"
+        for message in MESSAGES
+    ]
     path.write_text("\n".join(lines) + "\n")
 
 
@@ -45,7 +48,9 @@ async def record_conversation(path: Path) -> None:
         newcomer["peer"] = node.peer
         await node.advertise("weather", "country STRING, temp INT")
         for route in ROUTES:
-            async with node.subscribe("weather", "country = 'CH' AND temp > 30", route=route, barrier=True) as events:
+            async with node.subscribe(
+                "weather", "country = 'CH' AND temp > 30", route=route, barrier=True
+            ) as events:
                 receipt = await seed.publish("weather", {"country": "CH", "temp": 31})
                 assert (await receipt).matched == 1
                 await anext(events)

@@ -93,10 +93,14 @@ class Net:
         self.config = InterestConfig(**{"join": ("node-0", "node-1", "node-2"), **config})
         self.places: list[Place] = []
         self.severed: Callable[[Place, Place], bool] = lambda a, b: False  # a partition
-        self.after: Callable[[Place], None] = lambda place: None  # called when a machine has been called
+        self.after: Callable[[Place], None] = lambda place: (
+            None
+        )  # called when a machine has been called
         self.bytes: Counter[str] = Counter()
         self.count: Counter[str] = Counter()
-        self.sent: list[tuple[int, Place, Peer, Message, int]] | None = None  # a list: record everything
+        self.sent: list[tuple[int, Place, Peer, Message, int]] | None = (
+            None  # a list: record everything
+        )
         self._queue: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._order = count()
         for _ in range(nodes):
@@ -109,10 +113,14 @@ class Net:
 
     def add(self, peer: int | None = None) -> int:
         """A place for one more node; the same identity may be given twice."""
-        self.places.append(Place(len(self.places), Peer(self.rng.getrandbits(64) if peer is None else peer)))
+        self.places.append(
+            Place(len(self.places), Peer(self.rng.getrandbits(64) if peer is None else peer))
+        )
         return len(self.places) - 1
 
-    def start(self, number: int, *, incarnation: int = 1, disk: bool = False, **options: Any) -> Interest:
+    def start(
+        self, number: int, *, incarnation: int = 1, disk: bool = False, **options: Any
+    ) -> Interest:
         place = self.places[number]
         assert place.machine is None, "it runs already"
         config = options.pop("config", self.config)
@@ -234,9 +242,14 @@ class Net:
         """The links that are up at both ends."""
         gone = {self.peer(number) for number in without}
         ups = {
-            m.me: {peer for peer, link in m.links.items() if link.greeted} - gone for m in self.machines if m.me not in gone
+            m.me: {peer for peer, link in m.links.items() if link.greeted} - gone
+            for m in self.machines
+            if m.me not in gone
         }
-        return {me: tuple(sorted(peer for peer in up if me in ups.get(peer, ()))) for me, up in ups.items()}
+        return {
+            me: tuple(sorted(peer for peer in up if me in ups.get(peer, ())))
+            for me, up in ups.items()
+        }
 
     def knows(self, observer: int, number: int) -> bool:
         """Whether the observer has the node's present record."""
@@ -283,9 +296,18 @@ class Net:
                 place.disk.update({record.key: record.value for record in effect.records})  # type: ignore[union-attr]
             elif isinstance(effect, Dial):
                 place.dials.append((self.now, effect.address))
-                other = next((other for other in self.places if other.address == effect.address), None)
+                other = next(
+                    (other for other in self.places if other.address == effect.address), None
+                )
                 if other is not None:
-                    self._at(self.now + 2 * LATENCY, self._connect, place, other, place.machine, other.machine)
+                    self._at(
+                        self.now + 2 * LATENCY,
+                        self._connect,
+                        place,
+                        other,
+                        place.machine,
+                        other.machine,
+                    )
             elif isinstance(effect, Hangup):
                 line = place.links.get(effect.peer)
                 if line is not None:
@@ -311,7 +333,9 @@ class Net:
         to = line.other(sender)
         if to.machine is None or self.severed(sender, to):
             return
-        if to.links.get(sender.peer) is not line:  # the process that had it is gone: its host says so
+        if (
+            to.links.get(sender.peer) is not line
+        ):  # the process that had it is gone: its host says so
             self._close(line)
             return
         if to.paused:
@@ -324,7 +348,13 @@ class Net:
         if one is None or two is None or a.machine is not one or b.machine is not two:
             return
         old = a.links.get(b.peer)
-        if a.peer == b.peer or (old is not None and old.other(a) is b) or a.paused or b.paused or self.severed(a, b):
+        if (
+            a.peer == b.peer
+            or (old is not None and old.other(a) is b)
+            or a.paused
+            or b.paused
+            or self.severed(a, b)
+        ):
             return
         for line in (old, b.links.get(a.peer)):
             if line is not None:

@@ -25,11 +25,15 @@ class Fabric:
         renew: bool = False,
     ) -> Path:
         out = self.base / "nodes" / name
-        self.authority.issue(name, out, publish=publish, subscribe=subscribe, days=days, renew=renew)
+        self.authority.issue(
+            name, out, publish=publish, subscribe=subscribe, days=days, renew=renew
+        )
         return out
 
 
-def client_context(keys: Path | None, *, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> ssl.SSLContext:
+def client_context(
+    keys: Path | None, *, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
+) -> ssl.SSLContext:
     """What an attacker has: keys or none, and no scruples."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False

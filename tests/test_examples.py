@@ -10,10 +10,15 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parent.parent / "examples"
-WANTED = [sum(n % 8 == desk and n % 100 >= 50 for n in range(800)) for desk in range(8)]  # fan_out.py, by hand
+WANTED = [
+    sum(n % 8 == desk and n % 100 >= 50 for n in range(800)) for desk in range(8)
+]  # fan_out.py, by hand
 PRINTED = {
     "hello.py": ["Geneva: taken by 1", "Zurich: taken by 0", "got Geneva, 31 degrees"],
-    "fan_out.py": ["800 trades, 400 wanted by somebody", " ".join(map(str, ["taken by desk:", *WANTED]))],
+    "fan_out.py": [
+        "800 trades, 400 wanted by somebody",
+        " ".join(map(str, ["taken by desk:", *WANTED])),
+    ],
     "durable_publisher.py": [
         "publisher: accepted 5",
         "publisher: killed",
@@ -25,14 +30,27 @@ PRINTED = {
         "40 results, all right: True",
         "refused: attribute 'job' is INT, not str: 'forty-one'",
     ],
-    "presence.py": ["wanted by []", "joined viewer", "wanted by ['viewer']", "frame 1", "left viewer", "wanted by []"],
+    "presence.py": [
+        "wanted by []",
+        "joined viewer",
+        "wanted by ['viewer']",
+        "frame 1",
+        "left viewer",
+        "wanted by []",
+    ],
 }
 
 
 @pytest.mark.live
 @pytest.mark.parametrize("name", sorted(PRINTED))
 def test_an_example_runs(name: str) -> None:
-    done = subprocess.run([sys.executable, str(FOLDER / name)], capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / name)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == PRINTED[name]
 

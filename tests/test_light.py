@@ -12,7 +12,9 @@ BLOCK = f"import sys; sys.modules.update(dict.fromkeys({HEAVY!r}))"  # None: imp
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 def test_a_node_loads_nothing_heavy() -> None:
@@ -24,11 +26,16 @@ def test_a_node_loads_nothing_heavy() -> None:
 
 
 def test_importing_the_filters_loads_no_network() -> None:
-    done = run("import sys, gossamer.filters; print([n for n in ('asyncio', 'uvloop', 'gossamer.net') if n in sys.modules])")
+    done = run(
+        "import sys, gossamer.filters; print([n for n in ('asyncio', 'uvloop', 'gossamer.net') if n in sys.modules])"
+    )
     assert done.stdout == "[]\n", done.stderr
 
 
-@pytest.mark.parametrize("command", [["demo"], ["pipeline", "run", "--out", "x"], ["pipeline", "verify", "--traces", "."]])
+@pytest.mark.parametrize(
+    "command",
+    [["demo"], ["pipeline", "run", "--out", "x"], ["pipeline", "verify", "--traces", "."]],
+)
 def test_without_the_extra_a_command_says_which_and_how(command: list[str]) -> None:
     done = run(f"{BLOCK}; from gossamer.cli import main; main({command!r})")
     assert done.returncode == 2

@@ -53,7 +53,11 @@ def test_the_table_of_metrics_is_what_a_node_has() -> None:
 
     printed = go(main())
     exposed = set(re.findall(r"^# TYPE (gossamer_\w+)", printed, re.M))
-    listed = {name for row in re.findall(r"^\| (`gossamer_.*?) \|", TEXT, re.M) for name in re.findall(r"`(\w+)`", row)}
+    listed = {
+        name
+        for row in re.findall(r"^\| (`gossamer_.*?) \|", TEXT, re.M)
+        for name in re.findall(r"`(\w+)`", row)
+    }
     assert listed == exposed
     assert 'gossamer_events_published_total{topic="weather"} 1.0' in printed
     assert 'gossamer_events_delivered_total{topic="weather"} 1.0' in printed

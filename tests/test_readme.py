@@ -14,7 +14,9 @@ README = (Path(__file__).parent.parent / "README.md").read_text()
 
 def run(number: int) -> list[str]:
     code = re.findall(r"```python\n(.*?)```", README, re.S)[number]
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.stderr == ""
     return done.stdout.splitlines()
 
@@ -44,5 +46,7 @@ def test_the_filter_error_is_what_the_filters_say() -> None:
 
     [shown] = re.findall(r"```\n(unknown attribute.*?)\n```", README, re.S)
     with pytest.raises(FilterError) as caught:
-        Filter.parse(shown.splitlines()[1].strip(), Schema.parse("country STRING, city STRING, temp INT"))
+        Filter.parse(
+            shown.splitlines()[1].strip(), Schema.parse("country STRING, city STRING, temp INT")
+        )
     assert str(caught.value) == shown

@@ -11,6 +11,11 @@ def test_nan_and_infinities_become_strings_at_any_depth() -> None:
     nan, inf = float("nan"), float("inf")
     values = {"a": nan, "b": 1.5, "p": {"x": inf, "q": {"y": -inf, "z": None}}, "s": "inf"}
     plain = trace.plain(values)
-    assert plain == {"a": "NaN", "b": 1.5, "p": {"x": "Infinity", "q": {"y": "-Infinity", "z": None}}, "s": "inf"}
+    assert plain == {
+        "a": "NaN",
+        "b": 1.5,
+        "p": {"x": "Infinity", "q": {"y": "-Infinity", "z": None}},
+        "s": "inf",
+    }
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
     assert values["p"] == {"x": inf, "q": {"y": -inf, "z": None}}  # a copy

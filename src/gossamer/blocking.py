@@ -13,6 +13,14 @@ Safe to use from several threads; a subscription has one reader at a time. Argum
 process that was forked off the one that made it, nor from a coroutine: both are told so.
 """
 
-from gossamer.net.blocking import Batches, BatchReceipt, Changes, Node, Receipt, Receipts, Subscription
+from gossamer.net.blocking import (
+    Batches,
+    BatchReceipt,
+    Changes,
+    Node,
+    Receipt,
+    Receipts,
+    Subscription,
+)
 
 __all__ = ["BatchReceipt", "Batches", "Changes", "Node", "Receipt", "Receipts", "Subscription"]

@@ -92,7 +92,9 @@ class Deliver(Struct, frozen=True):
 
 class Store(Struct, frozen=True):
     token: Token
-    records: tuple[Keep | Forget, ...]  # written in this order; a crash may keep any prefix of what is not yet stored
+    records: tuple[
+        Keep | Forget, ...
+    ]  # written in this order; a crash may keep any prefix of what is not yet stored
 
 
 class Note(Struct, frozen=True):
@@ -101,7 +103,9 @@ class Note(Struct, frozen=True):
 
 class Dial(Struct, frozen=True):
     address: str
-    expected: Peer | None = None  # who should be there: a port, or a host's address, may be somebody else's by now
+    expected: Peer | None = (
+        None  # who should be there: a port, or a host's address, may be somebody else's by now
+    )
 
 
 class Hangup(Struct, frozen=True):

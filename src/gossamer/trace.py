@@ -247,9 +247,13 @@ def read(path: Path) -> Iterator[Stamped]:
         try:
             header = _header_decoder.decode(first)
         except msgspec.DecodeError as error:
-            raise TraceError(f"{path}: line 1 is not a trace header ({error}); is this a gossamer trace file?") from None
+            raise TraceError(
+                f"{path}: line 1 is not a trace header ({error}); is this a gossamer trace file?"
+            ) from None
         if header.version != VERSION:
-            raise TraceError(f"{path}: trace version {header.version}, this gossamer reads {VERSION}; re-record or upgrade")
+            raise TraceError(
+                f"{path}: trace version {header.version}, this gossamer reads {VERSION}; re-record or upgrade"
+            )
         for number, line in enumerate(file, start=2):
             try:
                 yield _stamped_decoder.decode(line)

@@ -57,10 +57,17 @@ TEXTS: dict[str, tuple[str, Any, Any]] = {  # name -> (as text, in TOML, value)
 
 
 def run(*arguments: str, env: dict[str, str] | None = None, code: int = 0) -> Result:
-    done = CliRunner().invoke(app, list(arguments), env=env, catch_exceptions=True, standalone_mode=False)
-    if done.exception is not None and not isinstance(done.exception, (ConfigError, click.ClickException)):
+    done = CliRunner().invoke(
+        app, list(arguments), env=env, catch_exceptions=True, standalone_mode=False
+    )
+    if done.exception is not None and not isinstance(
+        done.exception, (ConfigError, click.ClickException)
+    ):
         raise done.exception
-    assert (done.return_value if done.exception is None else 2) == code, (done.output, done.exception)
+    assert (done.return_value if done.exception is None else 2) == code, (
+        done.output,
+        done.exception,
+    )
     return done
 
 
@@ -71,7 +78,9 @@ def toml(value: Any) -> str:
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
-def test_every_option_is_a_flag_a_variable_and_a_key(option: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_option_is_a_flag_a_variable_and_a_key(
+    option: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     if option.name == "keys":  # they are looked at
         create(tmp_path / "authority").issue("node", tmp_path / "keys")
@@ -89,9 +98,15 @@ def test_every_option_is_a_flag_a_variable_and_a_key(option: Any, tmp_path: Path
         ([], None, "default"),
     ):
         done = run("config", "show", "--json", *arguments, *beside, env=env)
-        shown = {one["option"]: one for one in map(json.loads, done.output.splitlines())}[option.name]
+        shown = {one["option"]: one for one in map(json.loads, done.output.splitlines())}[
+            option.name
+        ]
         expected = option.default if source == "default" else value
-        assert shown == {"option": option.name, "value": option.kind.show(expected), "source": source}
+        assert shown == {
+            "option": option.name,
+            "value": option.kind.show(expected),
+            "source": source,
+        }
 
 
 def test_flag_wins_over_environment_over_file_over_default(tmp_path: Path) -> None:
@@ -105,7 +120,11 @@ def test_flag_wins_over_environment_over_file_over_default(tmp_path: Path) -> No
 
 
 def test_what_is_resolved_reaches_the_node(tmp_path: Path) -> None:
-    settings = resolve({"k": 2, "block": 1.5, "buffer": 9, "fabric": "blue"}, {"GOSSAMER_JOIN": "127.0.0.1:1"}, None)
+    settings = resolve(
+        {"k": 2, "block": 1.5, "buffer": 9, "fabric": "blue"},
+        {"GOSSAMER_JOIN": "127.0.0.1:1"},
+        None,
+    )
     arguments = settings.node_arguments()
     assert resolve({"peer_messages": 5}, {}, None).node_arguments()["limits"].messages == 5
     assert (arguments["k"], arguments["fabric"], arguments["join"]) == (2, "blue", ("127.0.0.1:1",))
@@ -117,23 +136,38 @@ def test_what_is_resolved_reaches_the_node(tmp_path: Path) -> None:
     [
         ('lisen = "127.0.0.1:1"', "line 1: unknown option 'lisen' (did you mean 'listen'?)"),
         ('\n\ndata-dir = "x"', "line 3: unknown option 'data-dir' (did you mean 'data_dir'?)"),
-        ("[qqqqqqqq]\nx = 1", "line 1: unknown option 'qqqqqqqq'; 'gossamer config example' lists them all"),
+        (
+            "[qqqqqqqq]\nx = 1",
+            "line 1: unknown option 'qqqqqqqq'; 'gossamer config example' lists them all",
+        ),
         ("k = 40", "line 1: k: 40 must be from 1 to 32"),
         ('k = "six"', "line 1: k: 'six' is not a whole number"),
         ("insecure = 1", "line 1: insecure: 1 is neither true nor false"),
         ("listen = 7400", "line 1: listen: 7400 is not text; write it in quotes"),
         ('listen = "7400"', "'7400' is not an address; write host:port"),
         ('join = ["nowhere"]', "'nowhere' is not an address"),
-        ('log_level = "loud"', "line 1: log_level: 'loud' must be one of debug, info, warning, error"),
+        (
+            'log_level = "loud"',
+            "line 1: log_level: 'loud' must be one of debug, info, warning, error",
+        ),
         ('window_bytes = "lots"', "line 1: window_bytes: 'lots' is not a size"),
         ("drain = -1", "line 1: drain: -1 is not a number of seconds"),
-        ('[topics]\nweather = "temp IN"', "line 1: topics: the schema of topic 'weather': type IN is not supported"),
+        (
+            '[topics]\nweather = "temp IN"',
+            "line 1: topics: the schema of topic 'weather': type IN is not supported",
+        ),
         (
             "[topics.weather]\nretention = 3",
             "topic 'weather' has 'retention'; it takes 'schema' and, if wanted, 'retention'",
         ),
-        ('[topics.weather]\nschema = "n INT"\nretention = "long"', "topic 'weather': cannot read retention 'long'"),
-        ('retention = "1h"', "line 1: unknown option 'retention'; it belongs to a topic: write it below [topics.NAME]"),
+        (
+            '[topics.weather]\nschema = "n INT"\nretention = "long"',
+            "topic 'weather': cannot read retention 'long'",
+        ),
+        (
+            'retention = "1h"',
+            "line 1: unknown option 'retention'; it belongs to a topic: write it below [topics.NAME]",
+        ),
         ("topics = 3", "3 is not a table; write [topics]"),
         ('listen = "0.0.0.0:7400"', "0.0.0.0:7400 is not loopback"),
         ("window = 10", "window is 10; it must be from batch_events (4096)"),
@@ -160,12 +194,16 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
     assert "GOSSAMER_DRAIN: 'soon' is not a number of seconds" in caught.value.problems
 
 
-def test_limits_that_do_not_go_together_are_told_once_and_where_they_are_from(tmp_path: Path) -> None:
+def test_limits_that_do_not_go_together_are_told_once_and_where_they_are_from(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "gossamer.toml"
     file.write_text("window = 10\n")
     with pytest.raises(ConfigError) as failed:
         resolve({}, {}, str(file))
-    assert failed.value.problems == [f"window is 10; it must be from batch_events (4096) to 524288 ({file} line 1)"]
+    assert failed.value.problems == [
+        f"window is 10; it must be from batch_events (4096) to 524288 ({file} line 1)"
+    ]
     with pytest.raises(ConfigError) as failed:
         resolve({"listen": "0.0.0.0:1", "window": 10}, {"GOSSAMER_BATCH_EVENTS": "20"}, None)
     limits, listen = failed.value.problems
@@ -175,15 +213,24 @@ def test_limits_that_do_not_go_together_are_told_once_and_where_they_are_from(tm
 
 def test_the_problems_of_all_topics_are_told_at_once(tmp_path: Path) -> None:
     file = tmp_path / "gossamer.toml"
-    file.write_text('k = 99\n[topics]\na = "n IN"\nb = "n INT"\nc = 3\n[topics.d]\nschema = "n INT"\nretention = "long"\n')
+    file.write_text(
+        'k = 99\n[topics]\na = "n IN"\nb = "n INT"\nc = 3\n[topics.d]\nschema = "n INT"\nretention = "long"\n'
+    )
     with pytest.raises(ConfigError) as caught:
         resolve({}, {}, str(file))
-    assert [problem.partition("topic '")[2][:1] for problem in caught.value.problems] == ["", "a", "c", "d"]
+    assert [problem.partition("topic '")[2][:1] for problem in caught.value.problems] == [
+        "",
+        "a",
+        "c",
+        "d",
+    ]
 
 
 def test_bad_flags_and_missing_files(tmp_path: Path) -> None:
     assert "40 must be from 1 to 32" in str(run("node", "--k", "40", code=2).exception)
-    assert "cannot read" in str(run("node", "--config", str(tmp_path / "no.toml"), code=2).exception)
+    assert "cannot read" in str(
+        run("node", "--config", str(tmp_path / "no.toml"), code=2).exception
+    )
     (tmp_path / "big.toml").write_bytes(b"#" * (1 << 20) + b"\n")
     assert "more than" in str(run("node", "--config", str(tmp_path / "big.toml"), code=2).exception)
 
@@ -197,17 +244,22 @@ def test_variables_that_look_like_options_are_a_warning_and_others_are_left_alon
 def test_the_example_is_a_file_that_changes_nothing(tmp_path: Path) -> None:
     text = run("config", "example").stdout
     live = "\n".join(
-        line.removeprefix("# ") if " = " in line or line.startswith("# [") else line for line in text.splitlines()[1:]
+        line.removeprefix("# ") if " = " in line or line.startswith("# [") else line
+        for line in text.splitlines()[1:]
     )
     assert set(tomllib.loads(live)) == {option.name for option in OPTIONS}
     file = tmp_path / "gossamer.toml"
     file.write_text(live)
     settings = resolve({}, {}, str(file))
-    assert all(s.value == s.option.default for s in settings.by_name.values() if s.option.name != "topics")
+    assert all(
+        s.value == s.option.default for s in settings.by_name.values() if s.option.name != "topics"
+    )
     file.write_text(text)
     assert all(s.source == "default" for s in resolve({}, {}, str(file)).by_name.values())
 
 
-@pytest.mark.parametrize("command", [["config"], ["config", "check"], ["config", "show"], ["config", "example"], ["top"]])
+@pytest.mark.parametrize(
+    "command", [["config"], ["config", "check"], ["config", "show"], ["config", "example"], ["top"]]
+)
 def test_help_has_examples(command: list[str]) -> None:
     assert "Examples:" in run(*command, "--help").output

@@ -16,7 +16,19 @@ pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.slow]
 def test_a_small_demo_ends_with_a_clean_verdict_and_a_report(tmp_path: Path) -> None:
     runtime = tmp_path / "run"
     runtime.mkdir(mode=0o700)
-    command = [sys.executable, "-m", "gossamer", "demo", "--nodes", "4", "--filters", "40", "--events", "120", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "gossamer",
+        "demo",
+        "--nodes",
+        "4",
+        "--filters",
+        "40",
+        "--events",
+        "120",
+        "--json",
+    ]
     done = subprocess.run(
         [*command, "--out", str(tmp_path / "out"), "--master", "local[2]"],
         env={**os.environ, "XDG_RUNTIME_DIR": str(runtime)},

@@ -49,24 +49,64 @@ def gossamer(
     env: dict[str, str], *arguments: str, code: int = 0, given: str | None = None
 ) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [*GOSSAMER, *arguments], env=env, input=given, capture_output=True, text=True, timeout=SECONDS, check=False
+        [*GOSSAMER, *arguments],
+        env=env,
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
     )
     assert done.returncode == code, (done.stdout, done.stderr)
     return done
 
 
 def test_advertise_subscribe_publish_status(env: dict[str, str], node: str) -> None:
-    said = gossamer(env, "advertise", "weather", "country STRING, temp INT, at TIMESTAMP", "--join", node, "--json")
-    assert json.loads(said.stdout) == {"topic": "weather", "schema": "country STRING, temp INT, at TIMESTAMP"}
-    command = [*GOSSAMER, "subscribe", "weather", "temp > 30", "--join", node, "--limit", "2", "--json"]
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as subscriber:
+    said = gossamer(
+        env,
+        "advertise",
+        "weather",
+        "country STRING, temp INT, at TIMESTAMP",
+        "--join",
+        node,
+        "--json",
+    )
+    assert json.loads(said.stdout) == {
+        "topic": "weather",
+        "schema": "country STRING, temp INT, at TIMESTAMP",
+    }
+    command = [
+        *GOSSAMER,
+        "subscribe",
+        "weather",
+        "temp > 30",
+        "--join",
+        node,
+        "--limit",
+        "2",
+        "--json",
+    ]
+    with subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as subscriber:
         try:
             assert subscriber.stderr is not None
             assert "temp > 30" in subscriber.stderr.readline()
             one = '{"country": "CH", "temp": 31, "at": "2026-11-15T12:00:00+01:00"}'
-            said = gossamer(env, "publish", "weather", one, '{"temp": 30}', "--join", node, "--json")
+            said = gossamer(
+                env, "publish", "weather", one, '{"temp": 30}', "--join", node, "--json"
+            )
             assert [json.loads(line)["matched"] for line in said.stdout.splitlines()] == [1, 0]
-            said = gossamer(env, "publish", "weather", "--file", "-", "--join", node, given='{"temp": 29}\n\n{"temp": 32}\n')
+            said = gossamer(
+                env,
+                "publish",
+                "weather",
+                "--file",
+                "-",
+                "--join",
+                node,
+                given='{"temp": 29}\n\n{"temp": 32}\n',
+            )
             assert said.stdout == "2 events published; taken by 1 subscription in all, 1 by none\n"
             out, _ = subscriber.communicate(timeout=SECONDS)
             values = [json.loads(line)["values"] for line in out.splitlines()]
@@ -80,7 +120,10 @@ def test_advertise_subscribe_publish_status(env: dict[str, str], node: str) -> N
     assert status["address"] == node
     assert status["topics"] == {"weather": "country STRING, temp INT, at TIMESTAMP"}
     assert node in gossamer(env, "status").stdout
-    assert "no node at 127.0.0.1:1 is running" in gossamer(env, "status", "--node", "127.0.0.1:1", code=2).stderr
+    assert (
+        "no node at 127.0.0.1:1 is running"
+        in gossamer(env, "status", "--node", "127.0.0.1:1", code=2).stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,23 +131,49 @@ def test_advertise_subscribe_publish_status(env: dict[str, str], node: str) -> N
     [
         (["advertise", "weather", "temp"], "gossamer: "),
         (["publish", "weather"], "gossamer: nothing to publish"),
-        (["publish", "nosuch", "{}", "--wait", "0.2"], "gossamer: topic 'nosuch' was not advertised within 0.2 s"),
+        (
+            ["publish", "nosuch", "{}", "--wait", "0.2"],
+            "gossamer: topic 'nosuch' was not advertised within 0.2 s",
+        ),
         (["subscribe", "weather", "tenp > 3"], "did you mean"),
         (["publish", "weather", "[1]"], "gossamer: argument 1: not a JSON object but list"),
         (["publish", "weather", "{"], "gossamer: argument 1: not JSON"),
-        (["publish", "weather", b'{"temp": "\xff"}'.decode("utf-8", "surrogateescape")], "gossamer: argument 1: not JSON"),
+        (
+            ["publish", "weather", b'{"temp": "\xff"}'.decode("utf-8", "surrogateescape")],
+            "gossamer: argument 1: not JSON",
+        ),
         (["subscribe", "weather", "--timeout", "nan"], "'nan' is not a number of seconds"),
         (["subscribe", "weather", "--wait", "-1"], "'-1' is not a number of seconds"),
         (["publish", "weather", '{"temp": "x"}'], "gossamer: argument 1: temp: Expected `int"),
-        (["advertise", "weather", "other INT"], "gossamer: topic 'weather' is already advertised as (temp INT)"),
-        (["subscribe", "weather", "--group", "g", "--route", "tree"], "gossamer: a group's events are shared out"),
-        (["subscribe", "weather", "--group", "g", "--since", "10m"], "gossamer: a member of a group gets a part"),
-        (["subscribe", "weather", "--no-ack"], "--no-ack is for a durable subscription: give it a name"),
-        (["subscribe", "weather", "--data-dir", "x"], "--data-dir is for a durable subscription: give it a name"),
-        (["subscribe", "weather", "--limit", "1", "--count", "1"], "See: gossamer subscribe --help"),
+        (
+            ["advertise", "weather", "other INT"],
+            "gossamer: topic 'weather' is already advertised as (temp INT)",
+        ),
+        (
+            ["subscribe", "weather", "--group", "g", "--route", "tree"],
+            "gossamer: a group's events are shared out",
+        ),
+        (
+            ["subscribe", "weather", "--group", "g", "--since", "10m"],
+            "gossamer: a member of a group gets a part",
+        ),
+        (
+            ["subscribe", "weather", "--no-ack"],
+            "--no-ack is for a durable subscription: give it a name",
+        ),
+        (
+            ["subscribe", "weather", "--data-dir", "x"],
+            "--data-dir is for a durable subscription: give it a name",
+        ),
+        (
+            ["subscribe", "weather", "--limit", "1", "--count", "1"],
+            "See: gossamer subscribe --help",
+        ),
     ],
 )
-def test_errors_are_clear_and_exit_with_2(env: dict[str, str], node: str, arguments: list[str], message: str) -> None:
+def test_errors_are_clear_and_exit_with_2(
+    env: dict[str, str], node: str, arguments: list[str], message: str
+) -> None:
     gossamer(env, "advertise", "weather", "temp INT", "--join", node)
     done = gossamer(env, *arguments, "--join", node, code=2)
     assert message.lower() in done.stderr.lower()
@@ -138,8 +207,12 @@ def test_misuse_is_one_line_that_says_where_to_read_on(
 
 def test_fewer_events_than_the_limit_in_time_are_told(env: dict[str, str], node: str) -> None:
     gossamer(env, "advertise", "weather", "temp INT", "--join", node)
-    done = gossamer(env, "subscribe", "weather", "--limit", "2", "--timeout", "0.1", "--join", node, code=1)
-    assert done.stderr.splitlines()[1:] == ["gossamer: fewer than 2 events (--limit) came within 0.1 s"]
+    done = gossamer(
+        env, "subscribe", "weather", "--limit", "2", "--timeout", "0.1", "--join", node, code=1
+    )
+    assert done.stderr.splitlines()[1:] == [
+        "gossamer: fewer than 2 events (--limit) came within 0.1 s"
+    ]
 
 
 def test_a_port_that_is_taken_is_told_in_the_systems_words(env: dict[str, str], node: str) -> None:
@@ -148,7 +221,10 @@ def test_a_port_that_is_taken_is_told_in_the_systems_words(env: dict[str, str], 
     assert done.stderr == f"gossamer: cannot listen on {node}: Address already in use; {remedy}\n"
     done = gossamer(env, "node", "--listen", "127.0.0.1:0", "--metrics-address", node, code=2)
     remedy = "choose another --metrics-address"
-    assert done.stderr == f"gossamer: cannot serve metrics on {node}: Address already in use; {remedy}\n"
+    assert (
+        done.stderr
+        == f"gossamer: cannot serve metrics on {node}: Address already in use; {remedy}\n"
+    )
 
 
 @pytest.mark.parametrize("command", [["top"], ["tree"], ["view"], ["lookup", "weather"]])
@@ -168,7 +244,9 @@ def test_of_several_nodes_the_one_at_the_default_address_is_asked(
     assert asked == [(None, DEFAULT_ADDRESS), ("127.0.0.1:1", DEFAULT_ADDRESS)]
 
 
-def test_what_is_advertised_is_told_and_not_what_was_asked_for(env: dict[str, str], node: str) -> None:
+def test_what_is_advertised_is_told_and_not_what_was_asked_for(
+    env: dict[str, str], node: str
+) -> None:
     wide = gossamer(env, "advertise", "weather", "temp INT, city STRING", "--join", node).stdout
     assert wide == "weather (temp INT, city STRING) is advertised\n"
     assert gossamer(env, "advertise", "weather", "temp INT", "--join", node).stdout == wide
@@ -185,7 +263,9 @@ def test_nobody_waits_for_a_node_that_is_stopped(env: dict[str, str]) -> None:
             asleep = f"gossamer: the node at {address} has not answered within {{}} s; {remedy}\n"
             assert gossamer(env, "top", code=2).stderr == asleep.format(2)
             assert gossamer(env, "view", code=2).stderr == asleep.format(6)
-            assert gossamer(env, "publish", "weather", "{}", "--via", address, code=2).stderr == asleep.format(6)
+            assert gossamer(
+                env, "publish", "weather", "{}", "--via", address, code=2
+            ).stderr == asleep.format(6)
             assert remedy in gossamer(env, "status", "--node", address).stdout
         finally:
             process.kill()
@@ -208,7 +288,9 @@ def test_whatever_the_library_raises_by_name_is_one_line_and_no_traceback() -> N
     assert [error for error in public if not issubclass(error, _known_errors())] == []
 
 
-def test_the_table_of_nodes_can_be_read_in_a_pipe_and_on_a_narrow_terminal(env: dict[str, str], node: str) -> None:
+def test_the_table_of_nodes_can_be_read_in_a_pipe_and_on_a_narrow_terminal(
+    env: dict[str, str], node: str
+) -> None:
     for width in ({"COLUMNS": "60"}, {}):
         around = {name: value for name, value in env.items() if name != "COLUMNS"} | width
         heading, row, *_ = gossamer(around, "status").stdout.splitlines()
@@ -232,12 +314,27 @@ def test_nobody_there(env: dict[str, str]) -> None:
 
 def test_subscribe_that_ran_out_of_time_exits_with_1(env: dict[str, str], node: str) -> None:
     gossamer(env, "advertise", "weather", "temp INT", "--join", node)
-    gossamer(env, "subscribe", "weather", "--join", node, "--limit", "1", "--timeout", "0.2", code=1)
+    gossamer(
+        env, "subscribe", "weather", "--join", node, "--limit", "1", "--timeout", "0.2", code=1
+    )
 
 
 @pytest.mark.parametrize(
     "command",
-    ["", "node", "advertise", "subscribe", "publish", "status", "view", "lookup", "tree", "simulate", "pipeline", "demo"],
+    [
+        "",
+        "node",
+        "advertise",
+        "subscribe",
+        "publish",
+        "status",
+        "view",
+        "lookup",
+        "tree",
+        "simulate",
+        "pipeline",
+        "demo",
+    ],
 )
 def test_help_has_examples(env: dict[str, str], command: str) -> None:
     done = gossamer(env, *([command] if command else []), "--help")
@@ -249,30 +346,45 @@ def test_what_went_out_before_a_bad_line_is_reported(env: dict[str, str], node: 
     gossamer(env, "advertise", "weather", "temp INT", "--join", node)
     lines = '{"temp": 1}\n{"temp": 2}\n{"zzz": 3}\n{"temp": 4}\n'
     done = gossamer(env, "publish", "weather", "--file", "-", "--join", node, code=2, given=lines)
-    assert done.stdout == "before the error: 2 events published; taken by 0 subscriptions in all, 2 by none\n"
+    assert (
+        done.stdout
+        == "before the error: 2 events published; taken by 0 subscriptions in all, 2 by none\n"
+    )
     assert "gossamer: line 3: unknown attribute 'zzz'" in done.stderr
-    done = gossamer(env, "publish", "weather", "--file", "-", "--join", node, "--json", code=2, given=lines)
+    done = gossamer(
+        env, "publish", "weather", "--file", "-", "--join", node, "--json", code=2, given=lines
+    )
     assert [json.loads(line).get("matched") for line in done.stdout.splitlines()] == [0, 0, None]
 
 
 def test_what_is_published_through_a_node_that_stays_is_there_for_those_who_come_later(
     env: dict[str, str], node: str
 ) -> None:
-    gossamer(env, "advertise", "weather", "city STRING, temp INT", "--retention", "1h", "--join", node)
+    gossamer(
+        env, "advertise", "weather", "city STRING, temp INT", "--retention", "1h", "--join", node
+    )
     alone = gossamer(env, "publish", "weather", '{"temp": 1}', "--join", node)
-    assert "publishers of 'weather' keep 1h, 256MB for those who come later, but this one is gone" in alone.stderr
+    assert (
+        "publishers of 'weather' keep 1h, 256MB for those who come later, but this one is gone"
+        in alone.stderr
+    )
     assert "--via HOST:PORT" in alone.stderr
     through = ("publish", "weather", "--via", node)
     said = gossamer(env, *through, '{"temp": 2}', '{"city":\n"Bern",\n"temp": 3}')
     assert said.stdout == alone.stdout.replace("1 event ", "2 events ").replace(", 1 by", ", 2 by")
     assert not said.stderr
-    many = "".join(f'{{"temp": {number}}}\n\n' for number in range(4, 12_004))  # more than are held at a time
+    many = "".join(
+        f'{{"temp": {number}}}\n\n' for number in range(4, 12_004)
+    )  # more than are held at a time
     said = gossamer(env, *through, "--file", "-", "--json", given=many)
     [status] = [json.loads(line) for line in gossamer(env, "status", "--json").stdout.splitlines()]
     assert [json.loads(line) for line in said.stdout.splitlines()] == [
-        {"sequence": number, "matched": 0, "publisher": status["node"]} for number in range(3, 12_003)
+        {"sequence": number, "matched": 0, "publisher": status["node"]}
+        for number in range(3, 12_003)
     ]
-    past = gossamer(env, "subscribe", "weather", "--since", "beginning", "--limit", "12002", "--join", node).stdout
+    past = gossamer(
+        env, "subscribe", "weather", "--since", "beginning", "--limit", "12002", "--join", node
+    ).stdout
     assert [json.loads(line)["temp"] for line in past.splitlines()] == list(range(2, 12_004))
 
 
@@ -288,7 +400,12 @@ def test_what_is_published_through_a_node_that_stays_is_there_for_those_who_come
         ([], "[1]\n", "line 1: not a JSON object but list", ""),
         (['{"temp": 1}', "{"], "", "argument 2: not JSON", "before the error: 1 event published"),
         ([], '{"city": "' + "x" * (9 << 20) + '"}', "line 1: more than 8388608 bytes", ""),
-        ([], '{"city": "' + "x" * (2 << 20) + '"}', "at most 1048576 are allowed (event_bytes)", ""),
+        (
+            [],
+            '{"city": "' + "x" * (2 << 20) + '"}',
+            "at most 1048576 are allowed (event_bytes)",
+            "",
+        ),
         (["--join", "127.0.0.1:1"], "", "in the fabric already: leave --join out", ""),
     ],
 )
@@ -296,15 +413,21 @@ def test_what_cannot_be_published_through_a_node_is_told_as_without(
     env: dict[str, str], node: str, arguments: list[str], given: str, message: str, told: str
 ) -> None:
     gossamer(env, "advertise", "weather", "city STRING, temp INT", "--join", node)
-    done = gossamer(env, "publish", "weather", "--via", node, "--file", "-", *arguments, given=given, code=2)
+    done = gossamer(
+        env, "publish", "weather", "--via", node, "--file", "-", *arguments, given=given, code=2
+    )
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout.startswith(told)
     assert bool(done.stdout) == bool(told)
 
 
-def test_publishing_through_a_node_that_does_not_know_the_topic_or_is_not_there(env: dict[str, str], node: str) -> None:
-    done = gossamer(env, "publish", "nosuch", "{}", "--via", node, "--wait", "0.2", "--json", code=2)
+def test_publishing_through_a_node_that_does_not_know_the_topic_or_is_not_there(
+    env: dict[str, str], node: str
+) -> None:
+    done = gossamer(
+        env, "publish", "nosuch", "{}", "--via", node, "--wait", "0.2", "--json", code=2
+    )
     assert "topic 'nosuch' was not advertised within 0.2 s" in json.loads(done.stdout)["error"]
     done = gossamer(env, "publish", "weather", "{}", "--via", "127.0.0.1:1", code=2)
     assert "no node at 127.0.0.1:1 is running" in done.stderr
@@ -313,21 +436,29 @@ def test_publishing_through_a_node_that_does_not_know_the_topic_or_is_not_there(
 def test_ctrl_c_ends_what_waits(env: dict[str, str]) -> None:
     command = [*GOSSAMER, "publish", "weather", "{}", "--join", "127.0.0.1:1"]
     with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as process:
-        time.sleep(1.0)  # whatever it does by then, starting or waiting for the fabric, it must end at once
+        time.sleep(
+            1.0
+        )  # whatever it does by then, starting or waiting for the fabric, it must end at once
         began = time.monotonic()
         process.send_signal(signal.SIGINT)
         assert process.wait(SECONDS) in (130, -signal.SIGINT)
         assert time.monotonic() - began < 5
 
 
-def test_a_reader_that_stalls_stops_neither_the_node_nor_ctrl_c(env: dict[str, str], node: str) -> None:
+def test_a_reader_that_stalls_stops_neither_the_node_nor_ctrl_c(
+    env: dict[str, str], node: str
+) -> None:
     gossamer(env, "advertise", "numbers", "n INT", "--join", node)
     command = [*GOSSAMER, "subscribe", "numbers", "--slow", "drop_oldest", "--join", node]
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as subscriber:
+    with subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as subscriber:
         try:
             assert subscriber.stderr is not None
             subscriber.stderr.readline()
-            lines = "".join(f'{{"n": {n}}}\n' for n in range(60_000))  # far more than the pipe and the buffer hold
+            lines = "".join(
+                f'{{"n": {n}}}\n' for n in range(60_000)
+            )  # far more than the pipe and the buffer hold
             said = gossamer(env, "publish", "numbers", "--file", "-", "--join", node, given=lines)
             assert said.stdout.startswith("60000 events published; taken by 60000 subscriptions")
             drops = [
@@ -342,7 +473,19 @@ def test_a_reader_that_stalls_stops_neither_the_node_nor_ctrl_c(env: dict[str, s
 
 
 def test_nodes_of_another_fabric_are_not_let_in(env: dict[str, str], node: str) -> None:
-    done = gossamer(env, "advertise", "weather", "temp INT", "--join", node, "--fabric", "other", "--wait", "1", code=2)
+    done = gossamer(
+        env,
+        "advertise",
+        "weather",
+        "temp INT",
+        "--join",
+        node,
+        "--fabric",
+        "other",
+        "--wait",
+        "1",
+        code=2,
+    )
     assert "no node let this one in" in done.stderr
     assert "the peer belongs to fabric '', not 'other'" in done.stderr
     assert "start it with" not in done.stderr  # it runs
@@ -362,16 +505,25 @@ def test_view_shows_names_and_watches(env: dict[str, str], node: str) -> None:
                 try:
                     joined = json.loads(watching.stdout.readline())
                     shown = [
-                        json.loads(line) for line in gossamer(env, "view", "--node", node, "--json").stdout.splitlines()
+                        json.loads(line)
+                        for line in gossamer(
+                            env, "view", "--node", node, "--json"
+                        ).stdout.splitlines()
                     ]
-                    assert [(one["topic"], one["node"]) for one in shown] == [("weather", joined["node"])]
+                    assert [(one["topic"], one["node"]) for one in shown] == [
+                        ("weather", joined["node"])
+                    ]
                     assert joined["node"] in gossamer(env, "view", "weather", "--node", node).stdout
                     subscriber.send_signal(signal.SIGINT)
                     subscriber.communicate(timeout=SECONDS)
                 finally:
                     subscriber.kill()
             left = json.loads(watching.stdout.readline())
-            assert (left["kind"], left["topic"], left["node"]) == ("left", "weather", joined["node"])
+            assert (left["kind"], left["topic"], left["node"]) == (
+                "left",
+                "weather",
+                joined["node"],
+            )
             watching.send_signal(signal.SIGINT)
             assert watching.wait(SECONDS) == 130
         finally:
@@ -382,7 +534,9 @@ def test_view_shows_names_and_watches(env: dict[str, str], node: str) -> None:
 
 def test_look_ups_and_the_tree_from_the_shell(env: dict[str, str], node: str) -> None:
     gossamer(env, "advertise", "weather", "country STRING, temp INT", "--join", node)
-    assert "the list of weather is empty" in gossamer(env, "lookup", "weather", "--node", node).stdout
+    assert (
+        "the list of weather is empty" in gossamer(env, "lookup", "weather", "--node", node).stdout
+    )
     command = [
         *GOSSAMER,
         "subscribe",
@@ -396,7 +550,9 @@ def test_look_ups_and_the_tree_from_the_shell(env: dict[str, str], node: str) ->
         "1",
         "--json",
     ]
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as subscriber:
+    with subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as subscriber:
         try:
             assert subscriber.stderr is not None
             assert "temp > 30" in subscriber.stderr.readline()
@@ -406,7 +562,10 @@ def test_look_ups_and_the_tree_from_the_shell(env: dict[str, str], node: str) ->
             assert hit["address"] in gossamer(env, "lookup", "weather", "--node", node).stdout
             nobody = gossamer(env, "lookup", "weather", '{"temp": 29}', "--node", node)
             assert "no subscription with route skiplist would take it" in nobody.stdout
-            drawn = [json.loads(line) for line in gossamer(env, "tree", "--node", node, "--json").stdout.splitlines()]
+            drawn = [
+                json.loads(line)
+                for line in gossamer(env, "tree", "--node", node, "--json").stdout.splitlines()
+            ]
             assert sorted(one["address"] for one in drawn) == sorted([node, hit["address"]])
             assert [one["depth"] for one in drawn] == [0, 1]
             assert "2 nodes, depth 1" in gossamer(env, "tree", "--node", node).stdout
@@ -415,5 +574,11 @@ def test_look_ups_and_the_tree_from_the_shell(env: dict[str, str], node: str) ->
             assert [json.loads(line)["values"]["temp"] for line in out.splitlines()] == [40]
         finally:
             subscriber.kill()
-    assert "temp: Expected `int" in gossamer(env, "lookup", "weather", '{"temp": "x"}', "--node", node, code=2).stderr
-    assert "EVENT must be a JSON object" in gossamer(env, "lookup", "weather", "[1]", "--node", node, code=2).stderr
+    assert (
+        "temp: Expected `int"
+        in gossamer(env, "lookup", "weather", '{"temp": "x"}', "--node", node, code=2).stderr
+    )
+    assert (
+        "EVENT must be a JSON object"
+        in gossamer(env, "lookup", "weather", "[1]", "--node", node, code=2).stderr
+    )

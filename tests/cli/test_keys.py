@@ -32,19 +32,24 @@ def run(*arguments: object, code: int = 0) -> Result:
 def test_the_life_of_a_fabrics_keys(tmp_path: Path) -> None:
     authority = tmp_path / "authority"
     assert "authority.key, is the fabric" in run("init", authority).output
-    issued = run("issue", authority, "reader", "--publish", "", "--subscribe", "weather.*", "--days", 30).output
+    issued = run(
+        "issue", authority, "reader", "--publish", "", "--subscribe", "weather.*", "--days", 30
+    ).output
     assert "may publish nothing; may subscribe weather.*" in issued
     made = json.loads(run("issue", authority, "station", "--json").output)
     assert made["publish"] == ["*"]
     keys = Path(made["keys"])
     assert made["node"] == json.loads(run("show", keys, "--json").output)["node"]
-    renewed = json.loads(run("issue", authority, "station", "--renew", "--days", 700, "--json").output)
+    renewed = json.loads(
+        run("issue", authority, "station", "--renew", "--days", 700, "--json").output
+    )
     assert renewed["node"] == made["node"]
     revoked = json.loads(run("revoke", authority, "reader", "--to", keys, "--json").output)
     assert revoked["in_all"] == 1
     assert "knows of 1 revoked" in run("show", keys).output
     states = {
-        (line["name"], line["state"]) for line in map(json.loads, run("show", authority, "--json").output.splitlines())
+        (line["name"], line["state"])
+        for line in map(json.loads, run("show", authority, "--json").output.splitlines())
     }
     assert states == {("reader", "revoked"), ("station", "good")}
     assert "nothing of reader was good any longer" in run("revoke", authority, "reader").output
@@ -56,7 +61,8 @@ def test_directories_that_are_none_are_told_with_the_right_one(tmp_path: Path) -
     run("init", authority)
     keys = json.loads(run("issue", authority, "station", "--json").output)["keys"]
     with pytest.raises(
-        KeysError, match=rf"is the authority's directory; the keys of its nodes are in {authority}/nodes/NAME"
+        KeysError,
+        match=rf"is the authority's directory; the keys of its nodes are in {authority}/nodes/NAME",
     ):
         Keys(authority)
     no_file = rf"{nowhere} is no authority's directory \({nowhere}/authority.crt: No such file or directory\); make one with"
@@ -64,12 +70,14 @@ def test_directories_that_are_none_are_told_with_the_right_one(tmp_path: Path) -
         run("issue", nowhere, "station")
     (Path(keys) / "node.crt").write_text("junk")
     with pytest.raises(
-        KeysError, match=rf"cannot read the certificates in {keys}: {keys}/node.crt is not a certificate; make them with"
+        KeysError,
+        match=rf"cannot read the certificates in {keys}: {keys}/node.crt is not a certificate; make them with",
     ):
         Keys(Path(keys))
     (Path(keys) / "node.crt").unlink()
     with pytest.raises(
-        KeysError, match=rf"certificates in {keys}: {keys}/node.crt: No such file or directory; make them with"
+        KeysError,
+        match=rf"certificates in {keys}: {keys}/node.crt: No such file or directory; make them with",
     ):
         Keys(Path(keys))
 
@@ -98,7 +106,10 @@ def test_a_key_that_was_revoked_is_not_renewed(tmp_path: Path) -> None:
     run("revoke", authority, first["serial"])  # the one before, which said more
     run("issue", authority, "meter", "--renew")
     run("revoke", authority, "meter")
-    with pytest.raises(KeysError, match=r"'meter' was revoked; make a new one: gossamer keys issue .* meter --out DIR"):
+    with pytest.raises(
+        KeysError,
+        match=r"'meter' was revoked; make a new one: gossamer keys issue .* meter --out DIR",
+    ):
         run("issue", authority, "meter", "--renew")
     run("request", "far", "--out", far)
     run("issue", authority, "far", "--request", far / "node.csr", "--out", tmp_path / "back")
@@ -112,7 +123,13 @@ def test_a_key_that_never_travels(tmp_path: Path) -> None:
     run("init", tmp_path / "authority")
     run("request", "far", "--out", tmp_path / "far")
     said = run(
-        "issue", tmp_path / "authority", "far", "--request", tmp_path / "far" / "node.csr", "--out", tmp_path / "back"
+        "issue",
+        tmp_path / "authority",
+        "far",
+        "--request",
+        tmp_path / "far" / "node.csr",
+        "--out",
+        tmp_path / "back",
     ).output
     assert "copy authority.crt, node.crt and revoked.crl to where node.key is" in said
     assert not (tmp_path / "back" / "node.key").exists()
@@ -126,7 +143,10 @@ def test_a_key_that_never_travels(tmp_path: Path) -> None:
         (("issue", "nowhere", "a"), "gossamer keys init"),
         (("issue", "authority", "a", "--renew"), "make it with: gossamer keys issue"),
         (("revoke", "authority", "nobody"), "nothing was issued here for 'nobody'"),
-        (("issue", "authority", "a", *[f"--publish={'x' * 200}{n}" for n in range(12)]), "use fewer patterns"),
+        (
+            ("issue", "authority", "a", *[f"--publish={'x' * 200}{n}" for n in range(12)]),
+            "use fewer patterns",
+        ),
         (("show", "."), "gossamer keys issue"),
     ],
 )
@@ -156,17 +176,42 @@ def test_the_five_commands_of_the_guide(tmp_path: Path) -> None:
 
     def start(*arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "gossamer", *arguments, "--json"]
-        return subprocess.Popen(command, env=env, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen(
+            command,
+            env=env,
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     run("init", tmp_path / "authority")
     for name in ("station", "reader", "writer"):
         run("issue", tmp_path / "authority", name)
     keys = {name: f"authority/nodes/{name}" for name in ("station", "reader", "writer")}
-    node = start("node", "--keys", keys["station"], "--listen", "127.0.0.1:0", "--topic", "weather=city STRING, temp INT")
+    node = start(
+        "node",
+        "--keys",
+        keys["station"],
+        "--listen",
+        "127.0.0.1:0",
+        "--topic",
+        "weather=city STRING, temp INT",
+    )
     try:
         assert node.stdout is not None
         address = json.loads(node.stdout.readline())["address"]
-        reader = start("subscribe", "weather", "temp > 30", "--keys", keys["reader"], "--join", address, "--limit", "1")
+        reader = start(
+            "subscribe",
+            "weather",
+            "temp > 30",
+            "--keys",
+            keys["reader"],
+            "--join",
+            address,
+            "--limit",
+            "1",
+        )
         assert reader.stderr is not None
         assert "temp > 30" in reader.stderr.readline()
         outsider = start("publish", "weather", GENEVA, "--join", address, "--wait", "2")

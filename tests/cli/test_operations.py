@@ -51,7 +51,9 @@ class Service:
 
     def get(self, path: str) -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"http://{self.about['metrics']}{path}", timeout=SECONDS) as reply:
+            with urllib.request.urlopen(
+                f"http://{self.about['metrics']}{path}", timeout=SECONDS
+            ) as reply:
                 return reply.status, reply.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -66,25 +68,40 @@ class Service:
 @contextlib.contextmanager
 def service(env: dict[str, str], *arguments: str) -> Iterator[Service]:
     command = [*GOSSAMER, "node", "--json", *arguments]
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             yield Service(process)
         finally:
             process.kill()
 
 
-def gossamer(env: dict[str, str], *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([*GOSSAMER, *arguments], env=env, capture_output=True, text=True, timeout=SECONDS, check=False)
+def gossamer(
+    env: dict[str, str], *arguments: str, code: int = 0
+) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [*GOSSAMER, *arguments],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
     assert done.returncode == code, (done.stdout, done.stderr)
     return done
 
 
-def test_a_service_from_a_file_with_topics_metrics_health_logs_and_drain(env: dict[str, str], tmp_path: Path) -> None:
+def test_a_service_from_a_file_with_topics_metrics_health_logs_and_drain(
+    env: dict[str, str], tmp_path: Path
+) -> None:
     file = tmp_path / "gossamer.toml"
     file.write_text(CONFIG)
     with service(env, "--config", str(file)) as one:
         around = {**env, "GOSSAMER_JOIN": f"127.0.0.1:1, {one.address}"}  # commas here too
-        said = gossamer(around, "publish", "weather", '{"country": "CH", "temp": 3}')  # advertised by the file
+        said = gossamer(
+            around, "publish", "weather", '{"country": "CH", "temp": 3}'
+        )  # advertised by the file
         assert said.stdout.startswith("1 event published")
         assert one.get("/healthz") == (200, '{"ok": true, "problems": []}\n')
         assert one.get("/readyz") == (200, '{"ok": true, "problems": []}\n')
@@ -118,13 +135,18 @@ def test_text_logs_and_levels(env: dict[str, str]) -> None:
     with service(env, "--listen", "127.0.0.1:0", "--log-level", "info") as one:
         one.process.send_signal(signal.SIGTERM)
         _, logged = one.process.communicate(timeout=SECONDS)
-        assert f" info    started node={one.about['node']} incarnation=1 address={one.address}" in logged
+        assert (
+            f" info    started node={one.about['node']} incarnation=1 address={one.address}"
+            in logged
+        )
     with service(env, "--listen", "127.0.0.1:0", "--log-level", "warning") as one:
         one.process.send_signal(signal.SIGTERM)
         assert one.process.communicate(timeout=SECONDS)[1] == ""
 
 
-def test_sigterm_waits_for_receipts_and_a_second_one_does_not(env: dict[str, str], tmp_path: Path) -> None:
+def test_sigterm_waits_for_receipts_and_a_second_one_does_not(
+    env: dict[str, str], tmp_path: Path
+) -> None:
     """The outbox is restored from a data directory, and nobody of the fabric has answered yet, so nothing can be complete."""
     data = tmp_path / "data"
     leave_one_event_behind(data)
@@ -168,25 +190,39 @@ def test_systemd_hears_of_it(env: dict[str, str], tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(path))
         listener.settimeout(SECONDS)
-        with service({**env, "NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "200000"}, "--listen", "127.0.0.1:0") as one:
+        with service(
+            {**env, "NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "200000"},
+            "--listen",
+            "127.0.0.1:0",
+        ) as one:
             first = dict(line.split("=", 1) for line in listener.recv(4096).decode().splitlines())
             assert first == {"READY": "1", "STATUS": f"node {one.about['node']} on {one.address}"}
             assert [listener.recv(4096) for _ in range(3)] == [b"WATCHDOG=1"] * 3
             one.process.send_signal(signal.SIGTERM)
             while (said := listener.recv(4096).decode()) == "WATCHDOG=1":
                 pass
-            assert said.startswith("STOPPING=1\nSTATUS=draining: 0 events without a receipt\nEXTEND_TIMEOUT_USEC=15000000")
+            assert said.startswith(
+                "STOPPING=1\nSTATUS=draining: 0 events without a receipt\nEXTEND_TIMEOUT_USEC=15000000"
+            )
             assert one.process.wait(SECONDS) == 0
 
 
 def test_top(env: dict[str, str]) -> None:
     with service(
-        env, "--listen", "127.0.0.1:0", "--topic", "weather=country STRING, temp INT", "--log-format", "json"
+        env,
+        "--listen",
+        "127.0.0.1:0",
+        "--topic",
+        "weather=country STRING, temp INT",
+        "--log-format",
+        "json",
     ) as one:
         command = [*GOSSAMER, "top", "--json", "--interval", "0.2", "--node", one.address]
         subscribe = [*GOSSAMER, "subscribe", "weather", "temp > 30", "--join", one.address]
         with (
-            subprocess.Popen(subscribe, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as subscriber,
+            subprocess.Popen(
+                subscribe, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            ) as subscriber,
             subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as watching,
         ):
             try:
@@ -197,7 +233,9 @@ def test_top(env: dict[str, str]) -> None:
                 while True:  # until traffic of the publisher shows; the test's own limit ends it
                     sample = json.loads(watching.stdout.readline())
                     assert 0.1 < sample["seconds"] < SECONDS
-                    if sample["bytes_in"] > 0 and any(link["bytes_out"] > 0 for link in sample["links"]):
+                    if sample["bytes_in"] > 0 and any(
+                        link["bytes_out"] > 0 for link in sample["links"]
+                    ):
                         break
                 assert sample["node"] == one.about["node"]
                 assert sample["dropped"] == sample["rejected"] == []
@@ -210,7 +248,9 @@ def test_top(env: dict[str, str]) -> None:
             env, "top", "--json", "--interval", "0.1", "--count", "2", "--node", one.address
         ).stdout.splitlines()
         assert len(lines) == 2
-        shown = gossamer(env, "top", "--interval", "0.1", "--count", "1", "--node", one.address).stdout
+        shown = gossamer(
+            env, "top", "--interval", "0.1", "--count", "1", "--node", one.address
+        ).stdout
         assert f"node {one.about['node']} at {one.address}" in shown
         assert "published/s" in shown
         assert one.end()[0] == 0
@@ -220,7 +260,12 @@ def test_without_the_extra_metrics_are_refused_with_a_remedy(env: dict[str, str]
     code = "import sys; sys.modules['prometheus_client'] = None; from gossamer.cli import main; main(sys.argv[1:])"
     arguments = ["node", "--listen", "127.0.0.1:0", "--metrics-address", "0"]
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], env=env, capture_output=True, text=True, timeout=SECONDS, check=False
+        [sys.executable, "-c", code, *arguments],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
     )
     assert done.returncode == 2
     assert "pip install 'gossamer[metrics]'" in done.stderr
@@ -232,5 +277,7 @@ def test_a_taken_metrics_port_is_told(env: dict[str, str]) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        done = gossamer(env, "node", "--listen", "127.0.0.1:0", "--metrics-address", address, code=2)
+        done = gossamer(
+            env, "node", "--listen", "127.0.0.1:0", "--metrics-address", address, code=2
+        )
         assert "choose another --metrics-address" in done.stderr

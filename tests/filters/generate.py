@@ -17,27 +17,147 @@ from decimal import Decimal
 from typing import Any
 
 STRINGS = [
-    *("", "a", "b", "A", "ab", "abc", "abcabc", "aab", "b1", "a b", "cab", "1", "42", "x_y", "50%", "a%b", "a_b", "_", "%"),
-    *("a\\b", "\\", "it's", 'say "x"', "a\nb", "a\n", "\n", "a\r", "a\r\n", "\r\n", "\ra", "a\u2028", "b\u0085", "\u2029"),
-    *("\t", "a\x0b", "\x00", "a\x00b", "é", "e\u0301", "ß", "ÿ", "\ue000", "\uffff", "\U0001f600", "\U0001f600a"),
-    *("a\U00010000", "日本", "ﬃ", "naïve", "#x", "/a/b", "a.b", "(a)", "[a]", "a{2}", "^a$", "-", "aaa", "bbb ccc"),
+    *(
+        "",
+        "a",
+        "b",
+        "A",
+        "ab",
+        "abc",
+        "abcabc",
+        "aab",
+        "b1",
+        "a b",
+        "cab",
+        "1",
+        "42",
+        "x_y",
+        "50%",
+        "a%b",
+        "a_b",
+        "_",
+        "%",
+    ),
+    *(
+        "a\\b",
+        "\\",
+        "it's",
+        'say "x"',
+        "a\nb",
+        "a\n",
+        "\n",
+        "a\r",
+        "a\r\n",
+        "\r\n",
+        "\ra",
+        "a\u2028",
+        "b\u0085",
+        "\u2029",
+    ),
+    *(
+        "\t",
+        "a\x0b",
+        "\x00",
+        "a\x00b",
+        "é",
+        "e\u0301",
+        "ß",
+        "ÿ",
+        "\ue000",
+        "\uffff",
+        "\U0001f600",
+        "\U0001f600a",
+    ),
+    *(
+        "a\U00010000",
+        "日本",
+        "ﬃ",
+        "naïve",
+        "#x",
+        "/a/b",
+        "a.b",
+        "(a)",
+        "[a]",
+        "a{2}",
+        "^a$",
+        "-",
+        "aaa",
+        "bbb ccc",
+    ),
 ]
-BINARIES = [b"", b"\x00", b"\x00\x00", b"\x01", b"a", b"ab", b"\x7f", b"\x80", b"\xff", b"\xff\x00", b"a\xff"]
+BINARIES = [
+    b"",
+    b"\x00",
+    b"\x00\x00",
+    b"\x01",
+    b"a",
+    b"ab",
+    b"\x7f",
+    b"\x80",
+    b"\xff",
+    b"\xff\x00",
+    b"a\xff",
+]
 DOUBLES = [
-    *(float("nan"), float("inf"), float("-inf"), 0.0, -0.0, 0.1, 0.5, 1.0, 1.5, -1.5, 2.5, 100.0, 1e300, -1e300, 5e-324),
-    *(3.4028234663852886e38, 16777217.0, 9007199254740992.0, 9007199254740994.0, 9.223372036854775807e18, 1 / 3),
+    *(
+        float("nan"),
+        float("inf"),
+        float("-inf"),
+        0.0,
+        -0.0,
+        0.1,
+        0.5,
+        1.0,
+        1.5,
+        -1.5,
+        2.5,
+        100.0,
+        1e300,
+        -1e300,
+        5e-324,
+    ),
+    *(
+        3.4028234663852886e38,
+        16777217.0,
+        9007199254740992.0,
+        9007199254740994.0,
+        9.223372036854775807e18,
+        1 / 3,
+    ),
 ]
 SMALL = [0, 1, -1, 2, 3, 5, 7, 10, 30, 42, 100, -100, 126, 127, -127, -128]
 INTEGERS = {
     "TINYINT": SMALL,
     "SMALLINT": [*SMALL, 32767, -32768, 1000, 129],
     "INT": [*SMALL, 2**31 - 1, -(2**31), 2**24 + 1, 2**24, 10**6],
-    "BIGINT": [*SMALL, 2**63 - 1, -(2**63), 2**53 + 1, 2**53, 2**53 - 1, 2**31, -(2**31) - 1, 2**62 + 1, 10**18],
+    "BIGINT": [
+        *SMALL,
+        2**63 - 1,
+        -(2**63),
+        2**53 + 1,
+        2**53,
+        2**53 - 1,
+        2**31,
+        -(2**31) - 1,
+        2**62 + 1,
+        10**18,
+    ],
 }
-DATES = [date(2024, 2, 29), date(2024, 1, 1), date(1970, 1, 1), date(1969, 12, 31), date(1582, 10, 10), date(1, 1, 1)]
+DATES = [
+    date(2024, 2, 29),
+    date(2024, 1, 1),
+    date(1970, 1, 1),
+    date(1969, 12, 31),
+    date(1582, 10, 10),
+    date(1, 1, 1),
+]
 DATES += [date(9999, 12, 31), date(2024, 3, 1), date(2023, 12, 31), date(1900, 2, 28)]
 TIMES = [datetime(d.year, d.month, d.day, tzinfo=UTC) for d in DATES[:5]]
-TIMES += [t + timedelta(hours=h, microseconds=u) for t in TIMES for h, u in ((2, 0), (23, 1), (0, 999_999), (10, 500_000))]
+TIMES += [
+    t + timedelta(hours=h, microseconds=u)
+    for t in TIMES
+    for h, u in ((2, 0), (23, 1), (0, 999_999), (10, 500_000))
+]
 TIMES += [datetime(2, 1, 1, tzinfo=UTC), datetime(9998, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)]
 TYPES = [
     "STRING",
@@ -55,7 +175,22 @@ TYPES = [
 ]
 NUMERIC = ("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE")
 OPS = ["=", "==", "<>", "!=", "<", "<=", ">", ">=", "<=>"]
-NAMES = ["country", "city", "temp", "At", "user", "date", "timestamp", "x", "r", "class", "type", "year", "é", "two words"]
+NAMES = [
+    "country",
+    "city",
+    "temp",
+    "At",
+    "user",
+    "date",
+    "timestamp",
+    "x",
+    "r",
+    "class",
+    "type",
+    "year",
+    "é",
+    "two words",
+]
 NAMES += ["order", "b`q", "select", "n1", "_u", "Value", "size", "left"]
 
 
@@ -93,7 +228,11 @@ def batch(seed: int, texts: int, events: int) -> Batch:
     names = rng.sample(NAMES, rng.randint(4, 8))
     kinds = rng.sample(TYPES, len(names))
     columns = dict(zip(names, kinds, strict=True))
-    nested = {"lat": "DOUBLE", "In Side": rng.choice(TYPES), "b": "BOOLEAN"} if rng.random() < 0.5 else {}
+    nested = (
+        {"lat": "DOUBLE", "In Side": rng.choice(TYPES), "b": "BOOLEAN"}
+        if rng.random() < 0.5
+        else {}
+    )
     ddl = ", ".join(f"{_quote(n, True)} {k}" for n, k in columns.items())
     if nested:
         ddl += f", loc STRUCT<{', '.join(f'{_quote(n, True)}: {k}' for n, k in nested.items())}>"
@@ -102,7 +241,9 @@ def batch(seed: int, texts: int, events: int) -> Batch:
         event = {n: rng.choice(POOLS[k]) for n, k in columns.items() if rng.random() > 0.12}
         event |= {n: None for n in columns if n not in event and rng.random() < 0.5}
         if nested and rng.random() > 0.1:
-            event["loc"] = {n: rng.choice(POOLS[k]) for n, k in nested.items() if rng.random() > 0.12}
+            event["loc"] = {
+                n: rng.choice(POOLS[k]) for n, k in nested.items() if rng.random() > 0.12
+            }
         made.append(event)
     found = Batch(ddl, made, [])
     leaves = [((n,), k) for n, k in columns.items()] + [(("loc", n), k) for n, k in nested.items()]
@@ -112,14 +253,18 @@ def batch(seed: int, texts: int, events: int) -> Batch:
 
 
 def _quote(name: str, always: bool = False) -> str:
-    plain = name.isascii() and name.isidentifier() and name.lower() not in ("select", "order", "left")
+    plain = (
+        name.isascii() and name.isidentifier() and name.lower() not in ("select", "order", "left")
+    )
     return name if plain and not always else f"`{name.replace('`', '``')}`"
 
 
 class Writer:
     """Writes filters over typed columns."""
 
-    def __init__(self, rng: random.Random, leaves: list[tuple[tuple[str, ...], str]], features: Counter[str]) -> None:
+    def __init__(
+        self, rng: random.Random, leaves: list[tuple[tuple[str, ...], str]], features: Counter[str]
+    ) -> None:
         self.rng = rng
         self.leaves = leaves
         self.features = features
@@ -207,16 +352,22 @@ class Writer:
 
     def _null(self, name: str, kind: str) -> str:
         return self._saw(
-            "IS NULL", f"{name} {self._word('IS')} {self._word('NOT') + ' ' if self.rng.random() < 0.5 else ''}NULL"
+            "IS NULL",
+            f"{name} {self._word('IS')} {self._word('NOT') + ' ' if self.rng.random() < 0.5 else ''}NULL",
         )
 
     def _pair(self, name: str, kind: str) -> str:
         others = [p for p, k in self.leaves if k == kind or (kind in NUMERIC and k in NUMERIC)]
-        return self._saw("two attributes", f"{name} {self.rng.choice(OPS)} {self._name(self.rng.choice(others))}")
+        return self._saw(
+            "two attributes", f"{name} {self.rng.choice(OPS)} {self._name(self.rng.choice(others))}"
+        )
 
     def _constant(self) -> str:
         return self._saw(
-            "constant", self.rng.choice(["TRUE", "false", "NULL", "1 = 1.0", "'a' < 'b'", "NULL = NULL", "1 > 2L"])
+            "constant",
+            self.rng.choice(
+                ["TRUE", "false", "NULL", "1 = 1.0", "'a' < 'b'", "NULL = NULL", "1 > 2L"]
+            ),
         )
 
     # Literals.
@@ -235,7 +386,9 @@ class Writer:
             return self._word(str(value).upper())
         if kind == "BINARY":
             digits = value.hex()
-            return self._saw("BINARY", rng.choice([f"X'{digits}'", f"x'{digits.upper()}'", f'X"{digits}"']))
+            return self._saw(
+                "BINARY", rng.choice([f"X'{digits}'", f"x'{digits.upper()}'", f'X"{digits}"'])
+            )
         if kind == "DATE":
             short = value.day == 1 and rng.random() < 0.3
             text = f"{value.year:04}-{value.month}" if short else value.isoformat()
@@ -245,7 +398,14 @@ class Writer:
     def _timestamp(self, value: datetime) -> str:
         self.features["TIMESTAMP"] += 1
         zone, minutes = self.rng.choice(
-            [("", 0), ("Z", 0), ("+02:00", 120), ("-05:30", -330), ("+14:00", 840), ("-18:00", -1080)]
+            [
+                ("", 0),
+                ("Z", 0),
+                ("+02:00", 120),
+                ("-05:30", -330),
+                ("+14:00", 840),
+                ("-18:00", -1080),
+            ]
         )
         local = value.replace(tzinfo=None) + timedelta(minutes=minutes)
         if zone:
@@ -263,16 +423,24 @@ class Writer:
         if rng.random() < 0.3:
             value += rng.choice([1, -1, 0.5, -0.5, 0.1])
         whole = int(value) if abs(value) < 1e19 else 7
-        form = rng.choice(["whole", "whole", "long", "decimal", "double", "exponent", "float", "BD", "huge"])
+        form = rng.choice(
+            ["whole", "whole", "long", "decimal", "double", "exponent", "float", "BD", "huge"]
+        )
         if form == "huge":
-            beyond = [10**19, -(10**19), 2**63, -(2**63) - 1] if kind in ("FLOAT", "DOUBLE") else [2**31, 2**40, -(2**33)]
+            beyond = (
+                [10**19, -(10**19), 2**63, -(2**63) - 1]
+                if kind in ("FLOAT", "DOUBLE")
+                else [2**31, 2**40, -(2**33)]
+            )
             return self._saw("beyond the type", str(rng.choice(beyond)))
         if form == "long" and -(2**63) <= whole < 2**63:
             return self._saw("L", f"{whole}{rng.choice('Ll')}")
         if form in ("decimal", "BD"):
             part = rng.choice(["0", "0.5", "0.25", "0.1", "0.000000000000000001"])
             exact = f"{Decimal(whole if abs(whole) < 2**63 - 2 else 9) + Decimal(part):f}"
-            return self._saw("DECIMAL", exact + ("BD" if form == "BD" else "" if "." in exact else ".0"))
+            return self._saw(
+                "DECIMAL", exact + ("BD" if form == "BD" else "" if "." in exact else ".0")
+            )
         if form == "double":
             return self._saw("DOUBLE", f"{value!r}{rng.choice('Dd')}")
         if form == "exponent":
@@ -307,7 +475,10 @@ class Writer:
                 out.append(c)
         cut = rng.randint(1, len(out)) if out and rng.random() < 0.05 else 0
         if cut:
-            return self._saw("strings in a row", f"{quote}{''.join(out[:cut])}{quote} {quote}{''.join(out[cut:])}{quote}")
+            return self._saw(
+                "strings in a row",
+                f"{quote}{''.join(out[:cut])}{quote} {quote}{''.join(out[cut:])}{quote}",
+            )
         return f"{quote}{''.join(out)}{quote}"
 
     # Patterns.
@@ -325,7 +496,9 @@ class Writer:
             elif roll < 0.3:
                 out.append(rng.choice(["%", "_"]) + rng.choice(["%", "_"]))
             elif c in ("%", "_", escape):
-                out.append(self._saw("LIKE escape", escape + c) if rng.random() < 0.8 or c == escape else c)
+                out.append(
+                    self._saw("LIKE escape", escape + c) if rng.random() < 0.8 or c == escape else c
+                )
             else:
                 out.append(c)
         if rng.random() < 0.6:
@@ -356,7 +529,25 @@ class Writer:
 
     def _piece(self, depth: int) -> str:
         rng = self.rng
-        atoms = ["a", "b", "c", "a", "b", " ", "1", ".", r"\d", r"\w", r"\s", r"\D", r"\W", r"\S", "[a-c]", "[^a]", "[^\\w]"]
+        atoms = [
+            "a",
+            "b",
+            "c",
+            "a",
+            "b",
+            " ",
+            "1",
+            ".",
+            r"\d",
+            r"\w",
+            r"\s",
+            r"\D",
+            r"\W",
+            r"\S",
+            "[a-c]",
+            "[^a]",
+            "[^\\w]",
+        ]
         atoms += [
             "é",
             "\U0001f600",
@@ -377,4 +568,6 @@ class Writer:
             atom = f"{rng.choice(['(', '(?:'])}{rng.choice(atoms)}{self.regex(depth - 1).replace('^', '')})"
             if any(q in atom for q in ("[a", "[\\w", "|")):
                 return atom
-        return atom + rng.choice(["", "", "", "*", "+", "?", "{2}", "{1,3}", "{0,2}", "+?", "*?", "{2,}"])
+        return atom + rng.choice(
+            ["", "", "", "*", "+", "?", "{2}", "{1,3}", "{0,2}", "+?", "*?", "{2,}"]
+        )

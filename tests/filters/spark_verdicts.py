@@ -21,7 +21,9 @@ def frame(spark: SparkSession, ddl: str, events: Sequence[dict[str, Any]]) -> Da
     rows = [{**event, "_row": i} for i, event in enumerate(events)]
     # By way of Arrow, which keeps NaN apart from NULL and timestamps in UTC.
     arrow = to_arrow_schema(schema, timezone="UTC")
-    columns = [pa.array([row.get(f.name) for row in rows], type=f.type, from_pandas=False) for f in arrow]
+    columns = [
+        pa.array([row.get(f.name) for row in rows], type=f.type, from_pandas=False) for f in arrow
+    ]
     return spark.createDataFrame(pa.table(columns, schema=arrow), schema)
 
 

@@ -18,7 +18,9 @@ pytestmark = pytest.mark.slow  # all of it together takes seconds
 
 SCHEMA = Schema.parse(worlds.DDL)
 ONE = st.sampled_from([(name,) for name in worlds.NAMES])
-TWO = st.sampled_from([pair for pair in combinations(worlds.NAMES, 2) if "s" not in pair and "i" not in pair])
+TWO = st.sampled_from(
+    [pair for pair in combinations(worlds.NAMES, 2) if "s" not in pair and "i" not in pair]
+)
 
 
 def made(text: str) -> Filter:
@@ -31,7 +33,9 @@ def implied(outer: Filter, inner: Filter, names: tuple[str, ...]) -> bool:
 
 @given(
     st.one_of(ONE, TWO).flatmap(
-        lambda names: st.tuples(st.just(names), worlds.conjunctions(names), worlds.conjunctions(names))
+        lambda names: st.tuples(
+            st.just(names), worlds.conjunctions(names), worlds.conjunctions(names)
+        )
     )
 )
 @settings(deadline=None, max_examples=250)
@@ -53,7 +57,11 @@ def test_covering_a_conjunction_is_implication(case: tuple[tuple[str, ...], str,
     assert a.covers(a)
 
 
-@given(TWO.flatmap(lambda names: st.tuples(st.just(names), worlds.filters(names), worlds.filters(names))))
+@given(
+    TWO.flatmap(
+        lambda names: st.tuples(st.just(names), worlds.filters(names), worlds.filters(names))
+    )
+)
 @settings(deadline=None, max_examples=80)
 def test_covering_implies_matching(case: tuple[tuple[str, ...], str, str]) -> None:
     names, one, other = case
@@ -70,14 +78,20 @@ def test_covering_implies_matching_for_any_text(seed: int) -> None:
     batch = generate.batch(seed, texts=5, events=30)
     schema = Schema.parse(batch.ddl)
     rng = random.Random(seed)
-    more = [f"({batch.texts[0]}) AND ({batch.texts[1]})", f"({batch.texts[0]}) OR ({batch.texts[2]})"]
+    more = [
+        f"({batch.texts[0]}) AND ({batch.texts[1]})",
+        f"({batch.texts[0]}) OR ({batch.texts[2]})",
+    ]
     filters = worlds.parsed([*batch.texts, *more], schema)
     rows = [schema.row(event) for event in batch.events]
     for a in filters:
         assert a.covers(a)
         for b in rng.sample(filters, min(4, len(filters))):
             if a.covers(b):
-                assert not [row for row in rows if b.matches_row(row) and not a.matches_row(row)], (a, b)
+                assert not [row for row in rows if b.matches_row(row) and not a.matches_row(row)], (
+                    a,
+                    b,
+                )
 
 
 @pytest.mark.parametrize(
@@ -105,7 +119,9 @@ def test_covering_implies_matching_for_any_text(seed: int) -> None:
 )
 def test_covers(outer: str, inner: str) -> None:
     assert made(outer).covers(made(inner))
-    assert outer in ("TRUE", "n >= -2147483648") or not made("i = 99 AND s = 'zz'").covers(made(outer))
+    assert outer in ("TRUE", "n >= -2147483648") or not made("i = 99 AND s = 'zz'").covers(
+        made(outer)
+    )
 
 
 @pytest.mark.parametrize(
@@ -148,7 +164,9 @@ def test_filters_of_two_schemas_are_not_compared() -> None:
 
 @given(
     st.one_of(ONE, TWO).flatmap(
-        lambda names: st.tuples(st.just(names), st.lists(worlds.filters(names), min_size=1, max_size=5))
+        lambda names: st.tuples(
+            st.just(names), st.lists(worlds.filters(names), min_size=1, max_size=5)
+        )
     )
 )
 @settings(deadline=None, max_examples=80)
@@ -164,7 +182,9 @@ def test_merging_neither_loses_nor_adds(case: tuple[tuple[str, ...], list[str]])
         assert Filter.parse(found.text, SCHEMA) == found
         assert len(found.boxes) == 1
     for row in worlds.rows(names):
-        assert any(f.matches_row(row) for f in after) == any(f.matches_row(row) for f in before), row
+        assert any(f.matches_row(row) for f in after) == any(f.matches_row(row) for f in before), (
+            row
+        )
 
 
 @given(st.integers(0, 2**32))
@@ -189,11 +209,20 @@ def test_merging_any_texts(seed: int) -> None:
         (["n < 5", "n >= 5"], ["TRUE"]),
         (["d < 1D", "d > 1D"], ["d > 1.0D", "d < 1.0D"]),
         (["d < 1D", "d > 1D", "d = 1D"], ["d IS NOT NULL"]),
-        (["i > 3 AND s = 'a'", "i = 3 AND s = 'a'", "s = 'b' AND i >= 3"], ["s IN ('a', 'b') AND i >= 3"]),
+        (
+            ["i > 3 AND s = 'a'", "i = 3 AND s = 'a'", "s = 'b' AND i >= 3"],
+            ["s IN ('a', 'b') AND i >= 3"],
+        ),
         (["s LIKE 'a%'", "s = 'abc'", "s >= 'b' AND s < 'c'"], ["s >= 'a' AND s < 'c'"]),
         (["s LIKE 'a%' AND s <> 'ab'", "s = 'ab'"], ["s LIKE 'a%'"]),
-        (["i = 1 AND n = 1", "i = 1 AND n = 2", "i = 2 AND n = 1", "i = 2 AND n = 2"], ["i IN (1, 2) AND n IN (1, 2)"]),
-        (["s LIKE '%a%'", "s LIKE '%ba%'", "s RLIKE 'a'", "s RLIKE 'a'"], ["s LIKE '%a%'", "s RLIKE 'a'"]),
+        (
+            ["i = 1 AND n = 1", "i = 1 AND n = 2", "i = 2 AND n = 1", "i = 2 AND n = 2"],
+            ["i IN (1, 2) AND n IN (1, 2)"],
+        ),
+        (
+            ["s LIKE '%a%'", "s LIKE '%ba%'", "s RLIKE 'a'", "s RLIKE 'a'"],
+            ["s LIKE '%a%'", "s RLIKE 'a'"],
+        ),
         (["i < n", "i <= n"], ["i <= n"]),
         (["FALSE"], []),
         ([], []),

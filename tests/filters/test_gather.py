@@ -23,7 +23,10 @@ compiled = pytest.mark.skipif(loops.native is None, reason="nothing is compiled 
 
 def arrays(rows: int, text: str, seed: int) -> list[Any]:
     numbers = [(seed + 7 * row) % 100 for row in range(rows)]
-    values: dict[str, list[Any]] = {"s": [text * (n % 5) for n in numbers], "b": [text.encode() * (n % 3) for n in numbers]}
+    values: dict[str, list[Any]] = {
+        "s": [text * (n % 5) for n in numbers],
+        "b": [text.encode() * (n % 3) for n in numbers],
+    }
     return [pa.array(values.get(field.name, numbers), field.type) for field in PLAIN.arrow_schema]
 
 
@@ -38,7 +41,9 @@ def joined(records: list[Any]) -> Any:
 @st.composite
 def slices(draw: st.DrawFn) -> Any:
     whole = record(
-        draw(st.integers(1, 300)), draw(st.sampled_from(["", "x", "Zürich", "日本", "𝄞"])), draw(st.integers(0, 99))
+        draw(st.integers(1, 300)),
+        draw(st.sampled_from(["", "x", "Zürich", "日本", "𝄞"])),
+        draw(st.integers(0, 99)),
     )
     start = draw(st.integers(0, whole.num_rows - 1))
     return whole.slice(start, draw(st.integers(1, whole.num_rows - start)))
@@ -71,7 +76,8 @@ def test_columns_without_nulls_take_the_short_way_and_others_the_long_one() -> N
     gather = Gather(PLAIN)
     assert type(gather.begin(record(3), ROWS, BYTES)[0]) is loops.native.Gathering
     nulls = pa.RecordBatch.from_arrays(
-        [pa.array([None, *one.to_pylist()[1:]], one.type) for one in record(3).columns], schema=PLAIN.arrow_schema
+        [pa.array([None, *one.to_pylist()[1:]], one.type) for one in record(3).columns],
+        schema=PLAIN.arrow_schema,
     )
     made, size = gather.begin(nulls, ROWS, BYTES)
     assert type(made) is Copies
@@ -91,7 +97,11 @@ def test_columns_without_nulls_take_the_short_way_and_others_the_long_one() -> N
 def test_no_more_than_there_is_room_for(way: str) -> None:
     def begin(one: Any, rows: int, size: int) -> Any:
         copies = Copies(PLAIN, rows, size)
-        return Gather(PLAIN).begin(one, rows, size)[0] if way == "short" else (copies.begin(one), copies)[1]
+        return (
+            Gather(PLAIN).begin(one, rows, size)[0]
+            if way == "short"
+            else (copies.begin(one), copies)[1]
+        )
 
     made = begin(record(10), 25, BYTES)
     assert made.add(record(10))
@@ -106,7 +116,9 @@ def test_no_more_than_there_is_room_for(way: str) -> None:
     made, several = begin(record(1, ""), ROWS, BYTES), 1
     while made.add(record(1, "")):
         several += 1
-    assert several <= COPIES_MAX + 40  # a little room is left for longer texts, and empty ones need none
+    assert (
+        several <= COPIES_MAX + 40
+    )  # a little room is left for longer texts, and empty ones need none
 
 
 @compiled
@@ -155,7 +167,9 @@ def text_column(offsets: list[int], data: bytes, *, utf8: bool = True) -> Any:
     st.data(),
     st.booleans(),
 )  # fmt: skip
-def test_texts_are_judged_as_arrow_judges_them(data: bytes, draw: st.DataObject, utf8: bool) -> None:
+def test_texts_are_judged_as_arrow_judges_them(
+    data: bytes, draw: st.DataObject, utf8: bool
+) -> None:
     cuts = draw.draw(st.lists(st.integers(-1, len(data) + 1), max_size=6))
     offsets = draw.draw(st.sampled_from([sorted(cuts), cuts])) if cuts else [0]
     if draw.draw(st.booleans()):

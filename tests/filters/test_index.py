@@ -51,9 +51,13 @@ def table(schema: Schema, rows: list[tuple[Any, ...]]) -> pa.Table:
             fields[attribute.path[0]] = kind
         else:
             fields.setdefault(attribute.path[0], []).append((attribute.path[1], kind))
-    types = {name: pa.struct(kind) if isinstance(kind, list) else kind for name, kind in fields.items()}
+    types = {
+        name: pa.struct(kind) if isinstance(kind, list) else kind for name, kind in fields.items()
+    }
     values = [schema.values(row) for row in rows]
-    return pa.table({name: pa.array([v[name] for v in values], kind) for name, kind in types.items()})
+    return pa.table(
+        {name: pa.array([v[name] for v in values], kind) for name, kind in types.items()}
+    )
 
 
 def expected(filters: dict[int, Filter], rows: list[tuple[Any, ...]]) -> list[list[int]]:
@@ -91,7 +95,9 @@ def test_filters_come_and_go(data: st.DataObject) -> None:
         for text in data.draw(st.lists(worlds.filters(names), max_size=6)):
             one = Filter.parse(text, SCHEMA)
             filters[index.add(one)] = one
-        for number in data.draw(st.lists(st.sampled_from(sorted(filters)), unique=True)) if filters else []:
+        for number in (
+            data.draw(st.lists(st.sampled_from(sorted(filters)), unique=True)) if filters else []
+        ):
             index.remove(number)
             del filters[number]
         assert len(index) == len(filters)
@@ -105,7 +111,14 @@ def texts(count: int, rng: random.Random, spread: int, width: int) -> list[str]:
     found = []
     for _ in range(count):
         low = rng.randint(-spread, spread)
-        end = rng.choice([f"BETWEEN {low} AND {low + rng.randint(0, width)}", f">= {low}", f"< {low}", f"= {low}"])
+        end = rng.choice(
+            [
+                f"BETWEEN {low} AND {low + rng.randint(0, width)}",
+                f">= {low}",
+                f"< {low}",
+                f"= {low}",
+            ]
+        )
         found.append(f"s = '{rng.randint(0, 3)}' AND l {end}" + rng.choice(["", "", " AND b"]))
     return found
 
@@ -114,11 +127,24 @@ def texts(count: int, rng: random.Random, spread: int, width: int) -> list[str]:
 def test_layouts(spread: int, width: int) -> None:
     """Tables and searches, one level and many: every way that runs.py has to lay filters out."""
     rng = random.Random(spread + width)
-    filters = {i: Filter.parse(text, SCHEMA) for i, text in enumerate(texts(1500, rng, spread, width))}
+    filters = {
+        i: Filter.parse(text, SCHEMA) for i, text in enumerate(texts(1500, rng, spread, width))
+    }
     index = Index(SCHEMA, filters.values())
-    values = [rng.randint(-spread - width, spread + width) for _ in range(100)] + [None, 2**63 - 1, -(2**63)]
-    rows = [SCHEMA.row({"s": str(rng.randint(0, 4)), "l": v, "b": rng.choice([True, None]), "n": 0}) for v in values]
-    assert list(index.match_rows(rows)) == [index.match_row(row) for row in rows] == expected(filters, rows)
+    values = [rng.randint(-spread - width, spread + width) for _ in range(100)] + [
+        None,
+        2**63 - 1,
+        -(2**63),
+    ]
+    rows = [
+        SCHEMA.row({"s": str(rng.randint(0, 4)), "l": v, "b": rng.choice([True, None]), "n": 0})
+        for v in values
+    ]
+    assert (
+        list(index.match_rows(rows))
+        == [index.match_row(row) for row in rows]
+        == expected(filters, rows)
+    )
 
 
 def test_long_searches_go_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,14 +183,22 @@ def test_nothing_to_match() -> None:
 
 
 def test_short_rows_end_in_nulls() -> None:
-    index = Index(SCHEMA, [Filter.parse(text, SCHEMA) for text in ("i IS NULL AND s = 'a'", "s = 'a'", "l > 0 AND d < n")])
+    index = Index(
+        SCHEMA,
+        [
+            Filter.parse(text, SCHEMA)
+            for text in ("i IS NULL AND s = 'a'", "s = 'a'", "l > 0 AND d < n")
+        ],
+    )
     assert list(index.match_rows([("a",), ("a", 1), ()])) == [[0, 1], [1], []]
     assert index.match_row(("a",)) == [0, 1]
 
 
 def test_a_long_list_is_asked_instead_of_split() -> None:
     many = ", ".join(map(str, range(0, 400, 2)))
-    index = Index(SCHEMA, [Filter.parse(f"s IN ('a', 'b') AND n IN ({many}) AND l IN (1, 2)", SCHEMA)])
+    index = Index(
+        SCHEMA, [Filter.parse(f"s IN ('a', 'b') AND n IN ({many}) AND l IN (1, 2)", SCHEMA)]
+    )
     assert index.match({"s": "a", "n": 4, "l": 1}) == [0]
     assert index.match({"s": "a", "n": 5, "l": 1}) == []
     (template,) = index._templates.values()
@@ -180,12 +214,18 @@ def test_removed_filters_leave_nothing_behind() -> None:
     """After most are gone, the index is laid out anew: what it holds does not grow with what it held."""
     index = Index(SCHEMA)
     for _ in range(4):
-        numbers = [index.add(Filter.parse(f"s = '{index._alive.size}' AND n > 1", SCHEMA)) for _ in range(1500)]
+        numbers = [
+            index.add(Filter.parse(f"s = '{index._alive.size}' AND n > 1", SCHEMA))
+            for _ in range(1500)
+        ]
         index.match({"n": 2})
         for number in numbers[:-1]:
             index.remove(number)
     assert len(index) == 4
-    assert sum(len(run.columns.ids) for template in index._templates.values() for run in template.runs) < 1500
+    assert (
+        sum(len(run.columns.ids) for template in index._templates.values() for run in template.runs)
+        < 1500
+    )
     assert sum(map(len, index._numbers.values())) < 1500
     assert index.match({"s": "5999", "n": 2}) == [5999]
     assert index.match({"s": "1499", "n": 2}) == [1499]
@@ -216,8 +256,13 @@ def test_filters_of_another_schema_are_refused() -> None:
 @settings(deadline=None)
 def test_codes_of_floats_are_those_of_the_line(doubles: list[float], singles: list[float]) -> None:
     edges = [0.0, -0.0, math.inf, -math.inf, math.nan, -math.nan]
-    for values, kind, width in ((doubles + edges, Type.DOUBLE, np.float64), (singles + edges, Type.FLOAT, np.float32)):
-        assert float_codes(np.array(values, width)).tolist() == [LINES[kind].code(v) for v in values]
+    for values, kind, width in (
+        (doubles + edges, Type.DOUBLE, np.float64),
+        (singles + edges, Type.FLOAT, np.float32),
+    ):
+        assert float_codes(np.array(values, width)).tolist() == [
+            LINES[kind].code(v) for v in values
+        ]
 
 
 def test_columns_of_other_widths_and_units() -> None:
@@ -271,4 +316,9 @@ def test_columns_that_do_not_fit_are_refused(columns: dict[str, Any], message: s
 
 def test_a_plain_import_loads_no_numpy() -> None:
     code = "import sys, gossamer, gossamer.filters; print(sorted({'numpy', 'pyarrow', 'numba'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )

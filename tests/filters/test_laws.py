@@ -43,13 +43,20 @@ def values(attribute: int) -> st.SearchStrategy[t.Value]:
 def predicates(draw: st.DrawFn) -> t.Node:
     attribute = draw(st.integers(0, len(SCHEMA.names) - 1))
     boolean = SCHEMA.types[attribute] == "BOOLEAN"
-    kinds = ["null", "in"] + ["compare"] + ["rlike", "like"] * (attribute in (0, 10)) + ["pair"] * (attribute in (1, 2))
+    kinds = (
+        ["null", "in"]
+        + ["compare"]
+        + ["rlike", "like"] * (attribute in (0, 10))
+        + ["pair"] * (attribute in (1, 2))
+    )
     kind = draw(st.sampled_from(kinds))
     negated = draw(st.booleans())
     if kind == "null":
         return t.Null(attribute, negated)
     if kind == "compare":
-        return t.Compare(attribute, draw(st.sampled_from(["<", "<=", ">", ">="])), draw(values(attribute)))
+        return t.Compare(
+            attribute, draw(st.sampled_from(["<", "<=", ">", ">="])), draw(values(attribute))
+        )
     if kind == "in":
         several = draw(st.lists(values(attribute), min_size=1, max_size=1 if boolean else 4))
         return t.membership(attribute, several, negated and not boolean)
@@ -57,17 +64,27 @@ def predicates(draw: st.DrawFn) -> t.Node:
         left, right = (1, 2) if attribute == 1 else (2, 5)
         return t.Pair(left, draw(st.sampled_from(["=", "<>", "<", "<="])), right)
     if kind == "like":
-        return t.Like(attribute, draw(st.sampled_from(["a%", "%a", "%a%", "_", "a_%", "\\%%", "\\\\_", "é%'\n%"])), negated)
-    return t.Rlike(attribute, draw(st.sampled_from(["a", "^a$", "(a+)+$", "\\d'\\.", "[é-ü]\n"])), negated)
+        return t.Like(
+            attribute,
+            draw(st.sampled_from(["a%", "%a", "%a%", "_", "a_%", "\\%%", "\\\\_", "é%'\n%"])),
+            negated,
+        )
+    return t.Rlike(
+        attribute, draw(st.sampled_from(["a", "^a$", "(a+)+$", "\\d'\\.", "[é-ü]\n"])), negated
+    )
 
 
 def compounds(inner: st.SearchStrategy[t.Node]) -> st.SearchStrategy[t.Node]:
     several = st.lists(inner, min_size=2, max_size=4)
-    return several.map(lambda terms: t.all_of(terms, RANKS)) | several.map(lambda terms: t.any_of(terms, RANKS))
+    return several.map(lambda terms: t.all_of(terms, RANKS)) | several.map(
+        lambda terms: t.any_of(terms, RANKS)
+    )
 
 
 # Those with more conjunctions are refused, however they are written.
-TREES = st.recursive(predicates(), compounds, max_leaves=12).filter(lambda node: t.count(node) <= CONJUNCTIONS_MAX)
+TREES = st.recursive(predicates(), compounds, max_leaves=12).filter(
+    lambda node: t.count(node) <= CONJUNCTIONS_MAX
+)
 
 
 @given(TREES)
@@ -108,11 +125,15 @@ def test_generated_texts(seed: int) -> None:
         apart = [Filter(c, schema) for c in conjunctions]
         for row in rows:
             assert found.matches_row(row) == any(f.matches_row(row) for f in apart), text
-        assert found.passing(rows) == [place for place, row in enumerate(rows) if found.matches_row(row)], text
+        assert found.passing(rows) == [
+            place for place, row in enumerate(rows) if found.matches_row(row)
+        ], text
         # An event passes the text, its negation, or neither (NULL); never both.
         try:
             negation = Filter.parse(f"NOT ({text})", schema)
-        except FilterError as error:  # the conjunctions of a text and those of its negation are not equally many
+        except (
+            FilterError
+        ) as error:  # the conjunctions of a text and those of its negation are not equally many
             assert "multiply out" in str(error)
             continue
         assert not any(found.matches_row(row) and negation.matches_row(row) for row in rows)
@@ -141,7 +162,10 @@ def test_keys_compare_as_their_parts_do(nodes: list[t.Node]) -> None:
     predicates = {key for conjunctions in parts.values() for c in conjunctions for key in c}
     for one in predicates:
         # A string with NUL in it goes on with FF where a shorter one ends, and no key begins so: what follows decides alike.
-        assert not any(other != one and other.startswith(one) and other[len(one)] != 0xFF for other in predicates)
+        assert not any(
+            other != one and other.startswith(one) and other[len(one)] != 0xFF
+            for other in predicates
+        )
 
 
 WORDS = [
@@ -204,9 +228,9 @@ WORDS += [
     "🙂",
     "1e999999999",
 ]
-SOUP = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join) | st.lists(st.sampled_from(WORDS), max_size=12).map(
-    "".join
-)
+SOUP = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join) | st.lists(
+    st.sampled_from(WORDS), max_size=12
+).map("".join)
 
 
 @example("'\\\ud800'")  # half of a surrogate pair that the message quoted

@@ -51,7 +51,10 @@ def test_what_a_compiler_can_compile_is_compiled() -> None:
     if os.environ.get("GOSSAMER_PURE"):
         pytest.skip("GOSSAMER_PURE is set")
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
-    if shutil.which(compiler) is None or not Path(sysconfig.get_path("include"), "Python.h").exists():
+    if (
+        shutil.which(compiler) is None
+        or not Path(sysconfig.get_path("include"), "Python.h").exists()
+    ):
         pytest.skip(f"there is no C compiler ({compiler}), or no Python.h for it")
     assert native is not None, "make install compiles it; see hatch_build.py"
 
@@ -87,9 +90,15 @@ def events_of(schema: Schema) -> st.SearchStrategy[Any]:
     """Mappings for a schema, most of them nearly right."""
     names = st.sampled_from([*schema.names, "unknown"])
     plain = st.dictionaries(names, st.sampled_from([*VALUES, Text("CH"), 1 + 0j]))
-    right = st.fixed_dictionaries({name: good(kind) for name, kind in zip(schema.names, schema.types, strict=True)})
-    turned = right.map(lambda event: dict(reversed(event.items())))  # names in another order than the schema's
-    spoilt = st.tuples(right, plain).map(lambda both: {**both[0], **dict(list(both[1].items())[:1])})
+    right = st.fixed_dictionaries(
+        {name: good(kind) for name, kind in zip(schema.names, schema.types, strict=True)}
+    )
+    turned = right.map(
+        lambda event: dict(reversed(event.items()))
+    )  # names in another order than the schema's
+    spoilt = st.tuples(right, plain).map(
+        lambda both: {**both[0], **dict(list(both[1].items())[:1])}
+    )
     return st.one_of(right, turned, spoilt, plain, st.sampled_from([None, 5, [], "x"]))
 
 
@@ -171,7 +180,9 @@ def mutated(data: bytes, changes: list[tuple[int, int, int]]) -> bytes:
     return bytes(found)
 
 
-changes = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255), st.integers(0, 2)), max_size=4)
+changes = st.lists(
+    st.tuples(st.integers(0, 10**6), st.integers(0, 255), st.integers(0, 2)), max_size=4
+)
 
 
 @needs_native
@@ -194,7 +205,15 @@ def test_bytes_are_read_as_msgspec_reads_them_or_left_to_it(
 
 @needs_native
 @pytest.mark.parametrize(
-    "data", [b"", b"\x90", b"\xdc", b"\xdd\xff\xff\xff\xff", b"\xdc\xff\xff" + b"\x94" * 70_000, b"\x91\x94\xd9"]
+    "data",
+    [
+        b"",
+        b"\x90",
+        b"\xdc",
+        b"\xdd\xff\xff\xff\xff",
+        b"\xdc\xff\xff" + b"\x94" * 70_000,
+        b"\x91\x94\xd9",
+    ],
 )
 def test_bytes_that_promise_too_much(data: bytes) -> None:
     shape = SCHEMAS[0].shape
@@ -215,7 +234,9 @@ def test_texts_are_remembered_by_all_their_bytes() -> None:
 @needs_native
 @settings(deadline=None)
 @given(schema_and_events, st.integers(-1, 1), st.booleans())
-def test_events_are_those_that_python_makes(drawn: tuple[Schema, list[Any]], more: int, shorter: bool) -> None:
+def test_events_are_those_that_python_makes(
+    drawn: tuple[Schema, list[Any]], more: int, shorter: bool
+) -> None:
     schema, events = drawn
     fitting = those_that_fit(schema, events)
     if shorter and fitting:
@@ -266,25 +287,35 @@ def test_what_passes_is_found_without_python() -> None:
     for text in ("ratio > 1", "name LIKE 'C%'", "n = 1 OR name = 'CH'", "name > 'A'"):
         assert type(Filter.parse(text, schema).passing) is not native.Passing
     asked: list[Any] = []
-    passing = native.Passing(((0, loops.RANGE, 1, 5, frozenset()),), lambda rows: asked.append(rows) or [9])
+    passing = native.Passing(
+        ((0, loops.RANGE, 1, 5, frozenset()),), lambda rows: asked.append(rows) or [9]
+    )
     assert passing([(1,), (None,), (6,), (5,)]) == [0, 3]
     assert not asked
     for odd in ([(1,), ()], [(True,)], [(2**64,)], [[1]], [("1",)], ((1,),)):
         assert passing(odd) == [9]
-    for test in ((-1, loops.RANGE, 0, 0, frozenset()), (0, 5, 0, 0, frozenset()), (0, loops.AMONG, 0, 0, {1})):
+    for test in (
+        (-1, loops.RANGE, 0, 0, frozenset()),
+        (0, 5, 0, 0, frozenset()),
+        (0, loops.AMONG, 0, 0, {1}),
+    ):
         with pytest.raises(ValueError, match="no such test"):
             native.Passing((test,), list)
     with pytest.raises(ValueError, match="17 tests"):
         native.Passing(((0, loops.RANGE, 0, 0, frozenset()),) * 17, list)
 
 
-small_rows = st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 5), st.floats()), max_size=30)
+small_rows = st.lists(
+    st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 5), st.floats()), max_size=30
+)
 
 
 @needs_native
 @settings(deadline=None)
 @given(small_rows, st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True), st.booleans())
-def test_shares_are_the_same(python: ModuleType, given_rows: list[Any], where: list[int], short: bool) -> None:
+def test_shares_are_the_same(
+    python: ModuleType, given_rows: list[Any], where: list[int], short: bool
+) -> None:
     if short and given_rows:
         given_rows = [*given_rows, ("a",)]
     results: list[Any] = []
@@ -294,10 +325,16 @@ def test_shares_are_the_same(python: ModuleType, given_rows: list[Any], where: l
 
         def answer(row: Any, asked: list[Any] = asked) -> tuple[int, ...]:
             asked.append(row)
-            return tuple(taker for taker in range(4) if row[0] != "b" and (len(row) < 2 or row[1] % (taker + 1) == 0))
+            return tuple(
+                taker
+                for taker in range(4)
+                if row[0] != "b" and (len(row) < 2 or row[1] % (taker + 1) == 0)
+            )
 
         try:
-            results.append(repr((module.shares(given_rows, tuple(where), known, answer, 4), known, asked)))
+            results.append(
+                repr((module.shares(given_rows, tuple(where), known, answer, 4), known, asked))
+            )
         except IndexError:
             results.append("too short")
     assert results[0] == results[1]
@@ -348,7 +385,9 @@ def test_an_extension_of_an_older_source_is_not_used(monkeypatch: pytest.MonkeyP
 @needs_native
 @settings(deadline=None, max_examples=300)
 @given(st.data(), changes)
-def test_rows_cut_from_bytes_are_the_rows(data: st.DataObject, spoil: list[tuple[int, int, int]]) -> None:
+def test_rows_cut_from_bytes_are_the_rows(
+    data: st.DataObject, spoil: list[tuple[int, int, int]]
+) -> None:
     schema = data.draw(st.sampled_from(SCHEMAS))
     drawn = data.draw(st.lists(events_of(schema), max_size=40))
     fitting = those_that_fit(schema, drawn)
@@ -373,8 +412,14 @@ def test_as_many_rows_as_fit_the_head_of_a_list_are_cut() -> None:
 
 @needs_native
 @settings(deadline=None)
-@given(st.lists(st.integers(-3, 2**53), max_size=12), st.integers(0, 2**53), st.lists(st.integers(0, 2**32), max_size=12))
-def test_the_small_ones_are_the_same(python: ModuleType, places: list[int], by: int, counts: list[int]) -> None:
+@given(
+    st.lists(st.integers(-3, 2**53), max_size=12),
+    st.integers(0, 2**53),
+    st.lists(st.integers(0, 2**32), max_size=12),
+)
+def test_the_small_ones_are_the_same(
+    python: ModuleType, places: list[int], by: int, counts: list[int]
+) -> None:
     offsets = tuple(place for place in places if place >= 0)
     assert loops.ascends(offsets) == python.ascends(offsets)
     assert loops.shifted(offsets, by) == python.shifted(offsets, by)
@@ -393,7 +438,18 @@ def test_the_small_ones_are_the_same(python: ModuleType, places: list[int], by: 
 
 @needs_native
 def test_a_simulation_is_the_same_to_the_byte_without_anything_compiled() -> None:
-    command = [sys.executable, "-m", "gossamer", "simulate", "swarm", "--overlay", "fabric", "--seeds", "2", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "gossamer",
+        "simulate",
+        "swarm",
+        "--overlay",
+        "fabric",
+        "--seeds",
+        "2",
+        "--json",
+    ]
     told = []
     for pure in ("", "1"):
         done = subprocess.run(

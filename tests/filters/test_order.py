@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from gossamer.filters.order import NULL, encode, encode_all, prefix_range
 
-INTEGERS = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, 1, -1, 2**63 - 1, -(2**63), 255, 256, -256])
+INTEGERS = st.integers(-(2**63), 2**63 - 1) | st.sampled_from(
+    [0, 1, -1, 2**63 - 1, -(2**63), 255, 256, -256]
+)
 FLOATS = st.floats() | st.sampled_from([0.0, -0.0, math.inf, -math.inf, math.nan, 5e-324, -5e-324])
 TEXTS = st.text() | st.text("a\x00\x01\u00ff\uffff\U00010000", max_size=4)
 TYPES: dict[str, st.SearchStrategy[Any]] = {
@@ -56,7 +58,9 @@ def test_bytes_compare_as_values_do(kind: str) -> None:
 def test_tuples_concatenate(kinds: list[str], data: st.DataObject) -> None:
     row = st.tuples(*[TYPES[kind] | st.none() for kind in kinds])
     a, b = data.draw(row), data.draw(row)
-    assert ordered(encode_all(a), encode_all(b)) == ordered([rank(v) for v in a], [rank(v) for v in b])
+    assert ordered(encode_all(a), encode_all(b)) == ordered(
+        [rank(v) for v in a], [rank(v) for v in b]
+    )
 
 
 @settings(deadline=None)
@@ -64,7 +68,9 @@ def test_tuples_concatenate(kinds: list[str], data: st.DataObject) -> None:
 @example(["a", "b"], ["a\x00", ""])
 @example(["a"], ["a", ""])
 def test_a_shorter_tuple_comes_first(a: list[str], b: list[str]) -> None:
-    assert ordered(encode_all(a), encode_all(b)) == ordered([rank(v) for v in a], [rank(v) for v in b])
+    assert ordered(encode_all(a), encode_all(b)) == ordered(
+        [rank(v) for v in a], [rank(v) for v in b]
+    )
 
 
 @settings(deadline=None)

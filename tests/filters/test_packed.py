@@ -17,11 +17,24 @@ from gossamer.filters import EventError, Filter, Schema
 from gossamer.filters.mask import compile_mask
 from gossamer.filters.packed import Columns, Packed
 
-SCHEMA = Schema.parse("country STRING NOT NULL, temp INT, at TIMESTAMP, day DATE, place STRUCT<lat: DOUBLE, raw: BINARY>")
+SCHEMA = Schema.parse(
+    "country STRING NOT NULL, temp INT, at TIMESTAMP, day DATE, place STRUCT<lat: DOUBLE, raw: BINARY>"
+)
 EVENTS = [
-    {"country": "CH", "temp": 31, "at": datetime(2026, 1, 2, 3, 4, 5, 6, UTC), "day": date(1, 1, 1), "place": {"lat": 46.2}},
+    {
+        "country": "CH",
+        "temp": 31,
+        "at": datetime(2026, 1, 2, 3, 4, 5, 6, UTC),
+        "day": date(1, 1, 1),
+        "place": {"lat": 46.2},
+    },
     {"country": "é漢", "temp": None, "at": None, "day": None, "place": None},
-    {"country": "", "temp": -(2**31), "day": date(9999, 12, 31), "place": {"lat": float("inf"), "raw": b"\x00\xff"}},
+    {
+        "country": "",
+        "temp": -(2**31),
+        "day": date(9999, 12, 31),
+        "place": {"lat": float("inf"), "raw": b"\x00\xff"},
+    },
 ]
 
 
@@ -43,7 +56,12 @@ def test_rows_come_back_as_they_went() -> None:
 
 def test_a_batch_of_the_user_is_made_to_fit_or_refused() -> None:
     packed = Packed(Schema.parse("country STRING NOT NULL, temp INT, at TIMESTAMP"))
-    given = pa.record_batch({"country": pa.array(["CH", "DE"]).dictionary_encode(), "temp": pa.array([1, 2], pa.int64())})
+    given = pa.record_batch(
+        {
+            "country": pa.array(["CH", "DE"]).dictionary_encode(),
+            "temp": pa.array([1, 2], pa.int64()),
+        }
+    )
     made = packed.record(given)
     assert made.schema.equals(packed.arrow_schema)
     assert packed.rows(made) == [("CH", 1, None), ("DE", 2, None)]
@@ -65,7 +83,9 @@ def test_a_batch_of_the_user_is_made_to_fit_or_refused() -> None:
 
 def _compressed(made: pa.RecordBatch) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, made.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+    with pa.ipc.new_stream(
+        sink, made.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")
+    ) as writer:
         writer.write_batch(made)
     stream = pa.ipc.MessageReader.open_stream(sink.getvalue())
     stream.read_next_message()  # the schema
@@ -131,7 +151,9 @@ def test_masks_are_the_verdicts_of_the_filters(seed: int) -> None:
     for filter in worlds.parsed(batch.texts, schema):
         passed = compile_mask(filter, packed)(made)
         expected = [filter.matches_row(row) for row in rows]
-        assert (np.ones(len(rows), bool) if passed is None else passed).tolist() == expected, filter.text
+        assert (np.ones(len(rows), bool) if passed is None else passed).tolist() == expected, (
+            filter.text
+        )
 
 
 def test_masks_by_hand() -> None:

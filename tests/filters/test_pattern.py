@@ -79,7 +79,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("pattern", [p for p in ACCEPTED.split() if p and p != "a]b" and not p.endswith("a]b")])
+@pytest.mark.parametrize(
+    "pattern", [p for p in ACCEPTED.split() if p and p != "a]b" and not p.endswith("a]b")]
+)
 def test_accepted(pattern: str) -> None:
     rlike(pattern)
 
@@ -139,7 +141,13 @@ def test_pathological_patterns_cost_linear_time(pattern: str) -> None:
 
 @pytest.mark.parametrize(
     ("pattern", "prefix"),
-    [("abc%", ("abc", True)), ("a\\%%", ("a%", True)), ("ab_%", ("ab", False)), ("%a", ("", False)), ("_%", ("", False))],
+    [
+        ("abc%", ("abc", True)),
+        ("a\\%%", ("a%", True)),
+        ("ab_%", ("ab", False)),
+        ("%a", ("", False)),
+        ("_%", ("", False)),
+    ],
 )
 def test_like_prefix(pattern: str, prefix: tuple[str, bool]) -> None:
     assert like_prefix(pattern) == prefix
@@ -170,11 +178,16 @@ def reference(pattern: str, text: str) -> bool:
     return len(text) in ends
 
 
-PIECES = st.sampled_from(["a", "b", "ab", "%", "%", "_", "\\%", "\\_", "\\\\", "\n", "é", "\U0001f600", "."])
+PIECES = st.sampled_from(
+    ["a", "b", "ab", "%", "%", "_", "\\%", "\\_", "\\\\", "\n", "é", "\U0001f600", "."]
+)
 
 
 @settings(deadline=None, max_examples=1500)
-@given(st.lists(PIECES, max_size=10).map("".join), st.text("ab%_\\\n\U0001f600é.", max_size=12) | st.text("ab", max_size=12))
+@given(
+    st.lists(PIECES, max_size=10).map("".join),
+    st.text("ab%_\\\n\U0001f600é.", max_size=12) | st.text("ab", max_size=12),
+)
 @example("a%a", "a")
 @example("%a_%a", "xaa")
 @example("%a_b%b_", "aabab")
@@ -187,7 +200,9 @@ def test_like_is_what_the_definition_says(pattern: str, text: str) -> None:
 @given(st.lists(PIECES, max_size=8), st.data())
 def test_like_finds_what_was_made_from_it(pieces: list[str], data: st.DataObject) -> None:
     texts = {"%": st.text("ab", max_size=3), "_": st.sampled_from("ab\U0001f600")}
-    text = "".join(data.draw(texts[p]) if p in texts else p[-1] if p[0] == "\\" else p for p in pieces)
+    text = "".join(
+        data.draw(texts[p]) if p in texts else p[-1] if p[0] == "\\" else p for p in pieces
+    )
     assert like("".join(pieces), text)
 
 
@@ -224,6 +239,8 @@ def test_like_limit() -> None:
     longest = "a_" * (LIKE_SPAN_MAX // 2 - 1) + "bc"
     assert len(longest) == LIKE_SPAN_MAX
     assert like(f"%{longest}__%", "x" + longest + "yz")
-    assert like(f"{longest}_c%{longest}_c", f"{longest}_c" * 2)  # at either end there is nothing to search
+    assert like(
+        f"{longest}_c%{longest}_c", f"{longest}_c" * 2
+    )  # at either end there is nothing to search
     with pytest.raises(ValueError, match="at most 64 characters"):
         like(f"%{longest}_c%", "")

@@ -31,10 +31,17 @@ def found(placements: tuple[Placement, ...], row: tuple[Any, ...], schema: Schem
     return any(takes(p, row) and compile_row(p.residual, schema)(row) for p in placements)
 
 
-def check(one: Filter, rows: list[tuple[Any, ...]], placements: tuple[Placement, ...], schema: Schema = SCHEMA) -> None:
+def check(
+    one: Filter,
+    rows: list[tuple[Any, ...]],
+    placements: tuple[Placement, ...],
+    schema: Schema = SCHEMA,
+) -> None:
     residuals = [compile_row(p.residual, schema) for p in placements]
     for row in rows:
-        passed = any(takes(p, row) and rest(row) for p, rest in zip(placements, residuals, strict=True))
+        passed = any(
+            takes(p, row) and rest(row) for p, rest in zip(placements, residuals, strict=True)
+        )
         assert passed == one.matches_row(row), (one, row, placements)
 
 
@@ -44,7 +51,9 @@ def classes(draw: st.DrawFn, one: Filter, other: Filter) -> list[Class]:
     brought |= {Class(c.equal[:1], c.kind, c.ranged, c.bits) for c in brought}
     brought |= {Class(c.equal, "from", c.ranged) for c in brought if c.kind == "between"}
     brought |= {Class(c.equal, "to", c.ranged) for c in brought if c.kind == "between"}
-    brought |= {Class(c.equal, "between", c.ranged, c.bits // 2) for c in brought if c.kind == "between"}
+    brought |= {
+        Class(c.equal, "between", c.ranged, c.bits // 2) for c in brought if c.kind == "between"
+    }
     brought |= {Class((), "between", a, 3) for c in brought for a in c.equal}
     return draw(st.lists(st.sampled_from(sorted(brought, key=repr)), max_size=4, unique=True))
 
@@ -78,7 +87,12 @@ def test_matching_is_being_found_for_any_text(seed: int) -> None:
     rng = random.Random(seed)
     for one in filters:
         check(one, rows, one.placements(), schema)
-        check(one, rows, one.placements(rng.sample(used, len(used) // 2), most=rng.choice([1, 4, 16])), schema)
+        check(
+            one,
+            rows,
+            one.placements(rng.sample(used, len(used) // 2), most=rng.choice([1, 4, 16])),
+            schema,
+        )
 
 
 @pytest.mark.parametrize(
@@ -94,7 +108,12 @@ def test_matching_is_being_found_for_any_text(seed: int) -> None:
         ("s IS NULL AND i > 3", Class((S,), "from", T), 1, "TRUE"),
         ("i > 3 AND i <> 7", Class((), "from", T), 1, "i > 3 AND i <> 7"),
         ("s = 'a' AND i < n", Class((S,)), 1, "i < n"),
-        ("i > 3 AND n BETWEEN 4 AND 5", Class((), "between", N, 63), 1, "i > 3 AND n >= 4 AND n <= 5"),
+        (
+            "i > 3 AND n BETWEEN 4 AND 5",
+            Class((), "between", N, 63),
+            1,
+            "i > 3 AND n >= 4 AND n <= 5",
+        ),
         ("i >= 3 AND i <= 3", Class((T,)), 1, "TRUE"),
         ("s RLIKE 'a'", ALL, 1, "s RLIKE 'a'"),
         ("s IS NOT NULL", ALL, 1, "s IS NOT NULL"),
@@ -128,7 +147,9 @@ def test_a_long_list_becomes_a_range_or_residual() -> None:
     assert coarse.cls == Class((S,), "between", T, 57)
     (coarser,) = made(text).placements(most=1)
     assert coarser.cls.equal == ()
-    assert len(made(f"n IN ({', '.join(map(str, range(1000)))})").placements()) == 1 <= PLACEMENTS_MAX
+    assert (
+        len(made(f"n IN ({', '.join(map(str, range(1000)))})").placements()) == 1 <= PLACEMENTS_MAX
+    )
 
 
 def test_too_many_ors_become_their_hull() -> None:
@@ -146,7 +167,9 @@ def test_a_class_that_is_not_allowed_gives_way_to_one_over_fewer_attributes() ->
     between, larger, smaller = (Class((), "between", N, bits) for bits in (60, 40, 64))
     assert one.placements([Class((S,)), between])[0].cls == Class((S,))
     assert one.placements([Class((D,)), larger, between])[0].cls == between
-    assert one.placements([smaller, larger])[0].cls == larger  # two of the smaller cells would not do for every range
+    assert (
+        one.placements([smaller, larger])[0].cls == larger
+    )  # two of the smaller cells would not do for every range
     assert one.placements([Class((), "from", T)])[0].cls == Class((), "from", T)
     assert one.placements([])[0].cls == ALL
     assert one.placements([Class((), "from", T)])[0].residual == one.tree
@@ -155,25 +178,43 @@ def test_a_class_that_is_not_allowed_gives_way_to_one_over_fewer_attributes() ->
 
 
 def test_ranges_of_one_width_take_cells_of_one_size() -> None:
-    classes = {made(f"n BETWEEN {low} AND {low + 9}").placements()[0].cls for low in range(-300, 300)}
+    classes = {
+        made(f"n BETWEEN {low} AND {low + 9}").placements()[0].cls for low in range(-300, 300)
+    }
     assert classes == {Class((), "between", N, 60)}
 
 
 def test_an_event_looks_once_per_class_and_filters_of_a_class_are_contiguous() -> None:
-    texts = ["s = 'a' AND i > 1", "s = 'a' AND i > 5", "s = 'b' AND i > 1", "s = 'a' AND i < 9", "s = 'a'", "i > 1", "TRUE"]
-    entries = sorted((key, p.cls, text) for text in texts for p in made(text).placements() for key in p.keys)
+    texts = [
+        "s = 'a' AND i > 1",
+        "s = 'a' AND i > 5",
+        "s = 'b' AND i > 1",
+        "s = 'a' AND i < 9",
+        "s = 'a'",
+        "i > 1",
+        "TRUE",
+    ]
+    entries = sorted(
+        (key, p.cls, text) for text in texts for p in made(text).placements() for key in p.keys
+    )
     order = [cls for _, cls, _ in entries]
-    assert [cls for i, cls in enumerate(order) if i == 0 or order[i - 1] != cls] == list(dict.fromkeys(order))
+    assert [cls for i, cls in enumerate(order) if i == 0 or order[i - 1] != cls] == list(
+        dict.fromkeys(order)
+    )
     row = SCHEMA.row({"s": "a", "i": 5, "n": 0})
     spans = [span for cls in dict.fromkeys(order) if (span := event_keys(cls, row)) is not None]
     met = [text for key, _, text in entries if any(low <= key < high for low, high in spans)]
-    assert sorted(met) == sorted(["s = 'a' AND i > 1", "s = 'a' AND i < 9", "s = 'a'", "i > 1", "TRUE"])
+    assert sorted(met) == sorted(
+        ["s = 'a' AND i > 1", "s = 'a' AND i < 9", "s = 'a'", "i > 1", "TRUE"]
+    )
 
 
 def test_a_string_that_starts_the_bytes_of_another_is_not_taken_for_it() -> None:
     """'' is written 01 00, and a NUL character 01 00 FF 00."""
     values = [b"", b"\x00", b"\x00\x00", b"\xff", b"\x00\xff"]
-    rows = [SCHEMA.row({"x": v, "s": s, "n": 0}) for v in values for s in ("", "\x00", "\x00\x00", "a")]
+    rows = [
+        SCHEMA.row({"x": v, "s": s, "n": 0}) for v in values for s in ("", "\x00", "\x00\x00", "a")
+    ]
     literals = [f"X'{v.hex()}'" for v in values]
     texts = [f"s = '' AND x {op} {v}" for op in ("=", "<", "<=", ">", ">=") for v in literals]
     texts += [f"x = {v} AND s {op} '\\0'" for op in ("=", "<", "<=", ">", ">=") for v in literals]
@@ -192,7 +233,11 @@ def test_null_meets_only_is_null() -> None:
     assert not found(made("s = ''").placements(), row)
 
 
-@given(st.text("ab\x00\U0010ffff", max_size=40), st.text("ab\x00\U0010ffff", max_size=40), st.text(max_size=3))
+@given(
+    st.text("ab\x00\U0010ffff", max_size=40),
+    st.text("ab\x00\U0010ffff", max_size=40),
+    st.text(max_size=3),
+)
 @settings(deadline=None)
 @example("a" * 40, "a" * 40, "b")
 @example("\U0010ffff", "", "\U0010ffff")
@@ -201,7 +246,10 @@ def test_cells_of_strings(prefix: str, other: str, rest: str) -> None:
     low, high = sorted((prefix, other + rest), key=str.encode)
     rows = [(v,) for v in (prefix, other, prefix + rest, other + rest, rest, prefix + other, "")]
     between = (tree.Compare(0, ">=", low), tree.Compare(0, "<=", high))
-    for node in (tree.all_of(between, schema.ranks), pattern.like_node(0, prefix + "%", "\\", False, False)):
+    for node in (
+        tree.all_of(between, schema.ranks),
+        pattern.like_node(0, prefix + "%", "\\", False, False),
+    ):
         one = Filter(node, schema)
         check(one, rows, one.placements(), schema)
 
@@ -253,8 +301,18 @@ def test_layout() -> None:
     (high,) = made("i < 1").placements()
     assert high.keys[0].hex() == "00000200010000018000000000000001"
     (cells,) = made("l BETWEEN 15 AND 16").placements()
-    assert [key.hex() for key in cells.keys] == ["0000030009003f800000000000000e", "0000030009003f8000000000000010"]
+    assert [key.hex() for key in cells.keys] == [
+        "0000030009003f800000000000000e",
+        "0000030009003f8000000000000010",
+    ]
     ranged = Schema.parse("f FLOAT, d DOUBLE, day DATE, at TIMESTAMP, x BINARY, b BOOLEAN")
     row = (1.5, 1.5, date(2024, 2, 29), datetime(2024, 2, 29, tzinfo=UTC), b"ab", True)
     spans = [event_keys(Class((), "between", a, 16), row) for a in range(len(ranged.names))]
-    assert [span[0][-2:].hex() for span in spans if span] == ["bff8", "bff8", "000b", "8006", "6162", "0100"]
+    assert [span[0][-2:].hex() for span in spans if span] == [
+        "bff8",
+        "bff8",
+        "000b",
+        "8006",
+        "6162",
+        "0100",
+    ]

@@ -22,18 +22,66 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-BATCHES, TEXTS, EVENTS, WHERE = 18, 120, 60, 3  # schemas; texts and events of each; texts that also go through where()
+BATCHES, TEXTS, EVENTS, WHERE = (
+    18,
+    120,
+    60,
+    3,
+)  # schemas; texts and events of each; texts that also go through where()
 FIRST_SEED = 20_260
 # Every feature that the comparison promises, and how often it must at least occur.
 FEATURES = {
     **dict.fromkeys(
-        ["AND", "OR", "NOT", "IN", "BETWEEN", "IS NULL", "LIKE", "RLIKE", "two attributes", "NOT over NULL"], 100
+        [
+            "AND",
+            "OR",
+            "NOT",
+            "IN",
+            "BETWEEN",
+            "IS NULL",
+            "LIKE",
+            "RLIKE",
+            "two attributes",
+            "NOT over NULL",
+        ],
+        100,
     ),
     **dict.fromkeys(
-        ["BETWEEN reversed", "IN with NULL", "DATE", "TIMESTAMP", "TIMESTAMP with zone", "BINARY", "non-ASCII"], 50
+        [
+            "BETWEEN reversed",
+            "IN with NULL",
+            "DATE",
+            "TIMESTAMP",
+            "TIMESTAMP with zone",
+            "BINARY",
+            "non-ASCII",
+        ],
+        50,
     ),
-    **dict.fromkeys(["LIKE ESCAPE", "LIKE escape", "RLIKE $", "supplementary plane", "literal left", "literal NULL"], 20),
-    **dict.fromkeys(["DECIMAL", "DOUBLE", "F", "L", "beyond the type", "struct", "bare boolean", "unicode escape"], 20),
+    **dict.fromkeys(
+        [
+            "LIKE ESCAPE",
+            "LIKE escape",
+            "RLIKE $",
+            "supplementary plane",
+            "literal left",
+            "literal NULL",
+        ],
+        20,
+    ),
+    **dict.fromkeys(
+        [
+            "DECIMAL",
+            "DOUBLE",
+            "F",
+            "L",
+            "beyond the type",
+            "struct",
+            "bare boolean",
+            "unicode escape",
+        ],
+        20,
+    ),
     **dict.fromkeys(["raw string", "strings in a row", "constant"], 20),
 }
 # Seeds whose batches once differed, and why; they run every time.
@@ -43,7 +91,9 @@ PAST = {
 }
 
 
-def compare(spark: SparkSession, seed: int, texts: int, events: int, where: int, canonical: bool = False) -> Counter[str]:
+def compare(
+    spark: SparkSession, seed: int, texts: int, events: int, where: int, canonical: bool = False
+) -> Counter[str]:
     batch = generate.batch(seed, texts, events)
     schema = Schema.parse(batch.ddl)
     rows = [schema.row(event) for event in batch.events]
@@ -54,7 +104,9 @@ def compare(spark: SparkSession, seed: int, texts: int, events: int, where: int,
     for text, found, theirs in zip(sent, filters, spark_verdicts.verdicts(df, sent), strict=True):
         ours = [found.matches_row(row) for row in rows]
         for event, mine, their in zip(batch.events, ours, theirs, strict=True):
-            assert mine == their, f"seed {seed}, {batch.ddl}\n{text}\n{event}\nSpark {their}, gossamer {mine} by {found}"
+            assert mine == their, (
+                f"seed {seed}, {batch.ddl}\n{text}\n{event}\nSpark {their}, gossamer {mine} by {found}"
+            )
         seen["pairs"] += len(ours)
         seen["TRUE"] += sum(ours)
         seen["texts"] += 1
@@ -193,12 +245,33 @@ def test_numbers_at_the_ends_of_types(spark: SparkSession) -> None:
     schema = Schema.parse(ddl)
     ends = {"t": 2**7, "h": 2**15, "i": 2**31, "l": 2**63}
     events: list[dict[str, Any]] = [{}, {name: end - 1 for name, end in ends.items()}]
-    events += [{name: -end for name, end in ends.items()}, {"f": 3.4028234663852886e38, "d": 1.7976931348623157e308}]
-    events += [{"f": value, "d": value} for value in (0.0, -0.0, float("inf"), float("-inf"), float("nan"))]
+    events += [
+        {name: -end for name, end in ends.items()},
+        {"f": 3.4028234663852886e38, "d": 1.7976931348623157e308},
+    ]
+    events += [
+        {"f": value, "d": value} for value in (0.0, -0.0, float("inf"), float("-inf"), float("nan"))
+    ]
     events.append({"f": -1.401298464324817e-45, "d": -5e-324, "l": 0, "t": 0})
-    bounds = [f"{whole}{part}" for end in ends.values() for whole in (end - 1, -end) for part in ("", ".5", ".0", "D")]
-    bounds += ["9223372036854775807.000000000000000001", "9223372036854775806.5", "-9223372036854775808.1", "-1e-50", "0"]
-    bounds += ["3.4028234663852886e38F", "-3.4028234663852886e38F", "1.7976931348623157e308", "-1.7976931348623157e308D"]
+    bounds = [
+        f"{whole}{part}"
+        for end in ends.values()
+        for whole in (end - 1, -end)
+        for part in ("", ".5", ".0", "D")
+    ]
+    bounds += [
+        "9223372036854775807.000000000000000001",
+        "9223372036854775806.5",
+        "-9223372036854775808.1",
+        "-1e-50",
+        "0",
+    ]
+    bounds += [
+        "3.4028234663852886e38F",
+        "-3.4028234663852886e38F",
+        "1.7976931348623157e308",
+        "-1.7976931348623157e308D",
+    ]
     forms = [
         "{n} < {v}",
         "{n} <= {v}",
@@ -225,7 +298,12 @@ def test_numbers_at_the_ends_of_types(spark: SparkSession) -> None:
 def test_the_deepest_texts(spark: SparkSession) -> None:
     """What the limits on NOTs and parentheses let through does not overflow Spark's stack."""
     deep = "".join(f"i = {n} OR (t > {n} AND (NOT NOT " for n in range(32)) + "b" + "))" * 32
-    texts = ["!" * 64 + "b", "NOT " * 64 + "(" * 64 + "b" + ")" * 64, "NOT (" * 64 + "b" + ")" * 64, deep]
+    texts = [
+        "!" * 64 + "b",
+        "NOT " * 64 + "(" * 64 + "b" + ")" * 64,
+        "NOT (" * 64 + "b" + ")" * 64,
+        deep,
+    ]
     texts += [Filter.parse(deep, Schema.parse(EDGE_DDL)).text, " OR ".join(["b"] * 1600)]
     schema = Schema.parse(EDGE_DDL)
     rows = [schema.row(event) for event in EDGE_EVENTS]
@@ -237,8 +315,14 @@ def test_the_deepest_texts(spark: SparkSession) -> None:
 def test_like_of_many_segments(spark: SparkSession) -> None:
     pieces = ["a", "b", "ab", "_", "%", "a_b", "__", "%_", "\U0001f600"]
     rng = random.Random(FIRST_SEED)
-    patterns = ["".join(rng.choices(pieces, k=rng.randint(2, 9))) + rng.choice(["", "%"]) for _ in range(400)]
-    events = [{"s": "".join(rng.choices(["a", "b", "\n", "\U0001f600"], [5, 5, 1, 1], k=k % 14))} for k in range(60)]
+    patterns = [
+        "".join(rng.choices(pieces, k=rng.randint(2, 9))) + rng.choice(["", "%"])
+        for _ in range(400)
+    ]
+    events = [
+        {"s": "".join(rng.choices(["a", "b", "\n", "\U0001f600"], [5, 5, 1, 1], k=k % 14))}
+        for k in range(60)
+    ]
     texts = [f"s LIKE '{p}'" for p in patterns]
     schema = Schema.parse("s STRING")
     df = spark_verdicts.frame(spark, "s STRING", events)
@@ -284,7 +368,9 @@ def test_every_type_with_every_literal(spark: SparkSession) -> None:
     for name, alike in likes.items():
         accepted = 0
         for literal in LITERALS:
-            forms = [f"{name} {op} {literal}" for op in ("=", "<>", "<", ">=")] + [f"{name} NOT IN ({literal})"]
+            forms = [f"{name} {op} {literal}" for op in ("=", "<>", "<", ">=")] + [
+                f"{name} NOT IN ({literal})"
+            ]
             for text in forms:
                 try:
                     filters[text] = Filter.parse(text, schema)
@@ -299,13 +385,17 @@ def test_every_type_with_every_literal(spark: SparkSession) -> None:
 
 def test_keywords_as_names(spark: SparkSession) -> None:
     """A name that needs no backquotes here needs none in Spark; in backquotes every keyword is a name in both."""
-    words = [row[0] for row in spark.sql("SELECT keyword FROM sql_keywords() ORDER BY 1").collect()] + ["r", "b", "n"]
+    words = [
+        row[0] for row in spark.sql("SELECT keyword FROM sql_keywords() ORDER BY 1").collect()
+    ] + ["r", "b", "n"]
     for start in range(0, len(words), 75):
         part = words[start : start + 75]
         ddl = ", ".join(f"`{word}` INT" for word in part)
         schema = Schema.parse(ddl)
         assert Schema.parse(schema.text) == schema
-        assert spark.createDataFrame([], schema.text).schema == spark.createDataFrame([], ddl).schema
+        assert (
+            spark.createDataFrame([], schema.text).schema == spark.createDataFrame([], ddl).schema
+        )
         events = [dict.fromkeys(part, 1), dict.fromkeys(part, 2), {}]
         texts = [f"`{word}` = 1" for word in part]
         for word in part:
@@ -319,5 +409,7 @@ def test_keywords_as_names(spark: SparkSession) -> None:
         filters = [Filter.parse(text, schema) for text in texts]
         rows = [schema.row(event) for event in events]
         df = spark_verdicts.frame(spark, ddl, events)
-        for text, found, theirs in zip(texts, filters, spark_verdicts.verdicts(df, texts), strict=True):
+        for text, found, theirs in zip(
+            texts, filters, spark_verdicts.verdicts(df, texts), strict=True
+        ):
             assert [found.matches_row(row) for row in rows] == theirs, text

@@ -22,7 +22,9 @@ WEATHER = Schema.parse("country STRING, city STRING, temp INT, at TIMESTAMP")
 ALL = Schema.parse(
     "s STRING, bin BINARY, b BOOLEAN, t TINYINT, h SMALLINT, i INT, l BIGINT, f FLOAT, d DOUBLE, at TIMESTAMP, day DATE"
 )
-NESTED = Schema.parse("id BIGINT NOT NULL, loc STRUCT<lat: DOUBLE, lon: DOUBLE, at: STRUCT<`a b` INT>>, x STRING")
+NESTED = Schema.parse(
+    "id BIGINT NOT NULL, loc STRUCT<lat: DOUBLE, lon: DOUBLE, at: STRUCT<`a b` INT>>, x STRING"
+)
 
 
 def test_parse() -> None:
@@ -31,10 +33,15 @@ def test_parse() -> None:
     assert WEATHER.text == "country STRING, city STRING, temp INT, at TIMESTAMP"
     assert WEATHER.find("TEMP") == 2
     assert NESTED.names == ("id", "loc.lat", "loc.lon", "loc.at.a b", "x")
-    assert NESTED.text == "id BIGINT NOT NULL, loc STRUCT<lat: DOUBLE, lon: DOUBLE, at: STRUCT<`a b`: INT>>, x STRING"
+    assert (
+        NESTED.text
+        == "id BIGINT NOT NULL, loc STRUCT<lat: DOUBLE, lon: DOUBLE, at: STRUCT<`a b`: INT>>, x STRING"
+    )
 
 
-@pytest.mark.parametrize("schema", [WEATHER, ALL, NESTED, Schema.parse("`a``b` int, `select` string, `é` date")])
+@pytest.mark.parametrize(
+    "schema", [WEATHER, ALL, NESTED, Schema.parse("`a``b` int, `select` string, `é` date")]
+)
 def test_text_parses_back(schema: Schema) -> None:
     for order in ("declared", "name"):
         same = Schema.parse(schema.text, order)
@@ -62,7 +69,10 @@ def test_aliases_and_case() -> None:
         ),
         ("a INT b INT", "',' or the end of the schema expected\n  a INT b INT\n        ^"),
         ("a INT,", "the name of an attribute expected\n  a INT,\n        ^"),
-        ("`a.b` INT", "a name holds no dot, no control character and no space at its ends\n  `a.b` INT\n  ^^^^^"),
+        (
+            "`a.b` INT",
+            "a name holds no dot, no control character and no space at its ends\n  `a.b` INT\n  ^^^^^",
+        ),
         ("a INT NOT", "NULL expected after NOT\n  a INT NOT\n           ^"),
         ("a STRUCT<b INT", "',' or '>' expected\n  a STRUCT<b INT\n                ^"),
         ("a INT; b INT", "a name, a type, ',' or ':' expected\n  a INT; b INT\n       ^"),
@@ -77,7 +87,10 @@ def test_ddl_errors(ddl: str, shown: str) -> None:
 def test_ddl_limits() -> None:
     with pytest.raises(SchemaError, match="type DECIMAL is not supported; supported: STRING, "):
         Schema.parse("a DECIMAL(10, 2)")
-    assert len(Schema.parse(", ".join(f"a{i} INT" for i in range(ATTRIBUTES_MAX))).names) == ATTRIBUTES_MAX
+    assert (
+        len(Schema.parse(", ".join(f"a{i} INT" for i in range(ATTRIBUTES_MAX))).names)
+        == ATTRIBUTES_MAX
+    )
     with pytest.raises(SchemaError, match="at most 256 attributes"):
         Schema.parse(", ".join(f"a{i} INT" for i in range(ATTRIBUTES_MAX + 1)))
     with pytest.raises(SchemaError, match="structs are at most 8 deep"):
@@ -106,7 +119,11 @@ def test_row() -> None:
     assert WEATHER.row({}) == (None,) * 4
     assert WEATHER.row({"temp": None, "country": "CH"}) == ("CH", None, None, None)
     assert WEATHER.row(Event("weather", 1, 2, 3, event)) == ("CH", "Genève", 31, now)
-    assert WEATHER.row(MappingProxyType(event)) == WEATHER.row(OrderedDict(event)) == WEATHER.row(event)
+    assert (
+        WEATHER.row(MappingProxyType(event))
+        == WEATHER.row(OrderedDict(event))
+        == WEATHER.row(event)
+    )
 
 
 EAST = timezone(timedelta(hours=2))
@@ -171,14 +188,22 @@ class Publication(Weighed):
 
 @settings(deadline=None, max_examples=300)
 @given(st.sampled_from([WEATHER, ALL, NESTED]), st.data())
-def test_the_short_ways_of_a_publisher_give_the_same_row_or_leave_it_to_others(schema: Schema, data: st.DataObject) -> None:
+def test_the_short_ways_of_a_publisher_give_the_same_row_or_leave_it_to_others(
+    schema: Schema, data: st.DataObject
+) -> None:
     names = sorted({path[0] for path in (a.path for a in schema.attributes)} | {"unknown"})
     event = data.draw(
-        st.dictionaries(st.sampled_from(names), st.sampled_from([*VALUES, {}, {"lat": 0.5}]), max_size=len(names))
+        st.dictionaries(
+            st.sampled_from(names),
+            st.sampled_from([*VALUES, {}, {"lat": 0.5}]),
+            max_size=len(names),
+        )
     )
     rows: list[tuple[Any, ...]] = []
     publication = Publication()
-    ticket = schema.lane(10)("wire", publication, rows, lambda *given: given, 1, 10**6, 10**6)("wire", event)
+    ticket = schema.lane(10)("wire", publication, rows, lambda *given: given, 1, 10**6, 10**6)(
+        "wire", event
+    )
     try:
         row = schema.row(event)
     except EventError:
@@ -186,7 +211,9 @@ def test_the_short_ways_of_a_publisher_give_the_same_row_or_leave_it_to_others(s
         with pytest.raises(EventError):
             schema.weighed(10)(event)
         return
-    size = 10 * len(schema.attributes) + sum(len(value) for value in row if isinstance(value, str | bytes))
+    size = 10 * len(schema.attributes) + sum(
+        len(value) for value in row if isinstance(value, str | bytes)
+    )
     # By repr: NaN is not itself, and True is 1.
     assert repr(schema.weighed(10)(event)) == repr((row, size))
     if ticket is not None:
@@ -197,7 +224,11 @@ def test_the_short_ways_of_a_publisher_give_the_same_row_or_leave_it_to_others(s
         assert not rows
         assert publication.size == 0
         plain = len(names) - 1 == len(schema.attributes)
-        exact = all(event.get(name) is value for name, value in zip(schema.names, row, strict=True)) if plain else False
+        exact = (
+            all(event.get(name) is value for name, value in zip(schema.names, row, strict=True))
+            if plain
+            else False
+        )
         assert not exact, "what is right as it is goes the short way"
 
 
@@ -214,14 +245,17 @@ def test_the_short_way_ends_where_a_batch_is_full() -> None:
     assert publication.size == 3 * 46
     assert accept({**event, "city": "x" * 200}) is None
     publication.size, rows[:] = 0, []
-    assert accept({**event, "city": "x" * 157}) is None, "by itself heavier than it may be without being measured"
+    assert accept({**event, "city": "x" * 157}) is None, (
+        "by itself heavier than it may be without being measured"
+    )
     assert accept({**event, "city": "x" * 156}) is not None
     assert publication.size == 198
 
 
 def test_row_names_what_is_unknown() -> None:
     with pytest.raises(
-        EventError, match=r"^unknown attribute 'tmep' \(did you mean 'temp'\?\); the topic has country, city"
+        EventError,
+        match=r"^unknown attribute 'tmep' \(did you mean 'temp'\?\); the topic has country, city",
     ):
         WEATHER.row({"tmep": 3})
     with pytest.raises(EventError, match="unknown attribute 'Temp'"):
@@ -230,9 +264,13 @@ def test_row_names_what_is_unknown() -> None:
         WEATHER.row({3: 3})  # type: ignore[dict-item]
     with pytest.raises(EventError, match="an event is a mapping of names to values, not int"):
         WEATHER.row(3)  # type: ignore[arg-type]
-    with pytest.raises(EventError, match=r"unknown attribute 'loc.lap' \(did you mean 'loc.lat'\?\)"):
+    with pytest.raises(
+        EventError, match=r"unknown attribute 'loc.lap' \(did you mean 'loc.lat'\?\)"
+    ):
         NESTED.row({"id": 1, "loc": {"lap": 1.0}})
-    with pytest.raises(EventError, match="attribute 'loc' is a mapping of names to values, not float"):
+    with pytest.raises(
+        EventError, match="attribute 'loc' is a mapping of names to values, not float"
+    ):
         NESTED.row({"id": 1, "loc": 1.0})
     with pytest.raises(EventError, match="'id' is NOT NULL, and the event has no value"):
         NESTED.row({"x": "a"})
@@ -248,7 +286,12 @@ def test_structs() -> None:
 
 
 def test_values() -> None:
-    assert WEATHER.values(("CH", "Bern", 3, None)) == {"country": "CH", "city": "Bern", "temp": 3, "at": None}
+    assert WEATHER.values(("CH", "Bern", 3, None)) == {
+        "country": "CH",
+        "city": "Bern",
+        "temp": 3,
+        "at": None,
+    }
     assert WEATHER.values(("CH",)) == {"country": "CH", "city": None, "temp": None, "at": None}
     with pytest.raises(EventError, match="a row of 5 values for a schema of 4 attributes"):
         WEATHER.values((None,) * 5)
@@ -280,7 +323,16 @@ def test_row_type_checks_what_peers_send() -> None:
         }
     )
     assert codec.decode(msgspec.msgpack.encode([row, (None,) * 11])) == [row, (None,) * 11]
-    for place, bad in [(0, 3), (2, 1), (3, 128), (4, 2**15), (5, 2**31), (6, 2**63), (8, "x"), (9, datetime(2024, 1, 1))]:
+    for place, bad in [
+        (0, 3),
+        (2, 1),
+        (3, 128),
+        (4, 2**15),
+        (5, 2**31),
+        (6, 2**63),
+        (8, "x"),
+        (9, datetime(2024, 1, 1)),
+    ]:
         with pytest.raises(msgspec.ValidationError):
             codec.decode(msgspec.msgpack.encode([(*row[:place], bad, *row[place + 1 :])]))
     with pytest.raises(msgspec.ValidationError):

@@ -40,18 +40,57 @@ _MAX, _SINGLE_MAX = 1.7976931348623157e308, 3.4028234663852886e38
 
 # Literals as text and as values, in order.
 LITERALS: dict[str, list[tuple[str, Any]]] = {
-    "s": [("''", ""), ("'a'", "a"), ("'a\\0'", "a\x00"), ("'ab'", "ab"), ("'b'", "b"), ("'\U0001f600'", "\U0001f600")],
+    "s": [
+        ("''", ""),
+        ("'a'", "a"),
+        ("'a\\0'", "a\x00"),
+        ("'ab'", "ab"),
+        ("'b'", "b"),
+        ("'\U0001f600'", "\U0001f600"),
+    ],
     "i": [(str(v), v) for v in (-128, -127, 0, 1, 2, 3, 126, 127)],
-    "d": [("-1.5D", -1.5), ("0D", 0.0), ("1D", 1.0), ("1.0000000000000002D", 1.0000000000000002), (f"{_MAX!r}D", _MAX)],
-    "f": [("0.5D", 0.5), ("1D", 1.0), (f"{single_after(1.0)!r}D", single_after(1.0)), (f"{_SINGLE_MAX!r}D", _SINGLE_MAX)],
+    "d": [
+        ("-1.5D", -1.5),
+        ("0D", 0.0),
+        ("1D", 1.0),
+        ("1.0000000000000002D", 1.0000000000000002),
+        (f"{_MAX!r}D", _MAX),
+    ],
+    "f": [
+        ("0.5D", 0.5),
+        ("1D", 1.0),
+        (f"{single_after(1.0)!r}D", single_after(1.0)),
+        (f"{_SINGLE_MAX!r}D", _SINGLE_MAX),
+    ],
     "b": [("FALSE", False), ("TRUE", True)],
-    "day": [("DATE '0001-01-01'", date.min), ("DATE '2024-02-29'", _D), ("DATE '2024-03-01'", _D + _DAY)],
+    "day": [
+        ("DATE '0001-01-01'", date.min),
+        ("DATE '2024-02-29'", _D),
+        ("DATE '2024-03-01'", _D + _DAY),
+    ],
     "n": [("-2147483648", -(2**31)), ("5", 5), ("6", 6), ("2147483647", 2**31 - 1)],
-    "at": [("TIMESTAMP '2024-02-29 12:00:00'", _T), ("TIMESTAMP '2024-02-29 12:00:00.000001'", _T + _MICRO)],
+    "at": [
+        ("TIMESTAMP '2024-02-29 12:00:00'", _T),
+        ("TIMESTAMP '2024-02-29 12:00:00.000001'", _T + _MICRO),
+    ],
     "x": [("X''", b""), ("X'00'", b"\x00"), ("X'FF'", b"\xff")],
     "l": [(str(v), v) for v in (-(2**63), 2**53, 2**53 + 1, 2**63 - 1)],
 }
-PATTERNS = ["a%", "ab%", "%a", "%a%", "_", "a_", "_a%", "a%b", "%ab%", "_%", "__%", "%a%b%", "\U0001f600%"]
+PATTERNS = [
+    "a%",
+    "ab%",
+    "%a",
+    "%a%",
+    "_",
+    "a_",
+    "_a%",
+    "a%b",
+    "%ab%",
+    "_%",
+    "__%",
+    "%a%b%",
+    "\U0001f600%",
+]
 
 _NAN = math.nan
 VALUES: dict[str, list[Any]] = {
@@ -101,17 +140,31 @@ VALUES: dict[str, list[Any]] = {
         _T + 2 * _MICRO,
         datetime.max.replace(tzinfo=UTC),
     ],
-    "x": [b"", b"\x00", b"\x00\x00", b"\x00\x01", b"\x01", b"\xfe", b"\xff", b"\xff\x00", b"\xff\x01"],
+    "x": [
+        b"",
+        b"\x00",
+        b"\x00\x00",
+        b"\x00\x01",
+        b"\x01",
+        b"\xfe",
+        b"\xff",
+        b"\xff\x00",
+        b"\xff\x01",
+    ],
     "l": [-(2**63), -(2**63) + 1, 0, 2**53 - 1, 2**53, 2**53 + 1, 2**53 + 2, 2**63 - 2, 2**63 - 1],
 }
 
 
 @st.composite
-def predicates(draw: st.DrawFn, names: tuple[str, ...] = tuple(NAMES), patterns: bool = True) -> str:
+def predicates(
+    draw: st.DrawFn, names: tuple[str, ...] = tuple(NAMES), patterns: bool = True
+) -> str:
     name = draw(st.sampled_from(names))
     literals = [text for text, _ in LITERALS[name]]
     one = st.sampled_from(literals)
-    kinds = ["compare", "compare", "compare", "between", "in", "null"] + ["like"] * 3 * (name == "s" and patterns)
+    kinds = ["compare", "compare", "compare", "between", "in", "null"] + ["like"] * 3 * (
+        name == "s" and patterns
+    )
     kind = draw(st.sampled_from(kinds))
     no = draw(st.sampled_from(["", "", "NOT "]))
     if kind == "compare":
@@ -125,17 +178,24 @@ def predicates(draw: st.DrawFn, names: tuple[str, ...] = tuple(NAMES), patterns:
     return f"{name} {no}LIKE '{draw(st.sampled_from(PATTERNS))}'"
 
 
-def conjunctions(names: tuple[str, ...] = tuple(NAMES), patterns: bool = True) -> st.SearchStrategy[str]:
+def conjunctions(
+    names: tuple[str, ...] = tuple(NAMES), patterns: bool = True
+) -> st.SearchStrategy[str]:
     return st.lists(predicates(names, patterns), min_size=1, max_size=4).map(" AND ".join)
 
 
 def filters(names: tuple[str, ...] = tuple(NAMES)) -> st.SearchStrategy[str]:
-    return st.lists(conjunctions(names), min_size=1, max_size=4).map(lambda parts: " OR ".join(f"({p})" for p in parts))
+    return st.lists(conjunctions(names), min_size=1, max_size=4).map(
+        lambda parts: " OR ".join(f"({p})" for p in parts)
+    )
 
 
 def rows(names: tuple[str, ...]) -> list[tuple[Any, ...]]:
     """Every combination of the values of these attributes; NULL in the others."""
-    choices = [[*VALUES[n], *([None] if n != "n" else [])] if n in names else [5 if n == "n" else None] for n in NAMES]
+    choices = [
+        [*VALUES[n], *([None] if n != "n" else [])] if n in names else [5 if n == "n" else None]
+        for n in NAMES
+    ]
     return list(product(*choices))
 
 

@@ -32,10 +32,13 @@ def test_of_several_nodes_the_usual_one_is_found_and_else_they_are_named(
         assert find(None, "127.0.0.1:2") == second
         assert find("127.0.0.1:1", "127.0.0.1:2") == first
         with pytest.raises(
-            AdminError, match=r"2 nodes are running here \(127.0.0.1:1, 127.0.0.1:2\); say which one: --node"
+            AdminError,
+            match=r"2 nodes are running here \(127.0.0.1:1, 127.0.0.1:2\); say which one: --node",
         ):
             find(None, "127.0.0.1:9")
         for port in range(3, 7):
             listen(port)
-        with pytest.raises(AdminError, match=r"6 nodes are running here \(127.0.0.1:1, .*127.0.0.1:5, \.\.\.\)"):
+        with pytest.raises(
+            AdminError, match=r"6 nodes are running here \(127.0.0.1:1, .*127.0.0.1:5, \.\.\.\)"
+        ):
             find(None)

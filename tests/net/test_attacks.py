@@ -32,7 +32,9 @@ from livenet import GENEVA, WEATHER, until
 
 pytestmark = pytest.mark.live
 
-IMPATIENT = gossamer.NodeConfig(flood=FloodConfig(patience=Micros(SECOND), resend=Micros(200 * MILLISECOND)))
+IMPATIENT = gossamer.NodeConfig(
+    flood=FloodConfig(patience=Micros(SECOND), resend=Micros(200 * MILLISECOND))
+)
 LIMIT_SECONDS = 100.0  # most take one; a busy machine many more
 ANSWER_SECONDS = 5.0  # an event's way to the subscriber and its receipt, while the attack goes on; milliseconds in fact
 
@@ -48,7 +50,9 @@ def fabric(tmp_path_factory: pytest.TempPathFactory) -> Fabric:
 class Scene:
     """A victim, its friend, and a subscription of the friend's to what the victim publishes."""
 
-    def __init__(self, fabric: Fabric | None, victim: gossamer.Node, events: gossamer.Subscription) -> None:
+    def __init__(
+        self, fabric: Fabric | None, victim: gossamer.Node, events: gossamer.Subscription
+    ) -> None:
         self.fabric, self.victim, self._events = fabric, victim, events
         self.host, port = victim.address.split(":")
         self.port = int(port)
@@ -73,7 +77,9 @@ class Scene:
         for receipt in given if receipts else ():
             assert (await receipt).matched == 1
 
-    async def connect(self, context: ssl.SSLContext | None = None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def connect(
+        self, context: ssl.SSLContext | None = None
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if context is None and self.mallory is not None:
             context = client_context(self.mallory)
         return await asyncio.open_connection(self.host, self.port, ssl=context)
@@ -104,29 +110,42 @@ class Scene:
         return reader, writer, tls, sent + more
 
     async def sees_mallory(self) -> None:
-        await until(lambda: hex_peer(self.peer) in [link["peer"] for link in self.victim.status()["links"]])
+        await until(
+            lambda: hex_peer(self.peer) in [link["peer"] for link in self.victim.status()["links"]]
+        )
 
     def hello(self, peer: int | None = None) -> bytes:
-        return wire.encode(wire.Hello(wire.MAGIC, 1, wire.VERSION, self.peer if peer is None else peer, 1, ""))
+        return wire.encode(
+            wire.Hello(wire.MAGIC, 1, wire.VERSION, self.peer if peer is None else peer, 1, "")
+        )
 
     async def closed_for(self, reason: str) -> None:
         await until(lambda: self.counters.get(f"closed: {reason}"))
 
 
 @contextlib.asynccontextmanager
-async def scene(fabric: Fabric | None, limits: gossamer.PeerLimits | None = None) -> AsyncIterator[Scene]:
-    keys = {name: fabric.base / "nodes" / name if fabric is not None else None for name in ("victim", "friend")}
+async def scene(
+    fabric: Fabric | None, limits: gossamer.PeerLimits | None = None
+) -> AsyncIterator[Scene]:
+    keys = {
+        name: fabric.base / "nodes" / name if fabric is not None else None
+        for name in ("victim", "friend")
+    }
     async with (
         gossamer.Node(keys=keys["victim"], limits=limits, config=IMPATIENT) as victim,
         gossamer.Node(keys=keys["friend"], join=[victim.address]) as friend,
     ):
         await victim.advertise("weather", WEATHER)
-        async with friend.subscribe("weather", route="flood") as events:  # every member relays, mallory too
+        async with friend.subscribe(
+            "weather", route="flood"
+        ) as events:  # every member relays, mallory too
             yield Scene(fabric, victim, events)
 
 
 def attacked(
-    fabric: Fabric | None, attack: Callable[[Scene], Awaitable[None]], limits: gossamer.PeerLimits | None = None
+    fabric: Fabric | None,
+    attack: Callable[[Scene], Awaitable[None]],
+    limits: gossamer.PeerLimits | None = None,
 ) -> None:
     async def main() -> None:
         async with scene(fabric, limits) as there:
@@ -147,7 +166,9 @@ async def is_closed(reader: asyncio.StreamReader) -> None:
 # --------------------------------------------------------------------------- strangers
 
 
-@pytest.mark.parametrize("data", [b"\x00" * 4096, b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100_000, bytes(range(256)) * 10])
+@pytest.mark.parametrize(
+    "data", [b"\x00" * 4096, b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100_000, bytes(range(256)) * 10]
+)
 @pytest.mark.parametrize("keyed", [True, False])
 def test_garbage(fabric: Fabric, data: bytes, keyed: bool) -> None:
     async def attack(there: Scene) -> None:
@@ -157,14 +178,19 @@ def test_garbage(fabric: Fabric, data: bytes, keyed: bool) -> None:
             await is_closed(reader)
             writer.close()
         await there.goes_on()
-        assert sum(count for name, count in there.counters.items() if name.startswith("closed: ")) >= 10
+        assert (
+            sum(count for name, count in there.counters.items() if name.startswith("closed: "))
+            >= 10
+        )
         assert len(there.victim.status()["links"]) == 1
 
     attacked(fabric if keyed else None, attack)
 
 
 @pytest.mark.parametrize("keyed", [True, False])
-def test_slow_loris_before_the_handshake(fabric: Fabric, keyed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_loris_before_the_handshake(
+    fabric: Fabric, keyed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connection, "HELLO_SECONDS", 0.5)
 
     async def attack(there: Scene) -> None:
@@ -185,7 +211,9 @@ def test_slow_loris_before_the_handshake(fabric: Fabric, keyed: bool, monkeypatc
 
 
 @pytest.mark.parametrize("how", ["a frame", "a TLS record"])
-def test_slow_loris_after_the_handshake(fabric: Fabric, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_loris_after_the_handshake(
+    fabric: Fabric, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A member that sends one byte at a time for ever keeps nothing open by it."""
     monkeypatch.setattr(connection, "HELLO_SECONDS", 0.5)
     monkeypatch.setattr(connection, "PING_SECONDS", 0.2)
@@ -212,12 +240,16 @@ def test_a_connection_flood_takes_no_place_from_others(fabric: Fabric) -> None:
     async def attack(there: Scene) -> None:
         opened: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
         for _ in range(5):
-            opened += await asyncio.gather(*(asyncio.open_connection(there.host, there.port) for _ in range(40)))
+            opened += await asyncio.gather(
+                *(asyncio.open_connection(there.host, there.port) for _ in range(40))
+            )
             await there.goes_on(2)
         await until(lambda: there.counters.get("closed: crowded out", 0) >= 200 - 32)
         assert len(there.victim._driver.connections) <= 32 + 2
         extra = there.fabric.issue("latecomer") if there.fabric is not None else None
-        async with gossamer.Node(keys=extra, join=[there.victim.address]):  # an honest one comes in all the same
+        async with gossamer.Node(
+            keys=extra, join=[there.victim.address]
+        ):  # an honest one comes in all the same
             await there.goes_on()
         for _, writer in opened:
             writer.close()
@@ -243,7 +275,9 @@ def test_one_address_cannot_take_all_connections(fabric: Fabric) -> None:
     limits = gossamer.PeerLimits(connections=40, address_connections=20, address_half_open=15)
 
     async def attack(there: Scene) -> None:
-        opened = await asyncio.gather(*(asyncio.open_connection(there.host, there.port) for _ in range(60)))
+        opened = await asyncio.gather(
+            *(asyncio.open_connection(there.host, there.port) for _ in range(60))
+        )
         await until(lambda: len(there.victim._driver.connections) >= 15)
         assert len(there.victim._driver.connections) <= 20
         for _, writer in opened:
@@ -255,7 +289,9 @@ def test_one_address_cannot_take_all_connections(fabric: Fabric) -> None:
 # ------------------------------------------------------------------------ certificates
 
 
-@pytest.mark.parametrize("who", ["no certificate", "wrong authority", "self-signed", "expired", "revoked", "TLS 1.2"])
+@pytest.mark.parametrize(
+    "who", ["no certificate", "wrong authority", "self-signed", "expired", "revoked", "TLS 1.2"]
+)
 def test_certificates_that_do_not_count(fabric: Fabric, tmp_path: Path, who: str) -> None:
     async def attack(there: Scene) -> None:
         version = ssl.TLSVersion.TLSv1_3
@@ -282,7 +318,9 @@ def test_certificates_that_do_not_count(fabric: Fabric, tmp_path: Path, who: str
         try:
             reader, writer = await there.connect(client_context(keys, version=version))
         except (ssl.SSLError, ConnectionError):
-            assert who == "TLS 1.2"  # with TLS 1.3 a client learns only afterwards what the server thinks of it
+            assert (
+                who == "TLS 1.2"
+            )  # with TLS 1.3 a client learns only afterwards what the server thinks of it
         else:
             with contextlib.suppress(ConnectionError, ssl.SSLError):
                 writer.write(there.hello())
@@ -292,7 +330,11 @@ def test_certificates_that_do_not_count(fabric: Fabric, tmp_path: Path, who: str
         reasons = {
             "no certificate": "no certificate", "revoked": "revoked", "TLS 1.2": "broken tls",
         }.get(who, "wrong certificate")  # fmt: skip
-        await until(lambda: there.counters.get(f"closed: {reasons}", 0) > before.get(f"closed: {reasons}", 0))
+        await until(
+            lambda: (
+                there.counters.get(f"closed: {reasons}", 0) > before.get(f"closed: {reasons}", 0)
+            )
+        )
         assert [link["name"] for link in there.victim.status()["links"]] == ["friend"]
 
     attacked(fabric, attack)
@@ -369,7 +411,12 @@ def test_a_claims_flood(fabric: Fabric) -> None:
 
     async def attack(there: Scene) -> None:
         invented = [
-            News(records=tuple(Record(2**63 + 64 * part + one, 256, 1, f"127.0.0.1:{1 + part}") for one in range(64)))
+            News(
+                records=tuple(
+                    Record(2**63 + 64 * part + one, 256, 1, f"127.0.0.1:{1 + part}")
+                    for one in range(64)
+                )
+            )
             for part in range(100)
         ]
         reader, writer = await there.insider(*invented)
@@ -389,9 +436,16 @@ def test_a_claims_flood_without_keys_is_bounded(monkeypatch: pytest.MonkeyPatch)
     async def attack(there: Scene) -> None:
         mine = Record(77, 256, 1, "")
         flips = [Flip(77, 256, 2 + n, n, 16) for n in range(12_000)]
-        invented = [Adverts(tuple((f"invented {64 * n + m}", "n INT") for m in range(64))) for n in range(6)]
+        invented = [
+            Adverts(tuple((f"invented {64 * n + m}", "n INT") for m in range(64))) for n in range(6)
+        ]
         _, writer = await there.insider(News(records=(mine,)), *flips, *invented)
-        await until(lambda: len(there.victim.status()["topics"]) == 256 and there.counters.get("dropped", 0) > 100)
+        await until(
+            lambda: (
+                len(there.victim.status()["topics"]) == 256
+                and there.counters.get("dropped", 0) > 100
+            )
+        )
         await there.goes_on()
         status = there.victim.status()
         assert status["interest"]["claims dropped"]

@@ -26,7 +26,9 @@ def record(rows: int = ROWS) -> pa.RecordBatch:
     return pa.record_batch(
         {
             "country": pa.array(["CH" if number % 4 == 0 else "DE" for number in range(rows)]),
-            "city": pa.array([None if number % 7 == 0 else f"city {number}" for number in range(rows)]),
+            "city": pa.array(
+                [None if number % 7 == 0 else f"city {number}" for number in range(rows)]
+            ),
             "temp": pa.array([number % 50 for number in range(rows)], pa.int32()),
         }
     )
@@ -48,8 +50,13 @@ def test_the_short_way_of_event_after_event_leaves_nothing_out() -> None:
                 await a.publish("numbers", {"n": "five", "text": "x"})
             with pytest.raises(gossamer.EventError, match="event_bytes"):
                 await a.publish("numbers", {"n": 1, "text": "x" * (300 << 10)})
-            receipts += [await a.publish("numbers", {"n": n, "text": "x" * 5000}) for n in range(5000, 5100)]
-            receipts += [await a.publish(topic, {"n": 5100}) for topic in ("numbers", "others", "numbers", "others")]
+            receipts += [
+                await a.publish("numbers", {"n": n, "text": "x" * 5000}) for n in range(5000, 5100)
+            ]
+            receipts += [
+                await a.publish(topic, {"n": 5100})
+                for topic in ("numbers", "others", "numbers", "others")
+            ]
             await a.advertise("numbers", "n INT, text STRING, more INT")
             receipts += [await a.publish("numbers", {"n": 5101, "more": n}) for n in range(3)]
             assert [(await receipt).matched for receipt in receipts] == [1] * 5107
@@ -68,7 +75,9 @@ def test_every_event_that_may_be_too_large_is_measured() -> None:
             await a.advertise("weather", WEATHER)
             for turn in range(4):  # the first opens a batch, the others come by the short way
                 await a.publish("weather", {"temp": turn})
-                with pytest.raises(gossamer.EventError, match=r"5[0-9]{3} bytes on 'weather'; at most 1000"):
+                with pytest.raises(
+                    gossamer.EventError, match=r"5[0-9]{3} bytes on 'weather'; at most 1000"
+                ):
                     await a.publish("weather", {"city": "x" * 5000})
                 await a.publish("weather", {"city": "x" * 900})
 
@@ -80,7 +89,9 @@ def test_a_list_is_accepted_whole_or_not_at_all() -> None:
         async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
             await a.advertise("weather", WEATHER)
             async with b.subscribe("weather", "temp >= 10") as events:
-                receipt = await a.publish_batch("weather", [{"temp": number} for number in range(5000)])
+                receipt = await a.publish_batch(
+                    "weather", [{"temp": number} for number in range(5000)]
+                )
                 assert len(receipt) == 5000
                 done = await receipt
                 assert receipt.done
@@ -111,13 +122,20 @@ def test_columns_by_every_route_to_rows_and_to_batches(route: str) -> None:
         rows = record(200)
         async with contextlib.AsyncExitStack() as stack:
             first = await stack.enter_async_context(gossamer.Node())
-            nodes = [first] + [await stack.enter_async_context(gossamer.Node(join=[first.address])) for _ in range(2)]
+            nodes = [first] + [
+                await stack.enter_async_context(gossamer.Node(join=[first.address]))
+                for _ in range(2)
+            ]
             await first.advertise("weather", WEATHER)
             swiss = await stack.enter_async_context(
                 nodes[1].subscribe("weather", "country = 'CH' AND temp < 40", route=route)
             )
-            warm = await stack.enter_async_context(nodes[2].subscribe("weather", "temp > 30", route=route))
-            here = await stack.enter_async_context(first.subscribe("weather", "city LIKE '%7'", route=route))
+            warm = await stack.enter_async_context(
+                nodes[2].subscribe("weather", "temp > 30", route=route)
+            )
+            here = await stack.enter_async_context(
+                first.subscribe("weather", "city LIKE '%7'", route=route)
+            )
             before = await (await first.publish("weather", {"temp": 31}))
             done = await (await first.publish_batch("weather", rows))
             expected = rows.to_pylist()
@@ -132,13 +150,19 @@ def test_columns_by_every_route_to_rows_and_to_batches(route: str) -> None:
             mine = [row for row in expected if row["country"] == "CH" and row["temp"] < 40]
             # In a skip list events that look in the same places travel together, whatever was published between them.
             came = await take(swiss, len(mine))
-            assert [event.values for event in sorted(came, key=lambda event: event.sequence)] == mine
+            assert [
+                event.values for event in sorted(came, key=lambda event: event.sequence)
+            ] == mine
             assert came == sorted(came, key=lambda event: event.sequence) or route == "skiplist"
-            cities = [row for row in expected if row["city"] is not None and row["city"].endswith("7")]
+            cities = [
+                row for row in expected if row["city"] is not None and row["city"].endswith("7")
+            ]
             got = sorted(await take(here, len(cities)), key=lambda event: event.sequence)
             assert [event["city"] for event in got] == [row["city"] for row in cities]
             assert [event.sequence for event in got] == [
-                sequence for sequence, row in zip(done.sequences, expected, strict=True) if row in cities
+                sequence
+                for sequence, row in zip(done.sequences, expected, strict=True)
+                if row in cities
             ]
             hot: list[dict[str, object]] = []
             async for batch in warm.batches():
@@ -146,8 +170,14 @@ def test_columns_by_every_route_to_rows_and_to_batches(route: str) -> None:
                 hot += batch.to_pylist()
                 if len(hot) > sum(row["temp"] > 30 for row in expected):
                     break
-            wanted = [{"country": None, "city": None, "temp": 31}] + [row for row in expected if row["temp"] > 30]
-            assert sorted(hot, key=repr) == sorted(wanted, key=repr) if route == "skiplist" else hot == wanted
+            wanted = [{"country": None, "city": None, "temp": 31}] + [
+                row for row in expected if row["temp"] > 30
+            ]
+            assert (
+                sorted(hot, key=repr) == sorted(wanted, key=repr)
+                if route == "skiplist"
+                else hot == wanted
+            )
             assert not any("events on" in node._driver.last_problem for node in nodes)
 
     go(main())
@@ -169,13 +199,20 @@ def test_columns_travel_together_and_large_ones_are_cut() -> None:
                 assert got[0].num_rows == ROWS, "nothing was on its way: it waits for nobody"
                 assert len(got) < 12, "those that follow one another at once travel together"
                 assert max(one.num_rows for one in got) <= 32_768
-                assert pa.Table.from_batches(got).to_pylist() == pa.Table.from_batches(given).to_pylist()
+                assert (
+                    pa.Table.from_batches(got).to_pylist()
+                    == pa.Table.from_batches(given).to_pylist()
+                )
                 done = [await receipt for receipt in receipts]
                 assert [one.matched for one in done] == [(1,) * one.num_rows for one in given]
-                assert [number for one in done for number in one.sequences] == list(range(1, total + 1))
+                assert [number for one in done for number in one.sequences] == list(
+                    range(1, total + 1)
+                )
                 large = await a.publish_batch("weather", record(40_000))
                 assert sum((await large).matched) == 40_000
-                assert [event["temp"] for event in await take(events, 40_000)] == [number % 50 for number in range(40_000)]
+                assert [event["temp"] for event in await take(events, 40_000)] == [
+                    number % 50 for number in range(40_000)
+                ]
                 with pytest.raises(gossamer.EventError, match="unknown attribute"):
                     await a.publish_batch("weather", pa.record_batch({"tenp": [1]}))
 
@@ -188,7 +225,10 @@ def test_memory_that_is_filled_again_changes_nothing_that_was_published() -> Non
     async def main() -> None:
         async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
             await a.advertise("readings", "at BIGINT NOT NULL, temp INT")
-            async with b.subscribe("readings", "temp < 1000") as cold, b.subscribe("readings", "temp >= 1000") as hot:
+            async with (
+                b.subscribe("readings", "temp < 1000") as cold,
+                b.subscribe("readings", "temp >= 1000") as hot,
+            ):
                 at, temp = np.zeros(100, np.int64), np.zeros(100, np.int32)
                 batch = pa.record_batch({"at": pa.array(at), "temp": pa.array(temp)})
                 receipts = []
@@ -199,7 +239,9 @@ def test_memory_that_is_filled_again_changes_nothing_that_was_published() -> Non
                 assert [set((await receipt).matched) for receipt in receipts] == [{1}] * 40
                 for events, odd in ((cold, 0), (hot, 1)):
                     got = await take(events, 2000)
-                    assert [event["at"] for event in got] == [turn for turn in range(odd, 40, 2) for _ in range(100)]
+                    assert [event["at"] for event in got] == [
+                        turn for turn in range(odd, 40, 2) for _ in range(100)
+                    ]
                     assert {event["temp"] for event in got} == {1000 * odd}
 
     go(main())
@@ -221,7 +263,9 @@ def test_rows_and_columns_keep_their_order_whatever_is_mixed() -> None:
                     elif turn % 4 == 1:
                         receipts.append(await a.publish_batch("numbers", [{"n": n} for n in some]))
                     else:
-                        receipts.append(await a.publish_batch("numbers", pa.record_batch([some], schema=schema)))
+                        receipts.append(
+                            await a.publish_batch("numbers", pa.record_batch([some], schema=schema))
+                        )
                     if turn % 5 == 0:
                         await a.publish("others", {"n": turn})
                     count += len(some)
@@ -264,9 +308,13 @@ def test_with_asyncios_own_loop() -> None:
                 ):
                     both = [asyncio.create_task(take(events, 80_000)) for events in (there, back)]
                     receipts = [await a.publish_batch("weather", record(4000)) for _ in range(20)]
-                    receipts += [await b.publish_batch("back", record(4000).to_pylist()) for _ in range(20)]
+                    receipts += [
+                        await b.publish_batch("back", record(4000).to_pylist()) for _ in range(20)
+                    ]
                     for taken in both:
-                        assert [event["temp"] for event in await taken] == [number % 50 for number in range(4000)] * 20
+                        assert [event["temp"] for event in await taken] == [
+                            number % 50 for number in range(4000)
+                        ] * 20
                     assert {(await receipt).matched for receipt in receipts} == {(1,) * 4000}
 
     asyncio.run(asyncio.wait_for(main(), 60))
@@ -277,7 +325,10 @@ def test_columns_of_a_shorter_schema_are_rows_of_it() -> None:
     packed = Packed(Schema.parse("n INT, at TIMESTAMP"))
     short = pa.record_batch({"n": pa.array([1, 2], pa.int32())})
     assert packed.rows(short) == [(1,), (2,)]
-    assert [packed.schema.values(row) for row in packed.rows(short)] == [{"n": 1, "at": None}, {"n": 2, "at": None}]
+    assert [packed.schema.values(row) for row in packed.rows(short)] == [
+        {"n": 1, "at": None},
+        {"n": 2, "at": None},
+    ]
 
 
 def test_a_schema_that_grows_between_two_batches_of_columns() -> None:
@@ -286,7 +337,9 @@ def test_a_schema_that_grows_between_two_batches_of_columns() -> None:
             await a.advertise("numbers", "n INT")
             async with b.subscribe("numbers", "n >= 0") as events:
                 short = pa.record_batch({"n": pa.array([1, 2], pa.int32())})
-                first = [await a.publish_batch("numbers", short) for _ in range(3)]  # the last two wait for company
+                first = [
+                    await a.publish_batch("numbers", short) for _ in range(3)
+                ]  # the last two wait for company
                 growing = asyncio.create_task(a.advertise("numbers", "n INT, unit STRING"))
                 await asyncio.sleep(0)
                 longer = pa.record_batch({"n": pa.array([3], pa.int32()), "unit": ["K"]})
@@ -333,7 +386,11 @@ def test_columns_that_lie_are_rejected_and_counted() -> None:
             async with b.subscribe("weather", "temp > 0", route="flood") as events:
                 good = record(3).serialize().to_pybytes()
                 for first, data in enumerate(
-                    (b"\xff" * 40, good[:-20], pa.record_batch({"x": [1.5] * 3}).serialize().to_pybytes())
+                    (
+                        b"\xff" * 40,
+                        good[:-20],
+                        pa.record_batch({"x": [1.5] * 3}).serialize().to_pybytes(),
+                    )
                 ):
                     a._driver.send_to(b.peer, Batch("weather", 77, 1, first + 1, 3, 1, 0, 0, data))
                 await until(lambda: b.status()["counters"].get("rejected", 0) == 3)

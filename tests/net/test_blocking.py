@@ -94,7 +94,9 @@ def test_batches_and_durable_subscriptions(tmp_path: Path) -> None:
                 assert receipt.done
                 first = events.next(SECONDS)
                 events.ack(first)
-            with b.subscribe("numbers", name="mine") as events:  # what was not acknowledged comes again
+            with b.subscribe(
+                "numbers", name="mine"
+            ) as events:  # what was not acknowledged comes again
                 assert [events.next(SECONDS)["n"] for _ in range(2)] == [1, 2]
             b.forget("mine")
 
@@ -105,7 +107,9 @@ def test_record_batches() -> None:
         a.advertise("numbers", "n INT")
         with b.subscribe("numbers", "n >= 5") as events:
             batches = events.batches()
-            table = pyarrow.RecordBatch.from_pydict({"n": pyarrow.array(range(10), pyarrow.int32())})
+            table = pyarrow.RecordBatch.from_pydict(
+                {"n": pyarrow.array(range(10), pyarrow.int32())}
+            )
             assert sum(a.publish_batch("numbers", table).wait(SECONDS).matched) == 5
             assert batches.next(SECONDS)["n"].to_pylist() == [5, 6, 7, 8, 9]
 
@@ -133,7 +137,10 @@ def test_errors_come_to_the_caller(pair: tuple[blocking.Node, blocking.Node]) ->
 def test_several_threads_publish(pair: tuple[blocking.Node, blocking.Node]) -> None:
     a, b = pair
     with b.subscribe("weather") as events:
-        workers = [threading.Thread(target=lambda: a.publish_many("weather", [GENEVA] * 50).wait(SECONDS)) for _ in range(4)]
+        workers = [
+            threading.Thread(target=lambda: a.publish_many("weather", [GENEVA] * 50).wait(SECONDS))
+            for _ in range(4)
+        ]
         for worker in workers:
             worker.start()
         assert len([events.next(SECONDS) for _ in range(200)]) == 200
@@ -142,7 +149,9 @@ def test_several_threads_publish(pair: tuple[blocking.Node, blocking.Node]) -> N
         assert list(events.within(0.1)) == []
 
 
-def test_ctrl_c_while_waiting_for_an_event_leaves_the_node_usable(pair: tuple[blocking.Node, blocking.Node]) -> None:
+def test_ctrl_c_while_waiting_for_an_event_leaves_the_node_usable(
+    pair: tuple[blocking.Node, blocking.Node],
+) -> None:
     a, b = pair
     with b.subscribe("weather") as events:
         interrupt = threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT])
@@ -164,12 +173,18 @@ def _use_in_child(node: blocking.Node, code: object) -> None:
     os._exit(9)
 
 
-def test_a_fork_is_told_and_does_not_disturb_its_parent(pair: tuple[blocking.Node, blocking.Node]) -> None:
+def test_a_fork_is_told_and_does_not_disturb_its_parent(
+    pair: tuple[blocking.Node, blocking.Node],
+) -> None:
     a, b = pair
     with b.subscribe("weather") as events:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 itself warns of forks with threads
-            child = multiprocessing.get_context("fork").Process(target=_use_in_child, args=(a, None))
+            warnings.simplefilter(
+                "ignore", DeprecationWarning
+            )  # Python 3.12 itself warns of forks with threads
+            child = multiprocessing.get_context("fork").Process(
+                target=_use_in_child, args=(a, None)
+            )
             child.start()
         child.join(SECONDS)
         assert child.exitcode == 7
@@ -186,7 +201,13 @@ def test_a_program_that_forgets_to_close_ends_and_leaves_politely(tmp_path: Path
         )
         with far.subscribe("weather") as events:
             began = time.monotonic()
-            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS, check=False)
+            done = subprocess.run(
+                [sys.executable, "-c", code],
+                capture_output=True,
+                text=True,
+                timeout=SECONDS,
+                check=False,
+            )
             assert (done.returncode, done.stdout, done.stderr) == (0, "published\n", "")
             assert time.monotonic() - began < SECONDS
             assert events.next(SECONDS)["temp"] == 31

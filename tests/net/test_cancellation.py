@@ -47,7 +47,9 @@ class Interrupted:
                 step, given = self._steps.throw, error  # type: ignore[assignment]
 
 
-async def each_await(operation: Callable[[], Awaitable[Any]], afterwards: Callable[[bool, Any], Awaitable[None]]) -> int:
+async def each_await(
+    operation: Callable[[], Awaitable[Any]], afterwards: Callable[[bool, Any], Awaitable[None]]
+) -> int:
     """Cancel at each await in turn; ``afterwards(cancelled, result)`` checks. Returns how many awaits there are."""
     for at in range(AWAITS_MAX):
         work = Interrupted(operation(), at)
@@ -116,7 +118,10 @@ def test_publish_that_waits_for_the_window() -> None:
     config = gossamer.NodeConfig(window=8, batch_events=4, buffer=4)
 
     async def main() -> None:
-        async with gossamer.Node(config=config) as a, gossamer.Node(join=[a.address], config=config) as b:
+        async with (
+            gossamer.Node(config=config) as a,
+            gossamer.Node(join=[a.address], config=config) as b,
+        ):
             await a.advertise("numbers", "n INT")
             async with b.subscribe("numbers") as events:
                 published = 0
@@ -124,7 +129,9 @@ def test_publish_that_waits_for_the_window() -> None:
                     await a.publish("numbers", {"n": published})
                     published += 1
                     await asyncio.sleep(0)
-                waiting = [asyncio.create_task(a.publish("numbers", {"n": 1000 + n})) for n in range(5)]
+                waiting = [
+                    asyncio.create_task(a.publish("numbers", {"n": 1000 + n})) for n in range(5)
+                ]
                 await until(lambda: len(a._waiting._window) == 5)
                 for task in waiting[::2]:
                     task.cancel()
@@ -170,7 +177,9 @@ def test_subscribe(route: str) -> None:
 
             async def afterwards(cancelled: bool, events: Any) -> None:
                 nobody_waits(b)
-                assert len(b._subscriptions) == len(b._core.subscriptions) == (0 if cancelled else 1)
+                assert (
+                    len(b._subscriptions) == len(b._core.subscriptions) == (0 if cancelled else 1)
+                )
                 if events is not None:
                     await events.close()
 
@@ -244,7 +253,9 @@ def test_close_goes_on_to_its_end() -> None:
                 await node.close()  # returns when the first one is through
                 assert not node._driver.connections
             await until(lambda: far.status()["members"] == 1)
-            assert far.status()["interest"].get("declared dead", 0) == 0  # all of them left politely
+            assert (
+                far.status()["interest"].get("declared dead", 0) == 0
+            )  # all of them left politely
 
     go(main())
 
@@ -262,7 +273,9 @@ def test_start_lets_go_of_everything(tmp_path: Path) -> None:
                 if node is not None:
                     await node.close()
 
-            assert await each_await(start, afterwards) >= 1  # the directory would be locked if one had not let go
+            assert (
+                await each_await(start, afterwards) >= 1
+            )  # the directory would be locked if one had not let go
             await until(lambda: not far._driver.links)
 
     go(main())
@@ -284,7 +297,9 @@ def test_a_start_that_is_given_up_after_others_have_heard_of_it_ends_with_a_fare
             changes = far._journal.members
             seen: list[str] = []
             monkeypatch.setattr(
-                far._journal, "members", lambda some: (seen.extend(one.reason for one in some), changes(some))
+                far._journal,
+                "members",
+                lambda some: (seen.extend(one.reason for one in some), changes(some)),
             )
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -307,7 +322,9 @@ def test_advertise_lookup_drain_and_names() -> None:
                     nobody_waits(a)
 
                 numbers = iter(range(AWAITS_MAX))
-                await each_await(lambda: a.advertise(f"topic{next(numbers)}", "n INT"), nothing_left)
+                await each_await(
+                    lambda: a.advertise(f"topic{next(numbers)}", "n INT"), nothing_left
+                )
                 await each_await(lambda: a.lookup("weather", GENEVA), nothing_left)
 
                 async def publish_and_drain() -> None:

@@ -24,7 +24,9 @@ SCHEMA = "n BIGINT, place STRING, half DOUBLE"
 
 def record(first: int, rows: int) -> pa.RecordBatch:
     numbers = np.arange(first, first + rows)
-    return pa.record_batch({"n": numbers, "place": [f"Zürich {n % 13}" for n in range(rows)], "half": numbers / 2})
+    return pa.record_batch(
+        {"n": numbers, "place": [f"Zürich {n % 13}" for n in range(rows)], "half": numbers / 2}
+    )
 
 
 async def numbers(batches: Any, count: int) -> tuple[list[int], list[int]]:
@@ -46,15 +48,24 @@ def test_many_travel_together_and_no_more_than_others_take(route: str) -> None:
     async def main() -> None:
         async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
             await a.advertise("numbers", SCHEMA)
-            async with b.subscribe("numbers", "n >= 0", route=route) as events, b.subscribe("numbers", "n < 0", route=route):
-                receipts = [await a.publish_batch("numbers", record(1000 * at, 1000)) for at in range(100)]
+            async with (
+                b.subscribe("numbers", "n >= 0", route=route) as events,
+                b.subscribe("numbers", "n < 0", route=route),
+            ):
+                receipts = [
+                    await a.publish_batch("numbers", record(1000 * at, 1000)) for at in range(100)
+                ]
                 found, sizes = await numbers(events.batches(), 100_000)
                 assert found == list(range(100_000))
-                assert max(sizes) <= (BATCH_EVENTS_MAX if route == "direct" else BATCH_EVENTS_MAX // COLUMN_ROWS)
+                assert max(sizes) <= (
+                    BATCH_EVENTS_MAX if route == "direct" else BATCH_EVENTS_MAX // COLUMN_ROWS
+                )
                 assert max(sizes) >= (10_000 if route == "direct" else 2000)
                 done = [await receipt for receipt in receipts]
                 assert {one.matched for one in done} == {(1,) * 1000}
-                assert [number for one in done for number in one.sequences] == list(range(1, 100_001))
+                assert [number for one in done for number in one.sequences] == list(
+                    range(1, 100_001)
+                )
                 assert len(receipts[0]) == 1000
                 outbox = a._core.outbox
                 assert (outbox.events, outbox.bytes, outbox._weight, outbox.opened) == (0, 0, 0, 0)
@@ -69,12 +80,17 @@ def test_what_is_published_in_between_leaves_nothing_out() -> None:
         async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
             await a.advertise("numbers", SCHEMA)
             await a.advertise("others", SCHEMA)
-            mine, others = await b.subscribe("numbers", "n >= 0"), await b.subscribe("others", "n >= 0")
+            mine, others = (
+                await b.subscribe("numbers", "n >= 0"),
+                await b.subscribe("others", "n >= 0"),
+            )
             own = await a.subscribe("numbers", "n >= 3000")  # at the publisher itself
             receipts: list[Any] = []
 
             async def three(topic: str, first: int) -> None:
-                receipts.extend([await a.publish_batch(topic, record(first + at, 1)) for at in range(3)])
+                receipts.extend(
+                    [await a.publish_batch(topic, record(first + at, 1)) for at in range(3)]
+                )
 
             await three("numbers", 0)
             assert a._core.outbox.wide_lane is not None, "else this test is about nothing"
@@ -88,7 +104,11 @@ def test_what_is_published_in_between_leaves_nothing_out() -> None:
             await three("numbers", 8)
             await three("others", 0)
             await three("numbers", 11)
-            receipts.append(await a.publish_batch("numbers", pa.record_batch({"n": [14, 15], "place": [None, "x"]})))
+            receipts.append(
+                await a.publish_batch(
+                    "numbers", pa.record_batch({"n": [14, 15], "place": [None, "x"]})
+                )
+            )
             await three("numbers", 16)
             await a.advertise("numbers", SCHEMA + ", more INT")
             await three("numbers", 19)
@@ -107,7 +127,9 @@ def wild() -> pa.RecordBatch:
     """A text that begins far outside of the data."""
     offsets = pa.array([0, 2**30, 2], pa.int32()).buffers()[1]
     place = pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"ab")])
-    return pa.RecordBatch.from_arrays([pa.array([1, 2]), place, pa.array([0.5, 1.0])], ["n", "place", "half"])
+    return pa.RecordBatch.from_arrays(
+        [pa.array([1, 2]), place, pa.array([0.5, 1.0])], ["n", "place", "half"]
+    )
 
 
 def test_who_drops_the_oldest_keeps_the_newest() -> None:
@@ -121,9 +143,13 @@ def test_who_drops_the_oldest_keeps_the_newest() -> None:
                 assert 0 <= events.backlog - 1000 * COLUMN_ROWS < COLUMN_ROWS
                 await (await a.publish("numbers", {"n": 20_000}))
                 await until(lambda: events.backlog + events.dropped == 20_001)
-                assert events.dropped <= 12_000 + 2 * COLUMN_ROWS, "one event more is no reason to drop thousands"
+                assert events.dropped <= 12_000 + 2 * COLUMN_ROWS, (
+                    "one event more is no reason to drop thousands"
+                )
                 left = events.backlog
-                assert [event["n"] for event in await take(events, left)] == list(range(20_001 - left, 20_001))
+                assert [event["n"] for event in await take(events, left)] == list(
+                    range(20_001 - left, 20_001)
+                )
 
     go(main())
 
@@ -168,13 +194,18 @@ def test_what_was_published_for_direct_and_is_restored_for_relays_travels_in_pie
         return whole(self, route, batch, *rest)
 
     async def before() -> None:
-        async with gossamer.Node() as far, gossamer.Node(join=[far.address], data_dir=tmp_path) as node:
+        async with (
+            gossamer.Node() as far,
+            gossamer.Node(join=[far.address], data_dir=tmp_path) as node,
+        ):
             await node.advertise("numbers", "n INT")
             async with far.subscribe("numbers", route="direct"):
                 await (await node.publish("numbers", {"n": -1}))
                 for link in list(node._driver.links.values()):
                     link.send = lambda *some, **how: None  # type: ignore[method-assign]  # nothing leaves it any more
-                await node.publish_batch("numbers", pa.RecordBatch.from_pydict({"n": pa.array(range(count), pa.int32())}))
+                await node.publish_batch(
+                    "numbers", pa.RecordBatch.from_pydict({"n": pa.array(range(count), pa.int32())})
+                )
                 (publication,) = node._core.outbox.publications()
                 assert publication.count == count
                 await node.close(0)
@@ -188,7 +219,9 @@ def test_what_was_published_for_direct_and_is_restored_for_relays_travels_in_pie
                 gossamer.Node(join=[far.address], data_dir=tmp_path) as node,
             ):
                 (publication,) = node._core.outbox.publications()
-                assert sorted([event["n"] for event in await take(events, count)]) == list(range(count))
+                assert sorted([event["n"] for event in await take(events, count)]) == list(
+                    range(count)
+                )
                 assert [event["n"] for event in await take(few, 999)] == list(range(19_001, count))
                 await until(lambda: publication.matched is not None)
                 assert publication.matched == (1,) * 19_001 + (2,) * 999

@@ -57,11 +57,20 @@ async def _is_cancelled(join: list[str]) -> None:
 
 async def _serves_a_topic_that_is_another_one_already(join: list[str]) -> None:
     with pytest.raises(gossamer.TopicError, match="already advertised"):
-        await serve(gossamer.Node(join=join), asyncio.Event(), topics={"weather": ("other INT", "")}, drain=1.0)
+        await serve(
+            gossamer.Node(join=join),
+            asyncio.Event(),
+            topics={"weather": ("other INT", "")},
+            drain=1.0,
+        )
 
 
-@pytest.mark.parametrize("ends", [_raises, _is_cancelled, _serves_a_topic_that_is_another_one_already])
-def test_who_ends_with_an_error_says_goodbye_all_the_same(ends: Callable[[list[str]], Awaitable[None]]) -> None:
+@pytest.mark.parametrize(
+    "ends", [_raises, _is_cancelled, _serves_a_topic_that_is_another_one_already]
+)
+def test_who_ends_with_an_error_says_goodbye_all_the_same(
+    ends: Callable[[list[str]], Awaitable[None]],
+) -> None:
     """Others would take it for dead only after seconds, and what they subscribe to meanwhile would wait for it."""
 
     async def main() -> None:
@@ -98,7 +107,9 @@ def test_closing_at_once_what_is_closing_already_waits_for_nothing() -> None:
 
 
 @pytest.mark.parametrize("route", ["direct", "skiplist", "flood"])
-def test_who_takes_an_event_and_leaves_at_once_is_counted(route: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_takes_an_event_and_leaves_at_once_is_counted(
+    route: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """That it has left comes to the publisher by the others before its report, which the publisher reads late."""
     reads, slow = Connection.received, set[int]()
 
@@ -144,8 +155,12 @@ def test_an_address_that_is_somebody_elses_by_now_does_not_join_two_fabrics() ->
             assert not seen
             assert len(one._interest.view.members) == len(other._interest.view.members) == 1
             one._driver.perform([Dial(other.address, Peer(other._driver.peer))])
-            await until(lambda: len(one._interest.view.members) == len(other._interest.view.members) == 2)
-            one._driver.perform([Dial(other.address, lost)])  # and a link that there is stays as it is
+            await until(
+                lambda: len(one._interest.view.members) == len(other._interest.view.members) == 2
+            )
+            one._driver.perform(
+                [Dial(other.address, lost)]
+            )  # and a link that there is stays as it is
             await until(lambda: one._driver.counters["closed: somebody else"] == 2)
             assert other._driver.peer in one._driver.links
             assert seen == [LinkState.UP]
@@ -155,7 +170,10 @@ def test_an_address_that_is_somebody_elses_by_now_does_not_join_two_fabrics() ->
 
 def test_an_address_that_a_node_was_told_to_join_is_good_whoever_is_there() -> None:
     async def main() -> None:
-        async with gossamer.Node() as other, gossamer.Node(join=[other.address], join_required=False) as one:
+        async with (
+            gossamer.Node() as other,
+            gossamer.Node(join=[other.address], join_required=False) as one,
+        ):
             await until(lambda: one._driver.links)
             one._driver.links[other._driver.peer].close("unlinked")
             await until(lambda: not one._driver.links)

@@ -79,7 +79,9 @@ class Process:
         return self.lines
 
 
-def test_a_killed_subscriber_gets_everything_and_nothing_that_it_acknowledged(tmp_path: Path) -> None:
+def test_a_killed_subscriber_gets_everything_and_nothing_that_it_acknowledged(
+    tmp_path: Path,
+) -> None:
     async def main() -> None:
         async with gossamer.Node() as node:
             await node.advertise("t", SCHEMA, retention="1h")
@@ -98,7 +100,9 @@ def test_a_killed_subscriber_gets_everything_and_nothing_that_it_acknowledged(tm
                 async with again.subscribe("t", "n >= 0", name="x") as events:
                     acked = {int(line.split()[1]) for line in said if line.startswith("acked")}
                     told = [int(line.split()[1]) for line in said if line.startswith("got")]
-                    unsure = {n for n in told[-1:] if n % 3}  # killed between the acknowledgement and its word
+                    unsure = {
+                        n for n in told[-1:] if n % 3
+                    }  # killed between the acknowledgement and its word
                     missing = set(range(400)) - acked - unsure
                     while missing - {event["n"] for event in got}:
                         got.append(await anext(events))
@@ -108,8 +112,14 @@ def test_a_killed_subscriber_gets_everything_and_nothing_that_it_acknowledged(tm
                 assert len(set(numbers)) == len(numbers)
                 assert status["subscriptions"][0]["gaps"] == 0
                 assert status["durable"]["x"]["offset"] == 400
-                before = {int(line.split()[1]): int(line.split()[2]) for line in said if line.startswith("got")}
-                assert all(event.offset == before[event["n"]] for event in got if event["n"] in before)
+                before = {
+                    int(line.split()[1]): int(line.split()[2])
+                    for line in said
+                    if line.startswith("got")
+                }
+                assert all(
+                    event.offset == before[event["n"]] for event in got if event["n"] in before
+                )
                 assert len(acked) > 20
 
     go(main())
@@ -123,13 +133,17 @@ def test_a_killed_publisher_loses_nothing_that_it_accepted(tmp_path: Path) -> No
             accepted = 0
             async with node.subscribe("t", name="x") as events:
                 for _ in range(3):
-                    publisher = Process(PUBLISHER, node.address, str(tmp_path / "pub"), str(accepted))
+                    publisher = Process(
+                        PUBLISHER, node.address, str(tmp_path / "pub"), str(accepted)
+                    )
                     try:
                         await publisher.until(40)
                     finally:
                         said = publisher.kill()
                     accepted = int(said[-1]) + 2  # one more may have been accepted without a word
-                last = Process(PUBLISHER, node.address, str(tmp_path / "pub"), str(1_000_000))  # what the dead ones left
+                last = Process(
+                    PUBLISHER, node.address, str(tmp_path / "pub"), str(1_000_000)
+                )  # what the dead ones left
                 try:
                     while got[-1:] != [accepted - 2] and accepted - 2 not in got:
                         got.append((await anext(events))["n"])
@@ -177,14 +191,23 @@ def test_history_by_since_and_order_and_columns() -> None:
             await other.topic("t")
             import pyarrow as pa
 
-            await other.publish_batch("t", pa.RecordBatch.from_pydict({"n": list(range(1000, 1100))}))
-            assert await one.drain() == await other.drain() == 0  # an event's time is that of its batch, when it leaves
+            await other.publish_batch(
+                "t", pa.RecordBatch.from_pydict({"n": list(range(1000, 1100))})
+            )
+            assert (
+                await one.drain() == await other.drain() == 0
+            )  # an event's time is that of its batch, when it leaves
             middle = datetime.now(UTC)
             await one.publish("t", {"n": 2000})
             async with gossamer.Node(join=[one.address]) as late:
-                async with late.subscribe("t", "n >= 990", since="beginning", ordered=True) as events:
+                async with late.subscribe(
+                    "t", "n >= 990", since="beginning", ordered=True
+                ) as events:
                     numbers = [event["n"] for event in await take(events, 111)]
-                    assert [n for n in numbers if n < 1000 or n == 2000] == [*range(990, 1000), 2000]
+                    assert [n for n in numbers if n < 1000 or n == 2000] == [
+                        *range(990, 1000),
+                        2000,
+                    ]
                     assert [n for n in numbers if 1000 <= n < 2000] == list(range(1000, 1100))
                     await one.publish("t", {"n": 2001})
                     assert (await anext(events))["n"] == 2001
@@ -210,11 +233,24 @@ def test_from_the_shell(tmp_path: Path) -> None:
     async def main() -> None:
         async with gossamer.Node() as node:
             join = ("--join", node.address)
-            said = await asyncio.to_thread(run, "advertise", "t", SCHEMA, "--retention", "1h", *join, "--json")
+            said = await asyncio.to_thread(
+                run, "advertise", "t", SCHEMA, "--retention", "1h", *join, "--json"
+            )
             assert json.loads(said.stdout)["retention"] == "1h, 256MB"
             for n in range(3):
                 await node.publish("t", {"n": n})
-            durable = ("subscribe", "t", "--name", "x", "--data-dir", str(tmp_path), "--since", "beginning", "--json", *join)
+            durable = (
+                "subscribe",
+                "t",
+                "--name",
+                "x",
+                "--data-dir",
+                str(tmp_path),
+                "--since",
+                "beginning",
+                "--json",
+                *join,
+            )
             first = await asyncio.to_thread(run, *durable, "--limit", "2", "--no-ack")
             again = await asyncio.to_thread(run, *durable, "--limit", "3")
             lines = [json.loads(line) for line in again.stdout.splitlines()]
@@ -223,7 +259,9 @@ def test_from_the_shell(tmp_path: Path) -> None:
             await node.publish("t", {"n": 3})
             last = await asyncio.to_thread(run, *durable, "--limit", "1")
             assert json.loads(last.stdout)["values"] == {"n": 3}
-            ordered = await asyncio.to_thread(run, "subscribe", "t", "--since", "1h", "--ordered", "--limit", "4", *join)
+            ordered = await asyncio.to_thread(
+                run, "subscribe", "t", "--since", "1h", "--ordered", "--limit", "4", *join
+            )
             assert ordered.stdout == '{"n":0}\n{"n":1}\n{"n":2}\n{"n":3}\n'
             wrong = await asyncio.to_thread(run, "subscribe", "t", "--name", "x", *join, code=2)
             assert "--data-dir" in wrong.stderr
@@ -251,8 +289,13 @@ def test_lines_that_come_through_the_admin_socket_share_their_way_to_the_disk(
         async with gossamer.Node(data_dir=tmp_path / "data") as node:
             await node.advertise("numbers", "n INT")
             async with node.subscribe("numbers") as events:
-                told = [line async for line in node.answer({"do": "publish", "topic": "numbers"}, lines())]
-                assert [(line["sequence"], line["matched"]) for line in told] == [(n, 1) for n in range(1, 2001)]
+                told = [
+                    line
+                    async for line in node.answer({"do": "publish", "topic": "numbers"}, lines())
+                ]
+                assert [(line["sequence"], line["matched"]) for line in told] == [
+                    (n, 1) for n in range(1, 2001)
+                ]
                 assert [(await anext(events))["n"] for _ in range(2000)] == list(range(2000))
 
     monkeypatch.setattr(Disk, "_commit", counted)

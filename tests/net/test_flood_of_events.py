@@ -24,12 +24,20 @@ def test_a_topic_may_be_any_string() -> None:
             async with b.subscribe(Topics.NUMBERS, "n >= 0") as events:
                 receipts = []
                 for n in range(100):
-                    receipts.append(await a.publish((Topics.NUMBERS, "numbers", str(Topics.NUMBERS))[n % 3], {"n": n}))
+                    receipts.append(
+                        await a.publish(
+                            (Topics.NUMBERS, "numbers", str(Topics.NUMBERS))[n % 3], {"n": n}
+                        )
+                    )
                     if n % 10 == 0:
                         await asyncio.sleep(0)
                 assert [event["n"] for event in await take(events, 100)] == list(range(100))
                 assert {(await receipt).matched for receipt in receipts} == {1}
-            assert a.status()["counters"].get("rejected", 0) == b.status()["counters"].get("rejected", 0) == 0
+            assert (
+                a.status()["counters"].get("rejected", 0)
+                == b.status()["counters"].get("rejected", 0)
+                == 0
+            )
 
     go(main())
 
@@ -99,7 +107,9 @@ def test_a_node_that_refuses_goes_on_refusing() -> None:
                     accepted.append(True)
                 except gossamer.NodeError:
                     accepted.append(False)
-            await asyncio.sleep(0.001)  # the window is not to fill: who waits for it is refused in any case
+            await asyncio.sleep(
+                0.001
+            )  # the window is not to fill: who waits for it is refused in any case
         with pytest.raises(gossamer.JoinError):
             await starting
         assert stopping.is_set()

@@ -23,7 +23,9 @@ from livenet import GENEVA, HELLO, WEATHER, go, until
 pytestmark = pytest.mark.live
 
 
-async def stranger(node: gossamer.Node, *messages: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def stranger(
+    node: gossamer.Node, *messages: Any
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Somebody who knows how to say hello."""
     host, port = node.address.split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
@@ -36,7 +38,9 @@ def test_nobody_behind_one_who_leaves_is_forgotten() -> None:
         hub = gossamer.Node()
         await hub.start()
         async with contextlib.AsyncExitStack() as stack:
-            leaves = [await stack.enter_async_context(gossamer.Node(join=[hub.address])) for _ in range(4)]
+            leaves = [
+                await stack.enter_async_context(gossamer.Node(join=[hub.address])) for _ in range(4)
+            ]
             await hub.advertise("weather", WEATHER)
             for leaf in leaves:
                 await leaf.subscribe("weather")
@@ -48,10 +52,15 @@ def test_nobody_behind_one_who_leaves_is_forgotten() -> None:
 
 
 def test_a_slow_but_steady_consumer_is_not_cut_off() -> None:
-    config = gossamer.NodeConfig(window=256, batch_events=64, buffer=32, block=Micros(300 * MILLISECOND))
+    config = gossamer.NodeConfig(
+        window=256, batch_events=64, buffer=32, block=Micros(300 * MILLISECOND)
+    )
 
     async def main() -> None:
-        async with gossamer.Node(config=config) as a, gossamer.Node(join=[a.address], config=config) as b:
+        async with (
+            gossamer.Node(config=config) as a,
+            gossamer.Node(join=[a.address], config=config) as b,
+        ):
             await a.advertise("numbers", "n INT")
             async with b.subscribe("numbers") as events:
 
@@ -86,7 +95,9 @@ def test_the_window_holds_over_many_topics() -> None:
 
 
 def test_one_who_does_not_report_is_cut_off() -> None:
-    config = gossamer.NodeConfig(flood=FloodConfig(patience=Micros(SECOND), resend=Micros(200 * MILLISECOND)))
+    config = gossamer.NodeConfig(
+        flood=FloodConfig(patience=Micros(SECOND), resend=Micros(200 * MILLISECOND))
+    )
 
     async def main() -> None:
         async with gossamer.Node(config=config) as a:
@@ -122,9 +133,13 @@ def test_addresses_that_are_none_are_counted_and_not_passed_on() -> None:
     async def main() -> None:
         async with gossamer.Node() as a:
             failures: list[Any] = []
-            asyncio.get_running_loop().set_exception_handler(lambda loop, context: failures.append(context))
+            asyncio.get_running_loop().set_exception_handler(
+                lambda loop, context: failures.append(context)
+            )
             bad = ("nonsense", "a" * 70 + ".x:80", "..:1", ":", "x:99999", "x:٣", "\x00:1")
-            members = tuple(Record(2**63 + number, 256, 1, address) for number, address in enumerate(bad))
+            members = tuple(
+                Record(2**63 + number, 256, 1, address) for number, address in enumerate(bad)
+            )
             _, writer = await stranger(a, News(records=members))
             await until(lambda: a.status()["counters"].get("bad_addresses", 0) >= 4)
             await until(lambda: not a._dialler._dialling)
@@ -260,8 +275,14 @@ def test_an_address_by_another_name_makes_no_second_link() -> None:
     async def main() -> None:
         async with gossamer.Node() as a:
             port = a.address.split(":")[1]
-            async with gossamer.Node(join=[f"127.0.0.1:{port}", f"localhost:{port}", f"LOCALHOST:{port}"]) as b:
-                await until(lambda: all(f"{name}:{port}" in b._dialler._names for name in ("localhost", "LOCALHOST")))
+            async with gossamer.Node(
+                join=[f"127.0.0.1:{port}", f"localhost:{port}", f"LOCALHOST:{port}"]
+            ) as b:
+                await until(
+                    lambda: all(
+                        f"{name}:{port}" in b._dialler._names for name in ("localhost", "LOCALHOST")
+                    )
+                )
                 settled = b.status()["counters"].get("closed: replaced", 0)
                 await asyncio.sleep(3.5)  # longer than the join addresses are left alone
                 assert b.status()["counters"].get("closed: replaced", 0) == settled

@@ -25,7 +25,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "disk"
     path.mkdir()
     made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(path)], capture_output=True, text=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if made.returncode:
         pytest.skip(f"a small file system needs the right to mount one: {made.stderr.strip()}")
@@ -36,7 +39,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.live
-def test_a_full_disk_is_an_error_a_counter_and_a_verdict_and_nothing_accepted_is_lost(small_disk: Path) -> None:
+def test_a_full_disk_is_an_error_a_counter_and_a_verdict_and_nothing_accepted_is_lost(
+    small_disk: Path,
+) -> None:
     accepted = 0
 
     async def fill() -> None:
@@ -47,7 +52,10 @@ def test_a_full_disk_is_an_error_a_counter_and_a_verdict_and_nothing_accepted_is
             await node.advertise("texts", "n INT, text STRING")
             await far.subscribe("texts")
             node._driver.links.clear()  # nothing leaves it, so everything must be kept
-            with pytest.raises(gossamer.NodeError, match=r"the data directory failed: .*; free some space or replace it"):
+            with pytest.raises(
+                gossamer.NodeError,
+                match=r"the data directory failed: .*; free some space or replace it",
+            ):
                 while True:
                     await node.publish("texts", {"n": accepted, "text": "x" * 10_000})
                     accepted += 1
@@ -80,7 +88,9 @@ def test_a_full_disk_is_an_error_a_counter_and_a_verdict_and_nothing_accepted_is
 @pytest.mark.live
 def test_a_disk_that_is_full_from_the_beginning_is_told_at_the_start(small_disk: Path) -> None:
     async def main() -> None:
-        with pytest.raises(DataDirectoryError, match=r"cannot use data directory .*; free some space"):
+        with pytest.raises(
+            DataDirectoryError, match=r"cannot use data directory .*; free some space"
+        ):
             await gossamer.Node(data_dir=small_disk / "data").start()
 
     with (small_disk / "ballast").open("wb", buffering=0) as ballast, contextlib.suppress(OSError):
@@ -104,7 +114,9 @@ def test_a_clock_that_jumps_changes_nothing(monkeypatch: pytest.MonkeyPatch, jum
                 monkeypatch.setattr(time, "time_ns", lambda: wall_ns() + int(jump * 1e9))
                 assert abs(time.time() - wall()) > 86_000
                 began = time.monotonic()
-                await until(lambda: time.monotonic() - began > 1.5)  # longer than a beat of the detector
+                await until(
+                    lambda: time.monotonic() - began > 1.5
+                )  # longer than a beat of the detector
                 assert (await (await a.publish("weather", GENEVA))).matched == 1
                 assert (await anext(events))["temp"] == 31
                 assert 1_000_000 < a._driver.now() - before < 60_000_000
@@ -118,7 +130,13 @@ def test_a_clock_that_jumps_changes_nothing(monkeypatch: pytest.MonkeyPatch, jum
 
 def test_nothing_that_a_node_runs_on_reads_the_wall_clock() -> None:
     """Except where the time of day is wanted: stamps of traces and of what is retained, and the validity of certificates."""
-    allowed = {"net/driver.py": 1, "net/node.py": 1, "net/since.py": 1, "net/keys.py": 1, "net/authority.py": 1}
+    allowed = {
+        "net/driver.py": 1,
+        "net/node.py": 1,
+        "net/since.py": 1,
+        "net/keys.py": 1,
+        "net/authority.py": 1,
+    }
     found: dict[str, int] = {}
     for folder in ("net", "node", "overlay", "filters"):
         for path in sorted((SOURCES / folder).rglob("*.py")):

@@ -31,7 +31,10 @@ class Resolver:
         self.asked += 1
         if host not in self.hosts:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in self.hosts[host]]
+        return [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))
+            for address in self.hosts[host]
+        ]
 
 
 class Loop:
@@ -84,7 +87,9 @@ def test_all_nodes_are_given_one_name_that_stands_for_all_of_them(resolver: Reso
             nodes = []
             for number in (1, 2, 3):
                 resolver.hosts.setdefault("fabric.example", []).append(f"127.0.0.{number}")
-                node = gossamer.Node(listen=f"127.0.0.{number}:{port}", join=[f"fabric.example:{port}"])
+                node = gossamer.Node(
+                    listen=f"127.0.0.{number}:{port}", join=[f"fabric.example:{port}"]
+                )
                 nodes.append(await stack.enter_async_context(node))
             assert nodes[0].public_address == f"127.0.0.1:{port}"
             await one_fabric(*nodes)
@@ -96,14 +101,18 @@ def test_dead_addresses_of_a_name_do_not_hide_the_live_one(resolver: Resolver) -
     async def main() -> None:
         async with gossamer.Node(listen="127.0.0.9:0") as a:
             port = a.address.split(":")[1]
-            resolver.hosts["fabric.example"] = [f"127.0.0.{n}" for n in range(2, 10)]  # only the last one answers
+            resolver.hosts["fabric.example"] = [
+                f"127.0.0.{n}" for n in range(2, 10)
+            ]  # only the last one answers
             async with gossamer.Node(join=[f"fabric.example:{port}"]) as b:
                 await one_fabric(a, b)
 
     go(main())
 
 
-def test_a_name_is_asked_again_when_it_does_not_resolve_and_when_it_changes(resolver: Resolver) -> None:
+def test_a_name_is_asked_again_when_it_does_not_resolve_and_when_it_changes(
+    resolver: Resolver,
+) -> None:
     async def main() -> None:
         async with gossamer.Node() as a:
             port = a.address.split(":")[1]
@@ -121,10 +130,13 @@ def test_a_name_is_asked_again_when_it_does_not_resolve_and_when_it_changes(reso
     go(main())
 
 
-def test_a_name_that_never_resolves_is_named_in_the_error_and_asked_ever_more_rarely(resolver: Resolver) -> None:
+def test_a_name_that_never_resolves_is_named_in_the_error_and_asked_ever_more_rarely(
+    resolver: Resolver,
+) -> None:
     async def main() -> None:
         with pytest.raises(
-            gossamer.JoinError, match=r"cannot resolve nowhere\.example: Name or service not known\); is the name right"
+            gossamer.JoinError,
+            match=r"cannot resolve nowhere\.example: Name or service not known\); is the name right",
         ):
             await gossamer.Node(join=["nowhere.example:1"], join_timeout=1.0).start()
         assert 2 <= resolver.asked <= 12
@@ -142,7 +154,10 @@ def test_backoff_of_a_name() -> None:
 
 def test_a_real_resolver_knows_localhost() -> None:
     async def main() -> None:
-        async with gossamer.Node() as a, gossamer.Node(join=[f"localhost:{a.address.split(':')[1]}"]) as b:
+        async with (
+            gossamer.Node() as a,
+            gossamer.Node(join=[f"localhost:{a.address.split(':')[1]}"]) as b,
+        ):
             await one_fabric(a, b)
 
     go(main())
@@ -154,7 +169,9 @@ def test_a_node_that_need_not_join_goes_on_alone_and_finds_the_fabric_later() ->
     async def main() -> None:
         with pytest.raises(gossamer.JoinError):
             await gossamer.Node(join=[f"127.0.0.1:{port}"], join_timeout=0.2).start()
-        async with gossamer.Node(join=[f"127.0.0.1:{port}"], join_timeout=0.2, join_required=False) as early:
+        async with gossamer.Node(
+            join=[f"127.0.0.1:{port}"], join_timeout=0.2, join_required=False
+        ) as early:
             assert not early.status()["links"]
             async with gossamer.Node(listen=f"127.0.0.1:{port}") as late:
                 await one_fabric(late, early)
@@ -184,7 +201,10 @@ def test_the_public_address_is_what_others_are_told_and_dial() -> None:
 
         server = await asyncio.start_server(forward, "127.0.0.1", 0)
         public = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with gossamer.Node() as a, gossamer.Node(join=[a.address], public_address=public) as b:
+        async with (
+            gossamer.Node() as a,
+            gossamer.Node(join=[a.address], public_address=public) as b,
+        ):
             target.append(b.address)
             assert b.address != b.public_address == public
             assert b.status()["public_address"] == public
@@ -200,7 +220,9 @@ def test_the_public_address_is_what_others_are_told_and_dial() -> None:
     go(main())
 
 
-def test_a_copy_of_a_data_directory_that_joins_its_original_is_noticed_by_both(tmp_path: Path) -> None:
+def test_a_copy_of_a_data_directory_that_joins_its_original_is_noticed_by_both(
+    tmp_path: Path,
+) -> None:
     """They know nobody else, so no third node could tell them of each other."""
 
     async def main() -> None:
@@ -210,10 +232,15 @@ def test_a_copy_of_a_data_directory_that_joins_its_original_is_noticed_by_both(t
         shutil.copytree(tmp_path / "one", tmp_path / "three")
         async with gossamer.Node(data_dir=tmp_path / "one") as one:
             with pytest.raises(gossamer.JoinError, match="identity used twice"):
-                async with gossamer.Node(data_dir=tmp_path / "two", join=[one.address], join_timeout=1.0):
+                async with gossamer.Node(
+                    data_dir=tmp_path / "two", join=[one.address], join_timeout=1.0
+                ):
                     pass
             async with gossamer.Node(
-                data_dir=tmp_path / "three", join=[one.address], join_required=False, join_timeout=0.5
+                data_dir=tmp_path / "three",
+                join=[one.address],
+                join_required=False,
+                join_timeout=0.5,
             ) as other:
                 assert other.peer == one.peer
                 await until(lambda: one.status()["conflict"] and other.status()["conflict"])
@@ -232,10 +259,14 @@ def test_a_node_that_dials_itself_is_no_twin() -> None:
     async def main() -> None:
         port = free_port()
         async with gossamer.Node(listen=f"127.0.0.1:{port}", join=[f"127.0.0.1:{port}"]) as alone:
-            relay = await asyncio.start_server(_passed_on_to(port), "127.0.0.1", 0)  # as a translation would
+            relay = await asyncio.start_server(
+                _passed_on_to(port), "127.0.0.1", 0
+            )  # as a translation would
             alone._dialler.dial(f"127.0.0.1:{relay.sockets[0].getsockname()[1]}")
             counters = alone._driver.counters
-            await until(lambda: counters["closed: myself"] + counters["closed: identity used twice"] >= 2)
+            await until(
+                lambda: counters["closed: myself"] + counters["closed: identity used twice"] >= 2
+            )
             relay.close()
             assert counters["closed: identity used twice"] == 0
             assert not alone.status()["conflict"]
@@ -243,7 +274,9 @@ def test_a_node_that_dials_itself_is_no_twin() -> None:
     go(main())
 
 
-def _passed_on_to(port: int) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+def _passed_on_to(
+    port: int,
+) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(1 << 16):

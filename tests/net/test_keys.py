@@ -67,7 +67,9 @@ def test_the_identity_is_the_key_and_survives_renewal(fabric: Fabric) -> None:
 
 def test_a_request_keeps_the_key_where_it_was_made(fabric: Fabric, tmp_path: Path) -> None:
     make_request("far", tmp_path / "far")
-    fabric.authority.issue("far", tmp_path / "signed", request=(tmp_path / "far" / "node.csr").read_bytes())
+    fabric.authority.issue(
+        "far", tmp_path / "signed", request=(tmp_path / "far" / "node.csr").read_bytes()
+    )
     assert not (tmp_path / "signed" / KEY).exists()
     for path in (tmp_path / "signed").iterdir():
         path.rename(tmp_path / "far" / path.name)
@@ -84,17 +86,23 @@ def test_an_authority_with_a_passphrase(tmp_path: Path) -> None:
 
 def test_expired_foreign_and_broken_keys_say_what_to_do(fabric: Fabric, tmp_path: Path) -> None:
     expired = fabric.issue("expired", days=1e-9)
-    with pytest.raises(KeysError, match=r"is expired; get another one.*issue AUTHORITY expired --renew"):
+    with pytest.raises(
+        KeysError, match=r"is expired; get another one.*issue AUTHORITY expired --renew"
+    ):
         Keys(expired)
     mixed = fabric.issue("mixed")
-    (mixed / CERTIFICATE).write_bytes((Fabric(tmp_path, "test").issue("x") / CERTIFICATE).read_bytes())
+    (mixed / CERTIFICATE).write_bytes(
+        (Fabric(tmp_path, "test").issue("x") / CERTIFICATE).read_bytes()
+    )
     with pytest.raises(KeysError, match=r"was not issued by the authority"):
         Keys(mixed)
     with pytest.raises(KeysError, match=r"gossamer keys issue"):
         Keys(tmp_path / "nowhere")
 
 
-def test_only_the_latest_list_counts_and_only_the_authority_makes_it(fabric: Fabric, tmp_path: Path) -> None:
+def test_only_the_latest_list_counts_and_only_the_authority_makes_it(
+    fabric: Fabric, tmp_path: Path
+) -> None:
     keys = Keys(fabric.issue("lister"))
     victim = Keys(fabric.issue("victim")).identity
     old = (fabric.base / REVOKED).read_bytes()
@@ -164,14 +172,22 @@ def test_patterns_of_any_characters_survive_the_certificate(fabric: Fabric) -> N
 def test_nodes_with_keys_deliver(fabric: Fabric, tmp_path: Path) -> None:
     async def main() -> None:
         a, b = fabric.issue("alice"), fabric.issue("bob")
-        async with gossamer.Node(keys=a, data_dir=tmp_path / "a") as one, gossamer.Node(keys=b, join=[one.address]) as two:
+        async with (
+            gossamer.Node(keys=a, data_dir=tmp_path / "a") as one,
+            gossamer.Node(keys=b, join=[one.address]) as two,
+        ):
             assert one.peer == Keys(a).identity.peer
             await one.advertise("weather", WEATHER)
             for route in ("flood", "direct", "skiplist", "tree"):
                 async with two.subscribe("weather", "temp > 30", route=route) as events:
-                    receipts = [await one.publish("weather", {**GENEVA, "temp": temp}) for temp in range(200)]
+                    receipts = [
+                        await one.publish("weather", {**GENEVA, "temp": temp})
+                        for temp in range(200)
+                    ]
                     assert sum([(await receipt).matched for receipt in receipts]) == 169
-                    assert [event["temp"] for event in await take(events, 169)] == list(range(31, 200))
+                    assert [event["temp"] for event in await take(events, 169)] == list(
+                        range(31, 200)
+                    )
             status = one.status()
             assert [link["name"] for link in status["links"]] == ["bob"]
             assert status["keys"]["name"] == "alice"
@@ -200,22 +216,35 @@ def test_on_the_standard_loop_too(fabric: Fabric) -> None:
 @pytest.mark.parametrize("who", ["plain", "wrong authority", "expired later", "tls to plain"])
 def test_who_does_not_belong_is_told_why(fabric: Fabric, tmp_path: Path, who: str) -> None:
     async def main() -> None:
-        async with gossamer.Node(keys=fabric.issue(f"gate {who}".replace(" ", "-"))) as gate, gossamer.Node() as plain:
+        async with (
+            gossamer.Node(keys=fabric.issue(f"gate {who}".replace(" ", "-"))) as gate,
+            gossamer.Node() as plain,
+        ):
             if who == "plain":
-                with pytest.raises(gossamer.JoinError, match=r": garbage \(the peer speaks TLS: it has keys, and wants"):
+                with pytest.raises(
+                    gossamer.JoinError,
+                    match=r": garbage \(the peer speaks TLS: it has keys, and wants",
+                ):
                     await gossamer.Node(join=[gate.address], join_timeout=1).start()
             elif who == "tls to plain":
                 with pytest.raises(
-                    gossamer.JoinError, match=r"has no keys, or is no gossamer|has it keys, and this node none"
+                    gossamer.JoinError,
+                    match=r"has no keys, or is no gossamer|has it keys, and this node none",
                 ):
-                    await gossamer.Node(join=[plain.address], join_timeout=1, keys=fabric.issue("lone")).start()
+                    await gossamer.Node(
+                        join=[plain.address], join_timeout=1, keys=fabric.issue("lone")
+                    ).start()
             elif who == "wrong authority":
                 keys = Fabric(tmp_path, "test").issue("stranger")
-                with pytest.raises(gossamer.JoinError, match=r"wrong certificate .*: it is of another authority\)"):
+                with pytest.raises(
+                    gossamer.JoinError, match=r"wrong certificate .*: it is of another authority\)"
+                ):
                     await gossamer.Node(join=[gate.address], join_timeout=1, keys=keys).start()
                 assert not gate.status()["links"]
             else:
-                keys = fabric.issue("brief", days=4 / DAY)  # long enough for a busy machine to start a node
+                keys = fabric.issue(
+                    "brief", days=4 / DAY
+                )  # long enough for a busy machine to start a node
                 node = gossamer.Node(join=[gate.address], keys=keys)
                 await node.start()
                 assert gate.status()["links"]
@@ -246,7 +275,11 @@ def test_a_revoked_node_is_cut_off_by_everybody_once_one_of_them_is_told(tmp_pat
             fabric.authority.revoke("bad")
             fabric.authority.hand_out([a])  # the others hear of it from their neighbours
             good = (one, two, three)
-            await until(lambda: all("bad" not in [link["name"] for link in node.status()["links"]] for node in good))
+            await until(
+                lambda: all(
+                    "bad" not in [link["name"] for link in node.status()["links"]] for node in good
+                )
+            )
             assert all(node.status()["keys"]["revoked"]["certificates"] == 1 for node in good)
             assert Keys(c).revoked is not None  # kept on disk
             assert sum(node.status()["counters"].get("closed: revoked", 0) for node in good) >= 3
@@ -256,7 +289,9 @@ def test_a_revoked_node_is_cut_off_by_everybody_once_one_of_them_is_told(tmp_pat
                 assert (await anext(events))["city"] == "Geneva"
             await traitor.close(drain=0.0)
             with pytest.raises(gossamer.JoinError):
-                await gossamer.Node(keys=bad, join=[node.address for node in good], join_timeout=1).start()
+                await gossamer.Node(
+                    keys=bad, join=[node.address for node in good], join_timeout=1
+                ).start()
             late = fabric.issue("late")
             (late / REVOKED).unlink()
             async with gossamer.Node(keys=late, join=[two.address]) as newcomer:
@@ -274,7 +309,10 @@ def test_a_renewed_certificate_is_taken_up_while_running(tmp_path: Path) -> None
         async with gossamer.Node(keys=a) as one, gossamer.Node(keys=b, join=[one.address]) as two:
             await two.advertise("new.topic", WEATHER)
             await one.topic("new.topic")
-            with pytest.raises(gossamer.NotPermittedError, match=r"\(a\) may not publish to 'new.topic'.*--renew --publish"):
+            with pytest.raises(
+                gossamer.NotPermittedError,
+                match=r"\(a\) may not publish to 'new.topic'.*--renew --publish",
+            ):
                 await one.publish("new.topic", GENEVA)
             fabric.issue("a", publish=["new.*"], days=2, renew=True)
             await until(lambda: one.status()["keys"]["publish"] == ("new.*",))
@@ -331,7 +369,9 @@ class _Lax:
 
 @pytest.mark.live
 @pytest.mark.parametrize("route", ["flood", "direct", "skiplist", "tree"])
-def test_what_a_publisher_may_not_publish_is_delivered_to_nobody(tmp_path: Path, route: str) -> None:
+def test_what_a_publisher_may_not_publish_is_delivered_to_nobody(
+    tmp_path: Path, route: str
+) -> None:
     fabric = Fabric(tmp_path)
 
     async def main() -> None:
@@ -346,8 +386,12 @@ def test_what_a_publisher_may_not_publish_is_delivered_to_nobody(tmp_path: Path,
             async with two.subscribe("secret", "temp > 0", route=route) as events:
                 with _Lax():
                     await liar.publish("secret", {**GENEVA, "city": "forged"})
-                    await until(lambda: sum(node.status()["keys"]["refused"] for node in (one, two)))
-                await until(lambda: sum(node.status()["counters"].get("rejected", 0) for node in (one, two)))
+                    await until(
+                        lambda: sum(node.status()["keys"]["refused"] for node in (one, two))
+                    )
+                await until(
+                    lambda: sum(node.status()["counters"].get("rejected", 0) for node in (one, two))
+                )
                 assert (await (await one.publish("secret", GENEVA))).matched == 1
                 assert (await anext(events))["city"] == "Geneva"
             await liar.close(drain=0.0)
@@ -371,11 +415,16 @@ def test_who_may_not_subscribe_gets_no_place_in_a_list(tmp_path: Path) -> None:
             async with two.subscribe("secret", "temp = 31", route="skiplist") as events:
                 with _Lax():
                     looking = asyncio.ensure_future(_entered(spy))
-                    await until(lambda: sum(node.status()["keys"]["refused"] for node in (one, two)))
+                    await until(
+                        lambda: sum(node.status()["keys"]["refused"] for node in (one, two))
+                    )
                     for _ in range(20):
                         assert (await (await one.publish("secret", GENEVA))).matched == 1
                     assert len(await take(events, 20)) == 20
-                    assert spy.status()["skiplist"]["topics"]["secret"]["counters"].get("delivered", 0) == 0
+                    assert (
+                        spy.status()["skiplist"]["topics"]["secret"]["counters"].get("delivered", 0)
+                        == 0
+                    )
                 looking.cancel()
                 await asyncio.gather(looking, return_exceptions=True)
             await spy.close(drain=0.0)

@@ -36,6 +36,12 @@ def test_a_small_load_is_what_the_oracle_says(spark: SparkSession, tmp_path: Pat
     assert (said["nodes"], said["events"], said["filters"]) == (8, 5000, 200)
     assert said["subscriptions_churned"] > 0
     verdict = verify(spark, tmp_path / "traces")
-    wrong = (verdict.missed, verdict.duplicate, verdict.spurious, verdict.incomplete, verdict.broken)
+    wrong = (
+        verdict.missed,
+        verdict.duplicate,
+        verdict.spurious,
+        verdict.incomplete,
+        verdict.broken,
+    )
     assert wrong == (0, 0, 0, 0, 0), verdict.examples
     assert verdict.delivered + verdict.allowed == said["receipts_matched"] > 1000

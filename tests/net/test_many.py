@@ -63,7 +63,9 @@ def wait_for(condition: Any, what: str) -> None:
         time.sleep(0.1)
 
 
-def test_thirty_processes_a_third_of_them_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thirty_processes_a_third_of_them_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     script = tmp_path / "churn.py"
     script.write_text(CHURN)
@@ -74,10 +76,14 @@ def test_thirty_processes_a_third_of_them_killed(tmp_path: Path, monkeypatch: py
         assert first.stdout is not None
         join = [first.stdout.readline().strip()]
         processes += [start(seed, join, script) for seed in range(1, PROCESSES)]
-        addresses = join + [(process.stdout and process.stdout.readline().strip()) or "" for process in processes[1:]]
+        addresses = join + [
+            (process.stdout and process.stdout.readline().strip()) or ""
+            for process in processes[1:]
+        ]
         assert all(addresses)
         wait_for(
-            lambda: all(status(address)["members"] == PROCESSES for address in addresses), "they do not find each other"
+            lambda: all(status(address)["members"] == PROCESSES for address in addresses),
+            "they do not find each other",
         )
         for process in processes[1 : KILLED + 1]:
             os.kill(process.pid, signal.SIGKILL)
@@ -95,9 +101,9 @@ def test_thirty_processes_a_third_of_them_killed(tmp_path: Path, monkeypatch: py
 
         def agree() -> bool:
             all_status = [status(address) for _, address in alive]
-            return len({one["view"]["digest"] for one in all_status}) == 1 and {one["members"] for one in all_status} == {
-                PROCESSES - KILLED
-            }
+            return len({one["view"]["digest"] for one in all_status}) == 1 and {
+                one["members"] for one in all_status
+            } == {PROCESSES - KILLED}
 
         wait_for(agree, "their views do not agree")
         truth: dict[str, set[str]] = {}
@@ -110,8 +116,13 @@ def test_thirty_processes_a_third_of_them_killed(tmp_path: Path, monkeypatch: py
             seen.setdefault(line["topic"], set()).add(line["node"])
         assert seen == truth
         assert all(not status(address)["suspects"] for _, address in alive)
-        linked = {one["node"]: {link["peer"] for link in one["links"]} for one in (status(address) for _, address in alive)}
-        assert min(map(len, linked.values())) >= 6, json.dumps({node: len(links) for node, links in linked.items()})
+        linked = {
+            one["node"]: {link["peer"] for link in one["links"]}
+            for one in (status(address) for _, address in alive)
+        }
+        assert min(map(len, linked.values())) >= 6, json.dumps(
+            {node: len(links) for node, links in linked.items()}
+        )
     finally:
         for process in processes:
             process.kill()

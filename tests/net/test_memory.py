@@ -23,7 +23,16 @@ import pytest
 import gossamer
 from gossamer.filters import loops
 from gossamer.net import memory
-from gossamer.net.memory import LEFT_BYTES, MEMORY_BYTES, STEP_BYTES, TOKEN_AT, Sharing, Window, lent, proof
+from gossamer.net.memory import (
+    LEFT_BYTES,
+    MEMORY_BYTES,
+    STEP_BYTES,
+    TOKEN_AT,
+    Sharing,
+    Window,
+    lent,
+    proof,
+)
 from gossamer.net.sample import sample
 from gossamer.node import wire
 from gossamer.overlay.batch import Batch
@@ -32,7 +41,9 @@ from livenet import go, until
 
 pytestmark = [
     pytest.mark.live,
-    pytest.mark.skipif(lent() is None, reason="nothing is compiled, or this system has no such memory"),
+    pytest.mark.skipif(
+        lent() is None, reason="nothing is compiled, or this system has no such memory"
+    ),
 ]
 
 SCHEMA = "n BIGINT, place STRING"
@@ -41,7 +52,12 @@ THEM = wire.Hello(wire.MAGIC, 1, 2, 77, 1, "", process=12, memory=True)
 
 
 def record(first: int, rows: int = 1000) -> pa.RecordBatch:
-    return pa.record_batch({"n": range(first, first + rows), "place": [f"Zürich {n}" for n in range(first, first + rows)]})
+    return pa.record_batch(
+        {
+            "n": range(first, first + rows),
+            "place": [f"Zürich {n}" for n in range(first, first + rows)],
+        }
+    )
 
 
 async def numbers(batches: Any, count: int) -> list[int]:
@@ -72,7 +88,10 @@ def test_what_is_published_as_columns_lies_in_memory(tmp_path: Path, keys: bool)
     where = {name: fabric.issue(name) if fabric is not None else None for name in ("a", "b")}
 
     async def main() -> None:
-        async with gossamer.Node(keys=where["a"]) as a, gossamer.Node(keys=where["b"], join=[a.address]) as b:
+        async with (
+            gossamer.Node(keys=where["a"]) as a,
+            gossamer.Node(keys=where["b"], join=[a.address]) as b,
+        ):
             await a.advertise("numbers", SCHEMA)
             async with b.subscribe("numbers", "n >= 0") as events:
                 await until(lambda: all(link.shares for link in a._driver.links.values()))
@@ -144,7 +163,9 @@ def test_processes_share_and_a_slow_one_holds_no_more_than_its_share(tmp_path: P
     async def main() -> None:
         async with gossamer.Node() as a:
             await a.advertise("numbers", SCHEMA)
-            taker = await asyncio.create_subprocess_exec(sys.executable, program, a.address, stdout=asyncio.subprocess.PIPE)
+            taker = await asyncio.create_subprocess_exec(
+                sys.executable, program, a.address, stdout=asyncio.subprocess.PIPE
+            )
             try:
                 await watched(a, taker)
             finally:
@@ -168,7 +189,9 @@ def test_processes_share_and_a_slow_one_holds_no_more_than_its_share(tmp_path: P
         publishing = asyncio.create_task(flood(a, 600))
         await until(lambda: shared(a)[1] > 1 << 20)
         taker.send_signal(signal.SIGSTOP)
-        await asyncio.sleep(0.3)  # that long it takes nothing: there is nothing to wait for but time
+        await asyncio.sleep(
+            0.3
+        )  # that long it takes nothing: there is nothing to wait for but time
         taker.send_signal(signal.SIGCONT)
         await publishing
         watcher.cancel()
@@ -187,7 +210,9 @@ def test_processes_share_and_a_slow_one_holds_no_more_than_its_share(tmp_path: P
 class Offers:
     """Memory of this test's own, as a peer may lend it."""
 
-    def __init__(self, *, name: str = "gossamer", size: int = 4 << 20, seals: int = fcntl.F_SEAL_SHRINK) -> None:
+    def __init__(
+        self, *, name: str = "gossamer", size: int = 4 << 20, seals: int = fcntl.F_SEAL_SHRINK
+    ) -> None:
         self.descriptor = os.memfd_create(name, os.MFD_ALLOW_SEALING)
         os.ftruncate(self.descriptor, size)
         if seals:
@@ -195,8 +220,12 @@ class Offers:
         self.size = size
         self.write(TOKEN_AT, b"t" * 16)
 
-    def offer(self, owner: wire.Hello = THEM, reader: wire.Hello = US, **changes: Any) -> wire.Memory:
-        offer = wire.Memory(os.getpid(), self.descriptor, self.size, proof(b"t" * 16, owner, reader))
+    def offer(
+        self, owner: wire.Hello = THEM, reader: wire.Hello = US, **changes: Any
+    ) -> wire.Memory:
+        offer = wire.Memory(
+            os.getpid(), self.descriptor, self.size, proof(b"t" * 16, owner, reader)
+        )
         return msgspec.structs.replace(offer, **changes)
 
     def write(self, at: int, data: bytes) -> None:
@@ -223,14 +252,28 @@ def test_a_copy_is_what_was_there_under_its_stamp(offers: Offers) -> None:
     copied = window.copy(STEP_BYTES + 100, 5, 7)
     offers.write(STEP_BYTES + 100, b"HELLO")
     assert bytes(copied) == b"hello"  # nobody changes it any more
-    for at, size, stamp in ((STEP_BYTES, 5, 6), (STEP_BYTES, 2 * STEP_BYTES + 1, 7), (3 * STEP_BYTES, 1, 7)):
-        with pytest.raises(wire.WireError, match="truncated"):  # somebody else's, all of it or the end of it
+    for at, size, stamp in (
+        (STEP_BYTES, 5, 6),
+        (STEP_BYTES, 2 * STEP_BYTES + 1, 7),
+        (3 * STEP_BYTES, 1, 7),
+    ):
+        with pytest.raises(
+            wire.WireError, match="truncated"
+        ):  # somebody else's, all of it or the end of it
             window.copy(at, size, stamp)
 
 
 @pytest.mark.parametrize(
     ("at", "size"),
-    [(0, 8), (STEP_BYTES - 1, 8), (4 << 20, 1), ((4 << 20) - 1, 2), (STEP_BYTES, 4 << 20), (256 << 20, 1), (STEP_BYTES, 0)],
+    [
+        (0, 8),
+        (STEP_BYTES - 1, 8),
+        (4 << 20, 1),
+        ((4 << 20) - 1, 2),
+        (STEP_BYTES, 4 << 20),
+        (256 << 20, 1),
+        (STEP_BYTES, 0),
+    ],
 )
 def test_nobody_is_led_beyond_the_memory(offers: Offers, at: int, size: int) -> None:
     with pytest.raises(wire.WireError, match="wrong shape"):
@@ -299,7 +342,9 @@ def test_nobody_lends_what_is_not_its_own(offers: Offers) -> None:
         own.offer(US, US),
         msgspec.structs.replace(own.offer(US, THEM), proof=proof(b"guessed" * 2, THEM, US)),
         offers.offer(owner=US, reader=THEM),
-        offers.offer(owner=msgspec.structs.replace(THEM, peer=78)),  # lent by a third, or to a third
+        offers.offer(
+            owner=msgspec.structs.replace(THEM, peer=78)
+        ),  # lent by a third, or to a third
         offers.offer(owner=msgspec.structs.replace(THEM, process=13)),
         offers.offer(reader=msgspec.structs.replace(US, peer=2)),
         offers.offer(proof=b""),
@@ -381,7 +426,9 @@ def test_slabs_of_lent_memory_are_given_back_and_have_new_stamps() -> None:
     assert sum(place is not None for place in lies) >= MEMORY_BYTES // (8 << 20) - 2
     for number, slab in enumerate(held):
         memoryview(slab)[:4] = number.to_bytes(4, "little")
-    assert [int.from_bytes(memoryview(slab)[:4], "little") for slab in held] == list(range(len(held)))
+    assert [int.from_bytes(memoryview(slab)[:4], "little") for slab in held] == list(
+        range(len(held))
+    )
 
 
 def test_columns_that_find_no_room_in_it_go_by_the_socket_and_are_counted() -> None:
@@ -390,13 +437,17 @@ def test_columns_that_find_no_room_in_it_go_by_the_socket_and_are_counted() -> N
             await a.advertise("numbers", SCHEMA)
             async with b.subscribe("numbers", "n >= 0") as events:
                 await until(lambda: all(link.shares for link in a._driver.links.values()))
-                held = [loops.native.Slab(256 << 10, True) for _ in range(MEMORY_BYTES // (256 << 10))]
+                held = [
+                    loops.native.Slab(256 << 10, True) for _ in range(MEMORY_BYTES // (256 << 10))
+                ]
                 before, missed = shared(a), a.status()["counters"]["shared_memory_full"]
                 _, found = await asyncio.gather(flood(a, 20), numbers(events.batches(), 20_000))
                 assert sorted(found) == list(range(20_000))
                 assert shared(a) == before
                 assert a.status()["counters"]["shared_memory_full"] > missed
-                assert sample(a)["counters"]["shared_memory_full"] > missed  # /metrics, and gossamer top
+                assert (
+                    sample(a)["counters"]["shared_memory_full"] > missed
+                )  # /metrics, and gossamer top
                 del held
 
     go(main())
@@ -408,11 +459,19 @@ def test_what_is_retained_does_not_stay_in_lent_memory() -> None:
             await a.advertise("numbers", SCHEMA, retention="1h, 512MB")
             async with b.subscribe("numbers", "n >= 0") as events:
                 await asyncio.gather(flood(a, 300), numbers(events.batches(), 300_000))
-            kept = [kept.batch.rows for topic in a._core.retained._topics.values() for kept in topic.batches.values()]
+            kept = [
+                kept.batch.rows
+                for topic in a._core.retained._topics.values()
+                for kept in topic.batches.values()
+            ]
             assert sum(map(len, kept)) > 300_000 * 16
             assert [loops.place(rows) for rows in kept] == [None] * len(kept)
-            async with b.subscribe("numbers", "n >= 299000", since="1h") as events:  # and it is whole
-                assert [(await anext(events))["n"] for _ in range(1000)] == list(range(299_000, 300_000))
+            async with b.subscribe(
+                "numbers", "n >= 299000", since="1h"
+            ) as events:  # and it is whole
+                assert [(await anext(events))["n"] for _ in range(1000)] == list(
+                    range(299_000, 300_000)
+                )
 
     go(main())
 
@@ -461,10 +520,14 @@ def test_a_subscriber_in_the_publishers_process_may_keep_what_it_gets() -> None:
                         break
                 await publishing
             held = [loops.native.Slab(8 << 20, True) for _ in range(7)]
-            assert None not in [loops.place(memoryview(slab)) for slab in held]  # nothing else of it is out
+            assert None not in [
+                loops.place(memoryview(slab)) for slab in held
+            ]  # nothing else of it is out
             for slab in held:
                 memoryview(slab)[:] = bytes(8 << 20)
-            assert sorted(n for one in kept for n in one.column(0).to_pylist()) == list(range(100_000))
+            assert sorted(n for one in kept for n in one.column(0).to_pylist()) == list(
+                range(100_000)
+            )
 
     go(main())
 
@@ -478,7 +541,9 @@ def test_columns_that_are_the_same_many_times_are_cut_like_others() -> None:
             await a.advertise("wide", ", ".join(f"c{n} BIGINT" for n in range(width)))
             one = pa.array(range(rows))
             async with b.subscribe("wide", "c0 >= 0") as events:
-                receipt = await a.publish_batch("wide", pa.record_batch([one] * width, [f"c{n}" for n in range(width)]))
+                receipt = await a.publish_batch(
+                    "wide", pa.record_batch([one] * width, [f"c{n}" for n in range(width)])
+                )
                 found: list[int] = []
                 async for batch in events.batches():
                     found += batch.column(width - 1).to_pylist()
@@ -510,7 +575,9 @@ def test_a_forwarder_on_one_host_is_no_reason_to_part() -> None:
 
 
 @contextlib.asynccontextmanager
-async def mallory(victim: gossamer.Node) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def mallory(
+    victim: gossamer.Node,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     host, port = victim.address.split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(wire.encode(wire.Hello(wire.MAGIC, 1, wire.VERSION, 77, 1, "", memory=True)))
@@ -531,7 +598,9 @@ async def mallory(victim: gossamer.Node) -> AsyncIterator[tuple[asyncio.StreamRe
     ids=lambda lie: type(lie).__name__,
 )
 @pytest.mark.parametrize("agreed", [True, False])
-def test_a_liar_is_cut_off_or_ignored_and_the_node_goes_on(lie: wire.AnyMessage, agreed: bool) -> None:
+def test_a_liar_is_cut_off_or_ignored_and_the_node_goes_on(
+    lie: wire.AnyMessage, agreed: bool
+) -> None:
     async def main() -> None:
         async with gossamer.Node(shared_memory=agreed) as victim:
             async with mallory(victim) as (reader, writer):
@@ -541,7 +610,9 @@ def test_a_liar_is_cut_off_or_ignored_and_the_node_goes_on(lie: wire.AnyMessage,
                 ):  # nothing to see, nothing proved: all goes over the socket
                     writer.write(wire.encode(wire.Ping()))
                     heard = wire.Unframer()
-                    while not any(isinstance(one, wire.Pong) for one in heard.feed(await reader.read(65536))):
+                    while not any(
+                        isinstance(one, wire.Pong) for one in heard.feed(await reader.read(65536))
+                    ):
                         pass
                     (link,) = victim._driver.links.values()
                     assert not link.shares

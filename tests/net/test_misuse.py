@@ -32,12 +32,16 @@ async def _first(events: AsyncIterator[Any]) -> Any:
         lambda events: events.move("flood"),
     ],
 )
-def test_a_subscription_that_nobody_began_says_so(misuse: Callable[[gossamer.Subscription], Awaitable[Any]]) -> None:
+def test_a_subscription_that_nobody_began_says_so(
+    misuse: Callable[[gossamer.Subscription], Awaitable[Any]],
+) -> None:
     async def main() -> None:
         async with gossamer.Node() as node:
             await node.advertise("weather", WEATHER)
             events = node.subscribe("weather")
-            with pytest.raises(gossamer.NodeError, match=r"'weather' has not begun: use 'async with node.subscribe"):
+            with pytest.raises(
+                gossamer.NodeError, match=r"'weather' has not begun: use 'async with node.subscribe"
+            ):
                 await asyncio.wait_for(misuse(events), 5)
             async with events:  # nothing is spoilt by it
                 await node.publish("weather", GENEVA)
@@ -66,10 +70,14 @@ def test_a_subscription_that_nobody_began_says_so(misuse: Callable[[gossamer.Sub
         lambda node: node.peer,
     ],
 )
-def test_a_command_before_the_start_says_how_to_start(command: Callable[[gossamer.Node], Any]) -> None:
+def test_a_command_before_the_start_says_how_to_start(
+    command: Callable[[gossamer.Node], Any],
+) -> None:
     async def main() -> None:
         node = gossamer.Node()
-        with pytest.raises(gossamer.NodeError, match=r"not started: use 'async with gossamer\.Node"):
+        with pytest.raises(
+            gossamer.NodeError, match=r"not started: use 'async with gossamer\.Node"
+        ):
             await command(node)
         await node.close()  # it is nothing to be closed, and no error
         assert not hasattr(node, "peer")
@@ -82,13 +90,19 @@ def test_a_command_before_the_start_says_how_to_start(command: Callable[[gossame
 def test_names_that_are_not_known_are_told_with_those_that_are() -> None:
     async def main() -> None:
         async with gossamer.Node() as node:
-            with pytest.raises(gossamer.RouteError, match="unknown route 'foo'; known: auto, direct, flood"):
+            with pytest.raises(
+                gossamer.RouteError, match="unknown route 'foo'; known: auto, direct, flood"
+            ):
                 node.subscribe("weather", route="foo")
-            with pytest.raises(gossamer.NodeError, match="unknown slow='foo'; known: block, drop_oldest"):
+            with pytest.raises(
+                gossamer.NodeError, match="unknown slow='foo'; known: block, drop_oldest"
+            ):
                 node.subscribe("weather", slow="foo")
             await node.advertise("weather", WEATHER)
             async with node.subscribe("weather") as events:
-                with pytest.raises(gossamer.RouteError, match="unknown route 'bogus'; known: auto, direct, flood"):
+                with pytest.raises(
+                    gossamer.RouteError, match="unknown route 'bogus'; known: auto, direct, flood"
+                ):
                     await events.move("bogus")
                 await events.move("flood")
                 await until(lambda: events.route == "flood")
@@ -96,9 +110,13 @@ def test_names_that_are_not_known_are_told_with_those_that_are() -> None:
     go(main())
 
 
-@pytest.mark.parametrize("since", [5, 5.0, True, b"10m", date(2026, 5, 1), timedelta(-1), "yesterday"])
+@pytest.mark.parametrize(
+    "since", [5, 5.0, True, b"10m", date(2026, 5, 1), timedelta(-1), "yesterday"]
+)
 def test_a_past_that_cannot_be_read_says_what_can(since: Any) -> None:
-    with pytest.raises(gossamer.RetentionError, match=r"cannot read since=.*; write 'beginning', a duration"):
+    with pytest.raises(
+        gossamer.RetentionError, match=r"cannot read since=.*; write 'beginning', a duration"
+    ):
         gossamer.Node().subscribe("weather", since=since)
 
 

@@ -26,7 +26,10 @@ pytestmark = pytest.mark.live
 
 def test_the_example_of_the_design() -> None:
     async def main() -> None:
-        async with gossamer.Node(listen="127.0.0.1:0") as seed, gossamer.Node(join=[seed.address]) as node:
+        async with (
+            gossamer.Node(listen="127.0.0.1:0") as seed,
+            gossamer.Node(join=[seed.address]) as node,
+        ):
             await seed.advertise("weather", WEATHER)
             async with node.subscribe("weather", "country = 'CH' AND temp > 30") as events:
                 receipt = await seed.publish("weather", GENEVA)
@@ -35,7 +38,11 @@ def test_the_example_of_the_design() -> None:
                 assert (await (await seed.publish("weather", {**GENEVA, "temp": 30}))).matched == 0
                 event = await anext(events)
                 assert dict(event) == GENEVA
-                assert event.id == (seed.peer, 1, 1) == (done.publisher, done.incarnation, done.sequence)
+                assert (
+                    event.id
+                    == (seed.peer, 1, 1)
+                    == (done.publisher, done.incarnation, done.sequence)
+                )
             assert (await (await seed.publish("weather", GENEVA))).matched == 0
 
     go(main())
@@ -57,10 +64,15 @@ def test_a_line_of_nodes_relays_and_everybody_is_counted() -> None:
         async with contextlib.AsyncExitStack() as stack:
             nodes = [await stack.enter_async_context(gossamer.Node(k=1))]
             for _ in range(4):
-                nodes.append(await stack.enter_async_context(gossamer.Node(join=[nodes[-1].address], k=1)))
+                nodes.append(
+                    await stack.enter_async_context(gossamer.Node(join=[nodes[-1].address], k=1))
+                )
             await nodes[0].advertise("weather", WEATHER)
             subscriptions = [await node.subscribe("weather", "temp >= 0") for node in nodes]
-            receipts = [await nodes[4].publish("weather", {**GENEVA, "temp": temp}) for temp in range(-50, 50)]
+            receipts = [
+                await nodes[4].publish("weather", {**GENEVA, "temp": temp})
+                for temp in range(-50, 50)
+            ]
             assert [(await receipt).matched for receipt in receipts] == [0] * 50 + [5] * 50
             for events in subscriptions:
                 assert [event["temp"] for event in await take(events, 50)] == list(range(50))
@@ -88,7 +100,10 @@ def test_more_events_than_the_window_and_the_buffer_are_all_delivered_in_order()
     config = gossamer.NodeConfig(window=512, batch_events=64, buffer=100)
 
     async def main() -> None:
-        async with gossamer.Node(config=config) as a, gossamer.Node(join=[a.address], config=config) as b:
+        async with (
+            gossamer.Node(config=config) as a,
+            gossamer.Node(join=[a.address], config=config) as b,
+        ):
             await a.advertise("numbers", "n BIGINT")
             async with b.subscribe("numbers", "n >= 0") as events:
 
@@ -108,7 +123,10 @@ def test_a_subscriber_that_takes_nothing_is_cut_off_and_the_publisher_goes_on() 
     config = gossamer.NodeConfig(window=64, batch_events=8, buffer=16, block=Micros(200_000))
 
     async def main() -> None:
-        async with gossamer.Node(config=config) as a, gossamer.Node(join=[a.address], config=config) as b:
+        async with (
+            gossamer.Node(config=config) as a,
+            gossamer.Node(join=[a.address], config=config) as b,
+        ):
             await a.advertise("numbers", "n BIGINT")
             slow = await b.subscribe("numbers")
             for number in range(500):
@@ -206,7 +224,9 @@ def test_closing_with_events_that_nobody_could_get_is_an_error() -> None:
             await far.subscribe("weather")
             node._driver.links.clear()
             await node.publish("weather", GENEVA)
-            with pytest.raises(gossamer.UndeliveredError, match="1 accepted events without a receipt"):
+            with pytest.raises(
+                gossamer.UndeliveredError, match="1 accepted events without a receipt"
+            ):
                 await node.close(drain=0.1)
 
     go(main())
@@ -232,19 +252,31 @@ def test_cancelled_consumers_and_receipts_leave_the_node_whole() -> None:
 
 def test_the_trace_file_can_be_read_back(tmp_path: Path) -> None:
     async def main() -> int:
-        async with gossamer.Node(trace_dir=tmp_path) as a, gossamer.Node(join=[a.address], trace_dir=tmp_path) as b:
+        async with (
+            gossamer.Node(trace_dir=tmp_path) as a,
+            gossamer.Node(join=[a.address], trace_dir=tmp_path) as b,
+        ):
             await a.advertise("weather", WEATHER)
             async with b.subscribe("weather", "temp > 30"):
                 await (await a.publish("weather", GENEVA))
             return a.peer
 
     peer = go(main())
-    records = {path.name.split("-")[1]: [s.record for s in trace.read(path)] for path in tmp_path.glob("*.jsonl")}
+    records = {
+        path.name.split("-")[1]: [s.record for s in trace.read(path)]
+        for path in tmp_path.glob("*.jsonl")
+    }
     mine = records.pop(trace.hex_peer(peer))
     [theirs] = records.values()
-    assert [r for r in mine if isinstance(r, trace.Published)] == [trace.Published("weather", 1, 1, GENEVA)]
+    assert [r for r in mine if isinstance(r, trace.Published)] == [
+        trace.Published("weather", 1, 1, GENEVA)
+    ]
     assert [r for r in mine if isinstance(r, trace.Completed)] == [trace.Completed(1, 1, 1)]
-    kinds = [type(r) for r in theirs if isinstance(r, (trace.Subscribed, trace.Delivered, trace.Unsubscribed))]
+    kinds = [
+        type(r)
+        for r in theirs
+        if isinstance(r, (trace.Subscribed, trace.Delivered, trace.Unsubscribed))
+    ]
     assert kinds == [trace.Subscribed, trace.Delivered, trace.Unsubscribed]
 
 
@@ -265,7 +297,9 @@ def test_the_trace_file_can_be_read_back(tmp_path: Path) -> None:
         (HELLO + wire.encode(wire.Ping())[:3], "truncated"),
     ],
 )
-def test_bad_frames_close_that_connection_with_a_counted_reason_and_harm_nothing_else(data: bytes, reason: str) -> None:
+def test_bad_frames_close_that_connection_with_a_counted_reason_and_harm_nothing_else(
+    data: bytes, reason: str
+) -> None:
     async def main() -> None:
         async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
             await a.advertise("weather", WEATHER)
@@ -296,7 +330,17 @@ def test_a_peer_that_sends_nonsense_in_good_frames_is_counted_and_survived() -> 
                 for bad in (
                     Batch("weather", 77, 1, 5, 1, 9, 0, 1, b""),
                     Batch("weather", 77, 1, 10, 1, 9, 0, 1, b"\xc1"),
-                    Batch("weather", 77, 1, 11, 2, 9, 0, 1, msgspec.msgpack.encode([["CH", "Geneva", "hot"], []])),
+                    Batch(
+                        "weather",
+                        77,
+                        1,
+                        11,
+                        2,
+                        9,
+                        0,
+                        1,
+                        msgspec.msgpack.encode([["CH", "Geneva", "hot"], []]),
+                    ),
                 ):
                     writer.write(wire.encode(bad))
                 await until(lambda: a.status()["counters"].get("rejected", 0) == 3)
@@ -333,7 +377,9 @@ def test_a_silent_link_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
             writer.write(HELLO)  # and then nothing, not even an answer to pings
             await until(lambda: a.status()["counters"].get("closed: silent"))
             writer.close()
-            assert b.status()["node"] in [link["peer"] for link in a.status()["links"]]  # who answers stays
+            assert b.status()["node"] in [
+                link["peer"] for link in a.status()["links"]
+            ]  # who answers stays
 
     go(main())
 
@@ -341,7 +387,10 @@ def test_a_silent_link_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_two_dials_at_once_leave_one_link() -> None:
     async def main() -> None:
         async with gossamer.Node() as a, gossamer.Node() as b:
-            dials: list[Awaitable[None]] = [a._dialler._dial(b.address), b._dialler._dial(a.address)]
+            dials: list[Awaitable[None]] = [
+                a._dialler._dial(b.address),
+                b._dialler._dial(a.address),
+            ]
             await asyncio.gather(*dials)
             await until(lambda: len(a._driver.connections) == len(b._driver.connections) == 1)
             assert len(a.status()["links"]) == len(b.status()["links"]) == 1

@@ -14,18 +14,34 @@ from livenet import GENEVA, WEATHER, go, take, until
 
 pytestmark = pytest.mark.live
 
-FILTERS = ("temp > 30", "country = 'CH' AND temp BETWEEN 0 AND 40", "city LIKE 'Gen%'", "temp > 90", "", "city RLIKE '^G'")
+FILTERS = (
+    "temp > 30",
+    "country = 'CH' AND temp BETWEEN 0 AND 40",
+    "city LIKE 'Gen%'",
+    "temp > 90",
+    "",
+    "city RLIKE '^G'",
+)
 OTHER = [route for route in Route if route not in (Route.FLOOD, Route.AUTO)]
 
 
-async def nodes(stack: contextlib.AsyncExitStack, count: int, **options: Any) -> list[gossamer.Node]:
+async def nodes(
+    stack: contextlib.AsyncExitStack, count: int, **options: Any
+) -> list[gossamer.Node]:
     first = await stack.enter_async_context(gossamer.Node(**options))
-    rest = [await stack.enter_async_context(gossamer.Node(join=[first.address], **options)) for _ in range(count - 1)]
+    rest = [
+        await stack.enter_async_context(gossamer.Node(join=[first.address], **options))
+        for _ in range(count - 1)
+    ]
     return [first, *rest]
 
 
 def event(number: int) -> dict[str, Any]:
-    return {"country": "CH" if number % 2 else "FR", "city": f"{'Gen' if number % 3 else 'Ber'}-{number}", "temp": number}
+    return {
+        "country": "CH" if number % 2 else "FR",
+        "city": f"{'Gen' if number % 3 else 'Ber'}-{number}",
+        "temp": number,
+    }
 
 
 @pytest.mark.parametrize("route", list(Route))
@@ -40,12 +56,16 @@ def test_events_reach_exactly_those_who_asked_and_receipts_count_them(route: Rou
             ]
             shown = {one.route for one in fabric[5].view("weather").nodes()}
             assert shown == {"direct" if route is Route.AUTO else route.value}
-            sent = [await fabric[number % 6].publish("weather", event(number)) for number in range(48)]
+            sent = [
+                await fabric[number % 6].publish("weather", event(number)) for number in range(48)
+            ]
             matched = [(await receipt).matched for receipt in sent]
             parsed = [fabric[0].check_filter("weather", text) for text in FILTERS]
             schema = gossamer.Schema.parse(WEATHER)
             right = [gossamer.Filter.parse(text, schema) for text in parsed]
-            assert matched == [sum(one.matches(event(number)) for one in right) for number in range(48)]
+            assert matched == [
+                sum(one.matches(event(number)) for one in right) for number in range(48)
+            ]
             for got, one in zip(events, right, strict=True):
                 wanted = [number for number in range(48) if one.matches(event(number))]
                 assert sorted(each["temp"] for each in await take(got, len(wanted))) == wanted
@@ -64,7 +84,9 @@ def test_subscriptions_by_different_routes_on_one_topic_get_each_event_once() ->
                 for node in (b, c)
                 for route in Route
             ]
-            assert [one.route for one in a.view("weather").nodes()] == ["direct+skiplist+tree+flood"] * 2
+            assert [one.route for one in a.view("weather").nodes()] == [
+                "direct+skiplist+tree+flood"
+            ] * 2
             assert (await (await a.publish("weather", GENEVA))).matched == 2 * len(Route)
             for got in events:
                 assert [one["city"] for one in await take(got, 1)] == ["Geneva"]
@@ -79,7 +101,9 @@ def test_subscriptions_come_and_go_under_load_and_nothing_due_is_missed(route: R
         async with contextlib.AsyncExitStack() as stack:
             fabric = await nodes(stack, 4)
             await fabric[0].advertise("weather", WEATHER)
-            steady = await stack.enter_async_context(fabric[3].subscribe("weather", "temp >= 0", route=route))
+            steady = await stack.enter_async_context(
+                fabric[3].subscribe("weather", "temp >= 0", route=route)
+            )
             stop = False
             cycles = 0
 
@@ -90,7 +114,10 @@ def test_subscriptions_come_and_go_under_load_and_nothing_due_is_missed(route: R
                         await asyncio.sleep(0)
                     cycles += 1
 
-            churn = [asyncio.create_task(come_and_go(node, 10 * number)) for number, node in enumerate(fabric[:3])]
+            churn = [
+                asyncio.create_task(come_and_go(node, 10 * number))
+                for number, node in enumerate(fabric[:3])
+            ]
             receipts = []
             for number in range(200):
                 receipts.append(await fabric[number % 3].publish("weather", event(number)))
@@ -114,7 +141,9 @@ def test_a_slow_subscriber_holds_publishers_back(route: Route) -> None:
         async with contextlib.AsyncExitStack() as stack:
             a, b = await nodes(stack, 2, config=config)
             await a.advertise("weather", WEATHER)
-            events = await stack.enter_async_context(b.subscribe("weather", "temp >= 0", route=route))
+            events = await stack.enter_async_context(
+                b.subscribe("weather", "temp >= 0", route=route)
+            )
             sender = asyncio.create_task(_publish(a, 400))
             await until(lambda: events.backlog > 16)
             held = events.backlog
@@ -152,7 +181,9 @@ def test_a_look_up_says_who_would_take_an_event_and_hands_nothing_over() -> None
                 for node, text in ((b, texts[0]), (c, texts[1]), (c, texts[2]))
             ]
             hits = await a.lookup("weather", GENEVA)
-            assert sorted(one["filter"] for one in hits) == sorted(a.check_filter("weather", text) for text in texts[:2])
+            assert sorted(one["filter"] for one in hits) == sorted(
+                a.check_filter("weather", text) for text in texts[:2]
+            )
             assert {one["address"] for one in hits} == {b.address, c.address}
             assert len(await a.lookup("weather")) == 3
             assert not any(got.backlog for got in events)
@@ -169,11 +200,16 @@ def test_every_node_draws_the_same_tree() -> None:
             await fabric[0].advertise("weather", WEATHER)
             await stack.enter_async_context(fabric[2].subscribe("weather", route="tree"))
             await until(lambda: all(node.status()["members"] == 5 for node in fabric))
-            shapes = {tuple((one["node"], one["parent"], one["depth"]) for one in node.tree()) for node in fabric}
+            shapes = {
+                tuple((one["node"], one["parent"], one["depth"]) for one in node.tree())
+                for node in fabric
+            }
             assert len(shapes) == 1
             (shape,) = shapes
             assert len(shape) == 5
             assert [depth for _, parent, depth in shape if parent is None] == [0]
-            await until(lambda: all(one["linked"] in (True, None) for node in fabric for one in node.tree()))
+            await until(
+                lambda: all(one["linked"] in (True, None) for node in fabric for one in node.tree())
+            )
 
     go(main())

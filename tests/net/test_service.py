@@ -23,7 +23,9 @@ async def served(
     node: gossamer.Node, drain: float, tmp_path: Path
 ) -> AsyncIterator[tuple[asyncio.Event, asyncio.Task[int]]]:
     stop, started = asyncio.Event(), asyncio.Event()
-    task = asyncio.create_task(serve(node, stop, topics=TOPICS, drain=drain, started=lambda metrics: started.set()))
+    task = asyncio.create_task(
+        serve(node, stop, topics=TOPICS, drain=drain, started=lambda metrics: started.set())
+    )
     await started.wait()
     try:
         yield stop, task
@@ -44,13 +46,19 @@ def test_a_drain_takes_no_new_work_and_waits_for_what_was_accepted(tmp_path: Pat
             node = gossamer.Node(join=[far.address], config=CONFIG)
             async with served(node, 15.0, tmp_path) as (stop, task):
                 events = await far.subscribe("numbers")
-                receipts = [await node.publish("numbers", {"n": n}) for n in range(40)]  # far more than its buffer
+                receipts = [
+                    await node.publish("numbers", {"n": n}) for n in range(40)
+                ]  # far more than its buffer
                 await until(lambda: far._core.blocked())  # so the receipts wait for the consumer
                 waiting = asyncio.create_task(fill(node))
                 stop.set()
                 with pytest.raises(gossamer.NodeError, match="closed"):
                     await waiting  # also who waited for room in the window is told at once
-                for refused in (node.publish("numbers", {"n": -1}), node.advertise("more", "n INT"), begin(node)):
+                for refused in (
+                    node.publish("numbers", {"n": -1}),
+                    node.advertise("more", "n INT"),
+                    begin(node),
+                ):
                     with pytest.raises(gossamer.NodeError, match="closed"):
                         await refused
                 assert not task.done()

@@ -34,7 +34,9 @@ class Loop:
 
 
 class Spinning:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, seconds: float = SPIN_SECONDS, cores: int = 2) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *, seconds: float = SPIN_SECONDS, cores: int = 2
+    ) -> None:
         self.loop, self.counters = Loop(), Counter[str]()
         monkeypatch.setattr(spin_module.time, "monotonic_ns", lambda: self.loop.now)
         monkeypatch.setattr(spin_module.os, "cpu_count", lambda: cores)
@@ -59,7 +61,9 @@ def spinning(monkeypatch: pytest.MonkeyPatch) -> Spinning:
     return Spinning(monkeypatch)
 
 
-def test_a_quick_succession_keeps_the_loop_awake_and_the_first_miss_lets_it_sleep(spinning: Spinning) -> None:
+def test_a_quick_succession_keeps_the_loop_awake_and_the_first_miss_lets_it_sleep(
+    spinning: Spinning,
+) -> None:
     spinning.arrivals(STREAK, QUICK_NS // 10)
     assert not spinning.is_awake  # the first came after a long silence
     spinning.arrivals(1, QUICK_NS // 10)
@@ -90,7 +94,9 @@ def test_messages_that_come_far_apart_never_keep_it_awake(spinning: Spinning) ->
 def test_it_steps_aside_where_others_want_the_core(spinning: Spinning) -> None:
     spinning.arrivals(STREAK + 1, QUICK_NS // 10)
     for _ in range(WORK_TURNS):
-        spinning.loop.turn(takes=ASIDE_NS + 1)  # those who took what came are at work: that is no reason
+        spinning.loop.turn(
+            takes=ASIDE_NS + 1
+        )  # those who took what came are at work: that is no reason
     assert spinning.is_awake
     spinning.spin.arrived()
     for _ in range(WORK_TURNS + 1):
@@ -116,7 +122,9 @@ def test_slow_arrivals_do_not_make_it_forget_that_it_stepped_aside(spinning: Spi
 
 
 @pytest.mark.parametrize("how", [{"seconds": 0.0}, {"cores": 1}])
-def test_it_is_not_done_when_told_not_to_nor_on_a_single_core(monkeypatch: pytest.MonkeyPatch, how: dict[str, Any]) -> None:
+def test_it_is_not_done_when_told_not_to_nor_on_a_single_core(
+    monkeypatch: pytest.MonkeyPatch, how: dict[str, Any]
+) -> None:
     spinning = Spinning(monkeypatch, **how)
     spinning.arrivals(100, QUICK_NS // 10)
     assert not spinning.is_awake
@@ -131,12 +139,17 @@ def test_a_spin_of_seconds_is_refused() -> None:
 
 @pytest.mark.live
 @pytest.mark.parametrize("spin", [SPIN_SECONDS, 0.0])
-def test_a_conversation_is_held_awake_and_a_quiet_node_sleeps(spin: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_conversation_is_held_awake_and_a_quiet_node_sleeps(
+    spin: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(spin_module, "QUICK_NS", 10**9)  # however busy the machine is
     monkeypatch.setattr(spin_module.os, "cpu_count", lambda: 2)
 
     async def main() -> dict[str, int]:
-        async with gossamer.Node(spin=spin) as one, gossamer.Node(join=[one.address], spin=spin) as other:
+        async with (
+            gossamer.Node(spin=spin) as one,
+            gossamer.Node(join=[one.address], spin=spin) as other,
+        ):
             await one.advertise("there", "n INT")
             await other.advertise("back", "n INT")
             async with other.subscribe("there") as asked, one.subscribe("back") as answers:
@@ -154,7 +167,11 @@ def test_a_conversation_is_held_awake_and_a_quiet_node_sleeps(spin: float, monke
                 async with asyncio.timeout(10):
                     while one._driver.spin._looking or other._driver.spin._looking:
                         await asyncio.sleep(0.001)
-                return {name: count for name, count in one._driver.counters.items() if name.startswith("spins")}
+                return {
+                    name: count
+                    for name, count in one._driver.counters.items()
+                    if name.startswith("spins")
+                }
 
     counted = asyncio.run(main())
     if spin:

@@ -16,21 +16,32 @@ from livenet import GENEVA, WEATHER, go, until
 pytestmark = pytest.mark.live
 
 
-async def unreached(stack: AsyncExitStack, others: list[gossamer.Node], count: int) -> list[gossamer.Node]:
+async def unreached(
+    stack: AsyncExitStack, others: list[gossamer.Node], count: int
+) -> list[gossamer.Node]:
     """Nodes beside others that can be dialled; they hold no links but those that they have opened."""
-    nodes = [await stack.enter_async_context(gossamer.Node(join=[others[0].address])) for _ in range(count)]
+    nodes = [
+        await stack.enter_async_context(gossamer.Node(join=[others[0].address]))
+        for _ in range(count)
+    ]
     for node in nodes:
         withdraw(node)  # as if the link to the first went to another host
         node._driver.wake()
     names, mute = {node.peer for node in others}, {node.peer for node in nodes}
     for node in (*nodes, *others):
         members = node._interest.view.members
-        await until(lambda members=members: all(peer in members and not members[peer].record.address for peer in mute))
+        await until(
+            lambda members=members: all(
+                peer in members and not members[peer].record.address for peer in mute
+            )
+        )
     for node in nodes:
         for peer, link in list(node._driver.links.items()):
             if peer not in names:
                 link.close("test")
-    await until(lambda: all(node._driver.links and set(node._driver.links) <= names for node in nodes))
+    await until(
+        lambda: all(node._driver.links and set(node._driver.links) <= names for node in nodes)
+    )
     return nodes
 
 
@@ -50,7 +61,9 @@ def test_what_two_of_them_publish_and_want_goes_by_others() -> None:
     go(main())
 
 
-def test_a_subscription_that_is_there_already_moves_when_the_node_cannot_be_dialled_any_more() -> None:
+def test_a_subscription_that_is_there_already_moves_when_the_node_cannot_be_dialled_any_more() -> (
+    None
+):
     async def main() -> None:
         async with gossamer.Node() as station, gossamer.Node(join=[station.address]) as reader:
             await station.advertise("weather", WEATHER)
@@ -70,12 +83,21 @@ def test_a_member_of_a_group_opens_the_links_that_publishers_cannot() -> None:
         async with AsyncExitStack() as stack:
             station = await stack.enter_async_context(gossamer.Node(k=1))
             await station.advertise("weather", WEATHER)
-            far = [await stack.enter_async_context(gossamer.Node(k=1, join=[station.address])) for _ in range(6)]
+            far = [
+                await stack.enter_async_context(gossamer.Node(k=1, join=[station.address]))
+                for _ in range(6)
+            ]
             worker = await stack.enter_async_context(gossamer.Node(k=1, join=[station.address]))
-            await until(lambda: all(len(node._interest.view.members) == 8 for node in (worker, *far)))
+            await until(
+                lambda: all(len(node._interest.view.members) == 8 for node in (worker, *far))
+            )
             withdraw(worker)
             worker._driver.wake()
-            await until(lambda: all(not node._interest.view.members[worker.peer].record.address for node in far))
+            await until(
+                lambda: all(
+                    not node._interest.view.members[worker.peer].record.address for node in far
+                )
+            )
             assert any(node.peer not in worker._driver.links for node in far)
             async with worker.subscribe("weather", group="workers") as events:
                 for publisher in far:
@@ -87,34 +109,45 @@ def test_a_member_of_a_group_opens_the_links_that_publishers_cannot() -> None:
 
 
 @pytest.mark.parametrize("route", ["tree", "skiplist"])
-def test_others_use_tree_and_skip_list_as_if_they_were_not_there_and_they_publish_into_both(route: str) -> None:
+def test_others_use_tree_and_skip_list_as_if_they_were_not_there_and_they_publish_into_both(
+    route: str,
+) -> None:
     async def main() -> None:
         async with AsyncExitStack() as stack:
             station = await stack.enter_async_context(gossamer.Node())
             await station.advertise("weather", WEATHER)
-            others = [await stack.enter_async_context(gossamer.Node(join=[station.address])) for _ in range(2)]
+            others = [
+                await stack.enter_async_context(gossamer.Node(join=[station.address]))
+                for _ in range(2)
+            ]
             mute = await unreached(stack, [station, *others], 4)
             reached = [station, *others]
             taken = [
-                await stack.enter_async_context(node.subscribe("weather", "temp > 30", route=route)) for node in reached
+                await stack.enter_async_context(node.subscribe("weather", "temp > 30", route=route))
+                for node in reached
             ]
             for node in (*reached, *mute):
                 assert (await (await node.publish("weather", GENEVA))).matched == len(reached)
             for events in taken:
                 assert len({(await anext(events)).id for _ in range(7)}) == 7
-            assert {one.peer for one in station._core.routing.planes[Route.TREE].drawn()} == {node.peer for node in reached}
+            assert {one.peer for one in station._core.routing.planes[Route.TREE].drawn()} == {
+                node.peer for node in reached
+            }
 
     go(main())
 
 
 @pytest.mark.parametrize("route", ["tree", "skiplist", "direct"])
-def test_a_route_that_others_need_links_for_is_refused_at_a_node_that_nobody_can_dial(route: str) -> None:
+def test_a_route_that_others_need_links_for_is_refused_at_a_node_that_nobody_can_dial(
+    route: str,
+) -> None:
     async def main() -> None:
         async with gossamer.Node() as station, gossamer.Node(join=[station.address]) as reader:
             await station.advertise("weather", WEATHER)
             withdraw(reader)
             with pytest.raises(
-                gossamer.RouteError, match=rf"nobody can dial this node, and route '{route}' .* use route 'auto'"
+                gossamer.RouteError,
+                match=rf"nobody can dial this node, and route '{route}' .* use route 'auto'",
             ):
                 await reader.subscribe("weather", route=route)
             async with reader.subscribe("weather") as events:
@@ -136,14 +169,18 @@ def test_a_refusal_of_what_was_put_off_says_why() -> None:
             withdraw(reader)
             reader._interest.is_synced = known  # type: ignore[method-assign]
             reader._driver.wake()
-            with pytest.raises(gossamer.TopicError, match="by route 'tree' was refused: nobody can dial this node"):
+            with pytest.raises(
+                gossamer.TopicError, match="by route 'tree' was refused: nobody can dial this node"
+            ):
                 await entering
 
     go(main())
 
 
 @pytest.mark.parametrize("route", ["tree", "skiplist", "direct"])
-def test_a_subscription_by_such_a_route_leaves_it_without_a_loss_when_nobody_can_dial_the_node_any_more(route: str) -> None:
+def test_a_subscription_by_such_a_route_leaves_it_without_a_loss_when_nobody_can_dial_the_node_any_more(
+    route: str,
+) -> None:
     async def main() -> None:
         async with gossamer.Node() as station, gossamer.Node(join=[station.address]) as reader:
             await station.advertise("weather", WEATHER)

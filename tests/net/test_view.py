@@ -26,9 +26,14 @@ def name(node: gossamer.Node) -> str:
     return text
 
 
-async def nodes(stack: contextlib.AsyncExitStack, count: int, **options: Any) -> list[gossamer.Node]:
+async def nodes(
+    stack: contextlib.AsyncExitStack, count: int, **options: Any
+) -> list[gossamer.Node]:
     first = await stack.enter_async_context(gossamer.Node(**options))
-    rest = [await stack.enter_async_context(gossamer.Node(join=[first.address], **options)) for _ in range(count - 1)]
+    rest = [
+        await stack.enter_async_context(gossamer.Node(join=[first.address], **options))
+        for _ in range(count - 1)
+    ]
     return [first, *rest]
 
 
@@ -43,8 +48,17 @@ def test_every_node_sees_who_wants_a_topic() -> None:
         async with contextlib.AsyncExitStack() as stack:
             a, b, c, d = fabric = await nodes(stack, 4)
             await a.advertise("weather", WEATHER)
-            async with b.subscribe("weather", "temp > 30"), c.subscribe("weather"), c.subscribe("weather", "temp < 0"):
-                await until(lambda: all(sorted(wanting(node, "weather")) == sorted([name(b), name(c)]) for node in fabric))
+            async with (
+                b.subscribe("weather", "temp > 30"),
+                c.subscribe("weather"),
+                c.subscribe("weather", "temp < 0"),
+            ):
+                await until(
+                    lambda: all(
+                        sorted(wanting(node, "weather")) == sorted([name(b), name(c)])
+                        for node in fabric
+                    )
+                )
                 assert [one.route for one in d.view("weather").nodes()] == ["direct", "direct"]
                 assert {one.topic for one in d.view().nodes()} == {"weather"}
             await until(lambda: all(not wanting(node, "weather") for node in fabric))
@@ -71,7 +85,9 @@ def test_changes_tell_joined_left_and_returned() -> None:
             async with b.subscribe("news"):  # another topic: nothing for this reader
                 pass
 
-            async def again() -> None:  # left and came back between two rounds: hidden, but for the leave counter
+            async def again() -> (
+                None
+            ):  # left and came back between two rounds: hidden, but for the leave counter
                 b._core.unsubscribe(first.number, b._driver.now())
                 b._core.subscribe("weather", "", b._driver.now())
                 b._driver.wake()
@@ -107,7 +123,11 @@ def test_a_publisher_resends_what_it_retains_to_who_came_back() -> None:
             b._core.unsubscribe(first.number, b._driver.now())
             b._subscriptions.pop(first.number)
             async with b.subscribe("weather") as events:
-                assert [(await asyncio.wait_for(anext(events), 5))["temp"] for _ in retained] == [0, 1, 2]
+                assert [(await asyncio.wait_for(anext(events), 5))["temp"] for _ in retained] == [
+                    0,
+                    1,
+                    2,
+                ]
             task.cancel()
 
     go(main())
@@ -171,7 +191,9 @@ def test_a_service_outside_decides_what_a_node_wants() -> None:
                 source._handle = fails
                 await a.publish("weather", GENEVA)
                 await until(lambda: isinstance(source.problem, RuntimeError))
-                assert wanting(b, "weather") == [name(b)]  # its own trouble does not end the subscription
+                assert wanting(b, "weather") == [
+                    name(b)
+                ]  # its own trouble does not end the subscription
             await until(lambda: not wanting(a, "weather"))
 
     go(main())
@@ -213,7 +235,11 @@ def test_a_graceful_leave_links_before_it_unlinks() -> None:
         async with contextlib.AsyncExitStack() as stack:
             fabric = await nodes(stack, 8, k=2)
             await until(lambda: agree(fabric))
-            await until(lambda: all(set(node._interest.neighbours) <= set(node._driver.links) for node in fabric))
+            await until(
+                lambda: all(
+                    set(node._interest.neighbours) <= set(node._driver.links) for node in fabric
+                )
+            )
             leaving = fabric.pop()
             neighbours = [node for node in fabric if node.peer in leaving._driver.links]
             await leaving.close()
@@ -255,7 +281,10 @@ def test_a_node_that_restarts_with_its_directory_has_a_greater_life(tmp_path: An
 
 def test_a_copied_identity_is_reported(tmp_path: Any) -> None:
     async def main() -> None:
-        async with gossamer.Node() as a, gossamer.Node(join=[a.address], data_dir=tmp_path / "one") as b:
+        async with (
+            gossamer.Node() as a,
+            gossamer.Node(join=[a.address], data_dir=tmp_path / "one") as b,
+        ):
             await until(lambda: agree([a, b]))
             shutil.copytree(tmp_path / "one", tmp_path / "two")
             async with gossamer.Node(join=[a.address], data_dir=tmp_path / "two") as twin:

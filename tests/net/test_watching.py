@@ -65,18 +65,31 @@ def test_members_that_come_and_go_are_logged_with_and_without_a_trace(
     traced: bool, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     def said(node: gossamer.Node) -> list[tuple[str, str]]:
-        fields: list[tuple[str, Any]] = [(each.getMessage(), each.fields) for each in caplog.records]  # type: ignore[attr-defined]
-        return [(text, about["peer"]) for text, about in fields if about["node"] == f"{node.peer:016x}" and "member" in text]
+        fields: list[tuple[str, Any]] = [
+            (each.getMessage(), each.fields) for each in caplog.records
+        ]  # type: ignore[attr-defined]
+        return [
+            (text, about["peer"])
+            for text, about in fields
+            if about["node"] == f"{node.peer:016x}" and "member" in text
+        ]
 
     async def main() -> None:
         async with gossamer.Node(trace_dir=tmp_path if traced else None) as one:
             async with gossamer.Node(join=[one.address]) as two:
                 await until(lambda: ("member joined", f"{two.peer:016x}") in said(one))
             await until(lambda: len(said(one)) >= 2)
-            assert said(one) == [("member joined", f"{two.peer:016x}"), ("member left", f"{two.peer:016x}")]
+            assert said(one) == [
+                ("member joined", f"{two.peer:016x}"),
+                ("member left", f"{two.peer:016x}"),
+            ]
             record = Record(two.peer, 1 << 8, 1)
-            one._core.routing._changed((ViewChange(two.peer, record, record, "news"),), one._driver.now())
-            one._core.routing._changed((ViewChange(two.peer, record, None, "failed"),), one._driver.now())
+            one._core.routing._changed(
+                (ViewChange(two.peer, record, record, "news"),), one._driver.now()
+            )
+            one._core.routing._changed(
+                (ViewChange(two.peer, record, None, "failed"),), one._driver.now()
+            )
             one._driver.wake()
             assert said(one)[2:] == [("member failed", f"{two.peer:016x}")]
             assert caplog.records[-1].levelno == logging.WARNING
@@ -95,9 +108,17 @@ def test_a_log_line_that_repeats_is_said_once_in_a_while(caplog: pytest.LogCaptu
         now = 11.0
         journal.noted(trace.Rejected("01", "unexpected Ping"))
         fields: dict[str, Any] = caplog.records[-1].fields  # type: ignore[attr-defined]
-        assert fields == {"node": "77", "reason": "unexpected Ping", "peer": "01", "cut": False, "not_said": 99}
+        assert fields == {
+            "node": "77",
+            "reason": "unexpected Ping",
+            "peer": "01",
+            "cut": False,
+            "not_said": 99,
+        }
         for number in range(5 * QUIET_MAX):
-            journal.noted(trace.Dropped("x", 1, "".join(chr(97 + int(digit)) for digit in str(number))))
+            journal.noted(
+                trace.Dropped("x", 1, "".join(chr(97 + int(digit)) for digit in str(number)))
+            )
         assert len(journal._said) <= QUIET_MAX
 
 
@@ -105,7 +126,10 @@ def test_lines_of_a_log() -> None:
     record = logging.LogRecord("gossamer", logging.WARNING, "", 0, "link cut", (), None)
     record.created = 0.25
     record.fields = {"peer": "01", "why": 'a "b"\nc', "none": ""}
-    assert logs.Lines().format(record) == r'1970-01-01T00:00:00.250Z warning link cut peer=01 why="a \"b\"\nc" none=""'
+    assert (
+        logs.Lines().format(record)
+        == r'1970-01-01T00:00:00.250Z warning link cut peer=01 why="a \"b\"\nc" none=""'
+    )
     assert json.loads(logs.JsonLines().format(record)) == {
         "at": "1970-01-01T00:00:00.250Z", "level": "warning", "message": "link cut", "peer": "01", "why": 'a "b"\nc', "none": "",
     }  # fmt: skip
@@ -138,7 +162,9 @@ def test_what_is_dropped_and_rejected_is_on_the_page_by_reason() -> None:
                 writer.close()
                 before = sample(a)
                 shown = compare({**before, "dropped": []}, sample(a))
-                assert shown["dropped"] == [{"what": "event", "reason": "slow subscription to ...", "count": 20, "new": 20}]
+                assert shown["dropped"] == [
+                    {"what": "event", "reason": "slow subscription to ...", "count": 20, "new": 20}
+                ]
                 assert screen_of(shown).renderables
                 text = await get(page, "/metrics")
             await page.close()
@@ -203,7 +229,9 @@ def test_a_certificate_that_expires_shows_before_and_after(tmp_path: Path) -> No
             metrics.node = node
             expires = sample(node)["certificate_expires"]
             assert abs(expires - time.time()) < 60
-            [shown] = re.findall(r"^gossamer_certificate_expires_seconds (.*)$", metrics.text().decode(), re.M)
+            [shown] = re.findall(
+                r"^gossamer_certificate_expires_seconds (.*)$", metrics.text().decode(), re.M
+            )
             assert float(shown) == expires
             await until(lambda: not sample(node)["healthy"])
             assert unwell(node) == [

@@ -34,7 +34,9 @@ async def main(about: dict[str, Any]) -> None:
         tasks: list[asyncio.Task[None]] = []
         publishing: asyncio.Task[None] | None = None
         reader = asyncio.StreamReader()
-        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+        )
         try:
             while line := await reader.readline():
                 order = json.loads(line)
@@ -46,7 +48,9 @@ async def main(about: dict[str, Any]) -> None:
                     seen = (home / f"seen-{order['name']}").open("a")
                     tasks.append(asyncio.create_task(take(events, seen)))
                 elif do == "publish":
-                    publishing = asyncio.create_task(publish(node, about["host"], order["first"], home / "accepted"))
+                    publishing = asyncio.create_task(
+                        publish(node, about["host"], order["first"], home / "accepted")
+                    )
                 elif do == "hush":
                     assert publishing is not None
                     publishing.cancel()
@@ -75,7 +79,11 @@ async def take(events: gossamer.Subscription, seen: TextIO) -> None:
     with seen:
         async for some in events.lists():
             for one in some:
-                seen.write(f"gap {one.reason}\n" if isinstance(one, gossamer.Gap) else f"{one['host']} {one['n']}\n")
+                seen.write(
+                    f"gap {one.reason}\n"
+                    if isinstance(one, gossamer.Gap)
+                    else f"{one['host']} {one['n']}\n"
+                )
             seen.flush()
             await events.ack(some[-1], through=True)
 

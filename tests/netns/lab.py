@@ -112,7 +112,9 @@ class Host:
             "traces": str(self.lab.traces), "keys": str(self.lab.keys(self.number)),
         }  # fmt: skip
         program = (sys.executable, str(HERE / "host.py"), json.dumps(about))
-        self.node = await Program.start(self.home / "log", "ip", "netns", "exec", self.namespace, *program)
+        self.node = await Program.start(
+            self.home / "log", "ip", "netns", "exec", self.namespace, *program
+        )
 
     async def ask(self, **order: Any) -> dict[str, Any]:
         assert self.node is not None
@@ -132,12 +134,18 @@ class Host:
 
     def seen(self, name: str) -> set[tuple[int, int]]:
         """What one of its durable subscriptions was handed: (host, number)."""
-        pairs = (line.split(" ") for line in _lines(self.home / f"seen-{name}") if not line.startswith("gap"))
+        pairs = (
+            line.split(" ")
+            for line in _lines(self.home / f"seen-{name}")
+            if not line.startswith("gap")
+        )
         return {(int(host), int(number)) for host, number in pairs}
 
 
 def _lines(path: Path) -> list[str]:
-    return path.read_text().split("\n")[:-1] if path.exists() else []  # a kill may tear the last one
+    return (
+        path.read_text().split("\n")[:-1] if path.exists() else []
+    )  # a kill may tear the last one
 
 
 class Lab:
@@ -161,7 +169,9 @@ class Lab:
             for host in self.hosts:
                 _ip("netns", "add", host.namespace)
             names = json.dumps([host.namespace for host in self.hosts])
-            self._switch = await Program.start(self.base / "switch.log", sys.executable, str(HERE / "switch.py"), names)
+            self._switch = await Program.start(
+                self.base / "switch.log", sys.executable, str(HERE / "switch.py"), names
+            )
             for host in self.hosts:
                 host.up()
         except BaseException:

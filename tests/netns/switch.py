@@ -54,8 +54,12 @@ class Way:
 class Switch:
     def __init__(self, namespaces: list[str]) -> None:
         self.taps = [_tap(name) for name in namespaces]
-        self.by_mac = {bytes.fromhex(mac(port).replace(":", "")): port for port in range(len(namespaces))}
-        self.ways = {(a, b): Way() for a in range(len(namespaces)) for b in range(len(namespaces)) if a != b}
+        self.by_mac = {
+            bytes.fromhex(mac(port).replace(":", "")): port for port in range(len(namespaces))
+        }
+        self.ways = {
+            (a, b): Way() for a in range(len(namespaces)) for b in range(len(namespaces)) if a != b
+        }
         self.counts = dict.fromkeys(("passed", "lost", "duplicated", "cut", "late"), 0)
         self._rng, self._waiting, self._number = Random(1), [], 0
         self._waiting: list[tuple[float, int, int, bytes]]
@@ -112,7 +116,9 @@ class Switch:
 def _tap(namespace: str) -> int:
     """An interface in a namespace, of which we hold the other end: frames come complete, with their checksums."""
     libc = ctypes.CDLL(None, use_errno=True)
-    home, there = (os.open(path, os.O_RDONLY) for path in ("/proc/self/ns/net", Path("/run/netns") / namespace))
+    home, there = (
+        os.open(path, os.O_RDONLY) for path in ("/proc/self/ns/net", Path("/run/netns") / namespace)
+    )
     try:
         if libc.setns(there, CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), f"cannot enter the namespace {namespace}")

@@ -25,7 +25,9 @@ async def gossamer(host: Host, *arguments: str) -> asyncio.subprocess.Process:
     )  # fmt: skip
 
 
-def test_an_event_goes_from_one_host_to_another_whose_commands_listen_nowhere(tmp_path: Path) -> None:
+def test_an_event_goes_from_one_host_to_another_whose_commands_listen_nowhere(
+    tmp_path: Path,
+) -> None:
     if reason := why_not():
         pytest.skip(reason)
 
@@ -45,7 +47,9 @@ def test_an_event_goes_from_one_host_to_another_whose_commands_listen_nowhere(tm
                 while b"subscribed" not in await events.stderr.readline():
                     pass
                 event = json.dumps({"city": "Geneva", "temp": 31})
-                sent = await gossamer(writer, "publish", "weather", event, "--join", station.address, "--json")
+                sent = await gossamer(
+                    writer, "publish", "weather", event, "--join", station.address, "--json"
+                )
                 told, _ = await sent.communicate()
                 assert sent.returncode == 0
                 assert json.loads(told)["matched"] == 1

@@ -33,7 +33,11 @@ WEATHER = {"delay_ms": 2.0, "jitter_ms": 6.0, "loss": 0.02, "duplicate": 0.03}
 WANTED: list[tuple[str, str, Callable[[dict[str, object]], bool]]] = [
     ("auto", "", lambda e: True),
     ("direct", "shard = 1", lambda e: e["shard"] == 1),
-    ("skiplist", "place = 'place-3' AND shard <= 2", lambda e: e["place"] == "place-3" and e["shard"] <= 2),  # type: ignore[operator]
+    (
+        "skiplist",
+        "place = 'place-3' AND shard <= 2",
+        lambda e: e["place"] == "place-3" and e["shard"] <= 2,
+    ),  # type: ignore[operator]
     ("tree", "shard IN (0, 3)", lambda e: e["shard"] in (0, 3)),
     ("flood", "host <> 4 AND place LIKE 'place-%'", lambda e: e["host"] != 4),
 ]
@@ -77,7 +81,10 @@ async def together(hosts: list[Host], members: int) -> None:
 async def more(hosts: list[Host], count: int) -> None:
     """Until each of them has accepted so many more events."""
     goals = [(host, len(host.accepted()) + count) for host in hosts]
-    await until(lambda: all(len(host.accepted()) >= goal for host, goal in goals), f"{count} more events on each host")
+    await until(
+        lambda: all(len(host.accepted()) >= goal for host, goal in goals),
+        f"{count} more events on each host",
+    )
 
 
 async def end(lab: Lab) -> int:
@@ -86,14 +93,19 @@ async def end(lab: Lab) -> int:
     left = await asyncio.gather(*(host.ask(do="drain") for host in lab.hosts))
     assert [one["left"] for one in left] == [0] * HOSTS
     accepted = {(host.number, number) for host in lab.hosts for number in host.accepted()}
-    due = {host: {pair for pair in accepted if WANTED[host.number][2](event(*pair))} for host in lab.hosts}
+    due = {
+        host: {pair for pair in accepted if WANTED[host.number][2](event(*pair))}
+        for host in lab.hosts
+    }
     for host, wanted in due.items():
         missing = lambda host=host, wanted=wanted: wanted - host.seen(name_of(host))  # noqa: E731
         try:
             await until(lambda missing=missing: not missing(), "all that is due")
         except AssertionError:
             lost = sorted(missing())
-            raise AssertionError(f"host {host.number}: {len(lost)} of {len(wanted)} not handed over: {lost[:5]}") from None
+            raise AssertionError(
+                f"host {host.number}: {len(lost)} of {len(wanted)} not handed over: {lost[:5]}"
+            ) from None
     await lab.stop()
     return sum(len(wanted) for wanted in due.values())
 
@@ -102,7 +114,9 @@ def judge(spark: SparkSession, lab: Lab, due: int) -> Verdict:
     from gossamer.pipeline.verify import verify
 
     verdict = verify(spark, lab.traces)
-    assert (verdict.missed, verdict.duplicate, verdict.spurious, verdict.broken) == (0, 0, 0, 0), verdict.examples
+    assert (verdict.missed, verdict.duplicate, verdict.spurious, verdict.broken) == (0, 0, 0, 0), (
+        verdict.examples
+    )
     assert verdict.subscriptions == HOSTS
     assert verdict.delivered + verdict.allowed >= due > 1000
     return verdict
@@ -125,7 +139,9 @@ async def bad_weather(base: Path) -> tuple[Lab, int]:
         await together(lab.hosts, HOSTS)
         await more(lab.hosts, 50)
         counts = await lab.counts()
-        assert min(counts["lost"], counts["duplicated"], counts["cut"]) > 20, counts  # there was bad weather
+        assert min(counts["lost"], counts["duplicated"], counts["cut"]) > 20, (
+            counts
+        )  # there was bad weather
         return lab, await end(lab)
 
 
@@ -145,14 +161,19 @@ async def kills(base: Path) -> tuple[Lab, int]:
         await subscribe(killed)
         await killed.ask(do="publish", first=max(killed.accepted()) + 1000)
         await more(lab.hosts, 50)
-        await lab.ways([(a, b) for a in range(HOSTS) for b in range(HOSTS) if a != b and (a < 2) != (b < 2)], cut=True)
+        await lab.ways(
+            [(a, b) for a in range(HOSTS) for b in range(HOSTS) if a != b and (a < 2) != (b < 2)],
+            cut=True,
+        )
         await more(lab.hosts, 100)
         await lab.weather(**WEATHER)
         await together(lab.hosts, HOSTS)
         return lab, await end(lab)
 
 
-def test_loss_duplication_a_one_way_partition_and_a_cut(spark: SparkSession, tmp_path: Path) -> None:
+def test_loss_duplication_a_one_way_partition_and_a_cut(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     verdict = judge(spark, *gossamer.run(bad_weather(tmp_path)))
     assert (verdict.incomplete, verdict.torn) == (0, 0)
 

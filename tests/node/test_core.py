@@ -7,13 +7,35 @@ from random import Random
 import pytest
 
 from gossamer.filters import EventError, FilterError, Schema, SchemaError
-from gossamer.machine import NEVER, SECOND, Deliver, Forget, Keep, LinkState, Micros, Note, Peer, Send, Store, Token
+from gossamer.machine import (
+    NEVER,
+    SECOND,
+    Deliver,
+    Forget,
+    Keep,
+    LinkState,
+    Micros,
+    Note,
+    Peer,
+    Send,
+    Store,
+    Token,
+)
 from gossamer.node import NodeConfig, NodeCore, SlowPolicy, TopicError, WindowFullError
 from gossamer.node.core import INCARNATION_KEY
 from gossamer.node.topics import TOPICS_MAX, Adverts, AdvertsTaken
 from gossamer.node.wire import Ping
 from gossamer.overlay.batch import Batch, Report
-from gossamer.trace import Completed, Delivered, Dropped, Published, Rejected, Restored, Subscribed, Unsubscribed
+from gossamer.trace import (
+    Completed,
+    Delivered,
+    Dropped,
+    Published,
+    Rejected,
+    Restored,
+    Subscribed,
+    Unsubscribed,
+)
 
 NOW = Micros(1000)
 WEATHER = "country STRING, temp INT"
@@ -21,7 +43,9 @@ WEATHER = "country STRING, temp INT"
 
 def core(**kwargs: object) -> NodeCore:
     config = kwargs.pop("config", NodeConfig())
-    return NodeCore(Peer(1), incarnation=kwargs.pop("incarnation", 1), rng=Random(1), config=config, **kwargs)  # type: ignore[arg-type]
+    return NodeCore(
+        Peer(1), incarnation=kwargs.pop("incarnation", 1), rng=Random(1), config=config, **kwargs
+    )  # type: ignore[arg-type]
 
 
 def sends(effects: list, kind: type) -> list:
@@ -42,7 +66,9 @@ def test_events_published_together_travel_together_and_match_here_too() -> None:
     node.advertise("weather", WEATHER, NOW)
     node.wake(NOW)
     number = node.subscribe("weather", "temp > 30", NOW)
-    tickets = [node.publish("weather", {"country": "CH", "temp": temp}, NOW) for temp in (29, 30, 31)]
+    tickets = [
+        node.publish("weather", {"country": "CH", "temp": temp}, NOW) for temp in (29, 30, 31)
+    ]
     assert node.deadline <= NOW
     effects = node.wake(NOW)
     assert node.deadline > NOW
@@ -100,7 +126,10 @@ def test_misuse_raises_and_leaves_nothing_behind() -> None:
         node.advertise("", WEATHER, NOW)
     node.advertise("weather", WEATHER, NOW)
     node.advertise("weather", WEATHER, NOW)  # the same again is fine
-    with pytest.raises(TopicError, match=r"already advertised as \(country STRING, temp INT\), which is not \(temp INT\)"):
+    with pytest.raises(
+        TopicError,
+        match=r"already advertised as \(country STRING, temp INT\), which is not \(temp INT\)",
+    ):
         node.advertise("weather", "temp INT", NOW)
     with pytest.raises(FilterError):
         node.subscribe("weather", "temp > ", NOW)
@@ -123,7 +152,9 @@ def test_rows_that_do_not_fit_the_schema_are_rejected_and_still_reported() -> No
     node.advertise("weather", WEATHER, NOW)
     node.wake(NOW)
     node.subscribe("weather", "", NOW)
-    for first, rows in enumerate((b"\xc1", b"\x91\x92\xa1x\xa1y", b"\x92\x92\xc0\xc0\x92\xc0\xc0"), 1):
+    for first, rows in enumerate(
+        (b"\xc1", b"\x91\x92\xa1x\xa1y", b"\x92\x92\xc0\xc0\x92\xc0\xc0"), 1
+    ):
         effects = node.receive(Peer(2), Batch("weather", 7, 1, first, 1, 1, 0, 1, rows), NOW)
         assert len(notes(effects, Rejected)) == 1
         assert not delivered(effects)
@@ -141,7 +172,9 @@ def test_a_slow_consumer_holds_reports_back_and_is_then_cut_off() -> None:
     row = b"\x92\xc0\xc0"
 
     def arrive(first: int) -> list:
-        effects = node.receive(Peer(2), Batch("weather", 7, 1, first, 3, 1, 0, 1, b"\x93" + row * 3), NOW)
+        effects = node.receive(
+            Peer(2), Batch("weather", 7, 1, first, 3, 1, 0, 1, b"\x93" + row * 3), NOW
+        )
         node.taken(fast, 3, NOW)
         return effects
 
@@ -186,7 +219,11 @@ def test_a_restart_publishes_again_under_the_first_ids() -> None:
         node.publish("weather", {"temp": temp}, NOW)
         for effect in node.wake(NOW):
             if isinstance(effect, Store):
-                disk |= {record.key: record.value for record in effect.records if isinstance(record, Keep)}
+                disk |= {
+                    record.key: record.value
+                    for record in effect.records
+                    if isinstance(record, Keep)
+                }
     again = core(durable=True, restored=disk, incarnation=2)
     assert notes(again.link(Peer(2), LinkState.UP, NOW), Restored) == [Restored(2, 2)]
     effects = again.wake(NOW)
@@ -222,7 +259,9 @@ def test_adverts_are_passed_on_but_not_back_and_conflicts_are_rejected() -> None
     effects = node.receive(Peer(2), Adverts((("weather", WEATHER),)), NOW)
     passed = [e.to for e in effects if isinstance(e, Send) and isinstance(e.message, Adverts)]
     assert passed == [(3,)]
-    effects = node.receive(Peer(3), Adverts((("weather", "temp INT"), ("bad", "no such schema at all"))), NOW)
+    effects = node.receive(
+        Peer(3), Adverts((("weather", "temp INT"), ("bad", "no such schema at all"))), NOW
+    )
     assert len(notes(effects, Rejected)) == 2
     assert node.topics.schemas["weather"] == Schema.parse(WEATHER)
     assert "bad" not in node.topics.schemas

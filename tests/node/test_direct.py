@@ -28,12 +28,18 @@ def portions(fabric: Fabric) -> list[Portion]:
 
 def test_a_node_gets_what_it_wants_and_nothing_else_travels() -> None:
     fabric = Fabric(4)
-    high, low = fabric.enter(1, "temp > 30", Route.DIRECT), fabric.enter(2, "temp < 10", Route.DIRECT)
+    high, low = (
+        fabric.enter(1, "temp > 30", Route.DIRECT),
+        fabric.enter(2, "temp < 10", Route.DIRECT),
+    )
     fabric.sent = []
     tickets = [fabric.publish(0, temp) for temp in (5, 20, 40, 50)]
     assert [fabric.matched(ticket) for ticket in tickets] == [1, 0, 1, 1]
     assert fabric.got == {(1, high): [40, 50], (2, low): [5]}
-    assert sorted((len(one.offsets), one.offsets) for one in portions(fabric)) == [(1, (0,)), (2, (2, 3))]
+    assert sorted((len(one.offsets), one.offsets) for one in portions(fabric)) == [
+        (1, (0,)),
+        (2, (2, 3)),
+    ]
     assert not [m for _, _, _, m, _ in fabric.sent if isinstance(m, Batch)], "nobody floods"
 
 
@@ -49,8 +55,16 @@ def test_many_filters_go_through_the_index_and_columns_too() -> None:
     fabric = Fabric(3)
     for number in (1, 2):
         for low in range(40):
-            fabric.command(number, "subscribe", "weather", f"temp > {low} AND country = 'C{number}'", route=Route.DIRECT)
-    fabric.until(lambda: all(s.in_force for n in (1, 2) for s in fabric.core(n).subscriptions.values()))
+            fabric.command(
+                number,
+                "subscribe",
+                "weather",
+                f"temp > {low} AND country = 'C{number}'",
+                route=Route.DIRECT,
+            )
+    fabric.until(
+        lambda: all(s.in_force for n in (1, 2) for s in fabric.core(n).subscriptions.values())
+    )
     for temp, country, right in ((10, "C1", 10), (100, "C2", 40), (5, "C3", 0)):
         assert fabric.matched(fabric.publish(0, temp, country=country)) == right
 
@@ -117,7 +131,9 @@ def test_a_subscription_that_ends_on_its_way_leaves_nothing_behind() -> None:
         assert fabric.matched(fabric.publish(0, 40)) == 0
 
 
-def test_auto_is_direct_for_few_nodes_and_goes_on_as_it_suits_the_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_is_direct_for_few_nodes_and_goes_on_as_it_suits_the_filter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("gossamer.node.routing.DIRECT_MAX", 3)
     monkeypatch.setattr("gossamer.node.routing.DIRECT_AGAIN", 2)
     fabric = Fabric(6)
@@ -136,7 +152,10 @@ def test_auto_is_direct_for_few_nodes_and_goes_on_as_it_suits_the_filter(monkeyp
 
 def test_one_of_a_group_gets_each_event_and_others_take_over_from_the_dead() -> None:
     fabric = Fabric(5)
-    made = {number: fabric.enter(number, "temp >= 0", Route.AUTO, group="workers") for number in (1, 2, 3)}
+    made = {
+        number: fabric.enter(number, "temp >= 0", Route.AUTO, group="workers")
+        for number in (1, 2, 3)
+    }
     every = fabric.enter(4, "", Route.DIRECT)
     tickets = [fabric.publish(0, temp) for temp in range(300)]
     fabric.until(lambda: all(ticket.done for ticket in tickets))
@@ -149,14 +168,18 @@ def test_one_of_a_group_gets_each_event_and_others_take_over_from_the_dead() -> 
     more = [fabric.publish(0, temp) for temp in range(300, 330)]
     fabric.until(lambda: all(ticket.done for ticket in more), 60)
     assert {ticket.matched for ticket in more} == {2}
-    late = Counter(temp for number in (1, 3) for temp in fabric.got[number, made[number]] if temp >= 300)
+    late = Counter(
+        temp for number in (1, 3) for temp in fabric.got[number, made[number]] if temp >= 300
+    )
     assert late == Counter(range(300, 330))
 
 
 def test_members_of_a_group_with_other_filters_get_what_they_want() -> None:
     fabric = Fabric(4)
     fabric.enter(1, "temp < 5", Route.DIRECT, group="g")
-    fabric.enter(2, "city RLIKE '^G'", Route.DIRECT, group="g")  # the publisher cannot check this: whoever refuses passes on
+    fabric.enter(
+        2, "city RLIKE '^G'", Route.DIRECT, group="g"
+    )  # the publisher cannot check this: whoever refuses passes on
     fabric.enter(3, "temp > 50", Route.DIRECT, group="g")
     assert fabric.matched(fabric.publish(0, 1, city="Bern")) == 1
     assert fabric.matched(fabric.publish(0, 20, city="Geneva")) == 1
@@ -202,20 +225,37 @@ def test_a_plan_that_changes_says_what_one_that_is_made_anew_says(seed: int) -> 
             wanted = {key: want for key, want in wanted.items() if key[0] != peer}
         if step % 5:
             continue
-        events = [{"temp": rng.randrange(9), "city": rng.choice(["x", "y", None])} for _ in range(rng.choice([1, 3, 40]))]
+        events = [
+            {"temp": rng.randrange(9), "city": rng.choice(["x", "y", None])}
+            for _ in range(rng.choice([1, 3, 40]))
+        ]
         rows = [schema.row(event) for event in events]
-        data = packed.pack(packed.from_values(events)) if rng.random() < 0.5 else msgspec.msgpack.encode(rows)
+        data = (
+            packed.pack(packed.from_values(events))
+            if rng.random() < 0.5
+            else msgspec.msgpack.encode(rows)
+        )
         batch = Batch("weather", 9, 1, 1, len(rows), 1, 0, 0, data)
         shares = plan.shares(Payload(batch, packed), 1)
         passes = {key: understood(text, schema) for key, (text, _) in wanted.items()}
         for peer in range(4):
             own = [f for key, f in passes.items() if key[0] == peer and not wanted[key][1]]
-            right = [at for at, row in enumerate(rows) if any(f is None or f.matches_row(row) for f in own)]
+            right = [
+                at
+                for at, row in enumerate(rows)
+                if any(f is None or f.matches_row(row) for f in own)
+            ]
             found = [places for who, group, places in shares if who == peer and not group]
-            assert [list(range(len(rows))) if places is None else places for places in found] == ([right] if right else [])
-        shared = sorted(at for _, group, places in shares if group for at in places or range(len(rows)))
+            assert [list(range(len(rows))) if places is None else places for places in found] == (
+                [right] if right else []
+            )
+        shared = sorted(
+            at for _, group, places in shares if group for at in places or range(len(rows))
+        )
         some = [f for key, f in passes.items() if wanted[key][1]]
-        assert shared == [at for at, row in enumerate(rows) if any(f is None or f.matches_row(row) for f in some)]
+        assert shared == [
+            at for at, row in enumerate(rows) if any(f is None or f.matches_row(row) for f in some)
+        ]
 
 
 def test_lies_about_wants_and_portions_are_refused_or_harmless() -> None:
@@ -228,7 +268,11 @@ def test_lies_about_wants_and_portions_are_refused_or_harmless() -> None:
     assert not [e for e in effects if isinstance(e, Send)]
     assert fabric.got == {(1, mine): [40]}
     publisher = fabric.core(0)
-    for lie in (Wanted(2**64 - 1, 1, 0, 1, 1, ()), Wanted(1, 1, 5, 3, 4, ()), Watch(7, 2**53, 2**53)):
+    for lie in (
+        Wanted(2**64 - 1, 1, 0, 1, 1, ()),
+        Wanted(1, 1, 5, 3, 4, ()),
+        Watch(7, 2**53, 2**53),
+    ):
         fabric._do(fabric.places[0], publisher.receive(Peer(2), lie, now))
     assert fabric.matched(fabric.publish(0, 50)) == 1
 
@@ -239,12 +283,19 @@ def test_a_topic_may_grow_by_nullable_attributes_and_old_and_new_events_are_read
     fabric.publish(0, 40)
     longer = "country STRING, city STRING, temp INT, wind INT"
     fabric.command(2, "advertise", "weather", longer)
-    fabric.until(lambda: all(fabric.core(n).topics.schemas["weather"].text == longer for n in range(3)))
+    fabric.until(
+        lambda: all(fabric.core(n).topics.schemas["weather"].text == longer for n in range(3))
+    )
     windy = fabric.enter(2, "wind > 5", Route.AUTO)
     assert fabric.matched(fabric.publish(0, 50, wind=9)) == 2
     assert fabric.matched(fabric.publish(1, 60)) == 1
     assert fabric.got == {(1, mine): [40, 50, 60], (2, windy): [50]}
-    fabric.command(0, "advertise", "weather", "country STRING, city STRING, temp INT")  # an older program: no conflict
-    for other in ("country STRING, city STRING, temp INT, wind INT, rain INT NOT NULL", "country STRING, temp INT"):
+    fabric.command(
+        0, "advertise", "weather", "country STRING, city STRING, temp INT"
+    )  # an older program: no conflict
+    for other in (
+        "country STRING, city STRING, temp INT, wind INT, rain INT NOT NULL",
+        "country STRING, temp INT",
+    ):
         with pytest.raises(TopicError, match="already advertised as"):
             fabric.core(0).advertise("weather", other, Micros(fabric.now))

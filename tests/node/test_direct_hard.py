@@ -30,7 +30,10 @@ def test_lives() -> None:
         fabric.run(1)
         fabric.start(2, incarnation=life, config=JOIN)
         fabric.until(
-            lambda: "weather" in fabric.core(2).topics.schemas and fabric.core(2).interest.is_synced(Micros(fabric.now))
+            lambda: (
+                "weather" in fabric.core(2).topics.schemas
+                and fabric.core(2).interest.is_synced(Micros(fabric.now))
+            )
         )
         assert fabric.matched(fabric.publish(2, life)) == 1, life
 
@@ -94,7 +97,9 @@ def test_restored_other_wants() -> None:
     for t in (0, 1, 2):
         fabric.publish(2, t)
     n = len(fabric.got.get((1, b), []))
-    fabric.until(lambda: len(fabric.got.get((1, b), [])) > n)  # it is there; its answer is on its way
+    fabric.until(
+        lambda: len(fabric.got.get((1, b), [])) > n
+    )  # it is there; its answer is on its way
     fabric.crash(2)
     fabric.run(1)
     fabric.enter(1, "temp = 0", Route.DIRECT)
@@ -233,7 +238,13 @@ def test_wants_bound(monkeypatch) -> None:
     session = [source.takers[Peer(3)].session] if hasattr(source.takers[Peer(3)], "session") else []
     for lie in range(10):
         changes = tuple((lie * 1000 + n, "temp > 1", "") for n in range(1000))
-        fabric.inject(2, 0, Wanted(source.hash, epoch, have + lie, have + lie + 1, have + lie + 1, changes, *session))
+        fabric.inject(
+            2,
+            0,
+            Wanted(
+                source.hash, epoch, have + lie, have + lie + 1, have + lie + 1, changes, *session
+            ),
+        )
     assert m.watched <= 2100
 
 
@@ -242,7 +253,9 @@ def test_parts_bound(monkeypatch) -> None:
     fabric = Fabric(2)
     fabric.enter(1, "temp > 30", Route.DIRECT)
     for part in range(3000):
-        fabric.inject(0, 1, Portion("weather", 1, 1, 10, part, 9, (0,), "", b"\x91\x93\xc0\xc0\x01"))
+        fabric.inject(
+            0, 1, Portion("weather", 1, 1, 10, part, 9, (0,), "", b"\x91\x93\xc0\xc0\x01")
+        )
     assert fabric.core(1).direct.remembered < 3000
 
 
@@ -300,7 +313,9 @@ def test_columns_that_wait_for_filters_are_those_that_were_published() -> None:
     fabric.until(lambda: "weather" in core.topics.schemas)
     packed, temp = core.local.topic("weather").packed, np.array([5, 6], np.int32)
     none = pa.nulls(2, pa.string())
-    record = packed.record(pa.RecordBatch.from_arrays([none, none, pa.array(temp)], schema=packed.arrow_schema))
+    record = packed.record(
+        pa.RecordBatch.from_arrays([none, none, pa.array(temp)], schema=packed.arrow_schema)
+    )
     [(publication, _, _)] = together.publish_columns(core, "weather", record, Micros(fabric.now))
     core.seal_all(Micros(fabric.now))
     fabric._arm(fabric.places[2])
@@ -383,7 +398,9 @@ def test_storm(seed) -> None:
             live.pop(key)
             fabric.command(key[0], "unsubscribe", key[1])
         else:
-            s = fabric.command(n, "subscribe", "weather", f"temp >= {-rng.randrange(50)}", route=Route.DIRECT)
+            s = fabric.command(
+                n, "subscribe", "weather", f"temp >= {-rng.randrange(50)}", route=Route.DIRECT
+            )
             fabric.until(lambda n=n, s=s: fabric.core(n).subscriptions[s].in_force, 120)
             live[n, s] = 1
         for p in range(5):
@@ -410,7 +427,9 @@ def test_cut() -> None:
     fabric.core(3)._handlers[Portion] = lambda sender, message, now: None
     ticket = fabric.publish(0, 41)
     fabric.run(1)
-    fabric._do(fabric.places[0], fabric.core(0).link(fabric.peer(3), LinkState.CUT, Micros(fabric.now)))
+    fabric._do(
+        fabric.places[0], fabric.core(0).link(fabric.peer(3), LinkState.CUT, Micros(fabric.now))
+    )
     assert fabric.matched(ticket) == 1
 
 

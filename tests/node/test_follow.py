@@ -25,8 +25,12 @@ DISK = 500  # microseconds that a write takes
 class Fabric(Net):
     """Nodes with disks: a crash keeps some prefix of what was not stored yet."""
 
-    def __init__(self, nodes: int, *, retention: str = "", durable: bool = True, **config: Any) -> None:
-        faults = {name: config.pop(name) for name in ("seed", "loss", "jitter", "twice") if name in config}
+    def __init__(
+        self, nodes: int, *, retention: str = "", durable: bool = True, **config: Any
+    ) -> None:
+        faults = {
+            name: config.pop(name) for name in ("seed", "loss", "jitter", "twice") if name in config
+        }
         self.node_config = NodeConfig(trace=True, **config)
         self.got: dict[int, list[Event | Gap]] = {}  # by node
         self.durable, self.torn = durable, Random(7)
@@ -70,7 +74,9 @@ class Fabric(Net):
         for effect in effects:
             if isinstance(effect, Deliver):
                 self.got.setdefault(place.number, []).extend(effect.events)
-                if self.core(place.number).subscriptions[effect.subscription].follow is None or not self._tap(place, effect):
+                if self.core(place.number).subscriptions[
+                    effect.subscription
+                ].follow is None or not self._tap(place, effect):
                     place.machine.taken(effect.subscription, len(effect.events), Micros(self.now))  # type: ignore[union-attr]
             elif isinstance(effect, Store):
                 self.pending[place.number].append(effect)
@@ -109,7 +115,9 @@ class Fabric(Net):
         self.until(lambda: all(ticket.done for ticket in made))  # type: ignore[union-attr]
         return made  # type: ignore[return-value]
 
-    def ack(self, number: int, subscription: int, what: Event | Gap, *, through: bool = False) -> None:
+    def ack(
+        self, number: int, subscription: int, what: Event | Gap, *, through: bool = False
+    ) -> None:
         self.command(number, "ack", subscription, what.offset, through=through)
         self.run(0.01)
 
@@ -139,23 +147,37 @@ def test_what_is_not_acknowledged_comes_again_and_what_is_never_does() -> None:
     assert sorted(fabric.numbers(1)) == [3, 5, 6, 7, 8]
     assert not fabric.gaps(1)
     fabric.ack(1, made, fabric.got[1][-1], through=True)
-    fabric.run(15)  # idle publishers are asked where they are, so that nothing is remembered for ever
+    fabric.run(
+        15
+    )  # idle publishers are asked where they are, so that nothing is remembered for ever
     assert not [key for key in fabric.places[1].disk if "/e/" in key]
 
 
 def test_an_event_is_on_disk_before_its_publisher_hears_that_it_was_taken() -> None:
-    core = NodeCore(Peer(1), incarnation=1, rng=Random(1), durable=True, config=NodeConfig(interest=InterestConfig(join=())))
+    core = NodeCore(
+        Peer(1),
+        incarnation=1,
+        rng=Random(1),
+        durable=True,
+        config=NodeConfig(interest=InterestConfig(join=())),
+    )
     core.wake(Micros(0))
     core.advertise("t", SCHEMA, Micros(0))
     made = core.subscribe("t", "", Micros(0), route=Route.FLOOD, wish=Wish(name="x"))
     effects = core.wake(Micros(SECOND))
-    for token in [effect.token for effect in effects if isinstance(effect, Store) and effect.token > 0]:
+    for token in [
+        effect.token for effect in effects if isinstance(effect, Store) and effect.token > 0
+    ]:
         core.stored(token, Micros(SECOND))
     core.link(Peer(2), LinkState.UP, Micros(SECOND))
-    effects = core.receive(Peer(2), Batch("t", 2, 1, 1, 1, 1, 0, 1, b"\x91\x91\x05"), Micros(SECOND))
+    effects = core.receive(
+        Peer(2), Batch("t", 2, 1, 1, 1, 1, 0, 1, b"\x91\x91\x05"), Micros(SECOND)
+    )
     [store] = [effect for effect in effects if isinstance(effect, Store)]
     assert any("/e/" in record.key for record in store.records)
-    assert not [effect for effect in effects if isinstance(effect, (Send, Deliver)) and not _is(effect, Ask)]
+    assert not [
+        effect for effect in effects if isinstance(effect, (Send, Deliver)) and not _is(effect, Ask)
+    ]
     effects = core.stored(store.token, Micros(SECOND))
     assert [e.message for e in effects if _is(e, Report)] == [Report(2, 1, 1, 0, True, (1,))]
     [deliver] = [effect for effect in effects if isinstance(effect, Deliver)]
@@ -313,7 +335,9 @@ def test_a_node_that_was_taken_for_dead_catches_up() -> None:
 
 
 @pytest.mark.parametrize(("route", "seed"), [(Route.DIRECT, 1), (Route.FLOOD, 2)])
-def test_what_is_published_while_two_halves_find_each_other_again_is_not_lost(route: Route, seed: int) -> None:
+def test_what_is_published_while_two_halves_find_each_other_again_is_not_lost(
+    route: Route, seed: int
+) -> None:
     """Each takes the other for dead; the one that hears first that it is not so must not believe that the other knows it too."""
     fabric = Fabric(4, retention="1h", seed=seed, loss=0.05)
     fabric.enter(1, route=route, name="x")
@@ -378,17 +402,27 @@ def test_misuse_says_what_to_do() -> None:
     plain = fabric.enter(1)
     with pytest.raises(TapError, match="only a durable"):
         fabric.core(1).ack(plain, 1, Micros(fabric.now))
-    memory = NodeCore(Peer(9), incarnation=1, rng=Random(1), config=NodeConfig(interest=InterestConfig(join=())))
+    memory = NodeCore(
+        Peer(9), incarnation=1, rng=Random(1), config=NodeConfig(interest=InterestConfig(join=()))
+    )
     memory.advertise("t", SCHEMA, Micros(0))
     with pytest.raises(TapError, match="data directory"):
         memory.subscribe("t", "", Micros(0), wish=Wish(name="x"))
 
 
 BAD = [
-    Past("t", 1, 1, (Part(1, 1, 2, (0, 1), b"\x91\x91\x01"),), (1, 9), True, (0, 0), 0, (1, 10)),  # places and rows differ
-    Past("t", 1, 1, (Part(1, 1, 1, (), b"\x91\xa1x"),), (1, 9), True, (0, 0), 0, (1, 10)),  # not a row
-    Past("t", 1, 1, (Part(1, 50, 1, (), b"\x91\x91\x01"),), (1, 9), True, (0, 0), 0, (1, 10)),  # beyond what it says
-    Past("t", 1, 1, (Part(1, 1, 1, (5,), b"\x91\x91\x01"),), (1, 9), True, (0, 0), 0, (1, 10)),  # a place that is not there
+    Past(
+        "t", 1, 1, (Part(1, 1, 2, (0, 1), b"\x91\x91\x01"),), (1, 9), True, (0, 0), 0, (1, 10)
+    ),  # places and rows differ
+    Past(
+        "t", 1, 1, (Part(1, 1, 1, (), b"\x91\xa1x"),), (1, 9), True, (0, 0), 0, (1, 10)
+    ),  # not a row
+    Past(
+        "t", 1, 1, (Part(1, 50, 1, (), b"\x91\x91\x01"),), (1, 9), True, (0, 0), 0, (1, 10)
+    ),  # beyond what it says
+    Past(
+        "t", 1, 1, (Part(1, 1, 1, (5,), b"\x91\x91\x01"),), (1, 9), True, (0, 0), 0, (1, 10)
+    ),  # a place that is not there
 ]
 
 
@@ -401,7 +435,10 @@ def test_peers_are_not_believed(bad: Past) -> None:
     progress = follow.publishers[1]
     progress.attempts, progress.serial = 1, 77
     progress.is_level = False
-    fabric._do(fabric.places[1], fabric.core(1).receive(Peer(1), replace(bad, number=made, serial=77), Micros(fabric.now)))
+    fabric._do(
+        fabric.places[1],
+        fabric.core(1).receive(Peer(1), replace(bad, number=made, serial=77), Micros(fabric.now)),
+    )
     assert [note for note in fabric.places[1].notes if isinstance(note, Rejected)]
     assert not fabric.numbers(1)
     asked = Ask("t", 1, 1, (0, 0), 0, True, "no such thing")
@@ -439,7 +476,10 @@ def test_nothing_is_lost_or_acknowledged_twice_whatever_crashes(seed: int) -> No
         act = rng.random()
         if act < 0.7:
             publisher = rng.choice((0, 2, 3))
-            if fabric.places[publisher].machine is not None and "t" in fabric.core(publisher).topics.schemas:
+            if (
+                fabric.places[publisher].machine is not None
+                and "t" in fabric.core(publisher).topics.schemas
+            ):
                 tickets.append((step, fabric.command(publisher, "publish", "t", {"n": step})))
         elif act < 0.8 and fabric.places[1].machine is not None and made:
             events = fabric.got.get(1, [])[taken:]
@@ -461,7 +501,11 @@ def test_nothing_is_lost_or_acknowledged_twice_whatever_crashes(seed: int) -> No
         for number in (1, 2, 3):
             if fabric.places[number].machine is None and rng.random() < 0.5:
                 fabric.up(number)
-        if not made and fabric.places[1].machine is not None and "t" in fabric.core(1).topics.schemas:
+        if (
+            not made
+            and fabric.places[1].machine is not None
+            and "t" in fabric.core(1).topics.schemas
+        ):
             taken = len(fabric.got.get(1, []))
             made = fabric.command(1, "subscribe", "t", "", wish=Wish(name="x", ordered=ordered))  # type: ignore[assignment]
     fabric.loss = 0.0
@@ -505,7 +549,9 @@ def test_a_position_is_never_before_the_first_event() -> None:
     assert progress.position == (1, 0)
 
 
-def test_a_publisher_that_came_back_and_does_not_know_the_topic_yet_says_nothing_of_its_past() -> None:
+def test_a_publisher_that_came_back_and_does_not_know_the_topic_yet_says_nothing_of_its_past() -> (
+    None
+):
     """It would say that it retains nothing, and the asker would take the events that it has for had."""
     fabric = Fabric(2, retention="1h")
     fabric.publish(0, 1, 2)

@@ -36,7 +36,9 @@ def taken(effects: list[Effect]) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for effect in effects:
         if isinstance(effect, Deliver):
-            found.setdefault(effect.subscription, []).extend(event.sequence for event in effect.events)
+            found.setdefault(effect.subscription, []).extend(
+                event.sequence for event in effect.events
+            )
     return found
 
 
@@ -55,11 +57,18 @@ def test_the_index_and_one_by_one_agree_on_rows_and_columns() -> None:
     first = 1
     packed = topic.packed
     record = packed.from_values([topic.values(row) for row in ROWS])
-    for data, rows in ((_encoder.encode(ROWS), ROWS), (packed.pack(record), ROWS), (_encoder.encode(ROWS[:1]), ROWS[:1])):
+    for data, rows in (
+        (_encoder.encode(ROWS), ROWS),
+        (packed.pack(record), ROWS),
+        (_encoder.encode(ROWS[:1]), ROWS[:1]),
+    ):
         batch = Batch("weather", 9, 1, first, len(rows), 1, 0, 0, data)
         counts = node.local.arrived(Route.FLOOD, batch, NOW)
         assert topic.matchers[Route.FLOOD] is not None
-        expected = {n: [first + at for at, row in enumerate(rows) if passes(row)] for n, passes in matches.items()}
+        expected = {
+            n: [first + at for at, row in enumerate(rows) if passes(row)]
+            for n, passes in matches.items()
+        }
         assert taken(node.wake(NOW)) == {n: places for n, places in expected.items() if places}
         assert counts == tuple(sum(passes(row) for passes in matches.values()) for row in rows)
         first += len(rows)

@@ -19,7 +19,13 @@ NOW = Micros(1000)
 
 
 def core(disk: dict[str, bytes] | None = None, life: int = 1) -> NodeCore:
-    made = NodeCore(Peer(1), incarnation=life, rng=Random(1), durable=disk is not None, restored=disk if life > 1 else None)
+    made = NodeCore(
+        Peer(1),
+        incarnation=life,
+        rng=Random(1),
+        durable=disk is not None,
+        restored=disk if life > 1 else None,
+    )
     made.advertise("t", "n INT", NOW)
     return made
 
@@ -34,7 +40,9 @@ def run(made: NodeCore, disk: dict[str, bytes]) -> None:
 
 
 def batch(made: NodeCore, *numbers: int) -> Any:
-    return made.local.topic("t").packed.record(pa.RecordBatch.from_pydict({"n": pa.array(numbers, pa.int32())}))
+    return made.local.topic("t").packed.record(
+        pa.RecordBatch.from_pydict({"n": pa.array(numbers, pa.int32())})
+    )
 
 
 def test_what_was_accepted_is_left_out_when_it_comes_again() -> None:
@@ -66,7 +74,9 @@ def test_of_any_size(rows: int) -> None:
     one = core({})
     parts = publish_columns(one, "t", batch(one, *range(rows)), NOW, once=("q", (0, 0)))
     assert sum(count for _, _, count in parts) == rows
-    assert all(publication.first >= 0 for publication, _, _ in parts), "each is a batch of its own, which is sealed"
+    assert all(publication.first >= 0 for publication, _, _ in parts), (
+        "each is a batch of its own, which is sealed"
+    )
     assert publish_columns(one, "t", batch(one, *range(rows)), NOW, once=("q", (0, 0))) == []
 
 
@@ -81,7 +91,11 @@ def test_a_number_is_stored_with_its_own_batch_whatever_else_is_open() -> None:
     assert len(stores) == 2
     for store in stores:
         keys = [record.key.partition("/")[0] for record in store.records]
-        topic = next(record.key.partition("/")[2] for record in store.records if record.key.startswith("trim/"))
+        topic = next(
+            record.key.partition("/")[2]
+            for record in store.records
+            if record.key.startswith("trim/")
+        )
         assert ("once" in keys) == (topic == "t")
 
 

@@ -9,7 +9,15 @@ import pytest
 from gossamer.filters import Schema
 from gossamer.machine import Forget, Keep, LinkState, Micros, Note, Peer, Send, Store
 from gossamer.node import NodeConfig, NodeCore
-from gossamer.node.retention import BYTES_DEFAULT, OVERHEAD, SEQUENCE_MAX, Retained, Retention, RetentionError, seconds_of
+from gossamer.node.retention import (
+    BYTES_DEFAULT,
+    OVERHEAD,
+    SEQUENCE_MAX,
+    Retained,
+    Retention,
+    RetentionError,
+    seconds_of,
+)
 from gossamer.node.topics import Adverts, AdvertsTaken, TopicError, Topics
 from gossamer.overlay.batch import Batch, Report
 from gossamer.trace import Rejected
@@ -21,14 +29,21 @@ HOUR, DAY = Retention(3600, BYTES_DEFAULT), Retention(86_400, BYTES_DEFAULT)
 
 @pytest.mark.parametrize(
     ("text", "seconds", "size"),
-    [("1h", 3600, BYTES_DEFAULT), ("64MB", 0, 64 << 20), ("1.5h, 2kb", 5400, 2048), ("10 GB,7d", 604_800, 10 << 30)],
+    [
+        ("1h", 3600, BYTES_DEFAULT),
+        ("64MB", 0, 64 << 20),
+        ("1.5h, 2kb", 5400, 2048),
+        ("10 GB,7d", 604_800, 10 << 30),
+    ],
 )
 def test_retention_is_an_age_a_size_or_both(text: str, seconds: int, size: int) -> None:
     assert Retention.parse(text) == Retention(seconds, size)
     assert Retention.parse(Retention.parse(text).text) == Retention(seconds, size)
 
 
-@pytest.mark.parametrize("text", ["", "1", "h", "1h 2MB", "1h,2h", "1MB,2MB", "-1h", "0s", "1e9d", "99999d"])
+@pytest.mark.parametrize(
+    "text", ["", "1", "h", "1h 2MB", "1h,2h", "1MB,2MB", "-1h", "0s", "1e9d", "99999d"]
+)
 def test_what_cannot_be_read_says_what_can(text: str) -> None:
     with pytest.raises(RetentionError, match="retention"):
         Retention.parse(text)
@@ -46,7 +61,11 @@ def test_two_retentions_are_an_error_that_names_both_and_none_agrees_with_any() 
     topics.advertise("t", SCHEMA, NOW)
     with pytest.raises(TopicError, match=r"'1h, 256MB', which is not '1d, 256MB'"):
         topics.advertise("t", SCHEMA, NOW, DAY)
-    [note] = [e for e in topics.receive(Peer(2), Adverts((("t", "a INT"),), (("t", 86_400, 1),)), NOW) if type(e) is Note]
+    [note] = [
+        e
+        for e in topics.receive(Peer(2), Adverts((("t", "a INT"),), (("t", 86_400, 1),)), NOW)
+        if type(e) is Note
+    ]
     assert isinstance(note.record, Rejected)
     assert "'1h, 256MB' here and '1d, 1B' at the peer" in note.record.reason
 
@@ -66,7 +85,9 @@ def test_retention_travels_with_the_advertisement_and_may_be_added_later() -> No
     assert topics.unconfirmed
 
 
-def batch(first: int, size: int = 100, count: int = 10, topic: str = "t", incarnation: int = 1) -> Batch:
+def batch(
+    first: int, size: int = 100, count: int = 10, topic: str = "t", incarnation: int = 1
+) -> Batch:
     return Batch(topic, 1, incarnation, first, count, 1, 0, 0, b"x" * size)
 
 
@@ -112,13 +133,20 @@ def test_a_node_keeps_so_much_of_all_topics_together() -> None:
     assert retained.bytes <= 2 * (100 + OVERHEAD)
 
 
-def test_of_all_topics_together_the_oldest_goes_first_and_what_waits_for_its_receipt_stays() -> None:
+def test_of_all_topics_together_the_oldest_goes_first_and_what_waits_for_its_receipt_stays() -> (
+    None
+):
     retained = Retained(durable=True, total=2 * (100 + OVERHEAD))
     for number, topic in enumerate(("a", "b", "b", "c", "a", "c")):
         retained.add(batch(1 + 10 * number, topic=topic), at=number)
-    groups = retained.trim({name: Retention(0, 1 << 20) for name in "abc"}, lambda id: id == (1, 31), at=9)
+    groups = retained.trim(
+        {name: Retention(0, 1 << 20) for name in "abc"}, lambda id: id == (1, 31), at=9
+    )
     assert retained.bytes == 2 * (100 + OVERHEAD)
-    assert [kept.batch.first for name in "abc" for kept in retained.batches(name, (0, 0))] == [31, 51]
+    assert [kept.batch.first for name in "abc" for kept in retained.batches(name, (0, 0))] == [
+        31,
+        51,
+    ]
     assert {group[0].key: [record.key for record in group[1:]] for group in groups} == {
         "trim/a": [retained.key(1, 1), retained.key(1, 41)],
         "trim/b": [retained.key(1, 11), retained.key(1, 21)],
@@ -131,7 +159,9 @@ class Publisher:
     def __init__(self, *, durable: bool, **config: int) -> None:
         self.now = Micros(0)
         self.disk: dict[str, bytes] = {}
-        self.core = NodeCore(Peer(1), incarnation=1, rng=Random(1), durable=durable, config=NodeConfig(**config))
+        self.core = NodeCore(
+            Peer(1), incarnation=1, rng=Random(1), durable=durable, config=NodeConfig(**config)
+        )
         self.most = 0  # bytes that were retained when all was done, but for the last batch, which is never let go at once
 
     def publish(self, topic: str, count: int, size: int = 1000) -> None:
@@ -163,13 +193,20 @@ class Publisher:
 def test_a_size_is_a_bound_however_fast_a_node_publishes(durable: bool) -> None:
     publisher = Publisher(durable=durable)
     publisher.core.advertise("t", "s STRING", publisher.now, Retention.parse("64KB"))
-    publisher.publish("t", 6000)  # a thousand a second; the timer alone once let 2,560 go at most, and none without a disk
+    publisher.publish(
+        "t", 6000
+    )  # a thousand a second; the timer alone once let 2,560 go at most, and none without a disk
     assert publisher.most <= 64 << 10
     publisher.idle(5)
     assert publisher.core.retained.bytes <= 64 << 10
     [first, *_] = publisher.core.retained.batches("t", (0, 0))
-    assert publisher.core.retained.trimmed_through("t")[0] == (1, first.batch.first - 1)  # who comes too late is told
-    assert len([key for key in publisher.disk if key.startswith("ret/")]) == durable * (64 << 10) // (1000 + 5 + OVERHEAD)
+    assert publisher.core.retained.trimmed_through("t")[0] == (
+        1,
+        first.batch.first - 1,
+    )  # who comes too late is told
+    assert len([key for key in publisher.disk if key.startswith("ret/")]) == durable * (
+        64 << 10
+    ) // (1000 + 5 + OVERHEAD)
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -187,7 +224,9 @@ def test_all_that_a_node_retains_is_bounded_however_fast_it_publishes(durable: b
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_what_is_much_too_much_at_a_start_goes_without_anything_being_published(durable: bool) -> None:
+def test_what_is_much_too_much_at_a_start_goes_without_anything_being_published(
+    durable: bool,
+) -> None:
     kept = Retained(durable=True, total=1 << 30)
     disk = {kept.key(1, first): kept.encode(batch(first, count=1), 7) for first in range(1, 20_001)}
     core = NodeCore(Peer(1), incarnation=2, rng=Random(1), durable=durable, restored=disk)
@@ -197,7 +236,9 @@ def test_what_is_much_too_much_at_a_start_goes_without_anything_being_published(
     publisher.idle(2)
     assert core.retained.bytes <= 64 << 10
     if durable:
-        assert len([key for key in disk if key.startswith("ret/")]) == (64 << 10) // (100 + OVERHEAD)
+        assert len([key for key in disk if key.startswith("ret/")]) == (64 << 10) // (
+            100 + OVERHEAD
+        )
 
 
 def test_one_event_without_a_receipt_does_not_keep_what_has_one_on_another_topic() -> None:
@@ -219,7 +260,11 @@ def test_one_event_without_a_receipt_does_not_keep_what_has_one_on_another_topic
 
 def test_what_the_disk_kept_is_there_again() -> None:
     retained = Retained(durable=True, total=1 << 30)
-    disk = {retained.key(1, 11): retained.encode(batch(11), 7), "trim/t": retained_id("t", 1, 10, 5), "other": b""}
+    disk = {
+        retained.key(1, 11): retained.encode(batch(11), 7),
+        "trim/t": retained_id("t", 1, 10, 5),
+        "other": b"",
+    }
     retained.restore(disk)
     assert [(kept.at, kept.batch.first) for kept in retained.batches("t", (0, 0))] == [(7, 11)]
     assert retained.trimmed_through("t") == ((1, 10), 5)

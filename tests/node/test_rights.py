@@ -31,7 +31,9 @@ def certificate(peer: int, publish: str = "*", subscribe: str = "*") -> bytes:
 def prove(data: bytes) -> Identity | None:
     try:
         peer, publish, subscribe = data.decode().split(" ")
-        return Identity(Peer(int(peer)), f"n{peer}", int(peer), 0, 1, (publish,), (subscribe,), data)
+        return Identity(
+            Peer(int(peer)), f"n{peer}", int(peer), 0, 1, (publish,), (subscribe,), data
+        )
     except ValueError:
         return None
 
@@ -61,7 +63,11 @@ def delivered(effects: list[Effect]) -> list[Any]:
 
 
 def rejected(effects: list[Effect]) -> list[str]:
-    return [effect.record.reason for effect in effects if type(effect) is Note and type(effect.record) is Rejected]
+    return [
+        effect.record.reason
+        for effect in effects
+        if type(effect) is Note and type(effect.record) is Rejected
+    ]
 
 
 def subscribed(core: NodeCore) -> NodeCore:
@@ -79,7 +85,11 @@ def test_events_wait_for_their_publishers_certificate() -> None:
     core.receive(NEXT, News(records=(record(FAR, certificate(FAR)),)), Micros(30))
     effects = core.wake(Micros(40_000))
     assert delivered(effects) == [7]
-    reports = [effect.message for effect in effects if type(effect) is Send and type(effect.message) is Report]
+    reports = [
+        effect.message
+        for effect in effects
+        if type(effect) is Send and type(effect.message) is Report
+    ]
     assert [report.matched for report in reports] == [(1,)]
     assert delivered(core.receive(NEXT, batch(FAR), Micros(50_000))) == []
 
@@ -94,7 +104,9 @@ def test_events_of_a_publisher_that_nobody_proves_are_delivered_to_nobody_and_an
         seen += core.wake(Micros(now))
     assert delivered(seen) == []
     assert any("nobody has proved" in reason for reason in rejected(seen))
-    assert [e.message.matched for e in seen if type(e) is Send and type(e.message) is Report] == [()]
+    assert [e.message.matched for e in seen if type(e) is Send and type(e.message) is Report] == [
+        ()
+    ]
     assert core.local.unproved_at > now
 
 
@@ -120,13 +132,17 @@ def test_events_with_the_ids_of_those_that_wait_for_proof_are_refused() -> None:
 
     core.link(NEXT, LinkState.UP, Micros(now))
     assert rejected(core.receive(NEXT, carry("secret", 2, 3), Micros(now))) == []
-    assert rejected(core.receive(NEXT, carry("other", 2), Micros(now))) == ["events on 'other' with the ids of others"]
+    assert rejected(core.receive(NEXT, carry("other", 2), Micros(now))) == [
+        "events on 'other' with the ids of others"
+    ]
     core.receive(NEXT, Greet(record(NEXT, certificate(NEXT)), 0, 2, True), Micros(now))
     core.receive(NEXT, News(records=(record(FAR, certificate(FAR)),)), Micros(now))
     effects = core.wake(Micros(now + 40_000))
     assert delivered(effects) == [7, 7, 7]
     reports = [e.message for e in effects if type(e) is Send and type(e.message) is WalkReport]
-    assert [(tile.matched, tile.others) for report in reports for tile in report.tiles if tile.matched] == [(1, (1,))]
+    assert [
+        (tile.matched, tile.others) for report in reports for tile in report.tiles if tile.matched
+    ] == [(1, (1,))]
 
 
 def test_what_waits_for_proof_is_bounded() -> None:
@@ -146,16 +162,18 @@ def test_a_publisher_without_permission_is_refused_by_its_neighbour_and_ignored_
     assert [effect for effect in direct if type(effect) is Send] == []
     relayed = core.receive(NEXT, batch(FAR), Micros(11))
     assert delivered(relayed) == []
-    assert [e.message.matched for e in relayed if type(e) is Send and type(e.message) is Report] == [
-        ()
-    ]  # nobody waits for us
+    assert [
+        e.message.matched for e in relayed if type(e) is Send and type(e.message) is Report
+    ] == [()]  # nobody waits for us
     assert core.rights is not None
     assert core.rights.refused == 2
 
 
 def test_the_past_is_for_those_who_may_subscribe_and_of_those_who_may_publish() -> None:
     core = subscribed(node())
-    core.receive(NEXT, Greet(record(NEXT, certificate(NEXT, "other", "other")), 0, 2, True), Micros(5))
+    core.receive(
+        NEXT, Greet(record(NEXT, certificate(NEXT, "other", "other")), 0, 2, True), Micros(5)
+    )
     asked = core.receive(NEXT, Ask("secret", 1, 1, (0, 0), 0, True), Micros(10))
     assert rejected(asked) == ["asks for the past of 'secret', to which it may not subscribe"]
     assert not [effect for effect in asked if type(effect) is Send]
@@ -194,7 +212,9 @@ def test_interests_without_permission_are_no_reason_to_take_a_route() -> None:
     core.receive(NEXT, Greet(record(NEXT, certificate(NEXT)), 0, 2, True), Micros(5))
     names = core.interest.names  # type: ignore[union-attr]
     hash = names.hash("secret")
-    wants = Record(FAR, 256, 1, "", hash, b"\0\0\0\4", b"", certificate(FAR, "*", "other"))  # by the tree
+    wants = Record(
+        FAR, 256, 1, "", hash, b"\0\0\0\4", b"", certificate(FAR, "*", "other")
+    )  # by the tree
     core.receive(NEXT, News(records=(wants,)), Micros(6))
     assert Route.TREE not in core.routing._routes("secret")
     allowed = Record(FAR, 256, 2, "", hash, b"\0\0\0\4", b"", certificate(FAR, "*", "sec*"))

@@ -36,9 +36,13 @@ OTHER = [Route.SKIPLIST, Route.TREE, Route.DIRECT]
 class Fabric(Net):
     """Nodes in memory; every message passes the codec, and every call keeps the rules that drivers assert."""
 
-    def __init__(self, nodes: int, *, peers: list[int] | None = None, advertise: bool = True, **config: Any) -> None:
+    def __init__(
+        self, nodes: int, *, peers: list[int] | None = None, advertise: bool = True, **config: Any
+    ) -> None:
         self.node_config = NodeConfig(**config)
-        self.got: dict[tuple[int, int], list[int]] = {}  # by node and subscription: the events' numbers
+        self.got: dict[
+            tuple[int, int], list[int]
+        ] = {}  # by node and subscription: the events' numbers
         super().__init__(start=False, make=self._make, join=("node-0",))  # type: ignore[arg-type]
         for number in range(nodes):
             self.add(peers[number] if peers is not None else number + 1)
@@ -110,7 +114,9 @@ def test_the_same_filter_twice_at_one_node(route: Route) -> None:
 @pytest.mark.parametrize("route", OTHER)
 def test_a_filter_that_nothing_passes_is_in_force_and_in_nobodys_way(route: Route) -> None:
     fabric = Fabric(3)
-    fabric.enter(0, "temp > 30 AND temp < 20", route)  # the least peer: others wait for it to begin a list
+    fabric.enter(
+        0, "temp > 30 AND temp < 20", route
+    )  # the least peer: others wait for it to begin a list
     mine = fabric.enter(1, "temp > 30", route)
     assert fabric.matched(fabric.publish(2, 31)) == 1
     assert fabric.got == {(1, mine): [31]}
@@ -148,12 +154,20 @@ def test_every_event_of_a_batch_has_its_own_count(route: Route) -> None:
         (2, "temp BETWEEN 10 AND 29"): range(10, 30),
         (3, "city = 'b'"): range(0),
     }
-    made = {(number, fabric.enter(number, text, route)): temps for (number, text), temps in wanted.items()}
+    made = {
+        (number, fabric.enter(number, text, route)): temps
+        for (number, text), temps in wanted.items()
+    }
     sent = [(temp % 40, "ab"[temp % 2]) for temp in range(120)]
-    tickets = [fabric.core(0).publish("weather", {"temp": temp, "city": city}, Micros(fabric.now)) for temp, city in sent]
+    tickets = [
+        fabric.core(0).publish("weather", {"temp": temp, "city": city}, Micros(fabric.now))
+        for temp, city in sent
+    ]
     fabric._arm(fabric.places[0])
     fabric.until(lambda: all(ticket.done for ticket in tickets))
-    expected = [(temp in range(20)) + (temp in range(10, 30)) + (city == "b") for temp, city in sent]
+    expected = [
+        (temp in range(20)) + (temp in range(10, 30)) + (city == "b") for temp, city in sent
+    ]
     assert [ticket.matched for ticket in tickets] == expected
     for (number, subscription), temps in made.items():
         takes = [temp for temp, city in sent if temp in temps or (number == 3 and city == "b")]
@@ -189,7 +203,12 @@ def test_long_values_fit_the_keys_of_a_list(route: Route) -> None:
     assert fabric.matched(fabric.publish(0, 1, city=long)) == 3
     assert fabric.matched(fabric.publish(0, 2, city=long + "y")) == 2
     assert fabric.matched(fabric.publish(0, 3, city="x")) == 2
-    assert fabric.got == {(1, exact): [1], (1, start): [1, 2], (2, short): [3], (2, above): [1, 2, 3]}
+    assert fabric.got == {
+        (1, exact): [1],
+        (1, start): [1, 2],
+        (2, short): [3],
+        (2, above): [1, 2, 3],
+    }
     fabric.command(1, "unsubscribe", exact)
     fabric.command(1, "unsubscribe", start)
     assert not any(fabric.rejections(number) for number in range(3))
@@ -206,15 +225,21 @@ def test_one_id_on_two_topics_is_refused_while_the_first_is_held() -> None:
         number = int.from_bytes(topic_hash(topic), "big")
         payload = msgspec.msgpack.encode([("CH", "Bern", 31)])
         low, high = (b"", 0), (b"\xff" * 64, 0)
-        fabric.inject(1, 0, Carry(number, 9, 1, 1, 1, 1, low, high, None, 0, 10**6, 0, False, payload))
-    assert [record.reason for record in fabric.rejections(0)] == ["events on 'climate' with the ids of others"]
+        fabric.inject(
+            1, 0, Carry(number, 9, 1, 1, 1, 1, low, high, None, 0, 10**6, 0, False, payload)
+        )
+    assert [record.reason for record in fabric.rejections(0)] == [
+        "events on 'climate' with the ids of others"
+    ]
     for subscription in (climate, *weather):
         fabric.command(0, "unsubscribe", subscription)
     fabric.run(1)
 
 
 @pytest.mark.parametrize("route", list(Route))
-def test_a_subscription_that_was_put_off_and_finds_no_room_is_ended(route: Route, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subscription_that_was_put_off_and_finds_no_room_is_ended(
+    route: Route, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fabric = Fabric(2)
     fabric.add(9)
     fabric.start(2, config=InterestConfig(join=("nobody",)))
@@ -231,7 +256,9 @@ def test_a_subscription_that_was_put_off_and_finds_no_room_is_ended(route: Route
 
 
 @pytest.mark.parametrize("schema", ["country STRING, city STRING, temp INT", "temp INT, wind INT"])
-def test_what_an_earlier_life_left_waits_for_the_topics_schema_and_need_not_fit_it(schema: str) -> None:
+def test_what_an_earlier_life_left_waits_for_the_topics_schema_and_need_not_fit_it(
+    schema: str,
+) -> None:
     fabric = Fabric(3, advertise=False)
     fabric.command(0, "advertise", "weather", schema)
     fabric.run(1)
@@ -283,7 +310,11 @@ def _held(core: NodeCore) -> int:
     queue: list[Any] = [core.routing, core.local, core.outbox, core.lists, core.tree]
     while queue:
         one = queue.pop()
-        if id(one) in seen or isinstance(one, (str, bytes, int, float, type, Random)) or callable(one):
+        if (
+            id(one) in seen
+            or isinstance(one, (str, bytes, int, float, type, Random))
+            or callable(one)
+        ):
             continue
         seen[id(one)] = None
         if isinstance(one, dict):
@@ -300,7 +331,9 @@ def _held(core: NodeCore) -> int:
 
 
 @pytest.mark.parametrize("route", OTHER)
-def test_a_node_that_leaves_while_its_events_are_on_their_way_gets_their_receipts(route: Route) -> None:
+def test_a_node_that_leaves_while_its_events_are_on_their_way_gets_their_receipts(
+    route: Route,
+) -> None:
     fabric = Fabric(5)
     fabric.enter(1, "temp > 30", route)
     fabric.enter(2, "temp > 20", route)
@@ -315,7 +348,9 @@ def test_a_node_that_leaves_while_its_events_are_on_their_way_gets_their_receipt
 
 
 @pytest.mark.parametrize("route", list(Route))
-def test_a_publisher_that_starts_again_sends_what_has_no_receipt_and_nobody_gets_it_twice(route: Route) -> None:
+def test_a_publisher_that_starts_again_sends_what_has_no_receipt_and_nobody_gets_it_twice(
+    route: Route,
+) -> None:
     fabric = Fabric(4)
     fabric.crash(3)
     fabric.run(15)
@@ -352,12 +387,18 @@ def test_subscriptions_of_a_node_that_was_taken_for_dead_come_back(route: Route)
     fabric.partition()
     fabric.until(lambda: len(fabric.core(0).interest.view.members) == 5)  # type: ignore[union-attr]
     fabric.run(1)  # both sides have taken the other for dead
-    fabric.until(lambda: all(one.in_force for number in (1, 4) for one in fabric.core(number).subscriptions.values()))
+    fabric.until(
+        lambda: all(
+            one.in_force for number in (1, 4) for one in fabric.core(number).subscriptions.values()
+        )
+    )
     assert fabric.matched(fabric.publish(0, 45)) == 3
     assert fabric.got[4, mine] == fabric.got[4, waiting] == [45]
 
 
-def test_look_ups_see_every_place_and_those_without_an_answer_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_look_ups_see_every_place_and_those_without_an_answer_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     fabric = Fabric(3, advertise=False)
     fabric.command(0, "advertise", "weather", "temp INT, big BIGINT, raw BINARY")
     fabric.run(1)
@@ -388,7 +429,10 @@ def test_an_entry_that_lost_its_place_comes_back_by_whoever_still_has_it_as_a_ne
     claim = Gossip(0, b"m", 0, (Item((b"c", 9), 0),))
     [sent] = machine.receive(Peer(9), claim, Micros(1))
     assert sent == Send((Peer(9),), Join(0, (b"m", 5), 0, b"c", None, machine.entries[b"m"].born))
-    assert machine.receive(Peer(9), Gossip(0, b"m", 0, (Item((b"c", 9), 0),), claims=False), Micros(2)) == []
+    assert (
+        machine.receive(Peer(9), Gossip(0, b"m", 0, (Item((b"c", 9), 0),), claims=False), Micros(2))
+        == []
+    )
 
 
 def test_a_liar_cannot_make_honest_reports_unreadable_nor_walks_last() -> None:
@@ -407,7 +451,9 @@ def test_a_liar_cannot_make_honest_reports_unreadable_nor_walks_last() -> None:
     machine = next(iter(fabric.core(0).lists._lists.values())).machine  # type: ignore[union-attr]
     payload = msgspec.msgpack.encode([("CH", "Bern", 31)])
     fabric.core(0).local._buffer = -1  # its owner takes nothing, so the walk waits
-    fabric.inject(1, 0, Carry(topic, 9, 1, 1, 1, 1, (b"", 0), (b"\xff", 0), None, 0, most, 0, False, payload))
+    fabric.inject(
+        1, 0, Carry(topic, 9, 1, 1, 1, 1, (b"", 0), (b"\xff", 0), None, 0, most, 0, False, payload)
+    )
     assert machine.is_busy
     fabric.run(SkipConfig().patience / SECOND)
     assert not machine._events._branches
@@ -449,9 +495,17 @@ def test_no_message_of_a_peer_raises_whatever_is_in_it(plane: int) -> None:
             if fabric.core(number).window_is_open:
                 fabric.publish(number, rng.randrange(12), country="CH")
             if step % 60 == 0:
-                fabric.command(number, "subscribe", "weather", f"temp > {step % 11}", route=rng.choice(list(Route)))
+                fabric.command(
+                    number,
+                    "subscribe",
+                    "weather",
+                    f"temp > {step % 11}",
+                    route=rng.choice(list(Route)),
+                )
             fabric.run(rng.choice([0.001, 0.05, 0.5]))
-            heard = [message for _, _, _, message, _ in fabric.sent if isinstance(message, PLANES[plane])][-200:]
+            heard = [
+                message for _, _, _, message, _ in fabric.sent if isinstance(message, PLANES[plane])
+            ][-200:]
             spare = [_plain(message) for message in rng.sample(heard, min(len(heard), 20))]
         data = msgspec.msgpack.encode(_altered(_plain(rng.choice(heard)), spare, rng))
         place = fabric.places[rng.randrange(4)]
@@ -477,9 +531,16 @@ def _altered(value: Any, spare: list[Any], rng: Random, *, top: bool = True) -> 
     if rng.random() < 0.8:
         return value
     found = [part for part in _leaves(rng.choice(spare)) if type(part) is type(value)]
-    edges = {int: [0, 1, 2**53, 2**64 - 1], bytes: [b"", b"\xff" * 8], str: ["", "temp >"], bool: [True, False]}
+    edges = {
+        int: [0, 1, 2**53, 2**64 - 1],
+        bytes: [b"", b"\xff" * 8],
+        str: ["", "temp >"],
+        bool: [True, False],
+    }
     return rng.choice([*found, *edges.get(type(value), [None])])
 
 
 def _leaves(value: Any) -> list[Any]:
-    return [leaf for part in value for leaf in _leaves(part)] if isinstance(value, list) else [value]
+    return (
+        [leaf for part in value for leaf in _leaves(part)] if isinstance(value, list) else [value]
+    )

@@ -117,7 +117,9 @@ def test_every_message_class_is_in_the_union_and_has_its_own_tag() -> None:
 def test_byte_by_byte_feeding_decodes_alike() -> None:
     data = b"".join(wire.encode(message) for message in MESSAGES)
     unframer = wire.Unframer()
-    got = [message for index in range(len(data)) for message in unframer.feed(data[index : index + 1])]
+    got = [
+        message for index in range(len(data)) for message in unframer.feed(data[index : index + 1])
+    ]
     unframer.end()
     assert got == MESSAGES == wire.Unframer().feed(data)
 
@@ -134,13 +136,23 @@ def test_any_cut_decodes_alike(messages: list, cuts: list[int]) -> None:
 def large_messages() -> list[wire.AnyMessage]:
     """Whatever has a field that may be large, around the sizes at which frames are made or read in another way."""
     kinds = [message for message in MESSAGES if type(message).bulk]
-    assert {type(message) for message in kinds} == {kind for kind in get_args(wire.AnyMessage) if kind.bulk} != set()
+    assert (
+        {type(message) for message in kinds}
+        == {kind for kind in get_args(wire.AnyMessage) if kind.bulk}
+        != set()
+    )
     edges = [wire.APART_BYTES, *wire.ROOM_BYTES, 1 << 16]
     sizes = [edge + more for edge in edges for more in (-200, -1, 0, 1)]
-    return [msgspec.structs.replace(kind, **{type(kind).bulk: bytes(size)}) for kind in kinds for size in sizes]
+    return [
+        msgspec.structs.replace(kind, **{type(kind).bulk: bytes(size)})
+        for kind in kinds
+        for size in sizes
+    ]
 
 
-@pytest.mark.parametrize("message", large_messages(), ids=lambda m: f"{type(m).__name__}-{len(getattr(m, type(m).bulk))}")
+@pytest.mark.parametrize(
+    "message", large_messages(), ids=lambda m: f"{type(m).__name__}-{len(getattr(m, type(m).bulk))}"
+)
 def test_what_is_large_is_written_from_where_it_is(message: wire.AnyMessage) -> None:
     data = wire.encode(message)
     frame = wire.framed(message)
@@ -155,11 +167,19 @@ def test_what_is_large_is_written_from_where_it_is(message: wire.AnyMessage) -> 
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(st.sampled_from([*MESSAGES[:4], *large_messages()]), min_size=1, max_size=4), st.integers(1000, 1 << 18))
+@given(
+    st.lists(st.sampled_from([*MESSAGES[:4], *large_messages()]), min_size=1, max_size=4),
+    st.integers(1000, 1 << 18),
+)
 def test_reading_into_the_room_of_a_frame_decodes_alike(messages: list, most: int) -> None:
     """As a connection reads: into the room where there is some, else into a buffer that is used again."""
     data = memoryview(b"".join(wire.encode(message) for message in messages))
-    unframer, scratch, got, at = wire.Unframer(), memoryview(bytearray(wire.ROOM_BYTES[0] * 2)), [], 0
+    unframer, scratch, got, at = (
+        wire.Unframer(),
+        memoryview(bytearray(wire.ROOM_BYTES[0] * 2)),
+        [],
+        0,
+    )
     rooms = 0
     while at < len(data):
         room = unframer.room()
@@ -185,7 +205,10 @@ def test_a_large_frame_has_room_of_its_own_and_is_truncated_in_it() -> None:
     assert len(room) == len(data) - some
     with pytest.raises(wire.WireError, match=f"{some} bytes of an unfinished frame"):
         unframer.end()
-    assert unframer.feed(data[some:] + wire.encode(wire.Ping())) == [large_messages()[8], wire.Ping()]  # fed, as with TLS
+    assert unframer.feed(data[some:] + wire.encode(wire.Ping())) == [
+        large_messages()[8],
+        wire.Ping(),
+    ]  # fed, as with TLS
     assert unframer.room() is None
 
 
@@ -264,7 +287,9 @@ def read(data: bytes, first: int) -> list[wire.AnyMessage]:
     return [*got, *unframer.filled(len(room)), *unframer.feed(data[first + len(room) :])]
 
 
-@pytest.mark.parametrize("kind", [one for one in MESSAGES if type(one).bulk], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(
+    "kind", [one for one in MESSAGES if type(one).bulk], ids=lambda m: type(m).__name__
+)
 def test_columns_stay_where_they_were_read(kind: wire.AnyMessage) -> None:
     field = type(kind).bulk
     columns = COLUMNS_MARK + bytes(range(256)) * 1000
@@ -299,6 +324,10 @@ def test_a_message_that_is_taken_apart_where_it_lies_is_judged_as_any_other(
     data = bytearray(wire.encode(msgspec.structs.replace(kind, **{type(kind).bulk: columns})))
     edge = len(data) - len(columns)
     for _ in range(draw.draw(st.integers(1, 3))):
-        place = draw.draw(st.one_of(st.integers(4, edge + 2), st.integers(len(data) - 30, len(data) - 1)))
+        place = draw.draw(
+            st.one_of(st.integers(4, edge + 2), st.integers(len(data) - 30, len(data) - 1))
+        )
         data[place] = draw.draw(st.integers(0, 255))
-    assert outcome(lambda: read(bytes(data), 20_000)) == outcome(lambda: wire.Unframer().feed(bytes(data)))
+    assert outcome(lambda: read(bytes(data), 20_000)) == outcome(
+        lambda: wire.Unframer().feed(bytes(data))
+    )

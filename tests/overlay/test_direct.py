@@ -41,7 +41,11 @@ def machine() -> Direct:
     rows = msgspec.msgpack.encode([(1,)])
     batch = Batch("weather", ME, 1, 1, 1, 1, 0, 0, rows)
     direct.publish(batch, Payload(batch, packed), packed, Micros(0))
-    watch = next(send.message for send in direct.out if isinstance(send, Send) and isinstance(send.message, Watch))
+    watch = next(
+        send.message
+        for send in direct.out
+        if isinstance(send, Send) and isinstance(send.message, Watch)
+    )
     direct.receive(OTHER, Wanted(7, 5, 0, 1, 1, ((1, "", ""),), watch.session), Micros(0))
     direct.wake(Micros(0))
     assert any(isinstance(send, Send) and isinstance(send.message, Portion) for send in direct.out)
@@ -97,7 +101,9 @@ def test_a_loop_that_is_always_a_little_late_still_cuts_off_who_is_silent(machin
     now = Micros(0)
     while now < 2 * PATIENCE:
         now = Micros(max(machine.deadline, now) + 10 * MILLISECOND)
-        machine.expect("weather", machine._sources["weather"].packed, now)  # something is due all the time
+        machine.expect(
+            "weather", machine._sources["weather"].packed, now
+        )  # something is due all the time
         machine.wake(Micros(now + 10 * MILLISECOND))
         if cut(machine):
             break

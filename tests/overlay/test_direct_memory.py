@@ -24,13 +24,19 @@ NAN = float("nan")
 
 
 def payload(rows: Sequence[tuple[Any, ...]]) -> Payload:
-    return Payload(Batch("t", 9, 1, 1, len(rows), 1, 0, 0, msgspec.msgpack.encode(rows)), PACKED, rows)
+    return Payload(
+        Batch("t", 9, 1, 1, len(rows), 1, 0, 0, msgspec.msgpack.encode(rows)), PACKED, rows
+    )
 
 
 def right(wants: dict[int, list[str]], rows: Sequence[tuple[Any, ...]]) -> dict[int, list[int]]:
-    filters = {peer: [Filter.parse(text, SCHEMA) for text in texts] for peer, texts in wants.items()}
+    filters = {
+        peer: [Filter.parse(text, SCHEMA) for text in texts] for peer, texts in wants.items()
+    }
     found = {
-        peer: [place for place, row in enumerate(rows) if any(each.matches_row(row) for each in some)]
+        peer: [
+            place for place, row in enumerate(rows) if any(each.matches_row(row) for each in some)
+        ]
         for peer, some in filters.items()
     }
     return {peer: places for peer, places in found.items() if places}
@@ -38,7 +44,9 @@ def right(wants: dict[int, list[str]], rows: Sequence[tuple[Any, ...]]) -> dict[
 
 def shares(plan: Plan, rows: Sequence[tuple[Any, ...]]) -> dict[int, list[int]]:
     found = plan.shares(payload(rows), 1)
-    return {int(peer): list(range(len(rows)) if places is None else places) for peer, _, places in found}
+    return {
+        int(peer): list(range(len(rows)) if places is None else places) for peer, _, places in found
+    }
 
 
 def planned(wants: dict[int, list[str]]) -> Plan:
@@ -58,7 +66,10 @@ TEXTS = (
 @pytest.mark.parametrize("seed", range(8))
 def test_the_same_as_trying_each(seed: int) -> None:
     rng = Random(seed)
-    wants = {peer: rng.sample(TEXTS[: 11 + (peer == 5)], rng.randrange(1, 3)) for peer in range(1, 3 + seed)}
+    wants = {
+        peer: rng.sample(TEXTS[: 11 + (peer == 5)], rng.randrange(1, 3))
+        for peer in range(1, 3 + seed)
+    }
     plan = planned(wants)
     for _ in range(6):
         rows = [
@@ -121,7 +132,10 @@ def test_filters_over_many_attributes_and_rows_of_a_shorter_schema_are_tried() -
 def test_with_many_filters_nothing_is_built_that_the_index_does_not_use() -> None:
     pytest.importorskip("numpy")
     wants = {peer: [f"temp = {peer}"] for peer in range(module.FEW + 1)}
-    plan, rows = planned(wants), [("a", number % 40, 0.0, "x") for number in range(module.ROWS_MANY)]
+    plan, rows = (
+        planned(wants),
+        [("a", number % 40, 0.0, "x") for number in range(module.ROWS_MANY)],
+    )
     assert shares(plan, rows) == right(wants, rows)
     assert plan._memory is None
 
@@ -148,7 +162,9 @@ for _ in range(6):
     assert found == {{peer: list(range(peer, {rows}, 300)) for peer in range(min(240, {rows}))}}, found
 print("numpy" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.stdout == f"{is_loaded}\n", done.stderr
 
 

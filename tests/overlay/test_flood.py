@@ -14,14 +14,23 @@ from gossamer.trace import Duplicate, Rejected
 ROWS = b"opaque"
 
 
-def batch(publisher: int = 1, first: int = 1, count: int = 2, floor: int = 1, round: int = 0, hops: int = 0) -> Batch:
+def batch(
+    publisher: int = 1,
+    first: int = 1,
+    count: int = 2,
+    floor: int = 1,
+    round: int = 0,
+    hops: int = 0,
+) -> Batch:
     return Batch("t", publisher, 1, first, count, floor, round, hops, ROWS)
 
 
 class Net:
     """Machines and the messages between them, delivered in order; the owner of each takes every batch at once."""
 
-    def __init__(self, edges: list[tuple[int, int]], matched: dict[int, tuple[int, ...]] | None = None) -> None:
+    def __init__(
+        self, edges: list[tuple[int, int]], matched: dict[int, tuple[int, ...]] | None = None
+    ) -> None:
         self.matched = matched or {}
         self.machines: dict[int, Flood] = {}
         self.queue: deque[tuple[int, int, object]] = deque()
@@ -44,7 +53,9 @@ class Net:
                 for one in effect.events:
                     self.handed[peer].append(one)
                     key = (one.publisher, one.incarnation, one.first)
-                    self.do(peer, self.machines[peer].took(key, self.matched.get(peer, ()), now), now)
+                    self.do(
+                        peer, self.machines[peer].took(key, self.matched.get(peer, ()), now), now
+                    )
 
     def run(self, now: int = 0) -> None:
         while self.queue:
@@ -73,7 +84,9 @@ def test_everyone_gets_it_once_and_the_receipt_counts_each_node_once() -> None:
     net.publish(1, batch())
     assert {peer: len(got) for peer, got in net.handed.items()} == {1: 1, 2: 1, 3: 1, 4: 1}
     assert net.machines[1].finished == [Finished(1, 1, (2, 3))]
-    assert net.copies == 2 * len(RING) - (4 - 1)  # every link twice, but for each node's way to its parent
+    assert net.copies == 2 * len(RING) - (
+        4 - 1
+    )  # every link twice, but for each node's way to its parent
     assert all(machine.deadline == NEVER for machine in net.machines.values())
 
 
@@ -254,7 +267,12 @@ def test_a_neighbour_that_comes_back_after_its_report_is_not_counted_twice() -> 
 
 def test_nobody_waits_in_a_circle_when_a_relay_forgets() -> None:
     net = Net([(1, 2), (2, 3), (3, 4), (4, 2)], {3: (1, 1), 4: (1, 0)})
-    net.lose |= {(3, 4), (4, 3), (3, 2), (4, 2)}  # 3 and 4 have it from 2 and wait for each other's word
+    net.lose |= {
+        (3, 4),
+        (4, 3),
+        (3, 2),
+        (4, 2),
+    }  # 3 and 4 have it from 2 and wait for each other's word
     net.publish(1, batch())
     net.lose.clear()
     for a in (1, 3, 4):  # 2 crashes, and comes back with no memory
@@ -267,4 +285,9 @@ def test_nobody_waits_in_a_circle_when_a_relay_forgets() -> None:
     for second in range(1, 20):
         net.wake(second * SECOND)
     assert net.machines[1].finished == [Finished(1, 1, (2, 1))]
-    assert {peer: len(got) for peer, got in net.handed.items()} == {1: 1, 2: 2, 3: 1, 4: 1}  # 2 in two lives
+    assert {peer: len(got) for peer, got in net.handed.items()} == {
+        1: 1,
+        2: 2,
+        3: 1,
+        4: 1,
+    }  # 2 in two lives

@@ -44,13 +44,17 @@ def test_links_that_are_gone_make_room_first() -> None:
         table.add(key, "gone", 1)
         table.add(key + 10, "here", 2)
     table.closed(1)
-    assert table.use(0, 3) == "gone"  # somebody else brings it now: it is not forgotten with the others
+    assert (
+        table.use(0, 3) == "gone"
+    )  # somebody else brings it now: it is not forgotten with the others
     for key in range(20, 23):
         assert table.add(key, "new", 4)
     assert {key for key, _ in table.items()} == {0, 10, 11, 12, 13, 20, 21, 22}
 
 
-@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 5), st.sampled_from("auc")), max_size=200))
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(1, 5), st.sampled_from("auc")), max_size=200)
+)
 def test_bounds_hold_whatever_happens(steps: list[tuple[int, int, str]]) -> None:
     table = make(busy=(7,))
     for key, link, what in steps:
@@ -73,7 +77,9 @@ def test_who_invents_publishers_makes_a_node_forget_nobody_else() -> None:
     for peer in (honest, liar):
         node.link(peer, LinkState.UP, Micros(0))
     real = Batch("t", 2, 1, 1, 1, 1, 0, 1, b"\x91\x91\x01")
-    assert any(type(effect).__name__ == "Deliver" for effect in node.receive(honest, real, Micros(0)))
+    assert any(
+        type(effect).__name__ == "Deliver" for effect in node.receive(honest, real, Micros(0))
+    )
     node.took((2, 1, 1), (), Micros(0))
     for publisher in range(flood.ORIGINS_MAX + 1000):
         key = (1000 + publisher, 1, 1)

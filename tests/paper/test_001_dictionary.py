@@ -57,11 +57,20 @@ def test_order_by_name() -> None:
     `class` first; a schema whose names sort that way gives it by name as well.
     """
     assert in_order(Schema.parse(DDL, "name")) == ["f3", "f2", "f1", "f4"]
-    shuffled = Schema.parse("year INT, city STRING, type STRING, country STRING, category STRING, class STRING", "name")
+    shuffled = Schema.parse(
+        "year INT, city STRING, type STRING, country STRING, category STRING, class STRING", "name"
+    )
     assert in_order(shuffled) == ["f3", "f2", "f1", "f4"]
-    renamed = {"class": "a_class", "category": "b_category", "country": "c_country", "type": "d_type", "city": "e_city"}
+    renamed = {
+        "class": "a_class",
+        "category": "b_category",
+        "country": "c_country",
+        "type": "d_type",
+        "city": "e_city",
+    }
     schema = Schema.parse(
-        "year INT, e_city STRING, d_type STRING, c_country STRING, b_category STRING, a_class STRING", "name"
+        "year INT, e_city STRING, d_type STRING, c_country STRING, b_category STRING, a_class STRING",
+        "name",
     )
     filters = {}
     for name, text in EXAMPLE_1.items():

@@ -12,7 +12,18 @@ import pytest
 
 from gossamer.machine import SECOND, Message, Micros, Peer
 from gossamer.overlay.interest.core import Interest
-from gossamer.overlay.interest.messages import Ask, Beat, Buckets, Diff, Flip, Flips, Gone, Have, Lone, News
+from gossamer.overlay.interest.messages import (
+    Ask,
+    Beat,
+    Buckets,
+    Diff,
+    Flip,
+    Flips,
+    Gone,
+    Have,
+    Lone,
+    News,
+)
 from gossamer.overlay.interest.record import Record, ViewChange, read_stamp, topic_hash
 from gossamer.sim.connectivity import diameter, vertex_connectivity
 from interestnet import Line, Net, Place, befriend, sends, single, through_codec, told
@@ -53,7 +64,9 @@ def test_claim_1_updates_are_differences_that_travel_over_a_k_connected_overlay(
     net.sent = []
     net.unsubscribe(5, "topic-7"), net.subscribe(5, "fresh")
     net.until(lambda: all_know(net, 5), 1)
-    news = [(place, to, message) for _, place, to, message, _ in net.sent if isinstance(message, NEWS)]
+    news = [
+        (place, to, message) for _, place, to, message, _ in net.sent if isinstance(message, NEWS)
+    ]
     for place, to, message in news:
         assert to in net[place.number].neighbours  # over the overlay and nowhere else
         [diff] = message.diffs
@@ -86,7 +99,9 @@ def test_claim_2_news_that_arrives_is_sent_on_to_the_neighbours() -> None:
 
 def test_claim_3_a_threshold_of_changes_starts_a_round() -> None:
     """Claim 3; paragraphs 33, 41: "initiated whenever the subscriptions and the un-subscriptions exceed a specified threshold"."""
-    net = settled(8, k=3, threshold=4, coalesce=0, period=0, beat=1000 * SECOND)  # no other trigger, and no repair
+    net = settled(
+        8, k=3, threshold=4, coalesce=0, period=0, beat=1000 * SECOND
+    )  # no other trigger, and no repair
     for machine in net.machines:
         machine._gossip.round([])  # what is left over from the start
     net.sent = []
@@ -100,12 +115,18 @@ def test_claim_3_a_threshold_of_changes_starts_a_round() -> None:
     for _, _, _, message, _ in net.sent:
         assert isinstance(message, News)
         assert len(message.diffs[0].changes) == 3 * 12  # a, b, c: four changes of three topics
-    assert all(net.knows(place.number, 2) for place in net.places if place.peer in net[2].neighbours)
+    assert all(
+        net.knows(place.number, 2) for place in net.places if place.peer in net[2].neighbours
+    )
 
 
 def test_claim_4_names_travel_as_hashes_and_messages_are_smaller() -> None:
     """Claim 4; paragraphs 34, 42: "stored as hashed values to reduce size of statuses update messages"."""
-    names = [f"market.equities.{venue}.level-2.depth-of-book.{n}" for venue in ("zurich", "geneva") for n in range(50)]
+    names = [
+        f"market.equities.{venue}.level-2.depth-of-book.{n}"
+        for venue in ("zurich", "geneva")
+        for n in range(50)
+    ]
     net = settled(6, k=2)
     net.sent = []
     net.subscribe(1, *names)
@@ -116,9 +137,13 @@ def test_claim_4_names_travel_as_hashes_and_messages_are_smaller() -> None:
             assert size < as_names / 3
             frame = b"".join(diff.changes for diff in message.diffs)
             assert not any(name.encode() in frame for name in names)
-    assert set(net[4].view.members[net.peer(1)].record.pairs()) == {topic_hash(name) for name in names}
+    assert set(net[4].view.members[net.peer(1)].record.pairs()) == {
+        topic_hash(name) for name in names
+    }
     assert len(topic_hash("x" * 10_000)) == 8
-    assert through_codec(Flip(2**64 - 1, 2**32 - 1, 2**32 - 1, 2**64 - 1, 2**31))[1] <= 42  # the longest there is
+    assert (
+        through_codec(Flip(2**64 - 1, 2**32 - 1, 2**32 - 1, 2**64 - 1, 2**31))[1] <= 42
+    )  # the longest there is
 
 
 def test_claim_5_a_hidden_leave_shows_by_the_leave_counter() -> None:
@@ -131,7 +156,9 @@ def test_claim_5_a_hidden_leave_shows_by_the_leave_counter() -> None:
         place.changes.clear()
     before = net[2].record
     net.unsubscribe(2, "left"), net.subscribe(2, "left")
-    assert net[2].record.topics == before.topics  # "the current status is equal to the previous status"
+    assert (
+        net[2].record.topics == before.topics
+    )  # "the current status is equal to the previous status"
     net.settle()
     for place in net.places:
         if place.number != 2:
@@ -159,7 +186,9 @@ def test_claim_6_a_newly_detected_neighbour_is_sent_the_updated_state(mode: str)
         for _, place, to, message, _ in net.sent
         if place.peer == first and to == net.peer(9) and isinstance(message, News)
     ]
-    assert {record.peer for message in sent for record in message.records} >= {net.peer(n) for n in range(9)} - {first}
+    assert {record.peer for message in sent for record in message.records} >= {
+        net.peer(n) for n in range(9)
+    } - {first}
     assert all(net.knows(9, number) for number in range(9))
 
 
@@ -220,7 +249,9 @@ def test_paragraph_51_a_round_sends_what_has_accumulated_since_the_previous_one(
         made: list[Flip | Flips | News] = []
         stop = now + SECOND
         while (now := max(now, node.deadline)) <= stop:
-            made += [message for message in sends(node.wake(Micros(now))) if isinstance(message, NEWS)]
+            made += [
+                message for message in sends(node.wake(Micros(now))) if isinstance(message, NEWS)
+            ]
         rounds.append(made)
     [first], second, [third] = rounds
     assert isinstance(first, News)
@@ -228,7 +259,9 @@ def test_paragraph_51_a_round_sends_what_has_accumulated_since_the_previous_one(
     assert second == []
     assert isinstance(third, Flip)
     assert third.topic.to_bytes(8, "big") == topic_hash("c")
-    changes = told(node.receive(Peer(11), Flips((Lone(11, 256, 2, 7, 0), Lone(12, 256, 2, 7, 0))), Micros(now)))
+    changes = told(
+        node.receive(Peer(11), Flips((Lone(11, 256, 2, 7, 0), Lone(12, 256, 2, 7, 0))), Micros(now))
+    )
     assert [change.peer for change in changes] == [11, 12]
 
 
@@ -245,25 +278,42 @@ def test_paragraph_53_a_new_neighbour_gets_the_state_and_propagates_only_news() 
     net.settle()
     net.run(2)
     by_newcomer = [message for _, place, _, message, _ in net.sent if place.number == 8]
-    assert not [m for m in by_newcomer if isinstance(m, News) for record in m.records if record.peer != net.peer(8)]
+    assert not [
+        m
+        for m in by_newcomer
+        if isinstance(m, News)
+        for record in m.records
+        if record.peer != net.peer(8)
+    ]
     among_others = [
         record.peer
         for _, place, to, message, _ in net.sent
         if place.number != 8 and to != net.peer(8) and isinstance(message, News)
         for record in message.records
     ]
-    assert set(among_others) == {net.peer(8)}  # what went round was the newcomer's own record: that was news
+    assert set(among_others) == {
+        net.peer(8)
+    }  # what went round was the newcomer's own record: that was news
 
 
 def test_paragraph_53_the_state_is_updated_based_on_instances() -> None:
     """ "Update S based on instances": the later instance of a node's interest stands, whichever arrives later."""
     node = single(1)
     befriend(node, 11)
-    instances = [Record(77, 256, version, "", topic_hash(f"{version}"), bytes(4)) for version in range(1, 5)]
+    instances = [
+        Record(77, 256, version, "", topic_hash(f"{version}"), bytes(4)) for version in range(1, 5)
+    ]
     instances.append(Record(77, 512, 1, "", topic_hash("other life"), bytes(4)))
     best = instances[1]
     node.receive(Peer(11), News(records=(best,)), Micros(0))
-    for record in (instances[0], instances[3], instances[2], instances[4], instances[3], instances[4]):
+    for record in (
+        instances[0],
+        instances[3],
+        instances[2],
+        instances[4],
+        instances[3],
+        instances[4],
+    ):
         told_of = told(node.receive(Peer(11), News(records=(record,)), Micros(0)))
         is_later = (record.life, record.version) > (best.life, best.version)
         assert bool(told_of) == is_later
@@ -344,7 +394,11 @@ def test_paragraph_36_the_overlay_stays_k_connected_when_processes_join_and_leav
             newcomer = net.add()
             net.start(newcomer)
         else:
-            leaver = next(place.number for place in net.places if place.machine is not None and place.number >= step)
+            leaver = next(
+                place.number
+                for place in net.places
+                if place.machine is not None and place.number >= step
+            )
             net.command(leaver, "leave")
             net.until(lambda number=leaver: net[number].may_go, 3)
             assert vertex_connectivity(net.adjacency(leaver)) >= 3
@@ -352,7 +406,9 @@ def test_paragraph_36_the_overlay_stays_k_connected_when_processes_join_and_leav
         net.settle()
         assert vertex_connectivity(net.adjacency()) >= 3
         net.run(3)
-        assert vertex_connectivity(net.adjacency()) >= 3  # and after what is not needed has been closed
+        assert (
+            vertex_connectivity(net.adjacency()) >= 3
+        )  # and after what is not needed has been closed
 
 
 def test_paragraph_19_a_process_that_ceases_leaves_all_its_topics() -> None:
@@ -368,7 +424,11 @@ def test_paragraph_19_a_process_that_ceases_leaves_all_its_topics() -> None:
         net.settle()
         for place in net.places:
             if place.number != 2:
-                change = next(change for change in place.changes if change.peer == net.peer(2) and change.after is None)
+                change = next(
+                    change
+                    for change in place.changes
+                    if change.peer == net.peer(2) and change.after is None
+                )
                 assert set(change.left) == {topic_hash("a"), topic_hash("b")}
                 assert change.reason == ("left" if how == "leave" else "failed")
 

@@ -44,7 +44,9 @@ class Watched(CountedRun):
             )
 
 
-def perfect_list(count: int, kind: type[SkipRun] = Watched, texts: list[str] | None = None, **fields: object) -> SkipRun:
+def perfect_list(
+    count: int, kind: type[SkipRun] = Watched, texts: list[str] | None = None, **fields: object
+) -> SkipRun:
     texts = texts if texts is not None else [f"size = {10 * number}" for number in range(count)]
     setup = Setup(entries=count, events=0, **fields)  # type: ignore[arg-type]
     run = kind(setup, Workload([Filter.parse(text, SCHEMA) for text in texts], []))
@@ -62,7 +64,9 @@ def row(size: int) -> Row:
 
 def test_example_1_in_the_list() -> None:
     """Section 2: "f3 < f2 < f4 < f1"; "once subscription filters are ordered, they are mapped to the overlay structure"."""
-    schema = Schema.parse("class STRING, category STRING, country STRING, type STRING, city STRING, year INT")
+    schema = Schema.parse(
+        "class STRING, category STRING, country STRING, type STRING, city STRING, year INT"
+    )
     texts = {
         "f1": "class = 'weather' AND country = 'Switzerland' AND city = 'Geneva'",
         "f2": "class = 'auctions' AND category = 'vehicle' AND type = 'cars' AND year = 2003",
@@ -79,7 +83,10 @@ def test_example_1_in_the_list() -> None:
 
 def test_figure_1() -> None:
     """Figure 1, k = 2: step by step, peers 1 to 5 in a row."""
-    peers = {number: Entry((bytes([number]), number), SkipConfig(k=2), Random(0)) for number in range(1, 6)}
+    peers = {
+        number: Entry((bytes([number]), number), SkipConfig(k=2), Random(0))
+        for number in range(1, 6)
+    }
 
     def at(number: int) -> Position:
         return peers[number].at
@@ -95,7 +102,9 @@ def test_figure_1() -> None:
     assert peers[3].out[0] == (Item(at(2), 1),), "and does not gossip it further"
     send(1, 3, 1)  # level 1 goes leftward
     assert peers[1].rights[1] is not None
-    assert peers[1].rights[1].at == at(3), "peer 1 learns about peer 3 when it receives a level-1 message from it"
+    assert peers[1].rights[1].at == at(3), (
+        "peer 1 learns about peer 3 when it receives a level-1 message from it"
+    )
     send(0, 3, 4)
     send(0, 4, 5)
     send(1, 5, 3)
@@ -109,7 +118,10 @@ def test_figure_1() -> None:
 def test_erratum_the_counter_stops_at_k_less_one() -> None:
     """3.1 says of higher levels "when the counter exceeds k"; Figure 2 line 11 says k - 1, and only that gives spans of k**l."""
     for k in (2, 3, 4):
-        chain = [Entry((bytes([number]), number), SkipConfig(k=k), Random(0)) for number in range(1, 3 * k)]
+        chain = [
+            Entry((bytes([number]), number), SkipConfig(k=k), Random(0))
+            for number in range(1, 3 * k)
+        ]
         for left, right in pairwise(chain):
             assert right.hear(0, left.message(0), (), NOW) is None
         for number, entry in enumerate(chain):
@@ -158,7 +170,9 @@ def test_a_perfect_skip_list() -> None:
 
 def test_additional_links_come_as_the_system_grows() -> None:
     """3.1: "additional links will be automatically constructed as the system size grows"."""
-    assert [max(len(e.rights) for e in perfect_list(count, seed=4).entries()) for count in (4, 5, 9)] == [2, 3, 4]
+    assert [
+        max(len(e.rights) for e in perfect_list(count, seed=4).entries()) for count in (4, 5, 9)
+    ] == [2, 3, 4]
 
 
 # ------------------------------------------------------------------------------ section 3.2
@@ -188,7 +202,10 @@ def test_lower_levels_are_more_accurate_under_churn() -> None:
 def test_a_join_progresses_until_the_place_is_found() -> None:
     """3.3: "simply sends a join message to a peer already participating"; "inserted still preserving the sorted order"."""
     run = perfect_list(31, seed=7)
-    newcomer = Watched(Setup(entries=32, events=0, seed=7), Workload([*run.workload.filters, run.workload.filters[0]], []))
+    newcomer = Watched(
+        Setup(entries=32, events=0, seed=7),
+        Workload([*run.workload.filters, run.workload.filters[0]], []),
+    )
     newcomer.boot_in_waves(31)
     assert newcomer.until(newcomer.is_perfect, 300, SECOND) is not None
     before = len(newcomer.join_hops)
@@ -200,7 +217,9 @@ def test_a_join_progresses_until_the_place_is_found() -> None:
     assert circle.told() == []
     links = next(e for e in newcomer.entries() if e.at[1] == newcomer.world.nodes[31].peer)
     assert links.rights[0] is not None
-    assert newcomer.until(newcomer.is_perfect, 300, SECOND) is not None, "gradually integrated in the neighbour lists"
+    assert newcomer.until(newcomer.is_perfect, 300, SECOND) is not None, (
+        "gradually integrated in the neighbour lists"
+    )
 
 
 def test_leaving_by_silence() -> None:
@@ -218,7 +237,12 @@ def test_leaving_by_silence() -> None:
 def test_events_reach_contiguous_matches_and_end_by_local_knowledge() -> None:
     """3.4: "a matching peer ... will check whether they are other interested peers (contiguous) and forward them the event"."""
     for routing in ("paper", "gossamer"):
-        run = perfect_list(24, texts=["size = 5"] * 9 + [f"size = {10 * n}" for n in range(15)], routing=routing, seed=9)
+        run = perfect_list(
+            24,
+            texts=["size = 5"] * 9 + [f"size = {10 * n}" for n in range(15)],
+            routing=routing,
+            seed=9,
+        )
         for size in (5, 7, 70, 139, 140):
             run.publish(run.draw_node(), row(size))
             run.wait(1)
@@ -275,7 +299,13 @@ def test_special_routing_entries() -> None:
 
 def test_wildcards() -> None:
     """3.5: a trailing wildcard "can be handled like a normal range query"; one in the middle needs "another set of extensions"."""
-    texts = ["name = 'a' AND type = 't'", "name = 'a' AND size = 5", "type = 't' AND size = 5", "name = 'b'", "size = 5"] * 3
+    texts = [
+        "name = 'a' AND type = 't'",
+        "name = 'a' AND size = 5",
+        "type = 't' AND size = 5",
+        "name = 'b'",
+        "size = 5",
+    ] * 3
     run = perfect_list(15, texts=texts, seed=13)
     for one in (("a", "t", 5), ("a", "x", 5), ("b", "t", 5), ("a", "t", 6), ("b", "x", 7)):
         run.publish(run.draw_node(), one)
@@ -288,7 +318,11 @@ def test_wildcards() -> None:
 @pytest.mark.slow
 def test_ranges_keep_nothing_at_other_peers() -> None:
     """Issue 4: by kinds and cells a range costs at most two entries however wide; in the seed's way, one at every peer in it."""
-    found = {(one.ranges, one.width): one for one in compare(Setup(entries=40, events=40, seed=14)) if not one.churn}
+    found = {
+        (one.ranges, one.width): one
+        for one in compare(Setup(entries=40, events=40, seed=14))
+        if not one.churn
+    }
     assert found["cells", "N/2"].kept_per_range == 0
     assert found["cells", "N/2"].entries_per_range <= 2
     assert found["entries", "N/2"].kept_per_range > 15
@@ -297,13 +331,25 @@ def test_ranges_keep_nothing_at_other_peers() -> None:
 
 def test_covering_and_merging_of_a_nodes_ranges() -> None:
     """3.5: "filter merging and filter covering relationships can be used to limit the number of range subscriptions stored"."""
-    texts = ["size BETWEEN 15 AND 45", "size BETWEEN 35 AND 75", "size BETWEEN 20 AND 30", "size = 40"]
+    texts = [
+        "size BETWEEN 15 AND 45",
+        "size BETWEEN 35 AND 75",
+        "size BETWEEN 20 AND 30",
+        "size = 40",
+    ]
     texts += [f"size = {10 * number}" for number in range(12)]
     run = perfect_list(16, SeedRanges, texts, ranges="entries", per_node=4, seed=12)
     first = cast(SkipList, run.world.nodes[0].machine)
-    assert len(first.entries) == 1, "two ranges that overlap, one that is covered, and a point: one entry"
+    assert len(first.entries) == 1, (
+        "two ranges that overlap, one that is covered, and a point: one entry"
+    )
     run.wait(5)
-    marks = [mark for entry in run.entries() for mark, _ in entry.marks.values() if mark.owner[1] == first.me]
+    marks = [
+        mark
+        for entry in run.entries()
+        for mark, _ in entry.marks.values()
+        if mark.owner[1] == first.me
+    ]
     assert len(marks) == 7, "one each at 20 .. 70 and at 80, the first beyond"
     for size, takers in ((15, 1), (25, 2), (40, 4), (75, 1), (76, 0)):
         sent = run.publish(run.draw_node(), row(size))
@@ -327,7 +373,9 @@ def test_popular_values_do_not_overload_a_peer() -> None:
     assert found.good, found.violations
     assert found.expected > 5 * 400, "popular: an event has many takers"
     rows = make(setup).rows
-    at_one_key = max(rows.count(one) for one in rows) / len(rows)  # what a DHT puts on the peer of the most popular value
+    at_one_key = max(rows.count(one) for one in rows) / len(
+        rows
+    )  # what a DHT puts on the peer of the most popular value
     assert found.noise.max < at_one_key / 2
 
 
@@ -389,12 +437,20 @@ def test_a_join_message_is_small_and_goes_hop_by_hop() -> None:
 
 def test_search_over_several_attributes() -> None:
     """Section 5: "the use of multiple dimensions search": any attributes, equal or in a range, in one question."""
-    texts = [f"name = 'n{number % 3}' AND size BETWEEN {number} AND {number + 5}" for number in range(12)]
+    texts = [
+        f"name = 'n{number % 3}' AND size BETWEEN {number} AND {number + 5}" for number in range(12)
+    ]
     run = perfect_list(12, texts=texts, seed=21)
     node = run.world.nodes[0]
     event = ("n1", "t", 8)
     intervals = [(low, high) for _, low, high in run.intervals(node, event)]
-    cast(SkipList, node.machine).lookup(intervals, run.world.clock.now, msgspec.msgpack.encode(event))
+    cast(SkipList, node.machine).lookup(
+        intervals, run.world.clock.now, msgspec.msgpack.encode(event)
+    )
     run.world.command(node)
     run.wait(2)
-    assert sorted(number for _, number, _ in run.found[0].subscriptions) == run.oracle.wants(event) == [4, 7]
+    assert (
+        sorted(number for _, number, _ in run.found[0].subscriptions)
+        == run.oracle.wants(event)
+        == [4, 7]
+    )

@@ -84,7 +84,9 @@ def test_3_1_the_position_of_a_host_is_unique() -> None:
     assert len(set(tops)) == len(tops)
 
 
-@pytest.mark.parametrize("tree", [SeedTree(4), ZeroTree(4), WideTree(4, 3, zero=False), WideTree(6, 5)])
+@pytest.mark.parametrize(
+    "tree", [SeedTree(4), ZeroTree(4), WideTree(4, 3, zero=False), WideTree(6, 5)]
+)
 def test_3_2_figure_1_the_property_of_the_common_tree(tree) -> None:
     assert broken_rules(tree) == []
 
@@ -92,7 +94,13 @@ def test_3_2_figure_1_the_property_of_the_common_tree(tree) -> None:
 def test_figure_1_a_is_the_search_tree_over_15_keys() -> None:
     tree = SeedTree(4)
     assert tree.root() == 8
-    assert [tree.children(key) for key in (8, 4, 12, 2, 1)] == [[4, 12], [2, 6], [10, 14], [1, 3], []]
+    assert [tree.children(key) for key in (8, 4, 12, 2, 1)] == [
+        [4, 12],
+        [2, 6],
+        [10, 14],
+        [1, 3],
+        [],
+    ]
 
 
 # Section 3.5: the example in its three states, on the seed's own keys.
@@ -182,7 +190,12 @@ class Counted(RingRun):
 @pytest.mark.parametrize("hosts", [16, 64, 256])
 def test_2_2_a_look_up_takes_about_log_n_messages(hosts: int) -> None:
     ring = draw(hosts, 32, 5)
-    run = Counted(1, TreeConfig(bits=32, successors=4, stabilise=NEVER // 4, fingers=NEVER // 4, passive=NEVER // 4))
+    run = Counted(
+        1,
+        TreeConfig(
+            bits=32, successors=4, stabilise=NEVER // 4, fingers=NEVER // 4, passive=NEVER // 4
+        ),
+    )
     for key in ring.keys:
         run.add(key)
     members = Members(32, [run.host(key) for key in ring.keys])
@@ -330,4 +343,6 @@ def test_5_the_failure_of_the_root_is_local_here_and_not_in_a_rendezvous_tree() 
             assert at not in way
             way.append(at)
             at = parents[at]
-    assert max(list(parents.values()).count(host) for host in parents) > 3  # nobody controls its degree
+    assert (
+        max(list(parents.values()).count(host) for host in parents) > 3
+    )  # nobody controls its degree

@@ -28,10 +28,29 @@ class Cluster:
         self.folder.mkdir(parents=True, exist_ok=True)
         ensure_java()
         try:
-            self._spawn("master.Master", "--host", "127.0.0.1", "--port", str(self.port), "--webui-port", str(self.page))
+            self._spawn(
+                "master.Master",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(self.port),
+                "--webui-port",
+                str(self.page),
+            )
             for number in range(self.workers):
                 work = str(self.folder / f"worker-{number}")
-                options = ("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--work-dir", work, "--webui-port", "0")
+                options = (
+                    "--host",
+                    "127.0.0.1",
+                    "--cores",
+                    "1",
+                    "--memory",
+                    "1g",
+                    "--work-dir",
+                    work,
+                    "--webui-port",
+                    "0",
+                )
                 self._spawn("worker.Worker", *options, self.url)
             self._wait()
         except BaseException:
@@ -57,7 +76,10 @@ class Cluster:
             "SPARK_NO_DAEMONIZE": "1",
             "PYSPARK_PYTHON": sys.executable,
         }
-        env |= {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+        env |= {
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        }
         with (self.folder / f"log-{len(self._processes)}").open("wb") as log:
             command = [f"{home}/bin/spark-class", f"org.apache.spark.deploy.{kind}", *options]
             self._processes.append(subprocess.Popen(command, env=env, stdout=log, stderr=log))
@@ -67,7 +89,9 @@ class Cluster:
         while time.monotonic() < until:
             if self._alive() >= self.workers:
                 return
-            assert all(process.poll() is None for process in self._processes), "a daemon has died; see its log"
+            assert all(process.poll() is None for process in self._processes), (
+                "a daemon has died; see its log"
+            )
             time.sleep(0.1)
         raise AssertionError(f"the cluster did not start; its logs are in {self.folder}")
 
@@ -75,7 +99,10 @@ class Cluster:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.page}/json/", timeout=5) as answer:
                 state: dict[str, Any] = json.load(answer)
-        except (OSError, ValueError):  # the page is there before its /json is: until then that answers with HTML
+        except (
+            OSError,
+            ValueError,
+        ):  # the page is there before its /json is: until then that answers with HTML
             return 0
         return int(state["aliveworkers"])
 

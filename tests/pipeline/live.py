@@ -13,7 +13,9 @@ SCHEMA = "name STRING, size BIGINT, ratio DOUBLE, at TIMESTAMP, data BINARY"
 Record = tuple[int, trace.Record]
 
 
-def write(folder: Path, node: int, records: Sequence[Record], incarnation: int = 1, tail: bytes = b"") -> Path:
+def write(
+    folder: Path, node: int, records: Sequence[Record], incarnation: int = 1, tail: bytes = b""
+) -> Path:
     folder.mkdir(exist_ok=True)
     path = folder / f"{trace.hex_peer(node)}-{incarnation}.jsonl"
     with path.open("wb") as file:

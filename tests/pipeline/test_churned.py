@@ -35,14 +35,36 @@ def test_the_whole_job_with_topics_and_churn(
     out, trace = tmp_path / "out", tmp_path / "t.csv"
     trace.write_text("peer,name,type,size\np,n,t,1\n")  # the workload is synthetic
     answer = invoke(
-        "run", "--out", out, "--trace", trace, *SIZES, *CHURN, *GRID, "--overlay", "flood", "--overlay", "fabric", "--json"
+        "run",
+        "--out",
+        out,
+        "--trace",
+        trace,
+        *SIZES,
+        *CHURN,
+        *GRID,
+        "--overlay",
+        "flood",
+        "--overlay",
+        "fabric",
+        "--json",
     )
     assert answer.exit_code == 0, answer.output
     found = json.loads(answer.stdout)
-    assert (found["rows"]["topics"], found["rows"]["runs"], found["failed"], found["violated"]) == (3, 2, 0, 0)
+    assert (found["rows"]["topics"], found["rows"]["runs"], found["failed"], found["violated"]) == (
+        3,
+        2,
+        0,
+        0,
+    )
     assert found["expected"] == found["delivered"] > 0
     assert found["allowed"] > 0  # somebody came or went just then
-    assert (found["missed"], found["duplicate"], found["spurious"], found["disagree"]) == (0, 0, 0, 0)
+    assert (found["missed"], found["duplicate"], found["spurious"], found["disagree"]) == (
+        0,
+        0,
+        0,
+        0,
+    )
     # And many were away: if all had been there all the time, this is what each run would have to deliver.
     assert found["expected"] + found["allowed"] < 2 * found["rows"]["matches"]
     page = (out / "report.html").read_text("utf-8")
@@ -53,7 +75,9 @@ def test_the_whole_job_with_topics_and_churn(
     for row in ran:
         assert judged[row["run"]]["agrees"]
         assert (row["sim_expected"], row["sim_missed"]) == (judged[row["run"]]["expected"], 0)
-        assert row["sim_delivered"] == judged[row["run"]]["delivered"] + judged[row["run"]]["allowed"]
+        assert (
+            row["sim_delivered"] == judged[row["run"]]["delivered"] + judged[row["run"]]["allowed"]
+        )
     by_plan = {(row["event"], row["filter"]) for row in job.show("expected", out, 10**6)[0]}
     handed = {(row["event"], row["filter"]) for row in job.show("deliveries", out, 10**6)[0]}
     assert handed <= by_plan
@@ -61,7 +85,11 @@ def test_the_whole_job_with_topics_and_churn(
     assert_partitions_do_not_matter(spark, out)
     assert_what_is_wrong_is_found(spark, out)
 
-    print_result(stages.Result(out, out / "report.html", [job.Outcome("all", False, "", found["rows"], 1.0)], found))
+    print_result(
+        stages.Result(
+            out, out / "report.html", [job.Outcome("all", False, "", found["rows"], 1.0)], found
+        )
+    )
     printed = capsys.readouterr().out
     assert "40 filters, 60 events, 3 topics," in printed
     assert f"{found['allowed']} deliveries allowed, not due" in printed
@@ -69,7 +97,11 @@ def test_the_whole_job_with_topics_and_churn(
     answer = invoke(*words[2:], "--until", "runs", "--json")
     assert answer.exit_code == 0, answer.output
     again = json.loads(answer.stdout)
-    assert again["skipped"] == ["traces", "workload", "oracle"]  # as before: the command has every option of the workload
+    assert again["skipped"] == [
+        "traces",
+        "workload",
+        "oracle",
+    ]  # as before: the command has every option of the workload
     assert again["rows"]["runs"] == 1
     assert job.show("runs", out, 10)[0][0]["digest"] == ran[1]["digest"]
 
@@ -80,14 +112,22 @@ def read(spark: SparkSession, out: Path, *names: str) -> list[DataFrame]:
 
 def assert_partitions_do_not_matter(spark: SparkSession, out: Path) -> None:
     given = [
-        stages.sim_workload(*(rows.repartition(parts) for rows in read(spark, out, "topics", "filters", "events", "churn")))
+        stages.sim_workload(
+            *(
+                rows.repartition(parts)
+                for rows in read(spark, out, "topics", "filters", "events", "churn")
+            )
+        )
         for parts in (1, 2, 7)
     ]
     assert given[0] == given[1] == given[2]
     assert given[0].stays is not None
     configured = runs.configurations(spark, runs.Grid(nodes=(5,), degree=3), given[0], ["gossamer"])
     found = [
-        sorted(runs.simulate(configured.repartition(parts), given[0], parts).collect(), key=lambda row: row["run"])
+        sorted(
+            runs.simulate(configured.repartition(parts), given[0], parts).collect(),
+            key=lambda row: row["run"],
+        )
         for parts in (1, 2, 7)
     ]
     assert found[0] == found[1] == found[2]
@@ -106,7 +146,12 @@ def assert_what_is_wrong_is_found(spark: SparkSession, out: Path) -> None:
             raise ZeroDivisionError("no luck")
         config = Config(nodes=row["nodes"], degree=3, seed=3, latency="uniform:2ms:40ms")
         deaf = replace(workload, stays=tuple(() for _ in workload.filters))
-        rude = replace(workload, stays=tuple(tuple(Stay(stay.up) for stay in stays[:1]) for stays in workload.stays or ()))
+        rude = replace(
+            workload,
+            stays=tuple(
+                tuple(Stay(stay.up) for stay in stays[:1]) for stays in workload.stays or ()
+            ),
+        )
         outcome = simulate(config, {7: deaf, 8: rude}.get(row["seed"], workload))
         if row["seed"] in (7, 8):
             return outcome
@@ -119,7 +164,10 @@ def assert_what_is_wrong_is_found(spark: SparkSession, out: Path) -> None:
                 told.completed_at or 10**9
             )
 
-        due, other = next(each for each in handed if is_due(each)), next(each for each in handed if not is_due(each))
+        due, other = (
+            next(each for each in handed if is_due(each)),
+            next(each for each in handed if not is_due(each)),
+        )
         gone = next((each for each in handed if subscribed[each.subscription].ended_at), None)
         match row["seed"]:
             case 1:  # loses what is due
@@ -141,7 +189,9 @@ def assert_what_is_wrong_is_found(spark: SparkSession, out: Path) -> None:
         return outcome
 
     given = stages.sim_workload(*read(spark, out, "topics", "filters", "events", "churn"))
-    configured = runs.configurations(spark, runs.Grid(nodes=(5,), seeds=tuple(range(10)), degree=3), given, ["gossamer"])
+    configured = runs.configurations(
+        spark, runs.Grid(nodes=(5,), seeds=tuple(range(10)), degree=3), given, ["gossamer"]
+    )
     results = runs.simulate(configured, given, 10, simulate).persist()
     ran = runs.runs(results)
     handed, loads, subscribed, published = (
@@ -150,10 +200,16 @@ def assert_what_is_wrong_is_found(spark: SparkSession, out: Path) -> None:
     )
     for table in runs.LISTS:
         check_schema(runs.rows_of(results, table), table)
-    matches, filters, stays, events, expected = read(spark, out, "matches", "filters", "churn", "events", "expected")
+    matches, filters, stays, events, expected = read(
+        spark, out, "matches", "filters", "churn", "events", "expected"
+    )
     plan = filters.join(stays, on="peer").select("filter", "up_us", "down_us")
-    churned = metrics.Churned(matches, subscribed, published, plan, events.select("event", "at_us"), 1_000_000)
-    judged = {row["seed"]: row for row in metrics.metrics(ran, handed, loads, expected, churned).collect()}
+    churned = metrics.Churned(
+        matches, subscribed, published, plan, events.select("event", "at_us"), 1_000_000
+    )
+    judged = {
+        row["seed"]: row for row in metrics.metrics(ran, handed, loads, expected, churned).collect()
+    }
     assert sorted(judged) == list(range(9))  # the one that failed is not judged
     good = [judged[0][name] for name in COUNTS]
     assert good[0] == good[1] > 0
@@ -171,7 +227,9 @@ def assert_what_is_wrong_is_found(spark: SparkSession, out: Path) -> None:
     assert wrong.pop("spurious") == 1
     assert wrong in ({"delivered": -1, "missed": 1}, {"allowed": -1})
     assert difference(6) == {"spurious": 2}
-    assert judged[7]["strayed"] > 0  # nobody subscribed, so nothing was due: the plan says otherwise
+    assert (
+        judged[7]["strayed"] > 0
+    )  # nobody subscribed, so nothing was due: the plan says otherwise
     assert judged[7]["missed"] == judged[7]["expected"] == 0
     assert judged[8]["strayed"] > 0  # nobody ever left
     assert {seed for seed in judged if judged[seed]["agrees"]} == {0, 2}
@@ -197,7 +255,11 @@ def test_a_broken_node_is_counted_alike_by_both(spark: SparkSession) -> None:
                     if type(effect) is Deliver and row["seed"] == 1:
                         found.append(effect)
                     if type(effect) is Deliver and row["seed"] == 2:
-                        gone = [number for number in range(1, self._numbers + 1) if number not in self.subscriptions]
+                        gone = [
+                            number
+                            for number in range(1, self._numbers + 1)
+                            if number not in self.subscriptions
+                        ]
                         found += [Deliver(number, effect.events) for number in gone]
                 return found
 
@@ -210,23 +272,41 @@ def test_a_broken_node_is_counted_alike_by_both(spark: SparkSession) -> None:
             def taken(self, number: int, count: int, now: Micros) -> None:
                 pass
 
-        return Run(Config(nodes=1, seed=1), workload, lambda node, config: make_core(node, config, Broken)).go()
+        return Run(
+            Config(nodes=1, seed=1), workload, lambda node, config: make_core(node, config, Broken)
+        ).go()
 
     grid = runs.Grid(nodes=(1,), seeds=(0, 1, 2))
-    results = runs.simulate(runs.configurations(spark, grid, given, ["x"]), given, 3, simulate).persist()
+    results = runs.simulate(
+        runs.configurations(spark, grid, given, ["x"]), given, 3, simulate
+    ).persist()
     handed, loads, subscribed, published = (
         runs.rows_of(results, table)
         for table in (tables.DELIVERIES, tables.LOADS, tables.SUBSCRIPTIONS, tables.PUBLICATIONS)
     )
-    matches = spark.createDataFrame([(event, filter) for event in range(8) for filter in range(4)], tables.MATCHES.ddl)
+    matches = spark.createDataFrame(
+        [(event, filter) for event in range(8) for filter in range(4)], tables.MATCHES.ddl
+    )
     plan = [(filter, stay.up, stay.down) for filter, stays_ in enumerate(stays) for stay in stays_]
     churned = metrics.Churned(
         matches, subscribed, published, spark.createDataFrame(plan, "filter BIGINT, up_us BIGINT, down_us BIGINT"),
         spark.createDataFrame(list(enumerate(times)), "event BIGINT, at_us BIGINT"), 1_000_000,
     )  # fmt: skip
-    rows = metrics.metrics(runs.runs(results), handed, loads, matches, churned).orderBy("seed").collect()
+    rows = (
+        metrics.metrics(runs.runs(results), handed, loads, matches, churned)
+        .orderBy("seed")
+        .collect()
+    )
     good, twice, clings = ([row[name] for name in COUNTS] for row in rows)
     assert good == [8 + 6 + 6, 20, 0, 0, 0, 0, 0]
     assert twice == [20, 20, 0, 0, 20, 0, 0]
-    assert clings == [20, 20, 0, 0, 0, 2 * 2 + 2 * 3, 0]  # of events 4 and 5 two go out rightly, of 6 and 7 three
+    assert clings == [
+        20,
+        20,
+        0,
+        0,
+        0,
+        2 * 2 + 2 * 3,
+        0,
+    ]  # of events 4 and 5 two go out rightly, of 6 and 7 three
     assert [row["agrees"] for row in rows] == [True, True, True]

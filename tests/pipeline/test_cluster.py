@@ -22,7 +22,19 @@ from pipeline.live import ADVERTISED, A, B, delivered, publish, subscribe, write
 from pipeline.quick import FAST, INTERPRETED
 
 SET = ("--set", "key_bits=8", "--set", "measure=3s")
-GRID = ("pipeline", "grid", "--overlay", "tree", "--size", "6,9", "--seeds", "0", "--wave", "1", *SET)
+GRID = (
+    "pipeline",
+    "grid",
+    "--overlay",
+    "tree",
+    "--size",
+    "6,9",
+    "--seeds",
+    "0",
+    "--wave",
+    "1",
+    *SET,
+)
 MODELS = ("pipeline", "models", "--size", "300", "--events", "6", "--parts", "3")
 RUN = ("pipeline", "run", "--nodes", "6", "--seeds", "0", "--filters", "30", "--events", "6")
 VERIFY = ("pipeline", "verify", "--traces")
@@ -69,7 +81,11 @@ with session.session("gossamer-tests", master, conf=json.loads(sys.argv[4])) as 
     rows = spark.range(0, 2, 1, 2).mapInArrow(where, "place STRING").collect()
     print(json.dumps(sorted({row["place"] for row in rows})))
 """
-CONF = {**FAST, **INTERPRETED, "spark.executor.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+CONF = {
+    **FAST,
+    **INTERPRETED,
+    "spark.executor.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
 
 
 @pytest.fixture(scope="module")
@@ -82,15 +98,38 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def everything_on(master: str, out: Path, trace: Path, *more: tuple[str, ...]) -> tuple[dict[str, Any], list[str]]:
+def everything_on(
+    master: str, out: Path, trace: Path, *more: tuple[str, ...]
+) -> tuple[dict[str, Any], list[str]]:
     """Returns the verdict, and where the executors import gossamer from."""
     traces = out.parent / "traces"
-    write(traces, A, [ADVERTISED, *publish(100, 1, {"name": "lib1"}), *publish(200, 2, {"name": "x"})])
-    write(traces, B, [ADVERTISED, *subscribe(10, 1, "name LIKE 'lib%'"), delivered(103, 1, 1), delivered(203, 1, 2)])
+    write(
+        traces, A, [ADVERTISED, *publish(100, 1, {"name": "lib1"}), *publish(200, 2, {"name": "x"})]
+    )
+    write(
+        traces,
+        B,
+        [
+            ADVERTISED,
+            *subscribe(10, 1, "name LIKE 'lib%'"),
+            delivered(103, 1, 1),
+            delivered(203, 1, 2),
+        ],
+    )
     commands = (GRID, MODELS, (*RUN, "--trace", str(trace)), *more, (*VERIFY, str(traces)))
     env = {**os.environ, "PYTHONPATH": str(Path(shipping.__file__).parents[2])}
-    arguments = [sys.executable, "-c", DRIVER, master, str(out), json.dumps(commands), json.dumps(CONF)]
-    done = subprocess.run(arguments, env=env, capture_output=True, text=True, timeout=600, check=False)
+    arguments = [
+        sys.executable,
+        "-c",
+        DRIVER,
+        master,
+        str(out),
+        json.dumps(commands),
+        json.dumps(CONF),
+    ]
+    done = subprocess.run(
+        arguments, env=env, capture_output=True, text=True, timeout=600, check=False
+    )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     *_, verdict, places = done.stdout.splitlines()
     return json.loads(verdict), json.loads(places)
@@ -114,10 +153,14 @@ def home(tmp_path_factory: pytest.TempPathFactory, trace: Path) -> tuple[Path, d
     return out, verdict
 
 
-def check(out: Path, found: tuple[dict[str, Any], list[str]], home: tuple[Path, dict[str, Any]]) -> None:
+def check(
+    out: Path, found: tuple[dict[str, Any], list[str]], home: tuple[Path, dict[str, Any]]
+) -> None:
     verdict, places = found
     assert places
-    assert all(".zip/" in place for place in places)  # the package that was shipped, not what is installed there
+    assert all(
+        ".zip/" in place for place in places
+    )  # the package that was shipped, not what is installed there
     assert verdict == home[1]
     for name in OF_RUN + OF_OTHERS:
         there = rows(out, name)
@@ -131,12 +174,18 @@ def check(out: Path, found: tuple[dict[str, Any], list[str]], home: tuple[Path, 
 @pytest.mark.timeout(900)
 @pytest.mark.spark
 @pytest.mark.live
-def test_a_cluster_in_one_jvm(home: tuple[Path, dict[str, Any]], trace: Path, tmp_path: Path) -> None:
+def test_a_cluster_in_one_jvm(
+    home: tuple[Path, dict[str, Any]], trace: Path, tmp_path: Path
+) -> None:
     import pyspark
 
     installed = Path(pyspark.__file__).parent / "work"
     was = installed.exists()
-    check(tmp_path / "out", everything_on("local-cluster[2,1,1024]", tmp_path / "out", trace, REPRODUCE), home)
+    check(
+        tmp_path / "out",
+        everything_on("local-cluster[2,1,1024]", tmp_path / "out", trace, REPRODUCE),
+        home,
+    )
     seeds = tmp_path / "out" / "seeds"
     for name in OF_SEEDS:
         assert rows(seeds, name), name
@@ -150,10 +199,16 @@ def test_a_cluster_in_one_jvm(home: tuple[Path, dict[str, Any]], trace: Path, tm
 @pytest.mark.timeout(900)
 @pytest.mark.spark
 @pytest.mark.live
-def test_a_standalone_cluster(home: tuple[Path, dict[str, Any]], trace: Path, tmp_path: Path) -> None:
+def test_a_standalone_cluster(
+    home: tuple[Path, dict[str, Any]], trace: Path, tmp_path: Path
+) -> None:
     with Cluster(tmp_path / "cluster") as cluster:
         found = everything_on(cluster.url, tmp_path / "out", trace)
-        worked = [worker for worker in range(2) if any((tmp_path / "cluster" / f"worker-{worker}").glob("app-*/*"))]
+        worked = [
+            worker
+            for worker in range(2)
+            if any((tmp_path / "cluster" / f"worker-{worker}").glob("app-*/*"))
+        ]
     assert worked == [0, 1]
     check(tmp_path / "out", found, home)
 
@@ -199,9 +254,19 @@ def test_source_and_sink_on_a_cluster(tmp_path: Path, monkeypatch: pytest.Monkey
         node.publish_batch("numbers", [{"n": n} for n in range(50)]).wait(30)
         node.advertise("doubled", "n INT")
         node.advertise("tripled", "n INT")
-        arguments = [sys.executable, "-c", THROUGH, "local-cluster[2,1,1024]", node.address, json.dumps(CONF), str(tmp_path)]
+        arguments = [
+            sys.executable,
+            "-c",
+            THROUGH,
+            "local-cluster[2,1,1024]",
+            node.address,
+            json.dumps(CONF),
+            str(tmp_path),
+        ]
         with node.subscribe("doubled") as doubled, node.subscribe("tripled") as tripled:
-            done = subprocess.run(arguments, env=env, capture_output=True, text=True, timeout=240, check=False)
+            done = subprocess.run(
+                arguments, env=env, capture_output=True, text=True, timeout=240, check=False
+            )
             assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
             found = [doubled.next(timeout=30)["n"] for _ in range(40)]
             streamed = [tripled.next(timeout=30)["n"] for _ in range(10)]
@@ -237,5 +302,10 @@ def test_the_package_that_is_shipped_is_whole_and_always_the_same(tmp_path: Path
 
 
 def test_which_masters_need_the_package() -> None:
-    assert [shipping.is_local(master) for master in ("local", "local[*]", "local[2,1]")] == [True] * 3
-    assert not any(shipping.is_local(master) for master in ("local-cluster[2,1,1024]", "spark://h:7077", "yarn", "k8s://x"))
+    assert [shipping.is_local(master) for master in ("local", "local[*]", "local[2,1]")] == [
+        True
+    ] * 3
+    assert not any(
+        shipping.is_local(master)
+        for master in ("local-cluster[2,1,1024]", "spark://h:7077", "yarn", "k8s://x")
+    )

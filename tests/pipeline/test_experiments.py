@@ -11,7 +11,16 @@ from click.testing import CliRunner
 
 from gossamer.cli.simulate import simulate
 from gossamer.pipeline import experiments
-from gossamer.pipeline.experiments import FAULTS, NONE, OPTIONS, OVERLAYS, Cell, GridError, cells, execute
+from gossamer.pipeline.experiments import (
+    FAULTS,
+    NONE,
+    OPTIONS,
+    OVERLAYS,
+    Cell,
+    GridError,
+    cells,
+    execute,
+)
 
 
 def test_every_combination_is_one_cell() -> None:
@@ -31,7 +40,9 @@ def test_a_run_has_the_same_number_in_every_grid() -> None:
 
 def _flags(overlay: str) -> set[str]:
     command = simulate.commands[overlay]
-    return {name for param in command.params if isinstance(param, click.Option) for name in param.opts}
+    return {
+        name for param in command.params if isinstance(param, click.Option) for name in param.opts
+    }
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -47,7 +58,9 @@ def test_everything_a_cell_may_be_told_is_a_flag_of_the_command(overlay: str) ->
     [
         Cell("flood", 8, 3, 5, "lossy", (("events", 5),)),
         Cell("tree", 9, 2, 1, NONE, (("key_bits", 8), ("measure", "4s"))),
-        Cell("skiplist", 14, 2, 2, NONE, (("events", 10), ("workload", "trace"), ("trace", "sample"))),
+        Cell(
+            "skiplist", 14, 2, 2, NONE, (("events", 10), ("workload", "trace"), ("trace", "sample"))
+        ),
         Cell("interest", 8, 3, 1, "leave", (("subscriptions", 2), ("topics", 10))),
     ],
     ids=lambda cell: cell.overlay,
@@ -58,14 +71,18 @@ def test_the_replay_command_does_the_same_run(cell: Cell) -> None:
     words = shlex.split(cell.replay())
     assert words[:2] == ["gossamer", "simulate"]
     done = CliRunner().invoke(simulate, [*words[2:], "--json"])
-    assert found.good == (done.return_value == 0 if done.return_value is not None else done.exit_code == 0)
+    assert found.good == (
+        done.return_value == 0 if done.return_value is not None else done.exit_code == 0
+    )
     assert json.loads(done.stdout.splitlines()[-1])["digest"] == found.digest
     assert found.measures
     assert all(isinstance(value, float) for value in found.measures.values())
 
 
 def test_what_a_tree_tells_adds_up() -> None:
-    found = execute("tree", Cell("tree", 9, 2, 1, NONE, (("key_bits", 8), ("measure", "6s"))).flags())
+    found = execute(
+        "tree", Cell("tree", 9, 2, 1, NONE, (("key_bits", 8), ("measure", "6s"))).flags()
+    )
     assert sum(found.spreads["degree"].values()) == 9
     joins = [each for each in found.reconfigurations if each["what"] == "join"]
     leaves = [each for each in found.reconfigurations if each["what"] == "leave"]

@@ -27,7 +27,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-CHANGE = {"reconfiguration": 0, "what": "join", "hosts": 4, "contacted": 2, "links": 3, "area": 3, "degree_max": 3}
+CHANGE = {
+    "reconfiguration": 0,
+    "what": "join",
+    "hosts": 4,
+    "contacted": 2,
+    "links": 3,
+    "area": 3,
+    "degree_max": 3,
+}
 
 
 def pretend(marks: Path) -> Callable[[str, Mapping[str, Any]], Found]:
@@ -48,7 +56,9 @@ def pretend(marks: Path) -> Callable[[str, Mapping[str, Any]], Found]:
     return run
 
 
-def test_failed_and_bad_runs_are_rows_and_waves_are_taken_up(spark: SparkSession, tmp_path: Path) -> None:
+def test_failed_and_bad_runs_are_rows_and_waves_are_taken_up(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     marks = tmp_path / "marks"
     marks.mkdir()
     wanted = cells(["tree"], [5, 6], seeds=range(4))
@@ -69,17 +79,31 @@ def test_failed_and_bad_runs_are_rows_and_waves_are_taken_up(spark: SparkSession
     (outcome,) = job.run(lambda: spark, out, [stage])
     assert told == [(3, 8), (6, 8), (8, 8)]
     assert {path.read_text() for path in marks.iterdir()} == {"x"}  # each ran once
-    assert outcome.rows == {"grid": 8, "measures": 6, "spreads": 12, "news": 6, "reconfigurations": 6}
+    assert outcome.rows == {
+        "grid": 8,
+        "measures": 6,
+        "spreads": 12,
+        "news": 6,
+        "reconfigurations": 6,
+    }
     rows = {(row["size"], row["seed"]): row for row in job.read(spark, GRID, out).collect()}
     assert rows[5, 2]["status"] == "failed"
     assert rows[5, 2]["error"] == "ZeroDivisionError: no luck \\udc80"
     assert rows[5, 2]["replay"] == "gossamer simulate tree --hosts 5 --arity 2 --seed 2"
-    assert (rows[6, 3]["status"], rows[6, 3]["error"], rows[6, 3]["digest"]) == ("bad", "a wheel came off", "d3")
+    assert (rows[6, 3]["status"], rows[6, 3]["error"], rows[6, 3]["digest"]) == (
+        "bad",
+        "a wheel came off",
+        "d3",
+    )
     assert (rows[6, 1]["status"], rows[6, 1]["error"]) == ("ok", None)
     assert job.run(lambda: spark, out, [stage])[0].skipped
-    more = grid.stage(cells(["tree"], [6, 7], seeds=range(2)), 64, run=pretend(marks))  # another grid in the same folder
+    more = grid.stage(
+        cells(["tree"], [6, 7], seeds=range(2)), 64, run=pretend(marks)
+    )  # another grid in the same folder
     assert job.run(lambda: spark, out, [more])[0].rows["grid"] == 4
-    assert {path.name for path in marks.iterdir()} - {f"{size}-{seed}" for size in (5, 6) for seed in range(4)} == {
+    assert {path.name for path in marks.iterdir()} - {
+        f"{size}-{seed}" for size in (5, 6) for seed in range(4)
+    } == {
         "7-0",
         "7-1",
     }
@@ -97,7 +121,9 @@ def test_one_run_a_task_the_longest_first(spark: SparkSession) -> None:
 
     wanted = cells(["tree"], [10, 40, 20], seeds=range(7))
     configured = grid.configurations(spark, wanted)
-    assert [row["size"] for row in configured.orderBy("place").collect()] == [40] * 7 + [20] * 7 + [10] * 7
+    assert [row["size"] for row in configured.orderBy("place").collect()] == [40] * 7 + [20] * 7 + [
+        10
+    ] * 7
     results = grid.simulate(configured, len(wanted), lambda overlay, flags: Found(True, "", [], {}))
     places = results.select(sf.spark_partition_id().alias("task")).groupBy("task").count().collect()
     assert sorted(row["count"] for row in places) == [1] * 21
@@ -138,10 +164,14 @@ with session(master="local[2]", conf=SMALL) as spark:
 def test_a_grid_that_is_killed_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     out, marks = tmp_path / "out", tmp_path / "marks"
     marks.mkdir()
-    process = subprocess.Popen([sys.executable, "-c", KILLED, str(out), str(marks)], start_new_session=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(out), str(marks)], start_new_session=True
+    )
     try:
         until = time.monotonic() + 200
-        while not {"2", "3"} <= {path.name for path in marks.iterdir()}:  # in the middle of the second wave
+        while not {"2", "3"} <= {
+            path.name for path in marks.iterdir()
+        }:  # in the middle of the second wave
             assert process.poll() is None
             assert time.monotonic() < until
             time.sleep(0.05)
@@ -150,7 +180,9 @@ def test_a_grid_that_is_killed_goes_on(spark: SparkSession, tmp_path: Path) -> N
         process.wait()
     ran = tmp_path / "ran"
     ran.mkdir()
-    results = grid.run_waves(spark, cells(["tree"], [5], seeds=range(4)), out, 2, run=pretend_seeds(ran))
+    results = grid.run_waves(
+        spark, cells(["tree"], [5], seeds=range(4)), out, 2, run=pretend_seeds(ran)
+    )
     assert results.count() == 4
     assert sorted(path.name for path in ran.iterdir()) == ["2", "3"]
 

@@ -21,12 +21,18 @@ from gossamer.pipeline.experiments import cells
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("pipeline grid --out x --overlay tree --fault fire", "no fault 'fire'; there are none, loss, churn"),
+        (
+            "pipeline grid --out x --overlay tree --fault fire",
+            "no fault 'fire'; there are none, loss, churn",
+        ),
         ("pipeline grid --out x --overlay tree --set colour=1", "no option 'colour'"),
         ("pipeline grid --out x --overlay tree --set colour", "'colour' is not NAME=VALUE"),
         ("pipeline grid --out x --overlay tree --size 0", "hosts is 0"),
         ("pipeline grid --out x --overlay ring", "'ring' is not one of"),
-        ("pipeline grid --out x --overlay flood --seeds 0-5000 --size 5,6,7", "runs are more than 10,000"),
+        (
+            "pipeline grid --out x --overlay flood --seeds 0-5000 --size 5,6,7",
+            "runs are more than 10,000",
+        ),
         ("pipeline models --out x --plane tree --parameter 4", "the model of the tree is binary"),
         ("pipeline models --out x --size 1", "size is 1"),
         ("reproduce --out x --trace no/such/place", "no/such/place: no such file or folder"),
@@ -58,7 +64,9 @@ def test_runs_of_another_file_are_not_taken_up(tmp_path: Path) -> None:
         path.write_text("0 1\n2 0\n")
         assert grid.stage(wanted).files == (path,)
         assert grid.version(wanted) != before
-    assert grid.version(cells(["skiplist"], [20], options={"trace": "sample"})) == grid.code_version()
+    assert (
+        grid.version(cells(["skiplist"], [20], options={"trace": "sample"})) == grid.code_version()
+    )
 
 
 def test_a_log_shows_each_wave() -> None:

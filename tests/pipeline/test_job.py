@@ -31,7 +31,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-OTHERS = ("grid", "measures", "spreads", "news", "reconfigurations", "models", "figures")  # of other commands
+OTHERS = (
+    "grid",
+    "measures",
+    "spreads",
+    "news",
+    "reconfigurations",
+    "models",
+    "figures",
+)  # of other commands
 MADE = [name for name in TABLES if name not in OTHERS]
 assert set(OTHERS) == set(job.MAKERS)
 
@@ -51,22 +59,34 @@ def no_spark() -> SparkSession:
 def test_the_whole_job(spark: SparkSession, tmp_path: Path, invoke: Invoke) -> None:
     trace, out = small_trace(tmp_path / "t.csv"), tmp_path / "out"
     seen: list[tuple[str, bool]] = []
-    wanted = stages.Job(out, (trace,), filters=30, events=20, grid=Grid(nodes=(4,), seeds=(0, 1), degree=3))
+    wanted = stages.Job(
+        out, (trace,), filters=30, events=20, grid=Grid(nodes=(4,), seeds=(0, 1), degree=3)
+    )
     result = stages.run(lambda: spark, wanted, lambda stage, skipped: seen.append((stage, skipped)))
     assert seen == [(stage.name, False) for stage in stages.plan(wanted)]
     assert result.ok
-    assert (result.rows["holdings"], result.rows["quarantine"], result.rows["events"], result.rows["runs"]) == (
+    assert (
+        result.rows["holdings"],
+        result.rows["quarantine"],
+        result.rows["events"],
+        result.rows["runs"],
+    ) == (
         119,
         2,
         20,
         2,
     )
     assert result.totals["expected"] == 2 * result.rows["expected"] > 0
-    assert sorted(path.name for path in out.iterdir()) == sorted([*MADE, "report.html", "_stages", ".staging"])
+    assert sorted(path.name for path in out.iterdir()) == sorted(
+        [*MADE, "report.html", "_stages", ".staging"]
+    )
     assert list((out / ".staging").iterdir()) == []  # and no leavings
     page = result.report.read_text("utf-8")
     assert_self_contained(page)
-    assert f"{result.totals['delivered']:,} of {result.totals['expected']:,} expected deliveries arrived" in page
+    assert (
+        f"{result.totals['delivered']:,} of {result.totals['expected']:,} expected deliveries arrived"
+        in page
+    )
     assert "not 4 columns" in page
     assert "t.csv, line 121" in page
     assert "This report is about another trace: t.csv." in page
@@ -74,15 +94,24 @@ def test_the_whole_job(spark: SparkSession, tmp_path: Path, invoke: Invoke) -> N
     runs, count = job.show("runs", out, 10)
     assert count == 2
     assert len({run["digest"] for run in runs}) == 2
-    states = [json.loads(line) for line in invoke("status", "--out", out, "--json").output.splitlines()]
-    assert [(row["stage"], row["state"]) for row in states] == [(name, "done") for name in stages.STAGES]
+    states = [
+        json.loads(line) for line in invoke("status", "--out", out, "--json").output.splitlines()
+    ]
+    assert [(row["stage"], row["state"]) for row in states] == [
+        (name, "done") for name in stages.STAGES
+    ]
     assert states[1]["rows"]["filters"] == 30
     last = stages.last_job(out)
     again = stages.run(no_spark, last)  # nothing changed: not even a JVM is needed
     assert [outcome.skipped for outcome in again.stages] == [True] * 6
     assert again.ok
     before = {name: job.show(name, out, 10_000) for name in MADE}
-    words = (*runs[1]["replay"].split()[2:], "--until", "runs", "--json")  # the replay command does this one run again
+    words = (
+        *runs[1]["replay"].split()[2:],
+        "--until",
+        "runs",
+        "--json",
+    )  # the replay command does this one run again
     answer = invoke(*words)
     assert answer.exit_code == 0, answer.output
     assert json.loads(answer.stdout)["rows"]["runs"] == 1
@@ -93,11 +122,17 @@ def test_the_whole_job(spark: SparkSession, tmp_path: Path, invoke: Invoke) -> N
         assert after[name] == before[name]  # the same rows again
     assert job.status(out, stages.plan(last))[4].state == "waits"  # its metrics are of two runs
 
-    assert invoke("clean", "runs", "--out", out).output == "removed runs, subscriptions, publications, deliveries, loads\n"
+    assert (
+        invoke("clean", "runs", "--out", out).output
+        == "removed runs, subscriptions, publications, deliveries, loads\n"
+    )
     assert "missing" in invoke("status", "--out", out).output
 
     shown = invoke("show", "quarantine", "--out", out, "--json")
-    assert [json.loads(line)["reason"] for line in shown.output.splitlines()] == ["not 4 columns", "size is negative"]
+    assert [json.loads(line)["reason"] for line in shown.output.splitlines()] == [
+        "not 4 columns",
+        "size is negative",
+    ]
     assert "2 of 2 rows" in invoke("show", "quarantine", "--out", out).output
 
 
@@ -127,7 +162,9 @@ def test_a_job_is_the_same_from_any_folder_and_its_status_outlives_its_inputs(
 def test_a_folder_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
     (tmp_path / job.MANIFESTS / ".lock").mkdir(parents=True)
     with (
-        pytest.raises(job.JobError, match=r"no folder that can be written to \(Is a directory\); choose"),
+        pytest.raises(
+            job.JobError, match=r"no folder that can be written to \(Is a directory\); choose"
+        ),
         job.writing(tmp_path),
     ):
         pytest.fail("written")
@@ -145,23 +182,44 @@ def test_misuse_is_one_line_and_exit_code_2(tmp_path: Path, invoke: Invoke) -> N
     for words, said in (
         (("run", "--out", tmp_path / "o", "--trace", tmp_path / "no.csv"), "no such file"),
         (("run", "--out", tmp_path / "o", "--trace", tmp_path), "a folder; give its files"),
-        (("run", "--out", tmp_path / "o", "--trace", only_broken), "no usable row in the trace: all 1 are broken"),
+        (
+            ("run", "--out", tmp_path / "o", "--trace", only_broken),
+            "no usable row in the trace: all 1 are broken",
+        ),
         (("run", "--out", tmp_path / "o", "--trace", hidden), "_h.csv: Spark ignores files"),
         (("run", "--out", only_broken), "no folder that can be written to"),
         (("show", "metrics", "--out", tmp_path / "o"), "no table metrics in"),
         (("show", "nothing", "--out", tmp_path / "o"), "no table 'nothing'; there are peers"),
-        (("show", "spreads", "--out", tmp_path / "o"), "make it with: gossamer pipeline grid --out"),
+        (
+            ("show", "spreads", "--out", tmp_path / "o"),
+            "make it with: gossamer pipeline grid --out",
+        ),
         (("verify", "--traces", tmp_path / "o" / "none"), "none: no such folder"),
         (("verify", "--traces", tmp_path), "no trace files (*.jsonl) here"),
-        (("verify", "--traces", traces, "--report", tmp_path / "no" / "v.html"), "v.html: no file that can be written"),
+        (
+            ("verify", "--traces", traces, "--report", tmp_path / "no" / "v.html"),
+            "v.html: no file that can be written",
+        ),
         (("verify", "--traces", traces, "--report", tmp_path), "no file that can be written"),
         (("run", "--out", tmp_path / "o", "--nodes", "ten"), "not a list of numbers"),
-        (("run", "--out", tmp_path / "o", "--mapping", tmp_path / "no.toml"), "no.toml: no such file"),
-        (("run", "--out", tmp_path / "o", "--churn", "sessions"), "--churn sessions needs a trace of sessions"),
-        (("run", "--out", tmp_path / "o", "--topics", 3), "leave --topics out, or add --workload mixed"),
+        (
+            ("run", "--out", tmp_path / "o", "--mapping", tmp_path / "no.toml"),
+            "no.toml: no such file",
+        ),
+        (
+            ("run", "--out", tmp_path / "o", "--churn", "sessions"),
+            "--churn sessions needs a trace of sessions",
+        ),
+        (
+            ("run", "--out", tmp_path / "o", "--topics", 3),
+            "leave --topics out, or add --workload mixed",
+        ),
         (("run", "--out", tmp_path / "o", "--latency", "rtts"), "takes the matrix of --rtts"),
         (("status", "--out", tmp_path / "empty"), "no job has run here"),
-        (("clean", "runs", "--out", tmp_path / "empty"), "no stage 'runs' to clean; nothing is committed"),
+        (
+            ("clean", "runs", "--out", tmp_path / "empty"),
+            "no stage 'runs' to clean; nothing is committed",
+        ),
         (("run", "--out", tmp_path / "o", "--events", "0"), "neither a positive number nor 'all'"),
     ):
         answer = invoke(*words)
@@ -172,7 +230,11 @@ def test_misuse_is_one_line_and_exit_code_2(tmp_path: Path, invoke: Invoke) -> N
 
 def told(output: str) -> list[str]:
     """What a command says, without its progress: a line for each stage, and how it is used."""
-    return [line for line in output.splitlines() if not re.match(r"\d\d:\d\d:\d\d |Usage: |Try |\s*$", line)]
+    return [
+        line
+        for line in output.splitlines()
+        if not re.match(r"\d\d:\d\d:\d\d |Usage: |Try |\s*$", line)
+    ]
 
 
 TWICE = """
@@ -190,10 +252,16 @@ for words in sys.argv[1:]:
 @pytest.mark.slow
 def test_a_mistake_is_one_line_of_all_that_is_printed(tmp_path: Path) -> None:
     """In a process of its own, as the JVM prints to where that process does. Each command has a session, one after the other."""
-    packed = gzip.compress("".join(["peer,name,type,size\n", *(f"p{n},n{n * n},t,{n}\n" for n in range(9000))]).encode())
+    packed = gzip.compress(
+        "".join(
+            ["peer,name,type,size\n", *(f"p{n},n{n * n},t,{n}\n" for n in range(9000))]
+        ).encode()
+    )
     (tmp_path / "torn.csv.gz").write_bytes(packed[: len(packed) // 2])
     (tmp_path / "f.csv").write_text("a\n1\n")
-    (tmp_path / "m.toml").write_text("[[source]]\nfiles = ['f.csv']\nschema = 'a INT'\nrefuse = { r = 'nope < 0' }\n")
+    (tmp_path / "m.toml").write_text(
+        "[[source]]\nfiles = ['f.csv']\nschema = 'a INT'\nrefuse = { r = 'nope < 0' }\n"
+    )
     (tmp_path / "good.csv").write_text("peer,name,type,size\np,n,t,1\n")
     commands = [
         f"run --until traces --out {tmp_path}/o {given}"
@@ -203,10 +271,20 @@ def test_a_mistake_is_one_line_of_all_that_is_printed(tmp_path: Path) -> None:
             f"--trace {tmp_path}/good.csv --json",
         )
     ]
-    done = subprocess.run([sys.executable, "-c", TWICE, *commands], capture_output=True, text=True, timeout=150, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", TWICE, *commands],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
     torn, refused = told(done.stderr)
-    assert re.search(r"torn\.csv\.gz: cannot be read to the end: EOFException: .*; is the file whole\?$", torn), torn
-    assert re.search(r"refuse 'nope < 0': .*`nope` cannot be resolved.*; the attributes are a$", refused), refused
+    assert re.search(
+        r"torn\.csv\.gz: cannot be read to the end: EOFException: .*; is the file whole\?$", torn
+    ), torn
+    assert re.search(
+        r"refuse 'nope < 0': .*`nope` cannot be resolved.*; the attributes are a$", refused
+    ), refused
     assert "gossamer.rest" not in refused
     first, second, good, third = done.stdout.splitlines()
     assert (first, second, third) == ("left with 2", "left with 2", "left with 0")
@@ -215,7 +293,11 @@ def test_a_mistake_is_one_line_of_all_that_is_printed(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_verify_prints_the_verdict(tmp_path: Path, invoke: Invoke) -> None:
-    write(tmp_path, A, [ADVERTISED, *publish(100, 1, {"size": 5}), *publish(200, 2, {"size": 5}, took=0)])
+    write(
+        tmp_path,
+        A,
+        [ADVERTISED, *publish(100, 1, {"size": 5}), *publish(200, 2, {"size": 5}, took=0)],
+    )
     path = write(tmp_path, B, [*subscribe(10, 1, "size = 5"), delivered(101, 1, 1)])
     answer = invoke("verify", "--traces", tmp_path, "--report", tmp_path / "v.html")
     assert answer.exit_code == 0, answer.output
@@ -226,24 +308,44 @@ def test_verify_prints_the_verdict(tmp_path: Path, invoke: Invoke) -> None:
     answer = invoke("verify", "--traces", tmp_path, "--json")
     assert answer.exit_code == 1
     verdict = json.loads(answer.stdout)
-    assert (verdict["ok"], verdict["expected"], verdict["missed"], verdict["incomplete"]) == (False, 1, 1, 1)
+    assert (verdict["ok"], verdict["expected"], verdict["missed"], verdict["incomplete"]) == (
+        False,
+        1,
+        1,
+        1,
+    )
 
 
 def test_the_summary_shows_the_first_error_and_its_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ran = [
-        {"status": status, "error": error, "replay": f"gossamer pipeline run --seeds {seed}", "violations": []}
-        for seed, (status, error) in enumerate([("ok", None), ("failed", "SchemaError: no"), ("failed", "KeyError: x")])
+        {
+            "status": status,
+            "error": error,
+            "replay": f"gossamer pipeline run --seeds {seed}",
+            "violations": [],
+        }
+        for seed, (status, error) in enumerate(
+            [("ok", None), ("failed", "SchemaError: no"), ("failed", "KeyError: x")]
+        )
     ]
-    monkeypatch.setattr(job, "run", lambda *_, **__: [job.Outcome("all", False, "", dict.fromkeys(MADE, 3), 1.0)])
+    monkeypatch.setattr(
+        job, "run", lambda *_, **__: [job.Outcome("all", False, "", dict.fromkeys(MADE, 3), 1.0)]
+    )
     monkeypatch.setattr(job, "show", lambda name, *_: (ran if name == "runs" else [], 3))
     result = stages.run(no_spark, stages.Job(tmp_path))
     assert not result.ok
     print_result(result)
     printed = capsys.readouterr().out
-    assert "runs       3, 2 failed\n  the first: SchemaError: no\n  again:     gossamer pipeline run --seeds 1\n" in printed
-    assert plain_result(result)["failure"] == {"error": "SchemaError: no", "replay": "gossamer pipeline run --seeds 1"}
+    assert (
+        "runs       3, 2 failed\n  the first: SchemaError: no\n  again:     gossamer pipeline run --seeds 1\n"
+        in printed
+    )
+    assert plain_result(result)["failure"] == {
+        "error": "SchemaError: no",
+        "replay": "gossamer pipeline run --seeds 1",
+    }
     del ran[1:]
     assert stages.run(no_spark, stages.Job(tmp_path)).failure is None
 
@@ -261,11 +363,17 @@ def test_churn_by_sessions_that_nobody_gave_is_refused_before_spark_starts(tmp_p
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"zipf": 1.0}, "--zipf would do nothing here; it is for several topics of a synthetic workload"),
+        (
+            {"zipf": 1.0},
+            "--zipf would do nothing here; it is for several topics of a synthetic workload",
+        ),
         ({"zipf": 1.0, "workload": "mixed"}, "--zipf would do nothing here"),
         ({"width": 0.5, "workload": "uniform"}, "--width would do nothing here; it is for ranges"),
         ({"wildcards": 0.5}, "--wildcards would do nothing here"),
-        ({"churn_per_minute": 5.0}, "--churn-per-minute would do nothing here; it is for churn that is fitted"),
+        (
+            {"churn_per_minute": 5.0},
+            "--churn-per-minute would do nothing here; it is for churn that is fitted",
+        ),
         ({"filters": None, "workload": "mixed"}, "a synthetic workload has no end of its own"),
         ({"events": None, "workload": "ranges"}, "a synthetic workload has no end of its own"),
     ],
@@ -296,7 +404,9 @@ def test_sessions_alone_say_nothing_of_what_there_is(tmp_path: Path) -> None:
     mapped.write_text("[[source]]\nfiles = ['own.csv']\nschema = 'name STRING'\n")
 
     def files(**given: Any) -> list[str]:
-        return [Path(name).name for one in stages.Job(tmp_path, **given).sources() for name in one.files]
+        return [
+            Path(name).name for one in stages.Job(tmp_path, **given).sources() for name in one.files
+        ]
 
     assert files(sessions=(stays,)) == files(rtts=(stays,)) == ["debian-sample.csv.gz", "s.csv"]
     assert files(sessions=(stays,), workload="mixed") == ["s.csv"]
@@ -308,7 +418,9 @@ def test_sessions_alone_say_nothing_of_what_there_is(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_a_trace_without_one_item_is_a_clear_error(spark: SparkSession, tmp_path: Path) -> None:
-    empty = cast("job.Step", SimpleNamespace(read=lambda table: spark.createDataFrame([], table.ddl)))
+    empty = cast(
+        "job.Step", SimpleNamespace(read=lambda table: spark.createDataFrame([], table.ddl))
+    )
     with pytest.raises(job.JobError, match=r"no items.*pipeline show quarantine --out \S+out$"):
         stages._workload(empty, stages.Job(tmp_path / "out"))
 
@@ -317,24 +429,37 @@ def test_what_decides_a_stages_rows_is_stated(tmp_path: Path) -> None:
     """A stage would be skipped though what it is made of changed."""
     matrix = tmp_path / "m.txt"
     matrix.write_text("0 1\n1 0\n")
-    planned = {stage.name: stage for stage in stages.plan(stages.Job(tmp_path, grid=Grid(latency=f"matrix:{matrix}")))}
+    planned = {
+        stage.name: stage
+        for stage in stages.plan(stages.Job(tmp_path, grid=Grid(latency=f"matrix:{matrix}")))
+    }
     assert planned["runs"].files == (matrix,)
     todo, seen = ["oracle"], set[str]()
     while todo:
         seen.add(name := todo.pop())
         tree = ast.parse((Path(stages.__file__).parent / f"{name}.py").read_text("utf-8"))
         for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gossamer.pipeline"):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
+                "gossamer.pipeline"
+            ):
                 whole = node.module == "gossamer.pipeline"
-                named = [one.name for one in node.names] if whole else [str(node.module).rsplit(".", 1)[1]]
+                named = (
+                    [one.name for one in node.names]
+                    if whole
+                    else [str(node.module).rsplit(".", 1)[1]]
+                )
                 todo += [one for one in named if one not in seen]
     assert {"simple", "spans", "prefixes"} <= seen
     assert {f"gossamer.pipeline.{name}" for name in seen} <= set(planned["oracle"].code)
 
 
-def test_items_that_nobody_holds_are_rows_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_items_that_nobody_holds_are_rows_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     counted = {"items": 7, "holdings": 0, "quarantine": 2}
-    print_result(stages.Result(tmp_path, None, [job.Outcome("traces", False, "", counted, 1.0)], {}))
+    print_result(
+        stages.Result(tmp_path, None, [job.Outcome("traces", False, "", counted, 1.0)], {})
+    )
     assert capsys.readouterr().out.startswith("trace      7 rows, 2 in quarantine\n")
 
 
@@ -355,10 +480,21 @@ def test_a_missing_extra_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 @pytest.mark.spark
-def test_churn_and_topics_up_to_the_oracle(spark: SparkSession, tmp_path: Path, invoke: Invoke) -> None:
+def test_churn_and_topics_up_to_the_oracle(
+    spark: SparkSession, tmp_path: Path, invoke: Invoke
+) -> None:
     out, stays = tmp_path / "out", tmp_path / "s.csv"
-    stays.write_text("node_id,up_s,down_s,left_censored,right_censored\na,0,50,1,0\na,60,100,0,1\nb,20,100,0,1\n")
-    sizes = ("--workload", "mixed", "--filters", 150, "--events", 200)  # more filters than go text by text
+    stays.write_text(
+        "node_id,up_s,down_s,left_censored,right_censored\na,0,50,1,0\na,60,100,0,1\nb,20,100,0,1\n"
+    )
+    sizes = (
+        "--workload",
+        "mixed",
+        "--filters",
+        150,
+        "--events",
+        200,
+    )  # more filters than go text by text
     words = ("--sessions", stays, *sizes, "--topics", 4, "--zipf", 1, "--until", "oracle", "--json")
     answer = invoke("run", "--out", out, *words)
     assert answer.exit_code == 0, answer.output

@@ -24,19 +24,37 @@ OPTIONS = ["--workload", "mixed", "--filters", "150", "--events", "200", "--unti
 
 
 def command(out: Path, trace: Path) -> list[str]:
-    words = [sys.executable, "-m", "gossamer", "pipeline", "run", "--out", str(out), "--trace", str(trace)]
+    words = [
+        sys.executable,
+        "-m",
+        "gossamer",
+        "pipeline",
+        "run",
+        "--out",
+        str(out),
+        "--trace",
+        str(trace),
+    ]
     return [*words, "--master", "local[2]", *OPTIONS]
 
 
 def digests(out: Path) -> dict[str, str]:
-    return {name: checked.digest for found in job._manifests(out) for name, checked in found.tables.items()}
+    return {
+        name: checked.digest
+        for found in job._manifests(out)
+        for name, checked in found.tables.items()
+    }
 
 
 def stopped(out: Path, trace: Path, half: Path, how: signal.Signals) -> tuple[int, str]:
     """Start the job, in a session of its own so that the JVM dies with it, and stop it once ``half`` is there: its exit code and
     what it said."""
     victim = subprocess.Popen(
-        command(out, trace), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, text=True
+        command(out, trace),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        text=True,
     )
     try:
         deadline = time.monotonic() + 500
@@ -56,7 +74,9 @@ def stopped(out: Path, trace: Path, half: Path, how: signal.Signals) -> tuple[in
 def test_a_job_that_is_interrupted_says_so_and_no_more(tmp_path: Path) -> None:
     out, trace = tmp_path / "out", tmp_path / "t.csv"
     trace.write_text("peer,name,type,size\np,n,t,1\n")
-    code, said = stopped(out, trace, out / job.STAGING / "traces" / "items" / "_temporary", signal.SIGINT)
+    code, said = stopped(
+        out, trace, out / job.STAGING / "traces" / "items" / "_temporary", signal.SIGINT
+    )
     assert code == 130
     assert said.splitlines()[-1] == "gossamer: interrupted"
     assert "Traceback" not in said
@@ -72,13 +92,17 @@ def test_a_killed_job_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) 
     out, whole = tmp_path / "killed", tmp_path / "whole"
     trace = tmp_path / "t.csv"
     trace.write_text("peer,name,type,size\np,n,t,1\nbroken\n")  # the workload is synthetic
-    stopped(out, trace, out / job.STAGING / "workload" / "filters", signal.SIGKILL)  # its second stage is being written
+    stopped(
+        out, trace, out / job.STAGING / "workload" / "filters", signal.SIGKILL
+    )  # its second stage is being written
     assert not (out / job.MANIFESTS / "workload.json").exists()
     kept = digests(out)
     assert set(kept) == {"peers", "items", "holdings", "sessions", "rtts", "quarantine"}
     with pytest.raises(job.JobError, match="no table filters in"):
         job.show("filters", out, 1)  # half-written, so not to be read
-    states = {stage.stage: stage.state for stage in job.status(out, stages.plan(stages.last_job(out)))}
+    states = {
+        stage.stage: stage.state for stage in job.status(out, stages.plan(stages.last_job(out)))
+    }
     assert states == {"traces": "done", "workload": "missing", "oracle": "missing"}
 
     # Only the victim needs a process of its own: the same job again, and one that nobody kills.

@@ -39,7 +39,9 @@ def test_the_same_rows_in_one_two_and_seven_parts(spark: SparkSession) -> None:
         rows = made.collect()
         found.append(sorted(tuple(row) for row in rows))
     assert found[0] == found[1] == found[2]
-    assert made._jdf.queryExecution().executedPlan().toString().count("MapInArrow") == 1  # each event is followed once
+    assert (
+        made._jdf.queryExecution().executedPlan().toString().count("MapInArrow") == 1
+    )  # each event is followed once
     same = spark.createDataFrame(rows, MODELS.ddl)
     check_rows(same, MODELS)
     summary = {(row["plane"], row["what"]): row for row in models.summary(same).collect()}
@@ -47,7 +49,9 @@ def test_the_same_rows_in_one_two_and_seven_parts(spark: SparkSession) -> None:
     assert sum(hops.values()) == 300
     load, noise = _spread(rows, "skiplist", "load"), _spread(rows, "skiplist", "noise")
     assert sum(load.values()) == sum(noise.values()) == 200  # entries without any are counted, too
-    assert sum(at * count for at, count in load.items()) == sum(at * count for at, count in hops.items())
+    assert sum(at * count for at, count in load.items()) == sum(
+        at * count for at, count in hops.items()
+    )
     rounds = _spread(rows, "interest", "rounds")
     assert sum(rounds.values()) == 7 * 59
     assert -1 not in rounds

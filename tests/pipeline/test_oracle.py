@@ -11,7 +11,19 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from gossamer.pipeline import bands, flat, oracle, plain, prefixes, rowgroups, scan, simple, spans, templates, texts
+from gossamer.pipeline import (
+    bands,
+    flat,
+    oracle,
+    plain,
+    prefixes,
+    rowgroups,
+    scan,
+    simple,
+    spans,
+    templates,
+    texts,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,9 +33,13 @@ Event = dict[str, Any]
 Predicate = Callable[[Event], bool | None]
 
 
-def frames(spark: SparkSession, events: list[Event], texts: list[str]) -> tuple[DataFrame, DataFrame]:
+def frames(
+    spark: SparkSession, events: list[Event], texts: list[str]
+) -> tuple[DataFrame, DataFrame]:
     names = [field.split()[0] for field in SCHEMA.split(", ")]
-    rows = [(number, tuple(event.get(name) for name in names)) for number, event in enumerate(events)]
+    rows = [
+        (number, tuple(event.get(name) for name in names)) for number, event in enumerate(events)
+    ]
     fields = SCHEMA.replace(" ", ": ").replace(",: ", ", ")
     published = spark.createDataFrame(rows, f"event BIGINT, values STRUCT<{fields}>")
     return published, spark.createDataFrame(list(enumerate(texts)), "filter BIGINT, text STRING")
@@ -43,7 +59,11 @@ def known(function: Callable[[Any], bool], name: str) -> Predicate:
 
 def draw(rng: Random, shape: int) -> tuple[str, Predicate]:
     """A filter's text, and what it means in plain Python. As many shapes as there are, with literals of all kinds."""
-    name, kind, size = f"lib{rng.randrange(6)}", rng.choice(["dsc", "gz", "it''s"]), rng.randrange(20)
+    name, kind, size = (
+        f"lib{rng.randrange(6)}",
+        rng.choice(["dsc", "gz", "it''s"]),
+        rng.randrange(20),
+    )
     plain = kind.replace("''", "'")
     is_name, is_kind = known(lambda v: v == name, "name"), known(lambda v: v == plain, "type")
     between = known(lambda v: size <= v <= size + 3, "size")
@@ -76,7 +96,12 @@ def test_both_ways_agree_with_a_plain_loop(spark: SparkSession) -> None:
         for _ in range(150)
     ]
     filters = [draw(rng, number) for number in range(100)]
-    right = sorted((e, f) for e, event in enumerate(events) for f, (_, holds) in enumerate(filters) if holds(event) is True)
+    right = sorted(
+        (e, f)
+        for e, event in enumerate(events)
+        for f, (_, holds) in enumerate(filters)
+        if holds(event) is True
+    )
     published, subscribed = frames(spark, events, [text for text, _ in filters])
     assert len(right) > 1000
     assert pairs(oracle.matches_by_text(published, subscribed)) == right
@@ -127,9 +152,29 @@ def test_tricky_texts_mean_the_same_both_ways(spark: SparkSession) -> None:
     from datetime import date
 
     events: list[Event] = [
-        {"name": name, "size": size, "type": kind, "ratio": ratio, "day": day, "event": "e", "filter": 7 + (size or 0) % 2}
+        {
+            "name": name,
+            "size": size,
+            "type": kind,
+            "ratio": ratio,
+            "day": day,
+            "event": "e",
+            "filter": 7 + (size or 0) % 2,
+        }
         for name, size, kind, ratio, day in zip(
-            ["DATE ", "DATE '2020-01-01' and 5", "a@b", "it's", "it's too", "100%", "quoted 5", "lib12", "x", "raw", None],
+            [
+                "DATE ",
+                "DATE '2020-01-01' and 5",
+                "a@b",
+                "it's",
+                "it's too",
+                "100%",
+                "quoted 5",
+                "lib12",
+                "x",
+                "raw",
+                None,
+            ],
             [5, 4, -(2**63), 2**63 - 1, None, 3, 2, 5, 4, 8, 6],
             ["x", None, "y", "x", "x", None, "z", "x", "y", None, "x"],
             [1.5, 0.5, 1.0, None, 0.0005, 2.0, -0.0, float("nan"), float("inf"), 1.25, 0.002],
@@ -141,8 +186,14 @@ def test_tricky_texts_mean_the_same_both_ways(spark: SparkSession) -> None:
     by_text = pairs(oracle.matches_by_text(published, subscribed))
     assert pairs(oracle.matches_by_template(published, subscribed)) == by_text
     taken_apart = templates.take_apart(subscribed).collect()
-    whole = {row["text"] for row in taken_apart if row["template"] is None or not templates.is_plain(row["template"])}
-    assert {text for text in TRICKY if re.search(r"[`\"\\]|--|/\*|ESCAPE|\br'", text)} <= whole  # too odd to take apart
+    whole = {
+        row["text"]
+        for row in taken_apart
+        if row["template"] is None or not templates.is_plain(row["template"])
+    }
+    assert {
+        text for text in TRICKY if re.search(r"[`\"\\]|--|/\*|ESCAPE|\br'", text)
+    } <= whole  # too odd to take apart
     assert len(whole) < len(TRICKY) / 2 + 2
     assert {filter for _, filter in by_text} >= {
         TRICKY.index(text) for text in TRICKY if "9223372036854775808" not in text
@@ -157,16 +208,28 @@ def test_tricky_texts_mean_the_same_both_ways(spark: SparkSession) -> None:
 
 @pytest.mark.spark
 def test_a_literal_that_spark_cannot_read_stays_in_its_text(spark: SparkSession) -> None:
-    texts = ["day = DATE '2020-99-99'", "day = DATE '2020-09-09'", "ratio < 1e400", "ratio < 1e300", "name = 'x'"]
+    texts = [
+        "day = DATE '2020-99-99'",
+        "day = DATE '2020-09-09'",
+        "ratio < 1e400",
+        "ratio < 1e300",
+        "name = 'x'",
+    ]
     _, subscribed = frames(spark, [{"name": "x"}], texts)
-    broken = subscribed.selectExpr("filter + 5 AS filter", "CAST(X'6e616d65203d202761ffffed27' AS STRING) AS text")
-    whole = templates.take_apart(subscribed.union(broken.limit(1))).where("template IS NULL").collect()
+    broken = subscribed.selectExpr(
+        "filter + 5 AS filter", "CAST(X'6e616d65203d202761ffffed27' AS STRING) AS text"
+    )
+    whole = (
+        templates.take_apart(subscribed.union(broken.limit(1))).where("template IS NULL").collect()
+    )
     assert sorted(row["filter"] for row in whole)[:2] == [0, 2]
     assert len(whole) == 3  # and the one that is no text
 
 
 @pytest.mark.spark
-def test_many_templates_and_no_filters(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_templates_and_no_filters(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(oracle, "TEMPLATES_MAX", 2)
     events: list[Event] = [{"name": f"lib{n}", "size": n} for n in range(10)]
     texts = ["size = 1", "size = 2", "size > 7", "name = 'lib3'", "size >= 9"]
@@ -185,36 +248,60 @@ def kinds_of_plan(found: DataFrame) -> str:
 @pytest.mark.spark
 def test_templates_are_read_by_sparks_parser(spark: SparkSession) -> None:
     text = "type = 'x' AND size BETWEEN -5 AND 9 OR name IN ('a', 'b') AND 3.5 <= ratio AND name LIKE 'q%'"
-    _, subscribed = frames(spark, [], [text, "size > 5 AND NOT (size > 9)", "name LIKE 'x%'", "name NOT LIKE 'x%'"])
+    _, subscribed = frames(
+        spark, [], [text, "size > 5 AND NOT (size > 9)", "name LIKE 'x%'", "name NOT LIKE 'x%'"]
+    )
     rows = templates.take_apart(subscribed).orderBy("filter").collect()
     found = [templates.read(spark, row["template"], row["text"]) for row in rows]
     assert found[0] is not None
     first, second = found[0].branches
     assert first.equal == (("`type`", templates.Place(0)),)
-    assert first.ranges == (templates.Range("`size`", templates.Place(1, minus=True), templates.Place(2)),)
+    assert first.ranges == (
+        templates.Range("`size`", templates.Place(1, minus=True), templates.Place(2)),
+    )
     assert second.member == ("`name`", (templates.Place(3), templates.Place(4)))
     assert second.ranges == (templates.Range("`ratio`", templates.Place(5)),)
     assert found[1] is not None
-    assert found[1].branches == (templates.Branch(ranges=(templates.Range("`size`", templates.Place(0)),)),)
+    assert found[1].branches == (
+        templates.Branch(ranges=(templates.Range("`size`", templates.Place(0)),)),
+    )
     assert found[2] is not None
     assert found[2].branches == (templates.Branch(like=("`name`", templates.Place(0))),)
     assert found[3] is not None
     assert found[3].branches == ()  # nothing to join by: each is evaluated
-    assert templates.read(spark, rows[0]["template"], "size > 5") is None  # not what the parser says of this text
+    assert (
+        templates.read(spark, rows[0]["template"], "size > 5") is None
+    )  # not what the parser says of this text
 
 
 EDGES = [0, 1, 5, 2**53, 2**53 + 1, 2**53 + 2, 2**63 - 1, -(2**63) + 1, -1, -5]
-RATIOS = [0.0, -0.0, 0.1, 0.30000000000000004, 1e300, -1e300, float("inf"), float("-inf"), float("nan"), 5e-324, 1.5]
+RATIOS = [
+    0.0,
+    -0.0,
+    0.1,
+    0.30000000000000004,
+    1e300,
+    -1e300,
+    float("inf"),
+    float("-inf"),
+    float("nan"),
+    5e-324,
+    1.5,
+]
 
 
 @pytest.mark.spark
-def test_ranges_are_exact_at_their_ends(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranges_are_exact_at_their_ends(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Events lie on the ends of ranges, and beside them as closely as numbers can. Cells for all, in levels or of one width."""
     from datetime import date, timedelta
     from itertools import pairwise
 
     rng = Random(5)
-    sizes = sorted({min(max(edge + step, -(2**63)), 2**63 - 1) for edge in EDGES for step in (-1, 0, 1)})
+    sizes = sorted(
+        {min(max(edge + step, -(2**63)), 2**63 - 1) for edge in EDGES for step in (-1, 0, 1)}
+    )
     names = ["", "a", "a\u0000", "aaaaaaa", "aaaaaab", "é", "\U0001f600", "z", "zz"]
     days = [date(1969, 12, 31) + timedelta(n) for n in range(4)]
     events: list[Event] = [
@@ -224,28 +311,50 @@ def test_ranges_are_exact_at_their_ends(spark: SparkSession, monkeypatch: pytest
         }
         for _ in range(120)
     ]  # fmt: skip
-    events += [{"size": size, "ratio": ratio} for size, ratio in zip(sizes, RATIOS * 9, strict=False)]
+    events += [
+        {"size": size, "ratio": ratio} for size, ratio in zip(sizes, RATIOS * 9, strict=False)
+    ]
     ends = [size for size in sizes if abs(size) < 10**18]
     texts = [f"size BETWEEN {low} AND {high}" for low, high in pairwise(ends)]
     texts += [f"size > {low} AND size < {high}" for low in ends[::3] for high in ends[::2]]
-    texts += [f"type = 'x' AND size >= {low} AND size <= {low + rng.choice([0, 1, 1000])}" for low in ends]
-    texts += [f"ratio >= {low}e0 AND ratio <= {high}e0" for low in (0.1, 0.3, 1.5) for high in (0.1, 0.3, 1.5)]
-    texts += [f"ratio > {low}.0 AND ratio < 9.5" for low in (0, 1, 2)] + ["ratio >= 1.5", "ratio <= 0.0", "ratio < 0.1"]
-    texts += [f"name >= '{low}' AND name < '{high}'" for low in ("a", "aaaaaaa", "é") for high in ("aaaaaab", "é", "zz")]
+    texts += [
+        f"type = 'x' AND size >= {low} AND size <= {low + rng.choice([0, 1, 1000])}" for low in ends
+    ]
+    texts += [
+        f"ratio >= {low}e0 AND ratio <= {high}e0"
+        for low in (0.1, 0.3, 1.5)
+        for high in (0.1, 0.3, 1.5)
+    ]
+    texts += [f"ratio > {low}.0 AND ratio < 9.5" for low in (0, 1, 2)] + [
+        "ratio >= 1.5",
+        "ratio <= 0.0",
+        "ratio < 0.1",
+    ]
+    texts += [
+        f"name >= '{low}' AND name < '{high}'"
+        for low in ("a", "aaaaaaa", "é")
+        for high in ("aaaaaab", "é", "zz")
+    ]
     texts += [f"day BETWEEN DATE '{low}' AND DATE '{high}'" for low in days for high in days]
-    texts += [f"size <= {high} AND 5 <= size" for high in ends] + [f"size IN ({a}, {a + 1}) OR size < {a}" for a in ends]
+    texts += [f"size <= {high} AND 5 <= size" for high in ends] + [
+        f"size IN ({a}, {a + 1}) OR size < {a}" for a in ends
+    ]
     published, subscribed = frames(spark, events, texts)
     right = pairs(oracle.matches_by_text(published, subscribed))
     monkeypatch.setattr(oracle, "PLAIN_MAX", 0)
     monkeypatch.setattr(oracle, "EVEN_PART", 0)
     found = oracle.matches_by_template(published, subscribed)
     assert "CartesianProduct" not in kinds_of_plan(found)
-    assert "NestedLoop" not in kinds_of_plan(found)  # every template has a range or an equality to join by
+    assert "NestedLoop" not in kinds_of_plan(
+        found
+    )  # every template has a range or an equality to join by
     assert pairs(found) == right
     monkeypatch.setattr(oracle, "PLAIN_MAX", 1000)
     monkeypatch.setattr(oracle, "EVEN_MIN", 0)
     monkeypatch.setattr(oracle, "EVEN_PART", 1)
-    monkeypatch.setattr(bands, "EVEN_COVER", 40)  # many more cells than would be chosen: more ends of cells
+    monkeypatch.setattr(
+        bands, "EVEN_COVER", 40
+    )  # many more cells than would be chosen: more ends of cells
     widths: list[int] = []
     cut = bands.cut
     monkeypatch.setattr(bands, "cut", lambda *given: widths.append(*given[4]) or cut(*given))
@@ -258,14 +367,26 @@ def test_ranges_are_exact_at_their_ends(spark: SparkSession, monkeypatch: pytest
 
 
 @pytest.mark.spark
-def test_random_workloads_against_a_plain_loop(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_workloads_against_a_plain_loop(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two equalities and a range, as in the benchmark, by every join that there is; cells or not, the pairs are the loop's."""
     rng = Random(11)
     events: list[Event] = [
-        {"name": f"n{rng.randrange(3)}", "type": f"t{rng.randrange(2)}", "size": rng.randrange(1000)} for _ in range(300)
+        {
+            "name": f"n{rng.randrange(3)}",
+            "type": f"t{rng.randrange(2)}",
+            "size": rng.randrange(1000),
+        }
+        for _ in range(300)
     ]
     filters = [
-        (f"n{rng.randrange(3)}", f"t{rng.randrange(2)}", low := rng.randrange(1000), low + rng.choice([0, 3, 50, 600]))
+        (
+            f"n{rng.randrange(3)}",
+            f"t{rng.randrange(2)}",
+            low := rng.randrange(1000),
+            low + rng.choice([0, 3, 50, 600]),
+        )
         for _ in range(200)
     ]
     right = sorted(
@@ -274,10 +395,18 @@ def test_random_workloads_against_a_plain_loop(spark: SparkSession, monkeypatch:
         for f, (name, kind, low, high) in enumerate(filters)
         if event["name"] == name and event["type"] == kind and low <= event["size"] < high
     )
-    texts = [f"name = '{n}' AND type = '{t}' AND size >= {low} AND size < {high}" for n, t, low, high in filters]
+    texts = [
+        f"name = '{n}' AND type = '{t}' AND size >= {low} AND size < {high}"
+        for n, t, low, high in filters
+    ]
     published, subscribed = frames(spark, events, texts)
     joins = []
-    ways = ((512, 0, 16), (512, 0, 1000), (1, 0, 16), (512, 1, 16))  # plain twice, cells in levels, cells of one width
+    ways = (
+        (512, 0, 16),
+        (512, 0, 1000),
+        (1, 0, 16),
+        (512, 1, 16),
+    )  # plain twice, cells in levels, cells of one width
     for most, part, each in ways:
         monkeypatch.setattr(oracle, "PLAIN_MAX", most)
         monkeypatch.setattr(oracle, "EVEN_PART", part)
@@ -285,33 +414,53 @@ def test_random_workloads_against_a_plain_loop(spark: SparkSession, monkeypatch:
         monkeypatch.setattr(oracle, "BROADCAST_EACH", each)
         found = oracle.matches_by_template(published, subscribed)
         plan = kinds_of_plan(found)
-        joins.append(("SortMergeJoin" in plan, "BroadcastHashJoin" in plan, "gossamer.at_cell" in plan))
+        joins.append(
+            ("SortMergeJoin" in plan, "BroadcastHashJoin" in plan, "gossamer.at_cell" in plan)
+        )
         assert pairs(found) == right
-    assert joins == [(True, False, False), (False, True, False), (True, False, True), (True, False, True)]
+    assert joins == [
+        (True, False, False),
+        (False, True, False),
+        (True, False, True),
+        (True, False, True),
+    ]
 
 
 def like(pattern: str, text: str) -> bool:
     """SQL's LIKE in plain Python; a backslash makes the next one plain."""
     pieces = re.findall(r"\\(?s:.)|%|_|[^%_\\]+", pattern)
     found = {"%": "(?s:.*)", "_": "(?s:.)"}
-    return re.fullmatch("".join(found.get(one) or re.escape(one.removeprefix("\\")) for one in pieces), text) is not None
+    return (
+        re.fullmatch(
+            "".join(found.get(one) or re.escape(one.removeprefix("\\")) for one in pieces), text
+        )
+        is not None
+    )
 
 
 @pytest.mark.spark
 def test_patterns_go_by_how_they_begin(spark: SparkSession) -> None:
     rng = Random(5)
     starts = ["", "a", "ab", "ab", "a_b", "é", "é😀", "𝄞", "longer-than-most-", "x" * 40]
-    names = [rng.choice(starts) + rng.choice(["", "b", "1", "12", "_", "%", "😀z"]) for _ in range(200)]
-    events: list[Event] = [{"name": name, "size": number % 7, "type": "t"} for number, name in enumerate(names)]
+    names = [
+        rng.choice(starts) + rng.choice(["", "b", "1", "12", "_", "%", "😀z"]) for _ in range(200)
+    ]
+    events: list[Event] = [
+        {"name": name, "size": number % 7, "type": "t"} for number, name in enumerate(names)
+    ]
     events += [{"name": None, "size": 1, "type": "t"}] * 3
-    patterns = [rng.choice(starts) + rng.choice(["%", "_", "", "%1", "%%", "_%"]) for _ in range(150)] + [
+    patterns = [
+        rng.choice(starts) + rng.choice(["%", "_", "", "%1", "%%", "_%"]) for _ in range(150)
+    ] + [
         "%z",
         "_",
         "%",
         "",
         "%_",
     ]
-    published, subscribed = frames(spark, events, [f"name LIKE '{pattern}'" for pattern in patterns])
+    published, subscribed = frames(
+        spark, events, [f"name LIKE '{pattern}'" for pattern in patterns]
+    )
     right = sorted(
         (e, f)
         for f, pattern in enumerate(patterns)
@@ -324,7 +473,10 @@ def test_patterns_go_by_how_they_begin(spark: SparkSession) -> None:
     assert pairs(found) == right == pairs(oracle.matches_by_text(published, subscribed))
     assert len(right) > 1000
     # Beside an equality that leaves many, and beside a range; patterns of a number are left to Spark.
-    texts = [f"type = 't' AND name LIKE '{pattern}' AND size < {n % 5}" for n, pattern in enumerate(patterns)]
+    texts = [
+        f"type = 't' AND name LIKE '{pattern}' AND size < {n % 5}"
+        for n, pattern in enumerate(patterns)
+    ]
     numbers = [f"size LIKE '{n}%' AND type = 't'" for n in range(3)]
     published, subscribed = frames(spark, events, [*texts, *numbers])
     found = oracle.matches_by_template(published, subscribed)
@@ -336,20 +488,49 @@ def test_lengths_of_prefixes_are_few_and_the_shortest_is_among_them() -> None:
     assert prefixes.choose([]) == []
     assert prefixes.choose([(3, 5), (9, 1)]) == [3, 9]
     assert prefixes.choose([(length, 10) for length in range(40)]) == [0, 1, 7, 13, 18, 24, 29, 35]
-    assert prefixes.choose([(2, 1000), *[(length, 1) for length in range(3, 21)]]) == [2, 3, 6, 9, 11, 14, 16, 19]
-    assert prefixes.choose([(0, 1), (1, 1000), *[(length, 1) for length in range(2, 20)]]) == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert prefixes.choose([(2, 1000), *[(length, 1) for length in range(3, 21)]]) == [
+        2,
+        3,
+        6,
+        9,
+        11,
+        14,
+        16,
+        19,
+    ]
+    assert prefixes.choose([(0, 1), (1, 1000), *[(length, 1) for length in range(2, 20)]]) == [
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+        7,
+    ]
 
 
 @pytest.mark.spark
-def test_the_same_pairs_whatever_the_partitioning(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_pairs_whatever_the_partitioning(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(oracle, "PLAIN_MAX", 4)
     rng = Random(2)
-    events: list[Event] = [{"type": f"t{n % 3}", "size": rng.randrange(500), "name": f"lib{n % 9}"} for n in range(120)]
-    texts = [f"type = 't{n % 3}' AND size BETWEEN {n} AND {n + rng.randrange(90)}" for n in range(140)]
-    texts += [f"name LIKE '%{n}'" for n in range(6)] + [f"name IN ('lib{n}', 'lib{n + 1}')" for n in range(6)]
+    events: list[Event] = [
+        {"type": f"t{n % 3}", "size": rng.randrange(500), "name": f"lib{n % 9}"} for n in range(120)
+    ]
+    texts = [
+        f"type = 't{n % 3}' AND size BETWEEN {n} AND {n + rng.randrange(90)}" for n in range(140)
+    ]
+    texts += [f"name LIKE '%{n}'" for n in range(6)] + [
+        f"name IN ('lib{n}', 'lib{n + 1}')" for n in range(6)
+    ]
     published, subscribed = frames(spark, events, texts)
     found = [
-        pairs(oracle.matches_by_template(published.repartition(parts), subscribed.repartition(parts))) for parts in (1, 2, 7)
+        pairs(
+            oracle.matches_by_template(published.repartition(parts), subscribed.repartition(parts))
+        )
+        for parts in (1, 2, 7)
     ]
     assert found[0] == found[1] == found[2]
     assert len(found[0]) > 500
@@ -358,7 +539,9 @@ def test_the_same_pairs_whatever_the_partitioning(spark: SparkSession, monkeypat
 @pytest.mark.spark
 def test_only_pairs_of_one_topic_count(spark: SparkSession) -> None:
     events: list[Event] = [{"size": n % 3} for n in range(12)]
-    published, subscribed = frames(spark, events, ["size = 1", "size = 2", "size >= 1 OR name LIKE 'x%'", "size /* */ = 0"])
+    published, subscribed = frames(
+        spark, events, ["size = 1", "size = 2", "size >= 1 OR name LIKE 'x%'", "size /* */ = 0"]
+    )
     told = published.selectExpr("event", "concat('t', event % 2) AS topic", "values")
     asked = subscribed.selectExpr("filter", "concat('t', filter % 2) AS topic", "text")
     meant = {0: {1}, 1: {2}, 2: {1, 2}, 3: {0}}
@@ -381,13 +564,22 @@ def test_due_and_allowed(spark: SparkSession) -> None:
         ("asked for after the receipt", 111, 120, None, None),
     ]
     life = "filter BIGINT, subscribing_at BIGINT, subscribed_at BIGINT, ended_at BIGINT"
-    subscriptions = spark.createDataFrame([(n, *times) for n, (_, *times, _) in enumerate(lives)], life)
-    subscriptions = subscriptions.unionByName(spark.createDataFrame([(0, 101, 102, 103)], life))  # a second stay: still due
+    subscriptions = spark.createDataFrame(
+        [(n, *times) for n, (_, *times, _) in enumerate(lives)], life
+    )
+    subscriptions = subscriptions.unionByName(
+        spark.createDataFrame([(0, 101, 102, 103)], life)
+    )  # a second stay: still due
     published = spark.createDataFrame(
         [(7, 100, 110), (8, 100, None)], "event BIGINT, published_at BIGINT, completed_at BIGINT"
     )
-    matched = spark.createDataFrame([(e, n) for e in (7, 8) for n in range(len(lives))], "event BIGINT, filter BIGINT")
-    found = {(row["event"], row["filter"]): row["due"] for row in oracle.due(matched, subscriptions, published).collect()}
+    matched = spark.createDataFrame(
+        [(e, n) for e in (7, 8) for n in range(len(lives))], "event BIGINT, filter BIGINT"
+    )
+    found = {
+        (row["event"], row["filter"]): row["due"]
+        for row in oracle.due(matched, subscriptions, published).collect()
+    }
     for number, (what, *_, right) in enumerate(lives):
         assert found.get((7, number)) == right, what
     assert {filter: due for (event, filter), due in found.items() if event == 8} == {
@@ -397,7 +589,9 @@ def test_due_and_allowed(spark: SparkSession) -> None:
 
 @pytest.mark.spark
 def test_the_judge(spark: SparkSession) -> None:
-    due = spark.createDataFrame([(1, True), (2, True), (3, False), (4, False), (5, True)], "pair INT, due BOOLEAN")
+    due = spark.createDataFrame(
+        [(1, True), (2, True), (3, False), (4, False), (5, True)], "pair INT, due BOOLEAN"
+    )
     handed = spark.createDataFrame([(1, 1), (3, 2), (5, 3), (6, 2)], "pair INT, copies INT")
     judged = oracle.judge(due, handed, ["pair"]).persist()
     assert sorted((row["pair"], row["verdict"], row["copies"]) for row in judged.collect()) == [
@@ -410,7 +604,14 @@ def test_the_judge(spark: SparkSession) -> None:
     counted = judged.agg(*(column.alias(name) for name, column in oracle.counts().items())).first()
     judged.unpersist()
     assert counted is not None
-    assert counted.asDict() == {"expected": 3, "delivered": 2, "missed": 1, "allowed": 1, "duplicate": 3, "spurious": 2}
+    assert counted.asDict() == {
+        "expected": 3,
+        "delivered": 2,
+        "missed": 1,
+        "allowed": 1,
+        "duplicate": 3,
+        "spurious": 2,
+    }
 
 
 def by_span(published: DataFrame, subscribed: DataFrame) -> DataFrame:
@@ -426,11 +627,16 @@ def by_span(published: DataFrame, subscribed: DataFrame) -> DataFrame:
 
 def draw_simple(rng: Random, numbers: list[int]) -> tuple[str, Predicate]:
     """A filter of a few equalities and a range: its text, and what it means in plain Python."""
-    name, kind, code = rng.choice(["a", "b", "it's", ""]), rng.choice(["x", "y"]), rng.randrange(-1, 3)
+    name, kind, code = (
+        rng.choice(["a", "b", "it's", ""]),
+        rng.choice(["x", "y"]),
+        rng.randrange(-1, 3),
+    )
     low, high = rng.choice(numbers), rng.choice(numbers)
     quoted = name.replace("'", "''")
     is_name, is_kind, is_code = (
-        known(lambda v, one=one: v == one, at) for one, at in ((name, "name"), (kind, "type"), (code, "filter"))
+        known(lambda v, one=one: v == one, at)
+        for one, at in ((name, "name"), (kind, "type"), (code, "filter"))
     )
     shapes: list[tuple[str, Predicate]] = [
         (f"name = '{quoted}' AND type = '{kind}' AND size >= {low} AND size < {high}",
@@ -452,11 +658,15 @@ def draw_simple(rng: Random, numbers: list[int]) -> tuple[str, Predicate]:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("numbers", [list(range(-8, 9)), [edge for edge in EDGES if abs(edge) < 10**18]])
+@pytest.mark.parametrize(
+    "numbers", [list(range(-8, 9)), [edge for edge in EDGES if abs(edge) < 10**18]]
+)
 def test_simple_filters_without_a_join(spark: SparkSession, numbers: list[int]) -> None:
     """Against a plain loop and text by text: NULLs, ends of ranges and beside them, the least and the greatest number."""
     rng = Random(7)
-    sizes = sorted({number + step for number in numbers for step in (-1, 0, 1)} | {-(2**63), 2**63 - 1})
+    sizes = sorted(
+        {number + step for number in numbers for step in (-1, 0, 1)} | {-(2**63), 2**63 - 1}
+    )
     events: list[Event] = [
         {
             "name": rng.choice([None, "a", "b", "it's", ""]), "type": rng.choice([None, "x", "y"]),
@@ -466,7 +676,12 @@ def test_simple_filters_without_a_join(spark: SparkSession, numbers: list[int]) 
     ]  # fmt: skip
     filters = [draw_simple(rng, numbers) for _ in range(150)]
     filters += filters[:20]
-    right = sorted((e, f) for e, event in enumerate(events) for f, (_, holds) in enumerate(filters) if holds(event) is True)
+    right = sorted(
+        (e, f)
+        for e, event in enumerate(events)
+        for f, (_, holds) in enumerate(filters)
+        if holds(event) is True
+    )
     published, subscribed = frames(spark, events, [text for text, _ in filters])
     assert len(right) > 2000
     assert pairs(oracle.matches_by_text(published, subscribed)) == right
@@ -474,17 +689,25 @@ def test_simple_filters_without_a_join(spark: SparkSession, numbers: list[int]) 
         assert pairs(by_span(published.repartition(parts), subscribed.repartition(parts))) == right
     assert pairs(oracle.matches(published, subscribed)) == right
     assert pairs(by_span(published.where("false"), subscribed)) == []
-    assert pairs(by_span(published.selectExpr("CAST(event AS STRING) AS event", "values"), subscribed)) == sorted(
-        (str(event), filter) for event, filter in right
-    )
+    assert pairs(
+        by_span(published.selectExpr("CAST(event AS STRING) AS event", "values"), subscribed)
+    ) == sorted((str(event), filter) for event, filter in right)
 
 
 @pytest.mark.spark
-def test_simple_filters_of_several_topics(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simple_filters_of_several_topics(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     events: list[Event] = [{"size": n % 20, "type": "xy"[n % 2]} for n in range(60)]
-    published, subscribed = frames(spark, events, [f"type = 'x' AND size < {n % 25}" for n in range(140)])
-    told = published.selectExpr("event", "CASE WHEN event % 4 < 3 THEN concat('t', event % 4) END AS topic", "values")
-    asked = subscribed.selectExpr("filter", "CASE WHEN filter % 7 < 5 THEN concat('t', filter % 7) END AS topic", "text")
+    published, subscribed = frames(
+        spark, events, [f"type = 'x' AND size < {n % 25}" for n in range(140)]
+    )
+    told = published.selectExpr(
+        "event", "CASE WHEN event % 4 < 3 THEN concat('t', event % 4) END AS topic", "values"
+    )
+    asked = subscribed.selectExpr(
+        "filter", "CASE WHEN filter % 7 < 5 THEN concat('t', filter % 7) END AS topic", "text"
+    )
     right = [
         (e, f) for e in range(0, 60, 2) for f in range(140) if e % 4 == f % 7 < 3 and e % 20 < f % 25
     ]  # fmt: skip
@@ -539,7 +762,9 @@ def test_what_is_not_simple_is_joined(spark: SparkSession) -> None:
         assert rest is not None
         assert rest.size == 3
         assert rest.filters is subscribed
-    collated = published.selectExpr("event", "struct(values.name COLLATE UTF8_LCASE AS name, values.size AS size) AS values")
+    collated = published.selectExpr(
+        "event", "struct(values.name COLLATE UTF8_LCASE AS name, values.size AS size) AS values"
+    )
     for form, rows_of, taken in (
         ("name = 'A{}'", collated, False),
         ("size = {}", collated, True),
@@ -557,7 +782,10 @@ def test_simple_filters_among_others(spark: SparkSession, monkeypatch: pytest.Mo
     monkeypatch.setattr(oracle, "SMALL_MAX", 20)
     events: list[Event] = [{"name": f"n{n % 5}", "type": "t", "size": n} for n in range(80)]
     events.append({"name": "n1", "type": None, "size": None})
-    asked = [f"name = 'n{n % 5}' AND type = 't' AND size >= {n} AND size < {n + n % 7}" for n in range(90)]
+    asked = [
+        f"name = 'n{n % 5}' AND type = 't' AND size >= {n} AND size < {n + n % 7}"
+        for n in range(90)
+    ]
     asked += [f"size IN ({n}, 5)" for n in range(8)] + ["size /* */ = 3"]
     published, subscribed = frames(spark, events, asked)
     right = pairs(oracle.matches_by_text(published, subscribed))
@@ -592,13 +820,18 @@ def test_simple_filters_wherever_their_rows_are(spark: SparkSession) -> None:
     """In many partitions, some of them empty; with long strings beside short ones; ids that are strings, and that are large."""
     names = ["", "a", "é", "éé", "x" * 450, "x" * 451, "x" * 100_000, None]
     events: list[Event] = [{"name": names[n % 8], "size": n % 11 - 5} for n in range(200)]
-    asked = [f"name = '{names[n % 5]}' AND size > {'-' if n % 2 else ''}{n % 6}" for n in range(150)]
+    asked = [
+        f"name = '{names[n % 5]}' AND size > {'-' if n % 2 else ''}{n % 6}" for n in range(150)
+    ]
     published, subscribed = frames(spark, events, asked * 2)
     right = pairs(oracle.matches_by_text(published, subscribed))
     assert len(right) > 1000
     assert pairs(by_span(published, subscribed.repartition(7, "text"))) == right
     empty = subscribed.where("filter < 0")
-    assert pairs(by_span(published.repartition(5), empty.unionByName(subscribed).unionByName(empty))) == right
+    assert (
+        pairs(by_span(published.repartition(5), empty.unionByName(subscribed).unionByName(empty)))
+        == right
+    )
     collected = simple.collect(empty)
     assert collected is not None
     assert collected.num_rows == 0
@@ -609,7 +842,9 @@ def test_simple_filters_wherever_their_rows_are(spark: SparkSession) -> None:
         published.selectExpr(f"{large} - event AS event", "values"),
         subscribed.selectExpr(f"filter - {large} AS filter", "text"),
     )
-    assert pairs(by_span(*moved)) == sorted((large - event, filter - large) for event, filter in right)
+    assert pairs(by_span(*moved)) == sorted(
+        (large - event, filter - large) for event, filter in right
+    )
     named = published.selectExpr("concat('e', event) AS event", "values"), subscribed
     assert pairs(by_span(*named)) == sorted((f"e{event}", filter) for event, filter in right)
 
@@ -621,7 +856,10 @@ def test_templates_that_are_rare(spark: SparkSession, monkeypatch: pytest.Monkey
     asked[1], asked[2], asked[3] = "size = 7", "filter = 1 AND size < 3", "size = 8"
     events: list[Event] = [{"name": "n1", "size": n, "filter": n % 2} for n in range(9)]
     published, subscribed = frames(spark, events, asked)
-    right = sorted([(e, f) for e in range(9) for f in range(1, e + 1) if f % 5 == 1 and f > 3] + [(7, 1), (1, 2), (8, 3)])
+    right = sorted(
+        [(e, f) for e in range(9) for f in range(1, e + 1) if f % 5 == 1 and f > 3]
+        + [(7, 1), (1, 2), (8, 3)]
+    )
     assert len(right) > 5
     subscribed = subscribed.coalesce(1)  # samples go by the order of the rows
     monkeypatch.setattr(simple, "SAMPLES", (64,))
@@ -666,12 +904,23 @@ def test_simple_filters_of_attributes_by_any_name(spark: SparkSession) -> None:
         """SELECT id AS event, named_struct('Size', id, 'values', id + 1, 'event', id + 2, 'topic', id + 3,
         'deep', named_struct('x', id + 4), 'b', id, 'B', id) AS values FROM range(5)"""
     )
-    asked = ["size = 3", "SIZE = 3", "values = 3", "event = 3", "topic = 3", "deep.x = 5", "values > 3"]
+    asked = [
+        "size = 3",
+        "SIZE = 3",
+        "values = 3",
+        "event = 3",
+        "topic = 3",
+        "deep.x = 5",
+        "values > 3",
+    ]
     _, subscribed = frames(spark, [], asked)
     right = [(0, 4), (1, 3), (1, 5), (2, 2), (3, 0), (3, 1), (3, 6), (4, 6)]
     assert pairs(oracle.matches_by_text(events, subscribed)) == right
     assert pairs(by_span(events, subscribed)) == right
-    told = events.selectExpr("event", "'t' AS topic", "values"), subscribed.selectExpr("filter", "'t' AS topic", "text")
+    told = (
+        events.selectExpr("event", "'t' AS topic", "values"),
+        subscribed.selectExpr("filter", "'t' AS topic", "text"),
+    )
     assert pairs(by_span(*told)) == right
     _, twice = frames(spark, [], ["b = 3"] * 5)
     rows = simple.collect(twice)
@@ -686,7 +935,10 @@ def test_an_attributes_type_as_spark_has_it(spark: SparkSession) -> None:
         "SELECT 1 AS event, named_struct('Size', 1L, 'a', 'x', 'b', 2, 'B', 3L, 'in', named_struct('x', 1Y)) AS values"
     )
     rows = flat.flat(events)
-    kinds = {name: flat.type_of(rows, name) for name in ("`Size`", "`size`", "`a`", "`b`", "`in`.`x`", "`none`", "a")}
+    kinds = {
+        name: flat.type_of(rows, name)
+        for name in ("`Size`", "`size`", "`a`", "`b`", "`in`.`x`", "`none`", "a")
+    }
     told = {name: kind.simpleString() if kind is not None else None for name, kind in kinds.items()}
     assert told == {
         "`Size`": "bigint",
@@ -703,10 +955,29 @@ def test_the_oracle_knows_nothing_of_our_filters() -> None:
     import ast
     from pathlib import Path
 
-    for module in (oracle, templates, bands, prefixes, flat, simple, spans, texts, scan, plain, rowgroups):
+    for module in (
+        oracle,
+        templates,
+        bands,
+        prefixes,
+        flat,
+        simple,
+        spans,
+        texts,
+        scan,
+        plain,
+        rowgroups,
+    ):
         tree = ast.parse(Path(str(module.__file__)).read_text("utf-8"))
-        imported = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-        imported += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+        imported = [
+            node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
+        ]
+        imported += [
+            alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import)
+            for alias in node.names
+        ]
         assert {name for name in imported if name.startswith("gossamer")} <= {
             "gossamer.pipeline",
             "gossamer.pipeline.flat",

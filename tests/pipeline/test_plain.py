@@ -47,7 +47,10 @@ def write(folder: Path, rng: Random, files: int = 3, each: int = 150) -> dict[st
         for name, column in rows.items():
             whole[name] += column
         pq.write_table(
-            pa.table(rows, TYPES), folder / f"{number} é%20.parquet", row_group_size=40, use_dictionary=number % 2 == 0
+            pa.table(rows, TYPES),
+            folder / f"{number} é%20.parquet",
+            row_group_size=40,
+            use_dictionary=number % 2 == 0,
         )
     pq.write_table(TYPES.empty_table(), folder / "empty.parquet")
     return whole
@@ -76,7 +79,9 @@ def draw(rng: Random, count: int) -> tuple[list[str], list[Callable[[Any, Any], 
 
 def loop(events: dict[str, list[Any]], means: list[Callable[[Any, Any], bool]]) -> Pairs:
     rows = list(zip(*events.values(), strict=True))
-    return sorted((e, f) for e, n, s in rows if s is not None for f, holds in enumerate(means) if holds(n, s))
+    return sorted(
+        (e, f) for e, n, s in rows if s is not None for f, holds in enumerate(means) if holds(n, s)
+    )
 
 
 def pairs(found: DataFrame) -> Pairs:
@@ -91,7 +96,9 @@ def asked_of(spark: SparkSession, folder: Path, texts: list[str]) -> DataFrame:
     folder.mkdir()
     for at in range(0, len(texts), 70):
         some = texts[at : at + 70]
-        table = pa.table({"filter": pa.array(range(at, at + len(some)), pa.int64()), "text": pa.array(some)})
+        table = pa.table(
+            {"filter": pa.array(range(at, at + len(some)), pa.int64()), "text": pa.array(some)}
+        )
         pq.write_table(table, folder / f"{at}.parquet", row_group_size=30)
     return spark.read.schema("filter BIGINT, text STRING").parquet(str(folder))
 
@@ -106,7 +113,11 @@ def test_files_are_read_as_spark_reads_them(
     events, (texts, means) = write(tmp_path / "events", rng), draw(rng, 300)
     right = loop(events, means)
     assert len(right) > 5000
-    published = events_of(spark.read.schema("event BIGINT, name STRING, size BIGINT").parquet(str(tmp_path / "events")))
+    published = events_of(
+        spark.read.schema("event BIGINT, name STRING, size BIGINT").parquet(
+            str(tmp_path / "events")
+        )
+    )
     subscribed = asked_of(spark, tmp_path / "filters", texts)
     ways: list[str] = []
     search = simple._search_files
@@ -142,12 +153,22 @@ def test_structs_topics_and_ids_in_files(spark: SparkSession, tmp_path: Path) ->
         None if n % 9 == 0 else {"name": a, "size": b}
         for n, (a, b) in enumerate(zip(rows["name"], rows["size"], strict=True))
     ]
-    table = pa.table({"event": [f"e{n % 50}" for n in rows["event"]], "topic": ["t", None, "u", "t"] * 50, "values": values})
+    table = pa.table(
+        {
+            "event": [f"e{n % 50}" for n in rows["event"]],
+            "topic": ["t", None, "u", "t"] * 50,
+            "values": values,
+        }
+    )
     pq.write_table(table, tmp_path / "events.parquet", row_group_size=60)
     texts, _ = draw(rng, 200)
-    filters = pa.table({"filter": [f"f{n}" for n in range(200)], "topic": ["t", "u"] * 100, "text": texts})
+    filters = pa.table(
+        {"filter": [f"f{n}" for n in range(200)], "topic": ["t", "u"] * 100, "text": texts}
+    )
     pq.write_table(filters, tmp_path / "filters.parquet")
-    published, subscribed = (spark.read.parquet(str(tmp_path / f"{name}.parquet")) for name in ("events", "filters"))
+    published, subscribed = (
+        spark.read.parquet(str(tmp_path / f"{name}.parquet")) for name in ("events", "filters")
+    )
     assert plain.files(published, [*WANTED, ("topic",)]) is not None
     found = pairs(oracle.matches(published, subscribed))
     assert len(found) > 500
@@ -218,7 +239,10 @@ def test_files_that_differ_or_are_broken(spark: SparkSession, tmp_path: Path) ->
     both = {name: events[name] + rows[name] for name in events}
     assert pairs(oracle.matches(published, subscribed)) == loop(both, means)
     asked = {EVENT: "int64", ("name",): "string", ("size",): "int64"}
-    twice = pa.table([*pa.table(rows, TYPES).columns, pa.array(range(30))], names=["event", "name", "size", "SIZE"])
+    twice = pa.table(
+        [*pa.table(rows, TYPES).columns, pa.array(range(30))],
+        names=["event", "name", "size", "SIZE"],
+    )
     pq.write_table(twice, tmp_path / "twice.parquet")
     assert rowgroups.footer(str(tmp_path / "twice.parquet"), asked) is None
     assert rowgroups.footer(str(tmp_path / "none.parquet"), asked) is None
@@ -229,7 +253,9 @@ def test_files_that_differ_or_are_broken(spark: SparkSession, tmp_path: Path) ->
     assert plain.files(events_of(parts), WANTED) is None
     # Whole by its end, and broken inside.
     path = tmp_path / "broken.parquet"
-    pq.write_table(pa.table(rows_of(rng, 5000), TYPES), path, compression="NONE", use_dictionary=False)
+    pq.write_table(
+        pa.table(rows_of(rng, 5000), TYPES), path, compression="NONE", use_dictionary=False
+    )
     data = bytearray(path.read_bytes())
     data[4:60] = b"\xff" * 56
     path.write_bytes(data)
@@ -243,11 +269,16 @@ def test_files_that_differ_or_are_broken(spark: SparkSession, tmp_path: Path) ->
 
 
 @pytest.mark.spark
-def test_filters_in_files_as_spark_brings_them(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filters_in_files_as_spark_brings_them(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Texts that are NULL or too long are all NULL; more than may come do not."""
     texts = [f"size = {n}" for n in range(300)]
     table = pa.table(
-        {"filter": list(range(302)), "text": [*texts, None, "size = 1 OR name = '" + "x" * simple.TEXT_MAX + "'"]}
+        {
+            "filter": list(range(302)),
+            "text": [*texts, None, "size = 1 OR name = '" + "x" * simple.TEXT_MAX + "'"],
+        }
     )
     pq.write_table(table, tmp_path / "filters.parquet", row_group_size=90)
     filters = spark.read.parquet(str(tmp_path / "filters.parquet"))

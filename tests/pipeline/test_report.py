@@ -35,15 +35,25 @@ def test_charts_are_well_formed_and_say_what_they_show(drawing: Drawing) -> None
 
 def test_every_word_under_the_bars_is_there_and_of_numbers_some() -> None:
     shapes = ["exact", "range", "prefix", "name", "contains", "either", "from", "in", "not"]
-    drawing = charts.bars("t", shapes, {"filters": [1.0] * 9, "matches": [2.0] * 9}, "shape of the filter", "count")
+    drawing = charts.bars(
+        "t", shapes, {"filters": [1.0] * 9, "matches": [2.0] * 9}, "shape of the filter", "count"
+    )
     words = [shape for shape in drawing.shapes if isinstance(shape, Text) and shape.text in shapes]
     assert [word.text for word in words] == shapes
     one, other = sorted({word.y for word in words})
     assert {word.y for word in words[::2]} == {one}  # side by side they would run into each other
-    label = next(shape for shape in drawing.shapes if isinstance(shape, Text) and shape.text == "shape of the filter")
+    label = next(
+        shape
+        for shape in drawing.shapes
+        if isinstance(shape, Text) and shape.text == "shape of the filter"
+    )
     assert other + 12 < label.y
     numbers = charts.histogram("t", [(f"{n:,}", 1.0) for n in range(1_000, 1_050)], "x", "y")
-    shown = [shape for shape in numbers.shapes if isinstance(shape, Text) and shape.text.startswith("1,0")]
+    shown = [
+        shape
+        for shape in numbers.shapes
+        if isinstance(shape, Text) and shape.text.startswith("1,0")
+    ]
     assert len(shown) < 15
     assert len({word.y for word in shown}) == 1
 
@@ -55,7 +65,13 @@ def test_one_point_stands_in_the_middle() -> None:
 
 
 def test_numbers_are_readable() -> None:
-    assert [charts.number(n) for n in (0, 1234567, 0.12345, 12345.6, 2.0)] == ["0", "1,234,567", "0.123", "12,346", "2"]
+    assert [charts.number(n) for n in (0, 1234567, 0.12345, 12345.6, 2.0)] == [
+        "0",
+        "1,234,567",
+        "0.123",
+        "12,346",
+        "2",
+    ]
 
 
 def test_a_report_with_everything_wrong(tmp_path: Path) -> None:
@@ -71,8 +87,17 @@ def test_a_report_with_everything_wrong(tmp_path: Path) -> None:
         "disagree": 1,
         "violated": 1,
     }
-    run = {"run": 1, "error": "Boom: <x>", "replay": "gossamer pipeline run", "violations": ["once: twice"]}
-    metrics = dict.fromkeys(report.TABLES["metrics"].names, 1) | {"overlay": "flood", "noise": None, "agrees": False}
+    run = {
+        "run": 1,
+        "error": "Boom: <x>",
+        "replay": "gossamer pipeline run",
+        "violations": ["once: twice"],
+    }
+    metrics = dict.fromkeys(report.TABLES["metrics"].names, 1) | {
+        "overlay": "flood",
+        "noise": None,
+        "agrees": False,
+    }
     facts = report.Facts(
         rows={"runs": 2, "quarantine": 3, "churn": 7, "events": 12, "holdings": 45},
         totals=totals,
@@ -89,11 +114,16 @@ def test_a_report_with_everything_wrong(tmp_path: Path) -> None:
     assert_self_contained(page)
     assert report.STANDS_IN.split("'")[0] in page  # "... eDonkey ... Debian"
     assert "5 stays, subscriptions or events not as the workload says" in page
-    assert all(f"<b>{count}</b>{name}" in page for name, count in (("allowed", 4), ("stays", 7), ("events", 12)))
+    assert all(
+        f"<b>{count}</b>{name}" in page
+        for name, count in (("allowed", 4), ("stays", 7), ("events", 12))
+    )
     assert "<b>45</b>rows of the trace" in page
     assert "<th>strayed</th>" in page
     still = structs.replace(facts, rows=facts.rows | {"churn": 0})
-    assert "<th>strayed</th>" not in report.write_pipeline(still, tmp_path / "report.html").read_text("utf-8")
+    assert "<th>strayed</th>" not in report.write_pipeline(
+        still, tmp_path / "report.html"
+    ).read_text("utf-8")
     assert page.count('<td class="text">one ') == 5  # tables that this job has, and no others
     for text in (
         "8 of 10 expected",

@@ -19,7 +19,19 @@ from gossamer.pipeline.studies import QUICK
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-KEYS = ["001-3a", "001-3b", "001-4a", "001-4b", "001-5", "002-3", "002-4", "000-time", "000-bytes", "000-k", "scale"]
+KEYS = [
+    "001-3a",
+    "001-3b",
+    "001-4a",
+    "001-4b",
+    "001-5",
+    "002-3",
+    "002-4",
+    "000-time",
+    "000-bytes",
+    "000-k",
+    "scale",
+]
 
 
 def _rows(out: Path, name: str) -> list[dict[str, Any]]:
@@ -35,7 +47,9 @@ def test_everything_in_small(spark: SparkSession, tmp_path: Path) -> None:
     out = tmp_path / "out"
     pytest.importorskip("PIL")
     told: list[tuple[int, int]] = []
-    result = reproduce.run(lambda: spark, out, QUICK, on_wave=lambda done, all: told.append((done, all)))
+    result = reproduce.run(
+        lambda: spark, out, QUICK, on_wave=lambda done, all: told.append((done, all))
+    )
     count = len(studies.grid_cells(QUICK))
     assert told[-1] == (count, count)
     assert result.ok
@@ -74,8 +88,16 @@ def _figures_are_the_tables(out: Path) -> None:
                 if row["overlay"] == "skiplist" and row.get("routing") == routing and row.get("workload") == workload
                 and "grow_from" not in row
             )  # fmt: skip
-            noise = {row["at"]: row["count"] for row in spreads if (row["run"], row["name"]) == (run, "noise")}
-            hops = {row["at"]: row["count"] for row in spreads if (row["run"], row["name"]) == (run, "hops")}
+            noise = {
+                row["at"]: row["count"]
+                for row in spreads
+                if (row["run"], row["name"]) == (run, "noise")
+            }
+            hops = {
+                row["at"]: row["count"]
+                for row in spreads
+                if (row["run"], row["name"]) == (run, "hops")
+            }
             assert sum(noise.values()) == QUICK.filters
             assert sum(hops.values()) == QUICK.events
             assert found[f"001-3{letter}", f"{name}: hottest peer"]["found"] == pytest.approx(
@@ -98,7 +120,11 @@ def _figures_are_the_tables(out: Path) -> None:
     found_load = found["scale", "skip list: load of the busiest entry"]["found"]
     assert found_load > 0
     assert found_load == pytest.approx(100 * max(loads) / QUICK.model_walks)
-    depth = [row for row in _rows(out, "models") if (row["plane"], row["what"], row["size"]) == ("tree", "depth", largest)]
+    depth = [
+        row
+        for row in _rows(out, "models")
+        if (row["plane"], row["what"], row["size"]) == ("tree", "depth", largest)
+    ]
     mean = sum(row["at"] * row["count"] for row in depth) / largest
     assert found["scale", f"tree: depth, mean of {largest:,}"]["found"] == pytest.approx(mean)
 
@@ -111,5 +137,9 @@ def test_the_study_is_the_seeds() -> None:
     assert len({cell.run() for cell in cells}) == len(cells)
     assert {cell.parameter for cell in studies.skiplist_cells(study)} == {2}
     assert max(study.models) == 1_000_000
-    assert [stage.name for stage in reproduce.plan(Path("x"), study)] == ["grid", "models", "figures"]
+    assert [stage.name for stage in reproduce.plan(Path("x"), study)] == [
+        "grid",
+        "models",
+        "figures",
+    ]
     assert tables.FIGURES in reproduce.plan(Path("x"), study)[2].writes

@@ -40,9 +40,15 @@ def test_a_grid_with_a_good_a_bad_and_a_failed_run(spark: SparkSession) -> None:
         return outcome  # type: ignore[no-any-return]
 
     grid = runs.Grid(nodes=(2,), seeds=(0, 1, 2))
-    configured = runs.configurations(spark, grid, WORKLOAD, ["gossamer", "pipeline", "run", "--out", "a b"])
+    configured = runs.configurations(
+        spark, grid, WORKLOAD, ["gossamer", "pipeline", "run", "--out", "a b"]
+    )
     results = runs.simulate(configured, WORKLOAD, 3, simulate).persist()
-    ran, handed, loads = runs.runs(results), runs.rows_of(results, DELIVERIES), runs.rows_of(results, LOADS)
+    ran, handed, loads = (
+        runs.runs(results),
+        runs.rows_of(results, DELIVERIES),
+        runs.rows_of(results, LOADS),
+    )
     for rows, table, count in ((ran, RUNS, 3), (handed, DELIVERIES, 7), (loads, LOADS, 4)):
         check_schema(rows, table)
         assert check_rows(rows, table).rows == count
@@ -53,7 +59,9 @@ def test_a_grid_with_a_good_a_bad_and_a_failed_run(spark: SparkSession) -> None:
     assert words[:5] == ["gossamer", "pipeline", "run", "--out", "a b"]
     assert words[words.index("--seeds") + 1] == "2"
 
-    judged = metrics.metrics(ran, handed, loads, spark.createDataFrame([(*pair, True) for pair in PAIRS], EXPECTED.ddl))
+    judged = metrics.metrics(
+        ran, handed, loads, spark.createDataFrame([(*pair, True) for pair in PAIRS], EXPECTED.ddl)
+    )
     check_schema(judged, METRICS)
     good, bad = judged.orderBy("seed").collect()  # the failed run is not judged
     counts = ("expected", "delivered", "missed", "duplicate", "spurious")

@@ -20,7 +20,15 @@ class Tables:
     def __init__(self) -> None:
         self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in book.READS}
 
-    def run(self, overlay: str, size: int, parameter: int = 2, fault: str = "none", status: str = "ok", **told: Any) -> int:
+    def run(
+        self,
+        overlay: str,
+        size: int,
+        parameter: int = 2,
+        fault: str = "none",
+        status: str = "ok",
+        **told: Any,
+    ) -> int:
         number = len(self.rows["grid"])
         self.rows["grid"].append(
             {"run": number, "overlay": overlay, "size": size, "parameter": parameter, "seed": 7, "fault": fault,
@@ -29,7 +37,9 @@ class Tables:
         return number
 
     def spread(self, run: int, name: str, counts: dict[int, int]) -> None:
-        self.rows["spreads"] += [{"run": run, "name": name, "at": at, "count": count} for at, count in counts.items()]
+        self.rows["spreads"] += [
+            {"run": run, "name": name, "at": at, "count": count} for at, count in counts.items()
+        ]
 
     def book(self) -> Book:
         return Book(self.rows)
@@ -66,7 +76,9 @@ def test_figure_3_noise() -> None:
 
 def test_figure_4_hops() -> None:
     study = Study()
-    same = seedfigures.hops(_static({0: 1}, {3: 600, 4: 635, 5: 265, 12: 1_000 - 500}), study, "trace")
+    same = seedfigures.hops(
+        _static({0: 1}, {3: 600, 4: 635, 5: 265, 12: 1_000 - 500}), study, "trace"
+    )
     assert _value(same, "the seed's routing: most common hops") == 4
     assert _value(same, "the seed's routing: events with 4 hops") == 635
     assert _value(same, "the seed's routing: within log2 N") == 75.0
@@ -78,7 +90,9 @@ def test_figure_4_hops() -> None:
 def _dynamic(seeds: dict[int, int]) -> seedfigures.Figure:
     tables = Tables()
     for routing, counts in (("gossamer", {4: 700}), ("paper", seeds)):
-        run = tables.run("skiplist", 1_000, workload="trace", routing=routing, grow_from=300, events=0)
+        run = tables.run(
+            "skiplist", 1_000, workload="trace", routing=routing, grow_from=300, events=0
+        )
         tables.spread(run, "hops", counts)
     return seedfigures.dynamic(tables.book(), Study())
 
@@ -123,7 +137,13 @@ def test_figure_4_area(contacted: tuple[int, int], agrees: bool) -> None:
         run = tables.run("tree", hosts)
         for number, (what, area) in enumerate((("join", 3), ("leave", 4))):
             tables.rows["reconfigurations"].append(
-                {"run": run, "reconfiguration": number, "what": what, "area": area, "contacted": contacted[number]}
+                {
+                    "run": run,
+                    "reconfiguration": number,
+                    "what": what,
+                    "area": area,
+                    "contacted": contacted[number],
+                }
             )
     figure = seedfigures.area(tables.book(), QUICK)
     assert figure.agrees is agrees
@@ -161,5 +181,7 @@ def test_a_figure_that_lacks_its_run_says_which_failed() -> None:
     tables.run("tree", 10, status="ok")
     tables.run("skiplist", QUICK.filters, status="failed")
     tables.rows["grid"][1]["error"] = "ConfigError: no trace"
-    with pytest.raises(JobError, match=r"1 of 2 runs failed.*ConfigError: no trace; again: replay 1"):
+    with pytest.raises(
+        JobError, match=r"1 of 2 runs failed.*ConfigError: no trace; again: replay 1"
+    ):
         reproduce.drawn(tables.book(), QUICK)

@@ -67,9 +67,18 @@ def test_a_job_by_the_size_of_its_workload(
     assert asked == [conf]
 
 
-@pytest.mark.parametrize("master", ["foo", "local[x]", "local[0]", "local-cluster[2,1]", "spark:/h:7077", "", "yarn-client"])
 @pytest.mark.parametrize(
-    "command", [["pipeline", "run", "--out"], ["reproduce", "--out"], ["pipeline", "verify", "--traces"], ["demo", "--out"]]
+    "master",
+    ["foo", "local[x]", "local[0]", "local-cluster[2,1]", "spark:/h:7077", "", "yarn-client"],
+)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["pipeline", "run", "--out"],
+        ["reproduce", "--out"],
+        ["pipeline", "verify", "--traces"],
+        ["demo", "--out"],
+    ],
 )
 def test_a_master_that_is_none_is_refused_before_anything_else(
     master: str, command: list[str], asked: list[dict[str, str]], tmp_path: Path
@@ -83,11 +92,20 @@ def test_a_master_that_is_none_is_refused_before_anything_else(
 
 def test_masters_that_are_some() -> None:
     forms = masters.FORMS.split(", ")
-    for master in (*forms, "local", "local[2, 3]", "local-cluster[2, 1, 1024]", "spark://a:7077,b:7077", "k8s://host"):
+    for master in (
+        *forms,
+        "local",
+        "local[2, 3]",
+        "local-cluster[2, 1, 1024]",
+        "spark://a:7077,b:7077",
+        "k8s://host",
+    ):
         assert masters.check(master) == master
 
 
-def test_a_cluster_that_is_not_there_is_told_at_once_and_without_a_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_is_not_there_is_told_at_once_and_without_a_jvm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("gossamer.pipeline.session._session", lambda *_: pytest.fail("started"))
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as taken:
         free = taken.getsockname()[1]
@@ -96,7 +114,10 @@ def test_a_cluster_that_is_not_there_is_told_at_once_and_without_a_jvm(monkeypat
             gone = other.getsockname()[1]
         masters.reach(f"spark://127.0.0.1:{gone},127.0.0.1:{free}")  # one of several is enough
     said = rf"nobody answers at 127\.0\.0\.1:{gone} \(Connection refused\); is the cluster's master running there"
-    with pytest.raises(masters.SparkStartError, match=said), session.session("x", f"spark://127.0.0.1:{gone}"):
+    with (
+        pytest.raises(masters.SparkStartError, match=said),
+        session.session("x", f"spark://127.0.0.1:{gone}"),
+    ):
         pytest.fail("started")
     with pytest.raises(masters.SparkStartError, match=r"nobody answers at 127\.0\.0\.1:x"):
         masters.reach("spark://127.0.0.1:x")
@@ -105,9 +126,15 @@ def test_a_cluster_that_is_not_there_is_told_at_once_and_without_a_jvm(monkeypat
 def test_why_spark_did_not_start_is_the_innermost_cause() -> None:
     class Java:
         def __init__(self, said: str, cause: Java | None = None) -> None:
-            self.getMessage, self.getCause, self.toString = (lambda: said), (lambda: cause), (lambda: "Java")
+            self.getMessage, self.getCause, self.toString = (
+                (lambda: said),
+                (lambda: cause),
+                (lambda: "Java"),
+            )
 
-    error = RuntimeError("An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.")
+    error = RuntimeError(
+        "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext."
+    )
     error.java_exception = Java("outer", Java("no room\n\tat x"))  # type: ignore[attr-defined]
     assert masters.reason(error) == "no room"
     assert masters.reason(RuntimeError("\n first\nsecond")) == "first"
@@ -130,7 +157,9 @@ def test_ctrl_c_is_as_it_was_before_there_was_spark(spark: SparkSession) -> None
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     root = logging.getLogger()
     records = [
-        logging.LogRecord("root", logging.ERROR, path, 1, "sending", None, (type(error), error, None))
+        logging.LogRecord(
+            "root", logging.ERROR, path, 1, "sending", None, (type(error), error, None)
+        )
         for error in (KeyboardInterrupt(), ValueError())
         for path in ("py4j/java_gateway.py", "other.py")
     ]
@@ -143,10 +172,14 @@ def test_a_job_by_its_inputs_and_its_runs(tmp_path: Path) -> None:
     packed = tmp_path / "files.csv.gz"
     packed.write_bytes(b"x" * 2_000_000)
     mapping = tmp_path / "mapping.toml"
-    mapping.write_text('[[source]]\nfiles = ["named.csv"]\nschema = "name STRING"\n[source.columns]\nname = "name"\n')
+    mapping.write_text(
+        '[[source]]\nfiles = ["named.csv"]\nschema = "name STRING"\n[source.columns]\nname = "name"\n'
+    )
     job = stages.Job(tmp_path / "out", traces=(packed,), mapping=mapping, filters=None, events=None)
     assert job.size == 21_000_000
-    many = stages.Job(tmp_path / "out", filters=10, events=100, grid=Grid(nodes=(10, 20), seeds=tuple(range(50))))
+    many = stages.Job(
+        tmp_path / "out", filters=10, events=100, grid=Grid(nodes=(10, 20), seeds=tuple(range(50)))
+    )
     assert many.size == stages.ROW_BYTES * (10 + 100 * 101)
 
 
@@ -162,7 +195,9 @@ def test_rows_go_to_python_without_waiting(spark: SparkSession) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700, "the sockets have no secret"
 
 
-def test_sessions_one_after_the_other_have_one_folder_for_their_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sessions_one_after_the_other_have_one_folder_for_their_sockets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The JVM outlives the first session and keeps to its folder."""
     found: list[str] = []
 
@@ -179,7 +214,8 @@ def test_sessions_one_after_the_other_have_one_folder_for_their_sockets(monkeypa
 
 
 @pytest.mark.parametrize(
-    ("error", "told"), [("BrokenPipeError", False), ("ConnectionResetError", False), ("ValueError", True)]
+    ("error", "told"),
+    [("BrokenPipeError", False), ("ConnectionResetError", False), ("ValueError", True)],
 )
 def test_a_worker_to_which_nobody_listens_ends_without_a_word(error: str, told: bool) -> None:
     pytest.importorskip("pyspark")
@@ -192,7 +228,9 @@ def refused(sock, authenticated):
 daemon._worker = refused
 daemon.worker(None, True)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 1
     assert bool(done.stderr) == told
 
@@ -200,6 +238,10 @@ daemon.worker(None, True)
 def test_sockets_without_a_secret_are_for_this_machine_and_this_user(tmp_path: Path) -> None:
     assert session._sockets("local[2]", "/tmp/x")["spark.python.unix.domain.socket.dir"] == "/tmp/x"
     assert (
-        session._sockets("local-cluster[2,1,1024]", "/tmp/x") == session._sockets("spark://127.0.0.1:7077", "/tmp/x") == {}
+        session._sockets("local-cluster[2,1,1024]", "/tmp/x")
+        == session._sockets("spark://127.0.0.1:7077", "/tmp/x")
+        == {}
     )
-    assert session._sockets("local[2]", f"/tmp/{'x' * 90}") == {}, "no path of a socket is that long"
+    assert session._sockets("local[2]", f"/tmp/{'x' * 90}") == {}, (
+        "no path of a socket is that long"
+    )

@@ -14,7 +14,15 @@ import pytest
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
-from pyspark.sql.types import DataType, DoubleType, FloatType, IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from gossamer import Gap, blocking
 from gossamer.pipeline import gateway
@@ -50,7 +58,10 @@ def events(first: int, last: int) -> list[dict[str, Any]]:
     from datetime import UTC, datetime, timedelta
 
     began = datetime(2026, 5, 1, tzinfo=UTC)
-    return [{"city": CITIES[n % 3], "temp": n, "at": began + timedelta(seconds=n)} for n in range(first, last)]
+    return [
+        {"city": CITIES[n % 3], "temp": n, "at": began + timedelta(seconds=n)}
+        for n in range(first, last)
+    ]
 
 
 def stream(rows: list[dict[str, Any]]) -> bytes:
@@ -88,22 +99,42 @@ def kill(tmp_path: Path) -> None:
             words = process.read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"gossamer.pipeline.gateway" in words and any(str(tmp_path).encode() in word for word in words):
+        if b"gossamer.pipeline.gateway" in words and any(
+            str(tmp_path).encode() in word for word in words
+        ):
             os.kill(int(process.parent.name), signal.SIGKILL)
 
 
-def test_the_sink_publishes_each_row_once_whatever_is_replayed(station: blocking.Node, tmp_path: Path) -> None:
-    given = {"join": station.address, "topic": "out", "dataDir": str(tmp_path / "sink"), "query": "q"}
+def test_the_sink_publishes_each_row_once_whatever_is_replayed(
+    station: blocking.Node, tmp_path: Path
+) -> None:
+    given = {
+        "join": station.address,
+        "topic": "out",
+        "dataDir": str(tmp_path / "sink"),
+        "query": "q",
+    }
     options = Options(given, "writeStream")
     where = options.gateway(options.data_dir)
 
     def commit(batch: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        request = {"topic": "out", "schema": "`n` int", "retention": "1h", "query": "q", "batch": batch}
+        request = {
+            "topic": "out",
+            "schema": "`n` int",
+            "retention": "1h",
+            "query": "q",
+            "batch": batch,
+        }
         return gateway.ask(where, request, stream(rows) if rows else b"")
 
     rows = [{"n": n} for n in range(10_000)]
     assert commit(0, rows)["published"] == 10_000
-    assert commit(0, rows[::-1]) == {"rows": 10_000, "published": 0, "replay": True, "incomplete": 0}
+    assert commit(0, rows[::-1]) == {
+        "rows": 10_000,
+        "published": 0,
+        "replay": True,
+        "incomplete": 0,
+    }
     with station.subscribe("out", since="beginning", timeout=30) as got:
         kill(tmp_path)
         assert commit(0, rows)["published"] == 0  # its disk remembers
@@ -120,8 +151,17 @@ def test_the_sink_publishes_each_row_once_whatever_is_replayed(station: blocking
     kill(tmp_path)
 
 
-def test_the_tap_keeps_offsets_and_fails_on_lost_events(station: blocking.Node, tmp_path: Path) -> None:
-    options = Options({"join": station.address, "topic": "weather", "dataDir": str(tmp_path), "filter": "temp >= 10"})
+def test_the_tap_keeps_offsets_and_fails_on_lost_events(
+    station: blocking.Node, tmp_path: Path
+) -> None:
+    options = Options(
+        {
+            "join": station.address,
+            "topic": "weather",
+            "dataDir": str(tmp_path),
+            "filter": "temp >= 10",
+        }
+    )
     tap = _Tap(options)
     station.publish_batch("weather", events(0, 30)).wait(30)
     until(lambda: tap.latest() == 20)
@@ -167,7 +207,11 @@ STREAM = {"dataDir": "d", "query": "q"}
 @pytest.mark.parametrize(
     ("use", "options", "what"),
     [
-        ("write", {"filter": "temp > 1"}, r"'filter' is for read, readStream, not for write.*df\.where"),
+        (
+            "write",
+            {"filter": "temp > 1"},
+            r"'filter' is for read, readStream, not for write.*df\.where",
+        ),
         (
             "writeStream",
             {**STREAM, "FILTER": "temp > 1"},
@@ -175,7 +219,11 @@ STREAM = {"dataDir": "d", "query": "q"}
         ),
         ("write", {"since": "1h"}, "'since' is for read, readStream, not for write"),
         ("write", {"query": "q"}, "'query' is for writeStream, not for write"),
-        ("write", {"failOnDataLoss": "true"}, "'failOnDataLoss' is for read, readStream, not for write"),
+        (
+            "write",
+            {"failOnDataLoss": "true"},
+            "'failOnDataLoss' is for read, readStream, not for write",
+        ),
         ("write", {"retention": "zz"}, "'retention': cannot read retention 'zz'"),
         ("write", {"idle": "soon"}, "'idle' is 'soon'; give a number of seconds, 0 or more"),
         ("read", {"maxRows": "3"}, r"'maxRows' is for readStream, not for read.*\.limit\(n\)"),
@@ -186,42 +234,81 @@ STREAM = {"dataDir": "d", "query": "q"}
         ("write", {"path": "/some/path"}, "has no paths"),
         ("read", {"failOnDataLoss": "nope"}, "'failOnDataLoss' is 'nope'; give 'true' or 'false'"),
         ("read", {"since": "ages"}, "'since': cannot read since='ages'"),
-        ("readStream", {"dataDir": "d", "maxRows": "abc"}, "'maxRows' is 'abc'; give a whole number, 1 or more"),
-        ("readStream", {"dataDir": "d", "maxRows": "0"}, "'maxRows' is '0'; give a whole number, 1 or more"),
-        ("readStream", {"dataDir": "d", "query": "q"}, "'query' is for writeStream, not for readStream"),
+        (
+            "readStream",
+            {"dataDir": "d", "maxRows": "abc"},
+            "'maxRows' is 'abc'; give a whole number, 1 or more",
+        ),
+        (
+            "readStream",
+            {"dataDir": "d", "maxRows": "0"},
+            "'maxRows' is '0'; give a whole number, 1 or more",
+        ),
+        (
+            "readStream",
+            {"dataDir": "d", "query": "q"},
+            "'query' is for writeStream, not for readStream",
+        ),
     ],
 )
-def test_an_option_that_would_do_nothing_is_refused(use: str, options: dict[str, str], what: str) -> None:
+def test_an_option_that_would_do_nothing_is_refused(
+    use: str, options: dict[str, str], what: str
+) -> None:
     with pytest.raises(SourceError, match=what):
         USES[use](GossamerDataSource({"join": "127.0.0.1:1", "topic": "t", **options}))
 
 
 def test_options_where_they_apply() -> None:
     """Every one of them, in some place; a batch write without a disk of its own leaves no process behind for long."""
-    common = {"join": "127.0.0.1:1, 127.0.0.1:2", "topic": "t", "fabric": "f", "keys": "k", "traceDir": "d"}
+    common = {
+        "join": "127.0.0.1:1, 127.0.0.1:2",
+        "topic": "t",
+        "fabric": "f",
+        "keys": "k",
+        "traceDir": "d",
+    }
     reading = {**common, "filter": "x > 1", "since": "10m", "failOnDataLoss": "False"}
     writing = {**common, "dataDir": "d", "retention": "1h, 64MB"}
     for use, options in {
         "read": reading,
         "readStream": {**reading, "dataDir": "d", "name": "n", "maxRows": "7"},
         "write": {**writing, "idle": "1.5"},
-        "writeStream": {**writing, "idle": "0", "query": "q", "checkpointLocation": "c", "queryName": "n"},
+        "writeStream": {
+            **writing,
+            "idle": "0",
+            "query": "q",
+            "checkpointLocation": "c",
+            "queryName": "n",
+        },
     }.items():
         USES[use](GossamerDataSource(options))
-    assert (Options(reading).fails, Options(reading).join) == (False, ["127.0.0.1:1", "127.0.0.1:2"])
-    assert [Options(given, "write").idle for given in (common, writing, {**common, "idle": "9"})] == [2, 30, 9]
+    assert (Options(reading).fails, Options(reading).join) == (
+        False,
+        ["127.0.0.1:1", "127.0.0.1:2"],
+    )
+    assert [
+        Options(given, "write").idle for given in (common, writing, {**common, "idle": "9"})
+    ] == [2, 30, 9]
 
 
 @pytest.mark.parametrize(
     ("wanted", "what"),
     [
-        ([("city", StringType()), ("tmep", IntegerType())], r"topic 'w' has no attribute 'tmep' \(did you mean 'temp'\?\)"),
+        (
+            [("city", StringType()), ("tmep", IntegerType())],
+            r"topic 'w' has no attribute 'tmep' \(did you mean 'temp'\?\)",
+        ),
         ([("temp", StringType())], "topic 'w' has 'temp' as INT, not as STRING"),
-        ([("where", StructType([StructField("lat", DoubleType())]))], "has 'where.lat' as FLOAT, not as DOUBLE"),
+        (
+            [("where", StructType([StructField("lat", DoubleType())]))],
+            "has 'where.lat' as FLOAT, not as DOUBLE",
+        ),
         ([("City", StringType())], "no attribute 'City'"),
     ],
 )
-def test_a_schema_by_hand_that_is_not_the_topics_is_refused(wanted: list[tuple[str, DataType]], what: str) -> None:
+def test_a_schema_by_hand_that_is_not_the_topics_is_refused(
+    wanted: list[tuple[str, DataType]], what: str
+) -> None:
     text = "city STRING NOT NULL, temp INT, where STRUCT<lat: FLOAT, lon: FLOAT>"
     options = Options({"join": "127.0.0.1:1", "topic": "w"})
     with pytest.raises(SourceError, match=what) as refused:
@@ -229,7 +316,10 @@ def test_a_schema_by_hand_that_is_not_the_topics_is_refused(wanted: list[tuple[s
     assert f"({text})" in str(refused.value)
     with pytest.raises(SourceError, match="has 'temp', which may be NULL"):
         options.check_schema(StructType([StructField("temp", IntegerType(), nullable=False)]), text)
-    part = [StructField("where", StructType([StructField("lon", FloatType())])), StructField("city", StringType(), False)]
+    part = [
+        StructField("where", StructType([StructField("lon", FloatType())])),
+        StructField("city", StringType(), False),
+    ]
     options.check_schema(StructType(part), text)  # less, and in another order
 
 
@@ -243,25 +333,41 @@ def test_spark_tells_of_options_and_schemas_that_do_not_fit(
     options = {"join": station.address, "topic": "weather"}
     told = r"topic 'weather' has no attribute 'tmep' \(did you mean 'temp'\?\); its schema is \(city STRING"
     with pytest.raises(Exception, match=told):
-        spark.read.format("gossamer").options(**options).schema("city STRING, tmep INT").load().collect()
+        spark.read.format("gossamer").options(**options).schema(
+            "city STRING, tmep INT"
+        ).load().collect()
     with pytest.raises(Exception, match=r"no paths.*'/some/path'"):
         spark.read.format("gossamer").options(**options).load("/some/path")
     with pytest.raises(Exception, match="'filter' is for read, readStream"):
-        spark.range(1).write.format("gossamer").options(**options, filter="id > 5").mode("append").save()
+        spark.range(1).write.format("gossamer").options(**options, filter="id > 5").mode(
+            "append"
+        ).save()
     part = spark.read.format("gossamer").options(**options).schema("temp INT").load()
     assert sorted(row["temp"] for row in part.collect()) == [0, 1, 2, 3, 4]
 
     def stream() -> Any:
-        read = spark.readStream.format("gossamer").options(**options, dataDir=str(tmp_path / "tap"), since="beginning")
-        return read.schema("city STRING, temp STRING").load().writeStream.format("noop").trigger(availableNow=True).start()
+        read = spark.readStream.format("gossamer").options(
+            **options, dataDir=str(tmp_path / "tap"), since="beginning"
+        )
+        return (
+            read.schema("city STRING, temp STRING")
+            .load()
+            .writeStream.format("noop")
+            .trigger(availableNow=True)
+            .start()
+        )
 
-    with pytest.raises(Exception, match="topic 'weather' has 'temp' as INT, not as STRING; its schema is"):
+    with pytest.raises(
+        Exception, match="topic 'weather' has 'temp' as INT, not as STRING; its schema is"
+    ):
         finish(stream)
 
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_fabric_to_windowed_aggregate_to_fabric(spark: SparkSession, station: blocking.Node, tmp_path: Path) -> None:
+def test_fabric_to_windowed_aggregate_to_fabric(
+    spark: SparkSession, station: blocking.Node, tmp_path: Path
+) -> None:
     """The worked example of docs/streaming.md, with a restart in the middle."""
     from pyspark.sql import functions as sf
 
@@ -271,7 +377,13 @@ def test_fabric_to_windowed_aggregate_to_fabric(spark: SparkSession, station: bl
     def hottest() -> Any:
         weather = (
             spark.readStream.format("gossamer")
-            .options(**common, topic="weather", filter="temp >= 0", dataDir=str(tmp_path / "source"), since="beginning")
+            .options(
+                **common,
+                topic="weather",
+                filter="temp >= 0",
+                dataDir=str(tmp_path / "source"),
+                since="beginning",
+            )
             .load()
         )
         minutes = (
@@ -282,7 +394,13 @@ def test_fabric_to_windowed_aggregate_to_fabric(spark: SparkSession, station: bl
         )
         return (
             minutes.writeStream.format("gossamer")
-            .options(**common, topic="hottest", dataDir=str(tmp_path / "sink"), query="hottest", retention="1h")
+            .options(
+                **common,
+                topic="hottest",
+                dataDir=str(tmp_path / "sink"),
+                query="hottest",
+                retention="1h",
+            )
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
             .trigger(availableNow=True)
             .start()
@@ -294,7 +412,10 @@ def test_fabric_to_windowed_aggregate_to_fabric(spark: SparkSession, station: bl
         station.publish_batch("weather", events(first, first + 200)).wait(30)
     # The watermark is 10 s behind the newest event: minutes that ended before 389 s are out, each once over both runs.
     with station.subscribe("hottest", "city = 'Geneva'", since="beginning") as out:
-        rows = sorted((event["minute"].minute, event["hottest"]) for event in (out.next(timeout=60) for _ in range(6)))
+        rows = sorted(
+            (event["minute"].minute, event["hottest"])
+            for event in (out.next(timeout=60) for _ in range(6))
+        )
         assert rows == [(minute, 60 * minute + 57) for minute in range(6)]
         assert list(out.within(0.5)) == []
     kill(tmp_path)
@@ -302,16 +423,22 @@ def test_fabric_to_windowed_aggregate_to_fabric(spark: SparkSession, station: bl
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_what_is_retained_is_a_table_and_a_table_is_published(spark: SparkSession, station: blocking.Node) -> None:
+def test_what_is_retained_is_a_table_and_a_table_is_published(
+    spark: SparkSession, station: blocking.Node
+) -> None:
     register(spark)
     station.publish_batch("weather", events(0, 30)).wait(30)
     read: DataFrame = (
-        spark.read.format("gossamer").options(join=station.address, topic="weather", filter="city = 'Geneva'").load()
+        spark.read.format("gossamer")
+        .options(join=station.address, topic="weather", filter="city = 'Geneva'")
+        .load()
     )
     assert read.schema.simpleString() == "struct<city:string,temp:int,at:timestamp>"
     station.advertise("copied", SCHEMA)
     with station.subscribe("copied") as out:
-        read.write.format("gossamer").options(join=station.address, topic="copied").mode("append").save()
+        read.write.format("gossamer").options(join=station.address, topic="copied").mode(
+            "append"
+        ).save()
         copied = [out.next(timeout=60) for _ in range(10)]
     assert sorted((event["temp"], event["at"]) for event in copied) == [
         (one["temp"], one["at"]) for one in events(0, 30) if one["city"] == "Geneva"

@@ -27,12 +27,16 @@ ENDS = [LEAST, LEAST + 1, -(2**53) - 1, -1, 0, 1, 5, 2**53, 2**53 + 1, MOST - 1,
 TYPES = {"event": pa.int64(), "name": pa.string(), "code": pa.int64(), "size": pa.int64()}
 
 
-def batches(rows: list[Row], each: int, types: dict[str, pa.DataType] = TYPES) -> Iterator[pa.RecordBatch]:
+def batches(
+    rows: list[Row], each: int, types: dict[str, pa.DataType] = TYPES
+) -> Iterator[pa.RecordBatch]:
     columns = [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(types.values())]
     yield from pa.table(columns, names=list(types)).to_batches(max_chunksize=each)
 
 
-def found(rows: list[Row], each: int, *sought: spans.Spans, types: dict[str, pa.DataType] = TYPES) -> list[tuple[Any, Any]]:
+def found(
+    rows: list[Row], each: int, *sought: spans.Spans, types: dict[str, pa.DataType] = TYPES
+) -> list[tuple[Any, Any]]:
     listed = [
         (event, row["filter"])
         for batch in spans.match(batches(rows, each, types), sought)
@@ -45,7 +49,8 @@ def found(rows: list[Row], each: int, *sought: spans.Spans, types: dict[str, pa.
 def make(rng: Random, events: int, filters: int, numbers: list[int]) -> tuple[list[Row], list[Row]]:
     names = [None, "", "a", "a\0", "b", "é", "😀"]
     rows = [
-        (n, rng.choice(names), rng.choice([None, 0, -1, LEAST, MOST]), rng.choice([None, *numbers])) for n in range(events)
+        (n, rng.choice(names), rng.choice([None, 0, -1, LEAST, MOST]), rng.choice([None, *numbers]))
+        for n in range(events)
     ]
     sought = [
         (
@@ -61,9 +66,17 @@ def make(rng: Random, events: int, filters: int, numbers: list[int]) -> tuple[li
 
 
 def build(sought: list[Row]) -> spans.Spans | None:
-    filters, names, codes, low, high = (list(column) for column in zip(*sought, strict=True)) if sought else ([],) * 5
+    filters, names, codes, low, high = (
+        (list(column) for column in zip(*sought, strict=True)) if sought else ([],) * 5
+    )
     keys = [("name", pa.array(names, pa.string())), ("code", pa.array(codes, pa.int64()))]
-    return spans.build(pa.array(filters, pa.int64()), keys, "size", np.array(low, np.int64), np.array(high, np.int64))
+    return spans.build(
+        pa.array(filters, pa.int64()),
+        keys,
+        "size",
+        np.array(low, np.int64),
+        np.array(high, np.int64),
+    )
 
 
 def loop(rows: list[Row], sought: list[Row]) -> list[tuple[int, int]]:
@@ -75,8 +88,12 @@ def loop(rows: list[Row], sought: list[Row]) -> list[tuple[int, int]]:
     )
 
 
-@pytest.mark.parametrize(("events", "pairs", "each"), [(250_000, 1_000_000, 10_000), (7, 3, 2), (64, 1, 5), (1, 1, 1)])
-def test_spans_are_a_loop(monkeypatch: pytest.MonkeyPatch, events: int, pairs: int, each: int) -> None:
+@pytest.mark.parametrize(
+    ("events", "pairs", "each"), [(250_000, 1_000_000, 10_000), (7, 3, 2), (64, 1, 5), (1, 1, 1)]
+)
+def test_spans_are_a_loop(
+    monkeypatch: pytest.MonkeyPatch, events: int, pairs: int, each: int
+) -> None:
     """Numbers on all ends and beside them, NULLs, ids that several filters have; however much is taken at once."""
     monkeypatch.setattr(spans, "EVENTS", events)
     monkeypatch.setattr(spans, "PAIRS", pairs)
@@ -106,7 +123,9 @@ def test_a_batch_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     types = {**TYPES, "event": pa.string()}
     assert max(len(table) for table in spans._gather(batches(large, 1, types))) == 2  # type: ignore[arg-type]
     answers = list(spans.match(batches(large, 1, types), [built]))  # type: ignore[arg-type]
-    assert sum(len(events) for batch in answers for events in batch["events"].to_pylist()) == 30 * (100 + 40)
+    assert sum(len(events) for batch in answers for events in batch["events"].to_pylist()) == 30 * (
+        100 + 40
+    )
     assert max(batch.nbytes for batch in answers) < 5000
 
 
@@ -145,11 +164,23 @@ def test_without_keys_and_without_a_range() -> None:
 
 def test_ids_and_columns_of_other_types() -> None:
     rows: list[Row] = [(f"e{n}", "ab"[n % 2], n % 3, n - 3) for n in range(12)]
-    types = {"event": pa.large_string(), "name": pa.large_string(), "code": pa.int8(), "size": pa.int16()}
+    types = {
+        "event": pa.large_string(),
+        "name": pa.large_string(),
+        "code": pa.int8(),
+        "size": pa.int16(),
+    }
     keys = [("name", pa.array(["a", "b"])), ("code", pa.array([0, 2]))]
-    built = spans.build(pa.array(["p", "q"]), keys, "size", np.array([-3, 2]), np.array([3, LEAST + 2**63 + 9]))
+    built = spans.build(
+        pa.array(["p", "q"]), keys, "size", np.array([-3, 2]), np.array([3, LEAST + 2**63 + 9])
+    )
     assert built is not None
-    assert found(rows, 5, built, types=types) == [("e0", "p"), ("e11", "q"), ("e5", "q"), ("e6", "p")]
+    assert found(rows, 5, built, types=types) == [
+        ("e0", "p"),
+        ("e11", "q"),
+        ("e5", "q"),
+        ("e6", "p"),
+    ]
 
 
 @pytest.mark.parametrize("parts", [1, 3])
@@ -160,9 +191,24 @@ def test_texts_are_extracted_as_they_are_split(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(texts, "PART_MIN", 7)
     pools: list[int] = []
     pool = texts.ThreadPoolExecutor
-    monkeypatch.setattr(texts, "ThreadPoolExecutor", lambda count: pools.append(count) or pool(count))
+    monkeypatch.setattr(
+        texts, "ThreadPoolExecutor", lambda count: pools.append(count) or pool(count)
+    )
     rng = Random(3)
-    words = ["", "a", "it''s", "''", "x'' AND size > 5 AND name = ''y", "5", "AND", "é😀", "a b", "@s", "\n", "x" * 99]
+    words = [
+        "",
+        "a",
+        "it''s",
+        "''",
+        "x'' AND size > 5 AND name = ''y",
+        "5",
+        "AND",
+        "é😀",
+        "a b",
+        "@s",
+        "\n",
+        "x" * 99,
+    ]
     forms = [
         "name = '{}' AND size > {}",
         "name = '{}'  AND size > {}",
@@ -172,22 +218,34 @@ def test_texts_are_extracted_as_they_are_split(monkeypatch: pytest.MonkeyPatch, 
         "name = '{}' AND size2 > {}",
     ]
     lines = [
-        rng.choice(forms).format(rng.choice(words), rng.choice(["0", "007", "9" * 18, "9" * 19, "12"])) for _ in range(400)
+        rng.choice(forms).format(
+            rng.choice(words), rng.choice(["0", "007", "9" * 18, "9" * 19, "12"])
+        )
+        for _ in range(400)
     ]
     column = pa.array([*lines, None, "name = 'x\\'' AND size > 5", "", "name = 'a' AND size > 5 "])
-    apart = next(texts.take_apart(iter([pa.RecordBatch.from_arrays([column], names=["text"])]))).to_pylist()
-    shapes = sorted({shape for line in lines if set((shape := texts.shape(line))[1::2]) <= {"s", "i"}})
+    apart = next(
+        texts.take_apart(iter([pa.RecordBatch.from_arrays([column], names=["text"])]))
+    ).to_pylist()
+    shapes = sorted(
+        {shape for line in lines if set((shape := texts.shape(line))[1::2]) <= {"s", "i"}}
+    )
     assert len(shapes) == 5
     for shape in shapes:
         name = texts.template(list(shape))
         right = {
-            number: [one[1:-1].replace("''", "'") if one[0] == "'" else int(one) for one in row["literals"]]
+            number: [
+                one[1:-1].replace("''", "'") if one[0] == "'" else int(one)
+                for one in row["literals"]
+            ]
             for number, row in enumerate(apart)
             if row["template"] == name
         }
         told: dict[int, list[Any]] = {}
         for numbers, literals in texts.extract(column, shape):
-            for at, *values in zip(numbers.tolist(), *(one.to_pylist() for one in literals), strict=True):
+            for at, *values in zip(
+                numbers.tolist(), *(one.to_pylist() for one in literals), strict=True
+            ):
                 assert at not in told
                 told[at] = values
         assert told == right
@@ -198,15 +256,31 @@ def test_texts_are_extracted_as_they_are_split(monkeypatch: pytest.MonkeyPatch, 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
 def test_numbers_and_strings_in_bytes(kind: pa.DataType) -> None:
     """All lengths of numbers; texts that begin with what ends the one before; cut off anywhere; slices, NULLs, and none at all."""
-    numbers = ["0", "00", *("1234567890123456789"[:n] for n in range(1, 20)), *("9" * n for n in range(1, 20))]
-    lines = [f"{a} < size AND name = '{b}'" for a in numbers for b in ("", "é", "12345678", "x" * 40)]
+    numbers = [
+        "0",
+        "00",
+        *("1234567890123456789"[:n] for n in range(1, 20)),
+        *("9" * n for n in range(1, 20)),
+    ]
+    lines = [
+        f"{a} < size AND name = '{b}'" for a in numbers for b in ("", "é", "12345678", "x" * 40)
+    ]
     lines += [line[:cut] for line in lines[:8] + lines[60:64] for cut in range(len(line))]
-    lines += [f"5 < size AND name = '{n}'x" for n in range(9)] + ["5 < size AND name = 'a\\b'", "5x< size AND name = ''"]
+    lines += [f"5 < size AND name = '{n}'x" for n in range(9)] + [
+        "5 < size AND name = 'a\\b'",
+        "5x< size AND name = ''",
+    ]
     Random(1).shuffle(lines)
     column = pa.array([None, *lines, None], kind)
     shape = ("", "i", " < size AND name = ", "s", "")
     expression = re.compile(r"(\d{1,18}) < size AND name = '([^'\\]*)'")
-    for some in (column, column.slice(7, 100), column.slice(len(lines) // 2), column.slice(3, 0), column.slice(0, 1)):
+    for some in (
+        column,
+        column.slice(7, 100),
+        column.slice(len(lines) // 2),
+        column.slice(3, 0),
+        column.slice(0, 1),
+    ):
         right = [
             (at, int(found[1]), found[2])
             for at, text in enumerate(some.to_pylist())
@@ -216,7 +290,9 @@ def test_numbers_and_strings_in_bytes(kind: pa.DataType) -> None:
         assert list(zip(rows.tolist(), sizes.to_pylist(), names.to_pylist(), strict=True)) == right
         assert names.type == kind
         assert right or len(some) <= 1
-    rows, values = scan.take(pa.array(["size = 12", "size = ", "size = 1x", "size = 5"]), ("size = ", "i", ""), 18)
+    rows, values = scan.take(
+        pa.array(["size = 12", "size = ", "size = 1x", "size = 5"]), ("size = ", "i", ""), 18
+    )
     assert (rows.tolist(), values[0].to_pylist()) == ([0, 3], [12, 5])
 
 
@@ -240,7 +316,11 @@ def test_dictionaries_are_as_good_as_strings(monkeypatch: pytest.MonkeyPatch) ->
         for event in row["events"]
     ]
     assert sorted(listed) == right
-    flat = [(row["event"], row["filter"]) for batch in spans.pairs(iter(encoded), [built]) for row in batch.to_pylist()]
+    flat = [
+        (row["event"], row["filter"])
+        for batch in spans.pairs(iter(encoded), [built])
+        for row in batch.to_pylist()
+    ]
     assert sorted(flat) == right
     assert spans.expected(encoded[:1], [built]) > 0
     monkeypatch.setattr(spans, "SOME", 10**6)
@@ -280,7 +360,9 @@ def test_row_groups_are_shared_out() -> None:
     rng = Random(2)
     for count in (0, 1, 2, 5, 40):
         groups = tuple(rowgroups.Group(rng.randrange(0, 9) * 100, 1000) for _ in range(count))
-        parts = rowgroups.parts([rowgroups.Footer("a", groups, ()), rowgroups.Footer("b", groups[:1], ())])
+        parts = rowgroups.parts(
+            [rowgroups.Footer("a", groups, ()), rowgroups.Footer("b", groups[:1], ())]
+        )
         assert all(part.rows for part in parts)
         for least in (1, 2, 3, 100):
             shares = rowgroups.share(parts, least)
@@ -295,7 +377,9 @@ def test_row_groups_are_shared_out() -> None:
 @pytest.mark.parametrize("bits", [1, 15, 16, 17, 32, 33, 48, 49, 63])
 def test_bits_are_sorted_as_numbers_are(bits: int) -> None:
     rng = np.random.default_rng(bits)
-    numbers = np.concatenate([rng.integers(0, 2**bits - 1, 3000, endpoint=True), [0, 2**bits - 1]] * 2)
+    numbers = np.concatenate(
+        [rng.integers(0, 2**bits - 1, 3000, endpoint=True), [0, 2**bits - 1]] * 2
+    )
     assert np.array_equal(spans._ascending(numbers, bits), np.argsort(numbers, kind="stable"))
     assert len(spans._ascending(numbers[:0], bits)) == 0
 
@@ -311,12 +395,22 @@ def test_bits_are_sorted_as_numbers_are(bits: int) -> None:
         ([-(2**60), 0, 2**60], True),  # with the keys beside them more than 63 bits
     ],
 )
-def test_places_are_distances_where_they_fit_and_ranks_where_not(numbers: list[int], ranked: bool) -> None:
+def test_places_are_distances_where_they_fit_and_ranks_where_not(
+    numbers: list[int], ranked: bool
+) -> None:
     """Events on the ends of each range, beside them, and at the ends of all numbers."""
-    near = {one + by for one in numbers for by in (-1, 0, 1) if LEAST <= one + by <= MOST} | {LEAST, MOST}
-    rows: list[Row] = [(n, name, 1, size) for n, (name, size) in enumerate((a, b) for a in "abcdx" for b in sorted(near))]
+    near = {one + by for one in numbers for by in (-1, 0, 1) if LEAST <= one + by <= MOST} | {
+        LEAST,
+        MOST,
+    }
+    rows: list[Row] = [
+        (n, name, 1, size)
+        for n, (name, size) in enumerate((a, b) for a in "abcdx" for b in sorted(near))
+    ]
     ranges = [(low, high) for low in numbers for high in numbers if low < MOST and high > LEAST]
-    sought: list[Row] = [(n, "abcd"[n % 4], 1, low, high) for n, (low, high) in enumerate(ranges * 4)]
+    sought: list[Row] = [
+        (n, "abcd"[n % 4], 1, low, high) for n, (low, high) in enumerate(ranges * 4)
+    ]
     built = build(sought)
     assert built is not None
     assert built.ranked == ranked
@@ -327,18 +421,31 @@ def test_places_are_distances_where_they_fit_and_ranks_where_not(numbers: list[i
 def test_places_fit_up_to_the_last_bit() -> None:
     """One key: distances up to 2^63 - 1 are places, one more and they are ranks."""
     for high, ranked in ((MOST - 2, False), (MOST - 1, True)):
-        built = spans.build(pa.array([1, 2]), [], "size", np.array([1, high]), np.array([high, high]))
+        built = spans.build(
+            pa.array([1, 2]), [], "size", np.array([1, high]), np.array([high, high])
+        )
         assert built is not None
         assert (built.ranked, built.bits <= 63) == (ranked, True)
-        rows: list[Row] = [(n, "a", 1, size) for n, size in enumerate((0, 1, high - 1, high, high + 1, LEAST, MOST))]
+        rows: list[Row] = [
+            (n, "a", 1, size)
+            for n, size in enumerate((0, 1, high - 1, high, high + 1, LEAST, MOST))
+        ]
         assert found(rows, 2, built) == [(1, 1), (2, 1), (3, 1), (3, 2)]
 
 
 def test_the_longest_string_sought() -> None:
     ends = np.full(3, LEAST), np.full(3, MOST)
-    one = spans.build(pa.array([1, 2, 3]), [("c0", pa.array(["a", "é😀", None])), ("c1", pa.array([1, 2, 3]))], None, *ends)
+    one = spans.build(
+        pa.array([1, 2, 3]),
+        [("c0", pa.array(["a", "é😀", None])), ("c1", pa.array([1, 2, 3]))],
+        None,
+        *ends,
+    )
     two = spans.build(
-        pa.array([1, 2, 3]), [("c0", pa.array(["abc"] * 3)), ("c2", pa.array([None] * 3, pa.string()))], None, *ends
+        pa.array([1, 2, 3]),
+        [("c0", pa.array(["abc"] * 3)), ("c2", pa.array([None] * 3, pa.string()))],
+        None,
+        *ends,
     )
     assert one is not None
     assert two is not None

@@ -39,12 +39,23 @@ class Plan:
     def second(self, step: Step) -> Mapping[str, DataFrame]:
         self.made.append("second")
         step.product("page.html").write_text(str(step.read(TOPICS).count()))
-        return {"expected": step.spark.createDataFrame([(*pair, self.due) for pair in self.pairs], EXPECTED.ddl)}
+        return {
+            "expected": step.spark.createDataFrame(
+                [(*pair, self.due) for pair in self.pairs], EXPECTED.ddl
+            )
+        }
 
     def stages(self) -> tuple[Stage, Stage]:
         return (
             Stage("first", self.first, writes=(TOPICS, CHURN), files=(self.file,)),
-            Stage("second", self.second, reads=(TOPICS,), writes=(EXPECTED,), products=("page.html",), settings=[self.due]),
+            Stage(
+                "second",
+                self.second,
+                reads=(TOPICS,),
+                writes=(EXPECTED,),
+                products=("page.html",),
+                settings=[self.due],
+            ),
         )
 
     def run(self, **more: Any) -> list[str]:
@@ -157,7 +168,9 @@ def test_what_was_not_decided_is_cleared_away(done: Plan) -> None:
 
 
 @pytest.mark.spark
-def test_scratch_outlives_a_failure_and_goes_with_the_commit(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scratch_outlives_a_failure_and_goes_with_the_commit(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found: list[bool] = []
     second = plan.second
 

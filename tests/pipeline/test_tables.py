@@ -45,7 +45,9 @@ def test_good_rows_pass(spark: SparkSession) -> None:
     check_schema(rows, HOLDINGS)
     checked = check_rows(rows, HOLDINGS)
     assert checked.rows == 2
-    assert check_rows(rows.orderBy("peer", ascending=False).repartition(3), HOLDINGS) == checked  # whatever the order
+    assert (
+        check_rows(rows.orderBy("peer", ascending=False).repartition(3), HOLDINGS) == checked
+    )  # whatever the order
     other = spark.createDataFrame([ROW, ("p2", 6, *ROW[2:])], HOLDINGS.ddl)
     assert check_rows(other, HOLDINGS).digest != checked.digest
 
@@ -57,10 +59,16 @@ def test_good_rows_pass(spark: SparkSession) -> None:
         ("event BIGINT", (1,), "no column filter; no column due"),
         ("event BIGINT, filter BIGINT, due BOOLEAN, x INT", (1, 1, True, 1), "unknown column x"),
         ("event BIGINT, filter INT, due BOOLEAN", (1, 1, True), "filter is int, not bigint"),
-        ("filter BIGINT, event BIGINT, due BOOLEAN", (1, 1, True), "columns are in the order filter, event, due"),
+        (
+            "filter BIGINT, event BIGINT, due BOOLEAN",
+            (1, 1, True),
+            "columns are in the order filter, event, due",
+        ),
     ],
 )
-def test_a_wrong_schema_is_refused(spark: SparkSession, ddl: str, row: tuple[Any, ...], said: str) -> None:
+def test_a_wrong_schema_is_refused(
+    spark: SparkSession, ddl: str, row: tuple[Any, ...], said: str
+) -> None:
     with pytest.raises(ContractError, match=f"table expected: {said}"):
         check_schema(spark.createDataFrame([row], ddl), EXPECTED)
 

@@ -57,7 +57,13 @@ def rows(frame: DataFrame, *names: str) -> list[tuple[object, ...]]:
 
 
 def test_the_header_names_the_columns() -> None:
-    assert formats.header("\ufeffPeer, name ,size,type,more", NAMES, "f") == ["peer", "name", "size", "type", "more"]
+    assert formats.header("\ufeffPeer, name ,size,type,more", NAMES, "f") == [
+        "peer",
+        "name",
+        "size",
+        "type",
+        "more",
+    ]
     with pytest.raises(TraceError, match=r"f: no column type, size among \(peer, name\)"):
         formats.header("peer,name", NAMES, "f")
     with pytest.raises(TraceError, match="column name is there twice"):
@@ -66,13 +72,23 @@ def test_the_header_names_the_columns() -> None:
 
 @pytest.mark.spark
 def test_each_broken_row_is_kept_with_its_reason(spark: SparkSession, tmp_path: Path) -> None:
-    good = ["p1,a.dsc,dsc,5", '"p,2","a ""b"".dsc",dsc,0', "p3,é.dsc,dsc,9223372036854775807", "p1,a.dsc,dsc,5"]
+    good = [
+        "p1,a.dsc,dsc,5",
+        '"p,2","a ""b"".dsc",dsc,0',
+        "p3,é.dsc,dsc,9223372036854775807",
+        "p1,a.dsc,dsc,5",
+    ]
     path = tmp_path / "t.csv"
     path.write_text("\n".join(["peer,name,type,size", *good, *(row for row, _ in BROKEN), ""]))
     found = parts(spark, path, empty=("sessions", "rtts"))
-    assert found["holdings"].count() + found["quarantine"].count() == len(good) + len(BROKEN)  # nothing vanished
+    assert found["holdings"].count() + found["quarantine"].count() == len(good) + len(
+        BROKEN
+    )  # nothing vanished
     kept = found["holdings"].join(found["items"].drop("source", "line"), on="item")
-    assert [(peer, json.loads(str(values)), line) for peer, values, line in rows(kept, "peer", "values", "line")] == [
+    assert [
+        (peer, json.loads(str(values)), line)
+        for peer, values, line in rows(kept, "peer", "values", "line")
+    ] == [
         ("p1", {"name": "a.dsc", "type": "dsc", "size": 5}, 2),
         ("p,2", {"name": 'a "b".dsc', "type": "dsc", "size": 0}, 3),
         ("p3", {"name": "é.dsc", "type": "dsc", "size": 2**63 - 1}, 4),
@@ -121,16 +137,28 @@ def test_lines_are_numbered_however_a_file_is_split(spark: SparkSession, tmp_pat
 
 @pytest.mark.spark
 def test_unusable_input_is_a_clear_error(spark: SparkSession, tmp_path: Path) -> None:
-    torn = gzip.compress("".join(["peer,name,type,size\n", *(f"p{n},n{n * n},t,{n}\n" for n in range(20000))]).encode())
+    torn = gzip.compress(
+        "".join(
+            ["peer,name,type,size\n", *(f"p{n},n{n * n},t,{n}\n" for n in range(20000))]
+        ).encode()
+    )
     for name, content, said in (
         ("t.csv", b"", "an empty file; give one that has rows"),
         ("t.csv", b"\npeer", "its first line is empty"),
         ("t.csv", b"peer,name,type,size\n", "no rows; give a file that has some"),
-        ("t.csv", b"x" * 5000, r"no column name, type, size, peer among \(x{200}\.\.\.\); the first line"),
+        (
+            "t.csv",
+            b"x" * 5000,
+            r"no column name, type, size, peer among \(x{200}\.\.\.\); the first line",
+        ),
         ("t.csv", b"peer,name,type\np,n,t\n", "no column size"),
         ("t.csv.gz", torn[: len(torn) // 2], "cannot be read to the end"),
         ("t.csv", b"peer,name,type,size\np,n,t,1\np,n", "ends inside its last line"),
-        ("t.jsonl", b'{"peer": "p", "name": "n", "type": "t", "size": 1}\n{"peer": "p", "na', "ends inside its last line"),
+        (
+            "t.jsonl",
+            b'{"peer": "p", "name": "n", "type": "t", "size": 1}\n{"peer": "p", "na',
+            "ends inside its last line",
+        ),
         ("t.jsonl", b'{"peer": "p"}\n', "not one row has name, type, size"),
         ("t.parquet", b"PAR1 and no more", "cannot be read to the end"),
         ("_t.csv", b"peer,name,type,size\np,n,t,1\n", "Spark ignores files"),
@@ -152,17 +180,27 @@ def test_only_a_file_that_cannot_be_read_is_said_not_to_be_whole(
 ) -> None:
     good, torn = tmp_path / "good.csv", tmp_path / "t orn.csv.gz"
     good.write_text("peer,name,type,size\np,n,t,0\n")
-    packed = gzip.compress("".join(["peer,name,type,size\n", *(f"p{n},n{n * n},t,{n}\n" for n in range(9000))]).encode())
+    packed = gzip.compress(
+        "".join(
+            ["peer,name,type,size\n", *(f"p{n},n{n * n},t,{n}\n" for n in range(9000))]
+        ).encode()
+    )
     torn.write_bytes(packed[: len(packed) // 2])
-    with pytest.raises(job.JobError, match=r"^\S+/t orn\.csv\.gz: cannot be read to the end: EOFException: "):
+    with pytest.raises(
+        job.JobError, match=r"^\S+/t orn\.csv\.gz: cannot be read to the end: EOFException: "
+    ):
         stages.read_traces(spark, mapping.plain([good, torn]))
     (tmp_path / "map.toml").write_text(
         "[[source]]\nfiles = ['good.csv']\nschema = 'size INT'\nrefuse = { much = '1 / size > 2' }\n"
     )
-    with pytest.raises(job.JobError, match=r"DIVIDE_BY_ZERO.*do the conditions of refuse.*'1 / size > 2'") as refused:
+    with pytest.raises(
+        job.JobError, match=r"DIVIDE_BY_ZERO.*do the conditions of refuse.*'1 / size > 2'"
+    ) as refused:
         stages.read_traces(spark, mapping.load(tmp_path / "map.toml"))
     assert "whole" not in str(refused.value)
-    monkeypatch.setattr(traces, "parse", lambda *_: spark.range(1).selectExpr("raise_error('a fault of ours')"))
+    monkeypatch.setattr(
+        traces, "parse", lambda *_: spark.range(1).selectExpr("raise_error('a fault of ours')")
+    )
     with pytest.raises(Exception, match="a fault of ours") as other:
         stages.read_traces(spark, mapping.plain([good]))
     assert not isinstance(other.value, job.JobError)
@@ -173,7 +211,11 @@ def test_only_a_file_that_cannot_be_read_is_said_not_to_be_whole(
     [
         ("t.jsonl", '{"peer": "p", "na', True),
         ("t.jsonl", '{"peer": "é'.encode()[:-1], True),
-        ("t.jsonl", '{"peer": "p", "na\n', False),  # somebody ended that line: a broken row like any other
+        (
+            "t.jsonl",
+            '{"peer": "p", "na\n',
+            False,
+        ),  # somebody ended that line: a broken row like any other
         ("t.jsonl", '{"peer": "p", "na\r\n', False),
         ("t.jsonl", '{"peer": "p"}', False),
         ("t.jsonl", "  ", False),
@@ -185,7 +227,9 @@ def test_only_a_file_that_cannot_be_read_is_said_not_to_be_whole(
         ("t.csv", "p,n\n", False),
     ],
 )
-def test_a_plain_file_that_ends_inside_a_line(tmp_path: Path, name: str, last: str | bytes, cut: bool) -> None:
+def test_a_plain_file_that_ends_inside_a_line(
+    tmp_path: Path, name: str, last: str | bytes, cut: bool
+) -> None:
     path = tmp_path / name
     first = "peer,name,type,size\n" if name == "t.csv" else '{"peer": "p"}\n'
     path.write_bytes(first.encode() + (last if isinstance(last, bytes) else last.encode()))
@@ -193,7 +237,9 @@ def test_a_plain_file_that_ends_inside_a_line(tmp_path: Path, name: str, last: s
     if not cut:
         formats._check_end(path, read)
         return
-    with pytest.raises(TraceError, match=rf"{name}: ends inside its last line, which begins .* is the file whole\?"):
+    with pytest.raises(
+        TraceError, match=rf"{name}: ends inside its last line, which begins .* is the file whole\?"
+    ):
         formats._check_end(path, read)
 
 
@@ -201,7 +247,14 @@ def test_a_plain_file_that_ends_inside_a_line(tmp_path: Path, name: str, last: s
 def test_the_shipped_sample_is_whole(spark: SparkSession) -> None:
     found = traces.split(stages.read_traces(spark, ()))
     counted = {name: rows.count() for name, rows in found.items()}
-    assert counted == {"peers": 1000, "items": 3449, "holdings": 3611, "sessions": 0, "rtts": 0, "quarantine": 0}
+    assert counted == {
+        "peers": 1000,
+        "items": 3449,
+        "holdings": 3611,
+        "sessions": 0,
+        "rtts": 0,
+        "quarantine": 0,
+    }
 
 
 MIXED = """
@@ -244,15 +297,35 @@ schema = "a BIGINT, b STRING"
 
 @pytest.mark.spark
 def test_a_mapping_of_every_format(spark: SparkSession, tmp_path: Path) -> None:
-    spark.createDataFrame([(1, "x"), (2, None)], "a INT, b STRING").coalesce(1).write.parquet(str(tmp_path / "parts"))
+    spark.createDataFrame([(1, "x"), (2, None)], "a INT, b STRING").coalesce(1).write.parquet(
+        str(tmp_path / "parts")
+    )
     next((tmp_path / "parts").glob("*.parquet")).rename(tmp_path / "p.parquet")
     quakes = [
-        {"type": "Feature", "properties": {"mag": 2.5, "place": None}, "geometry": {"coordinates": [1, 2.25]}, "id": "a"},
+        {
+            "type": "Feature",
+            "properties": {"mag": 2.5, "place": None},
+            "geometry": {"coordinates": [1, 2.25]},
+            "id": "a",
+        },
         {"type": "Feature", "properties": {"mag": None}, "id": "b"},
-        {"type": "Feature", "properties": {"mag": 3}, "geometry": {"coordinates": [1, 2.25]}, "id": "c"},
+        {
+            "type": "Feature",
+            "properties": {"mag": 3},
+            "geometry": {"coordinates": [1, 2.25]},
+            "id": "c",
+        },
     ]
     readings = [
-        {"sensor": 1, "where": {"name": "GVA"}, "t": 1500, "level": 5, "price": 1.25, "day": "2020-01-31", "ok": True},
+        {
+            "sensor": 1,
+            "where": {"name": "GVA"},
+            "t": 1500,
+            "level": 5,
+            "price": 1.25,
+            "day": "2020-01-31",
+            "ok": True,
+        },
         {"sensor": "s2", "t": 2, "level": 500},
         {"sensor": "s2", "t": "noon"},
         {"sensor": "s2", "t": 1, "price": "1,25"},
@@ -284,12 +357,23 @@ def test_a_mapping_of_every_format(spark: SparkSession, tmp_path: Path) -> None:
         ("table", '{"a":1,"b":"x"}'): 0,
         ("table", '{"a":2}'): 0,
     }  # fmt: skip
-    assert rows(found["sessions"], "peer", "session", "up_us", "down_us") == [("p", 0, 0, 10_000), ("p", 1, 10_000, None)]
-    assert rows(found["rtts"], "a", "b", "rtt_us") == [(0, 0, 0), (0, 1, 1500), (1, 0, 2000), (1, 1, 0)]
+    assert rows(found["sessions"], "peer", "session", "up_us", "down_us") == [
+        ("p", 0, 0, 10_000),
+        ("p", 1, 10_000, None),
+    ]
+    assert rows(found["rtts"], "a", "b", "rtt_us") == [
+        (0, 0, 0),
+        (0, 1, 1500),
+        (1, 0, 2000),
+        (1, 1, 0),
+    ]
     assert {(row["peer"], row["items"], row["sessions"]) for row in found["peers"].collect()} == {
         ("p", 2, 2), ("q", 1, 0), ("1", 1, 0),
     }  # fmt: skip
-    broken = [(Path(row["source"]).name, row["line"], row["reason"]) for row in found["quarantine"].collect()]
+    broken = [
+        (Path(row["source"]).name, row["line"], row["reason"])
+        for row in found["quarantine"].collect()
+    ]
     assert sorted(broken) == [
         ("files.csv", 4, "name is empty"),
         ("files.csv", 6, "another row has this key"),
@@ -320,8 +404,14 @@ def test_a_mapping_of_every_format(spark: SparkSession, tmp_path: Path) -> None:
         ("[[source]]\nfiles = ['f.csv']", "no schema"),
         ("[[source]]\nfiles = ['f.csv']\ntable = 'rtts'", "go together"),
         ("[[source]]\nfiles = ['f.csv']\nschema = 'a INT'\nunit = 's'", "unit is for sessions"),
-        ("[[source]]\nfiles = ['f.csv']\ntable = 'holdings'\npeer = 'p'", "holdings need peer and key"),
-        ("[[source]]\nfiles = ['f.csv']\ntable = 'sessions'\nschema = 'a INT'", "schema is for items, not for sessions"),
+        (
+            "[[source]]\nfiles = ['f.csv']\ntable = 'holdings'\npeer = 'p'",
+            "holdings need peer and key",
+        ),
+        (
+            "[[source]]\nfiles = ['f.csv']\ntable = 'sessions'\nschema = 'a INT'",
+            "schema is for items, not for sessions",
+        ),
         ("[[source]]\nfiles = ['f.csv']\ntable = 'sessions'\ncolumns = { x = 'y' }", "not x"),
         ("[[source]]\nfiles = ['f.csv']\nformat = 'debian'\npeer = 'x'", "has its own columns"),
     ],
@@ -334,13 +424,21 @@ def test_a_mapping_that_makes_no_sense_is_refused(tmp_path: Path, text: str, sai
 
 
 @pytest.mark.spark
-def test_the_schema_of_a_mapping_is_checked_before_the_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_schema_of_a_mapping_is_checked_before_the_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     (tmp_path / "f.csv").write_text("a,b\n1,2\n")
     for more, said in (
         ("schema = 'a INTT'", "Spark does not read the schema"),
         ("schema = 'a BINARY'", "a is binary, which no filter compares"),
-        ("schema = 'a DECIMAL(4,2)'", r"a is DECIMAL\(4,2\), which no fabric carries; write DOUBLE"),
-        ("schema = 'p STRUCT<x: DECIMAL(4,2)>'", r"p\.x is DECIMAL\(4,2\), which no fabric carries; write DOUBLE"),
+        (
+            "schema = 'a DECIMAL(4,2)'",
+            r"a is DECIMAL\(4,2\), which no fabric carries; write DOUBLE",
+        ),
+        (
+            "schema = 'p STRUCT<x: DECIMAL(4,2)>'",
+            r"p\.x is DECIMAL\(4,2\), which no fabric carries; write DOUBLE",
+        ),
         ("schema = 'a VARCHAR(3)'", r"a is VARCHAR\(3\), which no fabric carries; write STRING"),
         ("schema = 'a STRING COLLATE UTF8_LCASE'", "write STRING"),
         ("schema = 'a ARRAY<INT>'", "a is ARRAY<INT>, which no fabric carries; write attributes"),
@@ -422,7 +520,12 @@ def test_the_traces_of_live_nodes(spark: SparkSession, tmp_path: Path) -> None:
     write(
         tmp_path,
         A,
-        [ADVERTISED, *publish(100, 1, {"size": 5}), *publish(200, 2, {"size": 5}), *publish(300, 3, {"size": "x"})],
+        [
+            ADVERTISED,
+            *publish(100, 1, {"size": 5}),
+            *publish(200, 2, {"size": 5}),
+            *publish(300, 3, {"size": "x"}),
+        ],
     )
     path = write(tmp_path, B, [*subscribe(10, 1, "size = 5"), *publish(150, 1, {"size": 6})])
     with path.open("ab") as file:
@@ -434,7 +537,10 @@ def test_the_traces_of_live_nodes(spark: SparkSession, tmp_path: Path) -> None:
     assert {mapping.guess(one) for one in tmp_path.iterdir()} == {"trace"}
     found = parts(spark, *sorted(tmp_path.glob("*.jsonl")), empty=("rtts",))
     held = found["holdings"].join(found["items"].select("item", "values"), on="item")
-    assert {(row["values"], row["times"]) for row in held.collect()} == {('{"size":5}', 2), ('{"size":6}', 1)}
+    assert {(row["values"], row["times"]) for row in held.collect()} == {
+        ('{"size":5}', 2),
+        ('{"size":6}', 1),
+    }
     assert found["sessions"].count() == 2
     assert [reason for _, reason in rows(found["quarantine"], "line", "reason")] == [
         "values are not of the topic's schema",

@@ -40,7 +40,17 @@ def test_missed_duplicate_spurious_and_allowed(
         A,
         [
             ADVERTISED,
-            *publish(100, 1, {"name": "lib1", "size": 5, "ratio": float("nan"), "at": moment, "data": b"\x00\xff"}),
+            *publish(
+                100,
+                1,
+                {
+                    "name": "lib1",
+                    "size": 5,
+                    "ratio": float("nan"),
+                    "at": moment,
+                    "data": b"\x00\xff",
+                },
+            ),
             *publish(200, 2, {"name": "x", "size": 7, "ratio": float("-inf")}),
             *publish(300, 3, {"name": "lib3", "size": None}),
             *publish(400, 4, {"name": "lib4"}, took=0),
@@ -68,19 +78,38 @@ def test_missed_duplicate_spurious_and_allowed(
             *subscribe(250, 4, "name = 'lib1'"),  # after event 1 was complete: spurious
             delivered(260, 4, 1),
             *subscribe(12, 5, "name = 'nobody'"),
-            *subscribe(13, 6, "name = 'lib3'"),  # ended between publication and receipt: allowed, and not handed over
+            *subscribe(
+                13, 6, "name = 'lib3'"
+            ),  # ended between publication and receipt: allowed, and not handed over
             (302, trace.Unsubscribed(6)),
         ],
         tail=b'{"at":500,"node":"ff',
     )
     verdict = verify(spark, tmp_path / "t")
-    counts = (verdict.expected, verdict.delivered, verdict.missed, verdict.allowed, verdict.duplicate, verdict.spurious)
+    counts = (
+        verdict.expected,
+        verdict.delivered,
+        verdict.missed,
+        verdict.allowed,
+        verdict.duplicate,
+        verdict.spurious,
+    )
     assert counts == (3, 2, 1, 2, 1, 3)
-    assert (verdict.nodes, verdict.subscriptions, verdict.events, verdict.incomplete) == (2, 6, 4, 1)
+    assert (verdict.nodes, verdict.subscriptions, verdict.events, verdict.incomplete) == (
+        2,
+        6,
+        4,
+        1,
+    )
     assert (verdict.torn, verdict.broken) == (1, 0)
-    assert (verdict.late, verdict.late_ms) == (0, 1000.0)  # by default a second is late, and 4 ms are not
+    assert (verdict.late, verdict.late_ms) == (
+        0,
+        1000.0,
+    )  # by default a second is late, and 4 ms are not
     assert not verdict.ok
-    assert sum(count for _, count in verdict.hops) == 7  # pairs handed over, whatever became of them
+    assert (
+        sum(count for _, count in verdict.hops) == 7
+    )  # pairs handed over, whatever became of them
     assert verdict.latency_ms_p99 is not None
     assert verdict.latency_ms_p50 == 0.005
     (per_node,) = verdict.per_node
@@ -92,7 +121,10 @@ def test_missed_duplicate_spurious_and_allowed(
     assert each[3] == Counts(1, 1, 0, 0, 0, 0)
     assert each[5] == each[6] == Counts()
     assert each[9] == each[4] == Counts(0, 0, 0, 0, 0, 1)
-    found = [(example.what, example.event.rsplit("/", 1)[1], example.subscription) for example in verdict.examples]
+    found = [
+        (example.what, example.event.rsplit("/", 1)[1], example.subscription)
+        for example in verdict.examples
+    ]
     assert found == [
         ("duplicate", "1", 1),
         ("missed", "3", 1),
@@ -100,17 +132,24 @@ def test_missed_duplicate_spurious_and_allowed(
         ("spurious", "1", 9),
         ("spurious", "2", 1),
     ]
-    page = report.write_demo(verdict, tmp_path / "demo.html", {"machine": "<this>"}).read_text("utf-8")
+    page = report.write_demo(verdict, tmp_path / "demo.html", {"machine": "<this>"}).read_text(
+        "utf-8"
+    )
     assert "✗ 2 of 3 expected deliveries arrived; 1 missed, 1 duplicate, 3 spurious." in page
     assert "1 events never had a complete receipt" in page
     assert "&lt;this&gt;" in page
     assert "eDonkey" in page  # what the sample stands in for
     assert "7 of them, the worst first" in page
-    assert page.count("<td>9</td>") == 2  # nobody subscribed as 9: among the subscriptions, and among the examples
+    assert (
+        page.count("<td>9</td>") == 2
+    )  # nobody subscribed as 9: among the subscriptions, and among the examples
     print_verdict(verdict)
     printed = capsys.readouterr().out
     assert f"  node {per_node.node}: 1 missed, 1 duplicate, 3 spurious\n" in printed
-    assert f"  subscription 1 at {per_node.node}, filter name LIKE 'lib%': 1 missed, 1 duplicate, 1 spurious\n" in printed
+    assert (
+        f"  subscription 1 at {per_node.node}, filter name LIKE 'lib%': 1 missed, 1 duplicate, 1 spurious\n"
+        in printed
+    )
     assert f"  subscription 9 at {per_node.node}, filter none: 1 spurious\n" in printed
     assert "subscription 3 at" not in printed  # which has nothing wrong
 
@@ -119,7 +158,9 @@ def test_missed_duplicate_spurious_and_allowed(
 def test_a_restart_ends_the_old_subscriptions(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path, A, [ADVERTISED, *publish(100, 1, {"size": 5}), *publish(300, 2, {"size": 5})])
     write(tmp_path, B, [*subscribe(10, 1, "size = 5"), delivered(101, 1, 1)])
-    again = write(tmp_path, B, [*subscribe(200, 1, "size = 5"), delivered(301, 1, 2)], incarnation=2)
+    again = write(
+        tmp_path, B, [*subscribe(200, 1, "size = 5"), delivered(301, 1, 2)], incarnation=2
+    )
     verdict = verify(spark, tmp_path)
     assert (verdict.expected, verdict.delivered, verdict.allowed, verdict.ok) == (1, 1, 1, True)
     lines = again.read_bytes().splitlines(keepends=True)
@@ -134,9 +175,19 @@ def test_the_same_by_the_settings_for_much_data(spark: SparkSession, tmp_path: P
     write(
         tmp_path,
         A,
-        [ADVERTISED, *publish(100, 1, {"size": 5}), *publish(300, 2, {"size": 6}), *publish(400, 3, {"size": 7})],
+        [
+            ADVERTISED,
+            *publish(100, 1, {"size": 5}),
+            *publish(300, 2, {"size": 6}),
+            *publish(400, 3, {"size": 7}),
+        ],
     )
-    records = [*subscribe(10, 1, "size = 5"), delivered(101, 1, 1), *subscribe(11, 2, "size > 5"), delivered(402, 2, 3)]
+    records = [
+        *subscribe(10, 1, "size = 5"),
+        delivered(101, 1, 1),
+        *subscribe(11, 2, "size > 5"),
+        delivered(402, 2, 3),
+    ]
     write(tmp_path, B, [*records, delivered(403, 2, 3), delivered(404, 1, 3)])
     little = verify(spark, tmp_path)
     assert (little.delivered, little.missed, little.duplicate, little.spurious) == (2, 1, 1, 1)
@@ -151,14 +202,18 @@ def test_the_same_by_the_settings_for_much_data(spark: SparkSession, tmp_path: P
 
 
 @pytest.mark.spark
-def test_a_killed_node_is_owed_nothing_after_its_last_record(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_killed_node_is_owed_nothing_after_its_last_record(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     write(
         tmp_path,
         A,
         [
             ADVERTISED,
             *publish(100, 1, {"size": 5}),
-            *publish(108, 2, {"size": 5}, took=2),  # complete at the very time of the last record: not outlived
+            *publish(
+                108, 2, {"size": 5}, took=2
+            ),  # complete at the very time of the last record: not outlived
             *publish(109, 3, {"size": 5}),
             *publish(300, 4, {"size": 5}),
         ],
@@ -166,7 +221,13 @@ def test_a_killed_node_is_owed_nothing_after_its_last_record(spark: SparkSession
     records = [*subscribe(10, 1, "size = 5"), delivered(110, 1, 1)]
     write(tmp_path, B, records, tail=b'{"at":400,"no')
     verdict = verify(spark, tmp_path)
-    assert (verdict.expected, verdict.delivered, verdict.missed, verdict.torn, verdict.ok) == (1, 1, 0, 1, True)
+    assert (verdict.expected, verdict.delivered, verdict.missed, verdict.torn, verdict.ok) == (
+        1,
+        1,
+        0,
+        1,
+        True,
+    )
     path = write(tmp_path, B, records)
     path.write_bytes(path.read_bytes()[:-1])  # killed just before a line break: nothing is lost
     verdict = verify(spark, tmp_path)
@@ -212,24 +273,48 @@ def test_records_that_are_not_whole_are_broken(spark: SparkSession, tmp_path: Pa
         line('{"kind":"no such kind"}'),
         line('{"kind":"completed","sequence":1,"matched":0}'),
         line('{"kind":"subscribing","subscription":8,"topic":"t","filter":null}'),
-        line('{"kind":"published","sequence":3,"incarnation":1,"topic":"t","values":{"size":"five"}}'),
+        line(
+            '{"kind":"published","sequence":3,"incarnation":1,"topic":"t","values":{"size":"five"}}'
+        ),
         '{"at":8,"record":{"kind":"subscribed","subscription":1}}\n',
         '{"kind":"header","version":1}\n',
         "\n",
     ]
-    published = [*publish(100, 1, {"size": 5}), *publish(200, 2, {"size": 6}), *publish(300, 2, {"size": 7})]
+    published = [
+        *publish(100, 1, {"size": 5}),
+        *publish(200, 2, {"size": 6}),
+        *publish(300, 2, {"size": 7}),
+    ]
     linked = (5, trace.Linked("ff", "up"))
-    write(tmp_path, A, [ADVERTISED, *subscribe(1, 1, "size = 5"), linked, *published], tail="".join(lines).encode())
+    write(
+        tmp_path,
+        A,
+        [ADVERTISED, *subscribe(1, 1, "size = 5"), linked, *published],
+        tail="".join(lines).encode(),
+    )
     (tmp_path / "only.jsonl").write_text('{"kind":"hea')
     verdict = verify(spark, tmp_path)
-    assert (verdict.broken, verdict.torn, verdict.nodes, verdict.events) == (len(lines) + 1, 1, 1, 3)
+    assert (verdict.broken, verdict.torn, verdict.nodes, verdict.events) == (
+        len(lines) + 1,
+        1,
+        1,
+        3,
+    )
     assert (verdict.expected, verdict.missed, verdict.ok) == (1, 1, False)
 
 
 @pytest.mark.spark
-def test_attributes_may_have_any_name_and_values_any_depth(spark: SparkSession, tmp_path: Path) -> None:
+def test_attributes_may_have_any_name_and_values_any_depth(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     schema = "__event INT, `__filter` INT, `__0` INT, __broken STRING, p STRUCT<x: DOUBLE, q: STRUCT<y: DOUBLE>>"
-    values = {"__event": 1, "__filter": 2, "__0": 3, "__broken": "b", "p": {"x": float("nan"), "q": {"y": float("-inf")}}}
+    values = {
+        "__event": 1,
+        "__filter": 2,
+        "__0": 3,
+        "__broken": "b",
+        "p": {"x": float("nan"), "q": {"y": float("-inf")}},
+    }
     texts = [
         "__event = 1 AND __filter = 2 AND `__0` = 3 AND __broken = 'b'",
         "__event = 1 AND __filter = 2 AND __broken = 'b'",
@@ -263,10 +348,20 @@ def test_what_cannot_be_judged_is_a_clear_error(spark: SparkSession, tmp_path: P
     write(tmp_path / "other", A, [ADVERTISED]).write_text('{"at":1}\n')
     with pytest.raises(VerifyError, match="line 1 is not a trace header"):
         verify(spark, tmp_path / "other")
-    write(tmp_path / "refused", A, [ADVERTISED, *subscribe(1, 1, "size = = 5"), *publish(100, 1, {"size": 5})])
-    with pytest.raises(VerifyError, match=r"Spark does not read a filter: 'size = = 5': \[PARSE_SYNTAX_ERROR\]"):
+    write(
+        tmp_path / "refused",
+        A,
+        [ADVERTISED, *subscribe(1, 1, "size = = 5"), *publish(100, 1, {"size": 5})],
+    )
+    with pytest.raises(
+        VerifyError, match=r"Spark does not read a filter: 'size = = 5': \[PARSE_SYNTAX_ERROR\]"
+    ):
         verify(spark, tmp_path / "refused")
-    deep = [*subscribe(1, 1, "size = 5"), *subscribe(2, 2, "NOT " * 20_000 + "size = 5"), *subscribe(3, 3, "size = 6")]
+    deep = [
+        *subscribe(1, 1, "size = 5"),
+        *subscribe(2, 2, "NOT " * 20_000 + "size = 5"),
+        *subscribe(3, 3, "size = 6"),
+    ]
     write(tmp_path / "deep", A, [ADVERTISED, *deep, *publish(100, 1, {"size": 5})])
     with pytest.raises(VerifyError, match=r"'(NOT )+\.\.\.': java\.lang\.StackOverflowError"):
         verify(spark, tmp_path / "deep")
@@ -288,27 +383,42 @@ def test_a_verdict_is_ok_only_if_nothing_is_wrong() -> None:
 @pytest.mark.spark
 def test_a_durable_subscription_is_one_over_all_lives(spark: SparkSession, tmp_path: Path) -> None:
     def durable(at: int, number: int, name: str = "x") -> list[Record]:
-        return [(at, trace.Subscribing(number, "t", "TRUE", name)), (at + 2, trace.Subscribed(number))]
+        return [
+            (at, trace.Subscribing(number, "t", "TRUE", name)),
+            (at + 2, trace.Subscribed(number)),
+        ]
 
     events = [publish(100 * n, n, {"size": n}) for n in (1, 2, 3, 4)]
     write(tmp_path, A, [ADVERTISED, *(record for event in events for record in event)])
     again = trace.Delivered(5, trace.hex_peer(A), 1, 1, 1, True)
     write(tmp_path, B, [*durable(50, 1), delivered(110, 1, 1)], incarnation=1)
     # The second and third were published while it was away: one was caught up with, of the other it was told that it is lost.
-    back = [*durable(350, 5), (352, again), delivered(353, 5, 2), (354, trace.Gapped(5, trace.hex_peer(A), "gone"))]
+    back = [
+        *durable(350, 5),
+        (352, again),
+        delivered(353, 5, 2),
+        (354, trace.Gapped(5, trace.hex_peer(A), "gone")),
+    ]
     write(tmp_path, B, [*back, delivered(410, 5, 4)], incarnation=2)
     verdict = verify(spark, tmp_path)
     assert (verdict.expected, verdict.delivered, verdict.missed) == (1, 1, 0)
     assert (verdict.allowed, verdict.duplicate, verdict.spurious) == (2, 0, 0)
     assert verdict.subscriptions == 1
     # Without the gap the third is missed, and without its acknowledgement's word a second copy is a duplicate.
-    write(tmp_path, B, [*durable(350, 5), delivered(352, 5, 1), delivered(353, 5, 2), delivered(410, 5, 4)], incarnation=2)
+    write(
+        tmp_path,
+        B,
+        [*durable(350, 5), delivered(352, 5, 1), delivered(353, 5, 2), delivered(410, 5, 4)],
+        incarnation=2,
+    )
     verdict = verify(spark, tmp_path)
     assert (verdict.expected, verdict.missed, verdict.duplicate) == (4, 1, 1)
 
 
 @pytest.mark.spark
-def test_a_topic_that_grew_is_judged_by_its_longest_schema(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_topic_that_grew_is_judged_by_its_longest_schema(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     grown = SCHEMA + ", extra STRING, p STRUCT<x: INT>"
     longest = SCHEMA + ", extra STRING, p STRUCT<x: INT, y: INT>"
     before = publish(100, 1, {"name": "lib1", "size": 5})
@@ -317,12 +427,28 @@ def test_a_topic_that_grew_is_judged_by_its_longest_schema(spark: SparkSession, 
         *publish(400, 3, {"size": 6}),
     ]
     write(tmp_path, A, [ADVERTISED, *before, (200, trace.Advertised("t", longest)), *after])
-    old = [*subscribe(10, 1, "name LIKE 'lib%'"), *subscribe(11, 2, "size = 6"), delivered(101, 1, 1), delivered(301, 1, 2)]
-    new = [*subscribe(210, 3, "extra IS NULL"), *subscribe(211, 4, "extra = 'x' AND p.y = 2"), delivered(302, 4, 2)]
+    old = [
+        *subscribe(10, 1, "name LIKE 'lib%'"),
+        *subscribe(11, 2, "size = 6"),
+        delivered(101, 1, 1),
+        delivered(301, 1, 2),
+    ]
+    new = [
+        *subscribe(210, 3, "extra IS NULL"),
+        *subscribe(211, 4, "extra = 'x' AND p.y = 2"),
+        delivered(302, 4, 2),
+    ]
     write(
         tmp_path,
         B,
-        [ADVERTISED, (205, trace.Advertised("t", grown)), *old, *new, delivered(401, 3, 3), delivered(402, 3, 2)],
+        [
+            ADVERTISED,
+            (205, trace.Advertised("t", grown)),
+            *old,
+            *new,
+            delivered(401, 3, 3),
+            delivered(402, 3, 2),
+        ],
     )
     verdict = verify(spark, tmp_path)
     each = {row.subscription: row.counts for row in verdict.per_subscription}
@@ -334,7 +460,9 @@ def test_a_topic_that_grew_is_judged_by_its_longest_schema(spark: SparkSession, 
     }
     assert verdict.broken == 0
     # In the trace of items, too: the grown schema, and NULL (nothing, in JSON) where an event is older.
-    parsed = stages.read_traces(spark, mapping.plain(sorted(tmp_path.glob("*.jsonl")))).where("table = 'items'")
+    parsed = stages.read_traces(spark, mapping.plain(sorted(tmp_path.glob("*.jsonl")))).where(
+        "table = 'items'"
+    )
     rows = {row["values"]: (row["schema"], row["reason"]) for row in parsed.collect()}
     assert rows == {
         '{"name":"lib1","size":5}': (longest, None),
@@ -345,10 +473,19 @@ def test_a_topic_that_grew_is_judged_by_its_longest_schema(spark: SparkSession, 
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    "other", ["size BIGINT", SCHEMA + ", extra STRING NOT NULL", SCHEMA.replace("BIGINT", "INT") + ", b INT"]
+    "other",
+    [
+        "size BIGINT",
+        SCHEMA + ", extra STRING NOT NULL",
+        SCHEMA.replace("BIGINT", "INT") + ", b INT",
+    ],
 )
-def test_two_schemas_of_which_neither_grew_from_the_other_are_named(spark: SparkSession, tmp_path: Path, other: str) -> None:
-    write(tmp_path, A, [ADVERTISED, (1, trace.Advertised("t", other)), *publish(100, 1, {"size": 5})])
+def test_two_schemas_of_which_neither_grew_from_the_other_are_named(
+    spark: SparkSession, tmp_path: Path, other: str
+) -> None:
+    write(
+        tmp_path, A, [ADVERTISED, (1, trace.Advertised("t", other)), *publish(100, 1, {"size": 5})]
+    )
     with pytest.raises(VerifyError) as refused:
         verify(spark, tmp_path)
     with pytest.raises(TraceError) as as_items:
@@ -368,12 +505,32 @@ def test_history_is_allowed_to_who_asked_for_it(spark: SparkSession, tmp_path: P
 
 
 @pytest.mark.spark
-def test_what_is_late_is_counted_per_subscription_and_per_node(spark: SparkSession, tmp_path: Path) -> None:
-    write(tmp_path, A, [ADVERTISED, *publish(100, 1, {"size": 5}, took=9_000), *publish(20_000, 2, {"size": 5}, took=9_000)])
-    both = [*subscribe(10, 1, "size = 5"), *subscribe(20, 2, "size >= 5"), delivered(2_200, 1, 1), delivered(2_200, 2, 1)]
+def test_what_is_late_is_counted_per_subscription_and_per_node(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write(
+        tmp_path,
+        A,
+        [
+            ADVERTISED,
+            *publish(100, 1, {"size": 5}, took=9_000),
+            *publish(20_000, 2, {"size": 5}, took=9_000),
+        ],
+    )
+    both = [
+        *subscribe(10, 1, "size = 5"),
+        *subscribe(20, 2, "size >= 5"),
+        delivered(2_200, 1, 1),
+        delivered(2_200, 2, 1),
+    ]
     write(tmp_path, B, [*both, delivered(20_500, 1, 2), delivered(23_000, 2, 2)])
     verdict = verify(spark, tmp_path, late_ms=2.0)
-    assert (verdict.expected, verdict.delivered, verdict.late, verdict.ok) == (4, 4, 3, True)  # late is no fault
+    assert (verdict.expected, verdict.delivered, verdict.late, verdict.ok) == (
+        4,
+        4,
+        3,
+        True,
+    )  # late is no fault
     assert [row.counts.late for row in verdict.per_node] == [3]
     assert {row.subscription: row.counts.late for row in verdict.per_subscription} == {1: 1, 2: 2}
 
@@ -381,17 +538,38 @@ def test_what_is_late_is_counted_per_subscription_and_per_node(spark: SparkSessi
 @pytest.mark.spark
 def test_one_of_a_group_is_due_each_event(spark: SparkSession, tmp_path: Path) -> None:
     def member(at: int, number: int, text: str = "TRUE") -> list[Record]:
-        return [(at, trace.Subscribing(number, "t", text, group="g")), (at + 2, trace.Subscribed(number))]
+        return [
+            (at, trace.Subscribing(number, "t", text, group="g")),
+            (at + 2, trace.Subscribed(number)),
+        ]
 
     events = [publish(100 * n, n, {"size": n}) for n in range(1, 6)]
-    write(tmp_path, A, [ADVERTISED, *(record for event in events for record in event), *member(10, 1, "size < 9")])
-    write(tmp_path, B, [*member(10, 1), *member(11, 2, "size = 3"), delivered(101, 1, 1), delivered(201, 1, 2)])
+    write(
+        tmp_path,
+        A,
+        [ADVERTISED, *(record for event in events for record in event), *member(10, 1, "size < 9")],
+    )
+    write(
+        tmp_path,
+        B,
+        [*member(10, 1), *member(11, 2, "size = 3"), delivered(101, 1, 1), delivered(201, 1, 2)],
+    )
     verdict = verify(spark, tmp_path)  # three, four and five were taken by nobody
     assert (verdict.expected, verdict.delivered, verdict.missed, verdict.duplicate) == (5, 2, 3, 0)
     assert verdict.subscriptions == 1
-    took = [delivered(101, 1, 1), delivered(201, 1, 2), delivered(301, 2, 3), delivered(401, 2, 4), delivered(501, 1, 5)]
+    took = [
+        delivered(101, 1, 1),
+        delivered(201, 1, 2),
+        delivered(301, 2, 3),
+        delivered(401, 2, 4),
+        delivered(501, 1, 5),
+    ]
     write(tmp_path, B, [*member(10, 1), *member(11, 2, "size = 3"), *took])
-    write(tmp_path, 0xC, [*member(12, 1), delivered(102, 1, 1), delivered(202, 1, 2), (203, trace.Unsubscribed(1))])
+    write(
+        tmp_path,
+        0xC,
+        [*member(12, 1), delivered(102, 1, 1), delivered(202, 1, 2), (203, trace.Unsubscribed(1))],
+    )
     verdict = verify(spark, tmp_path)
     # The first went to two who stayed; the second to one that had gone, and so to another; the fourth to who did not want it.
     assert (verdict.expected, verdict.delivered, verdict.missed) == (5, 4, 1)

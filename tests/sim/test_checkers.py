@@ -20,7 +20,9 @@ from gossamer.sim.world import AnyMachine, Node
 
 pytestmark = pytest.mark.slow  # all of it together takes seconds
 
-CONFIG = Config(nodes=6, degree=3, events=40, subscriptions=60, interval="2ms", seed=5, seconds_max=20.0)
+CONFIG = Config(
+    nodes=6, degree=3, events=40, subscriptions=60, interval="2ms", seed=5, seconds_max=20.0
+)
 
 
 def outcome_of(kind: type[NodeCore], config: Config = CONFIG) -> Outcome:
@@ -41,7 +43,9 @@ class Mutant(NodeCore):
         return [effect]
 
     def receive(self, sender: Peer, message: Message, now: Micros) -> list[Effect]:
-        return [new for effect in super().receive(sender, message, now) for new in self.change(effect)]
+        return [
+            new for effect in super().receive(sender, message, now) for new in self.change(effect)
+        ]
 
     def wake(self, now: Micros) -> list[Effect]:
         return [new for effect in super().wake(now) for new in self.change(effect)]
@@ -82,7 +86,10 @@ class Invents(Mutant):
         event = effect.events[0]
         return [
             effect,
-            Deliver(effect.subscription, (Event(event.topic, event.publisher, 77, event.sequence, event.values),)),
+            Deliver(
+                effect.subscription,
+                (Event(event.topic, event.publisher, 77, event.sequence, event.values),),
+            ),
         ]
 
 
@@ -95,7 +102,10 @@ class Garbles(Mutant):
     def change(self, effect: Effect) -> list[Effect]:
         if type(effect) is not Deliver:
             return [effect]
-        events = [Event(e.topic, e.publisher, e.incarnation, e.sequence, e.values | {"name": "x"}) for e in effect.events]
+        events = [
+            Event(e.topic, e.publisher, e.incarnation, e.sequence, e.values | {"name": "x"})
+            for e in effect.events
+        ]
         return [Deliver(effect.subscription, events)]
 
 
@@ -109,7 +119,12 @@ class Forgets(Mutant):
 class Miscounts(NodeCore):
     def receive(self, sender: Peer, message: Message, now: Micros) -> list[Effect]:
         if type(message) is Report and message.matched:
-            message = Report(*_key(message), message.round, message.whole, tuple(count + 1 for count in message.matched))
+            message = Report(
+                *_key(message),
+                message.round,
+                message.whole,
+                tuple(count + 1 for count in message.matched),
+            )
         return super().receive(sender, message, now)
 
 
@@ -128,9 +143,23 @@ class LowersTheFloor(Mutant):
         return batch.floor if batch.first % 2 else 1
 
     def change(self, effect: Effect) -> list[Effect]:
-        if type(effect) is Send and type(effect.message) is Batch and effect.message.publisher == self.peer:
+        if (
+            type(effect) is Send
+            and type(effect.message) is Batch
+            and effect.message.publisher == self.peer
+        ):
             m = effect.message
-            changed = Batch(m.topic, m.publisher, m.incarnation, m.first, m.count, self.floor(m), m.round, m.hops, m.rows)
+            changed = Batch(
+                m.topic,
+                m.publisher,
+                m.incarnation,
+                m.first,
+                m.count,
+                self.floor(m),
+                m.round,
+                m.hops,
+                m.rows,
+            )
             return [Send(effect.to, changed)]
         return [effect]
 
@@ -144,7 +173,9 @@ class RaisesTheFloor(LowersTheFloor):
 
 class _Hoarder(Flood):
     def _origin(self, key: Any, floor: int, link: int) -> Any:
-        return super()._origin(key, floor if key[0] == self.me else 0, link)  # what it sends is right; what it keeps is not
+        return super()._origin(
+            key, floor if key[0] == self.me else 0, link
+        )  # what it sends is right; what it keeps is not
 
 
 class Hoards(NodeCore):
@@ -215,7 +246,9 @@ def test_a_broken_node_is_caught_by_the_checker_for_it(kind: type[NodeCore], che
 
 
 def test_a_floor_that_passes_an_open_receipt_is_caught_whatever_else_it_breaks() -> None:
-    assert "floors" in blamed(outcome_of(RaisesTheFloor, msgspec.structs.replace(CONFIG, interval="500us")))
+    assert "floors" in blamed(
+        outcome_of(RaisesTheFloor, msgspec.structs.replace(CONFIG, interval="500us"))
+    )
 
 
 def test_the_counts_of_the_outcome_say_the_same() -> None:

@@ -55,8 +55,12 @@ def departures(found: tuple[Leaving, ...]) -> list[int]:
     return [leaving.at for leaving in found if leaving.at]
 
 
-@pytest.mark.parametrize(("text", "middle", "sigma"), [("server", 32 * HOUR, 2.38), ("client", 5.3 * MINUTE, 2.35)])
-def test_sessions_are_lognormal_as_fitted_up_to_the_bound(text: str, middle: float, sigma: float) -> None:
+@pytest.mark.parametrize(
+    ("text", "middle", "sigma"), [("server", 32 * HOUR, 2.38), ("client", 5.3 * MINUTE, 2.35)]
+)
+def test_sessions_are_lognormal_as_fitted_up_to_the_bound(
+    text: str, middle: float, sigma: float
+) -> None:
     churn, rng = parse(text), OnlyRandom(1)
     found = sorted(churn.up(rng) for _ in range(20_000))
     assert median(found) == pytest.approx(middle, rel=0.07)
@@ -78,7 +82,13 @@ def test_off_times_meet_all_three_quantiles(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "times", [parse("server").ups, parse("server").downs, Fitted(HOUR, 0.5), Fitted(HOUR, 0.5, 1.0, 10 * HOUR)]
+    "times",
+    [
+        parse("server").ups,
+        parse("server").downs,
+        Fitted(HOUR, 0.5),
+        Fitted(HOUR, 0.5, 1.0, 10 * HOUR),
+    ],
 )
 def test_mean_and_rest_agree_with_the_draws(times: Times) -> None:
     rng = OnlyRandom(3)
@@ -86,7 +96,9 @@ def test_mean_and_rest_agree_with_the_draws(times: Times) -> None:
     rests = [times.rest(rng) for _ in range(20_000)]
     assert mean(drawn) == pytest.approx(times.mean, rel=0.06)
     # Renewal theory: what remains at a random moment has mean E[X^2] / (2 E[X]), and density P(X > t) / E[X].
-    assert mean(rests) == pytest.approx(mean(length * length for length in drawn) / (2 * mean(drawn)), rel=0.06)
+    assert mean(rests) == pytest.approx(
+        mean(length * length for length in drawn) / (2 * mean(drawn)), rel=0.06
+    )
     for at in (times.mean / 4, times.mean, 2 * times.mean):
         below = mean(min(length, at) for length in drawn) / mean(drawn)
         assert mean(rest <= at for rest in rests) == pytest.approx(below, abs=0.02)
@@ -95,7 +107,11 @@ def test_mean_and_rest_agree_with_the_draws(times: Times) -> None:
 def test_kaplan_meier_by_hand() -> None:
     # 1 of 4 ends at 10; one is lost sight of at 15; 1 of the 2 left ends at 20; the last is open.
     found = kaplan_meier([(20, True), (10, True), (15, False), (30, False)], longest=99)
-    assert found == [(10, pytest.approx(0.25)), (20, pytest.approx(0.375)), (99, pytest.approx(0.375))]
+    assert found == [
+        (10, pytest.approx(0.25)),
+        (20, pytest.approx(0.375)),
+        (99, pytest.approx(0.375)),
+    ]
     # One that is lost sight of at the same length as another ends was still there.
     assert kaplan_meier([(5, False), (5, True)], longest=5) == [(5, 0.5), (5, 0.5)]
     assert kaplan_meier([(7, True)], longest=9) == [(7, 1.0)]
@@ -120,14 +136,20 @@ def test_a_file_plain_or_packed_with_its_censored_sessions(tmp_path: Path) -> No
 
 
 def test_what_stays_open_has_the_length_of_the_longest_session(tmp_path: Path) -> None:
-    churn, rng = parse(written(tmp_path, HEAD + "a,0,500,1,0\nb,0,10,0,0\nb,15,95,0,1\n")), OnlyRandom(5)
+    churn, rng = (
+        parse(written(tmp_path, HEAD + "a,0,500,1,0\nb,0,10,0,0\nb,15,95,0,1\n")),
+        OnlyRandom(5),
+    )
     assert {churn.up(rng) for _ in range(100)} == {10 * SECOND, 500 * SECOND}
 
 
 def test_columns_and_rows_may_come_in_any_order(tmp_path: Path) -> None:
     head = "right_censored, down_s,note,up_s,left_censored,node_id\r\n"
     turned = head + "0,90,,20,0,b\r\n1,200,,150,0,a\r\n\r\n0,90,,0,1,a\r\n0,130,,100.0,0,a\r\n"
-    ours, same = parse(written(tmp_path, "\ufeff" + turned)), parse(written(tmp_path, SMALL, "small.csv"))
+    ours, same = (
+        parse(written(tmp_path, "\ufeff" + turned)),
+        parse(written(tmp_path, SMALL, "small.csv")),
+    )
     assert schedule(ours, 50, 60, 1.0, 1) == schedule(same, 50, 60, 1.0, 1) != ()
 
 
@@ -161,7 +183,9 @@ def test_a_gap_next_to_a_censored_end_is_no_off_time(tmp_path: Path) -> None:
         (HEAD + "a,0,10,0,0\na,10,30,0,0\n", r"no node comes back"),
     ],
 )
-def test_a_bad_file_is_named_with_the_line_and_the_remedy(tmp_path: Path, text: str, says: str) -> None:
+def test_a_bad_file_is_named_with_the_line_and_the_remedy(
+    tmp_path: Path, text: str, says: str
+) -> None:
     with pytest.raises(ChurnError, match=r"sessions\.csv.*" + says):
         parse(written(tmp_path, text))
 
@@ -202,7 +226,12 @@ def test_a_request_that_makes_no_sense_is_refused(nodes: int, seconds: float, sh
 
 def test_no_nodes_no_time_and_no_churn_are_an_empty_schedule() -> None:
     churn = parse("server")
-    assert schedule(churn, 0, 60, 0.1, 0) == schedule(churn, 9, 0, 0.1, 0) == schedule(churn, 9, 60, 0, 0) == ()
+    assert (
+        schedule(churn, 0, 60, 0.1, 0)
+        == schedule(churn, 9, 0, 0.1, 0)
+        == schedule(churn, 9, 60, 0, 0)
+        == ()
+    )
     assert not departures(schedule(churn, 9, 60, 1e-300, 0))
 
 
@@ -249,7 +278,9 @@ def small(folder: Path) -> Churn:
 
 
 @pytest.mark.parametrize("text", ["server", "client", "file"])
-def test_the_rate_and_the_share_away_hold_from_the_first_minute_to_the_last(tmp_path: Path, text: str) -> None:
+def test_the_rate_and_the_share_away_hold_from_the_first_minute_to_the_last(
+    tmp_path: Path, text: str
+) -> None:
     churn = small(tmp_path) if text == "file" else parse(text)
     nodes, minutes, share = 6_000, 6, 0.2
     found = schedule(churn, nodes, minutes * 60, share, 11)
@@ -271,7 +302,9 @@ def test_time_is_scaled_and_nothing_else(tmp_path: Path) -> None:
     ]
 
 
-needs_real = pytest.mark.skipif(not REAL.is_file(), reason="the Tor sessions (../shared/data/tor-churn) are not here")
+needs_real = pytest.mark.skipif(
+    not REAL.is_file(), reason="the Tor sessions (../shared/data/tor-churn) are not here"
+)
 
 
 @needs_real
@@ -279,7 +312,9 @@ def test_the_real_sessions_agree_with_the_fit_that_ships() -> None:
     real, fit, rng = parse(str(REAL)), parse("server"), OnlyRandom(9)
     assert median(real.up(rng) for _ in range(20_000)) == pytest.approx(32 * HOUR, rel=0.15)
     cuts = quantiles((real.down(rng) for _ in range(20_000)), n=100)
-    assert [cuts[49] / HOUR, cuts[89] / HOUR, cuts[98] / HOUR] == pytest.approx([2.4, 15, 210], rel=0.2)
+    assert [cuts[49] / HOUR, cuts[89] / HOUR, cuts[98] / HOUR] == pytest.approx(
+        [2.4, 15, 210], rel=0.2
+    )
     assert real.ups.mean == pytest.approx(fit.ups.mean, rel=0.15)
     assert away_share(real) == pytest.approx(away_share(fit), abs=0.02)
 

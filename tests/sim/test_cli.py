@@ -21,11 +21,20 @@ def test_flood_as_json() -> None:
     result = call("flood", "--nodes", "12", "--events", "10", "--seed", "7", "--json")
     assert result.return_value == 0
     found = json.loads(result.stdout)
-    assert {"expected", "delivered", "missed", "duplicate", "copies_per_delivery", "digest"} <= found.keys()
+    assert {
+        "expected",
+        "delivered",
+        "missed",
+        "duplicate",
+        "copies_per_delivery",
+        "digest",
+    } <= found.keys()
     assert (found["seed"], found["missed"], found["duplicate"], found["good"]) == (7, 0, 0, True)
     assert found["replay"] == "gossamer simulate flood --nodes 12 --events 10 --seed 7"
     assert "deliveries" not in found
-    full = json.loads(call("flood", "--nodes", "12", "--events", "10", "--seed", "7", "--json", "--full").stdout)
+    full = json.loads(
+        call("flood", "--nodes", "12", "--events", "10", "--seed", "7", "--json", "--full").stdout
+    )
     assert len(full["deliveries"]) == found["delivered"]
     assert len(full["loads"]) == 12
 
@@ -42,11 +51,18 @@ def test_a_scenario_with_changes() -> None:
     found = json.loads(result.stdout)
     assert (found["config"]["nodes"], found["config"]["loss"], found["seed"]) == (6, 0.05, 3)
     assert found["replay"] == "gossamer simulate flood --scenario lossy --nodes 6 --seed 3"
-    assert json.loads(call("--scenario", "lossy", "--seed", "3", "--json").stdout)["config"]["nodes"] == 40
+    assert (
+        json.loads(call("--scenario", "lossy", "--seed", "3", "--json").stdout)["config"]["nodes"]
+        == 40
+    )
 
 
 def test_every_replay_line_gives_the_same_run() -> None:
-    first = json.loads(call("flood", "--nodes", "6", "--events", "5", "--durable", "--queue-mark", "3", "--json").stdout)
+    first = json.loads(
+        call(
+            "flood", "--nodes", "6", "--events", "5", "--durable", "--queue-mark", "3", "--json"
+        ).stdout
+    )
     words = first["replay"].split()[2:]
     assert json.loads(call(*words, "--json").stdout) == first
 
@@ -54,7 +70,9 @@ def test_every_replay_line_gives_the_same_run() -> None:
 def test_an_rtt_file(tmp_path: Path) -> None:
     path = tmp_path / "rtt.txt"
     path.write_text("0 40\n40 0\n")
-    found = json.loads(call("flood", "--nodes", "2", "--events", "20", "--rtt", str(path), "--json").stdout)
+    found = json.loads(
+        call("flood", "--nodes", "2", "--events", "20", "--rtt", str(path), "--json").stdout
+    )
     assert 20.0 <= found["latency_ms_p99"] <= 21.0
 
 
@@ -81,7 +99,10 @@ def test_a_failed_run_says_how_to_replay_it(monkeypatch: pytest.MonkeyPatch) -> 
     assert result.return_value == 1
     assert "something went wrong" in result.stdout
     assert "whole: event" in result.stderr
-    assert "seed 9 failed; replay it with:\n  gossamer simulate flood --nodes 5 --events 20 --seed 9\n" in result.stderr
+    assert (
+        "seed 9 failed; replay it with:\n  gossamer simulate flood --nodes 5 --events 20 --seed 9\n"
+        in result.stderr
+    )
 
 
 def test_swarm_as_json() -> None:
@@ -92,7 +113,9 @@ def test_swarm_as_json() -> None:
     assert (total["seeds"], total["failed"]) == (2, [])
 
 
-def test_a_failed_seed_prints_its_configuration_and_its_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_seed_prints_its_configuration_and_its_replay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def fail(config: sim_run.Config) -> sim_run.Outcome:
         outcome = sim_run.simulate(config)
         outcome.violations.append("once: made up")
@@ -112,6 +135,9 @@ def test_scenarios_are_listed() -> None:
     assert listed == ["calm", "crash-restart", "lossy", "partition", "swizzle"]
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("flood", "--help"), ("swarm", "--help"), ("scenarios", "--help"), ()])
+@pytest.mark.parametrize(
+    "arguments",
+    [("--help",), ("flood", "--help"), ("swarm", "--help"), ("scenarios", "--help"), ()],
+)
 def test_help_has_examples(arguments: tuple[str, ...]) -> None:
     assert "Examples:" in call(*arguments).stdout

@@ -9,7 +9,14 @@ from gossamer.sim.clock import Clock, DurationError, duration, duration_text
 
 
 @pytest.mark.parametrize(
-    ("text", "micros"), [("1us", 1), ("250ms", 250_000), ("1.5s", 1_500_000), ("2m", 120_000_000), (" 3 s ", 3_000_000)]
+    ("text", "micros"),
+    [
+        ("1us", 1),
+        ("250ms", 250_000),
+        ("1.5s", 1_500_000),
+        ("2m", 120_000_000),
+        (" 3 s ", 3_000_000),
+    ],
 )
 def test_durations(text: str, micros: int) -> None:
     assert duration(text) == micros

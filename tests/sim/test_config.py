@@ -33,7 +33,11 @@ def test_all_that_are_shipped_are_listed() -> None:
 
 
 def test_a_configuration_prints_itself_and_reads_itself_back() -> None:
-    for config in [Config(), *(scenario.config for scenario in shipped().values()), *map(draw_config, range(100))]:
+    for config in [
+        Config(),
+        *(scenario.config for scenario in shipped().values()),
+        *map(draw_config, range(100)),
+    ]:
         assert from_toml(to_toml(config), "printed").config == config
 
 
@@ -53,8 +57,14 @@ def test_a_configuration_prints_itself_and_reads_itself_back() -> None:
         ("[[fault]]\nkind = 'crush'\nat = '1s'\nlasts = '1s'", "Invalid value 'crush'"),
         ("[[fault]]\nkind = 'crash'\nat = '1s'", "missing required field `lasts`"),
         ("[[fault]]\nkind = 'crash'\nat = '1s'\nlasts = '1s'\nnode = 3", "unknown field `node`"),
-        ("[[fault]]\nkind = 'crash'\nat = 'soon'\nlasts = '1s'", "fault 1: at: 'soon' is no duration"),
-        ("[[fault]]\nkind = 'crash'\nat = '1s'\nlasts = '1s'\nnodes = [200]", "there is no node 200"),
+        (
+            "[[fault]]\nkind = 'crash'\nat = 'soon'\nlasts = '1s'",
+            "fault 1: at: 'soon' is no duration",
+        ),
+        (
+            "[[fault]]\nkind = 'crash'\nat = '1s'\nlasts = '1s'\nnodes = [200]",
+            "there is no node 200",
+        ),
         ("[[fault]]\nkind = 'pause'\nat = '1s'\nlasts = '1s'\nshare = 0.0", "share is 0.0"),
         ("[network\nloss = 0.1", "line 1"),
     ],

@@ -15,7 +15,15 @@ DETECT = 100_000
 
 
 def dialled_world(nodes: int, seed: int = 1) -> World:
-    world = World(seed=seed, make=Toy, codec=ToyCodec(), latency=Constant(1_000), probe=Probe(), detect=DETECT, queue_mark=4)
+    world = World(
+        seed=seed,
+        make=Toy,
+        codec=ToyCodec(),
+        latency=Constant(1_000),
+        probe=Probe(),
+        detect=DETECT,
+        queue_mark=4,
+    )
     for index in range(nodes):
         world.add_node(Peer(index), f"node-{index}")
     world.start()
@@ -52,8 +60,12 @@ def is_empty(world: World) -> bool:
 
 def test_a_dial_takes_a_round_trip_and_both_ends_are_told() -> None:
     world = joined(dialled_world(3))
-    assert [(at, peer, state) for at, peer, state in world.nodes[0].machine.links] == [(2_000, 1, "UP")]
-    assert [(at, peer, state) for at, peer, state in world.nodes[1].machine.links] == [(2_000, 0, "UP")]
+    assert [(at, peer, state) for at, peer, state in world.nodes[0].machine.links] == [
+        (2_000, 1, "UP")
+    ]
+    assert [(at, peer, state) for at, peer, state in world.nodes[1].machine.links] == [
+        (2_000, 0, "UP")
+    ]
     assert states(world, 2) == []
     say(world, 0, 1, 7)
     say(world, 1, 0, 8)
@@ -255,7 +267,14 @@ class Restless(Toy):
 
 
 def test_a_machine_may_dial_and_hang_up_while_it_is_told() -> None:
-    world = World(seed=1, make=Restless, codec=ToyCodec(), latency=Constant(1_000), probe=Probe(), detect=DETECT)
+    world = World(
+        seed=1,
+        make=Restless,
+        codec=ToyCodec(),
+        latency=Constant(1_000),
+        probe=Probe(),
+        detect=DETECT,
+    )
     for index in range(2):
         world.add_node(Peer(index), f"node-{index}")
     world.start()
@@ -270,7 +289,21 @@ def test_a_machine_may_dial_and_hang_up_while_it_is_told() -> None:
 NODES = 3
 actions = st.tuples(
     st.sampled_from(
-        ["crash", "lose", "restart", "pause", "resume", "cut", "silent", "one-way", "heal", "say", "dial", "hang", "wait"]
+        [
+            "crash",
+            "lose",
+            "restart",
+            "pause",
+            "resume",
+            "cut",
+            "silent",
+            "one-way",
+            "heal",
+            "say",
+            "dial",
+            "hang",
+            "wait",
+        ]
     ),
     st.integers(0, NODES - 1),
     st.integers(0, 200_000),
@@ -312,7 +345,9 @@ def test_whatever_happens_the_ends_agree_in_the_end(steps: list[tuple[str, int, 
         for other in range(NODES):
             if one != other:
                 node = world.nodes[one]
-                node.machine.say(world, node, other, message=Word(9))  # finds links whose far end is gone
+                node.machine.say(
+                    world, node, other, message=Word(9)
+                )  # finds links whose far end is gone
     wait(world, 2_000_000)
     for node in world.nodes:
         told: dict[int, list[str]] = {}
@@ -338,7 +373,9 @@ class Needed(Toy):
 
 
 def test_a_node_that_is_needed_goes_when_it_may() -> None:
-    world = World(seed=1, make=Needed, codec=ToyCodec(), latency=Constant(1_000), probe=Probe(), detect=DETECT)
+    world = World(
+        seed=1, make=Needed, codec=ToyCodec(), latency=Constant(1_000), probe=Probe(), detect=DETECT
+    )
     node = world.add_node(Peer(0), "node-0")
     world.start()
     world.leave(node)

@@ -49,12 +49,16 @@ def test_it_finds_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     failed = episode(1, 0)
     assert isinstance(failed, Failure)
     assert "planted" in failed.what
-    found = CliRunner().invoke(app, ["simulate", "fuzz", "--seed", "1", "--episode", "0"], standalone_mode=False)
+    found = CliRunner().invoke(
+        app, ["simulate", "fuzz", "--seed", "1", "--episode", "0"], standalone_mode=False
+    )
     assert found.return_value == 1
     assert "gossamer simulate fuzz --seed 1 --episode 0" in found.output
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.__module__.split('.')[-2]}.{kind.__name__}")
+@pytest.mark.parametrize(
+    "kind", KINDS, ids=lambda kind: f"{kind.__module__.split('.')[-2]}.{kind.__name__}"
+)
 def test_every_kind_of_message_can_be_made(kind: type[Message]) -> None:
     maker = Maker(Random(kind.__name__))
     for _ in range(50):

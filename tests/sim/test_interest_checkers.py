@@ -9,7 +9,14 @@ import pytest
 
 from gossamer.machine import LinkState, Peer
 from gossamer.overlay.interest.messages import Beat, Diff, Flip, Flips, Lone, News
-from gossamer.overlay.interest.record import Known, Record, ViewChange, apply, make_stamp, topic_hash
+from gossamer.overlay.interest.record import (
+    Known,
+    Record,
+    ViewChange,
+    apply,
+    make_stamp,
+    topic_hash,
+)
 from gossamer.sim.disk import Disk
 from gossamer.sim.interest import checkers as check
 from gossamer.sim.world import Node
@@ -19,7 +26,9 @@ A, B = sorted((topic_hash("a"), topic_hash("b")))
 
 def record(peer: int, life: int = 256, version: int = 1, **topics: int) -> Record:
     """``x=3``: topic x with leave counter 3; topics are A and B."""
-    changes = b"".join({"a": A, "b": B}[name] + make_stamp(counter) for name, counter in topics.items())
+    changes = b"".join(
+        {"a": A, "b": B}[name] + make_stamp(counter) for name, counter in topics.items()
+    )
     return apply(Record(peer, life, 0, f"node-{peer}"), version, changes)
 
 
@@ -27,12 +36,16 @@ def node(index: int, own: Record | None = None, *known: Record) -> Node:
     """A node whose machine is nothing but what the checkers read. Node i is peer i."""
     made = Node(index, Peer(index), Disk(None))  # type: ignore[arg-type]
     members = {Peer(one.peer): Known(one) for one in ((own,) if own else ()) + known}
-    view = SimpleNamespace(members=members, digest=hash(tuple(sorted((p, k.digest) for p, k in members.items()))))
+    view = SimpleNamespace(
+        members=members, digest=hash(tuple(sorted((p, k.digest) for p, k in members.items())))
+    )
     made.machine = SimpleNamespace(record=own, view=view)  # type: ignore[assignment]
     return made
 
 
-def fabric(*nodes: Node, links: tuple[tuple[int, int], ...] = (), wanted: dict[int, Any] | None = None) -> check.Snapshot:
+def fabric(
+    *nodes: Node, links: tuple[tuple[int, int], ...] = (), wanted: dict[int, Any] | None = None
+) -> check.Snapshot:
     adjacency: dict[int, list[int]] = {one.index: [] for one in nodes}
     for a, b in links:
         adjacency[a].append(b)
@@ -58,7 +71,9 @@ def test_topics() -> None:
     good.quiet(fabric(one, wanted={0: {A: "a"}}))
     bad.quiet(fabric(one, wanted={0: {B: "b"}}))
     assert good.told() == []
-    assert bad.told() == ["topics: node 0: its record lacks 1 topics that its users want, and has 1 they do not"]
+    assert bad.told() == [
+        "topics: node 0: its record lacks 1 topics that its users want, and has 1 they do not"
+    ]
 
 
 def test_agreement() -> None:
@@ -168,7 +183,9 @@ def test_burial() -> None:
     checker, _, one = history()
     checker.changed(one, change(record(0), None, "failed"), 3)
     checker.resumed(two, 3 + late)
-    checker.changed(two, change(None, record(0), "joined"), 3 + late)  # it came while this one stood still
+    checker.changed(
+        two, change(None, record(0), "joined"), 3 + late
+    )  # it came while this one stood still
     assert checker.count == 0
     checker, _, one = history()
     one.ended = one.machine
@@ -193,11 +210,17 @@ def test_hidden_leave() -> None:
         made.commanded(origin, A, True, 5)
         return made
 
-    here, before, after = node(0, record(0)), record(1, version=4, a=0, b=0), record(1, version=6, a=1, b=0)
+    here, before, after = (
+        node(0, record(0)),
+        record(1, version=4, a=0, b=0),
+        record(1, version=6, a=1, b=0),
+    )
     good, bad, early = checker(), checker(), checker()
     good.changed(here, change(before, after), 0)
     bad.changed(here, Blind(Peer(1), before, after, "news"), 0)
-    early.changed(here, Blind(Peer(1), record(1, version=5, a=1), after, "news"), 0)  # it had seen the leave
+    early.changed(
+        here, Blind(Peer(1), record(1, version=5, a=1), after, "news"), 0
+    )  # it had seen the leave
     assert (good.count, bad.count, early.count) == (0, 1, 0)
     new_life = checker()
     new_life.changed(here, Blind(Peer(1), before, record(1, life=512, a=0, b=0), "new life"), 0)
@@ -217,7 +240,10 @@ def test_exact() -> None:
             checker.changed(here, one, 0)
         return checker
 
-    first, second = change(None, record(1, a=0), "joined"), change(record(1, a=0), record(1, version=2, a=0, b=0))
+    first, second = (
+        change(None, record(1, a=0), "joined"),
+        change(record(1, a=0), record(1, version=2, a=0, b=0)),
+    )
     gone = change(record(1, version=2, a=0, b=0), None, "failed")
     assert told(first, second, gone).count == 0
     assert told(second).count == 1  # out of the blue
@@ -227,7 +253,9 @@ def test_exact() -> None:
     checker = told(first)
     checker.quiet(fabric(node(0, record(0), record(1, a=0))))
     assert checker.count == 0
-    checker.quiet(fabric(node(0, record(0), record(1, b=0))))  # the view changed and nobody was told
+    checker.quiet(
+        fabric(node(0, record(0), record(1, b=0)))
+    )  # the view changed and nobody was told
     checker.quiet(fabric(node(0, record(0))))
     assert checker.count == 2
 

@@ -18,7 +18,21 @@ from gossamer.sim.interest import experiments, swarm
 
 pytestmark = pytest.mark.slow  # all of it together takes seconds
 
-SMALL = ("interest", "--nodes", "10", "--topics", "30", "--subscriptions", "5", "--k", "3", "--changes", "3", "--jobs", "1")
+SMALL = (
+    "interest",
+    "--nodes",
+    "10",
+    "--topics",
+    "30",
+    "--subscriptions",
+    "5",
+    "--k",
+    "3",
+    "--changes",
+    "3",
+    "--jobs",
+    "1",
+)
 
 
 def call(*arguments: str) -> Result:
@@ -52,18 +66,44 @@ def test_figures_for_people() -> None:
 
 
 def test_an_experiment() -> None:
-    result = call("interest", "--scenario", "dead", "--nodes", "8", "--topics", "9", "--subscriptions", "3", "--json")
+    result = call(
+        "interest",
+        "--scenario",
+        "dead",
+        "--nodes",
+        "8",
+        "--topics",
+        "9",
+        "--subscriptions",
+        "3",
+        "--json",
+    )
     assert result.return_value == 0
     found = json.loads(result.stdout)
     assert found["figures"]["reset_s"] <= 3.0
-    assert found["replay"] == "gossamer simulate interest --scenario dead --nodes 8 --topics 9 --subscriptions 3 --seed 0"
+    assert (
+        found["replay"]
+        == "gossamer simulate interest --scenario dead --nodes 8 --topics 9 --subscriptions 3 --seed 0"
+    )
     assert "met" in call("interest", "--scenario", "flips", "--flips", "2000").stdout
     assert sorted(experiments.NAMES) == sorted(simulate_interest.SCENARIOS)
 
 
 def test_a_demand_that_is_not_met_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiments, "RESET_MAX", 0.001)
-    result = call("interest", "--scenario", "dead", "--nodes", "5", "--topics", "9", "--subscriptions", "3", "--seed", "2")
+    result = call(
+        "interest",
+        "--scenario",
+        "dead",
+        "--nodes",
+        "5",
+        "--topics",
+        "9",
+        "--subscriptions",
+        "3",
+        "--seed",
+        "2",
+    )
     assert result.return_value == 1
     assert "not met" in result.stdout
     assert "reset_s is" in result.stderr
@@ -79,7 +119,10 @@ def test_a_demand_that_is_not_met_is_a_failure(monkeypatch: pytest.MonkeyPatch) 
         (("--rtt", "/nowhere/rtt", "--nodes", "2"), "cannot read the RTT matrix"),
         (("--lasts", "3"), "--lasts goes with --scenario loss or pause or partition or churn"),
         (("--scenario", "dead", "--churn", "server"), "--churn goes with --scenario churn"),
-        (("--scenario", "churn", "--churn", "/nowhere/x.csv", "--nodes", "2", "--topics", "60"), "cannot read the sessions"),
+        (
+            ("--scenario", "churn", "--churn", "/nowhere/x.csv", "--nodes", "2", "--topics", "60"),
+            "cannot read the sessions",
+        ),
         (("--scenario", "pause", "--lasts", "0"), "more than 0 seconds"),
     ],
 )
@@ -97,16 +140,24 @@ def test_an_rtt_file(tmp_path: Path) -> None:
 
 
 def test_swarm_of_interest_as_json() -> None:
-    result = call("swarm", "--overlay", "interest", "--start", "2", "--seeds", "2", "--jobs", "1", "--json")
+    result = call(
+        "swarm", "--overlay", "interest", "--start", "2", "--seeds", "2", "--jobs", "1", "--json"
+    )
     *flights, total = map(json.loads, result.stdout.splitlines())
     assert [flight["seed"] for flight in flights] == [2, 3]
     assert total["seeds"] == 2
     assert flights[0]["replay"] == "gossamer simulate swarm --overlay interest --start 2 --seeds 1"
 
 
-def test_a_failed_seed_prints_its_configuration_and_its_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_seed_prints_its_configuration_and_its_replay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     real = swarm.fly
-    monkeypatch.setattr(swarm, "fly", lambda seed: replace(real(seed), good=False, violations=["agreement: made up"]))
+    monkeypatch.setattr(
+        swarm,
+        "fly",
+        lambda seed: replace(real(seed), good=False, violations=["agreement: made up"]),
+    )
     result = call("swarm", "--overlay", "interest", "--start", "3", "--seeds", "1", "--jobs", "1")
     assert result.return_value == 1
     assert "seed 3 failed:\n  agreement: made up\n" in result.stdout
@@ -122,9 +173,44 @@ def test_help_has_examples() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("interest", "--nodes", "30", "--topics", "100", "--subscriptions", "8", "--seed", "7", "--jobs", "1", "--json"),
-        ("interest", "--scenario", "restart", "--nodes", "15", "--topics", "60", "--subscriptions", "8", "--json"),
-        ("swarm", "--overlay", "interest", "--start", "100", "--seeds", "5", "--jobs", "1", "--json"),
+        (
+            "interest",
+            "--nodes",
+            "30",
+            "--topics",
+            "100",
+            "--subscriptions",
+            "8",
+            "--seed",
+            "7",
+            "--jobs",
+            "1",
+            "--json",
+        ),
+        (
+            "interest",
+            "--scenario",
+            "restart",
+            "--nodes",
+            "15",
+            "--topics",
+            "60",
+            "--subscriptions",
+            "8",
+            "--json",
+        ),
+        (
+            "swarm",
+            "--overlay",
+            "interest",
+            "--start",
+            "100",
+            "--seeds",
+            "5",
+            "--jobs",
+            "1",
+            "--json",
+        ),
     ],
 )
 def test_the_whole_output_is_the_same_under_another_hash_seed(arguments: tuple[str, ...]) -> None:

@@ -26,7 +26,9 @@ from gossamer.sim.interest.run import InterestRun, make_interest
 pytestmark = pytest.mark.slow  # all of it together takes seconds
 
 SMALL = Setup(nodes=12, topics=40, subscriptions=6, k=4, seed=3, changes=5, rate=50)
-PAST = tomllib.loads((Path(__file__).parent.parent / "seeds.toml").read_text("utf-8")).get("interest", [])
+PAST = tomllib.loads((Path(__file__).parent.parent / "seeds.toml").read_text("utf-8")).get(
+    "interest", []
+)
 
 
 def of(kind: type[Interest]) -> Any:
@@ -58,7 +60,9 @@ def test_a_cold_start_ends_with_the_truth_and_exactly_the_wanted_links() -> None
     snapshot = run.snapshot()
     assert all(sorted(others) == sorted(set(others)) for others in snapshot.adjacency.values())
     machine: Any = run.world.nodes[0].machine
-    assert sorted(snapshot.adjacency[0]) == sorted(run.world.switchboard.by_peer(peer) for peer in machine.neighbours)
+    assert sorted(snapshot.adjacency[0]) == sorted(
+        run.world.switchboard.by_peer(peer) for peer in machine.neighbours
+    )
     assert {len(member.record.topics) for _, member in snapshot.members} == {6 * 8}
 
 
@@ -83,7 +87,9 @@ class Lonely(Interest):
         return [] if state is LinkState.UP else super().link(peer, state, now)
 
 
-@pytest.mark.parametrize(("kind", "says"), [(Deaf, "agreement:"), (Chatty, "news:"), (Lonely, "agreement:")])
+@pytest.mark.parametrize(
+    ("kind", "says"), [(Deaf, "agreement:"), (Chatty, "news:"), (Lonely, "agreement:")]
+)
 def test_a_broken_machine_is_found_out(kind: type[Interest], says: str) -> None:
     setup = msgspec.structs.replace(SMALL, nodes=8, seconds_max=5.0, changes=3)
     found = measure(setup, make=of(kind))
@@ -130,7 +136,9 @@ class Hasty(Interest):
 
 
 def test_a_hasty_machine_fails_the_experiment_with_loss() -> None:
-    verdict = experiment("loss", msgspec.structs.replace(SMALL, nodes=8), Options(lasts=20.0), make=of(Hasty))
+    verdict = experiment(
+        "loss", msgspec.structs.replace(SMALL, nodes=8), Options(lasts=20.0), make=of(Hasty)
+    )
     assert not verdict.good
     assert verdict.figures["false_removals"]
 
@@ -172,10 +180,18 @@ def test_the_draws_cover_the_ground() -> None:
         assert from_toml(to_toml(setup), "drawn") == setup
         for fault in setup.faults:
             kinds[type(fault).__name__] = kinds.get(type(fault).__name__, 0) + 1
-    assert min(kinds[name] for name in ("Partition", "Crash", "Pause", "Leave", "Clogging", "Swizzle", "FullDisk")) > 30
+    assert (
+        min(
+            kinds[name]
+            for name in ("Partition", "Crash", "Pause", "Leave", "Clogging", "Swizzle", "FullDisk")
+        )
+        > 30
+    )
     assert {setup.nodes for setup in drawn} >= set(range(2, 41))
     assert {setup.k for setup in drawn} == set(range(1, 9))
-    crashes = [fault for setup in drawn for fault in setup.faults if type(fault).__name__ == "Crash"]
+    crashes = [
+        fault for setup in drawn for fault in setup.faults if type(fault).__name__ == "Crash"
+    ]
     for name in ("silent", "wipe"):
         assert {getattr(fault, name) for fault in crashes} == {True, False}
     assert {(s.threshold > 0, s.coalesce != "0s", s.period != "0s") for s in drawn} >= {
@@ -198,13 +214,26 @@ class Forgetful(Interest):
         effects = super().receive(sender, message, now)
         for place, effect in enumerate(effects):
             if isinstance(effect, Deliver):
-                blind = tuple(Blind(change.peer, change.before, change.after, change.reason) for change in effect.events)
+                blind = tuple(
+                    Blind(change.peer, change.before, change.after, change.reason)
+                    for change in effect.events
+                )
                 effects[place] = Deliver(0, blind)
         return effects
 
 
 def test_a_swarm_finds_a_machine_that_hides_leaves() -> None:
-    calm = Setup(nodes=5, topics=3, subscriptions=3, k=2, seed=1, changes=40, interval="5ms", stop="1s", seconds_max=10.0)
+    calm = Setup(
+        nodes=5,
+        topics=3,
+        subscriptions=3,
+        k=2,
+        seed=1,
+        changes=40,
+        interval="5ms",
+        stop="1s",
+        seconds_max=10.0,
+    )
     assert interest_swarm.fly_setup(calm).good
     flight = interest_swarm.fly_setup(calm, of(Forgetful))
     assert any(violation.startswith("hidden:") for violation in flight.violations)

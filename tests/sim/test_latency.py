@@ -42,7 +42,9 @@ def test_weibull_is_drawn_per_pair_and_is_as_fitted() -> None:
     assert model.base(4, 9) == model.base(9, 4)
     assert parse("weibull", 4).base(4, 9) != model.base(4, 9)
     assert parse("weibull:1.38:160ms", 3).base(4, 9) == model.base(4, 9)
-    assert model.base(4, 9) <= model.delay(model.base(4, 9), Random(0)) <= 1.05 * model.base(4, 9) + 1
+    assert (
+        model.base(4, 9) <= model.delay(model.base(4, 9), Random(0)) <= 1.05 * model.base(4, 9) + 1
+    )
 
 
 def test_matrix_from_a_file_plain_or_packed(tmp_path: Path) -> None:
@@ -54,7 +56,9 @@ def test_matrix_from_a_file_plain_or_packed(tmp_path: Path) -> None:
     model = parse(f"matrix:{packed}", 1)
     pairs = sorted(model.base(a, b) for a, b in ((0, 1), (0, 2), (1, 2)))
     assert pairs == [5_000, 10_000, 15_000]
-    assert model.base(0, 1) == model.base(1, 0) == model.base(3, 4)  # more nodes than rows share them
+    assert (
+        model.base(0, 1) == model.base(1, 0) == model.base(3, 4)
+    )  # more nodes than rows share them
 
 
 @pytest.mark.parametrize(
@@ -86,7 +90,17 @@ def test_a_matrix_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "fast", "constant", "constant:1", "uniform:5ms:1ms", "uniform:1ms", "weibull:0:1ms", "lognormal:1ms:x", "matrix:"],
+    [
+        "",
+        "fast",
+        "constant",
+        "constant:1",
+        "uniform:5ms:1ms",
+        "uniform:1ms",
+        "weibull:0:1ms",
+        "lognormal:1ms:x",
+        "matrix:",
+    ],
 )
 def test_a_bad_text_says_what_is_known(text: str) -> None:
     with pytest.raises(LatencyError, match=r"constant:1ms|must not be more|is no duration"):

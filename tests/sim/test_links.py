@@ -12,7 +12,21 @@ from sim.toy import run, say, states, toy_world
 
 NODES = 3
 actions = st.tuples(
-    st.sampled_from(["crash", "restart", "pause", "resume", "cut", "one-way", "heal", "clog", "unclog", "say", "wait"]),
+    st.sampled_from(
+        [
+            "crash",
+            "restart",
+            "pause",
+            "resume",
+            "cut",
+            "one-way",
+            "heal",
+            "clog",
+            "unclog",
+            "say",
+            "wait",
+        ]
+    ),
     st.integers(0, NODES - 1),
     st.integers(0, 200_000),
 )
@@ -78,7 +92,9 @@ def test_all_is_mended(steps: list[tuple[str, int, int]]) -> None:
                 say(world, one, other, 100 + one)
     run(world, world.clock.now + 1_000_000)
     for node in world.nodes:
-        assert sorted(number for _, _, number in node.machine.heard) == [100 + n for n in range(NODES) if n != node.index]
+        assert sorted(number for _, _, number in node.machine.heard) == [
+            100 + n for n in range(NODES) if n != node.index
+        ]
 
 
 def assert_regular(told: list[str]) -> None:

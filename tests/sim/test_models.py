@@ -25,7 +25,20 @@ from gossamer.sim.tree.steady import Rest
 
 
 @pytest.mark.parametrize(
-    ("nodes", "k"), [(2, 6), (5, 3), (15, 3), (16, 3), (40, 3), (90, 4), (120, 5), (31, 6), (200, 6), (150, 7), (60, 1)]
+    ("nodes", "k"),
+    [
+        (2, 6),
+        (5, 3),
+        (15, 3),
+        (16, 3),
+        (40, 3),
+        (90, 4),
+        (120, 5),
+        (31, 6),
+        (200, 6),
+        (150, 7),
+        (60, 1),
+    ],
 )
 def test_the_same_graph_link_by_link(nodes: int, k: int) -> None:
     peers = interest.draw_peers(nodes, seed=nodes)
@@ -45,7 +58,9 @@ def test_the_reach_of_a_pick_is_the_graphs() -> None:
 @pytest.mark.slow
 def test_rounds_and_copies_of_a_change_are_the_simulations() -> None:
     """With equal links and no waiting for company, news comes by the shortest way: every node, every hop, every copy."""
-    run = InterestRun(InterestSetup(nodes=40, k=3, topics=40, subscriptions=3, coalesce="0s", seed=5))
+    run = InterestRun(
+        InterestSetup(nodes=40, k=3, topics=40, subscriptions=3, coalesce="0s", seed=5)
+    )
     assert cold_start(run) is not None
     assert settle(run)
     peers = np.array(sorted(node.peer for node in run.world.nodes), dtype=np.uint64)
@@ -56,7 +71,9 @@ def test_rounds_and_copies_of_a_change_are_the_simulations() -> None:
         assert node is not None
         before = run.received()[0]
         record = node.machine.record  # type: ignore[union-attr]
-        trail = run.trail = Trail(node.peer, record.life, record.version + 1, node.index, run.world.clock.now)
+        trail = run.trail = Trail(
+            node.peer, record.life, record.version + 1, node.index, run.world.clock.now
+        )
         run.change(node)
         run.wait(1.0)
         run.trail = None
@@ -76,7 +93,8 @@ def test_when_nodes_fail_only_those_who_are_left_hear() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hosts", "bits"), [(1, 8), (2, 8), (3, 4), (16, 4), (40, 6), (64, 6), (120, 8), (256, 8), (300, 64)]
+    ("hosts", "bits"),
+    [(1, 8), (2, 8), (3, 4), (16, 4), (40, 6), (64, 6), (120, 8), (256, 8), (300, 64)],
 )
 def test_the_same_tree_host_by_host(hosts: int, bits: int) -> None:
     keys = tree.draw_keys(hosts, seed=hosts, bits=bits)
@@ -90,7 +108,9 @@ def test_the_same_tree_host_by_host(hosts: int, bits: int) -> None:
     real = [place.get(rest.links[key][0], -1) for key in keys.tolist()]  # type: ignore[arg-type]
     assert model.parent.tolist() == real
     assert sorted(model.depth.tolist()) == sorted(rest.depths())
-    assert rest.degrees() == {at: int(count) for at, count in enumerate(np.bincount(model.degree)) if count}
+    assert rest.degrees() == {
+        at: int(count) for at, count in enumerate(np.bincount(model.degree)) if count
+    }
     everybody = np.ones(hosts, dtype=bool)
     assert model.carries(hosts // 2, everybody)[1] == rest.flood(int(keys[hosts // 2]))[0]
 

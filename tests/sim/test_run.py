@@ -16,18 +16,27 @@ pytestmark = pytest.mark.slow  # all of it together takes seconds
 WEATHER = Workload(
     "country STRING, temp INT",
     ("country = 'CH'", "temp > 30", "country = 'CH' AND temp > 30", "country LIKE 'D%'"),
-    ({"country": "CH", "temp": 31}, {"country": "DE", "temp": 5}, {"country": None, "temp": 40}, {"temp": 3}),
+    (
+        {"country": "CH", "temp": 31},
+        {"country": "DE", "temp": 5},
+        {"country": None, "temp": 40},
+        {"temp": 3},
+    ),
 )
 
 
 def test_a_given_workload_is_delivered_exactly() -> None:
     outcome = simulate(Config(nodes=5, degree=2, seed=3), WEATHER)
     assert outcome.violations == []
-    pairs = sorted((delivery.event, delivery.filter, delivery.node) for delivery in outcome.deliveries)
+    pairs = sorted(
+        (delivery.event, delivery.filter, delivery.node) for delivery in outcome.deliveries
+    )
     assert pairs == [(0, 0, 0), (0, 1, 1), (0, 2, 2), (1, 3, 3), (2, 1, 1)]
     assert (outcome.expected, outcome.delivered, outcome.missed) == (5, 5, 0)
     assert outcome.receipts_complete == 4
-    assert all(delivery.at == 1_000 * delivery.hops for delivery in outcome.deliveries)  # 1 ms a hop, no queues
+    assert all(
+        delivery.at == 1_000 * delivery.hops for delivery in outcome.deliveries
+    )  # 1 ms a hop, no queues
 
 
 def test_filters_are_dealt_out_to_the_nodes_in_turn() -> None:
@@ -43,7 +52,11 @@ def test_one_node_alone() -> None:
 
 
 def test_nothing_to_do() -> None:
-    for workload in (Workload("a INT", (), ()), Workload("a INT", ("a = 1",), ()), Workload("a INT", (), ({"a": 1},))):
+    for workload in (
+        Workload("a INT", (), ()),
+        Workload("a INT", ("a = 1",), ()),
+        Workload("a INT", (), ({"a": 1},)),
+    ):
         outcome = simulate(Config(nodes=3), workload)
         assert outcome.violations == []
         assert outcome.delivered == 0
@@ -59,7 +72,9 @@ def test_loads_and_copies_add_up() -> None:
     assert sum(load.received for load in outcome.loads) == outcome.copies
     assert sum(load.delivered for load in outcome.loads) == outcome.delivered
     assert sum(load.sent_bytes for load in outcome.loads) == outcome.bytes
-    assert outcome.copies_per_delivery == pytest.approx(outcome.copies / outcome.delivered, abs=0.001)
+    assert outcome.copies_per_delivery == pytest.approx(
+        outcome.copies / outcome.delivered, abs=0.001
+    )
     # Flood: every node gets every event over every link except the one it came by, give or take the publisher's own.
     assert outcome.copies >= 30 * 19
     # Every node hears of every event: what it did not ask for is noise.
@@ -82,7 +97,12 @@ def test_a_seed_is_a_run() -> None:
     config = Config(nodes=12, events=20, loss=0.1, reorder=0.1, latency="weibull", seed=4)
     one, other = simulate(config), simulate(config)
     assert one == other
-    assert one.digest != simulate(Config(nodes=12, events=20, loss=0.1, reorder=0.1, latency="weibull", seed=5)).digest
+    assert (
+        one.digest
+        != simulate(
+            Config(nodes=12, events=20, loss=0.1, reorder=0.1, latency="weibull", seed=5)
+        ).digest
+    )
 
 
 def test_an_rtt_matrix_drives_the_latency(tmp_path: Path) -> None:
@@ -90,7 +110,9 @@ def test_an_rtt_matrix_drives_the_latency(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(b"0 100 100\n100 0 100\n100 100 0\n"))
     outcome = simulate(Config(nodes=3, latency=f"matrix:{path}", seed=1), WEATHER)
     assert outcome.violations == []
-    assert all(0 <= d.at <= 52_500 * 2 and (d.at >= 50_000) == (d.hops > 0) for d in outcome.deliveries)
+    assert all(
+        0 <= d.at <= 52_500 * 2 and (d.at >= 50_000) == (d.hops > 0) for d in outcome.deliveries
+    )
 
 
 @pytest.mark.parametrize(
@@ -110,21 +132,35 @@ def test_an_rtt_matrix_drives_the_latency(tmp_path: Path) -> None:
     ],
 )
 def test_every_fault_fires_and_is_survived(fault: Partition, fired: tuple[str, ...]) -> None:
-    config = Config(nodes=10, degree=4, events=40, subscriptions=30, durable=True, faults=(fault,), seed=6)
+    config = Config(
+        nodes=10, degree=4, events=40, subscriptions=30, durable=True, faults=(fault,), seed=6
+    )
     outcome = simulate(config)
     assert outcome.violations == []
     assert all(outcome.fired[name] > 0 for name in fired), outcome.fired
 
 
 def test_churn_slow_consumers_and_small_windows() -> None:
-    config = Config(nodes=3, events=60, burst=6, window=8, churn=20, buffer=2, consumer="80ms", interval="5ms", seed=9)
+    config = Config(
+        nodes=3,
+        events=60,
+        burst=6,
+        window=8,
+        churn=20,
+        buffer=2,
+        consumer="80ms",
+        interval="5ms",
+        seed=9,
+    )
     outcome = simulate(config)
     assert outcome.violations == []
     assert outcome.fired["churn"] > 10
     assert outcome.fired["publish waited"] > 0
 
 
-@pytest.mark.parametrize(("nodes", "degree"), [(1, 3), (2, 1), (3, 6), (10, 1), (10, 2), (50, 5), (200, 6)])
+@pytest.mark.parametrize(
+    ("nodes", "degree"), [(1, 3), (2, 1), (3, 6), (10, 1), (10, 2), (50, 5), (200, 6)]
+)
 def test_the_graph_is_connected_and_has_its_degree(nodes: int, degree: int) -> None:
     edges = neighbours(nodes, degree, Random(nodes))
     assert len(dict.fromkeys(edges)) == len(edges)

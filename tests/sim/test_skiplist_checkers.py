@@ -30,7 +30,16 @@ def test_perfect_lists_pass() -> None:
 
 
 def test_levels_and_link_bound() -> None:
-    assert [check.levels_of(count, 2) for count in (1, 2, 3, 4, 5, 1000, 1024, 1025)] == [0, 1, 2, 2, 3, 10, 10, 11]
+    assert [check.levels_of(count, 2) for count in (1, 2, 3, 4, 5, 1000, 1024, 1025)] == [
+        0,
+        1,
+        2,
+        2,
+        3,
+        10,
+        10,
+        11,
+    ]
     assert [check.levels_of(count, 3) for count in (1, 2, 3, 4, 9, 10)] == [0, 1, 1, 2, 2, 3]
     assert check.link_bound(1000, 2) == 20
 
@@ -76,7 +85,13 @@ def test_deliveries() -> None:
     deliveries.handed(1, 6)
     deliveries.handed(2, 7)
     deliveries.judge({1: [5, 6], 3: [8]}, {1: [5, 6]})
-    found = deliveries.expected, deliveries.delivered, deliveries.missed, deliveries.duplicate, deliveries.spurious
+    found = (
+        deliveries.expected,
+        deliveries.delivered,
+        deliveries.missed,
+        deliveries.duplicate,
+        deliveries.spurious,
+    )
     assert found == (3, 2, 1, 1, 1)
     assert deliveries.count == 3
 

@@ -56,12 +56,28 @@ def test_a_table_for_readers() -> None:
 
 @pytest.mark.slow
 def test_grow_zipf_and_churn() -> None:
-    grown = json.loads(call("--entries", "30", "--grow-from", "20", "--workload", "trace", "--json")[1])
+    grown = json.loads(
+        call("--entries", "30", "--grow-from", "20", "--workload", "trace", "--json")[1]
+    )
     assert grown["good"]
     assert grown["events"] == 10
-    zipf = json.loads(call("--entries", "30", "--events", "40", "--workload", "zipf", "--routing", "paper", "--json")[1])
+    zipf = json.loads(
+        call(
+            "--entries",
+            "30",
+            "--events",
+            "40",
+            "--workload",
+            "zipf",
+            "--routing",
+            "paper",
+            "--json",
+        )[1]
+    )
     assert zipf["good"]
-    churned = json.loads(call("--entries", "20", "--events", "40", "--churn", "0.5", "--churn-s", "30", "--json")[1])
+    churned = json.loads(
+        call("--entries", "20", "--events", "40", "--churn", "0.5", "--churn-s", "30", "--json")[1]
+    )
     assert churned["good"]
     assert churned["churned"] > 5
     assert churned["link_error_by_level"]
@@ -69,10 +85,17 @@ def test_grow_zipf_and_churn() -> None:
 
 def test_a_trace_from_files(tmp_path: Path) -> None:
     with gzip.open(tmp_path / "files.csv.gz", "wt") as file:
-        file.write("file_id,name,type,size,package\n" + "".join(f"{n},n{n},t,{n},p\n" for n in range(30)))
+        file.write(
+            "file_id,name,type,size,package\n" + "".join(f"{n},n{n},t,{n},p\n" for n in range(30))
+        )
     with gzip.open(tmp_path / "peer_files.csv.gz", "wt") as file:
-        file.write("peer_id,file_id\n" + "".join(f"{n},{(n * 7 + m) % 30}\n" for n in range(10) for m in range(3)))
-    found = json.loads(call("--entries", "10", "--events", "30", "--trace", str(tmp_path), "--json")[1])
+        file.write(
+            "peer_id,file_id\n"
+            + "".join(f"{n},{(n * 7 + m) % 30}\n" for n in range(10) for m in range(3))
+        )
+    found = json.loads(
+        call("--entries", "10", "--events", "30", "--trace", str(tmp_path), "--json")[1]
+    )
     assert found["good"]
     assert found["expected"] > 0
 
@@ -113,11 +136,24 @@ def test_bad_input_says_what_to_do(words: tuple[str, ...], text: str) -> None:
 def test_both_are_commands_of_simulate() -> None:
     from gossamer.cli.simulate import simulate
 
-    words = ["swarm", "--overlay", "skiplist", "--start", "4", "--seeds", "2", "--jobs", "1", "--json"]
+    words = [
+        "swarm",
+        "--overlay",
+        "skiplist",
+        "--start",
+        "4",
+        "--seeds",
+        "2",
+        "--jobs",
+        "1",
+        "--json",
+    ]
     found = CliRunner().invoke(simulate, words, standalone_mode=False)
     flights = [json.loads(line) for line in found.stdout.splitlines()]
     assert [flight.get("seed") for flight in flights] == [4, 5, None]
     assert flights[-1]["failed"] == []
     assert flights[0]["replay"] == "gossamer simulate swarm --overlay skiplist --start 4 --seeds 1"
-    found = CliRunner().invoke(simulate, ["skiplist", "--entries", "4", "--events", "3", "--json"], standalone_mode=False)
+    found = CliRunner().invoke(
+        simulate, ["skiplist", "--entries", "4", "--events", "3", "--json"], standalone_mode=False
+    )
     assert json.loads(found.stdout)["good"]

@@ -21,7 +21,8 @@ np = pytest.importorskip("numpy")
 
 
 @pytest.mark.parametrize(
-    ("count", "k", "routing"), [(33, 2, "gossamer"), (40, 2, "paper"), (30, 3, "gossamer"), (41, 4, "gossamer")]
+    ("count", "k", "routing"),
+    [(33, 2, "gossamer"), (40, 2, "paper"), (30, 3, "gossamer"), (41, 4, "gossamer")],
 )
 def test_walk_by_walk_as_the_full_simulation(count: int, k: int, routing: str) -> None:
     filters = [Filter.parse(f"size = {10 * number}", SCHEMA) for number in range(count)]
@@ -35,12 +36,16 @@ def test_walk_by_walk_as_the_full_simulation(count: int, k: int, routing: str) -
     for source, target in walks:
         run.publish(run.world.nodes[source], ("", "", 5 * target))
         run.wait(0.15)
-    hops, _ = Model(count, k, routing).walk([source for source, _ in walks], [target for _, target in walks])
+    hops, _ = Model(count, k, routing).walk(
+        [source for source, _ in walks], [target for _, target in walks]
+    )
     assert [sent.hops for sent in run.events] == hops.tolist()
 
 
 def test_the_noise_of_the_model_is_its_visits() -> None:
-    hops, visits = Model(1_000, 2).walk(list(range(1_000)), [2 * ((7 * n) % 1_000) + 1 for n in range(1_000)])
+    hops, visits = Model(1_000, 2).walk(
+        list(range(1_000)), [2 * ((7 * n) % 1_000) + 1 for n in range(1_000)]
+    )
     assert visits.sum() == hops.sum()
 
 
@@ -56,5 +61,7 @@ def test_a_million_entries() -> None:
 def test_mean_hops_grow_as_a_third_of_the_logarithm() -> None:
     for count in (1_000, 20_000, 300_000):
         rng = np.random.Generator(np.random.PCG64(1))
-        hops, _ = Model(count, 2).walk(rng.integers(0, count, 5_000), rng.integers(0, 2 * count, 5_000))
+        hops, _ = Model(count, 2).walk(
+            rng.integers(0, count, 5_000), rng.integers(0, 2 * count, 5_000)
+        )
         assert hops.mean() <= math.log2(count) / 3 + 0.5

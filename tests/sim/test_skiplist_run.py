@@ -15,7 +15,17 @@ from gossamer.machine import SECOND, Effect, Message, Micros, Peer
 from gossamer.overlay.skiplist.core import Published, SkipList
 from gossamer.overlay.skiplist.entry import Entry
 from gossamer.overlay.skiplist.joining import CHECK_HOPS
-from gossamer.overlay.skiplist.messages import Beat, Carry, Gossip, Item, Leave, Report, Revoke, Tile, Welcome
+from gossamer.overlay.skiplist.messages import (
+    Beat,
+    Carry,
+    Gossip,
+    Item,
+    Leave,
+    Report,
+    Revoke,
+    Tile,
+    Welcome,
+)
 from gossamer.overlay.skiplist.position import Position
 from gossamer.overlay.skiplist.receipts import Found
 from gossamer.sim.skiplist import checkers as check
@@ -59,7 +69,10 @@ def deliver(run: SkipRun, rows: list[Row], seconds: float = 30) -> None:
     for one in rows:
         run.publish(run.draw_node(), one)
         run.wait(0.01)
-    assert run.until(lambda: all(sent.done is not None for sent in run.events), seconds, SECOND // 4) is not None
+    assert (
+        run.until(lambda: all(sent.done is not None for sent in run.events), seconds, SECOND // 4)
+        is not None
+    )
     run.judge()
     assert run.deliveries.told() + run.tiles.told() == []
 
@@ -93,14 +106,18 @@ def hops_soon(pace: str, k: int) -> tuple[float, int]:
 
 
 @pytest.mark.parametrize(("k", "mean", "most"), [(2, 4.0, 10), (3, 4.5, 10)])
-def test_events_take_few_hops_as_soon_as_everybody_has_joined(k: int, mean: float, most: int) -> None:
+def test_events_take_few_hops_as_soon_as_everybody_has_joined(
+    k: int, mean: float, most: int
+) -> None:
     found = hops_soon("prompt", k)
     assert found[0] <= mean
     assert found[1] <= most
     assert hops_soon("paper", k)[0] > 2 * mean, "else there would be nothing to hurry for"
 
 
-def test_what_a_join_costs_at_once_does_not_grow_with_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_join_costs_at_once_does_not_grow_with_the_list(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     told = [0]
     prompts = Entry.prompts
 
@@ -158,7 +175,9 @@ def test_adjacent_entries_die_at_once() -> None:
     run.wait(3)
     circle = check.Circle()
     circle.look(run.entries())
-    assert circle.told() == [], "level 0 is repaired from successor lists, long before the long links are"
+    assert circle.told() == [], (
+        "level 0 is repaired from successor lists, long before the long links are"
+    )
     deliver(run, [row(10 * number) for number in range(40)])
     assert run.deliveries.delivered == 33
     settle(run)
@@ -187,7 +206,9 @@ def test_polite_leave_is_repaired_at_once() -> None:
 
 
 def test_concurrent_joins_at_one_place() -> None:
-    texts = [f"size = {number}" for number in (0, 1_000_000)] + [f"size = {500_000 + number}" for number in range(18)]
+    texts = [f"size = {number}" for number in (0, 1_000_000)] + [
+        f"size = {500_000 + number}" for number in range(18)
+    ]
     run = list_of(texts, seed=7)
     run.boot_in_waves(2)
     settle(run)
@@ -247,7 +268,9 @@ def test_several_entries_at_one_node() -> None:
 
 def test_many_entries_of_one_node_join_together() -> None:
     texts = [f"size = {10 * number}" for number in range(600)]
-    mixed = [texts[(7 * number) % 600] for number in range(600)]  # the nodes' entries lie between each other's
+    mixed = [
+        texts[(7 * number) % 600] for number in range(600)
+    ]  # the nodes' entries lie between each other's
     run = list_of(mixed, per_node=200, seed=24)
     run.boot_in_waves(2)
     assert run.all_joined(), "within a few round trips"
@@ -277,12 +300,17 @@ def test_every_kind_is_delivered_once() -> None:
     run = list_of(texts * 2, per_node=2, seed=13)
     run.boot_in_waves(10)
     settle(run)
-    deliver(run, [("a", "t", 200), ("b", "x", 150), ("ab", "t", 261), ("c", "y", 99), ("a", None, None)])
+    deliver(
+        run, [("a", "t", 200), ("b", "x", 150), ("ab", "t", 261), ("c", "y", 99), ("a", None, None)]
+    )
     assert run.deliveries.delivered > 40
 
 
 def test_a_node_with_hundreds_of_filters_keeps_its_places_few() -> None:
-    texts = [f"name = 'n{number % 3}' AND type = 't{number % 9}' AND size = {number}" for number in range(300)]
+    texts = [
+        f"name = 'n{number % 3}' AND type = 't{number % 9}' AND size = {number}"
+        for number in range(300)
+    ]
     run = list_of([*texts, "size = 7", "name = 'n1'"], per_node=300, seed=14)
     run.boot_in_waves(2)
     settle(run)
@@ -290,7 +318,9 @@ def test_a_node_with_hundreds_of_filters_keeps_its_places_few() -> None:
     deliver(run, [(f"n{number % 3}", f"t{number % 9}", number) for number in range(0, 300, 29)])
 
 
-def asked(run: SkipRun, index: int, intervals: list[tuple[bytes, bytes]], payload: bytes = b"") -> Found:
+def asked(
+    run: SkipRun, index: int, intervals: list[tuple[bytes, bytes]], payload: bytes = b""
+) -> Found:
     looked = machine(run, index).lookup(intervals, run.world.clock.now, payload)
     run.world.command(run.world.nodes[index])
     assert run.until(lambda: bool(run.found), 10, SECOND // 10) is not None
@@ -301,7 +331,9 @@ def asked(run: SkipRun, index: int, intervals: list[tuple[bytes, bytes]], payloa
 
 def test_lookup_over_entries_and_which_subscriptions_match() -> None:
     """Section 5: the same overlay for search."""
-    run = list_of([f"size >= {number}" for number in range(30)] + ["size = 12 AND type <> 'x'"] * 3, seed=15)
+    run = list_of(
+        [f"size >= {number}" for number in range(30)] + ["size = 12 AND type <> 'x'"] * 3, seed=15
+    )
     run.boot_in_waves(33)
     settle(run)
     event = ("n", "x", 12)
@@ -384,7 +416,9 @@ def test_the_oracle_sees_who_does_not_wait() -> None:
 
 def leased(seed: int, kind: type[SkipList] = SkipList) -> SkipRun:
     """Twenty entries, and a publisher that relies on the gap around 55."""
-    run = list_of([f"size = {10 * number}" for number in range(20)] + ["size = 55"], kind, seed=seed, few=1)
+    run = list_of(
+        [f"size = {10 * number}" for number in range(20)] + ["size = 55"], kind, seed=seed, few=1
+    )
     run.boot_in_waves(20)
     settle(run)
     for _ in range(10):
@@ -401,7 +435,9 @@ def test_a_publisher_holds_back_what_nobody_wants() -> None:
     for _ in range(20):
         run.publish(run.world.nodes[0], row(56))
         run.wait(0.01)
-    assert sum(machine(run, index).noise for index in range(20)) == noise, "nor does the rest of the gap cost anything"
+    assert sum(machine(run, index).noise for index in range(20)) == noise, (
+        "nor does the rest of the gap cost anything"
+    )
 
 
 def test_a_join_into_a_leased_gap_loses_nothing() -> None:
@@ -442,7 +478,9 @@ def test_the_checkers_see_a_publisher_that_ignores_revocations() -> None:
 
 def begun_anew(*, in_epochs: bool) -> SkipRun:
     """A list of one, whose publisher relies on a gap; the one leaves, and another begins the list anew, in that gap."""
-    run = list_of(["size = 10", "size = 20", "size = 1 AND size = 2"], seed=25, few=1 if in_epochs else 0)
+    run = list_of(
+        ["size = 10", "size = 20", "size = 1 AND size = 2"], seed=25, few=1 if in_epochs else 0
+    )
     run.boot(0)
     run.boot(2)
     run.wait(2)
@@ -485,7 +523,9 @@ def test_only_missing_intervals_are_sent_again() -> None:
     settle(run)
     sent = run.publish(run.world.nodes[0], row(59))
     run.wait(0.015)  # the first hop has been made
-    victims = [node for node in run.live() if node.index and cast(SkipList, node.machine)._events._branches]
+    victims = [
+        node for node in run.live() if node.index and cast(SkipList, node.machine)._events._branches
+    ]
     assert victims
     run.world.crash(victims[0])
     assert run.until(lambda: sent.done is not None, 60, SECOND // 4) is not None
@@ -499,11 +539,15 @@ def test_only_missing_intervals_are_sent_again() -> None:
 
 @pytest.mark.slow
 def test_churn_with_real_looking_rtts_loses_nothing() -> None:
-    found = measure(Setup(entries=80, events=300, churn=0.6, churn_s=40, latency="weibull", seed=20))
+    found = measure(
+        Setup(entries=80, events=300, churn=0.6, churn_s=40, latency="weibull", seed=20)
+    )
     assert found.good, found.violations
     assert found.missed == found.duplicate == found.spurious == 0
     assert found.churned > 20
-    assert found.link_error_by_level[0] < found.link_error_by_level[3], "lower levels are kept more accurately (3.2)"
+    assert found.link_error_by_level[0] < found.link_error_by_level[3], (
+        "lower levels are kept more accurately (3.2)"
+    )
 
 
 # ------------------------------------------------------------------- bad neighbours
@@ -584,7 +628,15 @@ def test_a_report_of_another_interval_is_refused() -> None:
         asked = sends[0]
         lie = Tile((b"", 0), (b"\xff", 0), 5, 1, 0)
         part = Report(
-            0, asked.publisher, asked.incarnation, asked.sequence, asked.round, asked.low, asked.high, asked.hops, (lie,)
+            0,
+            asked.publisher,
+            asked.incarnation,
+            asked.sequence,
+            asked.round,
+            asked.low,
+            asked.high,
+            asked.hops,
+            (lie,),
         )
         one.receive(peer, part, Micros(now + 1))
         assert one.counters["rejected"] == 1
@@ -603,7 +655,10 @@ def test_events_that_look_in_the_same_places_cost_as_much_as_one() -> None:
     for many in (1, 50):
         run.traffic.clear()
         sent = run.publish_all(node, [row(10 * (number % 2)) for number in range(2 * many)])
-        assert run.until(lambda sent=sent: all(one.done is not None for one in sent), 30, SECOND // 4) is not None  # type: ignore[misc]
+        assert (
+            run.until(lambda sent=sent: all(one.done is not None for one in sent), 30, SECOND // 4)
+            is not None
+        )  # type: ignore[misc]
         costs.append((run.traffic["Carry"][0], run.traffic["Report"][0]))
         assert [one.matched for one in sent] == [1] * (2 * many)
     run.judge()
@@ -638,13 +693,19 @@ class Mixed(SkipRun):
 @pytest.mark.parametrize("publisher", [0, 1])
 def test_old_nodes_on_the_way_get_events_one_by_one(publisher: int) -> None:
     texts = ["size >= 0 AND size < 100"] * 12 + [f"size = {10 * number}" for number in range(12)]
-    run = Mixed(Setup(entries=24, events=0, seed=8), Workload([Filter.parse(text, SCHEMA) for text in texts], []))
+    run = Mixed(
+        Setup(entries=24, events=0, seed=8),
+        Workload([Filter.parse(text, SCHEMA) for text in texts], []),
+    )
     run.boot_in_waves(24)
     settle(run)
     node = run.world.nodes[publisher]
     for _ in range(3):
         sent = run.publish_all(node, [row(10 * (number % 3)) for number in range(30)])
-        assert run.until(lambda sent=sent: all(one.done is not None for one in sent), 30, SECOND // 4) is not None  # type: ignore[misc]
+        assert (
+            run.until(lambda sent=sent: all(one.done is not None for one in sent), 30, SECOND // 4)
+            is not None
+        )  # type: ignore[misc]
         assert [one.matched for one in sent] == [13] * 30
     run.judge()
     assert run.deliveries.told() + run.tiles.told() == []

@@ -91,7 +91,11 @@ class Rude(SkipList):
     """Does not hear farewells, and answers for entries that it no longer has."""
 
     def receive(self, sender, message, now):  # type: ignore[no-untyped-def]
-        return self._flush(now) if isinstance(message, Leave) else super().receive(sender, message, now)
+        return (
+            self._flush(now)
+            if isinstance(message, Leave)
+            else super().receive(sender, message, now)
+        )
 
 
 @pytest.mark.parametrize("kind", [Deaf, Forgetful])

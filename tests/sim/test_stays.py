@@ -53,7 +53,9 @@ def test_who_is_away_gets_nothing() -> None:
     assert outcome.good, outcome.violations
     assert pairs(outcome) == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (3, 0), (3, 1)]
     assert (outcome.expected, outcome.delivered) == (7, 7)
-    always, first, second = sorted(outcome.subscriptions, key=lambda one: (one.filter, one.subscribing_at))
+    always, first, second = sorted(
+        outcome.subscriptions, key=lambda one: (one.filter, one.subscribing_at)
+    )
     assert (always.filter, always.ended_at, always.ended_us) == (0, None, None)
     assert always.subscribing_us < 0  # set up before the workload began
     assert (first.ended_us, second.subscribing_us) == (150_000, 250_000)
@@ -87,8 +89,12 @@ def test_a_topic_is_not_another() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("overlay", ["flood", "fabric"])
-@pytest.mark.parametrize("trouble", [{}, {"loss": 0.03}, {"duplicate": 0.2}, {"latency": "weibull"}])
-def test_nothing_is_missed_duplicate_or_spurious(overlay: str, trouble: dict[str, float | str]) -> None:
+@pytest.mark.parametrize(
+    "trouble", [{}, {"loss": 0.03}, {"duplicate": 0.2}, {"latency": "weibull"}]
+)
+def test_nothing_is_missed_duplicate_or_spurious(
+    overlay: str, trouble: dict[str, float | str]
+) -> None:
     workload = drawn(3)
     outcome = simulate(Config(overlay=overlay, nodes=10, degree=4, seed=3, **trouble), workload)  # type: ignore[arg-type]
     assert outcome.good, outcome.violations
@@ -99,13 +105,18 @@ def test_nothing_is_missed_duplicate_or_spurious(overlay: str, trouble: dict[str
 
 
 def simulate_still(workload: Workload) -> Outcome:
-    return simulate(Config(nodes=10, degree=4, seed=3), msgspec.structs.replace(workload, stays=None))
+    return simulate(
+        Config(nodes=10, degree=4, seed=3), msgspec.structs.replace(workload, stays=None)
+    )
 
 
 @pytest.mark.slow
 def test_stays_and_faults_together() -> None:
     """A node that stands still hears later that a subscriber has gone; one that was down comes back without those who went."""
-    faults = (Pause(at="500ms", lasts="700ms", share=0.5), Crash(at="1500ms", lasts="400ms", share=0.3))
+    faults = (
+        Pause(at="500ms", lasts="700ms", share=0.5),
+        Crash(at="1500ms", lasts="400ms", share=0.3),
+    )
     for seed in range(3):
         outcome = simulate(Config(nodes=8, degree=4, seed=seed, faults=faults), drawn(seed))
         assert outcome.violations == []

@@ -43,7 +43,13 @@ def test_the_draws_cover_the_ground() -> None:
             kinds[type(fault).__name__] = kinds.get(type(fault).__name__, 0) + 1
             begin, end = fault.times()
             assert end - begin <= OUTAGE_MAX
-    assert min(kinds[name] for name in ("Partition", "Clogging", "Swizzle", "Crash", "Leave", "Pause", "FullDisk")) > 40
+    assert (
+        min(
+            kinds[name]
+            for name in ("Partition", "Clogging", "Swizzle", "Crash", "Leave", "Pause", "FullDisk")
+        )
+        > 40
+    )
     assert len(kinds) == 7
     assert {config.nodes for config in drawn} >= set(range(2, 41))
     for name in ("loss", "duplicate", "reorder", "churn", "durable"):

@@ -6,7 +6,16 @@ import pytest
 
 from gossamer.overlay.tree.chord import Chord
 from gossamer.overlay.tree.reference import Neighbours
-from gossamer.sim.tree.checkers import at_rest, claims, closure, deliveries, form, mutual, ring, shape
+from gossamer.sim.tree.checkers import (
+    at_rest,
+    claims,
+    closure,
+    deliveries,
+    form,
+    mutual,
+    ring,
+    shape,
+)
 from gossamer.sim.tree.config import Setup
 from gossamer.sim.tree.run import TreeRun
 
@@ -32,7 +41,9 @@ def test_shape() -> None:
     assert shape({1: [2, 3], 2: [1], 3: [1]}) == []
     assert any("not connected" in text for text in shape({1: [2], 2: [1], 3: []}))
     assert any("not a tree: 3 links" in text for text in shape({1: [2, 3], 2: [1, 3], 3: [1, 2]}))
-    assert shape({1: [2, 3, 4, 5], **{key: [1] for key in (2, 3, 4, 5)}}, 3) == ["1 has 4 neighbours"]
+    assert shape({1: [2, 3, 4, 5], **{key: [1] for key in (2, 3, 4, 5)}}, 3) == [
+        "1 has 4 neighbours"
+    ]
 
 
 def test_form_and_claims(run: TreeRun) -> None:
@@ -45,7 +56,9 @@ def test_form_and_claims(run: TreeRun) -> None:
 def test_closure(run: TreeRun) -> None:
     host = next(run.machine(node) for node in run.up.values())
     host.routes.own[9] = ("weather", "temp IS NULL AND city = 'nowhere'")
-    covered = run.content.covers("weather", next(iter(host.routes.own.values()))[1], host.routes.own[9][1])
+    covered = run.content.covers(
+        "weather", next(iter(host.routes.own.values()))[1], host.routes.own[9][1]
+    )
     assert covered or any("nothing that covers" in text for text in closure(run))
     del host.routes.own[9]
     peer = next(iter(host.routes.tables))

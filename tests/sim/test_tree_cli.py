@@ -16,8 +16,26 @@ from gossamer.sim.tree.config import Setup
 from gossamer.sim.tree.measure import measure
 
 FIELDS = (
-    *("is_tree", "degree", "depth_mean", "depth_max", "lookups_mean", "lookups_max", "contacted_mean", "contacted_max"),
-    *("area_join", "area_leave", "copies_per_delivery", "expected", "delivered", "missed", "duplicate", "digest"),
+    *(
+        "is_tree",
+        "degree",
+        "depth_mean",
+        "depth_max",
+        "lookups_mean",
+        "lookups_max",
+        "contacted_mean",
+        "contacted_max",
+    ),
+    *(
+        "area_join",
+        "area_leave",
+        "copies_per_delivery",
+        "expected",
+        "delivered",
+        "missed",
+        "duplicate",
+        "digest",
+    ),
 )
 
 
@@ -30,7 +48,21 @@ def run(*words: str, code: int = 0):
 
 
 def test_json_has_every_field_of_the_issue() -> None:
-    found = json.loads(run("--hosts", "20", "--key-bits", "8", "--arity", "2", "--seed", "7", "--measure", "6s", "--json"))
+    found = json.loads(
+        run(
+            "--hosts",
+            "20",
+            "--key-bits",
+            "8",
+            "--arity",
+            "2",
+            "--seed",
+            "7",
+            "--measure",
+            "6s",
+            "--json",
+        )
+    )
     assert [name for name in FIELDS if name not in found] == []
     assert found["is_tree"]
     assert found["good"]
@@ -48,7 +80,9 @@ def test_a_table_for_people() -> None:
     assert "everything due was delivered, once" in text
 
 
-@pytest.mark.parametrize("words", [("--merge", "--hosts", "20"), ("--root-failure", "--hosts", "20")])
+@pytest.mark.parametrize(
+    "words", [("--merge", "--hosts", "20"), ("--root-failure", "--hosts", "20")]
+)
 def test_the_experiments(words: tuple[str, ...]) -> None:
     found = json.loads(run(*words, "--seed", "3", "--json"))
     assert found["good"]
@@ -91,13 +125,26 @@ def test_what_cannot_be_is_said_plainly(fields: dict, text: str) -> None:
 def test_the_whole_output_is_the_same_under_another_hash_seed() -> None:
     def output(hash_seed: str) -> dict:
         code = "import sys; from gossamer.cli.simulate_tree import tree; tree(sys.argv[1:])"
-        words = ["--hosts", "15", "--dht", "chord", "--loss", "0.05", "--filters", "mix", "--churn-per-second", "0.05"]
+        words = [
+            "--hosts",
+            "15",
+            "--dht",
+            "chord",
+            "--loss",
+            "0.05",
+            "--filters",
+            "mix",
+            "--churn-per-second",
+            "0.05",
+        ]
         words += ["--measure", "5s", "--seed", "4", "--json"]
         done = subprocess.run(
             [sys.executable, "-c", code, *words],
             env=os.environ | {"PYTHONHASHSEED": hash_seed}, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        return {key: value for key, value in json.loads(done.stdout).items() if key != "wall_seconds"}
+        return {
+            key: value for key, value in json.loads(done.stdout).items() if key != "wall_seconds"
+        }
 
     assert output("0") == output("4711")

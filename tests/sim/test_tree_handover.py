@@ -63,7 +63,9 @@ def test_after_a_break_neighbours_make_up_what_was_lost_on_the_way() -> None:
             run.publish(run.up[edges[middle][0]])
         run.stop(middle)
         assert run.until(run.quiet, 30) is not None
-        recovered = max(recovered, sum(run.machine(node).forward.recovered for node in run.up.values()))
+        recovered = max(
+            recovered, sum(run.machine(node).forward.recovered for node in run.up.values())
+        )
         run.join(run.free_key())
         assert run.until(run.quiet, 30) is not None
     assert recovered > 0
@@ -91,5 +93,8 @@ def test_a_receipt_counts_every_subscription_once_whatever_breaks() -> None:
     stayed = [run.users[node.index] for node in run.up.values()]
     for event in run.published:
         key = (run.hosts[event.publisher].peer, event.sequence)
-        least = sum(key in user.got and user.laid_at is not None and user.laid_at <= event.at for user in stayed)
+        least = sum(
+            key in user.got and user.laid_at is not None and user.laid_at <= event.at
+            for user in stayed
+        )
         assert least <= event.matched <= took.get(key, 0)

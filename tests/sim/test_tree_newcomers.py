@@ -49,7 +49,9 @@ LOST += [(WEIBULL, seed) for seed in (64, 206, 227, 253, 259, 271, 324)]
 
 
 @pytest.mark.parametrize(("latency", "seed"), LOST)
-def test_newcomers_side_by_side_miss_nothing_once_their_subscriptions_are_laid(latency: str, seed: int) -> None:
+def test_newcomers_side_by_side_miss_nothing_once_their_subscriptions_are_laid(
+    latency: str, seed: int
+) -> None:
     rng = Random(seed)
     hosts, joins, lag = 3 + seed % 5, 2 + seed % 3, ("50ms", "300ms", "1s", "2s")[seed % 4]
     run = Newcomers(Setup(dht="view", hosts=hosts, lag=lag, seed=seed, latency=latency))
@@ -57,7 +59,9 @@ def test_newcomers_side_by_side_miss_nothing_once_their_subscriptions_are_laid(l
     run.run(3)
     for join in range(joins):
         run.text = EVERYBODY if join == joins - 1 else NOBODY
-        run.join(rng.getrandbits(64) if rng.random() < 0.5 else rng.getrandbits(56))  # the latter near the root
+        run.join(
+            rng.getrandbits(64) if rng.random() < 0.5 else rng.getrandbits(56)
+        )  # the latter near the root
         run.publish_for(rng.random() * rng.choice([0.0, 0.1, 0.4, 1.0]))
     run.publish_for(6)
     assert run.until(lambda: not run.unfinished, 60) is not None
@@ -101,7 +105,9 @@ def test_a_neighbour_that_never_agrees_holds_a_subscription_up_for_a_while_only(
     stuck = run.join(5 << 60)
     run.world.pause(stuck)
     run.run(1)
-    subscriber = next(node for node in run.up.values() if stuck.peer in run.machine(node).hood.edges)
+    subscriber = next(
+        node for node in run.up.values() if stuck.peer in run.machine(node).hood.edges
+    )
     run.subscribe_anew(subscriber)
     run.run(5)
     assert run.users[subscriber.index].laid_at is None

@@ -14,7 +14,9 @@ from gossamer.sim.tree.swarm import draw, fly, fly_plan, from_toml, swarm, to_to
 
 pytestmark = pytest.mark.slow  # all of it together takes seconds
 
-PAST = tomllib.loads((Path(__file__).parent.parent / "seeds.toml").read_text("utf-8")).get("tree", [])
+PAST = tomllib.loads((Path(__file__).parent.parent / "seeds.toml").read_text("utf-8")).get(
+    "tree", []
+)
 
 
 @pytest.mark.parametrize("seed", range(2, 10))

@@ -111,7 +111,9 @@ def test_ends_notice_a_break_each_in_its_own_time() -> None:
     world = toy_world(2)
     world.cut(Cut((0,)))
     run(world)
-    (first,), (second,) = ([at for at, _, state in node.machine.links if state == "DOWN"] for node in world.nodes)
+    (first,), (second,) = (
+        [at for at, _, state in node.machine.links if state == "DOWN"] for node in world.nodes
+    )
     assert first != second
     assert all(50_000 <= at <= 150_001 for at in (first, second))
 
@@ -224,9 +226,14 @@ def test_a_crash_loses_what_is_on_the_way_and_a_restart_has_the_disk() -> None:
     run(world)
     assert victim.machine.incarnation == 1
     assert next(iter(victim.machine.restored.items())) == ("1/0", b"safe")
-    assert list(victim.machine.restored)[1:] == ["2/0", "2/1", "2/2"][: len(victim.machine.restored) - 1]
+    assert (
+        list(victim.machine.restored)[1:]
+        == ["2/0", "2/1", "2/2"][: len(victim.machine.restored) - 1]
+    )
     assert world.counts["torn"] == 4 - len(victim.machine.restored)
-    assert victim.machine.stored_tokens == []  # what an earlier life asked for is not told to the next
+    assert (
+        victim.machine.stored_tokens == []
+    )  # what an earlier life asked for is not told to the next
     assert states(world, 1) == ["UP", "UP"]
     say(world, 0, 1, 2)
     run(world)
@@ -313,7 +320,9 @@ def test_raising_on_a_message_is_a_breach() -> None:
 
     world = toy_world(2, make=Fragile)
     say(world, 0, 1, 42)
-    with pytest.raises(BreachError, match=r"node 1 raised on a Word: KeyError\(42\) \(receive, test_world.py:\d+\)"):
+    with pytest.raises(
+        BreachError, match=r"node 1 raised on a Word: KeyError\(42\) \(receive, test_world.py:\d+\)"
+    ):
         run(world)
 
 
@@ -345,7 +354,9 @@ def test_what_is_no_effect_is_a_breach() -> None:
 
 def test_same_seed_same_digest() -> None:
     def digest(seed: int) -> str:
-        world = toy_world(4, Loss(0.2, Random(seed)), seed=seed, latency=Uniform(1_000, 9_000), make=Chatter)
+        world = toy_world(
+            4, Loss(0.2, Random(seed)), seed=seed, latency=Uniform(1_000, 9_000), make=Chatter
+        )
         run(world, 200_000)
         return world.digest.hexdigest()
 

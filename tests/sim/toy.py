@@ -7,7 +7,18 @@ from typing import ClassVar
 
 import msgspec
 
-from gossamer.machine import NEVER, Effect, Keep, LinkState, Message, Micros, Peer, Send, Store, Token
+from gossamer.machine import (
+    NEVER,
+    Effect,
+    Keep,
+    LinkState,
+    Message,
+    Micros,
+    Peer,
+    Send,
+    Store,
+    Token,
+)
 from gossamer.sim.latency import Constant, Latency
 from gossamer.sim.network import EventId
 from gossamer.sim.rules import Rule
@@ -25,7 +36,10 @@ class Sign(Message, frozen=True, array_like=True, tag=2):
 
 class ToyCodec:
     def __init__(self) -> None:
-        self._encoder, self._decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Word | Sign)
+        self._encoder, self._decoder = (
+            msgspec.msgpack.Encoder(),
+            msgspec.msgpack.Decoder(Word | Sign),
+        )
 
     def encode(self, message: Message) -> bytes:
         return self._encoder.encode(message)
@@ -53,7 +67,12 @@ class Toy:
         world.command(node)
 
     def keep(self, world: World, node: Node, token: int, *values: str) -> None:
-        self.out.append(Store(Token(token), tuple(Keep(f"{token}/{place}", v.encode()) for place, v in enumerate(values))))
+        self.out.append(
+            Store(
+                Token(token),
+                tuple(Keep(f"{token}/{place}", v.encode()) for place, v in enumerate(values)),
+            )
+        )
         world.command(node)
 
     def receive(self, sender: Peer, message: Word | Sign, now: Micros) -> list[Effect]:

@@ -12,7 +12,9 @@ from gossamer import blocking
 
 
 async def main() -> int:
-    async with gossamer.Node(listen="127.0.0.1:0", join=["127.0.0.1:7400"], data_dir="state", k=4) as node:
+    async with gossamer.Node(
+        listen="127.0.0.1:0", join=["127.0.0.1:7400"], data_dir="state", k=4
+    ) as node:
         assert_type(node, gossamer.Node)
         assert_type(node.address, str)
         await node.advertise("weather", "country STRING, temp INT")
@@ -22,7 +24,9 @@ async def main() -> int:
         done = await receipt
         assert_type(done, gossamer.Done)
         assert_type(done.matched, int)
-        async with node.subscribe("weather", "temp > 30", slow="drop_oldest", barrier=True, route="tree") as events:
+        async with node.subscribe(
+            "weather", "temp > 30", slow="drop_oldest", barrier=True, route="tree"
+        ) as events:
             assert_type(events, gossamer.Subscription)
             async for event in events:
                 assert_type(event, gossamer.Event)

@@ -35,7 +35,9 @@ def test_a_users_program_under_mypy_strict() -> None:
         for number, line in enumerate(program.read_text().splitlines(), 1)
         if (found := re.search(r"# refused: ([\w-]+)$", line))
     }
-    pattern = re.compile(rf"^{re.escape(str(program.relative_to(ROOT)))}:(\d+): error: .*\[([\w-]+)\]$")
+    pattern = re.compile(
+        rf"^{re.escape(str(program.relative_to(ROOT)))}:(\d+): error: .*\[([\w-]+)\]$"
+    )
     lines = [line for line in done.stdout.splitlines() if ": error:" in line]
     said = {(int(m[1]), m[2]) for line in lines if (m := pattern.match(line))}
     assert len(lines) == len(expected), done.stdout + done.stderr

@@ -13,7 +13,11 @@ from gossamer.cli.common import Stop, join_option, json_option, node_options, ru
 @click.command()
 @click.argument("topic")
 @click.argument("schema")
-@click.option("--retention", default="", help="How long or how much each publisher keeps: '1h', '64MB' or '1h, 64MB'.")
+@click.option(
+    "--retention",
+    default="",
+    help="How long or how much each publisher keeps: '1h', '64MB' or '1h, 64MB'.",
+)
 @join_option
 @node_options
 @json_option
@@ -44,15 +48,22 @@ def advertise(
 
         kept = Retention.parse(retention).text if retention else ""
         text = gossamer.Schema.parse(schema).text  # a bad schema needs no fabric to be found out
-        async with gossamer.Node(join=join, trace_dir=trace_dir, fabric=fabric, keys=keys, join_timeout=wait) as node:
+        async with gossamer.Node(
+            join=join, trace_dir=trace_dir, fabric=fabric, keys=keys, join_timeout=wait
+        ) as node:
             await node.advertise(topic, text, retention=kept)
             text = await node.topic(topic, wait)  # it may have had more attributes before
         if as_json:
             click.echo(
-                msgspec.json.encode({"topic": topic, "schema": text} | ({"retention": kept} if kept else {})).decode()
+                msgspec.json.encode(
+                    {"topic": topic, "schema": text} | ({"retention": kept} if kept else {})
+                ).decode()
             )
         else:
-            click.echo(f"{topic} ({text}) is advertised" + (f", each publisher keeps {kept}" if kept else ""))
+            click.echo(
+                f"{topic} ({text}) is advertised"
+                + (f", each publisher keeps {kept}" if kept else "")
+            )
         return 0
 
     return run_until_signal(main)

@@ -15,7 +15,11 @@ import gossamer
 _COMMANDS = {
     "node": ("gossamer.cli.node", "node", "Run a node of the fabric."),
     "advertise": ("gossamer.cli.advertise", "advertise", "Make a topic known, with its schema."),
-    "subscribe": ("gossamer.cli.subscribe", "subscribe", "Print the events of a topic that pass a filter."),
+    "subscribe": (
+        "gossamer.cli.subscribe",
+        "subscribe",
+        "Print the events of a topic that pass a filter.",
+    ),
     "publish": ("gossamer.cli.publish", "publish", "Publish events and wait for their receipts."),
     "status": ("gossamer.cli.status", "status", "Show the nodes that run on this machine."),
     "lookup": ("gossamer.cli.lookup", "lookup", "Show which subscriptions would take an event."),
@@ -24,14 +28,34 @@ _COMMANDS = {
     "view": ("gossamer.cli.view", "view", "Show who wants which topic, and watch it change."),
     "config": ("gossamer.cli.config", "config", "Check and show the options of a node."),
     "keys": ("gossamer.cli.keys", "keys", "Make a fabric's authority, and keys for its nodes."),
-    "simulate": ("gossamer.cli.simulate", "simulate", "Run a fabric in virtual time, with faults, from one seed."),
-    "pipeline": ("gossamer.cli.pipeline_grid", "pipeline", "From traces to verdicts and figures, on Spark."),
-    "reproduce": ("gossamer.cli.reproduce", "reproduce", "Reproduce the figures of the seeds, on one page."),
-    "demo": ("gossamer.cli.demo", "demo", "A fabric of real processes on this machine, judged by Spark."),
+    "simulate": (
+        "gossamer.cli.simulate",
+        "simulate",
+        "Run a fabric in virtual time, with faults, from one seed.",
+    ),
+    "pipeline": (
+        "gossamer.cli.pipeline_grid",
+        "pipeline",
+        "From traces to verdicts and figures, on Spark.",
+    ),
+    "reproduce": (
+        "gossamer.cli.reproduce",
+        "reproduce",
+        "Reproduce the figures of the seeds, on one page.",
+    ),
+    "demo": (
+        "gossamer.cli.demo",
+        "demo",
+        "A fabric of real processes on this machine, judged by Spark.",
+    ),
 }
 
 OK, FAILED, MISUSE = 0, 1, 2
-_UNTOLD = ("MissingParameter", "NoSuchOption", "NoSuchCommand")  # by name: not every click has the last
+_UNTOLD = (
+    "MissingParameter",
+    "NoSuchOption",
+    "NoSuchCommand",
+)  # by name: not every click has the last
 
 
 class Commands(click.Group):
@@ -143,7 +167,11 @@ def _misuse(error: click.ClickException) -> str:
         return message
     if message.startswith("Got unexpected extra argument"):
         return f"{message}: put quotes around text that has spaces. See: {error.ctx.command_path} --help"
-    return f"{message} See: {error.ctx.command_path} --help" if type(error).__name__ in _UNTOLD else message
+    return (
+        f"{message} See: {error.ctx.command_path} --help"
+        if type(error).__name__ in _UNTOLD
+        else message
+    )
 
 
 def _plain(error: Exception) -> str:

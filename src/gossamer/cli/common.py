@@ -22,7 +22,9 @@ class Seconds(click.ParamType[float]):
 
     name = "seconds"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
         try:
             seconds = float(value)
         except ValueError:
@@ -39,7 +41,9 @@ class Stop(asyncio.Event):
 
 
 def json_option(command: F) -> F:
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")(
+        command
+    )
 
 
 def node_option(command: F) -> F:
@@ -52,7 +56,9 @@ def node_option(command: F) -> F:
     )(command)
 
 
-def _addresses(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+def _addresses(
+    ctx: click.Context, param: click.Parameter, given: tuple[str, ...]
+) -> tuple[str, ...]:
     """As ``gossamer node`` reads GOSSAMER_JOIN: between commas or spaces."""
     return tuple(address for one in given for address in one.replace(",", " ").split())
 
@@ -82,13 +88,23 @@ def node_options(command: F) -> F:
             help="This node's keys (gossamer keys): TLS.",
         ),
         click.option(
-            "--trace-dir", type=click.Path(path_type=Path, file_okay=False), help="Write traces for 'pipeline verify'."
+            "--trace-dir",
+            type=click.Path(path_type=Path, file_okay=False),
+            help="Write traces for 'pipeline verify'.",
         ),
         click.option(
-            "--fabric", default="", envvar="GOSSAMER_FABRIC", show_envvar=True, help="Only nodes of this name talk."
+            "--fabric",
+            default="",
+            envvar="GOSSAMER_FABRIC",
+            show_envvar=True,
+            help="Only nodes of this name talk.",
         ),
         click.option(
-            "--wait", type=Seconds(), default=10.0, show_default=True, help="Seconds to wait for fabric and topic."
+            "--wait",
+            type=Seconds(),
+            default=10.0,
+            show_default=True,
+            help="Seconds to wait for fabric and topic.",
         ),
     ):
         command = option(command)
@@ -120,7 +136,9 @@ def run_until_signal(main: Callable[[Stop], Coroutine[Any, Any, int]]) -> int:
     return code
 
 
-async def first_of(work: Coroutine[Any, Any, Any], stop: Stop, timeout: float | None = None) -> bool:
+async def first_of(
+    work: Coroutine[Any, Any, Any], stop: Stop, timeout: float | None = None
+) -> bool:
     """Run the work until it ends (True), or until ``stop`` is set or the time is up (False). Its errors are raised."""
     stop.patient = True
     task, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())

@@ -50,7 +50,13 @@ def check(file: str | None, as_json: bool) -> int:
     except ConfigError as error:
         problems = error.problems
     if as_json:
-        about = {"ok": not problems, "file": file, "set": count, "problems": problems, "warnings": warnings}
+        about = {
+            "ok": not problems,
+            "file": file,
+            "set": count,
+            "problems": problems,
+            "warnings": warnings,
+        }
         click.echo(msgspec.json.encode(about).decode())
     else:
         for problem in problems:
@@ -58,7 +64,9 @@ def check(file: str | None, as_json: bool) -> int:
         for warning in warnings:
             click.echo(f"warning: {warning}", err=True)
         if not problems:
-            click.echo(f"{file or 'the environment'} is fine: {count} of {len(OPTIONS)} options are set")
+            click.echo(
+                f"{file or 'the environment'} is fine: {count} of {len(OPTIONS)} options are set"
+            )
     return 2 if problems else 0
 
 
@@ -78,7 +86,11 @@ def show(config_file: str | None, as_json: bool, **flags: Any) -> int:
     settings = resolve(flags, os.environ, config_file)
     if as_json:
         for name, setting in settings.by_name.items():
-            line = {"option": name, "value": setting.option.kind.show(setting.value), "source": setting.source}
+            line = {
+                "option": name,
+                "value": setting.option.kind.show(setting.value),
+                "source": setting.source,
+            }
             click.echo(msgspec.json.encode(line).decode())
         return 0
     table = Table(box=None, pad_edge=False)
@@ -86,7 +98,9 @@ def show(config_file: str | None, as_json: bool, **flags: Any) -> int:
         table.add_column(column, no_wrap=column == "option", overflow="fold")
     for name, setting in settings.by_name.items():
         shown = json.dumps(setting.option.kind.show(setting.value), ensure_ascii=False)
-        table.add_row(name, shown, setting.source, style="" if setting.source == "default" else "bold")
+        table.add_row(
+            name, shown, setting.source, style="" if setting.source == "default" else "bold"
+        )
     Console().print(table)
     for warning in settings.warnings:
         click.echo(f"warning: {warning}", err=True)
@@ -104,14 +118,25 @@ def example(as_json: bool) -> int:
     """
     if as_json:
         for option in OPTIONS:
-            about = {"option": option.name, "flag": option.flag, "variable": option.variable, "help": option.help}
-            click.echo(msgspec.json.encode({**about, "default": option.kind.show(option.default)}).decode())
+            about = {
+                "option": option.name,
+                "flag": option.flag,
+                "variable": option.variable,
+                "help": option.help,
+            }
+            click.echo(
+                msgspec.json.encode({**about, "default": option.kind.show(option.default)}).decode()
+            )
         return 0
-    click.echo("# Options of 'gossamer node'. A flag wins over the environment, the environment over this file.\n")
+    click.echo(
+        "# Options of 'gossamer node'. A flag wins over the environment, the environment over this file.\n"
+    )
     for option in OPTIONS:
         if option.name != "topics":
             click.echo(f"# {option.help}\n# {option.name} = {_toml(option)}\n")
-    click.echo('# Topics to advertise, with their schemas.\n# [topics]\n# weather = "country STRING, city STRING, temp INT"')
+    click.echo(
+        '# Topics to advertise, with their schemas.\n# [topics]\n# weather = "country STRING, city STRING, temp INT"'
+    )
     return 0
 
 

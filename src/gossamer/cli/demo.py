@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 
 import gossamer
@@ -44,12 +52,26 @@ class Run(msgspec.Struct, frozen=True):
 
 
 @click.command()
-@click.option("--nodes", default=12, show_default=True, type=click.IntRange(2, 50), help="Node processes.")
 @click.option(
-    "--filters", default=240, show_default=True, type=click.IntRange(1, 1000), help="Subscriptions, over all nodes."
+    "--nodes", default=12, show_default=True, type=click.IntRange(2, 50), help="Node processes."
 )
-@click.option("--events", default=2500, show_default=True, type=click.IntRange(1, 100_000), help="Events, from all nodes.")
-@click.option("--seed", default=1, show_default=True, help="Chooses filters and events from the trace.")
+@click.option(
+    "--filters",
+    default=240,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="Subscriptions, over all nodes.",
+)
+@click.option(
+    "--events",
+    default=2500,
+    show_default=True,
+    type=click.IntRange(1, 100_000),
+    help="Events, from all nodes.",
+)
+@click.option(
+    "--seed", default=1, show_default=True, help="Chooses filters and events from the trace."
+)
 @click.option(
     "--out",
     default="gossamer-demo",
@@ -59,7 +81,9 @@ class Run(msgspec.Struct, frozen=True):
 )
 @master_option
 @json_option
-def demo(nodes: int, filters: int, events: int, seed: int, out: Path, master: str, as_json: bool) -> int:
+def demo(
+    nodes: int, filters: int, events: int, seed: int, out: Path, master: str, as_json: bool
+) -> int:
     """Start a fabric of real node processes on loopback, publish a real trace through it, and have Spark judge it.
 
     Filters and events come from a sample of Debian's source index that ships with the package. Spark computes from the
@@ -101,8 +125,17 @@ def demo(nodes: int, filters: int, events: int, seed: int, out: Path, master: st
     agree = matched == verdict.delivered + verdict.allowed
     if as_json:
         said = {name: getattr(verdict, name) for name in VERDICT}
-        facts = {"nodes": nodes, "subscriptions": verdict.subscriptions, "receipts_matched": matched, "seed": seed}
-        click.echo(msgspec.json.encode({**said, **facts, **msgspec.to_builtins(run), "ok": verdict.ok and agree}).decode())
+        facts = {
+            "nodes": nodes,
+            "subscriptions": verdict.subscriptions,
+            "receipts_matched": matched,
+            "seed": seed,
+        }
+        click.echo(
+            msgspec.json.encode(
+                {**said, **facts, **msgspec.to_builtins(run), "ok": verdict.ok and agree}
+            ).decode()
+        )
     else:
         _print(verdict, run, nodes, agree)
     return 0 if verdict.ok and agree else 1
@@ -113,10 +146,14 @@ def _fresh(out: Path) -> Path:
     traces = out / "traces"
     if traces.exists():
         strange = [
-            path.name for path in traces.iterdir() if not (path.name.startswith("trace-") and path.suffix == ".jsonl")
+            path.name
+            for path in traces.iterdir()
+            if not (path.name.startswith("trace-") and path.suffix == ".jsonl")
         ]
         if strange:
-            raise click.UsageError(f"{traces} holds {strange[0]}, which no demo wrote; choose another folder with --out")
+            raise click.UsageError(
+                f"{traces} holds {strange[0]}, which no demo wrote; choose another folder with --out"
+            )
         shutil.rmtree(traces)
     traces.mkdir(parents=True)
     return traces
@@ -131,7 +168,10 @@ def _workload(
     task = progress.add_task("filters and events from a trace", total=2, of="")
     parts = traces.split(stages.read_traces(spark, ()))
     items, holdings = parts["items"].persist(), parts["holdings"].persist()
-    texts = [row["text"] for row in workload.filters(items, holdings, seed, filters).orderBy("filter").collect()]
+    texts = [
+        row["text"]
+        for row in workload.filters(items, holdings, seed, filters).orderBy("filter").collect()
+    ]
     progress.update(task, completed=1)
     found = workload.events(items, holdings, seed, events).orderBy("event").collect()
     items.unpersist()
@@ -141,7 +181,12 @@ def _workload(
 
 
 async def _through_a_fabric(
-    nodes: int, traces: Path, schema: str, texts: list[str], rows: list[dict[str, Any]], progress: Progress
+    nodes: int,
+    traces: Path,
+    schema: str,
+    texts: list[str],
+    rows: list[dict[str, Any]],
+    progress: Progress,
 ) -> int:
     """Subscribe and publish from all nodes; returns how many hand-overs the receipts counted."""
     from gossamer.cli.fabric import Fabric
@@ -178,7 +223,10 @@ def _judge(spark: SparkSession, traces: Path, progress: Progress) -> Verdict:
     from gossamer.pipeline.verify import verify
 
     task = progress.add_task("Spark judges", total=None, of="tasks")
-    with watch(spark, lambda done, all_tasks: progress.update(task, completed=done, total=all_tasks or None)):
+    with watch(
+        spark,
+        lambda done, all_tasks: progress.update(task, completed=done, total=all_tasks or None),
+    ):
         verdict = verify(spark, traces)
     progress.update(task, total=1, completed=1, of="")
     return verdict
@@ -215,7 +263,9 @@ def _print(verdict: Verdict, run: Run, nodes: int, agree: bool) -> None:
     for name in VERDICT:
         table.add_row(name, f"{getattr(verdict, name):,}", meaning[name])
     console.print()
-    console.print(f"{run.events:,} events from {nodes} nodes to {verdict.subscriptions:,} subscriptions, judged by Spark:")
+    console.print(
+        f"{run.events:,} events from {nodes} nodes to {verdict.subscriptions:,} subscriptions, judged by Spark:"
+    )
     console.print(table)
     same = "which agrees" if agree else "WHICH DOES NOT AGREE"
     console.print(f"The publishers' own receipts counted {run.matched:,} hand-overs, {same}.")

@@ -49,10 +49,14 @@ class Process:
         try:
             line = await asyncio.wait_for(self._process.stdout.readline(), timeout)
         except TimeoutError:
-            raise FabricError(f"node {self.address or self._process.pid} said nothing for {timeout:g} s") from None
+            raise FabricError(
+                f"node {self.address or self._process.pid} said nothing for {timeout:g} s"
+            ) from None
         if not line:
             assert self._process.stderr is not None
-            words = (await self._process.stderr.read()).decode(errors="replace").strip().splitlines()
+            words = (
+                (await self._process.stderr.read()).decode(errors="replace").strip().splitlines()
+            )
             raise FabricError(
                 f"node {self.address or self._process.pid} ended early: {words[-1] if words else 'no message'}"
             )
@@ -82,9 +86,13 @@ class Fabric:
         try:
             self.processes.append(await Process.start([], self.trace_dir, self.name))
             first = self.processes[0].address
-            for start in range(1, self.size, 4):  # a few at a time: each is a Python interpreter that has to start
+            for start in range(
+                1, self.size, 4
+            ):  # a few at a time: each is a Python interpreter that has to start
                 some = range(start, min(start + 4, self.size))
-                self.processes += await asyncio.gather(*(Process.start([first], self.trace_dir, self.name) for _ in some))
+                self.processes += await asyncio.gather(
+                    *(Process.start([first], self.trace_dir, self.name) for _ in some)
+                )
         except BaseException:
             await self.__aexit__()
             raise

@@ -36,8 +36,16 @@ def keys() -> None:
 
 @keys.command()
 @click.argument("directory", type=_DIRECTORY)
-@click.option("--name", default="gossamer", show_default=True, help="Of the fabric; for people to read.")
-@click.option("--days", default=3650, show_default=True, type=click.IntRange(1, 36_500), help="How long it is good for.")
+@click.option(
+    "--name", default="gossamer", show_default=True, help="Of the fabric; for people to read."
+)
+@click.option(
+    "--days",
+    default=3650,
+    show_default=True,
+    type=click.IntRange(1, 36_500),
+    help="How long it is good for.",
+)
 @_passphrase
 @json_option
 def init(directory: Path, name: str, days: int, passphrase_file: Path | None, as_json: bool) -> int:
@@ -64,21 +72,38 @@ def init(directory: Path, name: str, days: int, passphrase_file: Path | None, as
 @keys.command()
 @click.argument("directory", type=_DIRECTORY)
 @click.argument("name")
-@click.option("--out", type=_DIRECTORY, help="Where the node's keys go.  [default: DIRECTORY/nodes/NAME]")
+@click.option(
+    "--out", type=_DIRECTORY, help="Where the node's keys go.  [default: DIRECTORY/nodes/NAME]"
+)
 @click.option(
     "--publish",
     multiple=True,
     metavar="PATTERN",
     help="Topics it may publish to; several times, or '' for none.  [default: *; with --renew as before]",
 )
-@click.option("--subscribe", multiple=True, metavar="PATTERN", help="Topics it may subscribe to; likewise.  [default: *]")
 @click.option(
-    "--days", default=365.0, show_default=True, type=click.FloatRange(0, 36_500, min_open=True), help="Until it expires."
+    "--subscribe",
+    multiple=True,
+    metavar="PATTERN",
+    help="Topics it may subscribe to; likewise.  [default: *]",
 )
 @click.option(
-    "--renew", is_flag=True, help="More time, or other permissions, for the key that is there: the node stays who it is."
+    "--days",
+    default=365.0,
+    show_default=True,
+    type=click.FloatRange(0, 36_500, min_open=True),
+    help="Until it expires.",
 )
-@click.option("--request", type=click.File("rb"), help="Sign this request (gossamer keys request) instead of making a key.")
+@click.option(
+    "--renew",
+    is_flag=True,
+    help="More time, or other permissions, for the key that is there: the node stays who it is.",
+)
+@click.option(
+    "--request",
+    type=click.File("rb"),
+    help="Sign this request (gossamer keys request) instead of making a key.",
+)
 @_passphrase
 @json_option
 def issue(
@@ -107,7 +132,9 @@ def issue(
     from gossamer.trace import hex_peer
 
     if renew and request is not None:
-        raise click.UsageError("--renew is for a key that is here, --request for one that is elsewhere: give one of them")
+        raise click.UsageError(
+            "--renew is for a key that is here, --request for one that is elsewhere: give one of them"
+        )
     where = out or directory / NODES / name
     identity = Authority(directory, _first_line(passphrase_file)).issue(
         name, where, publish=_patterns(publish), subscribe=_patterns(subscribe), days=days, renew=renew,
@@ -116,8 +143,12 @@ def issue(
     if as_json:
         _json({"keys": str(where), **_plain(identity)})
     else:
-        click.echo(f"node {hex_peer(identity.peer)} ({name}): keys in {where}, good until {_date(identity.not_after)}")
-        click.echo(f"may publish {_words(identity.publish)}; may subscribe {_words(identity.subscribe)}")
+        click.echo(
+            f"node {hex_peer(identity.peer)} ({name}): keys in {where}, good until {_date(identity.not_after)}"
+        )
+        click.echo(
+            f"may publish {_words(identity.publish)}; may subscribe {_words(identity.subscribe)}"
+        )
         if request is not None:
             click.echo("copy authority.crt, node.crt and revoked.crl to where node.key is")
         else:
@@ -152,10 +183,17 @@ def request(name: str, out: Path, as_json: bool) -> int:
 @keys.command()
 @click.argument("directory", type=_DIRECTORY)
 @click.argument("who")
-@click.option("--to", multiple=True, type=_DIRECTORY, help="A node's key directory to put the new list into; several times.")
+@click.option(
+    "--to",
+    multiple=True,
+    type=_DIRECTORY,
+    help="A node's key directory to put the new list into; several times.",
+)
 @_passphrase
 @json_option
-def revoke(directory: Path, who: str, to: tuple[Path, ...], passphrase_file: Path | None, as_json: bool) -> int:
+def revoke(
+    directory: Path, who: str, to: tuple[Path, ...], passphrase_file: Path | None, as_json: bool
+) -> int:
     """Revoke a node's certificates: WHO is its name, its id or a serial number.
 
     The signed list of what is revoked is DIRECTORY/revoked.crl. One running node that gets it (copy it into its key directory, or
@@ -181,9 +219,15 @@ def revoke(directory: Path, who: str, to: tuple[Path, ...], passphrase_file: Pat
             }
         )
     else:
-        click.echo(f"{len(fresh)} certificate(s) of {who} revoked" if fresh else f"nothing of {who} was good any longer")
+        click.echo(
+            f"{len(fresh)} certificate(s) of {who} revoked"
+            if fresh
+            else f"nothing of {who} was good any longer"
+        )
         if not to:
-            click.echo(f"copy {directory / 'revoked.crl'} into the key directory of any running node, which passes it on")
+            click.echo(
+                f"copy {directory / 'revoked.crl'} into the key directory of any running node, which passes it on"
+            )
     return 0
 
 
@@ -200,7 +244,11 @@ def show(directory: Path, as_json: bool) -> int:
     """
     from gossamer.net.keys import ISSUED
 
-    return _show_authority(directory, as_json) if (directory / ISSUED).exists() else _show_node(directory, as_json)
+    return (
+        _show_authority(directory, as_json)
+        if (directory / ISSUED).exists()
+        else _show_node(directory, as_json)
+    )
 
 
 def _show_authority(directory: Path, as_json: bool) -> int:
@@ -213,7 +261,13 @@ def _show_authority(directory: Path, as_json: bool) -> int:
     revoked = authority.revoked.serials if authority.revoked is not None else frozenset()
     now = time.time()
     lines = [
-        {"state": "revoked" if int(one.serial, 16) in revoked else "expired" if one.not_after <= now else "good"}
+        {
+            "state": "revoked"
+            if int(one.serial, 16) in revoked
+            else "expired"
+            if one.not_after <= now
+            else "good"
+        }
         | msgspec.to_builtins(one)
         for one in authority.issued
     ]
@@ -223,7 +277,10 @@ def _show_authority(directory: Path, as_json: bool) -> int:
         return 0
     until = authority.certificate.not_valid_after_utc
     console = Console()
-    console.print(f"authority {authority.name!r}, good until {until:%Y-%m-%d}, {len(lines)} issued", highlight=False)
+    console.print(
+        f"authority {authority.name!r}, good until {until:%Y-%m-%d}, {len(lines)} issued",
+        highlight=False,
+    )
     table = Table(box=None, pad_edge=False)
     for column in ("name", "node", "state", "until", "publish", "subscribe"):
         table.add_column(column, overflow="fold")
@@ -243,10 +300,21 @@ def _show_node(directory: Path, as_json: bool) -> int:
     identity, listed = found.identity, found.revoked
     state = found.refusal(identity) or "good"
     if as_json:
-        _json({"keys": str(directory), "state": state, **_plain(identity), "revoked": len(listed.serials) if listed else 0})
+        _json(
+            {
+                "keys": str(directory),
+                "state": state,
+                **_plain(identity),
+                "revoked": len(listed.serials) if listed else 0,
+            }
+        )
     else:
-        click.echo(f"node {hex_peer(identity.peer)} ({identity.name}), {state}, until {_date(identity.not_after)}")
-        click.echo(f"may publish {_words(identity.publish)}; may subscribe {_words(identity.subscribe)}")
+        click.echo(
+            f"node {hex_peer(identity.peer)} ({identity.name}), {state}, until {_date(identity.not_after)}"
+        )
+        click.echo(
+            f"may publish {_words(identity.publish)}; may subscribe {_words(identity.subscribe)}"
+        )
         click.echo(f"knows of {len(listed.serials) if listed else 0} revoked certificates")
     return 0
 

@@ -13,7 +13,16 @@ from typing import Any
 from gossamer.filters import Schema, SchemaError
 from gossamer.node.retention import Retention, RetentionError
 
-_BYTES = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 1000, "mb": 1000**2, "gb": 1000**3}
+_BYTES = {
+    "": 1,
+    "b": 1,
+    "kib": 1 << 10,
+    "mib": 1 << 20,
+    "gib": 1 << 30,
+    "kb": 1000,
+    "mb": 1000**2,
+    "gb": 1000**3,
+}
 
 
 class Kind:
@@ -98,7 +107,9 @@ class Count(Kind):
         try:
             return self.value(int(given.replace("_", "")))
         except ValueError as error:
-            raise ValueError(str(error) if "must" in str(error) else f"{given!r} is not a whole number") from None
+            raise ValueError(
+                str(error) if "must" in str(error) else f"{given!r} is not a whole number"
+            ) from None
 
     def value(self, given: Any) -> int:
         if not isinstance(given, int) or isinstance(given, bool):
@@ -133,10 +144,16 @@ class Seconds(Kind):
         try:
             return self.value(float(given))
         except ValueError as error:
-            raise ValueError(str(error) if "must" in str(error) else f"{given!r} is not a number of seconds") from None
+            raise ValueError(
+                str(error) if "must" in str(error) else f"{given!r} is not a number of seconds"
+            ) from None
 
     def value(self, given: Any) -> float:
-        if not isinstance(given, (int, float)) or isinstance(given, bool) or not 0 <= given < math.inf:
+        if (
+            not isinstance(given, (int, float))
+            or isinstance(given, bool)
+            or not 0 <= given < math.inf
+        ):
             raise ValueError(f"{given!r} is not a number of seconds")
         if given > self.most:
             raise ValueError(f"{given:g} seconds is too long, and must be at most {self.most:g}")
@@ -185,14 +202,18 @@ class Topics(Kind):
         for part in filter(None, (part.strip() for part in re.split(r"[;\n]", given))):
             name, equals, about = part.partition("=")
             if not equals:
-                raise ValueError(f'{part!r} is not a topic; write NAME=SCHEMA, for example "weather=city STRING, temp INT"')
+                raise ValueError(
+                    f'{part!r} is not a topic; write NAME=SCHEMA, for example "weather=city STRING, temp INT"'
+                )
             schema, _, retention = about.partition("@")
             found[name.strip()] = self._topic(name.strip(), schema.strip(), retention.strip())
         return found
 
     def value(self, given: Any) -> dict[str, tuple[str, str]]:
         if not isinstance(given, dict):
-            raise ValueError(f'{given!r} is not a table; write [topics] and below it weather = "city STRING, temp INT"')
+            raise ValueError(
+                f'{given!r} is not a table; write [topics] and below it weather = "city STRING, temp INT"'
+            )
         found, problems = {}, []
         for name, about in given.items():
             try:
@@ -208,9 +229,13 @@ class Topics(Kind):
         unknown = [key for key in one if key not in ("schema", "retention")]
         if unknown or "schema" not in one:
             has = ", ".join(map(repr, one)) or "nothing"
-            raise ValueError(f"topic {name!r} has {has}; it takes 'schema' and, if wanted, 'retention'")
+            raise ValueError(
+                f"topic {name!r} has {has}; it takes 'schema' and, if wanted, 'retention'"
+            )
         if not all(isinstance(text, str) for text in one.values()):
-            raise ValueError(f"the schema or retention of topic {name!r} is not text; write it in quotes")
+            raise ValueError(
+                f"the schema or retention of topic {name!r} is not text; write it in quotes"
+            )
         return self._topic(name, one["schema"], one.get("retention", ""))
 
     def show(self, value: Any) -> Any:

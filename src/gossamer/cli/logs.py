@@ -11,9 +11,15 @@ from typing import Any
 
 class Lines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        at = (
+            datetime.fromtimestamp(record.created, UTC)
+            .isoformat(timespec="milliseconds")
+            .replace("+00:00", "Z")
+        )
         fields: dict[str, Any] = getattr(record, "fields", {})
-        return self.line(at, record.levelname.lower(), record.getMessage(), fields, self._trouble(record))
+        return self.line(
+            at, record.levelname.lower(), record.getMessage(), fields, self._trouble(record)
+        )
 
     def line(self, at: str, level: str, text: str, fields: dict[str, Any], trouble: str) -> str:
         words = " ".join(f"{name}={_word(value)}" for name, value in fields.items())
@@ -25,13 +31,23 @@ class Lines(logging.Formatter):
 
 class JsonLines(Lines):
     def line(self, at: str, level: str, text: str, fields: dict[str, Any], trouble: str) -> str:
-        about = {"at": at, "level": level, "message": text, **fields, **({"traceback": trouble} if trouble else {})}
+        about = {
+            "at": at,
+            "level": level,
+            "message": text,
+            **fields,
+            **({"traceback": trouble} if trouble else {}),
+        }
         return json.dumps(about, default=str)
 
 
 def _word(value: Any) -> str:
     text = str(value)
-    return json.dumps(text) if not text or any(c in text for c in ' "=\n') or not text.isprintable() else text
+    return (
+        json.dumps(text)
+        if not text or any(c in text for c in ' "=\n') or not text.isprintable()
+        else text
+    )
 
 
 def set_up(format: str, level: str) -> None:

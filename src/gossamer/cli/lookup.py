@@ -32,10 +32,14 @@ def lookup(topic: str, event: str | None, address: str | None, as_json: bool) ->
         try:
             asked = msgspec.json.decode(event, type=dict)
         except msgspec.DecodeError as error:
-            raise click.UsageError(f"EVENT must be a JSON object, like '{{\"temp\": 31}}': {error}") from None
+            raise click.UsageError(
+                f"EVENT must be a JSON object, like '{{\"temp\": 31}}': {error}"
+            ) from None
     path = admin.find(address, DEFAULT_ADDRESS)
     try:
-        found = list(admin.lines(path, {"do": "lookup", "topic": topic, "event": asked}, patient=True))
+        found = list(
+            admin.lines(path, {"do": "lookup", "topic": topic, "event": asked}, patient=True)
+        )
     except KeyboardInterrupt:
         return INTERRUPTED
     if as_json:
@@ -44,7 +48,11 @@ def lookup(topic: str, event: str | None, address: str | None, as_json: bool) ->
         return 0
     console = Console()
     if not found:
-        console.print("no subscription with route skiplist would take it" if asked else f"the list of {topic} is empty")
+        console.print(
+            "no subscription with route skiplist would take it"
+            if asked
+            else f"the list of {topic} is empty"
+        )
         return 0
     table = Table(box=None, pad_edge=False)
     for column in ("node", "address", "filter"):

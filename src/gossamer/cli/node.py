@@ -54,7 +54,12 @@ def node(config_file: str | None, as_json: bool, **flags: Any) -> int:
         def started(metrics: str) -> None:
             peer = f"{this.peer:016x}"
             if as_json:
-                about = {"node": peer, "address": this.address, "incarnation": this.incarnation, "metrics": metrics}
+                about = {
+                    "node": peer,
+                    "address": this.address,
+                    "incarnation": this.incarnation,
+                    "metrics": metrics,
+                }
                 click.echo(msgspec.json.encode(about).decode())
             else:
                 click.echo(f"node {peer} listens on {this.address}; Ctrl-C leaves the fabric")

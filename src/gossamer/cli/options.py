@@ -16,7 +16,18 @@ import click
 from msgspec import Struct
 
 from gossamer.cli.common import DEFAULT_ADDRESS
-from gossamer.cli.kinds import Address, Addresses, Bytes, Choice, Count, Directory, Kind, Seconds, Topics, YesNo
+from gossamer.cli.kinds import (
+    Address,
+    Addresses,
+    Bytes,
+    Choice,
+    Count,
+    Directory,
+    Kind,
+    Seconds,
+    Topics,
+    YesNo,
+)
 from gossamer.net.limits import PeerLimits
 from gossamer.net.spin import SPIN_MOST, SPIN_SECONDS
 from gossamer.node import NodeConfig

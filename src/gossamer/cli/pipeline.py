@@ -109,12 +109,30 @@ def pipeline() -> None:
               help="CSV with node_id, up_s, down_s, left_censored, right_censored: when peers were there.")  # fmt: skip
 @click.option("--rtts", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
               help="Square matrix of round-trip times in milliseconds.")  # fmt: skip
-@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where tables and report go.")
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where tables and report go.",
+)
 @master_option
 @click.option(
-    "--nodes", callback=_numbers, metavar="N,N,..", default="20,40,80", show_default=True, help="Sizes of the fabric."
+    "--nodes",
+    callback=_numbers,
+    metavar="N,N,..",
+    default="20,40,80",
+    show_default=True,
+    help="Sizes of the fabric.",
 )
-@click.option("--seeds", callback=_numbers, metavar="N-N", default="0,1", show_default=True, help="Seeds of the runs.")
+@click.option(
+    "--seeds",
+    callback=_numbers,
+    metavar="N-N",
+    default="0,1",
+    show_default=True,
+    help="Seeds of the runs.",
+)
 @click.option(
     "--filters",
     callback=_count,
@@ -131,11 +149,17 @@ def pipeline() -> None:
     show_default=True,
     help="Events: one for each file, at most so many.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the workload.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the workload."
+)
 @click.option("--workload", type=click.Choice(WORKLOADS), default="trace", show_default=True,
               help="trace: one filter for each peer, of mixed shapes; exact: points alone; else synthetic.")  # fmt: skip
 @click.option(
-    "--topics", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Topics of a synthetic workload."
+    "--topics",
+    type=click.IntRange(1, 10_000),
+    default=1,
+    show_default=True,
+    help="Topics of a synthetic workload.",
 )
 @click.option("--zipf", type=click.FloatRange(0, 10), default=0.0, show_default=True,
               help="Exponent of the topics' popularity; 0: all alike.")  # fmt: skip
@@ -158,15 +182,39 @@ def pipeline() -> None:
 @click.option("--until", type=click.Choice(["traces", "workload", "oracle", "runs", "metrics", "report"]),
               help="End after this stage.")  # fmt: skip
 @click.option(
-    "--overlay", "overlays", multiple=True, default=("flood",), show_default=True, help="May be given several times."
+    "--overlay",
+    "overlays",
+    multiple=True,
+    default=("flood",),
+    show_default=True,
+    help="May be given several times.",
 )
-@click.option("--degree", type=click.IntRange(1), default=6, show_default=True, help="Links a node.")
 @click.option(
-    "--latency", default="constant:1ms", show_default=True, help="Latency model of a link; rtts: the matrix of --rtts."
+    "--degree", type=click.IntRange(1), default=6, show_default=True, help="Links a node."
 )
-@click.option("--loss", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Share of messages lost.")
-@click.option("--duplicate", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Share of messages repeated.")
-@click.option("--force", is_flag=True, help="Run every stage again, also those whose inputs did not change.")
+@click.option(
+    "--latency",
+    default="constant:1ms",
+    show_default=True,
+    help="Latency model of a link; rtts: the matrix of --rtts.",
+)
+@click.option(
+    "--loss",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    help="Share of messages lost.",
+)
+@click.option(
+    "--duplicate",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    help="Share of messages repeated.",
+)
+@click.option(
+    "--force", is_flag=True, help="Run every stage again, also those whose inputs did not change."
+)
 @json_option
 @click.pass_context
 def run(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
@@ -190,7 +238,9 @@ def run(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
                 '(--mapping, files = ["*.csv"]); verify --traces takes a folder of live nodes\' traces'
             )
         if not path.is_file():
-            raise PipelineError(f"{path}: no such file; --help says what --trace, --sessions and --rtts take")
+            raise PipelineError(
+                f"{path}: no such file; --help says what --trace, --sessions and --rtts take"
+            )
     # As they are from any folder: what was asked for is kept, for status and for the commands that do a run again.
     for name in ("traces", "sessions", "rtts"):
         options[name] = tuple(path.absolute() for path in options[name])
@@ -209,7 +259,11 @@ def run(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
         bar = progress.add_task("start", total=len(names))
 
         def on_stage(name: str, skipped: bool) -> None:
-            progress.update(bar, description=f"{name} (as before)" if skipped else name, completed=names.index(name))
+            progress.update(
+                bar,
+                description=f"{name} (as before)" if skipped else name,
+                completed=names.index(name),
+            )
 
         result = stages.run(spark, wanted, on_stage, force=options["force"])
         progress.update(bar, description="done", completed=len(names))
@@ -221,7 +275,13 @@ def run(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
 
 
 @pipeline.command()
-@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where the pipeline wrote.")
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where the pipeline wrote.",
+)
 @json_option
 def status(out: Path, as_json: bool) -> None:
     """Show each stage: is it done, and what would run again, and why.
@@ -263,7 +323,13 @@ def status(out: Path, as_json: bool) -> None:
 
 @pipeline.command()
 @click.argument("stages", nargs=-1, metavar="[STAGE]...")
-@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where the pipeline wrote.")
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where the pipeline wrote.",
+)
 @json_option
 def clean(stages: tuple[str, ...], out: Path, as_json: bool) -> None:
     """Remove what the pipeline made: everything, or the tables of some stages. Other files in the folder stay.
@@ -310,8 +376,16 @@ def tables(as_json: bool) -> None:
 
 @pipeline.command()
 @click.argument("table")
-@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where the pipeline wrote.")
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Rows to show.")
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where the pipeline wrote.",
+)
+@click.option(
+    "--limit", type=click.IntRange(1), default=20, show_default=True, help="Rows to show."
+)
 @json_option
 def show(table: str, out: Path, limit: int, as_json: bool) -> None:
     """Show the first rows of a table.
@@ -332,21 +406,39 @@ def show(table: str, out: Path, limit: int, as_json: bool) -> None:
         for row in rows:
             click.echo(msgspec.json.encode(row).decode())
         return
-    _print_rows([{name: "" if value is None else str(value) for name, value in row.items()} for row in rows])
+    _print_rows(
+        [{name: "" if value is None else str(value) for name, value in row.items()} for row in rows]
+    )
     click.echo(f"{len(rows):,} of {count:,} rows")
 
 
 @pipeline.command()
 @click.option(
-    "--traces", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Folder of the nodes' *.jsonl."
+    "--traces",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder of the nodes' *.jsonl.",
 )
-@click.option("--report", type=click.Path(path_type=Path), metavar="FILE", help="Write an HTML report there, too.")
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write an HTML report there, too.",
+)
 @click.option("--late", "late_ms", type=click.FloatRange(0), default=1000.0, show_default=True, metavar="MS",
               help="Count hand-overs that came later than so many milliseconds after the publication.")  # fmt: skip
 @master_option
 @json_option
 @click.pass_context
-def verify(ctx: click.Context, traces: Path, report: Path | None, late_ms: float, master: str, as_json: bool) -> None:
+def verify(
+    ctx: click.Context,
+    traces: Path,
+    report: Path | None,
+    late_ms: float,
+    master: str,
+    as_json: bool,
+) -> None:
     """Judge what a live fabric did, from its nodes' trace files.
 
     Exit code 1 if anything was missed, duplicate or spurious, or a trace could not be read.
@@ -358,13 +450,27 @@ def verify(ctx: click.Context, traces: Path, report: Path | None, late_ms: float
     """
     with _errors():
         if not traces.is_dir():
-            raise PipelineError(f"{traces}: no such folder; give the one that the nodes' --trace-dir named")
+            raise PipelineError(
+                f"{traces}: no such folder; give the one that the nodes' --trace-dir named"
+            )
         files = tuple(traces.glob("*.jsonl"))
         if not files:
-            raise PipelineError(f"{traces}: no trace files (*.jsonl) here; run nodes with --trace-dir {traces}, then verify")
-        if report is not None and (report.is_dir() or not os.access(report.absolute().parent, os.W_OK)):
-            raise PipelineError(f"{report}: no file that can be written; give --report a name in a folder that is there")
-    with _errors(), _spark(master, "verify", conf_for(sum(path.stat().st_size for path in files), master)) as (spark, _):
+            raise PipelineError(
+                f"{traces}: no trace files (*.jsonl) here; run nodes with --trace-dir {traces}, then verify"
+            )
+        if report is not None and (
+            report.is_dir() or not os.access(report.absolute().parent, os.W_OK)
+        ):
+            raise PipelineError(
+                f"{report}: no file that can be written; give --report a name in a folder that is there"
+            )
+    with (
+        _errors(),
+        _spark(master, "verify", conf_for(sum(path.stat().st_size for path in files), master)) as (
+            spark,
+            _,
+        ),
+    ):
         from gossamer.pipeline import verify as module
         from gossamer.pipeline.report import write_demo
 
@@ -440,19 +546,36 @@ def _errors() -> Iterator[None]:
 
     try:
         yield
-    except (ContractError, JobError, MappingError, MissingExtraError, TraceError, VerifyError) as error:
+    except (
+        ContractError,
+        JobError,
+        MappingError,
+        MissingExtraError,
+        TraceError,
+        VerifyError,
+    ) as error:
         raise PipelineError(str(error)) from None
 
 
 @contextlib.contextmanager
-def _spark(master: str, name: str, conf: dict[str, str]) -> Iterator[tuple[Callable[[], SparkSession], Progress]]:
+def _spark(
+    master: str, name: str, conf: dict[str, str]
+) -> Iterator[tuple[Callable[[], SparkSession], Progress]]:
     """A session, started when it is first asked for; and a progress bar on stderr that shows what Spark's tasks are doing."""
     from gossamer.pipeline.progress import watch
     from gossamer.pipeline.quiet import hush
     from gossamer.pipeline.session import session
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with contextlib.ExitStack() as stack, Stages(*columns, console=Console(stderr=True), transient=True) as progress:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with (
+        contextlib.ExitStack() as stack,
+        Stages(*columns, console=Console(stderr=True), transient=True) as progress,
+    ):
 
         @functools.cache
         def start() -> SparkSession:

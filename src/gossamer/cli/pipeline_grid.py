@@ -13,7 +13,11 @@ from gossamer.cli.common import json_option
 from gossamer.pipeline.session import SMALL
 
 out_option = click.option(
-    "--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where the tables go."
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where the tables go.",
 )
 
 
@@ -27,7 +31,9 @@ def _value(text: str) -> Any:
     return text
 
 
-def _settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
+def _settings(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> dict[str, Any]:
     found = {}
     for text in values:
         name, equals, value = text.partition("=")
@@ -45,12 +51,25 @@ def _settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...
 @click.option("--parameter", "parameters", callback=shared._numbers, metavar="N,N,..", default="0",
               show_default="the overlay's own",
               help="Links a node (flood), K (interest), k (skiplist), arity (tree).")  # fmt: skip
-@click.option("--seeds", callback=shared._numbers, metavar="N-N", default="0", show_default=True, help="Seeds of the runs.")
+@click.option(
+    "--seeds",
+    callback=shared._numbers,
+    metavar="N-N",
+    default="0",
+    show_default=True,
+    help="Seeds of the runs.",
+)
 @click.option("--fault", "faults", multiple=True, default=("none",), show_default=True,
               help="A kind of trouble that the overlay knows; may be given several times.")  # fmt: skip
 @click.option("--set", "options", multiple=True, callback=_settings, metavar="NAME=VALUE",
               help="A flag of gossamer simulate OVERLAY for every run; may be given several times.")  # fmt: skip
-@click.option("--wave", type=click.IntRange(1), default=64, show_default=True, help="Runs that are committed together.")
+@click.option(
+    "--wave",
+    type=click.IntRange(1),
+    default=64,
+    show_default=True,
+    help="Runs that are committed together.",
+)
 @out_option
 @shared.master_option
 @json_option
@@ -71,13 +90,22 @@ def grid(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
     with shared._errors():
         from gossamer.pipeline import experiments
 
-        axes = (given["overlays"], given["sizes"], given["parameters"], given["seeds"], given["faults"], given["options"])
+        axes = (
+            given["overlays"],
+            given["sizes"],
+            given["parameters"],
+            given["seeds"],
+            given["faults"],
+            given["options"],
+        )
         try:
             cells = experiments.cells(*axes)
         except experiments.GridError as error:
             raise click.UsageError(str(error)) from None
     if len(cells) > shared.RUNS_MAX:
-        raise click.UsageError(f"{len(cells):,} runs are more than {shared.RUNS_MAX:,}; cut the grid")
+        raise click.UsageError(
+            f"{len(cells):,} runs are more than {shared.RUNS_MAX:,}; cut the grid"
+        )
     with shared._errors(), shared._spark(given["master"], "grid", SMALL) as (spark, progress):
         from gossamer.pipeline import job
         from gossamer.pipeline.grid import stage
@@ -89,11 +117,23 @@ def grid(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
     bad = [row for row in rows if row["status"] != "ok"]
     if as_json:
         failed = [{name: row[name] for name in ("run", "status", "error", "replay")} for row in bad]
-        told = {"ok": not bad, "runs": len(rows), "bad": failed, "rows": outcome.rows, "seconds": outcome.seconds}
-        click.echo(msgspec.json.encode(told | {"skipped": outcome.skipped, "out": str(given["out"])}).decode())
+        told = {
+            "ok": not bad,
+            "runs": len(rows),
+            "bad": failed,
+            "rows": outcome.rows,
+            "seconds": outcome.seconds,
+        }
+        click.echo(
+            msgspec.json.encode(
+                told | {"skipped": outcome.skipped, "out": str(given["out"])}
+            ).decode()
+        )
     else:
         again = ", as before" if outcome.skipped else ""
-        click.echo(f"{len(rows):,} runs in {outcome.seconds:.1f} s{again}; tables in {given['out']}")
+        click.echo(
+            f"{len(rows):,} runs in {outcome.seconds:.1f} s{again}; tables in {given['out']}"
+        )
         for row in bad:
             click.secho(f"{row['status']}: {row['error']}\n  {row['replay']}", fg="red")
     ctx.exit(1 if bad else 0)
@@ -105,15 +145,34 @@ def grid(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
 @click.option("--size", "sizes", callback=shared._numbers, metavar="N,N,..", default="1000,1000000", show_default=True,
               help="Entries, nodes or hosts, up to 10,000,000.")  # fmt: skip
 @click.option(
-    "--parameter", type=click.IntRange(0), default=0, show_default="the seed's own", help="k (skiplist) or K (interest)."
+    "--parameter",
+    type=click.IntRange(0),
+    default=0,
+    show_default="the seed's own",
+    help="k (skiplist) or K (interest).",
 )
 @click.option(
-    "--events", type=click.IntRange(0), default=0, show_default="what suits the plane", help="Events or changes to follow."
+    "--events",
+    type=click.IntRange(0),
+    default=0,
+    show_default="what suits the plane",
+    help="Events or changes to follow.",
 )
 @click.option(
-    "--seeds", callback=shared._numbers, metavar="N-N", default="0", show_default=True, help="Seeds of the fabrics."
+    "--seeds",
+    callback=shared._numbers,
+    metavar="N-N",
+    default="0",
+    show_default=True,
+    help="Seeds of the fabrics.",
 )
-@click.option("--parts", type=click.IntRange(1, 1000), default=2, show_default=True, help="Tasks for each fabric.")
+@click.option(
+    "--parts",
+    type=click.IntRange(1, 1000),
+    default=2,
+    show_default=True,
+    help="Tasks for each fabric.",
+)
 @out_option
 @shared.master_option
 @json_option
@@ -142,7 +201,10 @@ def models(as_json: bool, **given: Any) -> None:
 
         (outcome,) = job.run(spark, given["out"], [module.stage(plans, given["parts"])])
         summary = module.summary(job.read(spark(), MODELS, given["out"]))
-        rows = [row.asDict() for row in summary.orderBy("plane", "what", "size", "parameter", "seed").collect()]
+        rows = [
+            row.asDict()
+            for row in summary.orderBy("plane", "what", "size", "parameter", "seed").collect()
+        ]
     if as_json:
         for row in rows:
             click.echo(msgspec.json.encode(row).decode())
@@ -153,7 +215,13 @@ def models(as_json: bool, **given: Any) -> None:
 
 
 def _shown(value: Any) -> str:
-    return f"{value:,.3f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    return (
+        f"{value:,.3f}"
+        if isinstance(value, float)
+        else f"{value:,}"
+        if isinstance(value, int)
+        else str(value)
+    )
 
 
 pipeline = shared.pipeline  # the whole group: app.py takes it from here

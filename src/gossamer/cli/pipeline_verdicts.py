@@ -33,7 +33,9 @@ def plain_result(result: Result) -> dict[str, Any]:
 def print_result(result: Result) -> None:
     rows = result.rows
     # Earthquakes, say, are held by nobody: then the items are the rows.
-    click.echo(f"trace      {rows['holdings'] or rows['items']:,} rows, {rows['quarantine']:,} in quarantine")
+    click.echo(
+        f"trace      {rows['holdings'] or rows['items']:,} rows, {rows['quarantine']:,} in quarantine"
+    )
     if result.report is None:
         for name, count in rows.items():
             click.echo(f"{name:<10} {count:,}")
@@ -44,7 +46,10 @@ def print_result(result: Result) -> None:
     click.echo(f"workload   {', '.join(sizes)}, {rows['expected']:,} expected pairs")
     click.echo(f"runs       {rows['runs']:,}, {result.totals['failed']:,} failed")
     if result.failure is not None:
-        click.secho(f"  the first: {result.failure['error']}\n  again:     {result.failure['replay']}", fg="red")
+        click.secho(
+            f"  the first: {result.failure['error']}\n  again:     {result.failure['replay']}",
+            fg="red",
+        )
     _print_counts(result.totals)
     if result.totals["allowed"]:
         click.echo(f"allowed    {result.totals['allowed']:,} {ALLOWED}")
@@ -52,17 +57,27 @@ def print_result(result: Result) -> None:
         said = f"{result.totals['strayed']:,} stays, subscriptions or events were not as the workload says; see strayed in metrics"
         click.secho(said, fg="red")
     if result.totals["disagree"]:
-        click.secho(f"the simulator counted otherwise than the oracle in {result.totals['disagree']} runs", fg="red")
+        click.secho(
+            f"the simulator counted otherwise than the oracle in {result.totals['disagree']} runs",
+            fg="red",
+        )
     if result.totals["violated"]:
-        click.secho(f"the simulator saw invariants broken in {result.totals['violated']} runs; see the report", fg="red")
+        click.secho(
+            f"the simulator saw invariants broken in {result.totals['violated']} runs; see the report",
+            fg="red",
+        )
     click.echo(f"report     {result.report}")
 
 
 def print_verdict(verdict: Verdict) -> None:
-    click.echo(f"fabric     {verdict.nodes:,} nodes, {verdict.subscriptions:,} subscriptions, {verdict.events:,} events")
+    click.echo(
+        f"fabric     {verdict.nodes:,} nodes, {verdict.subscriptions:,} subscriptions, {verdict.events:,} events"
+    )
     _print_counts({name: getattr(verdict, name) for name in COUNTS})
     if verdict.latency_ms_p50 is not None:
-        click.echo(f"latency    p50 {verdict.latency_ms_p50:.2f} ms, p99 {verdict.latency_ms_p99:.2f} ms")
+        click.echo(
+            f"latency    p50 {verdict.latency_ms_p50:.2f} ms, p99 {verdict.latency_ms_p99:.2f} ms"
+        )
     for name, words in (
         ("allowed", ALLOWED),
         ("late", f"hand-overs later than {verdict.late_ms:g} ms after the publication"),
@@ -74,12 +89,16 @@ def print_verdict(verdict: Verdict) -> None:
             click.echo(f"{name:<10} {getattr(verdict, name):,} {words}")
     _print_worst(verdict)
     for example in verdict.examples:
-        click.echo(f"  {example.what}: event {example.event} {example.values} at {example.node}, filter {example.filter}")
+        click.echo(
+            f"  {example.what}: event {example.event} {example.values} at {example.node}, filter {example.filter}"
+        )
 
 
 def _print_worst(verdict: Verdict) -> None:
     """Where it went wrong, or was late; all of it is in --json and the report."""
-    nodes = [(f"node {row.node}", faults) for row in verdict.per_node if (faults := _faults(row.counts))]
+    nodes = [
+        (f"node {row.node}", faults) for row in verdict.per_node if (faults := _faults(row.counts))
+    ]
     each = [
         (f"subscription {row.subscription} at {row.node}, filter {row.filter or 'none'}", faults)
         for row in verdict.per_subscription

@@ -17,7 +17,9 @@ class Stages(Progress):
 
     def update(self, task_id: TaskID, *, description: str | None = None, **fields: Any) -> None:
         if description is not None and not self.console.is_terminal:
-            self.console.print(f"{time.strftime('%H:%M:%S')} {description}", markup=False, highlight=False)
+            self.console.print(
+                f"{time.strftime('%H:%M:%S')} {description}", markup=False, highlight=False
+            )
         super().update(task_id, description=description, **fields)
 
 

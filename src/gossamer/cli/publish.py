@@ -15,7 +15,14 @@ import msgspec
 from click.core import ParameterSource
 
 import gossamer
-from gossamer.cli.common import INTERRUPTED, Stop, join_option, json_option, node_options, run_until_signal
+from gossamer.cli.common import (
+    INTERRUPTED,
+    Stop,
+    join_option,
+    json_option,
+    node_options,
+    run_until_signal,
+)
 from gossamer.filters import event_of
 
 RECEIPTS_MAX = 10_000  # held at a time
@@ -24,7 +31,12 @@ RECEIPTS_MAX = 10_000  # held at a time
 @click.command()
 @click.argument("topic")
 @click.argument("events", nargs=-1, metavar="[JSON]...")
-@click.option("--file", "source", type=click.File("rb"), help="JSON lines, one event each; - is standard input.")
+@click.option(
+    "--file",
+    "source",
+    type=click.File("rb"),
+    help="JSON lines, one event each; - is standard input.",
+)
 @click.option(
     "--via",
     metavar="HOST:PORT",
@@ -64,13 +76,17 @@ def publish(
         for name in ("join", "trace_dir", "fabric", "keys"):
             if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
                 flag = "--" + name.replace("_", "-")
-                raise click.UsageError(f"--via publishes through a node that is in the fabric already: leave {flag} out")
+                raise click.UsageError(
+                    f"--via publishes through a node that is in the fabric already: leave {flag} out"
+                )
         return _through(via, topic, _texts(events, source), wait, as_json)
 
     async def main(stop: Stop) -> int:
         sent = Sent(as_json)
         try:
-            async with gossamer.Node(join=join, trace_dir=trace_dir, fabric=fabric, keys=keys, join_timeout=wait) as node:
+            async with gossamer.Node(
+                join=join, trace_dir=trace_dir, fabric=fabric, keys=keys, join_timeout=wait
+            ) as node:
                 schema = gossamer.Schema.parse(await node.topic(topic, wait))
                 _warn(topic, node.status()["retention"].get(topic))
                 try:
@@ -104,7 +120,9 @@ def _warn(topic: str, retained: dict[str, Any] | None) -> None:
         )
 
 
-def _through(via: str, topic: str, texts: Iterator[tuple[str, bytes]], wait: float, as_json: bool) -> int:
+def _through(
+    via: str, topic: str, texts: Iterator[tuple[str, bytes]], wait: float, as_json: bool
+) -> int:
     """Publish through a node that runs here, by its admin socket."""
     from gossamer.net import admin
 
@@ -114,7 +132,9 @@ def _through(via: str, topic: str, texts: Iterator[tuple[str, bytes]], wait: flo
     def lines() -> Iterator[bytes]:
         for place, text in texts:
             places.append(place)
-            yield text.strip().replace(b"\r", b" ").replace(b"\n", b" ")  # between values: no JSON string has one in it
+            yield (
+                text.strip().replace(b"\r", b" ").replace(b"\n", b" ")
+            )  # between values: no JSON string has one in it
 
     def heard(reply: dict[str, Any]) -> None:
         if "refused" in reply:
@@ -133,7 +153,9 @@ def _through(via: str, topic: str, texts: Iterator[tuple[str, bytes]], wait: flo
         raise gossamer.EventError(refused[0])
     if places:
         sent.summary("before the error: ")
-        raise admin.AdminError(f"the node at {via} ended before it had all receipts; is it still there? gossamer status")
+        raise admin.AdminError(
+            f"the node at {via} ended before it had all receipts; is it still there? gossamer status"
+        )
     sent.summary()
     return 0
 
@@ -150,7 +172,13 @@ class Sent:
         while self.receipts:
             done = await self.receipts[0]
             self.receipts.pop(0)
-            self.count({"sequence": done.sequence, "matched": done.matched, "publisher": f"{done.publisher:016x}"})
+            self.count(
+                {
+                    "sequence": done.sequence,
+                    "matched": done.matched,
+                    "publisher": f"{done.publisher:016x}",
+                }
+            )
 
     def count(self, done: dict[str, Any]) -> None:
         self.published += 1

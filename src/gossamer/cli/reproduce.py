@@ -15,7 +15,11 @@ from gossamer.pipeline.session import SMALL
 
 @click.command()
 @click.option(
-    "--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Where the page, charts and tables go."
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where the page, charts and tables go.",
 )
 @click.option(
     "--quick",
@@ -24,7 +28,9 @@ from gossamer.pipeline.session import SMALL
 )
 @click.option("--trace", metavar="FOLDER|FILE", help="The trace of seed 001: files.csv.gz and peer_files.csv.gz, or one "
               ".csv.gz with peer, name, type, size. [the sample that comes with gossamer]")  # fmt: skip
-@click.option("--seed", type=click.IntRange(0), help="Everything random comes from this number. [7]")
+@click.option(
+    "--seed", type=click.IntRange(0), help="Everything random comes from this number. [7]"
+)
 @click.option("--no-png", is_flag=True, help="No PNG files: then Pillow is not needed.")
 @shared.master_option
 @json_option
@@ -68,10 +74,17 @@ def reproduce(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
         from gossamer.pipeline import reproduce as module
 
         names = [stage.name for stage in module.plan(given["out"], study)]
-        bar, runs = progress.add_task("start", total=len(names)), progress.add_task("runs", total=None)
+        bar, runs = (
+            progress.add_task("start", total=len(names)),
+            progress.add_task("runs", total=None),
+        )
 
         def on_stage(name: str, skipped: bool) -> None:
-            progress.update(bar, description=f"{name} (as before)" if skipped else name, completed=names.index(name))
+            progress.update(
+                bar,
+                description=f"{name} (as before)" if skipped else name,
+                completed=names.index(name),
+            )
 
         on_wave = shared.wave_bar(progress, runs)
         result = module.run(spark, given["out"], study, on_stage, on_wave, png=not given["no_png"])
@@ -80,7 +93,11 @@ def reproduce(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
     else:
         for figure in result.figures:
             said = {True: "agrees", False: "differs", None: "beyond"}[figure.agrees]
-            click.secho(f"{figure.key:<10} {said:<8} ", nl=False, fg="yellow" if figure.agrees is False else None)
+            click.secho(
+                f"{figure.key:<10} {said:<8} ",
+                nl=False,
+                fg="yellow" if figure.agrees is False else None,
+            )
             click.echo(figure.sentence)
         for replay in result.failed:
             click.secho(f"failed: {replay}", fg="red")
@@ -90,9 +107,20 @@ def reproduce(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
 
 def _plain(result: Any) -> dict[str, Any]:
     figures = [
-        {"figure": f.key, "agrees": f.agrees, "sentence": f.sentence, "numbers": msgspec.to_builtins(f.numbers)}
+        {
+            "figure": f.key,
+            "agrees": f.agrees,
+            "sentence": f.sentence,
+            "numbers": msgspec.to_builtins(f.numbers),
+        }
         for f in result.figures
     ]
     stages = {outcome.stage: outcome.seconds for outcome in result.stages}
-    told = {"ok": result.ok, "runs": result.runs, "failed": result.failed, "seconds": stages, "figures": figures}
+    told = {
+        "ok": result.ok,
+        "runs": result.runs,
+        "failed": result.failed,
+        "seconds": stages,
+        "figures": figures,
+    }
     return told | {"report": str(result.report)}

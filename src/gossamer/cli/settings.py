@@ -48,7 +48,11 @@ class Settings(Struct, frozen=True):
         return {**self._others(), "config": NodeConfig(**self._limits())}
 
     def _others(self) -> dict[str, Any]:
-        peers = {s.option.to.partition(".")[2]: s.value for s in self.by_name.values() if s.option.to.startswith("peers.")}
+        peers = {
+            s.option.to.partition(".")[2]: s.value
+            for s in self.by_name.values()
+            if s.option.to.startswith("peers.")
+        }
         found: dict[str, Any] = {"limits": PeerLimits(**peers)}
         for setting in self.by_name.values():
             where, _, name = setting.option.to.partition(".")
@@ -57,7 +61,11 @@ class Settings(Struct, frozen=True):
         return found
 
     def _limits(self) -> dict[str, Any]:
-        limits = {s.option.to.partition(".")[2]: s.value for s in self.by_name.values() if s.option.to.startswith("limits.")}
+        limits = {
+            s.option.to.partition(".")[2]: s.value
+            for s in self.by_name.values()
+            if s.option.to.startswith("limits.")
+        }
         return {**limits, "block": Micros(round(limits["block"] * 1e6))}
 
     def check(self) -> list[str]:
@@ -80,7 +88,11 @@ class Settings(Struct, frozen=True):
 
     def _places(self, problem: str) -> str:
         """Where the options came from that a problem names."""
-        named = [self.by_name[word] for word in dict.fromkeys(re.findall(r"[a-z_]+", problem)) if word in self.by_name]
+        named = [
+            self.by_name[word]
+            for word in dict.fromkeys(re.findall(r"[a-z_]+", problem))
+            if word in self.by_name
+        ]
         places = [setting.source for setting in named if setting.source != "default"]
         return f" ({', '.join(places)})" if places else ""
 
@@ -99,7 +111,9 @@ def resolve(flags: Mapping[str, Any], environ: Mapping[str, str], file: str | No
             found[option.name] = Setting(option, value, f"environment {option.variable}")
         elif option.name in from_file:
             value, place = from_file[option.name]
-            found[option.name] = Setting(option, _try(option.kind.value, value, f"{place}: {option.name}", problems), place)
+            found[option.name] = Setting(
+                option, _try(option.kind.value, value, f"{place}: {option.name}", problems), place
+            )
         else:
             found[option.name] = Setting(option, option.default, "default")
     settings = Settings(found, _strange_variables(environ))
@@ -154,7 +168,9 @@ def _line(text: str, key: str) -> int:
     """Where a key stands: its own line, or that of its table."""
     name = re.escape(key)
     pattern = re.compile(rf"""^\s*(?:\[\[?\s*)?["']?{name}["']?\s*(?:[.=\]])""")
-    return next((number for number, line in enumerate(text.splitlines(), 1) if pattern.match(line)), 1)
+    return next(
+        (number for number, line in enumerate(text.splitlines(), 1) if pattern.match(line)), 1
+    )
 
 
 def _near(word: str, known: list[str]) -> str:

@@ -44,12 +44,20 @@ _OPTIONS: tuple[tuple[str, Any, str], ...] = (
     ("consumer", str, "How long a subscriber takes for what it is handed. [0s]"),
     ("window", int, "Events without a receipt that a node may have. [32768]"),
     ("buffer", int, "Events that may wait for one subscriber. [16384]"),
-    ("latency", str, "constant:1ms, uniform:1ms:10ms, lognormal:20ms:0.5, weibull, matrix:FILE. [constant:1ms]"),
+    (
+        "latency",
+        str,
+        "constant:1ms, uniform:1ms:10ms, lognormal:20ms:0.5, weibull, matrix:FILE. [constant:1ms]",
+    ),
     ("loss", float, "Chance that a message is lost. [0]"),
     ("duplicate", float, "Chance that a message arrives twice. [0]"),
     ("reorder", float, "Chance that a message is late, so that others overtake it. [0]"),
     ("late", str, "How late such a message, or a second copy, is at most. [20ms]"),
-    ("stop", str, "When loss, duplicates and reordering stop, counted from the first publication. [never]"),
+    (
+        "stop",
+        str,
+        "When loss, duplicates and reordering stop, counted from the first publication. [never]",
+    ),
     ("detect", str, "How long until a broken link is noticed. [300ms]"),
     ("reconnect", str, "How long until a mended link is used again. [100ms]"),
     ("queue-mark", int, "Event messages that may wait on a link. [256]"),
@@ -60,22 +68,34 @@ _OPTIONS: tuple[tuple[str, Any, str], ...] = (
 
 def _run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     command = json_option(command)
-    command = click.option("--full", is_flag=True, help="With --json: every hand-over and every node's load, too.")(command)
-    command = click.option("--durable", is_flag=True, default=None, help="Nodes have disks. [no]")(command)
-    for flag, kind, text in reversed(_OPTIONS):
-        command = click.option(f"--{flag}", type=kind, help=text)(command)
-    command = click.option("--rtt", metavar="FILE", help="Round-trip times in ms, a square matrix: --latency matrix:FILE.")(
+    command = click.option(
+        "--full", is_flag=True, help="With --json: every hand-over and every node's load, too."
+    )(command)
+    command = click.option("--durable", is_flag=True, default=None, help="Nodes have disks. [no]")(
         command
     )
-    return click.option("--scenario", metavar="FILE|NAME", help="A scenario file, or one that is shipped.")(command)
+    for flag, kind, text in reversed(_OPTIONS):
+        command = click.option(f"--{flag}", type=kind, help=text)(command)
+    command = click.option(
+        "--rtt",
+        metavar="FILE",
+        help="Round-trip times in ms, a square matrix: --latency matrix:FILE.",
+    )(command)
+    return click.option(
+        "--scenario", metavar="FILE|NAME", help="A scenario file, or one that is shipped."
+    )(command)
 
 
 @click.group(invoke_without_command=True)
-@click.option("--scenario", metavar="FILE|NAME", help="Run this scenario: a file, or one that is shipped.")
+@click.option(
+    "--scenario", metavar="FILE|NAME", help="Run this scenario: a file, or one that is shipped."
+)
 @click.option("--seed", type=int, help="Another seed than the scenario's.")
 @json_option
 @click.pass_context
-def simulate(ctx: click.Context, scenario: str | None, seed: int | None, as_json: bool) -> int | None:
+def simulate(
+    ctx: click.Context, scenario: str | None, seed: int | None, as_json: bool
+) -> int | None:
     """Run a whole fabric in this process, in virtual time. The same seed gives the same run, to the byte.
 
     \b
@@ -92,7 +112,9 @@ def simulate(ctx: click.Context, scenario: str | None, seed: int | None, as_json
     """
     if ctx.invoked_subcommand is not None:
         if scenario is not None or seed is not None or as_json:
-            raise click.UsageError(f"options go behind the command: gossamer simulate {ctx.invoked_subcommand} ...")
+            raise click.UsageError(
+                f"options go behind the command: gossamer simulate {ctx.invoked_subcommand} ..."
+            )
         return None
     if scenario is None:
         if seed is not None or as_json:
@@ -137,9 +159,19 @@ simulate.add_command(tree)
     show_default=True,
     help="What the swarm is of: flood over a fixed graph, the interest plane, skip lists, dispatch trees, or whole nodes.",
 )
-@click.option("--seeds", type=click.IntRange(1), default=100, show_default=True, help="How many seeds.")
-@click.option("--start", type=click.IntRange(0), default=0, show_default=True, help="The first seed.")
-@click.option("--jobs", type=click.IntRange(1), default=min(2, os.cpu_count() or 1), show_default=True, help="Processes.")
+@click.option(
+    "--seeds", type=click.IntRange(1), default=100, show_default=True, help="How many seeds."
+)
+@click.option(
+    "--start", type=click.IntRange(0), default=0, show_default=True, help="The first seed."
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    default=min(2, os.cpu_count() or 1),
+    show_default=True,
+    help="Processes.",
+)
 @json_option
 def swarm(overlay: str, seeds: int, start: int, jobs: int, as_json: bool) -> int:
     """Draw configuration, workload and faults from each seed; check every step; then stop the faults and demand that the
@@ -164,13 +196,21 @@ def swarm(overlay: str, seeds: int, start: int, jobs: int, as_json: bool) -> int
         "skiplist": fly_skiplist,
         "tree": fly_tree,
     }
-    flown = planes[overlay](start, seeds, jobs) if overlay in planes else fly_flood(start, seeds, jobs, overlay)
+    flown = (
+        planes[overlay](start, seeds, jobs)
+        if overlay in planes
+        else fly_flood(start, seeds, jobs, overlay)
+    )
     with Bar("seeds") as bar:
         for flight in flown:
             flights.append(flight)
             bar.update(len(flights) / seeds)
             if as_json:
-                click.echo(msgspec.json.encode(msgspec.to_builtins(flight) | {"replay": flight.replay}).decode())
+                click.echo(
+                    msgspec.json.encode(
+                        msgspec.to_builtins(flight) | {"replay": flight.replay}
+                    ).decode()
+                )
             elif not flight.good:
                 _print_failure(flight)
     _print_swarm(flights, start, as_json)
@@ -192,7 +232,11 @@ def scenarios(as_json: bool) -> int:
     found = shipped()
     if as_json:
         for name, scenario in found.items():
-            click.echo(msgspec.json.encode({"name": name, "about": scenario.about, "config": scenario.config}).decode())
+            click.echo(
+                msgspec.json.encode(
+                    {"name": name, "about": scenario.about, "config": scenario.config}
+                ).decode()
+            )
     else:
         table = Table(box=None, pad_edge=False)
         table.add_column("scenario")
@@ -235,10 +279,16 @@ def _configure(overlay: str, given: dict[str, Any]) -> Config:
     from gossamer.sim import Config
     from gossamer.sim.config import load
 
-    changes = {name: value for name, value in given.items() if value is not None and name not in ("scenario", "rtt")}
+    changes = {
+        name: value
+        for name, value in given.items()
+        if value is not None and name not in ("scenario", "rtt")
+    }
     if given.get("rtt"):
         if given.get("latency"):
-            raise click.UsageError("--rtt and --latency both say how long messages take; give one of them")
+            raise click.UsageError(
+                "--rtt and --latency both say how long messages take; give one of them"
+            )
         changes["latency"] = f"matrix:{given['rtt']}"
     base = load(given["scenario"]).config if given.get("scenario") else Config()
     if given.get("disk") and not changes.get("durable", base.durable):
@@ -292,7 +342,11 @@ def _print_outcome(outcome: Outcome) -> None:
         table.add_row(f"[dim]{name}[/dim]", f"[dim]{count:,}[/dim]")
     console = Console()
     console.print(table)
-    console.print("[green]every due event arrived once[/green]" if outcome.good else "[red]something went wrong[/red]")
+    console.print(
+        "[green]every due event arrived once[/green]"
+        if outcome.good
+        else "[red]something went wrong[/red]"
+    )
 
 
 def _print_failure(flight: AnyFlight) -> None:
@@ -312,14 +366,28 @@ def _print_swarm(flights: list[AnyFlight], start: int, as_json: bool) -> None:
     failed = [flight.seed for flight in flights if not flight.good]
     totals = {
         name: sum(getattr(flight, name) for flight in flights)
-        for name in ("expected", "delivered", "missed", "duplicate", "spurious", "changes", "messages")
+        for name in (
+            "expected",
+            "delivered",
+            "missed",
+            "duplicate",
+            "spurious",
+            "changes",
+            "messages",
+        )
         if hasattr(flights[0], name)
     }
     if as_json:
         click.echo(
-            msgspec.json.encode({"start": start, "seeds": len(flights), "failed": failed, **totals, "fired": fired}).decode()
+            msgspec.json.encode(
+                {"start": start, "seeds": len(flights), "failed": failed, **totals, "fired": fired}
+            ).decode()
         )
         return
-    click.echo(f"seeds {start} to {start + len(flights) - 1}: {len(flights) - len(failed)} good, {len(failed)} failed")
+    click.echo(
+        f"seeds {start} to {start + len(flights) - 1}: {len(flights) - len(failed)} good, {len(failed)} failed"
+    )
     click.echo(", ".join(f"{name} {count:,}" for name, count in totals.items()))
-    click.echo("faults fired: " + ", ".join(f"{name} {count:,}" for name, count in sorted(fired.items())))
+    click.echo(
+        "faults fired: " + ", ".join(f"{name} {count:,}" for name, count in sorted(fired.items()))
+    )

@@ -13,7 +13,13 @@ from gossamer.cli.progress import Bar
 
 
 @click.command()
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=60.0, show_default=True, help="How long.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="How long.",
+)
 @click.option("--seed", type=int, help="Of all episodes. [random]")
 @click.option("--episode", type=click.IntRange(0), help="Only this one: replays a failure.")
 @json_option

@@ -48,8 +48,14 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
 
 
 @click.command()
-@click.option("--scenario", type=click.Choice(SCENARIOS), help="Make trouble of this kind instead of measuring.")
-@click.option("--nodes", type=int, help=f"Nodes in the fabric. [1000; {SCENARIO_NODES} with --scenario]")
+@click.option(
+    "--scenario",
+    type=click.Choice(SCENARIOS),
+    help="Make trouble of this kind instead of measuring.",
+)
+@click.option(
+    "--nodes", type=int, help=f"Nodes in the fabric. [1000; {SCENARIO_NODES} with --scenario]"
+)
 @click.option(
     "--start",
     type=click.Choice(["auto", "cold", "formed"]),
@@ -58,30 +64,54 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
 @click.option("--topics", type=int, help="Topics that there are. [10000]")
 @click.option("--subscriptions", type=int, help="Topics of each node. [50]")
 @click.option(
-    "--spread", type=click.Choice(["zipf", "uniform"]), help="How topics are drawn: by Zipf's law, or alike. [zipf]"
+    "--spread",
+    type=click.Choice(["zipf", "uniform"]),
+    help="How topics are drawn: by Zipf's law, or alike. [zipf]",
 )
 @click.option("--k", type=int, help="The fabric holds together when any K - 1 nodes fail. [6]")
 @click.option("--seed", type=int, help="Everything random comes from this number. [0]")
 @click.option(
-    "--news", type=click.Choice(["diff", "whole"]), help="What a change carries: itself, or the whole interest. [diff]"
+    "--news",
+    type=click.Choice(["diff", "whole"]),
+    help="What a change carries: itself, or the whole interest. [diff]",
 )
-@click.option("--threshold", type=int, help="Pending changes that start a gossip round; 0: none does. [1]")
-@click.option("--coalesce", help="How long news from others may wait for company; 0s: not at all. [3ms]")
+@click.option(
+    "--threshold", type=int, help="Pending changes that start a gossip round; 0: none does. [1]"
+)
+@click.option(
+    "--coalesce", help="How long news from others may wait for company; 0s: not at all. [3ms]"
+)
 @click.option("--period", help="Between rounds, if anything is pending; 0s: never. [1s]")
 @click.option("--changes", type=int, help="Lone changes to measure. [20]")
 @click.option("--rate", type=int, help="Changes a second, for the amortised cost. [100]")
-@click.option("--latency", help="constant:1ms, uniform:1ms:10ms, lognormal:20ms:0.5, weibull, matrix:FILE. [constant:1ms]")
-@click.option("--rtt", metavar="FILE", help="Round-trip times in ms, a square matrix: --latency matrix:FILE.")
+@click.option(
+    "--latency",
+    help="constant:1ms, uniform:1ms:10ms, lognormal:20ms:0.5, weibull, matrix:FILE. [constant:1ms]",
+)
+@click.option(
+    "--rtt", metavar="FILE", help="Round-trip times in ms, a square matrix: --latency matrix:FILE."
+)
 @click.option("--loss", type=float, help="Chance that a message is lost, all along. [0]")
 @click.option("--durable", is_flag=True, default=None, help="Nodes have disks. [no]")
 @click.option(
-    "--churn", metavar="FILE|NAME", help="With --scenario churn: server, client, or a CSV file of sessions. [server]"
+    "--churn",
+    metavar="FILE|NAME",
+    help="With --scenario churn: server, client, or a CSV file of sessions. [server]",
 )
 @click.option(
-    "--lasts", metavar="SECONDS", type=float, help="With --scenario: how long the trouble lasts. [the experiment's own]"
+    "--lasts",
+    metavar="SECONDS",
+    type=float,
+    help="With --scenario: how long the trouble lasts. [the experiment's own]",
 )
 @click.option("--flips", type=int, help="With --scenario flips: how many. [1000000]")
-@click.option("--jobs", type=click.IntRange(1), default=min(2, os.cpu_count() or 1), show_default=True, help="Processes.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    default=min(2, os.cpu_count() or 1),
+    show_default=True,
+    help="Processes.",
+)
 @json_option
 def interest(as_json: bool, jobs: int, **given: Any) -> int:
     """Who wants which topic, known everywhere: gossip over a K-connected overlay.
@@ -114,7 +144,9 @@ def interest(as_json: bool, jobs: int, **given: Any) -> int:
             if name is None:
                 measured = measure(setup, bar.update, jobs)
                 return _finish(setup, given, measured, measured.violations, bar.seconds, as_json)
-            chosen = {key: given[key] for key in ("lasts", "churn", "flips") if given[key] is not None}
+            chosen = {
+                key: given[key] for key in ("lasts", "churn", "flips") if given[key] is not None
+            }
             verdict = experiment(name, setup, Options(**chosen), bar.update)
             return _finish(setup, given, verdict, verdict.reasons, bar.seconds, as_json)
     except (ConfigError, LatencyError, ChurnError) as error:
@@ -140,7 +172,9 @@ def _configure(given: dict[str, Any]) -> Setup:
     }
     if given["rtt"]:
         if given["latency"]:
-            raise click.UsageError("--rtt and --latency both say how long messages take; give one of them")
+            raise click.UsageError(
+                "--rtt and --latency both say how long messages take; give one of them"
+            )
         fields["latency"] = f"matrix:{given['rtt']}"
     if given["scenario"] and given["nodes"] is None:
         fields["nodes"] = SCENARIO_NODES
@@ -148,7 +182,12 @@ def _configure(given: dict[str, Any]) -> Setup:
 
 
 def _finish(
-    setup: Setup, given: dict[str, Any], found: Measured | Verdict, reasons: list[str], seconds: float, as_json: bool
+    setup: Setup,
+    given: dict[str, Any],
+    found: Measured | Verdict,
+    reasons: list[str],
+    seconds: float,
+    as_json: bool,
 ) -> int:
     words = ["gossamer", "simulate", "interest"]
     for name, value in (given | {"seed": setup.seed}).items():
@@ -158,7 +197,12 @@ def _finish(
             words += [f"--{name}", str(value)]
     replay = shlex.join(words)
     if as_json:
-        extra = {"seed": setup.seed, "good": found.good, "wall_seconds": round(seconds, 2), "replay": replay}
+        extra = {
+            "seed": setup.seed,
+            "good": found.good,
+            "wall_seconds": round(seconds, 2),
+            "replay": replay,
+        }
         click.echo(msgspec.json.encode(msgspec.to_builtins(found) | extra).decode())
     elif hasattr(found, "figures"):
         _print_verdict(setup, found)  # type: ignore[arg-type]
@@ -186,7 +230,11 @@ def _print_measured(setup: Setup, found: Measured) -> None:
         table.add_row(text, form.format(getattr(found, name)))
     console = Console()
     console.print(table)
-    console.print("[green]every view is the truth[/green]" if found.good else "[red]something went wrong[/red]")
+    console.print(
+        "[green]every view is the truth[/green]"
+        if found.good
+        else "[red]something went wrong[/red]"
+    )
 
 
 def _print_verdict(setup: Setup, verdict: Verdict) -> None:

@@ -38,11 +38,19 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
 
 
 @click.command()
-@click.option("--entries", type=int, help="Subscriptions in the list; above 50000 by a model of the perfect list. [1000]")
+@click.option(
+    "--entries",
+    type=int,
+    help="Subscriptions in the list; above 50000 by a model of the perfect list. [1000]",
+)
 @click.option("--per-node", type=int, help="Of them at each node. [1]")
 @click.option("--events", type=int, help="Events to publish. [2500]")
 @click.option("--k", type=int, help="A link of level l spans k^l entries. [2]")
-@click.option("--workload", type=click.Choice(["synthetic", "trace", "zipf"]), help="Filters and events. [synthetic]")
+@click.option(
+    "--workload",
+    type=click.Choice(["synthetic", "trace", "zipf"]),
+    help="Filters and events. [synthetic]",
+)
 @click.option(
     "--trace",
     metavar="FOLDER|FILE",
@@ -50,20 +58,41 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     "sample: what comes with gossamer. [a stand-in, fitted to them]",
 )
 @click.option(
-    "--kinds", type=click.Choice(["point", "mixed"]), help="Equalities only, or also ranges, wildcards, IN. [point]"
+    "--kinds",
+    type=click.Choice(["point", "mixed"]),
+    help="Equalities only, or also ranges, wildcards, IN. [point]",
 )
 @click.option(
-    "--routing", type=click.Choice(["gossamer", "paper"]), help="With midpoints and in parallel, or greedy. [gossamer]"
+    "--routing",
+    type=click.Choice(["gossamer", "paper"]),
+    help="With midpoints and in parallel, or greedy. [gossamer]",
 )
-@click.option("--grow-from", type=int, help="The seed's Figure 5: grow from so many, an event to each newcomer. [no]")
-@click.option("--churn", type=float, help="Share of the entries that crash, and that join, each minute. [0]")
+@click.option(
+    "--grow-from",
+    type=int,
+    help="The seed's Figure 5: grow from so many, an event to each newcomer. [no]",
+)
+@click.option(
+    "--churn", type=float, help="Share of the entries that crash, and that join, each minute. [0]"
+)
 @click.option("--churn-s", type=float, help="Virtual seconds of churn. [60]")
-@click.option("--compare-ranges", is_flag=True, help="Instead: ranges by cells beside the seed's routing entries.")
-@click.option("--latency", help="constant:1ms, uniform:1ms:10ms, lognormal:20ms:0.5, weibull, matrix:FILE. [constant:10ms]")
-@click.option("--rtt", metavar="FILE", help="Round-trip times in ms, a square matrix: --latency matrix:FILE.")
+@click.option(
+    "--compare-ranges",
+    is_flag=True,
+    help="Instead: ranges by cells beside the seed's routing entries.",
+)
+@click.option(
+    "--latency",
+    help="constant:1ms, uniform:1ms:10ms, lognormal:20ms:0.5, weibull, matrix:FILE. [constant:10ms]",
+)
+@click.option(
+    "--rtt", metavar="FILE", help="Round-trip times in ms, a square matrix: --latency matrix:FILE."
+)
 @click.option("--period", help="The seed's t: level l gossips every t * (l + 1). [1s]")
 @click.option(
-    "--pace", type=click.Choice(["paper", "prompt"]), help="Levels come with the periods, or as nodes do, at once. [paper]"
+    "--pace",
+    type=click.Choice(["paper", "prompt"]),
+    help="Levels come with the periods, or as nodes do, at once. [paper]",
 )
 @click.option("--seed", type=int, help="Everything random comes from this number. [0]")
 @json_option
@@ -107,7 +136,9 @@ def _configure(given: dict[str, Any]) -> Setup:
     fields = {name: value for name, value in given.items() if value is not None and name != "rtt"}
     if given["rtt"]:
         if given["latency"]:
-            raise click.UsageError("--rtt and --latency both say how long messages take; give one of them")
+            raise click.UsageError(
+                "--rtt and --latency both say how long messages take; give one of them"
+            )
         fields["latency"] = f"matrix:{given['rtt']}"
     if given["trace"] and given["workload"] not in (None, "trace"):
         raise click.UsageError("--trace goes with --workload trace")
@@ -118,14 +149,21 @@ def _configure(given: dict[str, Any]) -> Setup:
     return Setup(**fields)
 
 
-def _finish(setup: Setup, given: dict[str, Any], found: Measured, seconds: float, as_json: bool) -> int:
+def _finish(
+    setup: Setup, given: dict[str, Any], found: Measured, seconds: float, as_json: bool
+) -> int:
     words = ["gossamer", "simulate", "skiplist"]
     for name, value in (given | {"seed": setup.seed}).items():
         if value is not None:
             words += [f"--{name.replace('_', '-')}", str(value)]
     replay = shlex.join(words)
     if as_json:
-        extra = {"seed": setup.seed, "good": found.good, "wall_seconds": round(seconds, 2), "replay": replay}
+        extra = {
+            "seed": setup.seed,
+            "good": found.good,
+            "wall_seconds": round(seconds, 2),
+            "replay": replay,
+        }
         click.echo(msgspec.json.encode(msgspec.to_builtins(found, str_keys=True) | extra).decode())
     else:
         _print(setup, found)
@@ -194,6 +232,9 @@ def _finish_ranges(found: list[Compared], as_json: bool) -> int:
             )  # fmt: skip
         Console().print(table)
     wrong = [
-        one for one in found if (one.missed or one.duplicate or one.spurious) and (one.ranges == "cells" or not one.churn)
+        one
+        for one in found
+        if (one.missed or one.duplicate or one.spurious)
+        and (one.ranges == "cells" or not one.churn)
     ]
     return 1 if wrong else 0

@@ -21,20 +21,40 @@ if TYPE_CHECKING:
 
 # flag, type, help: what is not given comes from the defaults of gossamer.sim.tree.config.Setup.
 _OPTIONS: tuple[tuple[str, Any, str], ...] = (
-    ("hosts", int, "Hosts of the tree; beyond 5000 its steady state is computed, without events. [120]"),
+    (
+        "hosts",
+        int,
+        "Hosts of the tree; beyond 5000 its steady state is computed, without events. [120]",
+    ),
     ("key-bits", int, "Bits of a key: the reference tree has a node for each key. [64]"),
     ("arity", int, "Children of a node of the reference tree. [2]"),
-    ("rooting", click.Choice(["zero", "seed"]), "Key 0 as the root, or the seed's own keys 1 .. 2^m - 1. [zero]"),
+    (
+        "rooting",
+        click.Choice(["zero", "seed"]),
+        "Key 0 as the root, or the seed's own keys 1 .. 2^m - 1. [zero]",
+    ),
     ("dht", click.Choice(["ideal", "view", "chord"]), "Who knows the owner of a key. [ideal]"),
     ("seed", int, "Everything random comes from this number. [0]"),
     ("interval", str, "Between a join and the leave that follows it. [1s]"),
     ("measure", str, "For how long, once the network has its size. [60s]"),
     ("events", int, "Publications while it is measured. [50]"),
     ("publishers", int, "Hosts that publish. [5]"),
-    ("filters", click.Choice(["all", "mix"]), "Hosts subscribe to everything, or to a mix of filters. [all]"),
+    (
+        "filters",
+        click.Choice(["all", "mix"]),
+        "Hosts subscribe to everything, or to a mix of filters. [all]",
+    ),
     ("loss", float, "Chance that a message is lost. [0]"),
-    ("churn-per-second", float, "Share of the hosts that is replaced each second, instead of turn by turn. [0]"),
-    ("latency", str, "constant:1ms, uniform:1ms:10ms, lognormal:20ms:0.5, weibull, matrix:FILE. [uniform:1ms:10ms]"),
+    (
+        "churn-per-second",
+        float,
+        "Share of the hosts that is replaced each second, instead of turn by turn. [0]",
+    ),
+    (
+        "latency",
+        str,
+        "constant:1ms, uniform:1ms:10ms, lognormal:20ms:0.5, weibull, matrix:FILE. [uniform:1ms:10ms]",
+    ),
     ("detect", str, "How long until a broken link is noticed. [100ms]"),
     ("lag", str, "With --dht view: how far views are behind. [300ms]"),
     ("seconds-max", float, "Virtual seconds that the tree has to become whole. [60]"),
@@ -64,9 +84,15 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     command = json_option(command)
-    command = click.option("--root-failure", is_flag=True, help="Fail the root, beside a rendezvous tree.")(command)
-    command = click.option("--merge", is_flag=True, help="Two Chord rings of half the hosts each meet.")(command)
-    command = click.option("--uncapped", is_flag=True, help="Wide trees: let hosts exceed the degree of the tree.")(command)
+    command = click.option(
+        "--root-failure", is_flag=True, help="Fail the root, beside a rendezvous tree."
+    )(command)
+    command = click.option(
+        "--merge", is_flag=True, help="Two Chord rings of half the hosts each meet."
+    )(command)
+    command = click.option(
+        "--uncapped", is_flag=True, help="Wide trees: let hosts exceed the degree of the tree."
+    )(command)
     for flag, kind, text in reversed(_OPTIONS):
         command = click.option(f"--{flag}", type=kind, help=text)(command)
     return command
@@ -113,9 +139,13 @@ def tree(as_json: bool, root_failure: bool, merge: bool, uncapped: bool, **given
         setup = _setup(fields, cap=not uncapped)
         with Bar("tree") as bar:
             if merge:
-                return _finish(setup, fields, words, merge_rings(setup, bar.update), bar.seconds, as_json)
+                return _finish(
+                    setup, fields, words, merge_rings(setup, bar.update), bar.seconds, as_json
+                )
             if root_failure:
-                return _finish(setup, fields, words, fail_root(setup, bar.update), bar.seconds, as_json)
+                return _finish(
+                    setup, fields, words, fail_root(setup, bar.update), bar.seconds, as_json
+                )
             return _finish(setup, fields, words, measure(setup, bar.update), bar.seconds, as_json)
     except (ConfigError, LatencyError) as error:
         raise click.UsageError(str(error)) from None
@@ -140,7 +170,12 @@ def _finish(
         line += [f"--{name.replace('_', '-')}", str(value)]
     replay = shlex.join(line)
     if as_json:
-        extra = {"seed": setup.seed, "good": found.good, "wall_seconds": round(seconds, 2), "replay": replay}
+        extra = {
+            "seed": setup.seed,
+            "good": found.good,
+            "wall_seconds": round(seconds, 2),
+            "replay": replay,
+        }
         click.echo(msgspec.json.encode(msgspec.to_builtins(found) | extra).decode())
     else:
         _print(setup, found)
@@ -168,11 +203,21 @@ def _print(setup: Setup, found: Measured | Merged | RootFailure) -> None:
                 value = ", ".join(f"{degree}: {count:,}" for degree, count in value.items())
             table.add_row(text, form.format(value))
         for name, area in (("join", found.area_join), ("leave", found.area_leave)):
-            table.add_row(f"reconfiguration area of a {name}, mean and most", f"{area.mean:,.2f}, {area.max:,}")
+            table.add_row(
+                f"reconfiguration area of a {name}, mean and most",
+                f"{area.mean:,.2f}, {area.max:,}",
+            )
     else:
         for name, value in msgspec.to_builtins(found).items():
             if name != "violations":
-                table.add_row(name.replace("_", " "), f"{value:,}" if isinstance(value, int | float) else str(value))
+                table.add_row(
+                    name.replace("_", " "),
+                    f"{value:,}" if isinstance(value, int | float) else str(value),
+                )
     console = Console()
     console.print(table)
-    console.print("[green]everything due was delivered, once[/green]" if found.good else "[red]something went wrong[/red]")
+    console.print(
+        "[green]everything due was delivered, once[/green]"
+        if found.good
+        else "[red]something went wrong[/red]"
+    )

@@ -36,7 +36,8 @@ def status(address: str | None, as_json: bool) -> int:
         table = _table(found)
         # Cut to the width of a narrow terminal, or to the 80 columns of a pipe, headings and numbers could not be read.
         console.width = max(
-            console.width, console.measure(table, options=console.options.update(max_width=WIDTH_MAX)).maximum
+            console.width,
+            console.measure(table, options=console.options.update(max_width=WIDTH_MAX)).maximum,
         )
         console.print(table)
         for one in found:
@@ -44,7 +45,11 @@ def status(address: str | None, as_json: bool) -> int:
                 text = "another process uses this node's identity; are its keys or its data directory used twice?"
                 console.print(f"{one['address']}: {text}", style="red", soft_wrap=True)
             if one.get("last_problem"):
-                console.print(f"last problem of {one['address']}: {one['last_problem']}", style="yellow", soft_wrap=True)
+                console.print(
+                    f"last problem of {one['address']}: {one['last_problem']}",
+                    style="yellow",
+                    soft_wrap=True,
+                )
     if not found:
         where = f"at {address}" if address else "of yours on this machine"
         raise AdminError(f"no node {where} is running; start one with: gossamer node")

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 import msgspec
 
-from gossamer.cli.common import Seconds, Stop, first_of, join_option, json_option, node_options, run_until_signal
+from gossamer.cli.common import (
+    Seconds,
+    Stop,
+    first_of,
+    join_option,
+    json_option,
+    node_options,
+    run_until_signal,
+)
 from gossamer.filters import Event
 from gossamer.node import Gap
 
@@ -29,7 +37,11 @@ LINES_MAX = 1000  # written at a time
 @click.argument("filter", default="")
 @join_option
 @click.option("--limit", type=click.IntRange(1), help="Stop after this many events.")
-@click.option("--timeout", type=Seconds(), help="Stop after this many seconds; exit code 1 if --limit was not reached.")
+@click.option(
+    "--timeout",
+    type=Seconds(),
+    help="Stop after this many seconds; exit code 1 if --limit was not reached.",
+)
 @click.option(
     "--slow",
     type=click.Choice(["block", "drop_oldest"]),
@@ -56,9 +68,18 @@ LINES_MAX = 1000  # written at a time
     show_default=True,
     help="With --name: acknowledge what was printed; otherwise it comes again next time.",
 )
-@click.option("--since", help="History first: 'beginning', a duration such as 10m, or a time (2026-05-01T12:00:00).")
-@click.option("--ordered", is_flag=True, help="Each publisher's events in the order in which it published them.")
-@click.option("--group", default="", help="Share the topic: of all with this group, one gets each event.")
+@click.option(
+    "--since",
+    help="History first: 'beginning', a duration such as 10m, or a time (2026-05-01T12:00:00).",
+)
+@click.option(
+    "--ordered",
+    is_flag=True,
+    help="Each publisher's events in the order in which it published them.",
+)
+@click.option(
+    "--group", default="", help="Share the topic: of all with this group, one gets each event."
+)
 @node_options
 @json_option
 def subscribe(
@@ -111,20 +132,35 @@ def subscribe(
         from gossamer.net import admin
 
         running = gossamer.Node(
-            join=join, data_dir=data_dir, trace_dir=trace_dir, fabric=fabric, keys=keys, join_timeout=wait
+            join=join,
+            data_dir=data_dir,
+            trace_dir=trace_dir,
+            fabric=fabric,
+            keys=keys,
+            join_timeout=wait,
         )
         wish = {"name": name, "since": since, "ordered": ordered, "group": group}
-        async with running as node, node.subscribe(topic, filter, timeout=wait, slow=slow, route=route, **wish) as events:  # type: ignore[arg-type]
+        async with (
+            running as node,
+            node.subscribe(topic, filter, timeout=wait, slow=slow, route=route, **wish) as events,  # type: ignore[arg-type]
+        ):
             server, path = await admin.serve(node.address, node.answer)
-            click.echo(f"subscribed to {topic} WHERE {node.check_filter(topic, filter)}; Ctrl-C ends", err=True)
+            click.echo(
+                f"subscribed to {topic} WHERE {node.check_filter(topic, filter)}; Ctrl-C ends",
+                err=True,
+            )
             try:
-                finished = await first_of(_print(events, limit, as_json, ack and bool(name)), stop, timeout)
+                finished = await first_of(
+                    _print(events, limit, as_json, ack and bool(name)), stop, timeout
+                )
             finally:
                 server.close()
                 path.unlink(missing_ok=True)
             if finished or limit is None or stop.is_set():
                 return 0
-            click.echo(f"gossamer: fewer than {limit} events (--limit) came within {timeout:g} s", err=True)
+            click.echo(
+                f"gossamer: fewer than {limit} events (--limit) came within {timeout:g} s", err=True
+            )
             return 1
 
     return run_until_signal(main)
@@ -150,7 +186,10 @@ async def _print(events: Subscription, limit: int | None, as_json: bool, ack: bo
 def _lines(event: Event | Gap, as_json: bool) -> list[bytes]:
     head: dict[str, Any] = {"topic": event.topic, "publisher": f"{event.publisher:016x}"}
     if isinstance(event, Gap):
-        click.echo(f"gap: events of {event.publisher:016x} on {event.topic} may be lost: {event.reason}", err=True)
+        click.echo(
+            f"gap: events of {event.publisher:016x} on {event.topic} may be lost: {event.reason}",
+            err=True,
+        )
         gap = {**head, "after": event.after, "before": event.before, "reason": event.reason}
         return [msgspec.json.encode({"gap": gap})] if as_json else []
     if not as_json:
@@ -164,7 +203,9 @@ class Output:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._work: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]] | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]] | None] = (
+            queue.SimpleQueue()
+        )
         self._thread = threading.Thread(target=self._run, name="output", daemon=True)
 
     def __enter__(self) -> Self:

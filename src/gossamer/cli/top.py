@@ -22,8 +22,12 @@ INTERVAL_MIN = 0.05
 
 @click.command()
 @node_option
-@click.option("--interval", type=Seconds(), default=1.0, show_default=True, help="Seconds between samples.")
-@click.option("--count", type=click.IntRange(1), help="Stop after so many samples; until Ctrl-C otherwise.")
+@click.option(
+    "--interval", type=Seconds(), default=1.0, show_default=True, help="Seconds between samples."
+)
+@click.option(
+    "--count", type=click.IntRange(1), help="Stop after so many samples; until Ctrl-C otherwise."
+)
 @json_option
 def top(address: str | None, interval: float, count: int | None, as_json: bool) -> int:
     """Watch a running node of yours: events a second by topic, bytes by peer, queues, drops and rejections.
@@ -42,7 +46,9 @@ def top(address: str | None, interval: float, count: int | None, as_json: bool) 
             for one in seen:
                 click.echo(msgspec.json.encode(one).decode())
         elif Console().is_terminal:
-            with Live(Text("waiting for the second sample ..."), screen=count is None, auto_refresh=False) as live:
+            with Live(
+                Text("waiting for the second sample ..."), screen=count is None, auto_refresh=False
+            ) as live:
                 for one in seen:
                     live.update(screen_of(one), refresh=True)
         else:
@@ -84,8 +90,30 @@ def compare(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     old = {link["peer"]: link for link in before["links"]}
     quiet = {"bytes_in": 0, "bytes_out": 0}
     return {
-        **{key: now[key] for key in ("node", "address", "fabric", "uptime", "healthy", "ready", "problems", "members")},
-        **{key: now[key] for key in ("suspects", "known_topics", "subscriptions", "blocked", "outbox", "last_problem")},
+        **{
+            key: now[key]
+            for key in (
+                "node",
+                "address",
+                "fabric",
+                "uptime",
+                "healthy",
+                "ready",
+                "problems",
+                "members",
+            )
+        },
+        **{
+            key: now[key]
+            for key in (
+                "suspects",
+                "known_topics",
+                "subscriptions",
+                "blocked",
+                "outbox",
+                "last_problem",
+            )
+        },
         "seconds": round(seconds, 3),
         "bytes_in": rate(before["bytes_in"], now["bytes_in"]),
         "bytes_out": rate(before["bytes_out"], now["bytes_out"]),
@@ -110,7 +138,9 @@ def compare(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
 def _grown(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Counts in all, and since the sample before."""
     known = {(one.get("what"), one["reason"]): one["count"] for one in before}
-    return [{**one, "new": one["count"] - known.get((one.get("what"), one["reason"]), 0)} for one in now]
+    return [
+        {**one, "new": one["count"] - known.get((one.get("what"), one["reason"]), 0)} for one in now
+    ]
 
 
 def screen_of(one: dict[str, Any]) -> Group:
@@ -135,15 +165,21 @@ def screen_of(one: dict[str, Any]) -> Group:
 
 def _topics(one: dict[str, Any]) -> Table:
     table = _table("topic", "published/s", "matched/s", "delivered/s")
-    busy = sorted(one["topics"].items(), key=lambda item: -item[1]["published"] - item[1]["delivered"])
+    busy = sorted(
+        one["topics"].items(), key=lambda item: -item[1]["published"] - item[1]["delivered"]
+    )
     for topic, rates in busy[:ROWS_MAX]:
-        table.add_row(topic, *(f"{rates[key]:,.1f}" for key in ("published", "matched", "delivered")))
+        table.add_row(
+            topic, *(f"{rates[key]:,.1f}" for key in ("published", "matched", "delivered"))
+        )
     return table
 
 
 def _links(one: dict[str, Any]) -> Table:
     table = _table("peer", "address", "in/s", "out/s", "queued", words=2)
-    for link in sorted(one["links"], key=lambda link: -link["bytes_in"] - link["bytes_out"])[:ROWS_MAX]:
+    for link in sorted(one["links"], key=lambda link: -link["bytes_in"] - link["bytes_out"])[
+        :ROWS_MAX
+    ]:
         traffic = (_size(link["bytes_in"]), _size(link["bytes_out"]), _size(link["queued"]))
         table.add_row(link["peer"], link["address"], *traffic)
     return table
@@ -153,7 +189,11 @@ def _losses(one: dict[str, Any]) -> Table:
     table = _table("dropped or rejected", "why", "in all", "new", words=2)
     for what in (*one["dropped"], *({"what": "message", **r} for r in one["rejected"])):
         table.add_row(
-            what["what"], what["reason"], f"{what['count']:,}", f"{what['new']:,}", style="red" if what["new"] else ""
+            what["what"],
+            what["reason"],
+            f"{what['count']:,}",
+            f"{what['new']:,}",
+            style="red" if what["new"] else "",
         )
     return table
 
@@ -175,4 +215,10 @@ def _size(count: float) -> str:
 
 def _duration(seconds: float) -> str:
     minutes, hours = int(seconds) // 60, int(seconds) // 3600
-    return f"{int(seconds)} s" if minutes < 1 else f"{minutes} min" if hours < 1 else f"{hours} h {minutes % 60} min"
+    return (
+        f"{int(seconds)} s"
+        if minutes < 1
+        else f"{minutes} min"
+        if hours < 1
+        else f"{hours} h {minutes % 60} min"
+    )

@@ -53,4 +53,6 @@ def _draw(found: list[dict[str, Any]]) -> None:
             console.print(branches[one["node"]])
     depth = max((one["depth"] for one in found), default=0)
     degree = max((len(one["children"]) + (one["parent"] is not None) for one in found), default=0)
-    console.print(f"{len(found)} nodes, depth {depth}, degree at most {degree}", style="dim", highlight=False)
+    console.print(
+        f"{len(found)} nodes, depth {depth}, degree at most {degree}", style="dim", highlight=False
+    )

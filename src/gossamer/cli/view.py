@@ -15,7 +15,11 @@ from gossamer.cli.common import DEFAULT_ADDRESS, INTERRUPTED, json_option, node_
 @click.command()
 @click.argument("topic", required=False)
 @node_option
-@click.option("--watch", is_flag=True, help="Go on: print who joins, leaves, and leaves and comes back, until Ctrl-C.")
+@click.option(
+    "--watch",
+    is_flag=True,
+    help="Go on: print who joins, leaves, and leaves and comes back, until Ctrl-C.",
+)
 @json_option
 def view(topic: str | None, address: str | None, watch: bool, as_json: bool) -> int:
     """Show who wants which topic, as a running node of yours knows it.
@@ -48,7 +52,11 @@ def _show(lines: Any, watch: bool, topic: str | None) -> None:
             kind = line.get("kind", "wants")
             colour = {"joined": "green", "left": "red", "returned": "yellow"}.get(kind, "")
             why = f"  ({line['reason']})" if line.get("reason", "news") != "news" else ""
-            console.print(f"{kind:<9} {line['topic']}  {line['node']}  {line['address']}{why}", style=colour, soft_wrap=True)
+            console.print(
+                f"{kind:<9} {line['topic']}  {line['node']}  {line['address']}{why}",
+                style=colour,
+                soft_wrap=True,
+            )
         return
     found = list(lines)
     if not found:
@@ -60,5 +68,7 @@ def _show(lines: Any, watch: bool, topic: str | None) -> None:
     table.add_column("leaves", justify="right")
     for one in found:
         mark = " (suspected)" if one["suspected"] else ""
-        table.add_row(one["topic"], one["node"], one["address"] + mark, one["route"], str(one["leaves"]))
+        table.add_row(
+            one["topic"], one["node"], one["address"] + mark, one["route"], str(one["leaves"])
+        )
     console.print(table)

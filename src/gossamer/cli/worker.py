@@ -45,7 +45,9 @@ def worker(join: tuple[str, ...], trace_dir: str, fabric: str) -> int:
 
 async def _obey(node: gossamer.Node) -> None:
     reader = asyncio.StreamReader(limit=LINE_MAX)
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
     consumers: list[asyncio.Task[None]] = []
     try:
         while line := await reader.readline():
@@ -55,7 +57,10 @@ async def _obey(node: gossamer.Node) -> None:
                 _say({"advertised": order["topic"]})
             elif order["do"] == "subscribe":
                 route = order.get("route", "auto")
-                made = [node.subscribe(order["topic"], text, route=route, timeout=SECONDS) for text in order["filters"]]
+                made = [
+                    node.subscribe(order["topic"], text, route=route, timeout=SECONDS)
+                    for text in order["filters"]
+                ]
                 for events in await asyncio.gather(*made):
                     consumers.append(asyncio.create_task(_take(events)))
                 _say({"subscribed": len(consumers)})
@@ -80,7 +85,9 @@ async def _publish(node: gossamer.Node, topic: str, events: list[dict[str, Any]]
     """Publish all, in waves, and say how far the receipts are."""
     matched = 0
     for start in range(0, len(events), PROGRESS_EVERY):
-        receipts = [await node.publish(topic, event) for event in events[start : start + PROGRESS_EVERY]]
+        receipts = [
+            await node.publish(topic, event) for event in events[start : start + PROGRESS_EVERY]
+        ]
         for receipt in receipts:
             matched += (await receipt).matched
         _say({"completed": start + len(receipts), "matched": matched})

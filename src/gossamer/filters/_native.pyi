@@ -11,7 +11,11 @@ class Weighed:
 
 class Shape:
     def __init__(
-        self, names: tuple[str, ...], types: Iterable[str], required: Iterable[bool], event: Callable[..., Any]
+        self,
+        names: tuple[str, ...],
+        types: Iterable[str],
+        required: Iterable[bool],
+        event: Callable[..., Any],
     ) -> None: ...
     def rows(self, mappings: Iterable[Any], slow: Callable[[Any], Row]) -> list[Row]: ...
     def lane(
@@ -40,7 +44,9 @@ def shares(
 
 class Passing:
     def __init__(
-        self, tests: tuple[tuple[int, int, int, int, frozenset[Any]], ...], slow: Callable[..., list[int]]
+        self,
+        tests: tuple[tuple[int, int, int, int, frozenset[Any]], ...],
+        slow: Callable[..., list[int]],
     ) -> None: ...
     def __call__(self, rows: Sequence[Row]) -> list[int]: ...
 

@@ -77,14 +77,23 @@ def _text_line(kind: type[str] | type[bytes]) -> Line:
     def before(code: bytes) -> bytes | None:
         return code[:-3] + b"\x00" if code.endswith(b"\x00\xff\x00") else None
 
-    return Line(order.encode(kind()), b"\x02", order.encode, value, lambda code: code[:-1] + b"\x00\xff\x00", before)
+    return Line(
+        order.encode(kind()),
+        b"\x02",
+        order.encode,
+        value,
+        lambda code: code[:-1] + b"\x00\xff\x00",
+        before,
+    )
 
 
 def microseconds(value: datetime) -> int:
     return (value - _EPOCH) // _MICROSECOND
 
 
-def _whole_line(bottom: int, top: int, code: Callable[[Any], int], value: Callable[[int], Any]) -> Line:
+def _whole_line(
+    bottom: int, top: int, code: Callable[[Any], int], value: Callable[[int], Any]
+) -> Line:
     return Line(bottom, top, code, value, _next, _last)
 
 
@@ -92,7 +101,9 @@ LINES: dict[Type, Line] = {
     Type.BOOLEAN: _whole_line(0, 2, int, bool),
     Type.FLOAT: _float_line(">f", ">I", 0x7F80_0000),
     Type.DOUBLE: _float_line(">d", ">Q", 0x7FF0_0000_0000_0000),
-    Type.DATE: _whole_line(1, date.max.toordinal() + 1, lambda value: int(value.toordinal()), date.fromordinal),
+    Type.DATE: _whole_line(
+        1, date.max.toordinal() + 1, lambda value: int(value.toordinal()), date.fromordinal
+    ),
     Type.TIMESTAMP: _whole_line(
         microseconds(datetime.min.replace(tzinfo=UTC)),
         microseconds(datetime.max.replace(tzinfo=UTC)) + 1,
@@ -101,7 +112,10 @@ LINES: dict[Type, Line] = {
     ),
     Type.STRING: _text_line(str),
     Type.BINARY: _text_line(bytes),
-} | {kind: _whole_line(-(1 << (bits - 1)), 1 << (bits - 1), int, int) for kind, bits in INTEGER_BITS.items()}
+} | {
+    kind: _whole_line(-(1 << (bits - 1)), 1 << (bits - 1), int, int)
+    for kind, bits in INTEGER_BITS.items()
+}
 
 
 def prefix_codes(prefix: str) -> tuple[bytes, bytes]:
@@ -150,7 +164,9 @@ class Domain(Struct, frozen=True):
 
 
 def passes(patterns: Iterable[Like | Rlike], value: str) -> bool:
-    return all(compile_row(replace(pattern, attribute=0), _ONE_STRING)((value,)) for pattern in patterns)
+    return all(
+        compile_row(replace(pattern, attribute=0), _ONE_STRING)((value,)) for pattern in patterns
+    )
 
 
 def everything(kind: Type, null: bool) -> Domain:
@@ -165,7 +181,11 @@ def finite(kind: Type, codes: Iterable[Code], null: bool = False) -> Domain | No
 
 
 def interval(
-    kind: Type, low: Code, high: Code, holes: Iterable[Code] = (), patterns: Iterable[Like | Rlike] = ()
+    kind: Type,
+    low: Code,
+    high: Code,
+    holes: Iterable[Code] = (),
+    patterns: Iterable[Like | Rlike] = (),
 ) -> Domain | None:
     """The interval without holes at its ends; None if nothing is left of it."""
     line, gaps = LINES[kind], set(holes)
@@ -177,7 +197,13 @@ def interval(
         return None
     if line.after(low) == high:
         return finite(kind, (low,) if passes(patterns, line.value(low)) else ())
-    return Domain(kind, low, high, holes=frozenset(c for c in gaps if low <= c < high), patterns=tuple(patterns))
+    return Domain(
+        kind,
+        low,
+        high,
+        holes=frozenset(c for c in gaps if low <= c < high),
+        patterns=tuple(patterns),
+    )
 
 
 def domain(kind: Type, predicates: Iterable[Predicate]) -> Domain | None:
@@ -208,7 +234,11 @@ def domain(kind: Type, predicates: Iterable[Predicate]) -> Domain | None:
             else:
                 values = codes if values is None else values & codes
         elif isinstance(p, Like | Rlike):
-            prefix, whole = tree.like_prefix(p.pattern) if isinstance(p, Like) and not p.negated else ("", False)
+            prefix, whole = (
+                tree.like_prefix(p.pattern)
+                if isinstance(p, Like) and not p.negated
+                else ("", False)
+            )
             first, end = prefix_codes(prefix)
             low, high = max(low, first), min(high, end)
             if not whole:
@@ -286,7 +316,9 @@ def _like(attribute: int, domain: Domain) -> Like | None:
     prefix = domain.line.value(domain.low)
     if not prefix or domain.high != _after_prefix(prefix):
         return None
-    return Like(attribute, prefix.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%", False)
+    return Like(
+        attribute, prefix.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%", False
+    )
 
 
 def _bound(attribute: int, kind: Type, code: Code, ops: tuple[str, str]) -> Compare:

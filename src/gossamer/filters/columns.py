@@ -92,7 +92,9 @@ class Rows:
         filler = next((value for value in values if value is not None), None)
         if filler is None:
             return np.zeros(len(values), np.int64), present
-        return _codes([filler if value is None else value for value in values], self._types[attribute]), present
+        return _codes(
+            [filler if value is None else value for value in values], self._types[attribute]
+        ), present
 
     def rows(self, places: Iterable[int]) -> Mapping[int, tuple[Any, ...]]:
         return {place: self._rows[place] for place in places}
@@ -127,10 +129,14 @@ class Arrow:
         known = {attribute.path[0] for attribute in schema.attributes}
         for name in batch.schema.names:
             if name not in known:
-                raise EventError(f"unknown attribute {name!r}; the topic has {', '.join(sorted(known))}")
+                raise EventError(
+                    f"unknown attribute {name!r}; the topic has {', '.join(sorted(known))}"
+                )
         for place, attribute in enumerate(schema.attributes):
             if attribute.required and self.column(place).null_count:
-                raise EventError(f"attribute {attribute.name!r} is NOT NULL, and an event has no value for it")
+                raise EventError(
+                    f"attribute {attribute.name!r} is NOT NULL, and an event has no value for it"
+                )
 
     def column(self, attribute: int) -> Any:
         """The column in the type that belongs to the attribute's, in one piece."""
@@ -171,7 +177,9 @@ class Arrow:
         if not self._pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
         get = known.get
-        table = np.array([*(get(value, -1) for value in column.dictionary.to_pylist()), get(None, -1)], np.int64)
+        table = np.array(
+            [*(get(value, -1) for value in column.dictionary.to_pylist()), get(None, -1)], np.int64
+        )
         places = column.indices.fill_null(len(table) - 1) if column.null_count else column.indices
         numbers: Ints = table[places.to_numpy(zero_copy_only=False)]
         return numbers
@@ -183,9 +191,18 @@ class Arrow:
         if kind in (Type.STRING, Type.BINARY):
             places = column.dictionary_encode()
             empty = "" if kind is Type.STRING else b""
-            table = _texts([*(empty if value is None else value for value in places.dictionary.to_pylist()), empty])
-            present = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
-            indices = places.indices.fill_null(len(table) - 1) if column.null_count else places.indices
+            table = _texts(
+                [
+                    *(empty if value is None else value for value in places.dictionary.to_pylist()),
+                    empty,
+                ]
+            )
+            present = (
+                column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
+            )
+            indices = (
+                places.indices.fill_null(len(table) - 1) if column.null_count else places.indices
+            )
             return table[indices.to_numpy(zero_copy_only=False)], present
         return self._whole(column, kind)
 
@@ -200,7 +217,10 @@ class Arrow:
     def rows(self, places: Iterable[int]) -> Mapping[int, tuple[Any, ...]]:
         wanted = list(places)
         taken = self._pa.array(wanted, self._pa.int64())
-        columns = [self.column(attribute).take(taken).to_pylist() for attribute in range(len(self._schema.names))]
+        columns = [
+            self.column(attribute).take(taken).to_pylist()
+            for attribute in range(len(self._schema.names))
+        ]
         nested = [attribute.path for attribute in self._schema.attributes]
         row = self._schema.row
         return {
@@ -225,8 +245,20 @@ def arrow_type(kind: Type) -> Any:
 
     if kind is Type.TIMESTAMP:
         return pa.timestamp("us", "UTC")
-    names = {"STRING": "string", "BINARY": "binary", "BOOLEAN": "bool_", "TINYINT": "int8", "SMALLINT": "int16"}
-    names |= {"INT": "int32", "BIGINT": "int64", "FLOAT": "float32", "DOUBLE": "float64", "DATE": "date32"}
+    names = {
+        "STRING": "string",
+        "BINARY": "binary",
+        "BOOLEAN": "bool_",
+        "TINYINT": "int8",
+        "SMALLINT": "int16",
+    }
+    names |= {
+        "INT": "int32",
+        "BIGINT": "int64",
+        "FLOAT": "float32",
+        "DOUBLE": "float64",
+        "DATE": "date32",
+    }
     return getattr(pa, names[kind])()
 
 

@@ -18,7 +18,17 @@ from itertools import product
 from typing import Any, Final
 
 from gossamer.filters import language, tree
-from gossamer.filters.box import LINES, Box, Code, Domain, boxes, everything, finite, interval, predicates
+from gossamer.filters.box import (
+    LINES,
+    Box,
+    Code,
+    Domain,
+    boxes,
+    everything,
+    finite,
+    interval,
+    predicates,
+)
 from gossamer.filters.match import compile_row
 from gossamer.filters.model import CONJUNCTIONS_MAX, TEXT_MAX
 from gossamer.filters.schema import Schema
@@ -34,7 +44,9 @@ def covers(ours: list[Box], theirs: list[Box], schema: Schema) -> bool:
     """Whether every event in one of `theirs` is in one of `ours`, as far as that is seen."""
     if len(ours) * len(theirs) > PAIRS_MAX:
         return False
-    return all(any(box_covers(our, their, schema) for our in ours) or _empty(their) for their in theirs)
+    return all(
+        any(box_covers(our, their, schema) for our in ours) or _empty(their) for their in theirs
+    )
 
 
 def box_covers(ours: Box, theirs: Box, schema: Schema) -> bool:
@@ -88,20 +100,33 @@ def _few(domain: Domain, most: int) -> list[Code] | None:
 
 def _implied(pair: Pair, box: Box, schema: Schema) -> bool:
     for known in box.pairs:
-        if (known.left, known.right) == (pair.left, pair.right) and known.op in (pair.op, *_STRONGER[pair.op]):
+        if (known.left, known.right) == (pair.left, pair.right) and known.op in (
+            pair.op,
+            *_STRONGER[pair.op],
+        ):
             return True
         swapped = (known.right, known.left) == (pair.left, pair.right)
-        if swapped and (known.op == pair.op in ("=", "<>") or (known.op, pair.op) in (("=", "<="), ("<", "<>"))):
+        if swapped and (
+            known.op == pair.op in ("=", "<>") or (known.op, pair.op) in (("=", "<="), ("<", "<>"))
+        ):
             return True
     left, right = box.domains.get(pair.left), box.domains.get(pair.right)
     if left is None or right is None or left.null or right.null:
         return False
-    if left.kind is right.kind and (left.high <= right.low or (pair.op == "<>" and right.high <= left.low)):
+    if left.kind is right.kind and (
+        left.high <= right.low or (pair.op == "<>" and right.high <= left.low)
+    ):
         return pair.op != "="
-    if left.values is None or right.values is None or len(left.values) * len(right.values) > _TRIED_MAX:
+    if (
+        left.values is None
+        or right.values is None
+        or len(left.values) * len(right.values) > _TRIED_MAX
+    ):
         return False
     matches = compile_row(pair, schema)
-    return all(matches(_row(schema, pair, *choice)) for choice in product(left.values, right.values))
+    return all(
+        matches(_row(schema, pair, *choice)) for choice in product(left.values, right.values)
+    )
 
 
 def _row(schema: Schema, pair: Pair, left: Code, right: Code) -> tuple[Any, ...]:
@@ -123,25 +148,33 @@ def merge(nodes: Iterable[Node], schema: Schema) -> list[Node]:
     return merger.merged()
 
 
-Part = tuple[tuple[tuple[int, Domain], ...], frozenset[Pair]]  # a box as a key: domains by attribute, pairs
+Part = tuple[
+    tuple[tuple[int, Domain], ...], frozenset[Pair]
+]  # a box as a key: domains by attribute, pairs
 
 
 class _Merger:
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self.parts: dict[Part, None] = {}
-        self.written: dict[tuple[int, Domain], tuple[Predicate, ...]] = {}  # domains as their filter had them
+        self.written: dict[
+            tuple[int, Domain], tuple[Predicate, ...]
+        ] = {}  # domains as their filter had them
 
     def add(self, box: Box) -> None:
         for attribute, domain in box.domains.items():
             self.written.setdefault((attribute, domain), box.predicates[attribute])
-        self.parts[tuple(sorted(box.domains.items(), key=lambda item: item[0])), frozenset(box.pairs)] = None
+        self.parts[
+            tuple(sorted(box.domains.items(), key=lambda item: item[0])), frozenset(box.pairs)
+        ] = None
 
     def merged(self) -> list[Node]:
         changed = True
         while changed:
             self._drop_covered()
-            changed = any(self._join(a) for a in sorted({a for domains, _ in self.parts for a, _ in domains}))
+            changed = any(
+                self._join(a) for a in sorted({a for domains, _ in self.parts for a, _ in domains})
+            )
         return [node for part in self.parts for node in self._nodes(part)]
 
     def _drop_covered(self) -> None:
@@ -149,7 +182,9 @@ class _Merger:
             return  # fewer would do, but these are right
         kept = {part: Box(dict(part[0]), {}, tuple(part[1])) for part in self.parts}
         for part, box in list(kept.items()):
-            if _empty(box) or any(box_covers(other, box, self.schema) for other in kept.values() if other is not box):
+            if _empty(box) or any(
+                box_covers(other, box, self.schema) for other in kept.values() if other is not box
+            ):
                 del kept[part]  # at once: of two that cover each other one must stay
         self.parts = dict.fromkeys(kept)
 
@@ -163,7 +198,9 @@ class _Merger:
         joined: dict[Part, None] = {}
         for (rest, pairs), several in groups.items():
             for domain in _union(several) if len(several) > 1 else several:
-                whole = domain == self._everything(attribute) and not any(attribute in (p.left, p.right) for p in pairs)
+                whole = domain == self._everything(attribute) and not any(
+                    attribute in (p.left, p.right) for p in pairs
+                )
                 parts = rest if whole else (*rest, (attribute, domain))
                 joined[tuple(sorted(parts, key=lambda item: item[0])), pairs] = None
         changed = len(joined) < len(self.parts)
@@ -172,7 +209,9 @@ class _Merger:
         return changed
 
     def _everything(self, attribute: int) -> Domain:
-        return everything(self.schema.types[attribute], not self.schema.attributes[attribute].required)
+        return everything(
+            self.schema.types[attribute], not self.schema.attributes[attribute].required
+        )
 
     def _nodes(self, part: Part) -> list[Node]:
         """The part as nodes: more than one where a list of values got too long for a filter."""
@@ -185,7 +224,11 @@ class _Merger:
         node = tree.all_of(terms, self.schema.ranks)
         if tree.count(node) <= CONJUNCTIONS_MAX and len(write(node, self.schema)) <= TEXT_MAX:
             return [node]
-        lists = [i for i, (_, domain) in enumerate(domains) if domain.values is not None and len(domain.values) > 1]
+        lists = [
+            i
+            for i, (_, domain) in enumerate(domains)
+            if domain.values is not None and len(domain.values) > 1
+        ]
         longest = max(lists, key=lambda i: len(domains[i][1].values or ()))
         attribute, domain = domains[longest]
         assert domain.values is not None
@@ -194,7 +237,9 @@ class _Merger:
         for values in (domain.values[:half], domain.values[half:]):
             some = finite(domain.kind, values)
             assert some is not None
-            found += self._nodes(((*domains[:longest], (attribute, some), *domains[longest + 1 :]), pairs))
+            found += self._nodes(
+                ((*domains[:longest], (attribute, some), *domains[longest + 1 :]), pairs)
+            )
         return found
 
 
@@ -207,14 +252,20 @@ def _union(domains: list[Domain]) -> list[Domain]:
     null = any(d.null for d in domains)
     points = {code for d in domains for code in d.values or ()}
     ranges = [d for d in domains if d.values is None and not d.patterns]
-    spans = [(d.low, d.high, True) for d in ranges] + [(c, LINES[kind].after(c), False) for c in points]
+    spans = [(d.low, d.high, True) for d in ranges] + [
+        (c, LINES[kind].after(c), False) for c in points
+    ]
     found: list[Domain] = []
     loose: list[Code] = []
     for low, high, wide in _stretches(sorted(spans)):
         inside = {h for d in ranges for h in d.holes if low <= h < high and h not in points}
         if not wide:
             loose += [code for code in points if low <= code < high]
-        elif (made := interval(kind, low, high, (h for h in inside if not any(d.has(h) for d in ranges)))) is not None:
+        elif (
+            made := interval(
+                kind, low, high, (h for h in inside if not any(d.has(h) for d in ranges))
+            )
+        ) is not None:
             found.append(made)
     if null and everything(kind, False) in found:
         return [everything(kind, True)]

@@ -113,7 +113,9 @@ class Filter:
             raise ValueError("two filters are compared over one schema")
         return cover.covers(self.boxes, other.boxes, self.schema)
 
-    def placements(self, allowed: Iterable[Class] | None = None, most: int = PLACEMENTS_MAX) -> tuple[Placement, ...]:
+    def placements(
+        self, allowed: Iterable[Class] | None = None, most: int = PLACEMENTS_MAX
+    ) -> tuple[Placement, ...]:
         """Where the filter is entered in the dictionary, in these classes or (None) in its own; at most `most` places.
 
         An event passes the filter if and only if for one of them `takes(placement, row)` and the residual passes.
@@ -147,4 +149,8 @@ def merge(filters: Iterable[Filter]) -> tuple[Filter, ...]:
     schema = several[0].schema
     if any(each.schema != schema for each in several):
         raise ValueError("filters are merged over one schema")
-    return tuple(sorted(Filter(node, schema) for node in cover.merge((each.tree for each in several), schema)))
+    return tuple(
+        sorted(
+            Filter(node, schema) for node in cover.merge((each.tree for each in several), schema)
+        )
+    )

@@ -45,7 +45,10 @@ DECIMAL_SCALE_MAX = 18
 
 _FLOAT_MAX = to_float(3.4028234663852886e38)
 # The greatest literals that Spark reads, compared before rounding: a little more would round to the same number.
-_LITERAL_MAX = {"FLOAT": Decimal("3.4028234663852886E+38"), "DOUBLE": Decimal("1.7976931348623157E+308")}
+_LITERAL_MAX = {
+    "FLOAT": Decimal("3.4028234663852886E+38"),
+    "DOUBLE": Decimal("1.7976931348623157E+308"),
+}
 _NUMBER = re.compile(r"(?P<digits>[0-9.]+)(?:[eE](?P<exponent>[+-]?[0-9]+))?(?P<suffix>[A-Za-z]*)")
 _DATE = re.compile(r"([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2}))?)?", re.ASCII)
 _TIMESTAMP = re.compile(
@@ -79,7 +82,9 @@ def number(text: str, negative: bool) -> Literal:
     match = _NUMBER.fullmatch(text)
     assert match is not None
     suffix = match["suffix"].upper()
-    if suffix in ("L", "S", "Y") or (suffix == "" and match["exponent"] is None and "." not in match["digits"]):
+    if suffix in ("L", "S", "Y") or (
+        suffix == "" and match["exponent"] is None and "." not in match["digits"]
+    ):
         return _integer(match["digits"] if match["exponent"] is None else "", suffix, negative)
     exponent = int(match["exponent"] or "0") if len(match["exponent"] or "") < 6 else 10**6
     if abs(exponent) > 400:
@@ -106,7 +111,9 @@ def _integer(digits: str, suffix: str, negative: bool) -> Literal:
 def _floating(value: Decimal, name: str) -> Literal:
     most = _LITERAL_MAX[name]
     if value.copy_abs() > most:  # abs() would round
-        raise ValueError(f"the number is out of the range of {name}: Spark reads numbers up to {most}")
+        raise ValueError(
+            f"the number is out of the range of {name}: Spark reads numbers up to {most}"
+        )
     number = _nearest_float(value) if name == "FLOAT" else float(value)
     if number == 0 and value != 0:
         raise ValueError(f"the number is too near to zero for {name}")
@@ -118,7 +125,10 @@ def _nearest_float(value: Decimal) -> float:
     near = to_float(float(value))
     candidates = [c for c in (_step(near, -1), near, _step(near, 1)) if math.isfinite(c)]
     exact = Fraction(value)
-    return min(candidates, key=lambda c: (abs(Fraction(c) - exact), struct.unpack("<I", struct.pack("<f", c))[0] & 1))
+    return min(
+        candidates,
+        key=lambda c: (abs(Fraction(c) - exact), struct.unpack("<I", struct.pack("<f", c))[0] & 1),
+    )
 
 
 def _decimal(value: Decimal) -> Literal:
@@ -157,7 +167,9 @@ def _timestamp(text: str) -> datetime:
         )
     *parts, fraction, zone = match.groups()
     year, month, day, hour, minute, second = (int(part or "0") for part in parts)
-    value = _made(datetime, year, month, day, hour, minute, second, int((fraction or "0").ljust(6, "0")), UTC)
+    value = _made(
+        datetime, year, month, day, hour, minute, second, int((fraction or "0").ljust(6, "0")), UTC
+    )
     if zone is None or zone == "Z":
         return value
     hours, minutes = int(zone[1:3]), int(zone[4:6])
@@ -205,7 +217,11 @@ def compare(attribute: int, schema: Schema, op: str, literal: Literal) -> Node:
     if kind in FLOATING:
         assert isinstance(value, int | float | Decimal)
         number = float(value) + 0.0
-        return _exact(attribute, op, number) if kind is Type.DOUBLE else _single(attribute, schema, op, number)
+        return (
+            _exact(attribute, op, number)
+            if kind is Type.DOUBLE
+            else _single(attribute, schema, op, number)
+        )
     assert not isinstance(value, Decimal)
     if kind is Type.BOOLEAN and op == "<>":
         return tree.membership(attribute, (not value,), False)
@@ -219,7 +235,9 @@ def member(attribute: int, schema: Schema, literals: Iterable[Literal], negated:
         return FALSE
     if any(literal.kind in FLOATING for literal in several):
         several = [
-            Literal("DOUBLE", float(literal.value)) if isinstance(literal.value, int | Decimal) else literal
+            Literal("DOUBLE", float(literal.value))
+            if isinstance(literal.value, int | Decimal)
+            else literal
             for literal in several
         ]
     terms = [compare(attribute, schema, "<>" if negated else "=", literal) for literal in several]
@@ -267,7 +285,9 @@ def _integer_bounds(kind: Type, value: object) -> tuple[int, int]:
         assert isinstance(value, int | Decimal)
         if not -(1 << 63) <= value <= (1 << 63) - 1:
             # Spark folds `x < 9223372036854775807.5` to TRUE, which lets NULL pass.
-            raise ValueError("an integer is compared with numbers in the range of BIGINT, or with a DOUBLE: 1e20")
+            raise ValueError(
+                "an integer is compared with numbers in the range of BIGINT, or with a DOUBLE: 1e20"
+            )
         return math.ceil(value), math.floor(value)
     limit = 1 << (INTEGER_BITS[kind] - 1)
     # float(x) is monotonic in x, so the two ends are found by bisection.
@@ -298,7 +318,9 @@ def _bounded_integer(attribute: int, schema: Schema, op: str, least: int, greate
     # Below: x < least, x <= greatest, x > greatest, x >= least say what `op value` says.
     bound = least if op in ("<", ">=") else greatest
     first = {"<": low, "<=": low - 1, ">": low - 1, ">=": low}[op]  # up to here no x is below
-    last = {"<": high, "<=": high - 1, ">": high - 1, ">=": high}[op]  # beyond here every x is below
+    last = {"<": high, "<=": high - 1, ">": high - 1, ">=": high}[
+        op
+    ]  # beyond here every x is below
     if bound <= first:
         return FALSE if op in ("<", "<=") else always
     if bound > last:

@@ -24,7 +24,9 @@ class Gather:
 
     def __init__(self, packed: Packed) -> None:
         self._packed = packed
-        self._heads: dict[int, tuple[bytes, bytes] | None] = {}  # by the number of columns: see ``loops.gathering``
+        self._heads: dict[
+            int, tuple[bytes, bytes] | None
+        ] = {}  # by the number of columns: see ``loops.gathering``
 
     def begin(self, record: Any, rows: int, most: int) -> tuple[Any, int]:
         """One of at most so many rows and bytes, with this record batch; and how many bytes that has."""
@@ -48,9 +50,14 @@ class Gather:
             return None
         schema = self._packed.schema_of(width)
         empty = {Type.STRING: "", Type.BINARY: b""}
-        arrays = [pa.array([empty.get(kind, 0)], field.type) for kind, field in zip(kinds, schema, strict=True)]
+        arrays = [
+            pa.array([empty.get(kind, 0)], field.type)
+            for kind, field in zip(kinds, schema, strict=True)
+        ]
         data = pa.RecordBatch.from_arrays(arrays, schema=schema).serialize().to_pybytes()
-        return data[: 8 + int.from_bytes(data[4:8], "little")], bytes(_WIDTHS[kind] for kind in kinds)
+        return data[: 8 + int.from_bytes(data[4:8], "little")], bytes(
+            _WIDTHS[kind] for kind in kinds
+        )
 
 
 class Copies:
@@ -67,7 +74,11 @@ class Copies:
         return self._take(record, record.serialize())
 
     def add(self, record: Any) -> int:
-        copy = record.serialize() if record.num_rows <= self._left and len(self._copies) < COPIES_MAX else None
+        copy = (
+            record.serialize()
+            if record.num_rows <= self._left and len(self._copies) < COPIES_MAX
+            else None
+        )
         return self._take(record, copy) if copy is not None and copy.size <= self._room else 0
 
     def _take(self, record: Any, copy: Any) -> int:

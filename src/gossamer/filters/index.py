@@ -31,7 +31,19 @@ from gossamer.filters.columns import Arrow, Batch, Rows
 from gossamer.filters.filter import Filter
 from gossamer.filters.match import MatchRow
 from gossamer.filters.model import Event
-from gossamer.filters.runs import GREATEST, LEAST, Columns, Found, Ids, Ints, Mask, Run, expand, joined, objects
+from gossamer.filters.runs import (
+    GREATEST,
+    LEAST,
+    Columns,
+    Found,
+    Ids,
+    Ints,
+    Mask,
+    Run,
+    expand,
+    joined,
+    objects,
+)
 from gossamer.filters.schema import Schema
 from gossamer.filters.tree import And, Compare, In, Node
 
@@ -40,7 +52,9 @@ SPLITS_MAX: Final = 64  # entries of one box; lists beyond that become residual,
 _BATCH_MAX: Final = 65_536  # events that are matched in one go; more are taken in turns
 _DEAD_MIN: Final = 1024  # removed filters for which it is worth laying out anew
 
-Template = tuple[tuple[int, ...], int]  # equality attributes in the schema's order, and the ranged one or -1
+Template = tuple[
+    tuple[int, ...], int
+]  # equality attributes in the schema's order, and the ranged one or -1
 
 
 class Matches:
@@ -78,7 +92,9 @@ class Index:
     def __init__(self, schema: Schema, filters: Iterable[Filter] = ()) -> None:
         self.schema = schema
         self._templates: dict[Template, _Template] = {}
-        self._numbers: dict[int, dict[Any, int]] = {}  # of the values that equalities name, by attribute
+        self._numbers: dict[
+            int, dict[Any, int]
+        ] = {}  # of the values that equalities name, by attribute
         self._asked: dict[int, MatchRow] = {}  # the filters whose template does not say it all
         self._alive = _Flags()
         self._asks = _Flags()  # those in _asked
@@ -132,7 +148,9 @@ class Index:
         row = (*row, *[None] * (len(self.schema.names) - len(row)))
         found: list[int] = []
         for template in self._templates.values():
-            equal = [self._numbers[attribute].get(row[attribute], -1) for attribute in template.equal]
+            equal = [
+                self._numbers[attribute].get(row[attribute], -1) for attribute in template.equal
+            ]
             code = None
             if template.ranged >= 0 and row[template.ranged] is not None:
                 code = LINES[self.schema.types[template.ranged]].code(row[template.ranged])
@@ -153,7 +171,12 @@ class Index:
 
     def match_rows(self, rows: Sequence[tuple[Any, ...]]) -> Matches:
         """Rows as `schema.row` makes them, or shorter by NULLs at the end."""
-        return self._match([Rows(rows[at : at + _BATCH_MAX], self.schema) for at in range(0, len(rows), _BATCH_MAX)])
+        return self._match(
+            [
+                Rows(rows[at : at + _BATCH_MAX], self.schema)
+                for at in range(0, len(rows), _BATCH_MAX)
+            ]
+        )
 
     def match_columns(self, batch: Any) -> Matches:
         """A pyarrow RecordBatch or Table with columns as the schema has attributes; EventError if they do not fit it.
@@ -166,8 +189,14 @@ class Index:
     @property
     def nbytes(self) -> int:
         """About how much memory the index holds, generated functions of residual filters not counted."""
-        values = sum(150 * len(numbers) for numbers in self._numbers.values())  # a string, its number, their entry
-        return values + 3 * self._alive.size + sum(template.nbytes for template in self._templates.values())
+        values = sum(
+            150 * len(numbers) for numbers in self._numbers.values()
+        )  # a string, its number, their entry
+        return (
+            values
+            + 3 * self._alive.size
+            + sum(template.nbytes for template in self._templates.values())
+        )
 
     # Filters in.
 
@@ -180,9 +209,16 @@ class Index:
         ends: dict[str, Compare] = {}
         ranged = -1
         for term in node.terms if type(node) is And else (node,):
-            if type(term) is In and len(term.values) == 1 and not term.negated and term.attribute not in equal:
+            if (
+                type(term) is In
+                and len(term.values) == 1
+                and not term.negated
+                and term.attribute not in equal
+            ):
                 equal[term.attribute] = term.values[0]
-            elif type(term) is Compare and ranged in (-1, term.attribute) and term.op[0] not in ends:
+            elif (
+                type(term) is Compare and ranged in (-1, term.attribute) and term.op[0] not in ends
+            ):
                 ranged = term.attribute
                 ends[term.op[0]] = term
             else:
@@ -215,7 +251,9 @@ class Index:
         return len(equal) + exact < len(box.domains) or bool(box.pairs)
 
     def _values(self, attribute: int, domain: Domain) -> list[int]:
-        values = [None] if domain.null else [domain.line.value(code) for code in domain.values or ()]
+        values = (
+            [None] if domain.null else [domain.line.value(code) for code in domain.values or ()]
+        )
         return [self._number(attribute, value) for value in values]
 
     def _number(self, attribute: int, value: Any) -> int:
@@ -242,11 +280,16 @@ class Index:
             old = np.unique(np.concatenate(several))
             new[old] = np.arange(len(old), dtype=np.int32)
             fresh[attribute] = new
-            self._numbers[attribute] = {value: int(new[at]) for value, at in numbers.items() if new[at] >= 0}
+            self._numbers[attribute] = {
+                value: int(new[at]) for value, at in numbers.items() if new[at] >= 0
+            }
         self._numbers = {attribute: self._numbers[attribute] for attribute in used}
         self._templates = {}
         for (equal, ranged), columns in kept.items():
-            renamed = [fresh[attribute][column] for attribute, column in zip(equal, columns.equal, strict=True)]
+            renamed = [
+                fresh[attribute][column]
+                for attribute, column in zip(equal, columns.equal, strict=True)
+            ]
             template = self._templates[equal, ranged] = _Template(equal, ranged)
             template.runs = [Run(columns._replace(equal=renamed))]
         self._dead = 0
@@ -266,7 +309,8 @@ class Index:
         offsets = [m.offsets[1:] + start for m, start in zip(found, ends, strict=False)]
         ids = [m.ids for m in found]
         return Matches(
-            np.concatenate([np.zeros(1, np.int64), *offsets]), np.concatenate(ids) if ids else np.zeros(0, np.int32)
+            np.concatenate([np.zeros(1, np.int64), *offsets]),
+            np.concatenate(ids) if ids else np.zeros(0, np.int32),
         )
 
     def _match_batch(self, batch: Batch) -> Matches:
@@ -298,7 +342,9 @@ class Index:
             _, first = np.unique(events[boxed] << 32 | ids[boxed], return_index=True)
             again = np.delete(boxed, first)
             kept[again] = False
-        asked = np.flatnonzero(kept & self._asks.values[ids]) if self._asked else np.zeros(0, np.int64)
+        asked = (
+            np.flatnonzero(kept & self._asks.values[ids]) if self._asked else np.zeros(0, np.int64)
+        )
         if len(asked):
             rows = batch.rows(np.unique(events[asked]).tolist())
             functions = self._asked
@@ -423,7 +469,11 @@ class _Template:
     def _waiting(self) -> Columns:
         low = last = None
         if self.ranged >= 0:
-            make = objects if isinstance(self._low[0], bytes) else lambda items: np.array(items, np.int64)
+            make = (
+                objects
+                if isinstance(self._low[0], bytes)
+                else lambda items: np.array(items, np.int64)
+            )
             low, last = make(self._low), make(self._last)
         ids = np.array(self._ids, np.int32)
         return Columns(ids, [np.array(column, np.int32) for column in self._equal], low, last)

@@ -23,7 +23,9 @@ _BELOW, _ABOVE = -1, -2  # the text has left the other one, on this side of it
 
 def holds(outer: Domain | None, inner: Domain) -> bool:
     """Whether every string of `inner` is in `outer`, or in None (nothing). False also when the walk is too long."""
-    if outer is not None and not {p for p in outer.patterns if isinstance(p, Rlike)} <= set(inner.patterns):
+    if outer is not None and not {p for p in outer.patterns if isinstance(p, Rlike)} <= set(
+        inner.patterns
+    ):
         return False
     takes = _Set(inner)
     wants = None if outer is None else _Set(outer)
@@ -64,14 +66,18 @@ class _Set:
 
     def __init__(self, domain: Domain) -> None:
         value = domain.line.value
-        self.parts: list[_Pattern | _Text] = [_Pattern(p) for p in domain.patterns if isinstance(p, Like)]
+        self.parts: list[_Pattern | _Text] = [
+            _Pattern(p) for p in domain.patterns if isinstance(p, Like)
+        ]
         lower, upper = domain.bounded
         if lower:
             self.parts.append(_Text(value(domain.low), (0, 1)))
         if upper:
             self.parts.append(_Text(value(domain.high), (-1,)))
         self.parts += [_Text(value(code), (-1, 1)) for code in sorted(domain.holes)]
-        self.values = None if domain.values is None else [_Text(value(code), (0,)) for code in domain.values]
+        self.values = (
+            None if domain.values is None else [_Text(value(code), (0,)) for code in domain.values]
+        )
         self.texts = [part.text for part in self.parts + (self.values or [])]
         self.start = tuple(part.start for part in self._all())
 
@@ -86,7 +92,9 @@ class _Set:
         cut = len(self.parts)
         if not all(part.accepts(s) for part, s in zip(self.parts, state, strict=False)):
             return False
-        return self.values is None or any(part.accepts(s) for part, s in zip(self.values, state[cut:], strict=True))
+        return self.values is None or any(
+            part.accepts(s) for part, s in zip(self.values, state[cut:], strict=True)
+        )
 
     def dead(self, state: tuple[int, ...]) -> bool:
         """Whether no longer text can be accepted."""

@@ -27,8 +27,21 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _SPACE = re.compile(r"[ \t\r\n]*")
-_ESCAPE = re.compile(r"\\(?:u(?P<u>[0-9A-Fa-f]{4})|U(?P<U>[0-9A-Fa-f]{8})|(?P<octal>[01][0-7]{2})|(?P<one>.))", re.DOTALL)
-_ONE = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "\\": "\\", "'": "'", '"': '"'}
+_ESCAPE = re.compile(
+    r"\\(?:u(?P<u>[0-9A-Fa-f]{4})|U(?P<U>[0-9A-Fa-f]{8})|(?P<octal>[01][0-7]{2})|(?P<one>.))",
+    re.DOTALL,
+)
+_ONE = {
+    "0": "\0",
+    "b": "\b",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "Z": "\x1a",
+    "\\": "\\",
+    "'": "'",
+    '"': '"',
+}
 _ONE |= {"%": "\\%", "_": "\\_"}  # kept whole for LIKE
 
 
@@ -42,7 +55,11 @@ class Token(NamedTuple):
 def tokens(text: str) -> list[Token]:
     """The tokens of `text`, the last of kind `end`."""
     if len(text) > TEXT_MAX:
-        raise FilterError(f"a filter has at most {TEXT_MAX:,} characters; this one has {len(text):,}", text, TEXT_MAX)
+        raise FilterError(
+            f"a filter has at most {TEXT_MAX:,} characters; this one has {len(text):,}",
+            text,
+            TEXT_MAX,
+        )
     found: list[Token] = []
     place = 0
     while True:
@@ -69,12 +86,21 @@ def _token(text: str, place: int) -> Token:
         return Token("name", value[1:-1].replace("``", "`"), place, end)
     if kind == "word":
         upper = value.upper()
-        return Token("word", upper, place, end) if upper in RESERVED else Token("name", value, place, end)
+        return (
+            Token("word", upper, place, end)
+            if upper in RESERVED
+            else Token("name", value, place, end)
+        )
     if kind == "op":
         return Token("op", {"!=": "<>", "==": "="}.get(value, value), place, end)
     if kind == "number":
         return Token("number", value, place, end)
-    raise FilterError("a filter has no comments" if kind == "comment" else f"{value} is not supported", text, place, end)
+    raise FilterError(
+        "a filter has no comments" if kind == "comment" else f"{value} is not supported",
+        text,
+        place,
+        end,
+    )
 
 
 def _why(text: str, place: int) -> str:
@@ -126,7 +152,9 @@ def _escaped(match: re.Match[str], text: str) -> str:
         return chr(int(match["octal"], 8))
     one = match["one"]
     if one not in _ONE:
-        shown = printable(match[0])  # it may be half of a surrogate pair, which nobody could write out
+        shown = printable(
+            match[0]
+        )  # it may be half of a surrogate pair, which nobody could write out
         hint = f"{shown} in a string is just {one!r} to Spark; write \\{shown}, or the whole string as r'...'"
         raise FilterError(hint, text, match.start(), match.end())
     return _ONE[one]

@@ -140,7 +140,9 @@ def _compiled() -> Any:
         from gossamer.filters import _native
     except ImportError:  # nobody compiled it, or for another Python
         return None
-    same = getattr(_native, "VERSION", 0) == VERSION  # else of an older source: make install compiles it anew
+    same = (
+        getattr(_native, "VERSION", 0) == VERSION
+    )  # else of an older source: make install compiles it anew
     return _native if same else None
 
 
@@ -157,7 +159,9 @@ if native is not None and not TYPE_CHECKING:
         return memoryview(native.Slab(size) if size >= SLAB_LEAST else bytearray(size))
 
 
-def shape(names: tuple[str, ...], types: Sequence[str], required: Sequence[bool], event: type) -> _native.Shape | None:
+def shape(
+    names: tuple[str, ...], types: Sequence[str], required: Sequence[bool], event: type
+) -> _native.Shape | None:
     """What a row of a schema holds, compiled; None: there is nothing compiled."""
     return None if native is None else native.Shape(names, types, required, event)
 

@@ -21,7 +21,9 @@ from gossamer.filters.runs import Mask
 from gossamer.filters.schema import FLOATING, Schema, Type
 from gossamer.filters.tree import And, Compare, Const, In, Node, Null, Or
 
-Masker = Callable[[Any], "Mask | None"]  # of a record batch of `Packed.arrow_schema`; None: all rows pass
+Masker = Callable[
+    [Any], "Mask | None"
+]  # of a record batch of `Packed.arrow_schema`; None: all rows pass
 _OPS = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}
 _TEXT_OPS = {"<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal"}
 
@@ -101,7 +103,11 @@ def _compare(node: Compare, kind: Type) -> Callable[[Any], Mask]:
         function, literal = getattr(pc, _TEXT_OPS[node.op]), pa.scalar(value, arrow_type(kind))
 
         def by_text(record: Any) -> Mask:
-            found: Mask = function(record.column(attribute), literal).fill_null(False).to_numpy(zero_copy_only=False)
+            found: Mask = (
+                function(record.column(attribute), literal)
+                .fill_null(False)
+                .to_numpy(zero_copy_only=False)
+            )
             return found
 
         return by_text

@@ -47,8 +47,19 @@ def _test(node: Node, schema: Schema) -> loops.Test | None:
         return None
     kind = schema.types[node.attribute]
     if isinstance(node, In) and (kind is Type.STRING or kind in INTEGER_BITS):
-        return node.attribute, loops.NOT_AMONG if node.negated else loops.AMONG, 0, 0, frozenset(node.values)
-    if isinstance(node, Compare) and kind in INTEGER_BITS and type(node.value) is int and _LEAST < node.value < _MOST:
+        return (
+            node.attribute,
+            loops.NOT_AMONG if node.negated else loops.AMONG,
+            0,
+            0,
+            frozenset(node.values),
+        )
+    if (
+        isinstance(node, Compare)
+        and kind in INTEGER_BITS
+        and type(node.value) is int
+        and _LEAST < node.value < _MOST
+    ):
         least = {">": node.value + 1, ">=": node.value}.get(node.op, _LEAST)
         most = {"<": node.value - 1, "<=": node.value}.get(node.op, _MOST)
         return node.attribute, loops.RANGE, least, most, frozenset()
@@ -115,19 +126,27 @@ def _source(node: Node, schema: Schema, constants: list[Any]) -> str:
         name = constant(node.values[0] if single else frozenset(node.values))
         if node.negated:
             return f"{present}v {'!=' if single else 'not in'} {name}"
-        return f"r[{node.attribute}] {'==' if single else 'in'} {name}"  # None is equal to no literal
+        return (
+            f"r[{node.attribute}] {'==' if single else 'in'} {name}"  # None is equal to no literal
+        )
     if isinstance(node, Compare):
         name = constant(node.value)
         if schema.types[node.attribute] in FLOATING and node.op[0] == ">":
             return f"{present}not v {'<=' if node.op == '>' else '<'} {name}"  # NaN is above every number
         return f"{present}v {node.op} {name}"
-    test, value = pattern.like_source(node.pattern) if isinstance(node, Like) else ("{c}(v)", pattern.rlike(node.pattern))
+    test, value = (
+        pattern.like_source(node.pattern)
+        if isinstance(node, Like)
+        else ("{c}(v)", pattern.rlike(node.pattern))
+    )
     return f"{present}{'not ' * node.negated}({test.format(c=constant(value))})"
 
 
 def _both(node: And, schema: Schema, constants: list[Any]) -> Iterator[str]:
     """The terms; the two ends of a range are one comparison."""
-    ends: dict[int, dict[str, Compare]] = {}  # by attribute: "<" for the upper end, ">" for the lower
+    ends: dict[
+        int, dict[str, Compare]
+    ] = {}  # by attribute: "<" for the upper end, ">" for the lower
     for term in node.terms:
         if isinstance(term, Compare) and schema.types[term.attribute] not in FLOATING:
             ends.setdefault(term.attribute, {}).setdefault(term.op[0], term)
@@ -149,7 +168,10 @@ def _pair(node: Pair, schema: Schema) -> str:
     kinds = schema.types[node.left], schema.types[node.right]
     floating = not FLOATING.isdisjoint(kinds)
     # Spark compares a BIGINT with a FLOAT or DOUBLE as DOUBLE; Python would compare them exactly.
-    a, b = (f"float({v})" if floating and kind is Type.BIGINT else v for v, kind in zip("ab", kinds, strict=True))
+    a, b = (
+        f"float({v})" if floating and kind is Type.BIGINT else v
+        for v, kind in zip("ab", kinds, strict=True)
+    )
     present = f"(a := r[{node.left}]) is not None and (b := r[{node.right}]) is not None and "
     if not floating:
         return f"{present}{a} {({'=': '==', '<>': '!='}).get(node.op, node.op)} {b}"

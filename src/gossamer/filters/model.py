@@ -9,7 +9,9 @@ from msgspec import Struct
 
 # Filters and schemas come from peers as well as from the user, so everything that grows with them has a maximum.
 TEXT_MAX: Final = 8_192  # characters of a filter
-DEPTH_MAX: Final = 64  # parentheses inside parentheses, and NOTs inside NOTs (Spark's parser recurses into both)
+DEPTH_MAX: Final = (
+    64  # parentheses inside parentheses, and NOTs inside NOTs (Spark's parser recurses into both)
+)
 CONJUNCTIONS_MAX: Final = 1_024  # of the filter with every OR and IN multiplied out
 DDL_MAX: Final = 65_536  # characters of a schema
 ATTRIBUTES_MAX: Final = 256  # of a schema, the leaves of its structs counted

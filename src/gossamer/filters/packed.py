@@ -28,7 +28,9 @@ NEEDED = "columns need pyarrow and NumPy; install them with: pip install 'gossam
 _encoder = msgspec.msgpack.Encoder()
 ROWS_MAX = 65_536  # of one record batch; nodes allow fewer
 FITTED_MAX = 4096  # rows that are made longer: a small message must not become a large one
-_raw_rows = msgspec.msgpack.Decoder(Annotated[list[list[msgspec.Raw]], msgspec.Meta(max_length=FITTED_MAX)])
+_raw_rows = msgspec.msgpack.Decoder(
+    Annotated[list[list[msgspec.Raw]], msgspec.Meta(max_length=FITTED_MAX)]
+)
 
 
 Bytes = bytes | memoryview
@@ -43,10 +45,19 @@ class Packed:
         self.schema = schema
         self._decoder = msgspec.msgpack.Decoder(list[row])
         self._arrow: Any = None
-        self._own: tuple[Bytes | None, Any] = (None, None)  # what was sealed last: this node's own need not be checked
+        self._own: tuple[Bytes | None, Any] = (
+            None,
+            None,
+        )  # what was sealed last: this node's own need not be checked
         timed = (Type.DATE, Type.TIMESTAMP)
-        self._checked = [(at, one) for at, one in enumerate(schema.attributes) if one.required or one.type in timed]
-        self._shape = None if any(kind in timed for kind in schema.types) else schema.shape  # times are msgspec's
+        self._checked = [
+            (at, one)
+            for at, one in enumerate(schema.attributes)
+            if one.required or one.type in timed
+        ]
+        self._shape = (
+            None if any(kind in timed for kind in schema.types) else schema.shape
+        )  # times are msgspec's
 
     def decode(self, data: Bytes) -> list[tuple[Any, ...]]:
         """The rows. A msgspec.DecodeError (or what msgpack itself raises) if they are not of the schema."""
@@ -84,7 +95,9 @@ class Packed:
             message = pa.ipc.read_message(pa.py_buffer(data))
             rows, fields, is_compressed = _shape(message.metadata.to_pybytes())
             if is_compressed or rows > ROWS_MAX or (count is not None and rows != count):
-                what = "compressed columns" if is_compressed else f"{rows} rows in a batch of {count}"
+                what = (
+                    "compressed columns" if is_compressed else f"{rows} rows in a batch of {count}"
+                )
                 raise msgspec.ValidationError(what)
             wanted = self.arrow_schema
             record = pa.ipc.read_record_batch(message, self.schema_of(min(fields, len(wanted))))
@@ -94,8 +107,17 @@ class Packed:
             for name in wanted.names[fields:]:  # of an older schema, which ended before
                 record = record.append_column(name, pa.nulls(rows, wanted.field(name).type))
             self._check(record)
-        except (pa.ArrowException, OSError, EOFError, StructError, EventError, OverflowError) as error:
-            raise msgspec.ValidationError(f"no record batch of the schema: {str(error).splitlines()[0]}") from None
+        except (
+            pa.ArrowException,
+            OSError,
+            EOFError,
+            StructError,
+            EventError,
+            OverflowError,
+        ) as error:
+            raise msgspec.ValidationError(
+                f"no record batch of the schema: {str(error).splitlines()[0]}"
+            ) from None
         return record
 
     @staticmethod
@@ -108,7 +130,9 @@ class Packed:
             if is_text or pa.types.is_binary(column.type):
                 present, offsets, data = column.buffers()
                 if present is None and offsets is not None and not column.offset:
-                    verdict = loops.are_texts(offsets, data if data is not None else b"", len(column), is_text)
+                    verdict = loops.are_texts(
+                        offsets, data if data is not None else b"", len(column), is_text
+                    )
                     if verdict is False:
                         raise EventError("a column of texts that are none")
                     if verdict:
@@ -132,14 +156,19 @@ class Packed:
         """A user's RecordBatch (structs or flat columns) as one of `arrow_schema`. EventError if it does not fit."""
         pa = _pyarrow()
         if not isinstance(batch, pa.RecordBatch):
-            raise EventError(f"a batch is a pyarrow.RecordBatch or a list of events, not {type(batch).__name__}")
+            raise EventError(
+                f"a batch is a pyarrow.RecordBatch or a list of events, not {type(batch).__name__}"
+            )
         wanted = self.arrow_schema
         if not batch.schema.equals(wanted):
             from gossamer.filters.columns import Arrow
 
             read = Arrow(batch, self.schema)
             columns = [read.column(place) for place in range(len(wanted))]
-            columns = [one.dictionary_decode() if pa.types.is_dictionary(one.type) else one for one in columns]
+            columns = [
+                one.dictionary_decode() if pa.types.is_dictionary(one.type) else one
+                for one in columns
+            ]
             batch = pa.RecordBatch.from_arrays(columns, schema=wanted)
         try:
             batch.validate()
@@ -164,7 +193,11 @@ class Packed:
     def schema_of(self, width: int) -> Any:
         """`arrow_schema`, or its beginning: what was made before the topic's schema grew."""
         wanted = self.arrow_schema
-        return wanted if width == len(wanted) else _pyarrow().schema([wanted.field(place) for place in range(width)])
+        return (
+            wanted
+            if width == len(wanted)
+            else _pyarrow().schema([wanted.field(place) for place in range(width)])
+        )
 
     def own(self, data: Bytes, width: int) -> Bytes:
         """A batch that this node has made itself, of so many attributes: it need not be checked when it is read."""
@@ -182,7 +215,10 @@ class Packed:
         pa = _pyarrow()
         rows = self.schema.rows(values)
         columns = zip(*rows, strict=True) if rows else [()] * len(self.arrow_schema)
-        arrays = [pa.array(list(column), field.type) for column, field in zip(columns, self.arrow_schema, strict=True)]
+        arrays = [
+            pa.array(list(column), field.type)
+            for column, field in zip(columns, self.arrow_schema, strict=True)
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
 
     @property
@@ -193,7 +229,10 @@ class Packed:
 
             pa = _pyarrow()
             self._arrow = pa.schema(
-                [(name, arrow_type(kind)) for name, kind in zip(self.schema.names, self.schema.types, strict=True)]
+                [
+                    (name, arrow_type(kind))
+                    for name, kind in zip(self.schema.names, self.schema.types, strict=True)
+                ]
             )
         return self._arrow
 
@@ -201,7 +240,9 @@ class Packed:
         for place, attribute in self._checked:
             kind = attribute.type
             if attribute.required and record.column(place).null_count:
-                raise EventError(f"attribute {attribute.name!r} is NOT NULL, and an event has no value for it")
+                raise EventError(
+                    f"attribute {attribute.name!r} is NOT NULL, and an event has no value for it"
+                )
             if kind is Type.DATE or kind is Type.TIMESTAMP:
                 from gossamer.filters.columns import check_years
 
@@ -254,7 +295,11 @@ def _shape(metadata: bytes) -> tuple[int, int, bool]:
     batch = header + unpack_from("<I", metadata, header)[0]
     length, nodes = field(batch, 0), field(batch, 1)
     rows = unpack_from("<q", metadata, length)[0] if length else 0
-    fields = unpack_from("<I", metadata, nodes + unpack_from("<I", metadata, nodes)[0])[0] if nodes else 0
+    fields = (
+        unpack_from("<I", metadata, nodes + unpack_from("<I", metadata, nodes)[0])[0]
+        if nodes
+        else 0
+    )
     return rows, fields, field(batch, 3) != 0
 
 
@@ -294,7 +339,12 @@ class Listed(_Unmade):
         start: int = 0,
     ) -> None:
         """Those from ``start`` on."""
-        self.schema, self.topic, self.publisher, self.incarnation = schema, topic, publisher, incarnation
+        self.schema, self.topic, self.publisher, self.incarnation = (
+            schema,
+            topic,
+            publisher,
+            incarnation,
+        )
         self.numbers, self.rows, self.start = numbers, rows, start
 
     def __len__(self) -> int:
@@ -302,12 +352,22 @@ class Listed(_Unmade):
 
     def events(self, count: int | None = None) -> list[Event]:
         some = slice(self.start, None if count is None else self.start + count)
-        return self.schema.events(self.topic, self.publisher, self.incarnation, self.numbers[some], self.rows[some])
+        return self.schema.events(
+            self.topic, self.publisher, self.incarnation, self.numbers[some], self.rows[some]
+        )
 
     def after(self, count: int) -> Listed:
         """Those after the first so many."""
         start = self.start + count
-        return Listed(self.schema, self.topic, self.publisher, self.incarnation, self.numbers, self.rows, start)
+        return Listed(
+            self.schema,
+            self.topic,
+            self.publisher,
+            self.incarnation,
+            self.numbers,
+            self.rows,
+            start,
+        )
 
 
 class Columns(_Unmade):
@@ -316,9 +376,20 @@ class Columns(_Unmade):
     __slots__ = ("incarnation", "packed", "publisher", "record", "sequences", "topic")
 
     def __init__(
-        self, packed: Packed, topic: str, publisher: int, incarnation: int, sequences: Sequence[int], record: Any
+        self,
+        packed: Packed,
+        topic: str,
+        publisher: int,
+        incarnation: int,
+        sequences: Sequence[int],
+        record: Any,
     ) -> None:
-        self.packed, self.topic, self.publisher, self.incarnation = packed, topic, publisher, incarnation
+        self.packed, self.topic, self.publisher, self.incarnation = (
+            packed,
+            topic,
+            publisher,
+            incarnation,
+        )
         self.sequences, self.record = sequences, record
 
     def __len__(self) -> int:
@@ -327,7 +398,9 @@ class Columns(_Unmade):
     def events(self, count: int | None = None) -> list[Event]:
         some = slice(count)
         rows = self.packed.rows(self.record[some])
-        return self.packed.schema.events(self.topic, self.publisher, self.incarnation, self.sequences[some], rows)
+        return self.packed.schema.events(
+            self.topic, self.publisher, self.incarnation, self.sequences[some], rows
+        )
 
     def after(self, count: int) -> Columns:
         """Those after the first so many."""

@@ -173,14 +173,27 @@ class _Parser:
         if token.kind == "op" and token.value == "(":
             before = self.tokens[self.place - 1]
             if before.kind in ("name", "word"):
-                self._fail(f"function calls are not supported: {before.value[:40]}", before.start, token.end)
+                self._fail(
+                    f"function calls are not supported: {before.value[:40]}",
+                    before.start,
+                    token.end,
+                )
         if token.kind == "op" and token.value in _COMPARISONS:
             self._fail("a comparison cannot be compared again; use AND, OR, NOT")
         if token.kind == "op" and token.value in ("+", "-"):
             self._fail("arithmetic is not supported")
         if token.kind == "op" and token.value == ")":
             self._fail(") closes nothing")
-        if token.kind == "word" and token.value not in ("LIKE", "IN", "BETWEEN", "IS", "RLIKE", "NOT", "REGEXP", "ESCAPE"):
+        if token.kind == "word" and token.value not in (
+            "LIKE",
+            "IN",
+            "BETWEEN",
+            "IS",
+            "RLIKE",
+            "NOT",
+            "REGEXP",
+            "ESCAPE",
+        ):
             self._fail(f"{token.value} is not supported")
         self._fail("AND, OR or the end of the filter expected")
 
@@ -222,7 +235,11 @@ class _Parser:
                 return Const(what.value != negated)
         elif self.schema.types[what] is Type.BOOLEAN:
             return tree.membership(what, (not negated,), False)
-        self._fail(f"a condition expected, and {self._describe(operand)} is none", operand.start, operand.end)
+        self._fail(
+            f"a condition expected, and {self._describe(operand)} is none",
+            operand.start,
+            operand.end,
+        )
 
     def _compare(self, left: Operand, op: str, right: Operand, negated: bool) -> Node:
         """left op right. The literal goes to the right; two attributes, to the side of the smaller."""
@@ -244,7 +261,9 @@ class _Parser:
 
     def _unlike(self, left: Operand, right: Operand) -> NoReturn:
         start, end = min(left.start, right.start), max(left.end, right.end)
-        self._fail(f"{self._describe(left)} cannot be compared with {self._describe(right)}", start, end)
+        self._fail(
+            f"{self._describe(left)} cannot be compared with {self._describe(right)}", start, end
+        )
 
     def _same(self, left: Operand, right: Operand, negated: bool) -> Node:
         """<=>, which is never NULL, in terms of = and IS NULL."""
@@ -301,7 +320,9 @@ class _Parser:
         except ValueError as error:
             self._fail(str(error), start, self.tokens[self.place - 1].end)
         if tree.count(node) > CONJUNCTIONS_MAX:
-            message = f"IN takes at most {CONJUNCTIONS_MAX:,} values; this one has {len(literals):,}"
+            message = (
+                f"IN takes at most {CONJUNCTIONS_MAX:,} values; this one has {len(literals):,}"
+            )
             self._fail(message, start, self.tokens[self.place - 1].end)
         return node
 
@@ -310,28 +331,45 @@ class _Parser:
         if isinstance(left.what, Literal):
             self._fail(f"an attribute expected before {word}", left.start, left.end)
         if self.schema.types[left.what] is not Type.STRING:
-            self._fail(f"{word} is for STRING, and {self._describe(left)} is not", left.start, left.end)
+            self._fail(
+                f"{word} is for STRING, and {self._describe(left)} is not", left.start, left.end
+            )
         right = self._operand()
         if not isinstance(right.what, Literal) or right.what.kind not in ("STRING", "NULL"):
             self._fail(f"a string literal expected after {word}", right.start, right.end)
         value = right.what.value
-        return left.what, value if isinstance(value, str) else None, Token("string", "", right.start, right.end)
+        return (
+            left.what,
+            value if isinstance(value, str) else None,
+            Token("string", "", right.start, right.end),
+        )
 
     def _like(self, left: Operand, negated: bool) -> Node:
         attribute, text, place = self._text(left, "LIKE")
         escape = "\\"
         if self._take("ESCAPE"):
             token = self.token
-            if token.kind != "string" or len(token.value) != 1 or ord(token.value) > 0xFFFF or not encodable(token.value):
-                self._fail("ESCAPE takes a string of one character")  # one of UTF-16, as Spark counts
+            if (
+                token.kind != "string"
+                or len(token.value) != 1
+                or ord(token.value) > 0xFFFF
+                or not encodable(token.value)
+            ):
+                self._fail(
+                    "ESCAPE takes a string of one character"
+                )  # one of UTF-16, as Spark counts
             escape = token.value
             self.place += 1
         if text is None:
             return FALSE
         try:
-            node = pattern.like_node(attribute, text, escape, negated, self.schema.attributes[attribute].required)
+            node = pattern.like_node(
+                attribute, text, escape, negated, self.schema.attributes[attribute].required
+            )
             if isinstance(node, tree.Like):
-                pattern.like_source(node.pattern)  # too large is an error now, and not at the first event
+                pattern.like_source(
+                    node.pattern
+                )  # too large is an error now, and not at the first event
             return node
         except ValueError as error:
             self._fail(str(error), place.start, place.end)
@@ -367,9 +405,17 @@ class _Parser:
         token = self.token
         following = self.tokens[min(self.place + 1, len(self.tokens) - 1)]
         if token.kind == "name":
-            if following.kind == "string" and token.value.upper() in _TYPED and self.text[token.start] != "`":
+            if (
+                following.kind == "string"
+                and token.value.upper() in _TYPED
+                and self.text[token.start] != "`"
+            ):
                 self.place += 2
-                return self._literal(lambda: fit.typed(token.value.upper(), following.value), token.start, following.end)
+                return self._literal(
+                    lambda: fit.typed(token.value.upper(), following.value),
+                    token.start,
+                    following.end,
+                )
             return self._attribute()
         if token.kind == "string":
             return self._strings()
@@ -377,14 +423,26 @@ class _Parser:
         number = following if sign else token
         if number.kind == "number":
             self.place += 2 if sign else 1
-            return self._literal(lambda: fit.number(number.value, sign == "-"), token.start, number.end)
+            return self._literal(
+                lambda: fit.number(number.value, sign == "-"), token.start, number.end
+            )
         if token.kind == "word" and token.value in ("TRUE", "FALSE", "NULL"):
             self.place += 1
             value = None if token.value == "NULL" else token.value == "TRUE"
-            return Operand(Literal("NULL" if value is None else "BOOLEAN", value), token.start, token.end)
+            return Operand(
+                Literal("NULL" if value is None else "BOOLEAN", value), token.start, token.end
+            )
         if sign:
             self._fail("arithmetic is not supported; a sign stands before a number only")
-        if token.kind == "word" and token.value in ("CASE", "CAST", "EXISTS", "INTERVAL", "SELECT", "DISTINCT", "STRUCT"):
+        if token.kind == "word" and token.value in (
+            "CASE",
+            "CAST",
+            "EXISTS",
+            "INTERVAL",
+            "SELECT",
+            "DISTINCT",
+            "STRUCT",
+        ):
             self._fail(f"{token.value} is not supported")
         self._fail("an attribute or a literal expected")
 
@@ -395,7 +453,9 @@ class _Parser:
         while self.token.kind == "string":
             values.append(self.token.value)
             self.place += 1
-        return self._literal(lambda: fit.string("".join(values)), first.start, self.tokens[self.place - 1].end)
+        return self._literal(
+            lambda: fit.string("".join(values)), first.start, self.tokens[self.place - 1].end
+        )
 
     def _literal(self, make: object, start: int, end: int) -> Operand:
         assert callable(make)
@@ -414,12 +474,16 @@ class _Parser:
             end = part.end
             self.place += 2
         if self._is("("):
-            self._fail(f"function calls are not supported: {first.value[:40]}", first.start, self.token.end)
+            self._fail(
+                f"function calls are not supported: {first.value[:40]}", first.start, self.token.end
+            )
         name = ".".join(parts)
         index = self.schema.find(name)
         if index is not None and any("." in part for part in parts):
             written = quote(self.schema.attributes[index].path)
-            self._fail(f"in backquotes the dot is part of a name; write {written}", first.start, end)
+            self._fail(
+                f"in backquotes the dot is part of a name; write {written}", first.start, end
+            )
         if index is None:
             close = self.schema.nearest(name)
             hint = f" (did you mean {close!r}?)" if close else ""

@@ -168,9 +168,13 @@ def _finder(piece: list[Any]) -> Finder:
     at, last = runs[-1]
     span = at + len(last)
     if span > LIKE_SPAN_MAX:
-        raise ValueError(f"in a LIKE pattern a text with _ inside, between two %, has at most {LIKE_SPAN_MAX} characters")
+        raise ValueError(
+            f"in a LIKE pattern a text with _ inside, between two %, has at most {LIKE_SPAN_MAX} characters"
+        )
     # Of fixed length, so Python's own engine has nothing to go back for.
-    search = re.compile("".join(re.escape(p) if isinstance(p, str) else "." for p in piece), re.DOTALL).search
+    search = re.compile(
+        "".join(re.escape(p) if isinstance(p, str) else "." for p in piece), re.DOTALL
+    ).search
 
     def find_wild(v: str, start: int, end: int) -> int:
         match = search(v, start, end)

@@ -167,7 +167,11 @@ def _cells(domain: Domain, bits: int) -> list[bytes]:
 
 
 def placements(
-    node: Node, boxes: list[Box], schema: Schema, allowed: Iterable[Class] | None = None, most: int = PLACEMENTS_MAX
+    node: Node,
+    boxes: list[Box],
+    schema: Schema,
+    allowed: Iterable[Class] | None = None,
+    most: int = PLACEMENTS_MAX,
 ) -> tuple[Placement, ...]:
     """The placements of a filter that consists of these boxes: at most `most`, and none if it cannot match."""
     if most < 1:
@@ -191,7 +195,9 @@ def _classes(box: Box, schema: Schema, allowed: list[Class] | None) -> Iterator[
     """The classes that the box can take, the best first; the last is ALL."""
     if allowed is not None:
         fitting = [cls for cls in allowed if _fits(box, cls)]
-        yield from sorted(fitting, key=lambda cls: (-len(cls.equal), *_worth(cls), cls.equal, cls.ranged))
+        yield from sorted(
+            fitting, key=lambda cls: (-len(cls.equal), *_worth(cls), cls.equal, cls.ranged)
+        )
         return
     equal = [a for a, domain in box.domains.items() if domain.values is not None]
     while True:
@@ -214,7 +220,9 @@ def _widest(box: Box, equal: tuple[int, ...]) -> Class:
             kind = _kind(domain)
             if kind != "point":
                 one = Class(equal, kind, attribute, _cell_bits(domain) if kind == "between" else 0)
-                found = min(found, one, key=_worth)  # of two alike, the one that comes first in the schema
+                found = min(
+                    found, one, key=_worth
+                )  # of two alike, the one that comes first in the schema
     return found
 
 
@@ -261,7 +269,9 @@ def _keys(box: Box, cls: Class) -> Iterator[tuple[bytes, ...]]:
         if cls.kind == "between":
             ends = _cells(domain, cls.bits)
         else:
-            ends = [order.encode(domain.line.value(domain.low if cls.kind == "from" else domain.high))]
+            ends = [
+                order.encode(domain.line.value(domain.low if cls.kind == "from" else domain.high))
+            ]
     for choice in product(*choices):
         start = cls.prefix + b"".join(choice)
         yield tuple(start + end for end in ends)
@@ -293,7 +303,9 @@ def _hull(boxes: list[Box], schema: Schema) -> Box:
         elif len(values) == 1 and all(domain.values is not None for domain in several):
             hull = several[0]
         else:
-            hull = interval(kind, min(domain.low for domain in several), max(domain.high for domain in several))
+            hull = interval(
+                kind, min(domain.low for domain in several), max(domain.high for domain in several)
+            )
         if hull is not None:
             domains[attribute] = hull
     return Box(domains, {}, ())

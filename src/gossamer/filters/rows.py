@@ -25,15 +25,21 @@ _BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 _FLOAT = struct.Struct("<f")
 
 # When the value v of a type needs no conversion, as Python source. Strings must be encodable: no lone surrogates.
-_EXACT = {
-    "STRING": "type({v}) is str and ({v}.isascii() or {v}.isprintable() or encodable({v}))",  # no surrogate can be printed
-    "BINARY": "type({v}) is bytes",
-    "BOOLEAN": "type({v}) is bool",
-    "DOUBLE": "type({v}) is float",
-    "FLOAT": "type({v}) is float and single({v})",
-    "TIMESTAMP": "type({v}) is datetime and {v}.tzinfo is UTC",
-    "DATE": "type({v}) is date",
-} | {name: f"type({{v}}) is int and {-(2 ** (bits - 1))} <= {{v}} <= {2 ** (bits - 1) - 1}" for name, bits in _BITS.items()}
+_EXACT = (
+    {
+        "STRING": "type({v}) is str and ({v}.isascii() or {v}.isprintable() or encodable({v}))",  # no surrogate can be printed
+        "BINARY": "type({v}) is bytes",
+        "BOOLEAN": "type({v}) is bool",
+        "DOUBLE": "type({v}) is float",
+        "FLOAT": "type({v}) is float and single({v})",
+        "TIMESTAMP": "type({v}) is datetime and {v}.tzinfo is UTC",
+        "DATE": "type({v}) is date",
+    }
+    | {
+        name: f"type({{v}}) is int and {-(2 ** (bits - 1))} <= {{v}} <= {2 ** (bits - 1) - 1}"
+        for name, bits in _BITS.items()
+    }
+)
 
 
 def encodable(value: str) -> bool:
@@ -57,20 +63,26 @@ def single(value: float) -> bool:
         return False
 
 
-def make_row(attributes: tuple[Attribute, ...]) -> Callable[[Mapping[str, Any] | Event], tuple[Any, ...]]:
+def make_row(
+    attributes: tuple[Attribute, ...],
+) -> Callable[[Mapping[str, Any] | Event], tuple[Any, ...]]:
     """The function from a mapping to its row."""
     names = _Names()
     lines = _read(attributes, names, f"return ({_variables(attributes)})")
     return _define("row", ["def row(m):", *lines, " return slow(m)"], _row_scope(attributes, names))
 
 
-def make_rows(attributes: tuple[Attribute, ...]) -> Callable[[Iterable[Mapping[str, Any] | Event]], list[tuple[Any, ...]]]:
+def make_rows(
+    attributes: tuple[Attribute, ...],
+) -> Callable[[Iterable[Mapping[str, Any] | Event]], list[tuple[Any, ...]]]:
     """The function from mappings to their rows: the same as `make_row`'s for each, without a call for each."""
     names = _Names()
     lines = _read(attributes, names, f"add(({_variables(attributes)})); continue")
     top = ["def rows(ms):", " found = []; add = found.append", " for m in ms:"]
     return _define(
-        "rows", [*top, *(f" {line}" for line in lines), "  add(slow(m))", " return found"], _row_scope(attributes, names)
+        "rows",
+        [*top, *(f" {line}" for line in lines), "  add(slow(m))", " return found"],
+        _row_scope(attributes, names),
     )
 
 
@@ -84,7 +96,9 @@ def make_weighed(
     return _define("weighed", ["def weighed(m):", *lines], _row_scope(attributes, names))
 
 
-def make_lane(attributes: tuple[Attribute, ...], value_bytes: int) -> Callable[..., Callable[[str, Mapping[str, Any]], Any]]:
+def make_lane(
+    attributes: tuple[Attribute, ...], value_bytes: int
+) -> Callable[..., Callable[[str, Mapping[str, Any]], Any]]:
     """The function (topic, publication, rows, ticket, most, most_bytes, heavy) to a function that takes a mapping of that topic
     into ``rows`` and gives its ticket; or None, and does nothing, if it is of another topic, not right as it is, too heavy, or
     there would be too many rows or bytes.
@@ -100,7 +114,11 @@ def make_lane(attributes: tuple[Attribute, ...], value_bytes: int) -> Callable[.
     ]
     lines += [f" {line}" for line in read]
     lines += ["  place = len(rows)", "  if row is None or place >= most: return None"]
-    lines += [f"  size = {_size(attributes, value_bytes)}", "  if size > heavy: return None", "  size += publication.size"]
+    lines += [
+        f"  size = {_size(attributes, value_bytes)}",
+        "  if size > heavy: return None",
+        "  size += publication.size",
+    ]
     lines += [
         "  if size >= most_bytes: return None",
         "  add(row); publication.size = size",
@@ -113,7 +131,10 @@ def make_lane(attributes: tuple[Attribute, ...], value_bytes: int) -> Callable[.
 def _size(attributes: tuple[Attribute, ...], value_bytes: int) -> str:
     """About how many bytes v0, v1, ... take."""
     terms = [str(value_bytes * len(attributes))]
-    return " + ".join(terms + [f"len(v{i} or '')" for i, a in enumerate(attributes) if a.type in ("STRING", "BINARY")])
+    return " + ".join(
+        terms
+        + [f"len(v{i} or '')" for i, a in enumerate(attributes) if a.type in ("STRING", "BINARY")]
+    )
 
 
 def _variables(attributes: tuple[Attribute, ...]) -> str:
@@ -148,7 +169,11 @@ def _row_scope(attributes: tuple[Attribute, ...], names: _Names) -> dict[str, An
 def make_values(attributes: tuple[Attribute, ...]) -> Callable[[tuple[Any, ...]], dict[str, Any]]:
     """The function from a row back to a dictionary, nested where the schema is."""
     names, variables = _Names(), _variables(attributes)
-    lines = ["def values(r):", f" try: {variables} = r", f" except ValueError: {variables} = pad(r)"]
+    lines = [
+        "def values(r):",
+        f" try: {variables} = r",
+        f" except ValueError: {variables} = pad(r)",
+    ]
     lines += [f" return {_dictionary(_leaves(attributes), names)}"]
     return _define("values", lines, names.scope | {"pad": _padding(attributes)})
 
@@ -159,7 +184,9 @@ def make_events(attributes: tuple[Attribute, ...]) -> Callable[..., list[Event]]
     event = f"Event(topic, publisher, incarnation, n, {_dictionary(_leaves(attributes), names)})"
     lines = ["def events(topic, publisher, incarnation, numbers, rows):"]
     lines += [f" try: return [{event} for n, ({variables}) in zip(numbers, rows)]"]
-    lines += [f" except ValueError: return [{event} for n, ({variables}) in zip(numbers, map(pad, rows))]"]
+    lines += [
+        f" except ValueError: return [{event} for n, ({variables}) in zip(numbers, map(pad, rows))]"
+    ]
     return _define("events", lines, names.scope | {"pad": _padding(attributes), "Event": Event})
 
 
@@ -180,7 +207,14 @@ def _padding(attributes: tuple[Attribute, ...]) -> Callable[[tuple[Any, ...]], t
 
 def make_row_type(attributes: tuple[Attribute, ...]) -> Any:
     """tuple[...] of what each attribute may hold, in msgspec's words."""
-    plain: dict[str, Any] = {"STRING": str, "BINARY": bytes, "BOOLEAN": bool, "FLOAT": float, "DOUBLE": float, "DATE": date}
+    plain: dict[str, Any] = {
+        "STRING": str,
+        "BINARY": bytes,
+        "BOOLEAN": bool,
+        "FLOAT": float,
+        "DOUBLE": float,
+        "DATE": date,
+    }
     plain["TIMESTAMP"] = Annotated[datetime, msgspec.Meta(tz=True)]
     for name, bits in _BITS.items():
         plain[name] = Annotated[int, msgspec.Meta(ge=-(2 ** (bits - 1)), le=2 ** (bits - 1) - 1)]
@@ -215,7 +249,9 @@ def _check(variable: str, attribute: Attribute) -> str:
 def _reads(attributes: tuple[Attribute, ...], names: _Names) -> tuple[list[str], list[str]]:
     """Lines that read every leaf into v0, v1, ..., and conditions that no mapping holds anything else."""
     lines: list[str] = []
-    mappings: dict[tuple[str, ...], tuple[str, set[str]]] = {(): ("m", set())}  # path -> variable, keys read from it
+    mappings: dict[tuple[str, ...], tuple[str, set[str]]] = {
+        (): ("m", set())
+    }  # path -> variable, keys read from it
     for i, attribute in enumerate(attributes):
         for depth in range(1, len(attribute.path)):
             path = attribute.path[:depth]
@@ -244,7 +280,9 @@ def _dictionary(leaves: list[tuple[tuple[str, ...], str]], names: _Names) -> str
         while end < len(leaves) and leaves[end][0][0] == path[0]:
             end += 1
         inner = [(p[1:], v) for p, v in leaves[i:end]]
-        absent = " and ".join(f"{v} is None" for _, v in inner)  # a struct with nothing in it was missing
+        absent = " and ".join(
+            f"{v} is None" for _, v in inner
+        )  # a struct with nothing in it was missing
         items.append(f"{names(path[0])}: None if {absent} else {_dictionary(inner, names)}")
         i = end
     return "{" + ", ".join(items) + "}"
@@ -260,7 +298,9 @@ def _slow_row(attributes: tuple[Attribute, ...], mapping: Any) -> tuple[Any, ...
             value = value.get(key) if value is not None else None
         if value is None:
             if attribute.required:
-                raise EventError(f"attribute {attribute.name!r} is NOT NULL, and the event has no value for it")
+                raise EventError(
+                    f"attribute {attribute.name!r} is NOT NULL, and the event has no value for it"
+                )
         else:
             value = _convert(attribute, value)
         row.append(value)
@@ -268,7 +308,9 @@ def _slow_row(attributes: tuple[Attribute, ...], mapping: Any) -> tuple[Any, ...
 
 
 def _refuse_unknown(mapping: Any, paths: tuple[tuple[str, ...], ...], prefix: str) -> None:
-    from gossamer.filters.schema import nearest  # the two modules need each other; this way only on errors
+    from gossamer.filters.schema import (
+        nearest,
+    )  # the two modules need each other; this way only on errors
 
     if not (hasattr(mapping, "keys") and hasattr(mapping, "get")):
         what = f"attribute {prefix[:-1]!r}" if prefix else "an event"
@@ -279,7 +321,9 @@ def _refuse_unknown(mapping: Any, paths: tuple[tuple[str, ...], ...], prefix: st
             close = nearest(key, tuple(known)) if isinstance(key, str) else None
             hint = f" (did you mean {prefix + close!r}?)" if close else ""
             named = prefix + key if isinstance(key, str) else key
-            raise EventError(f"unknown attribute {named!r}{hint}; the topic has {', '.join(prefix + k for k in known)}")
+            raise EventError(
+                f"unknown attribute {named!r}{hint}; the topic has {', '.join(prefix + k for k in known)}"
+            )
     for key in known:
         inner = tuple(path[1:] for path in paths if path[0] == key and len(path) > 1)
         if inner and mapping.get(key) is not None:
@@ -291,11 +335,17 @@ def _convert(attribute: Attribute, value: Any) -> Any:
     try:
         converted = _CONVERT[kind](value)
     except OverflowError:
-        raise EventError(f"attribute {attribute.name!r}: {value!r} is out of the range of {kind}") from None
+        raise EventError(
+            f"attribute {attribute.name!r}: {value!r} is out of the range of {kind}"
+        ) from None
     except (TypeError, ValueError):
         converted = None
     if converted is None:
-        what = "text with lone surrogates" if isinstance(value, str) and kind == "STRING" else type(value).__name__
+        what = (
+            "text with lone surrogates"
+            if isinstance(value, str) and kind == "STRING"
+            else type(value).__name__
+        )
         raise EventError(f"attribute {attribute.name!r} is {kind}, not {what}: {value!r:.60}")
     return converted
 
@@ -340,7 +390,16 @@ def _timestamp(value: Any) -> datetime | None:
         return None
     value = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
     # Rebuilt, so that a subclass (pandas has one) leaves a plain datetime.
-    return datetime(value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond, UTC)
+    return datetime(
+        value.year,
+        value.month,
+        value.day,
+        value.hour,
+        value.minute,
+        value.second,
+        value.microsecond,
+        UTC,
+    )
 
 
 def _date(value: Any) -> date | None:

@@ -30,7 +30,9 @@ _KEY_BITS: Final = 62
 _STRIDES: Final = (40, 6, 4, 3, 2, 1)  # values of b; 40 is one level
 _WRITTEN: Final = 12  # times that a filter is written on average, so that 4 bytes each
 _TABLE: Final = 4  # entries of a look-up table a filter: beyond that, binary search
-_SORTED_MIN: Final = 1 << 15  # boundaries beyond which a search is faster in order, as the caches have it
+_SORTED_MIN: Final = (
+    1 << 15
+)  # boundaries beyond which a search is faster in order, as the caches have it
 
 
 class Found(NamedTuple):
@@ -57,8 +59,14 @@ class Columns(NamedTuple):
 
 def joined(several: list[Columns]) -> Columns:
     first = several[0]
-    low = None if first.low is None else np.concatenate([c.low for c in several if c.low is not None])
-    last = None if first.last is None else np.concatenate([c.last for c in several if c.last is not None])
+    low = (
+        None if first.low is None else np.concatenate([c.low for c in several if c.low is not None])
+    )
+    last = (
+        None
+        if first.last is None
+        else np.concatenate([c.last for c in several if c.last is not None])
+    )
     equal = [np.concatenate([c.equal[i] for c in several]) for i in range(len(first.equal))]
     return Columns(np.concatenate([c.ids for c in several]), equal, low, last)
 
@@ -78,12 +86,16 @@ class Run:
             self._axis = _Axis.over(columns.low, columns.last, self._fold.size)
             bits = self._axis.bits
             lows, ends = self._axis.ends(columns.low, columns.last)
-            self._slots = _Slots((groups << bits) + lows, (groups << bits) + ends, self._fold.size << bits)
+            self._slots = _Slots(
+                (groups << bits) + lows, (groups << bits) + ends, self._fold.size << bits
+            )
             self._levels = _levels(*self._slots.stretches, columns.ids, self._slots.size)
             del self._slots.stretches
         del self._fold.groups  # of use to the building only
 
-    def find(self, count: int, equal: list[Ints], codes: NDArray[Any] | None, present: Mask | None) -> list[Found]:
+    def find(
+        self, count: int, equal: list[Ints], codes: NDArray[Any] | None, present: Mask | None
+    ) -> list[Found]:
         """What `count` events match, given the numbers of their values (-1: unknown), codes, and where there are codes."""
         groups = self._fold.find(equal) if equal else None
         kept = present if self._axis is not None else None
@@ -100,7 +112,9 @@ class Run:
         else:
             assert codes is not None
             places = self._axis.places(codes)
-            slots, order = self._slots.find(places if groups is None else (groups << self._axis.bits) + places)
+            slots, order = self._slots.find(
+                places if groups is None else (groups << self._axis.bits) + places
+            )
             if order is not None:
                 events = order if events is None else events[order]
         return [level.find(slots, events) for level in self._levels]
@@ -134,7 +148,9 @@ def objects(items: list[bytes]) -> NDArray[Any]:
 def nbytes(array: NDArray[Any]) -> int:
     if array.dtype != object:
         return array.nbytes
-    return array.nbytes + sum(33 + len(item) for item in array.tolist())  # 33: the head of a bytes object
+    return array.nbytes + sum(
+        33 + len(item) for item in array.tolist()
+    )  # 33: the head of a bytes object
 
 
 class _Fold:
@@ -193,14 +209,18 @@ class _Fold:
 
     @property
     def nbytes(self) -> int:
-        return sum(known.nbytes + (0 if table is None else table.nbytes) for _, known, table in self._steps)
+        return sum(
+            known.nbytes + (0 if table is None else table.nbytes) for _, known, table in self._steps
+        )
 
 
 class _Axis:
     """Codes to small numbers that are cut in the same places: by subtraction where the span allows, else by rank."""
 
     def __init__(self, cuts: NDArray[Any], by_rank: bool) -> None:
-        self._cuts: Any = cuts.tolist() if cuts.dtype == object else cuts  # a list is searched faster one by one
+        self._cuts: Any = (
+            cuts.tolist() if cuts.dtype == object else cuts
+        )  # a list is searched faster one by one
         self._by_rank = by_rank
         # Events have places below `_end`, which is where ranges without upper end do.
         self._end = len(cuts) + 1 if by_rank else int(cuts[-1]) - int(cuts[0]) + 2
@@ -221,7 +241,9 @@ class _Axis:
     def places(self, codes: NDArray[Any]) -> Ints:
         """How many cuts are at or below each code, or what grows with that."""
         if isinstance(self._cuts, list):
-            return np.fromiter((bisect_right(self._cuts, code) for code in codes), np.int64, len(codes))
+            return np.fromiter(
+                (bisect_right(self._cuts, code) for code in codes), np.int64, len(codes)
+            )
         if self._by_rank:
             return np.searchsorted(self._cuts, codes, "right")
         below = self._cuts[0] - 1
@@ -266,7 +288,10 @@ class _Slots:
             self._bounds = None
             self.stretches = self._table[lows].astype(np.int64), self._table[ends].astype(np.int64)
         else:
-            self.stretches = np.searchsorted(bounds, lows, "right"), np.searchsorted(bounds, ends, "right")
+            self.stretches = (
+                np.searchsorted(bounds, lows, "right"),
+                np.searchsorted(bounds, ends, "right"),
+            )
 
     def find(self, keys: Ints) -> tuple[Ints, Ints | None]:
         """(slots, the order that they are in, or None if that of the keys)."""

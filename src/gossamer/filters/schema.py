@@ -16,7 +16,14 @@ from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Self, get_args
 
 from gossamer.filters import loops, rows
-from gossamer.filters.model import ATTRIBUTES_MAX, DDL_MAX, NAME_MAX, STRUCT_DEPTH_MAX, Event, SchemaError
+from gossamer.filters.model import (
+    ATTRIBUTES_MAX,
+    DDL_MAX,
+    NAME_MAX,
+    STRUCT_DEPTH_MAX,
+    Event,
+    SchemaError,
+)
 
 if TYPE_CHECKING:
     from gossamer.filters import _native
@@ -129,9 +136,15 @@ class Schema:
     def rows(self) -> Callable[[Iterable[Mapping[str, Any] | Event]], list[tuple[Any, ...]]]:
         """rows(mappings): a row for each, as `row` makes it."""
         flat, row = self._flat, self.row
-        return rows.make_rows(self.attributes) if flat is None else lambda mappings: flat.rows(mappings, row)
+        return (
+            rows.make_rows(self.attributes)
+            if flat is None
+            else lambda mappings: flat.rows(mappings, row)
+        )
 
-    def weighed(self, value_bytes: int) -> Callable[[Mapping[str, Any] | Event], tuple[tuple[Any, ...], int]]:
+    def weighed(
+        self, value_bytes: int
+    ) -> Callable[[Mapping[str, Any] | Event], tuple[tuple[Any, ...], int]]:
         """A function from a mapping to its row and to about how many bytes that takes, each value so many and its text."""
         return rows.make_weighed(self.attributes, value_bytes)
 
@@ -149,8 +162,14 @@ class Schema:
         if flat is None:
             return slow
 
-        def events(topic: str, publisher: int, incarnation: int, numbers: Sequence[int], rows: Any) -> list[Event]:
-            found = flat.events(topic, publisher, incarnation, numbers, rows) if type(rows) is list else None
+        def events(
+            topic: str, publisher: int, incarnation: int, numbers: Sequence[int], rows: Any
+        ) -> list[Event]:
+            found = (
+                flat.events(topic, publisher, incarnation, numbers, rows)
+                if type(rows) is list
+                else None
+            )
             return slow(topic, publisher, incarnation, numbers, rows) if found is None else found
 
         return events
@@ -168,7 +187,10 @@ class Schema:
     def extends(self, other: Schema) -> bool:
         """Whether this is the other schema with nullable attributes added at the end: events of either can be read as both."""
         more = self.attributes[len(other.attributes) :]
-        same = self.attributes[: len(other.attributes)] == other.attributes and self.order == other.order
+        same = (
+            self.attributes[: len(other.attributes)] == other.attributes
+            and self.order == other.order
+        )
         return bool(more) and same and not any(attribute.required for attribute in more)
 
     def find(self, name: str) -> int | None:
@@ -181,7 +203,10 @@ class Schema:
         return nearest(name, self.names)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Schema) and (self.attributes, self.order) == (other.attributes, other.order)
+        return isinstance(other, Schema) and (self.attributes, self.order) == (
+            other.attributes,
+            other.order,
+        )
 
     def __hash__(self) -> int:
         return hash((self.attributes, self.order))
@@ -195,7 +220,9 @@ class Schema:
 
 def _same(a: str, b: str) -> bool:
     """Spark's other test of names, Java's equalsIgnoreCase: character by character ("İ".lower() has two)."""
-    return len(a) == len(b) and all(x.lower() == y.lower() or x.upper() == y.upper() for x, y in zip(a, b, strict=True))
+    return len(a) == len(b) and all(
+        x.lower() == y.lower() or x.upper() == y.upper() for x, y in zip(a, b, strict=True)
+    )
 
 
 def nearest(name: str, names: tuple[str, ...]) -> str | None:
@@ -211,7 +238,9 @@ def nearest(name: str, names: tuple[str, ...]) -> str | None:
 def quote(path: tuple[str, ...]) -> str:
     """A name as SQL text, in backquotes where it needs them."""
     plain = (PLAIN_NAME.fullmatch(p) and p.upper() not in RESERVED for p in path)
-    return ".".join(p if ok else f"`{p.replace('`', '``')}`" for p, ok in zip(path, plain, strict=True))
+    return ".".join(
+        p if ok else f"`{p.replace('`', '``')}`" for p, ok in zip(path, plain, strict=True)
+    )
 
 
 def _ddl(leaves: list[tuple[tuple[str, ...], Attribute]], colon: str) -> Iterator[str]:
@@ -237,7 +266,11 @@ class _Ddl:
 
     def __init__(self, text: str) -> None:
         if len(text) > DDL_MAX:
-            raise SchemaError(f"a schema has at most {DDL_MAX:,} characters; this one has {len(text):,}", text, DDL_MAX)
+            raise SchemaError(
+                f"a schema has at most {DDL_MAX:,} characters; this one has {len(text):,}",
+                text,
+                DDL_MAX,
+            )
         self.text = text
         self.place = 0  # where the next token may begin
         self.count = 0
@@ -250,10 +283,20 @@ class _Ddl:
             self._fail("a name, a type, ',' or ':' expected", start, start + 1)
         kind = match.lastgroup
         assert kind is not None
-        self.kind, self.token, self.start, self.place = kind, match[kind], match.start(kind), match.end()
+        self.kind, self.token, self.start, self.place = (
+            kind,
+            match[kind],
+            match.start(kind),
+            match.end(),
+        )
 
     def _fail(self, message: str, start: int | None = None, end: int | None = None) -> NoReturn:
-        raise SchemaError(message, self.text, self.start if start is None else start, self.place if end is None else end)
+        raise SchemaError(
+            message,
+            self.text,
+            self.start if start is None else start,
+            self.place if end is None else end,
+        )
 
     def _take(self, mark: str) -> bool:
         if self.kind == "mark" and self.token == mark:
@@ -273,7 +316,11 @@ class _Ddl:
         while True:
             name, start, end = self._name()
             if name.lower() in seen:
-                self._fail(f"attribute {name!r} is declared twice (Spark takes names whatever their case)", start, end)
+                self._fail(
+                    f"attribute {name!r} is declared twice (Spark takes names whatever their case)",
+                    start,
+                    end,
+                )
             seen.add(name.lower())
             self._take(":")
             found += self._type((*parents, name), depth)
@@ -309,7 +356,9 @@ class _Ddl:
             return inner
         kind = _TYPE_NAMES.get(word)
         if kind is None:
-            self._fail(f"type {self.token} is not supported; supported: {', '.join(Type)}, STRUCT<...>")
+            self._fail(
+                f"type {self.token} is not supported; supported: {', '.join(Type)}, STRUCT<...>"
+            )
         self.count += 1
         if self.count > ATTRIBUTES_MAX:
             self._fail(f"a schema has at most {ATTRIBUTES_MAX} attributes")

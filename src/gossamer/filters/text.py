@@ -9,7 +9,9 @@ from gossamer.filters.schema import Schema, quote
 from gossamer.filters.tree import And, Compare, Const, In, Like, Node, Null, Or, Pair, Rlike, Value
 
 # Control characters, quotes and backslashes, and what would vanish from or break a line on a screen.
-_ESCAPED = re.compile("[\\x00-\\x1f\\x7f-\\xa0\\xad'\\\\\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff]")
+_ESCAPED = re.compile(
+    "[\\x00-\\x1f\\x7f-\\xa0\\xad'\\\\\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff]"
+)
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "'": "\\'", "\\": "\\\\"}
 
 

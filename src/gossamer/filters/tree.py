@@ -89,8 +89,15 @@ Node = Const | Predicate | And | Or
 TRUE, FALSE = Const(True), Const(False)
 
 # Kinds of predicates on one attribute, in the order of keys: exact values first, then what is nearly as narrow.
-_NULL, _EQUAL, _LIKE, _FROM, _TO, _PAIR, _RLIKE, _NOT_EQUAL, _NOT_LIKE, _NOT_RLIKE, _NOT_NULL = range(0x10, 0xC0, 0x10)
-_COMPARE = {">=": (_FROM, 0), ">": (_FROM, 1), "<": (_TO, 0), "<=": (_TO, 1)}  # by their ends: < 3 ends before <= 3
+_NULL, _EQUAL, _LIKE, _FROM, _TO, _PAIR, _RLIKE, _NOT_EQUAL, _NOT_LIKE, _NOT_RLIKE, _NOT_NULL = (
+    range(0x10, 0xC0, 0x10)
+)
+_COMPARE = {
+    ">=": (_FROM, 0),
+    ">": (_FROM, 1),
+    "<": (_TO, 0),
+    "<=": (_TO, 1),
+}  # by their ends: < 3 ends before <= 3
 _PAIRS = {"=": _PAIR, "<": _PAIR + 1, "<=": _PAIR + 2, "<>": _PAIR + 3}
 _COMPOUND = 0xFFFF  # after every attribute
 
@@ -108,7 +115,9 @@ def _values(node: In, ranks: tuple[int, ...]) -> bytes:
     encoded = b"".join(map(order.encode, node.values))
     if len(node.values) == 1 and not node.negated:
         return bytes((_EQUAL,)) + encoded
-    return bytes((_NOT_EQUAL if node.negated else _EQUAL + 1,)) + encoded + order.NULL  # NULL ends the list
+    return (
+        bytes((_NOT_EQUAL if node.negated else _EQUAL + 1,)) + encoded + order.NULL
+    )  # NULL ends the list
 
 
 def _bound(kind: int, inner: int, value: Value) -> bytes:
@@ -118,7 +127,9 @@ def _bound(kind: int, inner: int, value: Value) -> bytes:
 def _like(node: Like) -> bytes:
     prefix, whole = like_prefix(node.pattern)
     if whole and not node.negated:
-        return bytes((_LIKE,)) + order.encode(prefix)  # 'abc%' is a range of strings, and sorts as its start
+        return bytes((_LIKE,)) + order.encode(
+            prefix
+        )  # 'abc%' is a range of strings, and sorts as its start
     return bytes((_NOT_LIKE if node.negated else _LIKE + 1,)) + order.encode(node.pattern)
 
 
@@ -133,7 +144,9 @@ _OPERANDS: dict[type, Callable[..., bytes]] = {
     Compare: lambda node, ranks: _bound(*_COMPARE[node.op], node.value),
     In: _values,
     Like: lambda node, ranks: _like(node),
-    Rlike: lambda node, ranks: bytes((_NOT_RLIKE if node.negated else _RLIKE,)) + order.encode(node.pattern),
+    Rlike: lambda node, ranks: (
+        bytes((_NOT_RLIKE if node.negated else _RLIKE,)) + order.encode(node.pattern)
+    ),
     Null: lambda node, ranks: bytes((_NOT_NULL if node.negated else _NULL,)),
     Pair: lambda node, ranks: bytes((_PAIRS[node.op],)) + ranks[node.right].to_bytes(2, "big"),
 }
@@ -159,9 +172,13 @@ def any_of(terms: Iterable[Node], ranks: tuple[int, ...]) -> Node:
 C = TypeVar("C", And, Or)
 
 
-def _compound(kind: type[C], neutral: Const, absorbing: Const, terms: Iterable[Node], ranks: tuple[int, ...]) -> Node:
+def _compound(
+    kind: type[C], neutral: Const, absorbing: Const, terms: Iterable[Node], ranks: tuple[int, ...]
+) -> Node:
     kept: dict[Node, None] = {}
-    values: dict[int, list[Value]] = {}  # x = 1 OR x IN (2, 3) is x IN (1, 2, 3); AND does the same with NOT IN
+    values: dict[
+        int, list[Value]
+    ] = {}  # x = 1 OR x IN (2, 3) is x IN (1, 2, 3); AND does the same with NOT IN
     for term in _flat(kind, terms):
         if term == absorbing:
             return absorbing
@@ -188,7 +205,11 @@ def _flat(kind: type[And] | type[Or], terms: Iterable[Node]) -> Iterator[Node]:
 
 def membership(attribute: int, values: Iterable[Value], negated: bool) -> In:
     several = tuple(set(values))
-    return In(attribute, several if len(several) == 1 else tuple(sorted(several, key=order.encode)), negated)
+    return In(
+        attribute,
+        several if len(several) == 1 else tuple(sorted(several, key=order.encode)),
+        negated,
+    )
 
 
 def count(node: Node) -> int:
@@ -248,5 +269,7 @@ def without_patterns(node: Node, ranks: tuple[int, ...]) -> Node:
     if not _has_patterns(node):
         return node
     if isinstance(node, And | Or):
-        return (all_of if isinstance(node, And) else any_of)((without_patterns(term, ranks) for term in node.terms), ranks)
+        return (all_of if isinstance(node, And) else any_of)(
+            (without_patterns(term, ranks) for term in node.terms), ranks
+        )
     return node

@@ -33,12 +33,16 @@ def directory() -> Path:
     """Where this user's admin sockets are. Refuses a directory that somebody else could have put there."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     path = (
-        Path(base) / "gossamer" if base and Path(base).is_dir() else Path(tempfile.gettempdir()) / f"gossamer-{os.getuid()}"
+        Path(base) / "gossamer"
+        if base and Path(base).is_dir()
+        else Path(tempfile.gettempdir()) / f"gossamer-{os.getuid()}"
     )
     path.mkdir(mode=0o700, exist_ok=True)
     info = path.lstat()
     if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o077:
-        raise AdminError(f"{path} must be a directory of yours that nobody else can enter: chmod 700, or remove it")
+        raise AdminError(
+            f"{path} must be a directory of yours that nobody else can enter: chmod 700, or remove it"
+        )
     return path
 
 
@@ -59,17 +63,23 @@ async def serve(address: str, answer: Answer) -> tuple[asyncio.Server, Path]:
                 writer.write(json.dumps({"error": f"not a request: {error}"}).encode() + b"\n")
                 return
             asked = request if isinstance(request, dict) else {}
-            await _reply(answer(asked, aiter(reader)), None if asked.get("more") else reader, writer)
+            await _reply(
+                answer(asked, aiter(reader)), None if asked.get("more") else reader, writer
+            )
         except (TimeoutError, ConnectionError, ValueError):
             return  # whoever asked has gone, or talks without end
         finally:
             writer.close()
 
-    path.unlink(missing_ok=True)  # left by a node that was killed; the TCP port is ours, so no other node can own it
+    path.unlink(
+        missing_ok=True
+    )  # left by a node that was killed; the TCP port is ours, so no other node can own it
     return await asyncio.start_unix_server(client, path, limit=REQUEST_MAX), path
 
 
-async def _reply(lines: AsyncIterator[Any], reader: asyncio.StreamReader | None, writer: asyncio.StreamWriter) -> None:
+async def _reply(
+    lines: AsyncIterator[Any], reader: asyncio.StreamReader | None, writer: asyncio.StreamWriter
+) -> None:
     """Write lines as they come; stop when whoever asked hangs up, even if no line comes. No ``reader``: the answer reads."""
 
     async def write() -> None:
@@ -91,7 +101,9 @@ async def _reply(lines: AsyncIterator[Any], reader: asyncio.StreamReader | None,
         await asyncio.gather(work, gone, return_exceptions=True)
 
 
-def lines(path: Path, request: dict[str, Any], *, patient: bool = False, seconds: float = ANSWER_SECONDS) -> Iterator[Any]:
+def lines(
+    path: Path, request: dict[str, Any], *, patient: bool = False, seconds: float = ANSWER_SECONDS
+) -> Iterator[Any]:
     """The lines of an answer as they come; ``patient``: however long that takes, of a node that is awake."""
     if patient:
         _wake(path)
@@ -117,7 +129,12 @@ def _wake(path: Path) -> None:
     ask(path, {"do": "sample"}, WAKE_SECONDS)
 
 
-def send(path: Path, request: dict[str, Any], more: Iterable[bytes], heard: Callable[[dict[str, Any]], None]) -> None:
+def send(
+    path: Path,
+    request: dict[str, Any],
+    more: Iterable[bytes],
+    heard: Callable[[dict[str, Any]], None],
+) -> None:
     """A request with lines that follow it. ``heard`` gets each answer, in a thread: neither side waits for the other to read."""
     problems: list[str] = []
     _wake(path)
@@ -136,7 +153,9 @@ def send(path: Path, request: dict[str, Any], more: Iterable[bytes], heard: Call
             listener = threading.Thread(target=listen, args=(file,), name="answers", daemon=True)
             listener.start()
             try:
-                with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has said why, or has gone
+                with contextlib.suppress(
+                    BrokenPipeError, ConnectionResetError
+                ):  # it has said why, or has gone
                     sock.sendall(json.dumps({**request, "more": True}).encode() + b"\n")
                     for line in more:
                         sock.sendall(line + b"\n")
@@ -166,12 +185,16 @@ def find(address: str | None, usual: str = "") -> Path:
     if not found:
         where = f"at {address}" if address else "of yours on this machine"
         raise AdminError(f"no node {where} is running; start one with: gossamer node")
-    if len(found) > 1:  # 'gossamer subscribe' is a node too, so beside it the one that runs by itself is meant
+    if (
+        len(found) > 1
+    ):  # 'gossamer subscribe' is a node too, so beside it the one that runs by itself is meant
         found = [path for path in found if path.stem == _stem(usual)] or found
     if len(found) > 1:
         some = ", ".join(map(_address, found[:SHOWN_MAX]))
         more = ", ..." if len(found) > SHOWN_MAX else ""
-        raise AdminError(f"{len(found)} nodes are running here ({some}{more}); say which one: --node HOST:PORT")
+        raise AdminError(
+            f"{len(found)} nodes are running here ({some}{more}); say which one: --node HOST:PORT"
+        )
     return found[0]
 
 

@@ -32,7 +32,9 @@ RECEIPTS_MAX = 10_000  # of one who publishes, held at a time
 TOGETHER_MAX = 1024  # lines
 
 
-async def answer(node: Node, request: dict[str, Any], more: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+async def answer(
+    node: Node, request: dict[str, Any], more: AsyncIterator[bytes]
+) -> AsyncIterator[Any]:
     do = request.get("do")
     if do == "status":
         yield node.status()
@@ -72,13 +74,17 @@ async def _view(node: Node, request: dict[str, Any]) -> AsyncIterator[Any]:
             yield to_builtins(change)
 
 
-async def _publish(node: Node, request: dict[str, Any], more: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+async def _publish(
+    node: Node, request: dict[str, Any], more: AsyncIterator[bytes]
+) -> AsyncIterator[Any]:
     topic, wait = str(request.get("topic")), request.get("wait")
     receipts: list[BatchReceipt] = []
     refused = None
     place = held = 0
     try:
-        schema = Schema.parse(await node.topic(topic, *([float(wait)] if isinstance(wait, int | float) else [])))
+        schema = Schema.parse(
+            await node.topic(topic, *([float(wait)] if isinstance(wait, int | float) else []))
+        )
         async for lines in _together(more):
             events: list[Mapping[str, Any]] = []
             try:

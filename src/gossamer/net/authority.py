@@ -89,7 +89,11 @@ def _pem(certificate: Any) -> bytes:
 
 
 def create(
-    directory: Path, *, name: str = "gossamer", days: int = AUTHORITY_DAYS, passphrase: bytes | None = None
+    directory: Path,
+    *,
+    name: str = "gossamer",
+    days: int = AUTHORITY_DAYS,
+    passphrase: bytes | None = None,
 ) -> Authority:
     """Make a fabric's authority. Raises KeysError if there is one already."""
     x509 = crypto()
@@ -123,11 +127,15 @@ def create(
 class Authority:
     """An authority's directory, opened. ``sign``: with its key, which issuing and revoking need and looking does not."""
 
-    def __init__(self, directory: Path, passphrase: bytes | None = None, *, sign: bool = True) -> None:
+    def __init__(
+        self, directory: Path, passphrase: bytes | None = None, *, sign: bool = True
+    ) -> None:
         self.directory = directory
         try:
             self.certificate = read_certificate(directory / AUTHORITY_CERTIFICATE)
-            self.issued = msgspec.json.Decoder(Issued).decode_lines((directory / ISSUED).read_bytes())
+            self.issued = msgspec.json.Decoder(Issued).decode_lines(
+                (directory / ISSUED).read_bytes()
+            )
         except (OSError, ValueError, msgspec.DecodeError) as error:
             raise KeysError(
                 f"{directory} is no authority's directory ({trouble(error)}); make one with: gossamer keys init DIR"
@@ -153,7 +161,9 @@ class Authority:
 
     @property
     def name(self) -> str:
-        return str(self.certificate.subject.get_attributes_for_oid(crypto().NameOID.COMMON_NAME)[0].value)
+        return str(
+            self.certificate.subject.get_attributes_for_oid(crypto().NameOID.COMMON_NAME)[0].value
+        )
 
     def issue(
         self,
@@ -177,7 +187,9 @@ class Authority:
             check_private(out / KEY)
             public = load_pem_private_key((out / KEY).read_bytes(), None).public_key()
         elif (out / CERTIFICATE).exists() or (out / KEY).exists():
-            raise KeysError(f"{out} has keys already; issue elsewhere (--out), or give them more time with --renew")
+            raise KeysError(
+                f"{out} has keys already; issue elsewhere (--out), or give them more time with --renew"
+            )
         elif request is not None:
             public = _requested(request)
         else:
@@ -195,7 +207,9 @@ class Authority:
                 f"the certificate would have {len(identity.certificate)} bytes; every node keeps it, so at most {CERTIFICATE_MAX} "
                 "are allowed: use fewer patterns, or shorter ones"
             )
-        self._write_book([*self.issued, _line(identity)])  # first: what is not in the book cannot be revoked by name
+        self._write_book(
+            [*self.issued, _line(identity)]
+        )  # first: what is not in the book cannot be revoked by name
         _directory(out)
         if not renew and request is None:
             write_private(out / KEY, _pem_key(key))
@@ -210,22 +224,32 @@ class Authority:
         """
         peer = hex_peer(peer_of(public))
         last = next((one for one in reversed(self.issued) if one.peer == peer), None)
-        if last is not None and self.revoked is not None and int(last.serial, 16) in self.revoked.serials:
+        if (
+            last is not None
+            and self.revoked is not None
+            and int(last.serial, 16) in self.revoked.serials
+        ):
             raise KeysError(
                 f"the key of {last.name!r} was revoked; make a new one: gossamer keys issue {self.directory} {name} --out DIR"
             )
         return last
 
-    def _sign(self, name: str, public: Any, publish: Iterable[str], subscribe: Iterable[str], days: float) -> Any:
+    def _sign(
+        self, name: str, public: Any, publish: Iterable[str], subscribe: Iterable[str], days: float
+    ) -> Any:
         x509 = crypto()
         now = _now()
         until = min(now + dt.timedelta(days=_days(days)), self.certificate.not_valid_after_utc)
-        uris = [permission("publish", one) for one in publish] + [permission("subscribe", one) for one in subscribe]
+        uris = [permission("publish", one) for one in publish] + [
+            permission("subscribe", one) for one in subscribe
+        ]
         usage = x509.KeyUsage(
             digital_signature=True, content_commitment=False, key_encipherment=False, data_encipherment=False,
             key_agreement=False, key_cert_sign=False, crl_sign=False, encipher_only=False, decipher_only=False,
         )  # fmt: skip
-        both = x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.SERVER_AUTH, x509.ExtendedKeyUsageOID.CLIENT_AUTH])
+        both = x509.ExtendedKeyUsage(
+            [x509.ExtendedKeyUsageOID.SERVER_AUTH, x509.ExtendedKeyUsageOID.CLIENT_AUTH]
+        )
         above = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.certificate.public_key())
         builder = (
             x509.CertificateBuilder().subject_name(_named(name)).issuer_name(self.certificate.subject).public_key(public)
@@ -243,18 +267,28 @@ class Authority:
         """The certificates of a name, a node's id or a serial number, all of them hexadecimal but the name."""
         found = [one for one in self.issued if who in (one.name, one.peer, one.serial)]
         if not found:
-            raise KeysError(f"nothing was issued here for {who!r}; see: gossamer keys show {self.directory}")
+            raise KeysError(
+                f"nothing was issued here for {who!r}; see: gossamer keys show {self.directory}"
+            )
         return found
 
     def revoke(self, who: str) -> list[Issued]:
         """Put a node's certificates on the list of those that count no longer; returns which are new there."""
         serials = self.revoked.serials if self.revoked is not None else frozenset()
         now = _now().timestamp()
-        fresh = [one for one in self.find(who) if int(one.serial, 16) not in serials and one.not_after > now]
+        fresh = [
+            one
+            for one in self.find(who)
+            if int(one.serial, 16) not in serials and one.not_after > now
+        ]
         if fresh:
             dead = {one.serial for one in fresh}
-            listed = [one for one in self.issued if one.serial in dead or int(one.serial, 16) in serials]
-            self.sign_list([one for one in listed if one.not_after > now])  # who has expired needs no revoking
+            listed = [
+                one for one in self.issued if one.serial in dead or int(one.serial, 16) in serials
+            ]
+            self.sign_list(
+                [one for one in listed if one.not_after > now]
+            )  # who has expired needs no revoking
         return fresh
 
     def sign_list(self, listed: list[Issued]) -> None:
@@ -268,7 +302,12 @@ class Authority:
             .next_update(self.certificate.not_valid_after_utc).add_extension(x509.CRLNumber(number), critical=False)
         )  # fmt: skip
         for one in listed:
-            entry = x509.RevokedCertificateBuilder().serial_number(int(one.serial, 16)).revocation_date(now).build()
+            entry = (
+                x509.RevokedCertificateBuilder()
+                .serial_number(int(one.serial, 16))
+                .revocation_date(now)
+                .build()
+            )
             builder = builder.add_revoked_certificate(entry)
         write_public(self.directory / REVOKED, _pem(builder.sign(self._key, None)))
         self.revoked = Revoked((self.directory / REVOKED).read_bytes(), self.certificate)
@@ -278,7 +317,9 @@ class Authority:
         data = (self.directory / REVOKED).read_bytes()
         for directory in directories:
             if not (directory / AUTHORITY_CERTIFICATE).exists():
-                raise KeysError(f"{directory} has no keys; a node's key directory is expected (--to DIR)")
+                raise KeysError(
+                    f"{directory} has no keys; a node's key directory is expected (--to DIR)"
+                )
             write_public(directory / REVOKED, data)
 
     def _write_book(self, issued: list[Issued]) -> None:
@@ -295,7 +336,10 @@ def make_request(name: str, out: Path) -> None:
     key = _new_key()
     _directory(out)
     write_private(out / KEY, _pem_key(key))
-    write_public(out / "node.csr", _pem(x509.CertificateSigningRequestBuilder().subject_name(_named(name)).sign(key, None)))
+    write_public(
+        out / "node.csr",
+        _pem(x509.CertificateSigningRequestBuilder().subject_name(_named(name)).sign(key, None)),
+    )
 
 
 def _requested(request: bytes) -> Any:
@@ -308,7 +352,9 @@ def _requested(request: bytes) -> Any:
         raise KeysError(f"not a signing request: {error}") from None
     public = asked.public_key()
     if not asked.is_signature_valid or not isinstance(public, Ed25519PublicKey):
-        raise KeysError("the request must be for an Ed25519 key and signed by it; make one with: gossamer keys request")
+        raise KeysError(
+            "the request must be for an Ed25519 key and signed by it; make one with: gossamer keys request"
+        )
     return public
 
 
@@ -327,7 +373,9 @@ def _days(days: float) -> float:
 
 def _check_name(name: str) -> None:
     if not NAME.fullmatch(name):
-        raise KeysError(f"{name!r} is not a name: letters, digits, dot, dash and underscore, at most 63")
+        raise KeysError(
+            f"{name!r} is not a name: letters, digits, dot, dash and underscore, at most 63"
+        )
 
 
 def _directory(path: Path) -> None:

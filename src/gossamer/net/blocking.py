@@ -37,7 +37,9 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-def _like(model: Callable[Concatenate[Any, P], Any]) -> Callable[[Callable[..., R]], Callable[Concatenate[Any, P], R]]:
+def _like(
+    model: Callable[Concatenate[Any, P], Any],
+) -> Callable[[Callable[..., R]], Callable[Concatenate[Any, P], R]]:
     """Takes the arguments that ``model`` takes: one signature, written once, in ``gossamer.Node``."""
 
     def same(function: Callable[..., R]) -> Callable[Concatenate[Any, P], R]:
@@ -61,7 +63,9 @@ class _Loop:
         self.thread.start()
 
     def _run(self) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})  # they are for whoever waits for us
+        signal.pthread_sigmask(
+            signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM}
+        )  # they are for whoever waits for us
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
@@ -72,9 +76,7 @@ class _Loop:
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         problem = ""
         if self.is_forked:
-            problem = (
-                f"this node belongs to process {self.process}, from which this one was forked; make a node in each process"
-            )
+            problem = f"this node belongs to process {self.process}, from which this one was forked; make a node in each process"
         elif not self.thread.is_alive():
             problem = "the node is closed"
         else:
@@ -120,7 +122,9 @@ class _Stream(Generic[T]):
     def __init__(self, loop: _Loop, source: AsyncIterator[T]) -> None:
         self._loop, self._source = loop, source
         self._here: deque[T] = deque()
-        self._coming: Future[list[T]] | None = None  # asked for, and kept if a wait is given up: it would be lost otherwise
+        self._coming: Future[list[T]] | None = (
+            None  # asked for, and kept if a wait is given up: it would be lost otherwise
+        )
 
     def __iter__(self) -> Iterator[T]:
         return self
@@ -289,7 +293,9 @@ class Node:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
         self.close(drain=DRAIN_SECONDS if kind is None else 0.0)
 
     @property
@@ -343,7 +349,9 @@ class Node:
     @_like(fabric.Node.subscribe)
     def subscribe(self, *arguments: Any, **options: Any) -> Subscription:
         """As ``gossamer.Node.subscribe``; returns when the subscription is in force."""
-        return Subscription(self._thread(), self._run(_started(self._node.subscribe(*arguments, **options))))
+        return Subscription(
+            self._thread(), self._run(_started(self._node.subscribe(*arguments, **options)))
+        )
 
     def publish(self, topic: str, event: Mapping[str, Any]) -> Receipt:
         """Accept an event. Returns once it is in the outbox (on disk, with a data_dir); ``wait`` for the rest."""
@@ -360,7 +368,9 @@ class Node:
         """Accept events together, all or none: a list of them, or a ``pyarrow.RecordBatch``."""
         return BatchReceipt(self._thread(), self._run(self._node.publish_batch(topic, events)))
 
-    async def _publish_some(self, topic: str, events: list[Mapping[str, Any]]) -> list[fabric.Receipt]:
+    async def _publish_some(
+        self, topic: str, events: list[Mapping[str, Any]]
+    ) -> list[fabric.Receipt]:
         return [await self._node.publish(topic, event) for event in events]
 
     def topic(self, topic: str, timeout: float = 10.0) -> str:

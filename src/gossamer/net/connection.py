@@ -46,11 +46,15 @@ EVENT_QUEUE_BYTES = 16 << 20
 EVENT_QUEUE_LOW = 4 << 20
 CONTROL_QUEUE_BYTES = 16 << 20
 SOCKET_HIGH_WATER = 1 << 20
-HELLO_SECONDS = 5.0  # a connection that has not said hello by then, and shown its certificate, is closed
+HELLO_SECONDS = (
+    5.0  # a connection that has not said hello by then, and shown its certificate, is closed
+)
 PING_SECONDS = 5.0  # a link that has been silent for this long is asked
 SILENCE_SECONDS = 10.0  # and given up after this
 DOUBT_SECONDS = 1.0  # before that it is asked once more, and what lies in the socket is read
-DIRECT_BYTES = 16 << 10  # so much is written at once; more is left to the event loop, which writes at the end of its turn
+DIRECT_BYTES = (
+    16 << 10
+)  # so much is written at once; more is left to the event loop, which writes at the end of its turn
 DRIBBLE_BYTES = 16 << 10  # a sign of life is a whole message, or so much of one
 SHARED_WEIGHT = 4  # so many bytes that lie in shared memory count as one that comes by the socket
 LINGER_SECONDS = 2.0  # what a closed connection still has to write gets this long
@@ -71,7 +75,9 @@ class Connection(asyncio.BufferedProtocol):
         self.version = 0
         self.closed = False
         self.reason = ""
-        self.settled: asyncio.Future[None] = self.loop.create_future()  # the peer has said hello, or will not
+        self.settled: asyncio.Future[None] = (
+            self.loop.create_future()
+        )  # the peer has said hello, or will not
         self.address = ""  # of the other end, without the port
         self.identity: Identity | None = None  # as its certificate says
         self.rejected = 0  # messages that the machine would not have
@@ -151,7 +157,10 @@ class Connection(asyncio.BufferedProtocol):
                 messages, size = self._unframer.feed(clear), len(clear)
             else:
                 if not self.bytes_in and bytes(data[:2]) in (b"\x15\x03", b"\x16\x03"):
-                    raise WireError("garbage", "the peer speaks TLS: it has keys, and wants this node to have some (--keys)")
+                    raise WireError(
+                        "garbage",
+                        "the peer speaks TLS: it has keys, and wants this node to have some (--keys)",
+                    )
                 self.bytes_in += size
                 messages = self._unframer.feed(data)
             self._spend(len(messages), size)
@@ -227,7 +236,9 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def _volume(self) -> int:
         """Bytes in, as limits count them: an honest peer of the same host leaves more in memory than any network carries."""
-        return self.bytes_in + (self._sharing.bytes_in // SHARED_WEIGHT if self._sharing is not None else 0)
+        return self.bytes_in + (
+            self._sharing.bytes_in // SHARED_WEIGHT if self._sharing is not None else 0
+        )
 
     @property
     def shares(self) -> bool:
@@ -237,7 +248,11 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def shared(self) -> tuple[int, int]:
         """Bytes in and out that lay in memory which both ends see, and so did not come by the socket."""
-        return (self._sharing.bytes_in, self._sharing.bytes_out) if self._sharing is not None else (0, 0)
+        return (
+            (self._sharing.bytes_in, self._sharing.bytes_out)
+            if self._sharing is not None
+            else (0, 0)
+        )
 
     @property
     def traffic(self) -> tuple[int, int]:
@@ -263,7 +278,9 @@ class Connection(asyncio.BufferedProtocol):
             raise WireError("no hello", f"the first message is a {type(message).__name__}")
         self.version = agree(message)
         if self.identity is not None and self.identity.peer != message.peer:
-            raise WireError("false identity", f"{self.identity.name} says hello as {message.peer:016x}")
+            raise WireError(
+                "false identity", f"{self.identity.name} says hello as {message.peer:016x}"
+            )
         if self.expected is not None:
             if self.expected != message.peer:
                 self.close("somebody else", f"at {self.dialled}, where {self.expected:016x} was")
@@ -320,7 +337,9 @@ class Connection(asyncio.BufferedProtocol):
             if sharing is None and type(message) is Memory and self.driver.shares:
                 return True  # the other end thinks that we are on its host, which a forwarder there can bring about
             if sharing is None:
-                raise WireError("wrong shape", f"a {type(message).__name__}, where no memory is shared")
+                raise WireError(
+                    "wrong shape", f"a {type(message).__name__}, where no memory is shared"
+                )
             before = self._volume
             found = sharing.receive(message)
             self._spend(0, self._volume - before)
@@ -372,7 +391,12 @@ class Connection(asyncio.BufferedProtocol):
         """``last``: nobody will write after this, so nothing waits for room in memory."""
         self._scheduled = False
         transport, tls, sharing = self._transport, self._tls, self._sharing
-        if self.closed or transport is None or transport.is_closing() or (tls is not None and not tls.established):
+        if (
+            self.closed
+            or transport is None
+            or transport.is_closing()
+            or (tls is not None and not tls.established)
+        ):
             return
         waits = False  # for the peer to take what lies in memory
         while not self._paused and (self._control or (self._events and not waits)):
@@ -452,7 +476,9 @@ class Connection(asyncio.BufferedProtocol):
                 transport.abort()  # who does not read would keep us waiting for ever
             else:
                 if self._tls is not None and not transport.is_closing():
-                    with contextlib.suppress(RuntimeError):  # uvloop: the handle may be gone before we are told
+                    with contextlib.suppress(
+                        RuntimeError
+                    ):  # uvloop: the handle may be gone before we are told
                         transport.write(self._tls.end())
                 transport.close()
                 self.loop.call_later(LINGER_SECONDS, transport.abort)

@@ -25,7 +25,9 @@ DIAL_SECONDS = 5.0
 DIALLING_MAX = 64  # attempts under way
 KNOWN_MAX = 4096  # addresses whose peer is remembered
 NAMES_MAX = 256  # names whose addresses are remembered
-RESOLVE_SECONDS = 1.0  # between questions about a name, doubled while the answer is the same or none
+RESOLVE_SECONDS = (
+    1.0  # between questions about a name, doubled while the answer is the same or none
+)
 RESOLVE_SECONDS_MAX = 60.0
 RESOLVE_SECONDS_ALONE = 4.0  # the most while there is no link at all
 RESOLVED_DIALS = 4  # of the addresses of a name, dialled at a time
@@ -39,10 +41,20 @@ def parse_address(address: str, *, dialled: bool = False) -> tuple[str, int]:
     """Host and port. ``dialled``: one that others are to reach, so port 0 is none."""
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not host.isprintable() or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
-        raise AddressError(f"{address!r} is not an address; write host:port, for example 127.0.0.1:7400")
+    if (
+        not colon
+        or not host
+        or not host.isprintable()
+        or not re.fullmatch("[0-9]{1,5}", port)
+        or int(port) > 65535
+    ):
+        raise AddressError(
+            f"{address!r} is not an address; write host:port, for example 127.0.0.1:7400"
+        )
     if dialled and not int(port):
-        raise AddressError(f"{address!r} has port 0, which nobody can reach; write the port that is listened on")
+        raise AddressError(
+            f"{address!r} has port 0, which nobody can reach; write the port that is listened on"
+        )
     return host, int(port)
 
 
@@ -79,7 +91,9 @@ class _Name:
         self.wait = RESOLVE_SECONDS
 
     def is_due(self, now: float, *, alone: bool) -> bool:
-        return now >= self.asked_at + (min(self.wait, RESOLVE_SECONDS_ALONE) if alone else self.wait)
+        return now >= self.asked_at + (
+            min(self.wait, RESOLVE_SECONDS_ALONE) if alone else self.wait
+        )
 
 
 class Dialler:
@@ -88,8 +102,12 @@ class Dialler:
         self._told = told  # by the user: a failure is worth a word
         self._names: dict[str, _Name] = {}
         self._random = SystemRandom()
-        self.alone: Callable[[], object] = lambda: None  # called when all that we were told turned out to be this node
-        self._peers: dict[str, Peer] = {}  # who was found behind an address: one peer may have several
+        self.alone: Callable[[], object] = lambda: (
+            None
+        )  # called when all that we were told turned out to be this node
+        self._peers: dict[
+            str, Peer
+        ] = {}  # who was found behind an address: one peer may have several
         self._mine: dict[str, None] = {}  # addresses that turned out to be this node's own
         self._dialling: dict[str, asyncio.Task[None]] = {}
         self._stopping = False
@@ -131,11 +149,17 @@ class Dialler:
                 await self._resolve(address, host, port, peer)
                 return
             async with asyncio.timeout(DIAL_SECONDS):
-                _, connection = await driver.loop.create_connection(lambda: Connection(driver, address, peer), host, port)
+                _, connection = await driver.loop.create_connection(
+                    lambda: Connection(driver, address, peer), host, port
+                )
                 await asyncio.shield(connection.settled)
         except AddressError:
             driver.counters["bad_addresses"] += 1
-        except (OSError, TimeoutError, ValueError) as error:  # ValueError: a name that no resolver takes
+        except (
+            OSError,
+            TimeoutError,
+            ValueError,
+        ) as error:  # ValueError: a name that no resolver takes
             driver.counters["dials_failed"] += 1
             if self._is_told(address):  # others come and go
                 driver.last_problem = f"cannot reach {address}: {reason_of(error)}"
@@ -165,13 +189,20 @@ class Dialler:
         same = not found or set(found) == set(name.addresses)
         name.wait = min(2 * name.wait, RESOLVE_SECONDS_MAX) if same else RESOLVE_SECONDS
         name.addresses, name.asked_at = found or name.addresses, driver.loop.time()
-        strange = [one for one in found if one not in self._mine and self._peers.get(one) not in driver.links]
+        strange = [
+            one
+            for one in found
+            if one not in self._mine and self._peers.get(one) not in driver.links
+        ]
         for one in self._random.sample(strange, min(RESOLVED_DIALS, len(strange))):
             self.dial(one, peer)
         self._look_alone()
 
     def _is_told(self, address: str) -> bool:
-        return any(address == told or address in getattr(self._names.get(told), "addresses", ()) for told in self._told)
+        return any(
+            address == told or address in getattr(self._names.get(told), "addresses", ())
+            for told in self._told
+        )
 
     def _remember_mine(self, address: str) -> None:
         self._mine[address] = None

@@ -25,7 +25,9 @@ class DataDirectoryError(OSError):
 
 
 class Disk:
-    def __init__(self, directory: Path, on_failure: Callable[[Exception], None] = lambda error: None) -> None:
+    def __init__(
+        self, directory: Path, on_failure: Callable[[Exception], None] = lambda error: None
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self.failed: Exception | None = None
         self._on_failure = on_failure
@@ -34,18 +36,24 @@ class Disk:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gossamer-disk")
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(directory / _FILE, check_same_thread=False, isolation_level=None, timeout=0.5)
+            self._db = sqlite3.connect(
+                directory / _FILE, check_same_thread=False, isolation_level=None, timeout=0.5
+            )
             # One process a directory: two nodes with one identity would corrupt each other's receipts.
             self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
-            self._db.execute("CREATE TABLE IF NOT EXISTS kept (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID")
+            self._db.execute(
+                "CREATE TABLE IF NOT EXISTS kept (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
+            )
         except (OSError, sqlite3.Error) as error:
             self._thread.shutdown(wait=False)
             if hasattr(self, "_db"):
                 self._db.close()
             text = str(error)
-            hint = "is another node using it?" if "locked" in text else "is it a writable directory?"
+            hint = (
+                "is another node using it?" if "locked" in text else "is it a writable directory?"
+            )
             hint = "free some space" if " full" in text or "No space" in text else hint
             raise DataDirectoryError(
                 f"cannot use data directory {directory}: {getattr(error, 'strerror', None) or text}; {hint}"
@@ -89,7 +97,9 @@ class Disk:
                 done(store.token)
             self._commit_next()
 
-        self.loop.run_in_executor(self._thread, self._commit, [store for store, _ in batch]).add_done_callback(finished)
+        self.loop.run_in_executor(
+            self._thread, self._commit, [store for store, _ in batch]
+        ).add_done_callback(finished)
 
     def _commit(self, stores: list[Store]) -> None:
         self._db.execute("BEGIN")
@@ -97,7 +107,9 @@ class Disk:
             for store in stores:
                 for record in store.records:
                     if isinstance(record, Keep):
-                        self._db.execute("INSERT OR REPLACE INTO kept VALUES (?, ?)", (record.key, record.value))
+                        self._db.execute(
+                            "INSERT OR REPLACE INTO kept VALUES (?, ?)", (record.key, record.value)
+                        )
                     else:
                         self._db.execute("DELETE FROM kept WHERE key = ?", (record.key,))
             self._db.execute("COMMIT")

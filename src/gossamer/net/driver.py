@@ -42,7 +42,9 @@ from gossamer.node.rights import Identity, Rights
 from gossamer.node.wire import MAGIC, MISCONDUCT, VERSION, VERSION_MIN, AnyMessage, Hello, framed
 
 SCRATCH_BYTES = 256 << 10  # what is read at once
-TIMER_TICK = 2000  # microseconds: timers may fire a clock tick early, and uvloop's tick is a millisecond
+TIMER_TICK = (
+    2000  # microseconds: timers may fire a clock tick early, and uvloop's tick is a millisecond
+)
 
 
 async def gone(connections: list[Connection]) -> None:
@@ -75,9 +77,13 @@ class Driver:
         self.loop = asyncio.get_running_loop()
         self.machine, self.peer, self.incarnation = machine, peer, incarnation
         self.address = address
-        self._process = secrets.randbits(64) or 1  # tells this process from a copy of its data directory, or of its keys
+        self._process = (
+            secrets.randbits(64) or 1
+        )  # tells this process from a copy of its data directory, or of its keys
         self.links: dict[Peer, Connection] = {}
-        self.scratch = memoryview(bytearray(SCRATCH_BYTES))  # what any connection has just read, until it has been looked at
+        self.scratch = memoryview(
+            bytearray(SCRATCH_BYTES)
+        )  # what any connection has just read, until it has been looked at
         self.connections: dict[Connection, None] = {}  # also those that have not said hello yet
         self.counters: Counter[str] = Counter()
         self.spin = Spin(self.loop, spin, self.counters)
@@ -89,8 +95,12 @@ class Driver:
         self.before: Callable[[], None] = lambda: None  # called before the machine is woken
         self.dial: Callable[[str, Peer | None], None] = lambda address, peer: None
         self.changed: Callable[[Peer, LinkState], None] = lambda peer, state: None
-        self.renewed: Callable[[Identity], None] = lambda identity: None  # this node's own certificate is another
-        self.met_twin: Callable[[int], None] = lambda incarnation: None  # another process has this node's id
+        self.renewed: Callable[[Identity], None] = lambda identity: (
+            None
+        )  # this node's own certificate is another
+        self.met_twin: Callable[[int], None] = lambda incarnation: (
+            None
+        )  # another process has this node's id
         self.noted: Callable[[trace.Record], None] = lambda record: None
         self.closing = False
         self.closed_bytes_in = self.closed_bytes_out = 0  # of connections that are gone
@@ -100,7 +110,9 @@ class Driver:
         self._timer_at = NEVER
         self.soon = False  # a wake-up is due in this turn of the loop
         self._settling = False  # and so is a look at the machine's deadline
-        self.tick = Micros(0)  # the time as of the last call to the machine: good enough for what needs no precision
+        self.tick = Micros(
+            0
+        )  # the time as of the last call to the machine: good enough for what needs no precision
         # Not the loop's own clock: uvloop's stands still during a turn, and traces of several processes are compared by time.
         self._origin = time.monotonic_ns()
         self._unix_origin = time.time_ns() // 1000
@@ -136,7 +148,9 @@ class Driver:
                 self.dial(effect.address, effect.expected)  # type: ignore[union-attr]
             elif kind is Hangup:
                 link = self.links.get(effect.peer)  # type: ignore[union-attr]
-                if link is not None:  # not from inside the machine's own effects: DOWN follows when they are carried out
+                if (
+                    link is not None
+                ):  # not from inside the machine's own effects: DOWN follows when they are carried out
                     self.loop.call_soon(link.close, "unlinked")
 
     def settle(self) -> None:
@@ -213,7 +227,9 @@ class Driver:
             if connection is None:
                 self.counters["sends_without_link"] += 1
             elif connection.version < since:
-                self.counters["sends_beyond_version"] += 1  # the peer speaks the version before, which does not know this
+                self.counters["sends_beyond_version"] += (
+                    1  # the peer speaks the version before, which does not know this
+                )
             else:
                 connection.send(frame, is_event=is_event)
 
@@ -246,16 +262,18 @@ class Driver:
                 link.rejected += 1
                 if record.cut or link.rejected > self.guard.limits.rejected:  # type: ignore[union-attr]
                     # Not from inside the machine's own effects: the link goes down when they have been carried out.
-                    self.loop.call_soon(link.close, "does not report" if record.cut else "garbage", record.reason)  # type: ignore[union-attr]
+                    self.loop.call_soon(
+                        link.close,
+                        "does not report" if record.cut else "garbage",  # type: ignore[union-attr]
+                        record.reason,  # type: ignore[union-attr]
+                    )
         elif kind is trace.Dropped:
             self.counters["dropped"] += record.count  # type: ignore[union-attr]
             self.tally.drop(record.what, record.count, record.reason)  # type: ignore[union-attr]
             self.last_problem = f"dropped {record.what}: {record.reason}"  # type: ignore[union-attr]
         elif kind is trace.Conflict:
             self.counters["conflicts"] += 1
-            self.last_problem = (
-                "another process uses this node's identity: are its keys or its data directory used twice? stop one"
-            )
+            self.last_problem = "another process uses this node's identity: are its keys or its data directory used twice? stop one"
         elif kind is trace.Gapped:
             self.counters["gaps"] += 1
         elif kind is trace.Duplicate:
@@ -329,13 +347,18 @@ class Driver:
                 )
             return
         if connection.hello.fabric != self.fabric:
-            connection.close("other fabric", f"the peer belongs to fabric {connection.hello.fabric!r}, not {self.fabric!r}")
+            connection.close(
+                "other fabric",
+                f"the peer belongs to fabric {connection.hello.fabric!r}, not {self.fabric!r}",
+            )
             return
         other = self.links.get(peer)
         if other is not None:
             same_direction = (other.dialled is None) == (connection.dialled is None)
             ours_wins = (connection.dialled is not None) == (self.peer < peer)
-            if same_direction or ours_wins:  # same direction: the peer has come back, the old one is dead
+            if (
+                same_direction or ours_wins
+            ):  # same direction: the peer has come back, the old one is dead
                 self.links.pop(peer)
                 self._link(peer, LinkState.DOWN, "replaced")
                 other.close("replaced", "a newer connection to the same peer")
@@ -352,7 +375,9 @@ class Driver:
         self.guard.closed(connection, reason)
         if connection.hello is not None and self.links.get(connection.peer) is connection:
             del self.links[connection.peer]
-            self._link(connection.peer, LinkState.CUT if reason in MISCONDUCT else LinkState.DOWN, reason)
+            self._link(
+                connection.peer, LinkState.CUT if reason in MISCONDUCT else LinkState.DOWN, reason
+            )
 
     def unplugged(self, connection: Connection) -> None:
         """Its socket is gone."""
@@ -384,7 +409,10 @@ class Driver:
 
     def close(self) -> None:
         """Say nothing more to the machine; end every connection after what is queued."""
-        self.closing, self.soon = True, False  # nothing is due any more; callers that look at ``soon`` look further
+        self.closing, self.soon = (
+            True,
+            False,
+        )  # nothing is due any more; callers that look at ``soon`` look further
         if self._timer is not None:
             self._timer.cancel()
         self.guard.close()

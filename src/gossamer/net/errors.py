@@ -44,7 +44,9 @@ class JoinError(NodeError):
             return cls(f"no node let this one in at {about}")
         if problem.startswith("cannot resolve "):
             return cls(f"no node answered at {about}; is the name right?")
-        return cls(f"no node answered at {about}; is one running there? start it with: gossamer node --listen HOST:PORT")
+        return cls(
+            f"no node answered at {about}; is one running there? start it with: gossamer node --listen HOST:PORT"
+        )
 
 
 class SlowSubscriberError(NodeError):

@@ -55,9 +55,14 @@ class Guard:
                 return "too many handshakes"
             mine = [one for one in self._half_open if one.address == address]
             if len(mine) >= limits.address_half_open:
-                mine[0].close("crowded out", "the oldest of too many connections from one address that say no hello")
+                mine[0].close(
+                    "crowded out",
+                    "the oldest of too many connections from one address that say no hello",
+                )
             if len(self._half_open) >= limits.half_open:
-                next(iter(self._half_open)).close("crowded out", "the oldest of too many connections that say no hello")
+                next(iter(self._half_open)).close(
+                    "crowded out", "the oldest of too many connections that say no hello"
+                )
             self._half_open[connection] = None
         self._from[address] += 1
         return ""
@@ -100,12 +105,20 @@ class Guard:
 
     def revocations(self) -> int:
         """The number of the list that this node has, for its Hello."""
-        return self.keys.revoked.number if self.keys is not None and self.keys.revoked is not None else 0
+        return (
+            self.keys.revoked.number
+            if self.keys is not None and self.keys.revoked is not None
+            else 0
+        )
 
     def tell(self, connection: Connection) -> None:
         """Send our list to a peer that has an older one, or none."""
         revoked = self.keys.revoked if self.keys is not None else None
-        if revoked is not None and connection.hello is not None and connection.hello.revocations < revoked.number:
+        if (
+            revoked is not None
+            and connection.hello is not None
+            and connection.hello.revocations < revoked.number
+        ):
             self._driver.send_to(connection.peer, Revocations(revoked.number, revoked.der))
 
     def hear(self, connection: Connection, message: Revocations) -> None:
@@ -160,7 +173,9 @@ class Guard:
             self.check()
         own = keys.refusal(keys.identity)
         if own:
-            self._driver.last_problem = f"this node's own certificate is {own}: nobody will talk to it; renew it"
+            self._driver.last_problem = (
+                f"this node's own certificate is {own}: nobody will talk to it; renew it"
+            )
         self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
 
     def close(self) -> None:
@@ -175,4 +190,6 @@ def _descriptors(wanted: int) -> int:
     except ImportError:  # not on every system
         return wanted
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return wanted if soft == resource.RLIM_INFINITY else max(8, min(wanted, soft - DESCRIPTORS_SPARE))
+    return (
+        wanted if soft == resource.RLIM_INFINITY else max(8, min(wanted, soft - DESCRIPTORS_SPARE))
+    )

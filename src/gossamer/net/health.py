@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 REQUEST_BYTES_MAX = 8192
 REQUEST_SECONDS = 5.0
 CONNECTIONS_MAX = 64
-_WORDS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+_WORDS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    503: "Service Unavailable",
+}
 
 
 class Health:
@@ -37,7 +43,9 @@ class Health:
     async def start(self, address: str) -> None:
         host, port = parse_address(address)
         try:
-            self._server = await asyncio.start_server(self._client, host, port, limit=REQUEST_BYTES_MAX)
+            self._server = await asyncio.start_server(
+                self._client, host, port, limit=REQUEST_BYTES_MAX
+            )
         except OSError as error:
             raise NodeError(
                 f"cannot serve metrics on {address}: {reason_of(error)}; choose another --metrics-address"

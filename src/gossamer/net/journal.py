@@ -31,7 +31,9 @@ class Journal:
 
     def __init__(self, node: str, clock: Callable[[], float]) -> None:
         self._node, self._clock = node, clock
-        self._said: dict[tuple[str, str], tuple[float, int]] = {}  # when, and how often it was not said since
+        self._said: dict[
+            tuple[str, str], tuple[float, int]
+        ] = {}  # when, and how often it was not said since
         self._kinds: dict[type[Any], Callable[[Any], None]] = {
             trace.Rejected: self._rejected,
             trace.Dropped: self._dropped,
@@ -64,25 +66,38 @@ class Journal:
         self.say(level, text, reason=reason, **fields, **more)
 
     def _rejected(self, record: trace.Rejected) -> None:
-        self.quietly(logging.WARNING, "message rejected", record.reason, peer=record.peer, cut=record.cut)
+        self.quietly(
+            logging.WARNING, "message rejected", record.reason, peer=record.peer, cut=record.cut
+        )
 
     def _dropped(self, record: trace.Dropped) -> None:
-        self.quietly(logging.WARNING, "dropped", record.reason, what=record.what, count=record.count)
+        self.quietly(
+            logging.WARNING, "dropped", record.reason, what=record.what, count=record.count
+        )
 
     def _linked(self, record: trace.Linked) -> None:
         level = (
-            logging.INFO if record.state in ("up", "down") else logging.WARNING if record.state == "cut" else logging.DEBUG
+            logging.INFO
+            if record.state in ("up", "down")
+            else logging.WARNING
+            if record.state == "cut"
+            else logging.DEBUG
         )
         self.say(level, f"link {record.state}", peer=record.peer)
 
     def members(self, changes: Iterable[ViewChange]) -> None:
         """Who came and went. Not from the trace's records, which are made only where somebody asked for a trace."""
         for change in changes:
-            record, peer = change.after if change.after is not None else change.before, trace.hex_peer(change.peer)
+            record, peer = (
+                change.after if change.after is not None else change.before,
+                trace.hex_peer(change.peer),
+            )
             is_own_start = change.reason == "joined" and peer == self._node
             if change.reason != "news" and record is not None and not is_own_start:
                 level = logging.WARNING if change.reason == "failed" else logging.INFO
-                self.say(level, f"member {change.reason}", peer=peer, incarnation=record.incarnation)
+                self.say(
+                    level, f"member {change.reason}", peer=peer, incarnation=record.incarnation
+                )
 
     def _conflict(self, record: trace.Conflict) -> None:
         self.quietly(
@@ -92,7 +107,13 @@ class Journal:
         )
 
     def _gapped(self, record: trace.Gapped) -> None:
-        self.quietly(logging.WARNING, "gap", record.reason, publisher=record.publisher, subscription=record.subscription)
+        self.quietly(
+            logging.WARNING,
+            "gap",
+            record.reason,
+            publisher=record.publisher,
+            subscription=record.subscription,
+        )
 
     def _restored(self, record: trace.Restored) -> None:
         self.say(logging.INFO, "restored", incarnation=record.incarnation, events=record.events)

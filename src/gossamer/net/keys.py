@@ -49,7 +49,9 @@ def crypto() -> Any:
     try:
         from cryptography import x509
     except ImportError as error:
-        raise KeysError(f"keys need the package cryptography ({error}): pip install 'gossamer[tls]'") from None
+        raise KeysError(
+            f"keys need the package cryptography ({error}): pip install 'gossamer[tls]'"
+        ) from None
     return x509
 
 
@@ -105,9 +107,13 @@ class Revoked:
         try:
             pem = data.lstrip().startswith(b"-----")
             listed = x509.load_pem_x509_crl(data) if pem else x509.load_der_x509_crl(data)
-            if listed.issuer != authority.subject or not listed.is_signature_valid(authority.public_key()):
+            if listed.issuer != authority.subject or not listed.is_signature_valid(
+                authority.public_key()
+            ):
                 raise KeysError("a list of revoked certificates that the authority has not signed")
-            self.number: int = listed.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+            self.number: int = listed.extensions.get_extension_for_class(
+                x509.CRLNumber
+            ).value.crl_number
             self.serials: frozenset[int] = frozenset(one.serial_number for one in listed)
         except (ValueError, TypeError, x509.ExtensionNotFound) as error:
             raise KeysError(f"not a list of revoked certificates: {error}") from None
@@ -139,7 +145,9 @@ class Keys:
         directory = self.directory
         self._seen = self._times()
         if not directory.is_dir():
-            raise KeysError(f"{directory} is not a directory of keys; make one with: gossamer keys issue")
+            raise KeysError(
+                f"{directory} is not a directory of keys; make one with: gossamer keys issue"
+            )
         if (directory / ISSUED).exists() and not (directory / CERTIFICATE).exists():
             where = f"the keys of its nodes are in {directory / NODES}/NAME (gossamer keys issue {directory} NAME)"
             raise KeysError(f"{directory} is the authority's directory; {where}")
@@ -161,12 +169,17 @@ class Keys:
                 f"{directory / CERTIFICATE} was not issued by the authority in {directory / AUTHORITY_CERTIFICATE}"
             )
         self.identity: Identity = signed
-        self._server, self._client = self._context(ssl.PROTOCOL_TLS_SERVER), self._context(ssl.PROTOCOL_TLS_CLIENT)
+        self._server, self._client = (
+            self._context(ssl.PROTOCOL_TLS_SERVER),
+            self._context(ssl.PROTOCOL_TLS_CLIENT),
+        )
         if (directory / REVOKED).exists():
             try:
                 self.adopt((directory / REVOKED).read_bytes(), keep=False)
             except OSError as error:
-                raise KeysError(f"cannot read {directory / REVOKED}: {error.strerror or error}") from None
+                raise KeysError(
+                    f"cannot read {directory / REVOKED}: {error.strerror or error}"
+                ) from None
 
     def _times(self) -> tuple[tuple[int, int], ...]:
         found = []
@@ -187,7 +200,9 @@ class Keys:
         try:
             self._read()
             if self.identity.peer != before[1].peer:
-                raise KeysError(f"{self.directory} has the key of another node now; restart to take it")
+                raise KeysError(
+                    f"{self.directory} has the key of another node now; restart to take it"
+                )
         except KeysError as error:
             self.authority, self.identity, self._server, self._client = before
             self.problem = str(error)
@@ -203,9 +218,13 @@ class Keys:
             context.num_tickets = 0  # no resumption: every connection shows its certificate
         try:
             context.load_verify_locations(self.directory / AUTHORITY_CERTIFICATE)
-            context.load_cert_chain(self.directory / CERTIFICATE, self.directory / KEY, password=_no_password)
+            context.load_cert_chain(
+                self.directory / CERTIFICATE, self.directory / KEY, password=_no_password
+            )
         except (OSError, ValueError) as error:
-            raise KeysError(f"cannot use the keys in {self.directory}: {error}; does node.key belong to node.crt?") from None
+            raise KeysError(
+                f"cannot use the keys in {self.directory}: {error}; does node.key belong to node.crt?"
+            ) from None
         return context
 
     def context(self, *, server: bool) -> ssl.SSLContext:
@@ -260,7 +279,9 @@ class Keys:
         self.revoked = revoked
         self.adopted += 1
         if keep:
-            with contextlib.suppress(OSError):  # a directory that cannot be written: it is told again by the neighbours
+            with contextlib.suppress(
+                OSError
+            ):  # a directory that cannot be written: it is told again by the neighbours
                 write_public(self.directory / REVOKED, pem_list(revoked.der))
                 self._seen = self._times()
         return True
@@ -279,7 +300,11 @@ def pem_list(der: bytes) -> bytes:
 
 def trouble(error: Exception) -> str:
     """With a file, in words: which one, and what the system says of it."""
-    return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.strerror else str(error)
+    return (
+        f"{error.filename}: {error.strerror}"
+        if isinstance(error, OSError) and error.strerror
+        else str(error)
+    )
 
 
 def read_certificate(path: Path) -> Any:
@@ -295,7 +320,9 @@ def check_private(path: Path) -> None:
     try:
         mode = path.stat().st_mode
     except OSError as error:
-        raise KeysError(f"cannot read {path}: {error.strerror or error}; make it with: gossamer keys issue") from None
+        raise KeysError(
+            f"cannot read {path}: {error.strerror or error}; make it with: gossamer keys issue"
+        ) from None
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise KeysError(f"{path} can be read by others, so it is no secret: chmod 600 {path}")
 

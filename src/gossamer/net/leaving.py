@@ -37,7 +37,11 @@ async def _heard(driver: Driver, hurries: Callable[[], bool]) -> None:
     for connection in asked:
         connection.ping(last=True)
     until = driver.loop.time() + HEARD_SECONDS
-    while driver.loop.time() < until and not hurries() and any(each.unanswered and not each.closed for each in asked):
+    while (
+        driver.loop.time() < until
+        and not hurries()
+        and any(each.unanswered and not each.closed for each in asked)
+    ):
         await asyncio.sleep(0.002)
 
 

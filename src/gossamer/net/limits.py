@@ -12,9 +12,15 @@ class PeerLimits(Struct, frozen=True, kw_only=True):
     address_connections: int = 512  # from one address, so that it cannot take all
     half_open: int = 256  # that have not said hello yet
     address_half_open: int = 64  # from one address
-    handshakes: int = 200  # begun by others within a second, from one address: each costs a millisecond of work
+    handshakes: int = (
+        200  # begun by others within a second, from one address: each costs a millisecond of work
+    )
     messages: int = 50_000  # a second, from one peer, over ``window``
-    bytes: int = 4 << 30  # likewise: columns between processes of one machine come at 2 to 3 GB/s, and more over no network
+    bytes: int = (
+        4 << 30
+    )  # likewise: columns between processes of one machine come at 2 to 3 GB/s, and more over no network
     window: float = 4.0  # seconds
     rejected: int = 1000  # messages that it must not send
-    shut_out: float = 30.0  # seconds for which one that was cut off is refused, where there are keys
+    shut_out: float = (
+        30.0  # seconds for which one that was cut off is refused, where there are keys
+    )

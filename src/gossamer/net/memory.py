@@ -33,7 +33,18 @@ from typing import TYPE_CHECKING
 
 from gossamer.filters import loops
 from gossamer.machine import Message
-from gossamer.node.wire import Frame, Hello, Lies, Memory, Pieces, Seen, Taken, WireError, encode, filled
+from gossamer.node.wire import (
+    Frame,
+    Hello,
+    Lies,
+    Memory,
+    Pieces,
+    Seen,
+    Taken,
+    WireError,
+    encode,
+    filled,
+)
 
 if TYPE_CHECKING:
     from fcntl import F_ADD_SEALS, F_GET_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, fcntl
@@ -46,7 +57,9 @@ with contextlib.suppress(ImportError):
 
 MEMORY_BYTES = 64 << 20  # that a process lends; it takes what is used of it at once, and keeps that
 LEFT_BYTES = 8 << 20  # that one peer has not taken; both ends hold to it
-STEP_BYTES = 256 << 10  # as in _columns.pxi: the first step has a stamp of 8 bytes for each of the others,
+STEP_BYTES = (
+    256 << 10
+)  # as in _columns.pxi: the first step has a stamp of 8 bytes for each of the others,
 TOKEN_AT = STEP_BYTES - 16  # and this, which nobody knows who does not see it
 _NAME = "gossamer"
 _HUGE = 2 << 20
@@ -62,7 +75,9 @@ class Lent:
             os.ftruncate(self.descriptor, MEMORY_BYTES)
             self.token = secrets.token_bytes(16)
             os.pwrite(self.descriptor, self.token, TOKEN_AT)
-            loops.lend(self.descriptor, MEMORY_BYTES, secrets.randbits(62))  # stamps that nobody guesses
+            loops.lend(
+                self.descriptor, MEMORY_BYTES, secrets.randbits(62)
+            )  # stamps that nobody guesses
             with contextlib.suppress(OSError):  # an older kernel
                 fcntl(self.descriptor, F_ADD_SEALS, _SEAL_FUTURE_WRITE)
             fcntl(self.descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
@@ -76,7 +91,9 @@ class Lent:
 
 def proof(token: bytes, owner: Hello, reader: Hello) -> bytes:
     """That whoever knows the token lends this memory to this reader. Ids are proved where there are keys."""
-    about = b"".join(number.to_bytes(8, "big") for one in (owner, reader) for number in (one.peer, one.process))
+    about = b"".join(
+        number.to_bytes(8, "big") for one in (owner, reader) for number in (one.peer, one.process)
+    )
     return hmac.digest(token, about, "sha256")
 
 
@@ -124,7 +141,9 @@ class Window:
     def __init__(self, offer: Memory) -> None:
         """OSError, or a ValueError: it cannot be opened, or is not what it should be."""
         path = Path(f"/proc/{offer.process}/fd/{offer.descriptor}")
-        if not str(path.readlink()).startswith(f"/memfd:{_NAME}"):  # before it is opened: to open a device may have effects
+        if not str(path.readlink()).startswith(
+            f"/memfd:{_NAME}"
+        ):  # before it is opened: to open a device may have effects
             raise ValueError("no memory of a node")
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -143,8 +162,12 @@ class Window:
         found[:] = self._view[at : at + size]
         loops.fence()
         first, last = at // STEP_BYTES - 1, (at + size - 1) // STEP_BYTES - 1
-        if self._view[8 * first : 8 * last + 8] != stamp.to_bytes(8, sys.byteorder) * (last - first + 1):
-            raise WireError("truncated", "its memory is used again already: the link must be an old one")
+        if self._view[8 * first : 8 * last + 8] != stamp.to_bytes(8, sys.byteorder) * (
+            last - first + 1
+        ):
+            raise WireError(
+                "truncated", "its memory is used again already: the link must be an old one"
+            )
         return found
 
 
@@ -198,7 +221,9 @@ class Sharing:
             if self._window is None:
                 raise WireError("wrong shape", "a message that lies in memory that was never seen")
             if self._untold_bytes and self._untold_bytes + message.size > LEFT_BYTES:
-                raise WireError("flood", "it leaves more in memory than may wait there")  # and copying would take long
+                raise WireError(
+                    "flood", "it leaves more in memory than may wait there"
+                )  # and copying would take long
             data = self._window.copy(message.at, message.size, message.stamp)
             self._copied += 1
             self._untold_bytes += message.size
@@ -217,7 +242,9 @@ class Sharing:
                     return encode(Seen(window.token))
             return None
         if isinstance(message, Seen):
-            self.is_seen = self.own is not None and secrets.compare_digest(message.token, self.own.token)
+            self.is_seen = self.own is not None and secrets.compare_digest(
+                message.token, self.own.token
+            )
             return None
         assert isinstance(message, Taken)
         self._free(message.count)

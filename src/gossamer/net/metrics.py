@@ -27,8 +27,14 @@ GAUGES = {
     "gossamer_view_pairs": ("view_pairs", "Pairs of node and topic in the view"),
     "gossamer_topics": ("known_topics", "Topics that this node knows"),
     "gossamer_subscriptions": ("subscriptions", "Subscriptions of this node"),
-    "gossamer_blocked_subscriptions": ("blocked", "Subscriptions that hold publishers back, because they take nothing"),
-    "gossamer_remembered_batches": ("remembered_batches", "Batches that are remembered, to know them again"),
+    "gossamer_blocked_subscriptions": (
+        "blocked",
+        "Subscriptions that hold publishers back, because they take nothing",
+    ),
+    "gossamer_remembered_batches": (
+        "remembered_batches",
+        "Batches that are remembered, to know them again",
+    ),
 }
 TOPIC_COUNTERS = {
     "gossamer_events_published": ("published", "Events of this node whose receipts are complete"),
@@ -70,20 +76,28 @@ class Metrics:
 def _families(now: dict[str, Any]) -> Iterator[Any]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-    info = GaugeMetricFamily("gossamer_info", "Which node this is", labels=["version", "node", "address", "fabric"])
+    info = GaugeMetricFamily(
+        "gossamer_info", "Which node this is", labels=["version", "node", "address", "fabric"]
+    )
     info.add_metric([gossamer.__version__, now["node"], now["address"], now["fabric"]], 1)
     yield info
     for name, (key, about) in GAUGES.items():
         yield GaugeMetricFamily(name, about, value=float(now[key]))
-    expires = GaugeMetricFamily("gossamer_certificate_expires_seconds", "When this node's certificate expires, Unix time")
+    expires = GaugeMetricFamily(
+        "gossamer_certificate_expires_seconds", "When this node's certificate expires, Unix time"
+    )
     if now["certificate_expires"] is not None:
         expires.add_metric([], now["certificate_expires"])
     yield expires
     yield GaugeMetricFamily("gossamer_links", "Open links to other nodes", value=len(now["links"]))
     queued = sum(link["queued"] for link in now["links"])
     yield GaugeMetricFamily("gossamer_queued_bytes", "Bytes that wait for sockets", value=queued)
-    yield GaugeMetricFamily("gossamer_outbox_events", "Accepted events without a receipt", value=now["outbox"]["events"])
-    yield GaugeMetricFamily("gossamer_outbox_bytes", "The same in bytes", value=now["outbox"]["bytes"])
+    yield GaugeMetricFamily(
+        "gossamer_outbox_events", "Accepted events without a receipt", value=now["outbox"]["events"]
+    )
+    yield GaugeMetricFamily(
+        "gossamer_outbox_bytes", "The same in bytes", value=now["outbox"]["bytes"]
+    )
     for name, (key, about) in TOPIC_COUNTERS.items():
         family = CounterMetricFamily(name, about, labels=["topic"])
         for topic, tally in now["topics"].items():
@@ -93,11 +107,15 @@ def _families(now: dict[str, Any]) -> Iterator[Any]:
     traffic.add_metric(["in"], now["bytes_in"])
     traffic.add_metric(["out"], now["bytes_out"])
     yield traffic
-    dropped = CounterMetricFamily("gossamer_dropped", "What was dropped, and why", labels=["what", "reason"])
+    dropped = CounterMetricFamily(
+        "gossamer_dropped", "What was dropped, and why", labels=["what", "reason"]
+    )
     for one in now["dropped"]:
         dropped.add_metric([one["what"], one["reason"]], one["count"])
     yield dropped
-    rejected = CounterMetricFamily("gossamer_rejected", "Messages of peers that were rejected, and why", labels=["reason"])
+    rejected = CounterMetricFamily(
+        "gossamer_rejected", "Messages of peers that were rejected, and why", labels=["reason"]
+    )
     for one in now["rejected"]:
         rejected.add_metric([one["reason"]], one["count"])
     yield rejected

@@ -37,7 +37,14 @@ from gossamer.net.connection import Connection
 from gossamer.net.dialler import AddressError, Dialler, is_loopback, parse_address, reason_of
 from gossamer.net.disk import Disk
 from gossamer.net.driver import Driver, gone
-from gossamer.net.errors import NOT_STARTED, BarrierError, JoinError, NodeError, SlowSubscriberError, UndeliveredError
+from gossamer.net.errors import (
+    NOT_STARTED,
+    BarrierError,
+    JoinError,
+    NodeError,
+    SlowSubscriberError,
+    UndeliveredError,
+)
 from gossamer.net.journal import Journal
 from gossamer.net.keys import Keys
 from gossamer.net.leaving import reported, said_goodbye
@@ -131,10 +138,14 @@ class Node:
             interest = structs.replace(config.interest or InterestConfig(), k=k, join=self._join)
         except InterestConfigError as error:
             raise NodeError(str(error)) from None
-        self._config = structs.replace(config, flood=flood, interest=interest, trace=config.trace or trace_dir is not None)
+        self._config = structs.replace(
+            config, flood=flood, interest=interest, trace=config.trace or trace_dir is not None
+        )
         self._subscriptions: dict[int, Subscription] = {}
         self._full = False  # a batch has been filled since the loop last had its turn
-        self._eager = False  # an event has been sent without waiting for company in this turn of the loop
+        self._eager = (
+            False  # an event has been sent without waiting for company in this turn of the loop
+        )
         self._closing: asyncio.Task[None] | None = None
         self._releasing: asyncio.Task[None] | None = None
         self._linked = asyncio.Event()
@@ -168,7 +179,9 @@ class Node:
         await self.start()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
         await self.close(drain=DRAIN_SECONDS if kind is None else 0.0)
 
     async def start(self) -> None:
@@ -214,8 +227,12 @@ class Node:
             fabric=self._fabric, disk=self._disk, keys=keys, rights=rights, limits=self._limits, spin=self._spin,
             shares=self._shares, writer=self._trace.open(peer, incarnation) if self._trace is not None else None,
         )  # fmt: skip
-        self._driver.met_twin = lambda incarnation: self._interest.meet_twin(incarnation, self._driver.now())
-        self._driver.renewed = lambda own: self._interest.certify(own.certificate, self._driver.now())
+        self._driver.met_twin = lambda incarnation: self._interest.meet_twin(
+            incarnation, self._driver.now()
+        )
+        self._driver.renewed = lambda own: self._interest.certify(
+            own.certificate, self._driver.now()
+        )
         self._journal = Journal(trace.hex_peer(peer), self._driver.loop.time)
         self._waiting = Waiting(self._core, self._driver, self._check_open)
         self._driver.noted, self._driver.before = self._noted, self._tell_blocked
@@ -224,10 +241,14 @@ class Node:
         self._driver.dial, self._dialler.alone = self._dialler.dial, self._linked.set
         host, port = self._listen
         try:
-            self._server = await loop.create_server(lambda: Connection(self._driver, None), host, port)
+            self._server = await loop.create_server(
+                lambda: Connection(self._driver, None), host, port
+            )
         except OSError as error:
             remedy = "is a node running there? choose another address (port 0 picks one)"
-            raise NodeError(f"cannot listen on {host}:{port}: {reason_of(error)}; {remedy}") from None
+            raise NodeError(
+                f"cannot listen on {host}:{port}: {reason_of(error)}; {remedy}"
+            ) from None
         self.address, host = bound(self._server)
         if not self.public_address and not ipaddress.ip_address(host).is_unspecified:
             self.public_address = self.address  # "everywhere" is no address that others could dial
@@ -244,11 +265,15 @@ class Node:
             async with asyncio.timeout(self._join_timeout):
                 await self._linked.wait()
                 if self._driver.links:  # else all addresses are our own: this node is the first
-                    await self._waiting.introduced()  # so that what our neighbour knows is known when this returns
+                    await (
+                        self._waiting.introduced()
+                    )  # so that what our neighbour knows is known when this returns
         except TimeoutError:
             if not self._join_required:
                 return
-            raise JoinError.after(self._join, self._join_timeout, self._driver.last_problem) from None
+            raise JoinError.after(
+                self._join, self._join_timeout, self._driver.last_problem
+            ) from None
 
     async def close(self, drain: float = DRAIN_SECONDS) -> None:
         """Wait up to ``drain`` seconds for receipts, then leave the fabric politely. Goes on if the caller is cancelled.
@@ -329,9 +354,13 @@ class Node:
         kept = Retention.parse(retention) if retention else None
         self._core.advertise(topic, schema, self._driver.now(), kept)
         self._driver.wake()
-        with contextlib.suppress(TimeoutError):  # one that does not confirm gets it again and again, but nobody waits for it
+        with contextlib.suppress(
+            TimeoutError
+        ):  # one that does not confirm gets it again and again, but nobody waits for it
             async with asyncio.timeout(CONFIRM_SECONDS):
-                await self._waiting.confirmed()  # our neighbours know it when this returns, and they pass it on
+                await (
+                    self._waiting.confirmed()
+                )  # our neighbours know it when this returns, and they pass it on
 
     def subscribe(
         self,
@@ -363,9 +392,22 @@ class Node:
         ``since``: history: "beginning", a duration ("10m", timedelta) or a datetime. ``ordered``: each publisher's events in order.
         What is lost to one that has any of these, or ``gaps``, comes as a ``gossamer.Gap`` (docs/delivery.md).
         """
-        way, policy, wish = route_of(route), policy_of(slow), Wish(name, start_of(since), ordered, gaps)
+        way, policy, wish = (
+            route_of(route),
+            policy_of(slow),
+            Wish(name, start_of(since), ordered, gaps),
+        )
         return Subscription(
-            self, topic, filter, timeout, policy, barrier=barrier, source=source, route=way, group=group, wish=wish
+            self,
+            topic,
+            filter,
+            timeout,
+            policy,
+            barrier=barrier,
+            source=source,
+            route=way,
+            group=group,
+            wish=wish,
         )
 
     subscribe_many = subscribe_many
@@ -436,7 +478,9 @@ class Node:
         if self._refuses:
             raise NodeError("the node is closed")
         if self._disk is not None and self._disk.failed is not None:
-            raise NodeError(f"the data directory failed: {self._disk.failed}; free some space or replace it, then restart")
+            raise NodeError(
+                f"the data directory failed: {self._disk.failed}; free some space or replace it, then restart"
+            )
 
     def _link_changed(self, peer: Peer, state: LinkState) -> None:
         if state is LinkState.UP:
@@ -449,8 +493,17 @@ class Node:
     def _disk_failed(self, error: Exception) -> None:
         self._driver.last_problem = f"the data directory failed: {error}"
         self._driver.counters["disk_failures"] += 1
-        self._journal.say(logging.ERROR, "the data directory failed", error=str(error), directory=str(self._data_dir))
-        self._waiting.fail(NodeError(f"the data directory failed: {error}; free some space or replace it, then restart"))
+        self._journal.say(
+            logging.ERROR,
+            "the data directory failed",
+            error=str(error),
+            directory=str(self._data_dir),
+        )
+        self._waiting.fail(
+            NodeError(
+                f"the data directory failed: {error}; free some space or replace it, then restart"
+            )
+        )
 
     def _tell_blocked(self) -> None:
         """A slow consumer has perhaps taken something since it last said so."""

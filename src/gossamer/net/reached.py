@@ -22,4 +22,8 @@ def withdraw(node: Node) -> None:
     """
     node._announces_loopback, node.public_address, node._driver.address = False, "", ""
     node._core.routing.withdraw(node._driver.now())
-    node._journal.say(logging.WARNING, "others cannot dial this node: it listens on loopback", listens=node.address)
+    node._journal.say(
+        logging.WARNING,
+        "others cannot dial this node: it listens on loopback",
+        listens=node.address,
+    )

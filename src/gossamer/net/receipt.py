@@ -46,7 +46,12 @@ class Receipt(Ticket, frozen=True, gc=False):
         publication = self.publication
         if publication.matched is None:
             yield from asyncio.shield(waiter(publication).complete).__await__()
-        return Done(publication.publisher, publication.incarnation, publication.first + self.index, self.matched)
+        return Done(
+            publication.publisher,
+            publication.incarnation,
+            publication.first + self.index,
+            self.matched,
+        )
 
 
 class BatchDone(Struct, frozen=True):
@@ -69,7 +74,11 @@ class BatchReceipt(Struct, frozen=True, eq=False, gc=False):
 
     @property
     def _parts(self) -> list[Part]:
-        return [] if self._publication is None else [(self._publication, self._start, self._count), *self._more]
+        return (
+            []
+            if self._publication is None
+            else [(self._publication, self._start, self._count), *self._more]
+        )
 
     def __len__(self) -> int:
         return sum(count for _, _, count in self._parts)

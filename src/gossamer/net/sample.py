@@ -20,13 +20,19 @@ def unwell(node: Node) -> list[str]:
     """Why this node should be restarted; nothing if all is well."""
     problems = []
     if node._disk is not None and node._disk.failed is not None:
-        problems.append(f"the data directory failed: {node._disk.failed}; free some space or replace it, then restart")
+        problems.append(
+            f"the data directory failed: {node._disk.failed}; free some space or replace it, then restart"
+        )
     keys = node._driver.keys
     refusal = keys.refusal(keys.identity) if keys is not None else ""
     if refusal:
-        problems.append(f"this node's certificate is {refusal}; renew it: gossamer keys issue AUTHORITY NAME --renew")
+        problems.append(
+            f"this node's certificate is {refusal}; renew it: gossamer keys issue AUTHORITY NAME --renew"
+        )
     if node._interest.conflict:
-        problems.append("another process uses this node's identity; are its keys or its data directory used twice?")
+        problems.append(
+            "another process uses this node's identity; are its keys or its data directory used twice?"
+        )
     return problems
 
 
@@ -66,7 +72,9 @@ def sample(node: Node) -> dict[str, Any]:
         "healthy": not sick,
         "ready": not waits,
         "problems": list(dict.fromkeys([*sick, *waits])),
-        "certificate_expires": float(driver.keys.identity.not_after) if driver.keys is not None else None,  # Unix time
+        "certificate_expires": float(driver.keys.identity.not_after)
+        if driver.keys is not None
+        else None,  # Unix time
         "members": len(interest.view.members),
         "suspects": len(interest.suspects),
         "view_pairs": interest.view.pairs,
@@ -76,11 +84,16 @@ def sample(node: Node) -> dict[str, Any]:
         "blocked": len(core.local.blocked),
         "outbox": {"events": core.outbox.unsettled, "bytes": core.outbox.bytes},
         "remembered_batches": core.flood.remembered,
-        "bytes_in": sum(connection.traffic[0] for connection in driver.connections) + driver.closed_bytes_in,
-        "bytes_out": sum(connection.traffic[1] for connection in driver.connections) + driver.closed_bytes_out,
+        "bytes_in": sum(connection.traffic[0] for connection in driver.connections)
+        + driver.closed_bytes_in,
+        "bytes_out": sum(connection.traffic[1] for connection in driver.connections)
+        + driver.closed_bytes_out,
         **driver.tally.plain(),
-        "closed": {name[len(CLOSED) :]: n for name, n in counters.items() if name.startswith(CLOSED)},
-        "counters": {name: n for name, n in counters.items() if not name.startswith(CLOSED)} | memory.counted(),
+        "closed": {
+            name[len(CLOSED) :]: n for name, n in counters.items() if name.startswith(CLOSED)
+        },
+        "counters": {name: n for name, n in counters.items() if not name.startswith(CLOSED)}
+        | memory.counted(),
         "interest": dict(interest.counters),
         "last_problem": driver.last_problem,
     }

@@ -50,10 +50,21 @@ async def serve(
         stack.callback(server.close)
         if health is not None:
             health.serve(node)
-        about = {"address": node.address, "public_address": node.public_address, "metrics": health.address if health else ""}
-        say(logging.INFO, "started", node=f"{node.peer:016x}", incarnation=node.incarnation, **about)
-        if not node.public_address and not is_loopback(node._listen[0]):  # else that is said when the first link is up
-            say(logging.WARNING, "others cannot dial this node: it listens everywhere; give it a public address")
+        about = {
+            "address": node.address,
+            "public_address": node.public_address,
+            "metrics": health.address if health else "",
+        }
+        say(
+            logging.INFO, "started", node=f"{node.peer:016x}", incarnation=node.incarnation, **about
+        )
+        if not node.public_address and not is_loopback(
+            node._listen[0]
+        ):  # else that is said when the first link is up
+            say(
+                logging.WARNING,
+                "others cannot dial this node: it listens everywhere; give it a public address",
+            )
         notify(READY=1, STATUS=f"node {node.peer:016x} on {node.address}")
         alive = asyncio.get_running_loop().create_task(watchdog())
         stack.callback(alive.cancel)
@@ -86,5 +97,7 @@ async def _drained(node: Node, drain: float) -> int:
         await node.close(0.0)
         raise
     kept = node._core.outbox.unsettled
-    say(logging.INFO, "stopped", kept=kept)  # in the data directory, and published again at the next start
+    say(
+        logging.INFO, "stopped", kept=kept
+    )  # in the data directory, and published again at the next start
     return DRAINED

@@ -13,7 +13,9 @@ def start_of(since: str | datetime | timedelta | None) -> int | None:
     if since is None:
         return None
     if isinstance(since, datetime):
-        moment = since if since.tzinfo is not None else since.replace(tzinfo=UTC)  # as in filters: no zone is UTC
+        moment = (
+            since if since.tzinfo is not None else since.replace(tzinfo=UTC)
+        )  # as in filters: no zone is UTC
         return max(1, int(moment.timestamp() * 1_000_000))
     if isinstance(since, timedelta) and since >= timedelta(0):
         return _ago(since // timedelta(microseconds=1))

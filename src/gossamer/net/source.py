@@ -28,7 +28,9 @@ Handle = Callable[[Event], Awaitable[None] | None]
 class Source:
     def __init__(self, node: Node, name: str, handle: Handle) -> None:
         self.name = name
-        self.problem: Exception | None = None  # the last that ``handle`` raised, or that ended a subscription
+        self.problem: Exception | None = (
+            None  # the last that ``handle`` raised, or that ended a subscription
+        )
         self._node, self._handle = node, handle
         self._joined: dict[str, tuple[Subscription, asyncio.Task[None]]] = {}
 
@@ -51,7 +53,10 @@ class Source:
             await self.leave(topic)
         subscription = self._node.subscribe(topic, filter, source=self.name)
         await subscription
-        self._joined[topic] = (subscription, asyncio.get_running_loop().create_task(self._feed(subscription)))
+        self._joined[topic] = (
+            subscription,
+            asyncio.get_running_loop().create_task(self._feed(subscription)),
+        )
 
     async def leave(self, topic: str) -> None:
         found = self._joined.pop(topic, None)

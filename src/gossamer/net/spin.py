@@ -27,9 +27,13 @@ BULK_BYTES = 8 << 10  # read or written at once
 class Spin:
     """After an arrival, turns the loop without sleeping for up to ``seconds``, while arrivals are in quick succession."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, counters: Counter[str]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, seconds: float, counters: Counter[str]
+    ) -> None:
         self._loop, self._counters = loop, counters
-        self._limit_ns = int(seconds * 1e9) if (os.cpu_count() or 1) > 1 else 0  # whom would it wait for?
+        self._limit_ns = (
+            int(seconds * 1e9) if (os.cpu_count() or 1) > 1 else 0
+        )  # whom would it wait for?
         self._streak = 0
         self._arrived = self._looked = 0
         self._turns = 0  # since the last arrival

@@ -23,7 +23,11 @@ def _membership(core: NodeCore) -> dict[str, Any]:
         "members": len(view.members),
         "neighbours": [hex_peer(peer) for peer in interest.neighbours],
         "suspects": [
-            {"peer": hex_peer(peer), "by": [hex_peer(by) for by in suspect.by], "mine": suspect.mine}
+            {
+                "peer": hex_peer(peer),
+                "by": [hex_peer(by) for by in suspect.by],
+                "mine": suspect.mine,
+            }
             for peer, suspect in interest.suspects.items()
         ],
         "view": {
@@ -86,7 +90,10 @@ def _keys(driver: Driver) -> dict[str, Any] | None:
         "not_after": own.not_after,
         "publish": own.publish,
         "subscribe": own.subscribe,
-        "revoked": {"number": driver.guard.revocations(), "certificates": len(keys.revoked.serials) if keys.revoked else 0},
+        "revoked": {
+            "number": driver.guard.revocations(),
+            "certificates": len(keys.revoked.serials) if keys.revoked else 0,
+        },
         "refused": rights.refused,
     }
 
@@ -131,17 +138,27 @@ def describe(core: NodeCore, driver: Driver) -> dict[str, Any]:
         "direct": core.direct.about() if core.direct is not None else {},
         "tree": core.tree.about() if core.tree is not None else {},
         "retention": {
-            topic: {"keeps": rule.text, **core.retained.about().get(topic, {"batches": 0, "bytes": 0})}
+            topic: {
+                "keeps": rule.text,
+                **core.retained.about().get(topic, {"batches": 0, "bytes": 0}),
+            }
             for topic, rule in core.topics.retentions.items()
         },
         "durable": {
-            tap.name: {"topic": tap.about.topic, "filter": tap.about.filter, "offset": tap.next - 1, "acked": tap.acked}
+            tap.name: {
+                "topic": tap.about.topic,
+                "filter": tap.about.filter,
+                "offset": tap.next - 1,
+                "acked": tap.acked,
+            }
             for tap in core.follows.taps.values()
         },
         "outbox": {"events": core.outbox.unsettled, "bytes": core.outbox.bytes},
         "remembered_batches": core.flood.remembered,
-        "bytes_in": sum(connection.traffic[0] for connection in driver.links.values()) + driver.closed_bytes_in,
-        "bytes_out": sum(connection.traffic[1] for connection in driver.links.values()) + driver.closed_bytes_out,
+        "bytes_in": sum(connection.traffic[0] for connection in driver.links.values())
+        + driver.closed_bytes_in,
+        "bytes_out": sum(connection.traffic[1] for connection in driver.links.values())
+        + driver.closed_bytes_out,
         "tally": driver.tally.plain(),
         "keys": _keys(driver),
         "counters": dict(sorted((driver.counters | memory.counted()).items())),

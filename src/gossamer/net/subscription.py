@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from gossamer.net.node import Node
 
 
-_NOTHING: deque[Any] = deque(maxlen=0)  # of all that have had no event yet: an empty deque takes 760 bytes
+_NOTHING: deque[Any] = deque(
+    maxlen=0
+)  # of all that have had no event yet: an empty deque takes 760 bytes
 _CHUNK = 256  # events between one word to the node about how many were taken and the next
 _MADE_MAX = 4096  # events that came one by one and are made a record batch
 _PLAIN = Wish()
@@ -59,9 +61,13 @@ class Subscription:
         self._counts = not self.wish.name  # a durable one is behind by what it has not acknowledged
         # Both are its own once there is something to put into them.
         self._ready: deque[Any] = _NOTHING  # the next events, to be taken one by one
-        self._behind: deque[Any] = _NOTHING  # those after them, as they were delivered: lists of events, Listed, or Columns
+        self._behind: deque[Any] = (
+            _NOTHING  # those after them, as they were delivered: lists of events, Listed, or Columns
+        )
         self._later = self._wide = 0  # events in ``_behind``, and those of them that are columns
-        self._untold = 0  # events that have left it, and the node has not been told that they were taken
+        self._untold = (
+            0  # events that have left it, and the node has not been told that they were taken
+        )
         self._waiter: asyncio.Future[None] | None = None
         self._ended: Exception | None = None
 
@@ -133,7 +139,9 @@ class Subscription:
                 yield first.record
                 continue
             values: list[dict[str, Any]] = []
-            while len(values) < _MADE_MAX and (ready or (behind and type(behind[0]) is not Columns and self._refill())):
+            while len(values) < _MADE_MAX and (
+                ready or (behind and type(behind[0]) is not Columns and self._refill())
+            ):
                 if type(ready[0]) is Gap:
                     break
                 values.append(ready.popleft().values)
@@ -164,7 +172,9 @@ class Subscription:
         """
         node, offset = self._node, what if isinstance(what, int) else what.offset
         if self._ended is not None:
-            raise NodeError("the subscription has ended: what is not acknowledged is handed over again next time")
+            raise NodeError(
+                "the subscription has ended: what is not acknowledged is handed over again next time"
+            )
         self._check_begun()
         token = node._core.ack(self.number, offset, node._driver.now(), through=through)
         node._driver.settle()
@@ -184,7 +194,9 @@ class Subscription:
         self._check_begun()
         way = route_of(route)
         if not node._core.move(self.number, way, node._driver.now()) and self.route is not way:
-            raise RouteError(f"the subscription to {self.topic!r} is on its way to another route already; try again later")
+            raise RouteError(
+                f"the subscription to {self.topic!r} is on its way to another route already; try again later"
+            )
         node._driver.wake()
 
     @property
@@ -200,7 +212,11 @@ class Subscription:
     async def close(self) -> None:
         """Unsubscribe. Events that have not been taken are gone; further iteration ends."""
         node = self._node
-        if self.number and node._subscriptions.pop(self.number, None) is not None and not node._driver.closing:
+        if (
+            self.number
+            and node._subscriptions.pop(self.number, None) is not None
+            and not node._driver.closing
+        ):
             node._core.unsubscribe(self.number, node._driver.now())
             node._driver.wake()
         self._end(StopAsyncIteration())
@@ -232,7 +248,14 @@ class Subscription:
         node = self._node
         now = node._driver.now()
         self.number = node._core.subscribe(
-            self.topic, self.filter, now, self._slow, self._source, self._route, self.group, self.wish
+            self.topic,
+            self.filter,
+            now,
+            self._slow,
+            self._source,
+            self._route,
+            self.group,
+            self.wish,
         )
         node._subscriptions[self.number] = self
 
@@ -307,14 +330,21 @@ class Subscription:
                 dropped += some
         if dropped:
             self.dropped += dropped
-            self._node._driver.count_dropped("event", dropped, f"slow subscription to {self.topic!r}")
+            self._node._driver.count_dropped(
+                "event", dropped, f"slow subscription to {self.topic!r}"
+            )
 
     def why_ended(self, reason: str, block: float) -> Exception:
         """What to tell the consumer of a subscription that ended by itself."""
         if reason.startswith("refused"):
-            return TopicError(f"the subscription to {self.topic!r} by route {self.route.value!r} was {reason}")
+            return TopicError(
+                f"the subscription to {self.topic!r} by route {self.route.value!r} was {reason}"
+            )
         name, waiting = self.wish.name, self.backlog
-        what, remedy = f"{waiting} events waited", "take events faster, or subscribe with slow='drop_oldest'"
+        what, remedy = (
+            f"{waiting} events waited",
+            "take events faster, or subscribe with slow='drop_oldest'",
+        )
         if name:
             what, remedy = (
                 "no event was acknowledged",
@@ -358,6 +388,8 @@ async def subscribe_many(
         for one in made:
             await one.close()
         if isinstance(error, TimeoutError):
-            raise BarrierError(f"{len(made)} subscriptions to {topic!r} were not in force within {timeout:g} s") from None
+            raise BarrierError(
+                f"{len(made)} subscriptions to {topic!r} were not in force within {timeout:g} s"
+            ) from None
         raise
     return made

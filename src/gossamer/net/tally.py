@@ -45,7 +45,11 @@ class Tally:
     def drop(self, what: str, count: int, reason: str) -> None:
         key = (what, plain_reason(reason))
         if key not in self.dropped and len(self.dropped) >= REASONS_MAX:
-            key = (what, OTHER) if (what, OTHER) in self.dropped or len(self.dropped) < 2 * REASONS_MAX else (OTHER, OTHER)
+            key = (
+                (what, OTHER)
+                if (what, OTHER) in self.dropped or len(self.dropped) < 2 * REASONS_MAX
+                else (OTHER, OTHER)
+            )
         self.dropped[key] += count
 
     def reject(self, reason: str) -> None:
@@ -58,15 +62,24 @@ class Tally:
         """For ``status``."""
         return {
             "topics": {
-                name: {"published": one.published, "matched": one.matched, "delivered": one.delivered}
+                name: {
+                    "published": one.published,
+                    "matched": one.matched,
+                    "delivered": one.delivered,
+                }
                 for name, one in self.topics.items()
             },
-            "dropped": [{"what": what, "reason": reason, "count": n} for (what, reason), n in self.dropped.items()],
+            "dropped": [
+                {"what": what, "reason": reason, "count": n}
+                for (what, reason), n in self.dropped.items()
+            ],
             "rejected": [{"reason": reason, "count": n} for reason, n in self.rejected.items()],
         }
 
 
 def plain_reason(reason: str) -> str:
     """A reason without what it quotes, and without numbers: the same for all cases of the same kind."""
-    text = _NUMBER.sub("N", _QUOTED.sub("...", reason.partition(": ")[0] if "'" in reason else reason))
+    text = _NUMBER.sub(
+        "N", _QUOTED.sub("...", reason.partition(": ")[0] if "'" in reason else reason)
+    )
     return text[:80].strip() or OTHER

@@ -82,7 +82,9 @@ class Session:
 
     def end(self) -> bytes:
         """The word that nothing more is sent."""
-        with contextlib.suppress(ssl.SSLError, ValueError, OSError):  # it would wait for the other side's word
+        with contextlib.suppress(
+            ssl.SSLError, ValueError, OSError
+        ):  # it would wait for the other side's word
             self._object.unwrap()
         return self.take()
 
@@ -103,7 +105,9 @@ class Session:
 def _told(error: ssl.SSLError) -> TlsError:
     reason = error.reason or ""
     if isinstance(error, ssl.SSLCertVerificationError):
-        about = "it is of another authority" if error.verify_code in _STRANGE else error.verify_message
+        about = (
+            "it is of another authority" if error.verify_code in _STRANGE else error.verify_message
+        )
         return TlsError("wrong certificate", f"the peer's certificate: {about}")
     if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
         return TlsError("no certificate", "the peer shows no certificate")

@@ -48,7 +48,9 @@ async def publish(node: Node, topic: str, event: Mapping[str, Any]) -> Receipt:
     return receipt
 
 
-async def publish_batch(node: Node, topic: str, events: Any, once: Once | None = None) -> BatchReceipt:
+async def publish_batch(
+    node: Node, topic: str, events: Any, once: Once | None = None
+) -> BatchReceipt:
     """Accept events together: a list of them, or a ``pyarrow.RecordBatch``, which travels and is filtered by columns.
 
     All are accepted or none. Up to 4,096 events of a list, and 32,768 of columns (3 MiB), follow one another in their ids; what is
@@ -66,7 +68,9 @@ async def publish_batch(node: Node, topic: str, events: Any, once: Once | None =
     elif isinstance(events, Iterable) and not isinstance(events, str | bytes | dict):
         parts = await _publish_rows(node, topic, events)
     else:
-        raise EventError(f"a batch is a pyarrow.RecordBatch or a list of events, not {type(events).__name__}")
+        raise EventError(
+            f"a batch is a pyarrow.RecordBatch or a list of events, not {type(events).__name__}"
+        )
     if node._disk is not None:
         for publication, _, _ in parts:
             if not publication.accepted:
@@ -100,13 +104,17 @@ async def _publish_columns(node: Node, topic: str, batch: Any, once: Once | None
     record = core.local.topic(topic).packed.record(batch)
     if record.num_rows <= core.config.batch_events:
         return await _publish_piece(node, topic, record, once, 0)
-    parts: list[Part] = []  # each when there is room: all at once, very many would be outside of this node's window
+    parts: list[
+        Part
+    ] = []  # each when there is room: all at once, very many would be outside of this node's window
     for place, piece in enumerate(cut(core, topic, record, once=once is not None)):
         parts += await _publish_piece(node, topic, piece, once, place)
     return parts
 
 
-async def _publish_piece(node: Node, topic: str, record: Any, once: Once | None, place: int) -> list[Part]:
+async def _publish_piece(
+    node: Node, topic: str, record: Any, once: Once | None, place: int
+) -> list[Part]:
     core, driver = node._core, node._driver
     while True:
         try:

@@ -22,7 +22,9 @@ class TraceFile:
             name = f"trace-{trace.hex_peer(peer)}-{incarnation}.jsonl"
             self._file = (self._directory / name).open("wb", buffering=1 << 16)
         except OSError as error:
-            raise NodeError(f"cannot write traces to {self._directory}: {error.strerror or error}") from None
+            raise NodeError(
+                f"cannot write traces to {self._directory}: {error.strerror or error}"
+            ) from None
         return trace.Writer(self._file, peer, incarnation)
 
     def close(self) -> None:

@@ -67,9 +67,15 @@ class TopicView:
         found: list[Interested] = []
         if self.topic is not None:
             topic = names.hash(self.topic)
-            pairs = [(peer, topic, stamp) for peer, stamp in interest.view.interested(topic).items()]
+            pairs = [
+                (peer, topic, stamp) for peer, stamp in interest.view.interested(topic).items()
+            ]
         else:
-            pairs = [(peer, *pair) for peer, known in members.items() for pair in known.record.pairs().items()]
+            pairs = [
+                (peer, *pair)
+                for peer, known in members.items()
+                for pair in known.record.pairs().items()
+            ]
         for peer, topic, stamp in pairs:
             record = members[peer].record
             counter, routes = read_stamp(stamp)
@@ -115,11 +121,17 @@ class TopicView:
         assert record is not None
         only = names.hash(self.topic) if self.topic is not None else None
         found = []
-        for kind, topics in (("joined", change.joined), ("left", change.left), ("returned", change.returned)):
+        for kind, topics in (
+            ("joined", change.joined),
+            ("left", change.left),
+            ("returned", change.returned),
+        ):
             for topic in topics:
                 if only is None or topic == only:
                     name = self.topic or names.show(topic)
-                    found.append(Change(kind, name, hex_peer(change.peer), record.address, change.reason))
+                    found.append(
+                        Change(kind, name, hex_peer(change.peer), record.address, change.reason)
+                    )
         return found
 
 
@@ -143,7 +155,9 @@ class Changes:
                 self._ready.extend(self._view._explain(self._queue.popleft()))
                 continue
             if self._lags:
-                raise ViewLagError(f"more than {CHANGES_MAX} changes waited to be read; read the view again with nodes()")
+                raise ViewLagError(
+                    f"more than {CHANGES_MAX} changes waited to be read; read the view again with nodes()"
+                )
             self._node._check_open()
             self._waiter = self._node._driver.loop.create_future()
             try:

@@ -24,7 +24,11 @@ Future = asyncio.Future[None]
 
 class Waiting:
     def __init__(self, core: NodeCore, driver: Driver, check: Callable[[], None]) -> None:
-        self._core, self._driver, self._check = core, driver, check  # check raises if the node is closed
+        self._core, self._driver, self._check = (
+            core,
+            driver,
+            check,
+        )  # check raises if the node is closed
         self._window: deque[Future] = deque()
         self._topics: list[tuple[str, Future]] = []
         self._drains: list[Future] = []
@@ -150,7 +154,9 @@ class Waiting:
             async with asyncio.timeout(timeout):
                 return await future
         except TimeoutError:
-            raise NodeError(f"no answer about {topic!r} within {timeout:g} s; try again, or with a longer timeout") from None
+            raise NodeError(
+                f"no answer about {topic!r} within {timeout:g} s; try again, or with a longer timeout"
+            ) from None
         finally:
             self._questions.pop(number, None)
 

@@ -1,6 +1,14 @@
 """Composition: subscriptions, publications with receipts, the outbox. Sans-IO; ``net`` and ``sim`` are its two drivers."""
 
-from gossamer.node.core import NodeConfig, NodeCore, Route, RouteError, SlowPolicy, Ticket, WindowFullError
+from gossamer.node.core import (
+    NodeConfig,
+    NodeCore,
+    Route,
+    RouteError,
+    SlowPolicy,
+    Ticket,
+    WindowFullError,
+)
 from gossamer.node.durable import Gap, TapError
 from gossamer.node.follow import Wish
 from gossamer.node.retention import Retention, RetentionError

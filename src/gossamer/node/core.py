@@ -76,14 +76,24 @@ class NodeConfig(Limits, frozen=True, kw_only=True):
     """Every limit of a node."""
 
     buffer: int = 16_384  # events that may wait for one subscription's consumer
-    block: Micros = Micros(5 * SECOND)  # how long a full buffer holds publishers back before the subscription is cut off
+    block: Micros = Micros(
+        5 * SECOND
+    )  # how long a full buffer holds publishers back before the subscription is cut off
     subscriptions: int = 1_000_000  # subscriptions of this node
-    durable: int = 262_144  # events that may wait on disk for one durable subscription to acknowledge them
-    retained: int = 1 << 30  # bytes that this node retains of what it published, all topics together
+    durable: int = (
+        262_144  # events that may wait on disk for one durable subscription to acknowledge them
+    )
+    retained: int = (
+        1 << 30
+    )  # bytes that this node retains of what it published, all topics together
     trace: bool = False  # write a Note for each publication, hand-over and receipt
     flood: FloodConfig = FloodConfig()
-    interest: InterestConfig | None = None  # None: links are somebody else's business, there is no view, and flood is all
-    skiplist: SkipConfig = SkipConfig(lease=2 * SECOND)  # so long may a subscription wait where events came to nobody
+    interest: InterestConfig | None = (
+        None  # None: links are somebody else's business, there is no view, and flood is all
+    )
+    skiplist: SkipConfig = SkipConfig(
+        lease=2 * SECOND
+    )  # so long may a subscription wait where events came to nobody
     tree: TreeConfig = TreeConfig()
 
 
@@ -115,13 +125,20 @@ class NodeCore:
         self.keeping = Keeping(self.outbox, self.topics, self._out, unix)
         self.interest: Interest | None = None
         if config.interest is not None:
-            how: dict[str, Any] = {"incarnation": incarnation, "address": address, "durable": durable, "restored": restored}
+            how: dict[str, Any] = {
+                "incarnation": incarnation,
+                "address": address,
+                "durable": durable,
+                "restored": restored,
+            }
             self.interest = Interest(peer, rng=rng, config=config.interest, **how)
         self.local = Local(
             self.topics.schemas, self._out, buffer=config.buffer, block=config.block, tracing=config.trace,
             durable=config.durable,
         )  # fmt: skip
-        self.routing = Routing(self.flood, self.interest, self.local, self._out, rng, tracing=config.trace)
+        self.routing = Routing(
+            self.flood, self.interest, self.local, self._out, rng, tracing=config.trace
+        )
         self.routing.planes[Route.FLOOD] = FloodPlane(self.flood)
         self.follows = Follows(
             peer, Archive(self.outbox, self.topics.schemas, self.topics.retentions), self.interest, self.local, self._out,
@@ -131,9 +148,13 @@ class NodeCore:
         self.tree: TreePlane | None = None
         self.lists: Lists | None = None
         self.direct: DirectPlane | None = None
-        self.changed: list[Publication] = []  # accepted or complete since the driver last looked; the driver clears it
+        self.changed: list[
+            Publication
+        ] = []  # accepted or complete since the driver last looked; the driver clears it
         self._ticket, self._tracing = ticket, config.trace
-        self._heavy = config.event_bytes // 4  # an event that is estimated to be larger than this is measured
+        self._heavy = (
+            config.event_bytes // 4
+        )  # an event that is estimated to be larger than this is measured
         self._batch_events, self._batch_bytes = config.batch_events, config.batch_bytes
         self.rights = self.local.rights = self.routing.rights = rights
         self._known, self._numbers = self.local.topics, 0
@@ -153,16 +174,22 @@ class NodeCore:
                 self.interest.certify(rights.me.certificate, Micros(0))
         if durable:
             # Stores are kept in order, so no publication of this incarnation is on disk without this record.
-            self._out.append(Store(self.outbox.token(), (Keep(INCARNATION_KEY, b"%d" % incarnation),)))
+            self._out.append(
+                Store(self.outbox.token(), (Keep(INCARNATION_KEY, b"%d" % incarnation),))
+            )
         self.retained.restore(restored or {})
         self._again = self.outbox.restore(dict(restored or {}))
         if restored is not None:
-            self._out.append(Note(Restored(incarnation, sum(batch.count for batch, _ in self._again))))
+            self._out.append(
+                Note(Restored(incarnation, sum(batch.count for batch, _ in self._again)))
+            )
 
     def _compose(self, interest: Interest) -> None:
         """The planes that need members."""
         links, planes = lambda: list(interest.links), self.routing.planes
-        self.direct = planes[Route.DIRECT] = DirectPlane(interest, self.rng, self.topics.schemas, self.local)
+        self.direct = planes[Route.DIRECT] = DirectPlane(
+            interest, self.rng, self.topics.schemas, self.local
+        )
         self.lists = planes[Route.SKIPLIST] = Lists(
             self.peer, self.incarnation, self.rng, self.config.skiplist, interest, schemas=self.topics.schemas, links=links,
             arrived=lambda batch, numbers, now: self.local.arrived(Route.SKIPLIST, batch, now, numbers),
@@ -180,7 +207,9 @@ class NodeCore:
 
     # ---------------------------------------------------------------- commands
 
-    def advertise(self, topic: str, schema: str | Schema, now: Micros, retention: Retention | None = None) -> Schema:
+    def advertise(
+        self, topic: str, schema: str | Schema, now: Micros, retention: Retention | None = None
+    ) -> Schema:
         if self.rights is not None:
             self.rights.check("advertise", topic)
         parsed = Schema.parse(schema) if isinstance(schema, str) else schema
@@ -215,13 +244,17 @@ class NodeCore:
                 f"this node has {len(self.local.subscriptions)} subscriptions already, its maximum (subscriptions)"
             )
         if route is not Route.AUTO and route not in self.routing.planes:
-            raise RouteError(f"route {route.value!r} needs a view of the fabric, which this node does not keep (interest)")
+            raise RouteError(
+                f"route {route.value!r} needs a view of the fabric, which this node does not keep (interest)"
+            )
         self.routing.check(group, route, alone=bool(wish))
         subscription = Subscription(self._numbers + 1, known, parsed, policy, source, route, group)
         if self.config.trace:
             # The user's own text: whoever judges the trace must not depend on how we read it.
             about = (wish.name, wish.start, group) if wish else ("", None, group)
-            self._out.append(Note(Subscribing(subscription.number, topic, filter.strip() or "TRUE", *about)))
+            self._out.append(
+                Note(Subscribing(subscription.number, topic, filter.strip() or "TRUE", *about))
+            )
         if wish:
             self.follows.wish(subscription, wish, self.keeping.unix + now)
         try:
@@ -255,7 +288,9 @@ class NodeCore:
         """Accept an event. What comes of it leaves with the next ``wake``, together with what else is published till then."""
         outbox = self.outbox
         if outbox.is_full:
-            raise WindowFullError(f"{outbox.events} events without a receipt, the most allowed (window, window_bytes)")
+            raise WindowFullError(
+                f"{outbox.events} events without a receipt, the most allowed (window, window_bytes)"
+            )
         if self.rights is not None:
             self.rights.check("publish to", topic)
         known = self._known.get(topic) or self.local.topic(topic)
@@ -292,7 +327,9 @@ class NodeCore:
         """Ask the topic's skip list who would take an event, or who is there; ``lists.found`` will have the answer."""
         known = self.local.topic(topic)
         if self.lists is None:
-            raise RouteError("look-ups need a view of the fabric, which this node does not keep (interest)")
+            raise RouteError(
+                "look-ups need a view of the fabric, which this node does not keep (interest)"
+            )
         return self.lists.lookup(topic, known.row(event) if event is not None else None, now)
 
     def taken(self, number: int, count: int, now: Micros) -> None:
@@ -321,7 +358,9 @@ class NodeCore:
         links = tuple(self.flood.links)
         if links:
             # Neighbours that have all opened other links already need not wait for each other.
-            alone = () if self.interest is not None and self.interest.may_go else links[:NEIGHBOURS_MAX]
+            alone = (
+                () if self.interest is not None and self.interest.may_go else links[:NEIGHBOURS_MAX]
+            )
             self._out.append(Send(links, Leave(alone)))
 
     def say_goodbye(self, now: Micros) -> None:
@@ -371,12 +410,16 @@ class NodeCore:
 
     def receive(self, sender: Peer, message: Message, now: Micros) -> list[Effect]:
         handler = self._handlers.get(type(message))
-        refusal = self.rights.judge(sender, message, self._name) if self.rights is not None else None
+        refusal = (
+            self.rights.judge(sender, message, self._name) if self.rights is not None else None
+        )
         if refusal is not None:
             if refusal:
                 self._out.append(Note(Rejected(hex_peer(sender), refusal)))
         elif handler is None:
-            self._out.append(Note(Rejected(hex_peer(sender), f"unexpected {type(message).__name__}")))
+            self._out.append(
+                Note(Rejected(hex_peer(sender), f"unexpected {type(message).__name__}"))
+            )
         else:
             handler(sender, message, now)
         return self._flush(now)
@@ -392,13 +435,25 @@ class NodeCore:
             self.local.prove(now)
             self._report(now)
         for subscription in self.local.overdue(now):  # before the planes act, which hear of it
-            self._out.append(Note(Dropped("subscription", subscription.backlog, "slow: its events were not taken in time")))
+            self._out.append(
+                Note(
+                    Dropped(
+                        "subscription",
+                        subscription.backlog,
+                        "slow: its events were not taken in time",
+                    )
+                )
+            )
             self.unsubscribe(subscription.number, now, "slow")
-        for _ in range(PASSES_MAX):  # the planes act on what changed in the view, and the view on what they ask of it
+        for _ in range(
+            PASSES_MAX
+        ):  # the planes act on what changed in the view, and the view on what they ask of it
             self.routing.wake(now)
             if self.routing.finished:
                 self._complete(now)
-            if self.interest is None or (self.interest.deadline > now and self.routing.deadline > now):
+            if self.interest is None or (
+                self.interest.deadline > now and self.routing.deadline > now
+            ):
                 break
             self.routing.interest_says(self.interest.wake(now), now)
         self.keeping.wake(now)
@@ -413,12 +468,19 @@ class NodeCore:
         return self._flush(now)
 
     def stored(self, token: Token, now: Micros) -> list[Effect]:
-        ready = self.outbox.stored(token) if token > 0 else None  # others are the interest plane's, which waits for none
+        ready = (
+            self.outbox.stored(token) if token > 0 else None
+        )  # others are the interest plane's, which waits for none
         if ready is not None:
             batch, publication = ready
             self.routing.publish(batch, now)
-            if not any(one.first == batch.first and one.incarnation == batch.incarnation for one in self.routing.finished):
-                self.changed.append(publication)  # accepted; if it is complete as well, that is told below
+            if not any(
+                one.first == batch.first and one.incarnation == batch.incarnation
+                for one in self.routing.finished
+            ):
+                self.changed.append(
+                    publication
+                )  # accepted; if it is complete as well, that is told below
         elif token > 0 and self.follows.stored(token):
             self.local.stored(token)
             self._report(now)
@@ -451,7 +513,9 @@ class NodeCore:
 
     def seal(self, topic: str, now: Micros) -> None:
         rows, packed = self.outbox.open[topic].rows, self.local.topic(topic).packed
-        publication, batch, effects = self.outbox.seal(topic, *self.keeping.stamp(topic, now), packed)
+        publication, batch, effects = self.outbox.seal(
+            topic, *self.keeping.stamp(topic, now), packed
+        )
         for sequence, values in enumerate(publication.traced, publication.first):
             self._out.append(Note(Published(topic, sequence, self.incarnation, values)))
         publication.traced = []
@@ -483,16 +547,33 @@ class NodeCore:
     def _complete(self, now: Micros) -> None:
         finished, self.routing.finished = self.routing.finished, []
         for receipt in finished:
-            publication, stores = self.outbox.complete(receipt.incarnation, receipt.first, receipt.matched)
+            publication, stores = self.outbox.complete(
+                receipt.incarnation, receipt.first, receipt.matched
+            )
             self._out += stores
             self.changed.append(publication)
             if self.config.trace:
                 for index in range(publication.count):
-                    self._out.append(Note(Completed(receipt.first + index, receipt.incarnation, publication.took(index))))
+                    self._out.append(
+                        Note(
+                            Completed(
+                                receipt.first + index, receipt.incarnation, publication.took(index)
+                            )
+                        )
+                    )
         if self.interest is not None:
             told = self.interest.settled(now)
             if told or self.interest.barriers_done:  # somebody waited for what was published before
                 self.routing.interest_says(told, now)
 
 
-__all__ = ["NodeConfig", "NodeCore", "Route", "RouteError", "SlowPolicy", "Subscription", "Ticket", "WindowFullError"]
+__all__ = [
+    "NodeConfig",
+    "NodeCore",
+    "Route",
+    "RouteError",
+    "SlowPolicy",
+    "Subscription",
+    "Ticket",
+    "WindowFullError",
+]

@@ -52,15 +52,25 @@ class _Members:
 
 
 class DirectPlane:
-    def __init__(self, interest: Interest, rng: Random, schemas: dict[str, Schema], local: Local) -> None:
-        epoch = 1 + int(rng.random() * EPOCHS)  # what an earlier life has told is not mistaken for this one's
+    def __init__(
+        self, interest: Interest, rng: Random, schemas: dict[str, Schema], local: Local
+    ) -> None:
+        epoch = 1 + int(
+            rng.random() * EPOCHS
+        )  # what an earlier life has told is not mistaken for this one's
         self.members = _Members(interest)
         self.machine = Direct(interest.me, epoch, self.members, self._arrived)
         self._me, self._schemas, self._local = interest.me, schemas, local
         self._topics: dict[int, str] = {}  # by subscription
 
     def _arrived(
-        self, batch: Batch, numbers: Sequence[int], group: str, part: int, done: Mapping[int, int], now: Micros
+        self,
+        batch: Batch,
+        numbers: Sequence[int],
+        group: str,
+        part: int,
+        done: Mapping[int, int],
+        now: Micros,
     ) -> tuple[int, ...] | None:
         return self._local.arrived(Route.DIRECT, batch, now, numbers, group, part, done)
 
@@ -96,7 +106,11 @@ class DirectPlane:
             return
         if before is not None and (after is None or before.life != after.life):
             self.machine.gone(change.peer, now, anew=after is not None)
-        elif change.is_interest or before is None or (after is not None and before.address != after.address):
+        elif (
+            change.is_interest
+            or before is None
+            or (after is not None and before.address != after.address)
+        ):
             self.machine.view_changed(now)
 
     def known(self, barrier: int, now: Micros) -> bool:
@@ -118,7 +132,9 @@ class DirectPlane:
     def subscribe(self, number: int, topic: str, filter: Filter, group: str, now: Micros) -> None:
         weakened = filter.weakened
         self._topics[number] = topic
-        self.machine.subscribe(number, topic, "" if weakened.tree == TRUE else weakened.text, group, now)
+        self.machine.subscribe(
+            number, topic, "" if weakened.tree == TRUE else weakened.text, group, now
+        )
 
     def unsubscribe(self, number: int, now: Micros) -> None:
         self.machine.unsubscribe(number, self._topics.pop(number), now)

@@ -87,8 +87,12 @@ class Tap:
         self.stored: dict[int, Stored] = {}  # not yet acknowledged, by first offset, ascending
         self.token = Token(0)  # of what will be stored with the next Store; 0: nothing
         self.pending = 0  # events not yet stored
-        self._above: dict[int, None] = {offset: None for low, high in about.above for offset in range(low, high + 1)}
-        self._acked: dict[int, deque[Stored]] = {}  # wait until the position of their publisher on disk has passed them
+        self._above: dict[int, None] = {
+            offset: None for low, high in about.above for offset in range(low, high + 1)
+        }
+        self._acked: dict[
+            int, deque[Stored]
+        ] = {}  # wait until the position of their publisher on disk has passed them
         self._told: list[int] = []  # gaps that were acknowledged
         self._records: list[Keep | Forget] = []
         self._is_dirty = False
@@ -141,8 +145,13 @@ class Tap:
 
     def forget(self) -> tuple[Keep | Forget, ...]:
         """Everything under this name goes; the tap itself last, so that a crash in between leaves a tap."""
-        offsets = [*self.stored, *(one.offset for waiting in self._acked.values() for one in waiting)]
-        keys = [f"/e/{offset:016d}" for offset in offsets] + [f"/p/{publisher:016x}" for publisher in self.positions]
+        offsets = [
+            *self.stored,
+            *(one.offset for waiting in self._acked.values() for one in waiting),
+        ]
+        keys = [f"/e/{offset:016d}" for offset in offsets] + [
+            f"/p/{publisher:016x}" for publisher in self.positions
+        ]
         return tuple(Forget(self._key + key) for key in [*keys, ""])
 
     # ---------------------------------------------------------------- events
@@ -153,7 +162,9 @@ class Tap:
             yield from waiting
         yield from (one for one in self.stored.values() if one.gap is None)
 
-    def store(self, publisher: int, incarnation: int, hops: int, sequences: tuple[int, ...], rows: bytes) -> Stored:
+    def store(
+        self, publisher: int, incarnation: int, hops: int, sequences: tuple[int, ...], rows: bytes
+    ) -> Stored:
         return self._store(Stored(self.next, publisher, incarnation, hops, sequences, rows))
 
     def store_gap(self, gap: Gap) -> Gap:
@@ -194,7 +205,9 @@ class Tap:
     def ack(self, offset: int, *, through: bool) -> int:
         """This offset, or all through it; returns how many were not acknowledged before."""
         if not 1 <= offset < self.next:
-            raise TapError(f"offset {offset} of {self.name!r} was never handed over; the last is {self.next - 1}")
+            raise TapError(
+                f"offset {offset} of {self.name!r} was never handed over; the last is {self.next - 1}"
+            )
         if self.is_acked(offset) and not through:
             return 0
         before = self.unacked

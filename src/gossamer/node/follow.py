@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 ASK_AGAIN = Micros(500 * MILLISECOND)  # the first wait for an answer; doubled each time
 ASK_AGAIN_MAX = Micros(4 * SECOND)
 ABSENT = Micros(10 * SECOND)  # who has not answered by then is a gap, and is asked on
-STUCK = Micros(50 * MILLISECOND)  # an event that waits for its turn so long: its publisher is asked for its floor
+STUCK = Micros(
+    50 * MILLISECOND
+)  # an event that waits for its turn so long: its publisher is asked for its floor
 PUBLISHERS_MAX = 4096  # that a subscription knows its position with
 _encoder = msgspec.msgpack.Encoder()
 
@@ -52,14 +54,22 @@ class Wish(Struct, frozen=True):
 
 
 class Follow:
-    def __init__(self, hub: Follows, subscription: Subscription, wish: Wish, tap: Tap | None, unix: int) -> None:
+    def __init__(
+        self, hub: Follows, subscription: Subscription, wish: Wish, tap: Tap | None, unix: int
+    ) -> None:
         self._hub, self.subscription, self.wish, self.tap = hub, subscription, wish, tap
         self.publishers: dict[int, Progress] = {}
         self.in_force = False
         self.gaps = 0
         self.early = 0  # events handed over before their turn, because too many waited
         self._is_fresh = wish.start is None and (tap is None or tap.is_new)  # its past begins now
-        self._start = wish.start if wish.start is not None else tap.about.created_at if tap is not None else unix
+        self._start = (
+            wish.start
+            if wish.start is not None
+            else tap.about.created_at
+            if tap is not None
+            else unix
+        )
         self._asks_all = bool(wish.name or wish.gaps or wish.start is not None)
         self._holds = wish.ordered or (wish.start is not None and tap is None)
         self._due: list[tuple[Micros, int]] = []
@@ -86,7 +96,9 @@ class Follow:
 
     # ---------------------------------------------------------------- events
 
-    def arrived(self, batch: Batch, rows: Any, numbers: Sequence[int], wanted: Sequence[int], now: Micros) -> None:
+    def arrived(
+        self, batch: Batch, rows: Any, numbers: Sequence[int], wanted: Sequence[int], now: Micros
+    ) -> None:
         """A batch has come live, as rows or columns, with the numbers of its events; those at some places are wanted."""
         incarnation = batch.incarnation
         progress = self._meet(batch, now)
@@ -96,16 +108,30 @@ class Follow:
                 rows = self.subscription.topic.packed.rows(rows)
             data = batch.rows if len(fresh) == len(rows) else None
             sequences = tuple([numbers[place] for place in fresh])
-            self._take(progress, batch.publisher, incarnation, sequences, [rows[place] for place in fresh], data, batch.hops)
+            self._take(
+                progress,
+                batch.publisher,
+                incarnation,
+                sequences,
+                [rows[place] for place in fresh],
+                data,
+                batch.hops,
+            )
         if progress.is_level:
             if incarnation == progress.trusted:
                 if progress.hear((incarnation, batch.floor), now):
                     self._save(batch.publisher, progress)
                 if self._holds:
-                    self._release(progress, (incarnation, batch.floor) if self.wish.ordered else EVERYTHING)
-            elif incarnation > progress.trusted:  # is there something of an earlier life on its way?
+                    self._release(
+                        progress, (incarnation, batch.floor) if self.wish.ordered else EVERYTHING
+                    )
+            elif (
+                incarnation > progress.trusted
+            ):  # is there something of an earlier life on its way?
                 progress.trusted = 0
-                self._schedule(batch.publisher, progress, Micros(now + (STUCK if self._holds else SECOND)))
+                self._schedule(
+                    batch.publisher, progress, Micros(now + (STUCK if self._holds else SECOND))
+                )
             if progress.waiting:
                 self._schedule(batch.publisher, progress, Micros(now + STUCK))
             elif fresh:
@@ -136,19 +162,39 @@ class Follow:
             stored = Stored(0, publisher, incarnation, hops, sequences, b"")
             self._turn(self._events(stored, rows))
             return
-        stored = tap.store(publisher, incarnation, hops, sequences, data if data is not None else _encoder.encode(rows))
+        stored = tap.store(
+            publisher,
+            incarnation,
+            hops,
+            sequences,
+            data if data is not None else _encoder.encode(rows),
+        )
         self.subscription.backlog += len(rows)  # until they are acknowledged
         self._ready.setdefault(self._hub.token(tap), []).extend(self._events(stored, rows))
 
-    def _events(self, stored: Stored, rows: list[tuple[Any, ...]]) -> list[tuple[Progress | None, Id, Event | Gap, int]]:
+    def _events(
+        self, stored: Stored, rows: list[tuple[Any, ...]]
+    ) -> list[tuple[Progress | None, Id, Event | Gap, int]]:
         topic, values = self.subscription.topic.name, self.subscription.topic.values
         progress = self.publishers[stored.publisher]
-        publisher, incarnation, hops, offset = stored.publisher, stored.incarnation, stored.hops, stored.offset
+        publisher, incarnation, hops, offset = (
+            stored.publisher,
+            stored.incarnation,
+            stored.hops,
+            stored.offset,
+        )
         return [
             (
                 progress,
                 (incarnation, sequence),
-                Event(topic, publisher, incarnation, sequence, values(row), offset + place if offset else 0),
+                Event(
+                    topic,
+                    publisher,
+                    incarnation,
+                    sequence,
+                    values(row),
+                    offset + place if offset else 0,
+                ),
                 hops,
             )
             for place, (sequence, row) in enumerate(zip(stored.sequences, rows, strict=True))
@@ -160,7 +206,9 @@ class Follow:
         if ready:
             self._turn(ready)
 
-    def _turn(self, ready: list[tuple[Progress | None, Id, Event | Gap, int]], *, again: bool = False) -> None:
+    def _turn(
+        self, ready: list[tuple[Progress | None, Id, Event | Gap, int]], *, again: bool = False
+    ) -> None:
         """Hand over, or let wait for its turn."""
         out: list[tuple[Event | Gap, int, bool]] = []
         for progress, id, what, hops in ready:
@@ -206,7 +254,10 @@ class Follow:
         progress = self.publishers.get(publisher)
         if progress is None:
             if len(self.publishers) >= PUBLISHERS_MAX:
-                out = next((peer for peer, one in self.publishers.items() if one.is_gone), next(iter(self.publishers)))
+                out = next(
+                    (peer for peer, one in self.publishers.items() if one.is_gone),
+                    next(iter(self.publishers)),
+                )
                 if not self.publishers[out].is_gone:
                     reason = f"more than {PUBLISHERS_MAX} publishers: the position with {hex_peer(out)} is forgotten"
                     self._hub.out.append(Note(Dropped("position", 1, reason)))
@@ -234,7 +285,9 @@ class Follow:
         self._parked.clear()
         for progress in self.publishers.values():
             progress.doubt()
-            progress.ask_at = Micros(0)  # that wait is over: one that stayed would keep it from ever being asked again
+            progress.ask_at = Micros(
+                0
+            )  # that wait is over: one that stayed would keep it from ever being asked again
 
     def changed(self, change: ViewChange, now: Micros) -> None:
         progress = self.publishers.get(change.peer)
@@ -283,7 +336,12 @@ class Follow:
             progress.ask_at = Micros(0)
             if progress.settle(now):
                 self._save(peer, progress)
-            if progress.is_level and not progress.waiting and progress.trusted and not progress.attempts:
+            if (
+                progress.is_level
+                and not progress.waiting
+                and progress.trusted
+                and not progress.attempts
+            ):
                 if not progress.remembered:
                     continue
                 if progress.is_settling:
@@ -322,7 +380,9 @@ class Follow:
 
     def _absent(self, peer: int, progress: Progress, is_member: bool) -> None:
         progress.is_told = True
-        if not (progress.baseline or progress.is_gone or progress.covered) and (is_member or progress.position > (0, 0)):
+        if not (progress.baseline or progress.is_gone or progress.covered) and (
+            is_member or progress.position > (0, 0)
+        ):
             reason = "the publisher does not answer" if is_member else "the publisher is not there"
             self._gap(peer, progress.position if progress.position > (0, 0) else None, None, reason)
         if not is_member:
@@ -334,11 +394,18 @@ class Follow:
 
     def past(self, peer: Peer, past: Past, now: Micros) -> None:
         progress = self.publishers.get(peer)
-        if progress is None or not progress.attempts or past.serial != progress.serial or not self.in_force:
+        if (
+            progress is None
+            or not progress.attempts
+            or past.serial != progress.serial
+            or not self.in_force
+        ):
             return  # late, or repeated
         read = self._read(progress, past)
         if isinstance(read, str):
-            self._hub.out.append(Note(Rejected(hex_peer(peer), f"the past of {past.topic!r}: {read}")))
+            self._hub.out.append(
+                Note(Rejected(hex_peer(peer), f"the past of {past.topic!r}: {read}"))
+            )
             return
         progress.attempts, progress.is_told, progress.ask_at = 0, False, Micros(0)
         if not progress.is_level:
@@ -346,18 +413,26 @@ class Follow:
             if self._is_lost(progress, past):
                 after = progress.position if progress.position > (0, 0) else None
                 incarnation, sequence = past.trimmed
-                before = (incarnation, sequence + 1) if sequence < SEQUENCE_MAX else (incarnation + 1, 1)
+                before = (
+                    (incarnation, sequence + 1) if sequence < SEQUENCE_MAX else (incarnation + 1, 1)
+                )
                 reason = "the publisher retains nothing that old" if past.parts or past.through > past.trimmed else (
                     "the publisher retains nothing"
                 )  # fmt: skip
                 self._gap(peer, after, before, reason)
             for part, rows in read:
                 places = list(part.places or range(part.count))
-                fresh = [n for n, place in enumerate(places) if not progress.had((part.incarnation, part.first + place))]
+                fresh = [
+                    n
+                    for n, place in enumerate(places)
+                    if not progress.had((part.incarnation, part.first + place))
+                ]
                 if fresh:
                     data = part.rows if len(fresh) == len(rows) else None
                     chosen = tuple([part.first + places[n] for n in fresh])
-                    self._take(progress, peer, part.incarnation, chosen, [rows[n] for n in fresh], data, 1)
+                    self._take(
+                        progress, peer, part.incarnation, chosen, [rows[n] for n in fresh], data, 1
+                    )
             progress.advance(position)
             self._save(peer, progress)
             if self._holds:
@@ -365,13 +440,17 @@ class Follow:
             if not past.done:
                 self._more(peer, progress, now)
                 return
-        if now < progress.doubted_until:  # what it publishes before it knows of us again is to be had only by asking
+        if (
+            now < progress.doubted_until
+        ):  # what it publishes before it knows of us again is to be had only by asking
             progress.began_at = now
             self._schedule(peer, progress, progress.doubted_until)
             return
         self._level(peer, progress, past, now)
 
-    def _read(self, progress: Progress, past: Past) -> list[tuple[Part, list[tuple[Any, ...]]]] | str:
+    def _read(
+        self, progress: Progress, past: Past
+    ) -> list[tuple[Part, list[tuple[Any, ...]]]] | str:
         """The parts with their rows, or what is wrong with them: they come from a peer."""
         read: list[tuple[Part, list[tuple[Any, ...]]]] = []
         last = (0, 0)
@@ -379,7 +458,11 @@ class Follow:
             for part in past.parts:
                 rows = self.subscription.topic.packed.decode(part.rows)
                 places = part.places or range(part.count)
-                if len(rows) != len(places) or list(places) != sorted({*places}) or places[-1] >= part.count:
+                if (
+                    len(rows) != len(places)
+                    or list(places) != sorted({*places})
+                    or places[-1] >= part.count
+                ):
                     return "its places do not fit its rows"
                 if not last < (part.incarnation, part.first) <= past.through:
                     return "it is not in order"
@@ -419,10 +502,14 @@ class Follow:
         progress.baseline = False
         progress.trusted = past.floor[0]
         if self._holds:
-            self._release(progress, max(progress.position, past.floor) if self.wish.ordered else EVERYTHING)
+            self._release(
+                progress, max(progress.position, past.floor) if self.wish.ordered else EVERYTHING
+            )
             if progress.waiting:
                 self._schedule(peer, progress, Micros(now + STUCK))
-        if progress.remembered:  # an idle publisher says no more floors: it is asked, so that the position is right
+        if (
+            progress.remembered
+        ):  # an idle publisher says no more floors: it is asked, so that the position is right
             progress.hear(past.floor, now)
             self._schedule(peer, progress, Micros(now + LAG))
 
@@ -449,7 +536,15 @@ class Follow:
             "gaps": self.gaps,
         }
         if tap is not None:
-            found |= {"name": tap.name, "offset": tap.next - 1, "acked": tap.acked, "unacked": tap.unacked}
+            found |= {
+                "name": tap.name,
+                "offset": tap.next - 1,
+                "acked": tap.acked,
+                "unacked": tap.unacked,
+            }
         if self.wish.ordered:
-            found |= {"waiting": sum(len(one.waiting) for one in self.publishers.values()), "early": self.early}
+            found |= {
+                "waiting": sum(len(one.waiting) for one in self.publishers.values()),
+                "early": self.early,
+            }
         return found

@@ -27,7 +27,9 @@ class Follows:
         self._me, self._archive, self._interest, self._local = me, archive, interest, local
         self._token, self._use, self._durable = token, use, durable
         self._storing: dict[Token, Tap] = {}
-        self.done: list[Token] = []  # Stores that are done since the driver last looked; the driver clears it
+        self.done: list[
+            Token
+        ] = []  # Stores that are done since the driver last looked; the driver clears it
         self._answers: list[Past] = []  # our own past
 
     # ---------------------------------------------------------------- commands
@@ -35,9 +37,13 @@ class Follows:
     def wish(self, subscription: Subscription, wish: Wish, unix: int) -> None:
         """Make a subscription follow. Raises TapError."""
         if self._interest is None and not wish.ordered:
-            raise TapError("name=, since= and gaps= need a view of the fabric, which this node does not keep (interest)")
+            raise TapError(
+                "name=, since= and gaps= need a view of the fabric, which this node does not keep (interest)"
+            )
         tap = self._tap(subscription, wish.name, unix) if wish.name else None
-        subscription.follow = self.follows[subscription.number] = follow = Follow(self, subscription, wish, tap, unix)
+        subscription.follow = self.follows[subscription.number] = follow = Follow(
+            self, subscription, wish, tap, unix
+        )
         if tap is not None:
             tap.number, tap.is_new = subscription.number, False
             if follow.tap is not None and tap.has_records:
@@ -46,16 +52,24 @@ class Follows:
     def _tap(self, subscription: Subscription, name: str, unix: int) -> Tap:
         topic, text = subscription.topic.name, subscription.filter.text
         if not self._durable:
-            raise TapError(f"a durable subscription ({name!r}) needs a disk: give the node a data directory (data_dir)")
+            raise TapError(
+                f"a durable subscription ({name!r}) needs a disk: give the node a data directory (data_dir)"
+            )
         if NAME.fullmatch(name) is None:
-            raise TapError(f"{name!r} is no name for a durable subscription: letters, digits, '_', '.', '-', at most 128")
+            raise TapError(
+                f"{name!r} is no name for a durable subscription: letters, digits, '_', '.', '-', at most 128"
+            )
         tap = self.taps.get(name)
         if tap is None:
             if len(self.taps) >= TAPS_MAX:
-                raise TapError(f"this node has {TAPS_MAX} durable subscriptions, its maximum; forget one (Node.forget)")
+                raise TapError(
+                    f"this node has {TAPS_MAX} durable subscriptions, its maximum; forget one (Node.forget)"
+                )
             tap = self.taps[name] = Tap.create(name, topic, text, unix)
         if tap.number:
-            raise TapError(f"durable subscription {name!r} is in use: close it first, or take another name")
+            raise TapError(
+                f"durable subscription {name!r} is in use: close it first, or take another name"
+            )
         if (tap.about.topic, tap.about.filter) != (topic, text):
             raise TapError(
                 f"durable subscription {name!r} is to {tap.about.topic!r} WHERE {tap.about.filter}, which is not {topic!r} WHERE "
@@ -75,7 +89,9 @@ class Follows:
         """Give up a durable subscription, with all that is kept for it."""
         tap = self.taps.get(name)
         if tap is None:
-            raise TapError(f"no durable subscription {name!r} here; there are: {', '.join(sorted(self.taps)) or 'none'}")
+            raise TapError(
+                f"no durable subscription {name!r} here; there are: {', '.join(sorted(self.taps)) or 'none'}"
+            )
         if tap.number:
             raise TapError(f"durable subscription {name!r} is in use: close it first")
         del self.taps[name]
@@ -109,7 +125,9 @@ class Follows:
 
     def storing(self, tap: Tap) -> Token:
         """The last Store of this tap that is not done yet; 0: there is none."""
-        return tap.token or max((token for token, one in self._storing.items() if one is tap), default=Token(0))
+        return tap.token or max(
+            (token for token, one in self._storing.items() if one is tap), default=Token(0)
+        )
 
     def limit(self, subscription: Subscription) -> int:
         return self._local.limit(subscription)
@@ -118,7 +136,9 @@ class Follows:
         return list(self._interest.view.members) if self._interest is not None else []
 
     def is_member(self, peer: int) -> bool:
-        return peer == self._me or (self._interest is not None and peer in self._interest.view.members)
+        return peer == self._me or (
+            self._interest is not None and peer in self._interest.view.members
+        )
 
     def ask(self, peer: Peer, ask: Ask, now: Micros) -> None:
         interest = self._interest
@@ -142,7 +162,9 @@ class Follows:
     def deadline(self) -> Micros:
         if not self.follows:
             return NEVER
-        if self._answers or any(follow.tap is not None and follow.tap.has_records for follow in self.follows.values()):
+        if self._answers or any(
+            follow.tap is not None and follow.tap.has_records for follow in self.follows.values()
+        ):
             return Micros(0)
         return min(follow.deadline for follow in self.follows.values())
 
@@ -155,7 +177,13 @@ class Follows:
                     self.out.append(Send((sender,), answer))
             except FilterError as error:
                 reason = str(error).splitlines()[0]
-                self.out.append(Note(Rejected(hex_peer(sender), f"asks for the past of {message.topic!r}: {reason}")))
+                self.out.append(
+                    Note(
+                        Rejected(
+                            hex_peer(sender), f"asks for the past of {message.topic!r}: {reason}"
+                        )
+                    )
+                )
         elif type(message) is Past:
             follow = self.follows.get(message.number)
             if follow is not None and follow.subscription.topic.name == message.topic:

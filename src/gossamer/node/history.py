@@ -53,8 +53,13 @@ class Part(Struct, frozen=True, array_like=True):
     incarnation: Count
     first: Count
     count: Annotated[int, Meta(ge=1, le=BATCH_EVENTS_MAX)]
-    places: Annotated[tuple[Annotated[int, Meta(ge=0, lt=BATCH_EVENTS_MAX)], ...], Meta(max_length=BATCH_EVENTS_MAX)]
-    rows: Annotated[bytes, Meta(max_length=BATCH_BYTES_MAX)]  # of these places only; no places: of all
+    places: Annotated[
+        tuple[Annotated[int, Meta(ge=0, lt=BATCH_EVENTS_MAX)], ...],
+        Meta(max_length=BATCH_EVENTS_MAX),
+    ]
+    rows: Annotated[
+        bytes, Meta(max_length=BATCH_BYTES_MAX)
+    ]  # of these places only; no places: of all
 
 
 class Past(Message, frozen=True, array_like=True, tag=91):
@@ -75,7 +80,9 @@ class Past(Message, frozen=True, array_like=True, tag=91):
 class Archive:
     """Answers."""
 
-    def __init__(self, outbox: Outbox, schemas: Mapping[str, Schema], retentions: Mapping[str, Retention]) -> None:
+    def __init__(
+        self, outbox: Outbox, schemas: Mapping[str, Schema], retentions: Mapping[str, Retention]
+    ) -> None:
         self.answered = 0
         self._outbox, self._schemas, self._retentions = outbox, schemas, retentions
         self._filters: OrderedDict[tuple[str, str], tuple[Filter, Packed]] = OrderedDict()
@@ -98,7 +105,9 @@ class Archive:
             through, done = self._read(ask, parts)
         else:
             through, done = (floor[0], max(0, floor[1] - 1)), True
-        return Past(ask.topic, ask.number, ask.serial, tuple(parts), through, done, trimmed, at, floor)
+        return Past(
+            ask.topic, ask.number, ask.serial, tuple(parts), through, done, trimmed, at, floor
+        )
 
     def _read(self, ask: Ask, parts: list[Part]) -> tuple[Id, bool]:
         filter, packed = self._filter(ask.topic, ask.filter)
@@ -140,7 +149,11 @@ def _part(batch: Batch, after: Id, filter: Filter, packed: Packed) -> Part | Non
     if len(wanted) == len(rows):
         return Part(batch.incarnation, batch.first, batch.count, (), batch.rows)
     return Part(
-        batch.incarnation, batch.first, batch.count, tuple(wanted), _encoder.encode([rows[place] for place in wanted])
+        batch.incarnation,
+        batch.first,
+        batch.count,
+        tuple(wanted),
+        _encoder.encode([rows[place] for place in wanted]),
     )
 
 

@@ -37,7 +37,9 @@ from gossamer.overlay.skiplist.subscriber import Subscriber
 from gossamer.trace import Dropped
 
 QUESTIONS_MAX = 1024  # look-ups without an answer, and answers that nobody has taken
-LISTS_MAX = 4096  # topics of which this node keeps a list, as one of its members, publishers or askers
+LISTS_MAX = (
+    4096  # topics of which this node keeps a list, as one of its members, publishers or askers
+)
 _Announced = dict[bytes, Annotated[tuple[Class, ...], Meta(max_length=CLASSES_MAX)]]
 _encoder = msgspec.msgpack.Encoder()
 _announced_decoder = msgspec.msgpack.Decoder(_Announced)
@@ -90,9 +92,16 @@ class Lists:
                  schemas: dict[str, Schema], links: Callable[[], list[Peer]], arrived: Arrived) -> None:  # fmt: skip
         self.rights: Rights | None = None
         self.found: dict[int, Found] = {}  # answers to look-ups, for the driver to take
-        self.hops: dict[int, int] = {}  # to the farthest end of the walks of our events, and how many of them
+        self.hops: dict[
+            int, int
+        ] = {}  # to the farthest end of the walks of our events, and how many of them
         self._me, self._incarnation, self._rng, self._config = me, incarnation, rng, config
-        self._interest, self._schemas, self._links, self._arrived = interest, schemas, links, arrived
+        self._interest, self._schemas, self._links, self._arrived = (
+            interest,
+            schemas,
+            links,
+            arrived,
+        )
         self._lists: dict[bytes, _List] = {}
         self._names: dict[bytes, str] = {}  # of topics whose schema is known
         self._of: dict[int, _List] = {}  # by subscription
@@ -101,7 +110,9 @@ class Lists:
         self._barriers: dict[
             int, dict[bytes, tuple[Class, ...]]
         ] = {}  # asked for, and what everybody knows when it is reached
-        self._pending: dict[tuple[int, int], _Pending] = {}  # by incarnation and first sequence number of the batch
+        self._pending: dict[
+            tuple[int, int], _Pending
+        ] = {}  # by incarnation and first sequence number of the batch
         self._first: dict[tuple[int, int], int] = {}  # of the batch that an event is in
         self._deferred: dict[Key, _List] = {}  # arrivals that our owner has not taken yet
         self._finished: list[Finished] = []
@@ -123,13 +134,20 @@ class Lists:
         topics = {
             one.name: {
                 "entries": len(one.machine.entries),
-                "links": sorted({len(list(entry.links())) for entry in one.machine.entries.values()}),
+                "links": sorted(
+                    {len(list(entry.links())) for entry in one.machine.entries.values()}
+                ),
                 "noise": one.machine.noise,
-                "counters": {name: count for name, count in sorted(one.machine.counters.items()) if count},
+                "counters": {
+                    name: count for name, count in sorted(one.machine.counters.items()) if count
+                },
             }
             for one in self._lists.values()
         }
-        return {"topics": topics, "hops": {str(hops): count for hops, count in sorted(self.hops.items())}}
+        return {
+            "topics": topics,
+            "hops": {str(hops): count for hops, count in sorted(self.hops.items())},
+        }
 
     # ---------------------------------------------------------------------- inputs
 
@@ -145,7 +163,9 @@ class Lists:
 
     def receive(self, sender: Peer, message: Any, now: Micros) -> list[Effect]:
         one = self._list(message.topic.to_bytes(8, "big"), now)
-        if one is None:  # a topic that is not known here (yet): the sender asks again, or somebody else
+        if (
+            one is None
+        ):  # a topic that is not known here (yet): the sender asks again, or somebody else
             return []
         return self._run(one, now, lambda machine: machine.receive(sender, message, now))
 
@@ -207,7 +227,9 @@ class Lists:
 
     def renew(self, now: Micros) -> None:
         self._laid.clear()
-        self._barriers = {barrier: {} for barrier in self._barriers}  # what was known of the old life is worth nothing
+        self._barriers = {
+            barrier: {} for barrier in self._barriers
+        }  # what was known of the old life is worth nothing
         for one in self._lists.values():
             one.is_known = False
             one.subscriber.renew(now)
@@ -233,7 +255,9 @@ class Lists:
         finally:
             self._arm(one)
         self._of[number] = one
-        self._laid += one.subscriber.ready()  # at once, where another of our filters has its places, or nothing passes it
+        self._laid += (
+            one.subscriber.ready()
+        )  # at once, where another of our filters has its places, or nothing passes it
 
     def unsubscribe(self, number: int, now: Micros) -> None:
         one = self._of.pop(number)
@@ -253,7 +277,9 @@ class Lists:
         one = self._by_name(batch.topic, now)
         try:
             known = rows if rows is not None else one.rows.decode(batch.rows)
-        except msgspec.DecodeError as error:  # of an earlier life, when the topic had another schema: nobody takes them
+        except (
+            msgspec.DecodeError
+        ) as error:  # of an earlier life, when the topic had another schema: nobody takes them
             self._finished.append(Finished(batch.incarnation, batch.first, (0,) * batch.count))
             return [Note(Dropped("event", batch.count, f"events on {batch.topic!r}: {error}"))]
         self._pending[batch.incarnation, batch.first] = _Pending(len(known))
@@ -265,7 +291,9 @@ class Lists:
                 self._first[batch.incarnation, sequence] = batch.first
                 intervals = [(low, high) for _, low, high in one.classes.intervals(row)]
                 events.append((sequence, intervals, _encoder.encode([row])))
-            machine.publish_all(events, now, incarnation=batch.incarnation, again=again, floor=batch.floor)
+            machine.publish_all(
+                events, now, incarnation=batch.incarnation, again=again, floor=batch.floor
+            )
             return machine.wake(now)
 
         return self._run(one, now, start)
@@ -273,7 +301,9 @@ class Lists:
     def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> list[Effect]:
         """The owner has taken events whose counts it did not know at once."""
         one = self._deferred.pop(key)
-        return self._run(one, now, lambda machine: machine.took((key[0], key[1], key[2]), matched, now))
+        return self._run(
+            one, now, lambda machine: machine.took((key[0], key[1], key[2]), matched, now)
+        )
 
     def take_finished(self) -> list[Finished]:
         finished, self._finished = self._finished, []
@@ -283,7 +313,10 @@ class Lists:
         """Which subscriptions want this event; without one, which are there? ``found`` will have the answer under this number."""
         one = self._by_name(topic, now)
         if row is not None:
-            intervals, payload = [keys[1:] for keys in one.classes.intervals(row)], _encoder.encode([row])
+            intervals, payload = (
+                [keys[1:] for keys in one.classes.intervals(row)],
+                _encoder.encode([row]),
+            )
         else:
             intervals, payload = [(cls.prefix, beyond(cls.prefix)) for cls in one.classes], b""
         if len(self._questions) >= QUESTIONS_MAX:  # whoever asked first has long given up
@@ -310,7 +343,9 @@ class Lists:
     def _by_name(self, topic: str, now: Micros) -> _List:
         one = self._list(self._interest.names.hash(topic), now)
         if one is None:
-            raise RouteError(f"this node keeps the lists of {LISTS_MAX} topics already, the most allowed")
+            raise RouteError(
+                f"this node keeps the lists of {LISTS_MAX} topics already, the most allowed"
+            )
         return one
 
     def _list(self, hash: bytes, now: Micros) -> _List | None:
@@ -336,7 +371,11 @@ class Lists:
 
     def _forget_idle(self) -> bool:
         """Make room: lists that this node has no entry in and nothing under way."""
-        idle = [one.hash for one in self._lists.values() if not one.machine.entries and not one.machine.is_busy]
+        idle = [
+            one.hash
+            for one in self._lists.values()
+            if not one.machine.entries and not one.machine.is_busy
+        ]
         for hash in idle:
             del self._lists[hash]
         return bool(idle)
@@ -351,7 +390,8 @@ class Lists:
         return [
             peer
             for peer, stamp in self._interest.view.interested(hash).items()
-            if read_stamp(stamp)[1] & _BIT and (peer == me or (hash in announced.get(peer, ()) and self._may(peer, hash)))
+            if read_stamp(stamp)[1] & _BIT
+            and (peer == me or (hash in announced.get(peer, ()) and self._may(peer, hash)))
         ]
 
     def _may(self, peer: Peer, hash: bytes) -> bool:
@@ -362,7 +402,9 @@ class Lists:
         """Of a topic whose schema is known."""
         return self._names.get(hash)
 
-    def _run(self, one: _List, now: Micros, call: Callable[[SkipList], list[Effect]]) -> list[Effect]:
+    def _run(
+        self, one: _List, now: Micros, call: Callable[[SkipList], list[Effect]]
+    ) -> list[Effect]:
         """Call a list, take what is for us of what it says, and pass the rest on."""
         self._now = now
         passed: list[Effect] = []
@@ -430,7 +472,11 @@ class Lists:
 
     def _say(self, now: Micros, ask: bool = False) -> None:
         """Tell everybody which classes our entries are of, and ask when everybody knows."""
-        mine = {one.hash: one.subscriber.announced for one in self._lists.values() if one.subscriber.announced}
+        mine = {
+            one.hash: one.subscriber.announced
+            for one in self._lists.values()
+            if one.subscriber.announced
+        }
         extra = _encoder.encode(mine) if mine else b""
         if ask or extra != self._interest.record.extra:
             self._interest.say(extra, now)
@@ -447,7 +493,9 @@ class Lists:
         if extra:
             self._read[peer] = extra
             with contextlib.suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-                announced = self._announced[peer] = _announced_decoder.decode(extra)  # what cannot be read helps nobody
+                announced = self._announced[peer] = _announced_decoder.decode(
+                    extra
+                )  # what cannot be read helps nobody
         for hash in {**before, **announced}:
             one = self._lists.get(hash)
             if one is not None:
@@ -455,7 +503,9 @@ class Lists:
 
     @staticmethod
     def _spread(one: _List, peer: Peer, announced: _Announced) -> None:
-        one.classes.hear(peer, [cls for cls in announced.get(one.hash, ()) if cls.suits(one.schema)])
+        one.classes.hear(
+            peer, [cls for cls in announced.get(one.hash, ()) if cls.suits(one.schema)]
+        )
 
 
 def _joined(payloads: tuple[bytes, ...]) -> bytes:

@@ -61,21 +61,30 @@ class Topic:
     def __init__(self, name: str, schema: Schema) -> None:
         self.name = name
         self.subscriptions: dict[Route, dict[int, Subscription]] = {}
-        self.matchers: dict[Route, Matcher | None] = {}  # where there are many; None: there is no NumPy
+        self.matchers: dict[
+            Route, Matcher | None
+        ] = {}  # where there are many; None: there is no NumPy
         self.grow(schema)
 
     def grow(self, schema: Schema) -> None:
         """The schema, or one that extends it."""
         self.schema = schema
         self.row, self.values = schema.row, schema.values
-        self.packed, self.weigh, self.weighed = Packed(schema), _weigher(schema), schema.weighed(VALUE_BYTES)
+        self.packed, self.weigh, self.weighed = (
+            Packed(schema),
+            _weigher(schema),
+            schema.weighed(VALUE_BYTES),
+        )
         self.lane = schema.lane(VALUE_BYTES)
         self.gather: Gather | None = None  # for columns that are published here
         self.matchers.clear()
         for some in self.subscriptions.values():
             for subscription in some.values():
                 if subscription.filter.schema is not schema:
-                    subscription.filter, subscription.mask = Filter.parse(subscription.filter.text, schema), None
+                    subscription.filter, subscription.mask = (
+                        Filter.parse(subscription.filter.text, schema),
+                        None,
+                    )
 
     def matcher(self, route: Route) -> Matcher | None:
         """The index over the subscriptions of this route, if they are many."""
@@ -92,7 +101,9 @@ class Topic:
 
 def _weigher(schema: Schema) -> Callable[[Sequence[tuple[Any, ...]]], int]:
     """A function that estimates the bytes of rows, a character as one; generated, because every event pays for it."""
-    places = [place for place, kind in enumerate(schema.types) if kind in (Type.STRING, Type.BINARY)]
+    places = [
+        place for place, kind in enumerate(schema.types) if kind in (Type.STRING, Type.BINARY)
+    ]
     terms = [f"{VALUE_BYTES * len(schema.types)} * len(rows)"]
     terms += [f"sum([len(row[{place}] or ()) for row in rows])" for place in places]
     made: Callable[[Sequence[tuple[Any, ...]]], int] = eval(f"lambda rows: {' + '.join(terms)}")
@@ -123,19 +134,38 @@ class Subscription:
     )
 
     def __init__(
-        self, number: int, topic: Topic, filter: Filter, policy: SlowPolicy, source: str, route: Route, group: str = ""
+        self,
+        number: int,
+        topic: Topic,
+        filter: Filter,
+        policy: SlowPolicy,
+        source: str,
+        route: Route,
+        group: str = "",
     ) -> None:
-        self.number, self.topic, self.filter, self.policy, self.source = number, topic, filter, policy, source
+        self.number, self.topic, self.filter, self.policy, self.source = (
+            number,
+            topic,
+            filter,
+            policy,
+            source,
+        )
         self.route, self.group = route, group
         self.is_auto = False  # its route is for this node to choose
-        self.seen: Seen | None = None  # while it moves from one route to another, and an event may come by both
-        self.in_force = self.was_in_force = False  # every publication from now on finds it; and whether that was so before
+        self.seen: Seen | None = (
+            None  # while it moves from one route to another, and an event may come by both
+        )
+        self.in_force = self.was_in_force = (
+            False  # every publication from now on finds it; and whether that was so before
+        )
         self.mask: Callable[[Any], Any] | None = None  # the same over columns, once it is needed
         self.follow: Follow | None = None  # if it is durable, ordered, or wants the past
         self.by_columns = False  # whether the last events that it got were columns
         self.backlog = 0  # events handed over that the consumer has not taken; durable: stored and not acknowledged
         self.blocked_at = NEVER
-        self.held: dict[tuple[Route, Key], None] = {}  # batches whose report waits for this consumer
+        self.held: dict[
+            tuple[Route, Key], None
+        ] = {}  # batches whose report waits for this consumer
 
     @property
     def matches(self) -> Callable[[tuple[Any, ...]], bool]:
@@ -157,7 +187,13 @@ class _Arrival:
         part: int | None,
         done: Mapping[int, int] | None,
     ) -> None:
-        self.route, self.batch, self.numbers, self.group, self.done = route, batch, numbers, group, done
+        self.route, self.batch, self.numbers, self.group, self.done = (
+            route,
+            batch,
+            numbers,
+            group,
+            done,
+        )
         self.key: Key = (batch.publisher, batch.incarnation, batch.first)
         if part is not None:
             self.key = (*self.key, part)
@@ -195,15 +231,23 @@ class Local:
         self._buffer, self._block, self._tracing = buffer, block, tracing
         self._durable = durable or buffer
         self._held: dict[tuple[Route, Key], _Held] = {}
-        self._storing: dict[Token, list[tuple[Route, Key]]] = {}  # batches whose report waits for a disk
-        self._unproved: dict[tuple[Route, Key], tuple[_Arrival, Micros]] = {}  # and until when they wait
+        self._storing: dict[
+            Token, list[tuple[Route, Key]]
+        ] = {}  # batches whose report waits for a disk
+        self._unproved: dict[
+            tuple[Route, Key], tuple[_Arrival, Micros]
+        ] = {}  # and until when they wait
         self._unproved_bytes = 0
         self.unproved_at = NEVER
 
     def limit(self, subscription: Subscription) -> int:
         """How many events may wait for its consumer."""
         is_durable = subscription.follow is not None and subscription.follow.tap is not None
-        return self._durable if is_durable else self._buffer * (COLUMN_ROWS if subscription.by_columns else 1)
+        return (
+            self._durable
+            if is_durable
+            else self._buffer * (COLUMN_ROWS if subscription.by_columns else 1)
+        )
 
     def knows(self, name: str) -> bool:
         return name in self._schemas
@@ -213,7 +257,9 @@ class Local:
         if known is None:
             schema = self._schemas.get(name)
             if schema is None:
-                raise TopicError(f"topic {name!r} is not advertised (as far as this node knows): advertise it first")
+                raise TopicError(
+                    f"topic {name!r} is not advertised (as far as this node knows): advertise it first"
+                )
             known = self.topics[name] = Topic(name, schema)
         return known
 
@@ -276,14 +322,30 @@ class Local:
         ``numbers``: of its events, where it is a part of a batch. ``group``: it is for one member of that group only.
         ``done``: numbers of events that were taken before, which nobody is handed again.
         """
-        arrival = _Arrival(route, batch, numbers or range(batch.first, batch.first + batch.count), group, part, done)
+        arrival = _Arrival(
+            route,
+            batch,
+            numbers or range(batch.first, batch.first + batch.count),
+            group,
+            part,
+            done,
+        )
         known = self.topics.get(batch.topic)
         if known is None or not known.subscriptions.get(route):
             return ()
         waits = self._unproved.get((route, arrival.key))
-        if (route, arrival.key) in self._held or (waits is not None and not arrival.repeats(waits[0])):
+        if (route, arrival.key) in self._held or (
+            waits is not None and not arrival.repeats(waits[0])
+        ):
             # On another topic, with others beside the first, or so late that its plane has forgotten it.
-            self._out.append(Note(Rejected(hex_peer(batch.publisher), f"events on {batch.topic!r} with the ids of others")))
+            self._out.append(
+                Note(
+                    Rejected(
+                        hex_peer(batch.publisher),
+                        f"events on {batch.topic!r} with the ids of others",
+                    )
+                )
+            )
             return ()
         if waits is not None:
             return None
@@ -301,7 +363,9 @@ class Local:
         """Keep a batch whose publisher's certificate has not come yet: it may be on its way. False if there is no room."""
         size = len(arrival.batch.rows) + 200
         if self._unproved_bytes + size > UNPROVED_BYTES:
-            self._out.append(Note(Dropped("batch", 1, "too many events of publishers that nobody has proved")))
+            self._out.append(
+                Note(Dropped("batch", 1, "too many events of publishers that nobody has proved"))
+            )
             return False
         self._unproved[arrival.route, arrival.key] = (arrival, Micros(now + PROOF_WAIT))
         self._unproved_bytes += size
@@ -333,26 +397,44 @@ class Local:
         wanted, is_columns = known.subscriptions.get(route, {}), batch.is_columns
         try:
             packed = known.packed
-            events = packed.columns(private(batch.rows), batch.count) if is_columns else packed.decode(batch.rows)
+            events = (
+                packed.columns(private(batch.rows), batch.count)
+                if is_columns
+                else packed.decode(batch.rows)
+            )
             if not is_columns and len(events) != batch.count:
                 raise msgspec.ValidationError(f"{len(events)} rows in a batch of {batch.count}")
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            self._out.append(Note(Rejected(hex_peer(batch.publisher), f"events on {batch.topic!r}: {error}")))
+            self._out.append(
+                Note(Rejected(hex_peer(batch.publisher), f"events on {batch.topic!r}: {error}"))
+            )
             return ()
         if arrival.group:
             if is_columns:
                 events = known.packed.rows(events)
             members = [one for one in wanted.values() if one.group == arrival.group]
-            return self._give(arrival, events, self._share_out(members, events, arrival.numbers), now)
+            return self._give(
+                arrival, events, self._share_out(members, events, arrival.numbers), now
+            )
         matcher = known.matcher(route)
         asked: Iterable[tuple[Subscription, list[int] | None]] = (
-            zip(wanted.values(), repeat(None)) if matcher is None else matcher.match(events, columns=is_columns)
+            zip(wanted.values(), repeat(None))
+            if matcher is None
+            else matcher.match(events, columns=is_columns)
         )
-        shares = [(one, self._passing(one, events) if at is None else at) for one, at in asked if not one.group]
+        shares = [
+            (one, self._passing(one, events) if at is None else at)
+            for one, at in asked
+            if not one.group
+        ]
         return self._give(arrival, events, shares, now)
 
     def _give(
-        self, arrival: _Arrival, events: Any, shares: list[tuple[Subscription, Sequence[int]]], now: Micros
+        self,
+        arrival: _Arrival,
+        events: Any,
+        shares: list[tuple[Subscription, Sequence[int]]],
+        now: Micros,
     ) -> tuple[int, ...] | None:
         """To each subscription the events at its places; what follows from that for the report."""
         route, key, batch, numbers = arrival.route, arrival.key, arrival.batch, arrival.numbers
@@ -378,7 +460,10 @@ class Local:
             if follow is not None and (token := follow.storing):
                 blockers += 1
                 self._storing.setdefault(token, []).append((route, key))
-            if subscription.backlog > self.limit(subscription) and subscription.policy is SlowPolicy.BLOCK:
+            if (
+                subscription.backlog > self.limit(subscription)
+                and subscription.policy is SlowPolicy.BLOCK
+            ):
                 blockers += 1
                 subscription.held[route, key] = None
                 if subscription.number not in self.blocked:
@@ -395,11 +480,15 @@ class Local:
         if isinstance(events, list):
             return subscription.filter.passing(events)
         if subscription.mask is None:
-            from gossamer.filters.mask import compile_mask  # needs NumPy, as whoever made the record batch has
+            from gossamer.filters.mask import (
+                compile_mask,
+            )  # needs NumPy, as whoever made the record batch has
 
             subscription.mask = compile_mask(subscription.filter, subscription.topic.packed)
         passed = subscription.mask(events)
-        places: Sequence[int] = range(events.num_rows) if passed is None else passed.nonzero()[0].tolist()
+        places: Sequence[int] = (
+            range(events.num_rows) if passed is None else passed.nonzero()[0].tolist()
+        )
         return places
 
     @staticmethod
@@ -416,7 +505,12 @@ class Local:
         return list(found.values())
 
     def _hand_over(
-        self, subscription: Subscription, batch: Batch, events: Any, numbers: Sequence[int], places: Sequence[int]
+        self,
+        subscription: Subscription,
+        batch: Batch,
+        events: Any,
+        numbers: Sequence[int],
+        places: Sequence[int],
     ) -> None:
         """Deliver the events at these places."""
         topic = subscription.topic
@@ -425,7 +519,10 @@ class Local:
         if isinstance(events, list):
             rows = events
             if len(places) < len(events):
-                rows, numbers = [events[place] for place in places], [numbers[place] for place in places]
+                rows, numbers = (
+                    [events[place] for place in places],
+                    [numbers[place] for place in places],
+                )
             handed = Listed(topic.schema, batch.topic, publisher, incarnation, numbers, rows)
         else:
             if len(places) < batch.count:
@@ -439,7 +536,9 @@ class Local:
             who = hex_peer(publisher)
             taken = numbers if len(numbers) == len(places) else [numbers[place] for place in places]
             for sequence in taken:
-                self._out.append(Note(Delivered(subscription.number, who, incarnation, sequence, batch.hops)))
+                self._out.append(
+                    Note(Delivered(subscription.number, who, incarnation, sequence, batch.hops))
+                )
 
     # ------------------------------------------------------------------------ flow
 
@@ -450,7 +549,9 @@ class Local:
             return
         subscription.backlog -= count
         assert subscription.backlog >= 0
-        if count and number in self.blocked:  # slow, but not asleep: only one that takes nothing is cut off
+        if (
+            count and number in self.blocked
+        ):  # slow, but not asleep: only one that takes nothing is cut off
             subscription.blocked_at = now
             self.blocked[number] = self.blocked.pop(number)
         if subscription.held and subscription.backlog <= self.limit(subscription) // 2:
@@ -466,7 +567,9 @@ class Local:
         """When the first of those that hold publishers back is cut off."""
         if not self.blocked:
             return self.unproved_at
-        return min(self.unproved_at, Micros(next(iter(self.blocked.values())).blocked_at + self._block))
+        return min(
+            self.unproved_at, Micros(next(iter(self.blocked.values())).blocked_at + self._block)
+        )
 
     def overdue(self, now: Micros) -> list[Subscription]:
         return [s for s in self.blocked.values() if s.blocked_at + self._block <= now]

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gossamer.node.local import Subscription, Topic
 
-INDEX_FROM = 64  # subscriptions of a topic and route; asking so many takes about as long as the index
+INDEX_FROM = (
+    64  # subscriptions of a topic and route; asking so many takes about as long as the index
+)
 _DEAD_MIN = 1024
 
 
@@ -51,7 +53,9 @@ class Matcher:
         if gone > _DEAD_MIN and gone > len(
             self._places
         ):  # places are never used twice: begin anew, with those that are left
-            self._lay([*(one for one in self._by_place if one is not None), *self._following.values()])
+            self._lay(
+                [*(one for one in self._by_place if one is not None), *self._following.values()]
+            )
 
     def match(self, rows: Any, *, columns: bool) -> Iterator[tuple[Subscription, list[int] | None]]:
         """Subscriptions with the places of the rows that they want, in the order of subscribing; then those that follow: None."""
@@ -59,7 +63,11 @@ class Matcher:
         if not columns and len(rows) == 1:
             wanted = [(place, [0]) for place in sorted(self.index.match_row(rows[0]))]
         else:
-            wanted = _by_place(*(self.index.match_columns(rows) if columns else self.index.match_rows(rows)).pairs())
+            wanted = _by_place(
+                *(
+                    self.index.match_columns(rows) if columns else self.index.match_rows(rows)
+                ).pairs()
+            )
         for place, events in wanted:
             one = self._by_place[place]
             assert one is not None
@@ -75,4 +83,7 @@ def _by_place(events: Any, places: Any) -> Iterator[tuple[int, list[int]]]:
     turned = np.argsort(places, kind="stable")
     kinds, starts = np.unique(places[turned], return_index=True)
     ordered, bounds = events[turned].tolist(), [*starts.tolist(), len(events)]
-    return ((kind, ordered[start:end]) for kind, start, end in zip(kinds.tolist(), bounds, bounds[1:], strict=False))
+    return (
+        (kind, ordered[start:end])
+        for kind, start, end in zip(kinds.tolist(), bounds, bounds[1:], strict=False)
+    )

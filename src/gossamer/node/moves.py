@@ -29,7 +29,12 @@ class _Move:
     __slots__ = ("barrier", "is_known", "is_laid", "new", "old", "stage", "subscription")
 
     def __init__(self, subscription: Subscription, new: Route, barrier: int) -> None:
-        self.subscription, self.old, self.new, self.barrier = subscription, subscription.route, new, barrier
+        self.subscription, self.old, self.new, self.barrier = (
+            subscription,
+            subscription.route,
+            new,
+            barrier,
+        )
         self.stage = _Stage.QUIET
         self.is_laid = self.is_known = False
 
@@ -38,7 +43,9 @@ class Moves:
     def __init__(self, interest: Interest, local: Local, planes: Mapping[Route, Plane]) -> None:
         self.done = 0
         self.refused = 0  # the new route had no room
-        self.arrived: list[int] = []  # subscriptions whose route is the new one, which is laid; for the owner to take
+        self.arrived: list[
+            int
+        ] = []  # subscriptions whose route is the new one, which is laid; for the owner to take
         self._interest, self._local, self._planes = interest, local, planes
         self._moves: dict[int, _Move] = {}  # by subscription
         self._barriers: dict[int, int] = {}  # barrier -> subscription
@@ -103,7 +110,9 @@ class Moves:
         try:
             self._interest.subscribe(topic, now, BITS[route], subscription.source)
             try:
-                self._planes[route].subscribe(subscription.number, topic, subscription.filter, subscription.group, now)
+                self._planes[route].subscribe(
+                    subscription.number, topic, subscription.filter, subscription.group, now
+                )
             except ValueError:
                 self._interest.unsubscribe(topic, now, BITS[route], subscription.source)
                 raise

@@ -98,7 +98,11 @@ class Ticket(Struct, frozen=True, gc=False):
     def id(self) -> tuple[int, int] | None:
         """(incarnation, sequence) once the batch is sealed."""
         publication = self.publication
-        return None if publication.first < 0 else (publication.incarnation, publication.first + self.index)
+        return (
+            None
+            if publication.first < 0
+            else (publication.incarnation, publication.first + self.index)
+        )
 
     @property
     def done(self) -> bool:
@@ -164,7 +168,9 @@ class Limits(Struct, frozen=True, kw_only=True):
 class Outbox:
     """Sealed publications in order, per incarnation, with floors and, where asked for, a disk behind them."""
 
-    def __init__(self, me: Peer, incarnation: int, limits: Limits, *, durable: bool, retained: Retained) -> None:
+    def __init__(
+        self, me: Peer, incarnation: int, limits: Limits, *, durable: bool, retained: Retained
+    ) -> None:
         self.me, self.incarnation, self.limits, self.durable = me, incarnation, limits, durable
         self.retained = retained
         self.accepted: Id = (incarnation, 0)  # the last event that was
@@ -187,7 +193,11 @@ class Outbox:
     @property
     def floor(self) -> Id:
         """The first event of any life that has no receipt, or that will be published next."""
-        firsts = [(incarnation, next(iter(sealed))) for incarnation, sealed in self._sealed.items() if sealed]
+        firsts = [
+            (incarnation, next(iter(sealed)))
+            for incarnation, sealed in self._sealed.items()
+            if sealed
+        ]
         return min(firsts, default=(self.incarnation, self._next))
 
     def waits(self, id: Id) -> bool:
@@ -209,7 +219,10 @@ class Outbox:
 
     def publications(self) -> list[Publication]:
         """All without a receipt."""
-        return [*self.open.values(), *(one for sealed in self._sealed.values() for one in sealed.values())]
+        return [
+            *self.open.values(),
+            *(one for sealed in self._sealed.values() for one in sealed.values()),
+        ]
 
     def close(self) -> None:
         """Accept no more."""
@@ -235,12 +248,18 @@ class Outbox:
         return publication
 
     def open_lane(
-        self, publication: Publication, lane: Callable[..., Any], ticket: Callable[[Publication, int], Ticket], heavy: int
+        self,
+        publication: Publication,
+        lane: Callable[..., Any],
+        ticket: Callable[[Publication, int], Ticket],
+        heavy: int,
     ) -> None:
         """More events of this batch's topic may come by the short way, but for the one that seals it, and ``heavy`` ones."""
         if self.may_open_lane:
             topic, rows, limits = publication.topic, publication.rows, self.limits
-            self.lane = lane(topic, publication, rows, ticket, limits.batch_events - 1, limits.batch_bytes, heavy)
+            self.lane = lane(
+                topic, publication, rows, ticket, limits.batch_events - 1, limits.batch_bytes, heavy
+            )
 
     def seal(
         self, topic: str, at: int = 0, retain: bool = False, packed: Packed | None = None
@@ -273,7 +292,17 @@ class Outbox:
         mine[publication.first] = publication
         floor = next(iter(mine))
         # msgspec knows of bytes only; what is decoded where it lies (wire.py), and what was gathered, may be a memoryview.
-        batch = Batch(topic, self.me, self.incarnation, publication.first, publication.count, floor, 0, 0, rows)  # type: ignore[arg-type]
+        batch = Batch(
+            topic,
+            self.me,
+            self.incarnation,
+            publication.first,
+            publication.count,
+            floor,
+            0,
+            0,
+            rows,  # type: ignore[arg-type]
+        )
         if not self.durable:
             publication.accepted = True
             self._accept(batch, at, retain)
@@ -287,14 +316,20 @@ class Outbox:
                 Store(token, (*self.retained.tell(topic, at), Keep(key, _encoder.encode(batch)), *also))
             ]  # fmt: skip
         kept = Keep(Retained.key(batch.incarnation, batch.first), Retained.encode(batch, at))
-        return publication, None, [Store(token, (Keep(key, b""), kept, *also))]  # nothing is retained that was not accepted
+        return (
+            publication,
+            None,
+            [Store(token, (Keep(key, b""), kept, *also))],
+        )  # nothing is retained that was not accepted
 
     def mark(self, stream: str, number: tuple[int, ...]) -> bool:
         """The batch that is sealed next is this one of a stream that may be repeated; False if it was accepted before."""
         if self.once.get(stream, ()) >= number:
             return False
         if stream not in self.once and len(self.once) >= STREAMS_MAX:
-            raise EventError(f"more than {STREAMS_MAX} streams that are published once; use another data directory")
+            raise EventError(
+                f"more than {STREAMS_MAX} streams that are published once; use another data directory"
+            )
         self.once[stream] = number
         if self.durable:
             self._also = (Keep(f"{_ONCE}{stream}", _encoder.encode(number)),)
@@ -314,7 +349,9 @@ class Outbox:
         publication.accepted = True
         return batch, publication
 
-    def complete(self, incarnation: int, first: int, matched: tuple[int, ...]) -> tuple[Publication, list[Effect]]:
+    def complete(
+        self, incarnation: int, first: int, matched: tuple[int, ...]
+    ) -> tuple[Publication, list[Effect]]:
         publication = self._sealed[incarnation].pop(first)
         publication.matched = matched
         self._count(publication, -1)
@@ -325,22 +362,49 @@ class Outbox:
     def restore(self, kept: dict[str, bytes]) -> list[tuple[Batch, Publication]]:
         """What an earlier life had accepted and not completed, oldest first, to be published again under its first ids."""
         batches = sorted(
-            (batch for key, value in kept.items() if key.startswith(_KEY) if (batch := self._read(key, value, kept))),
+            (
+                batch
+                for key, value in kept.items()
+                if key.startswith(_KEY)
+                if (batch := self._read(key, value, kept))
+            ),
             key=lambda batch: (batch.incarnation, batch.first),
         )
-        self.once = {key.removeprefix(_ONCE): _once_decoder.decode(kept[key]) for key in kept if key.startswith(_ONCE)}
+        self.once = {
+            key.removeprefix(_ONCE): _once_decoder.decode(kept[key])
+            for key in kept
+            if key.startswith(_ONCE)
+        }
         again: list[tuple[Batch, Publication]] = []
         floors: dict[int, int] = {}
         for batch in batches:
             floor = floors.setdefault(batch.incarnation, batch.first)
             publication = Publication(batch.topic, self.me)
-            publication.count, publication.size, publication.width = batch.count, len(batch.rows), int(batch.is_columns)
-            publication.first, publication.incarnation, publication.accepted = batch.first, batch.incarnation, True
+            publication.count, publication.size, publication.width = (
+                batch.count,
+                len(batch.rows),
+                int(batch.is_columns),
+            )
+            publication.first, publication.incarnation, publication.accepted = (
+                batch.first,
+                batch.incarnation,
+                True,
+            )
             self._sealed.setdefault(batch.incarnation, OrderedDict())[batch.first] = publication
             self._count(publication, 1)
             # Rounds of this life come after all rounds of earlier ones, which others may remember.
             life = self.incarnation << ROUND_BITS
-            fresh = Batch(batch.topic, self.me, batch.incarnation, batch.first, batch.count, floor, life, 0, batch.rows)
+            fresh = Batch(
+                batch.topic,
+                self.me,
+                batch.incarnation,
+                batch.first,
+                batch.count,
+                floor,
+                life,
+                0,
+                batch.rows,
+            )
             again.append((fresh, publication))
         return again
 
@@ -349,7 +413,9 @@ class Outbox:
         if value:
             return _kept_decoder.decode(value)
         retained = kept.get(Retained.key(*map(int, key.removeprefix(_KEY).split("/"))))
-        return Retained.decode(retained).batch if retained is not None else None  # a torn write: never accepted
+        return (
+            Retained.decode(retained).batch if retained is not None else None
+        )  # a torn write: never accepted
 
     def _count(self, publication: Publication, sign: int) -> None:
         self.events += sign * publication.count

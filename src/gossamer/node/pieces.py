@@ -36,13 +36,18 @@ class Pieces:
         packed = self._local.topic(batch.topic).packed
         try:
             record = packed.columns(batch.rows, batch.count)
-        except (msgspec.DecodeError, UnicodeDecodeError):  # of another schema, or there is no pyarrow any more: as it is
+        except (
+            msgspec.DecodeError,
+            UnicodeDecodeError,
+        ):  # of another schema, or there is no pyarrow any more: as it is
             return (batch,)
         found = []
         for start in range(0, batch.count, RELAYED_MAX):
             part = record.slice(start, RELAYED_MAX)
             first = batch.first + start
-            found.append(structs.replace(batch, first=first, count=part.num_rows, rows=packed.pack(part)))
+            found.append(
+                structs.replace(batch, first=first, count=part.num_rows, rows=packed.pack(part))
+            )
             self._wholes[batch.incarnation, first] = batch
         return tuple(found)
 
@@ -53,7 +58,11 @@ class Pieces:
             return one
         start = one.first - batch.first
         count = min(RELAYED_MAX, batch.count - start)
-        counts = (*(0,) * start, *spread(one.matched or (0,), count), *(0,) * (batch.count - start - count))
+        counts = (
+            *(0,) * start,
+            *spread(one.matched or (0,), count),
+            *(0,) * (batch.count - start - count),
+        )
         return Finished(one.incarnation, batch.first, counts)
 
     def forget(self, one: Finished) -> None:

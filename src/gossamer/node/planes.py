@@ -52,14 +52,18 @@ class RouteError(ValueError):
 def check_group(group: str, route: Route, *, alone: bool) -> None:
     """RouteError where a group cannot be: its publishers share the events out, and its members have no past of their own."""
     if alone:
-        raise RouteError("a member of a group gets a part of the events: name, since, ordered and gaps do not go with group")
+        raise RouteError(
+            "a member of a group gets a part of the events: name, since, ordered and gaps do not go with group"
+        )
     if route not in (Route.AUTO, Route.DIRECT):
         raise RouteError(
             f"a group's events are shared out by their publishers: route {route.value!r} cannot, "
             "use route 'direct' (or 'auto') with group"
         )
     if len(group) > GROUP_LENGTH_MAX:
-        raise RouteError(f"a group's name has at most {GROUP_LENGTH_MAX} characters, not {len(group)}")
+        raise RouteError(
+            f"a group's name has at most {GROUP_LENGTH_MAX} characters, not {len(group)}"
+        )
 
 
 class Plane(Protocol):

@@ -21,7 +21,9 @@ from gossamer.node.retention import SEQUENCE_MAX, Id
 LAG = Micros(3 * SECOND)  # more than news of a verdict takes to come here
 MARK_EVERY = Micros(SECOND // 4)
 HAD_MAX = 1 << 19  # ids above the position; beyond it the newest floor counts at once
-WAITING_MAX = 1 << 19  # events that wait for their turn; beyond it the first goes, whether it is its turn or not
+WAITING_MAX = (
+    1 << 19
+)  # events that wait for their turn; beyond it the first goes, whether it is its turn or not
 EVERYTHING: Id = (SEQUENCE_MAX, SEQUENCE_MAX)
 
 
@@ -38,14 +40,18 @@ class Progress:
         self.baseline = False  # its past is not wanted: only where it is now
         self.is_gone = False  # it has left, with nothing missing
         self.is_told = False  # that it cannot be asked
-        self.trusted = 0  # the life whose floors say something: no earlier one has anything without receipt
+        self.trusted = (
+            0  # the life whose floors say something: no earlier one has anything without receipt
+        )
         self.release: Id = (0, 0)
         self.waiting: list[tuple[Id, Any]] = []  # a heap
         self.ask_at = self.began_at = Micros(0)
         self.doubted_until = Micros(0)  # until then it may go on without us
         self.serial = self.attempts = 0
         self._had: dict[Id, None] = {}
-        self._batches: list[tuple[Id, int]] = []  # a heap of (first, last sequence) of what is in it
+        self._batches: list[
+            tuple[Id, int]
+        ] = []  # a heap of (first, last sequence) of what is in it
         self._marks: deque[tuple[Micros, Id]] = deque()
 
     # ---------------------------------------------------------------- what was had

@@ -20,7 +20,10 @@ DIALS_A_TURN = 16
 MEMBERS_MAX = 256  # of a larger fabric only so many: a node has room for 1,024 connections, and theirs count as well
 AGAIN = Micros(SECOND)
 LEAVE_MAX = Micros(30 * SECOND)
-PLACED = (Route.TREE, Route.SKIPLIST)  # what others need links to, wherever they are: a place among others,
+PLACED = (
+    Route.TREE,
+    Route.SKIPLIST,
+)  # what others need links to, wherever they are: a place among others,
 LINKED = (*PLACED, Route.DIRECT)  # or a node that wants something
 
 
@@ -29,8 +32,12 @@ class Reach:
         self._interest, self._local = interest, local
         self._begun = 0  # where the last turn ended
         self._dial_at: Micros = NEVER  # when to look for members that this node must dial
-        self._tell_at: Micros = NEVER  # when to look whether the others can be told that nobody can dial this node
-        self._tell_by: Micros = NEVER  # they are told then at the latest; NEVER: there is nothing to tell
+        self._tell_at: Micros = (
+            NEVER  # when to look whether the others can be told that nobody can dial this node
+        )
+        self._tell_by: Micros = (
+            NEVER  # they are told then at the latest; NEVER: there is nothing to tell
+        )
 
     @property
     def deadline(self) -> Micros:
@@ -47,7 +54,11 @@ class Reach:
         return not self.is_dialled and self._has(Route.DIRECT)
 
     def _has(self, *routes: Route) -> bool:
-        return any(topic.subscriptions.get(route) for topic in self._local.topics.values() for route in routes)
+        return any(
+            topic.subscriptions.get(route)
+            for topic in self._local.topics.values()
+            for route in routes
+        )
 
     def check(self, route: Route, group: str) -> None:
         """RouteError where a subscription of this node cannot take this route."""
@@ -85,10 +96,18 @@ class Reach:
         if not self.holds_on:
             return []
         links, members = self._interest.links, self._interest.view.members
-        far = [peer for peer in members if peer not in links and peer != self._interest.me and members[peer].record.address]
+        far = [
+            peer
+            for peer in members
+            if peer not in links and peer != self._interest.me and members[peer].record.address
+        ]
         room = min(DIALS_A_TURN, MEMBERS_MAX - len(links), len(far))
         if room <= 0:
             return []
         self._dial_at = Micros(now + AGAIN)
-        self._begun = begun = (self._begun + room) % len(far)  # those that do not answer hold nobody up
-        return [Dial(members[peer].record.address, peer) for peer in (far + far)[begun : begun + room]]
+        self._begun = begun = (self._begun + room) % len(
+            far
+        )  # those that do not answer hold nobody up
+        return [
+            Dial(members[peer].record.address, peer) for peer in (far + far)[begun : begun + room]
+        ]

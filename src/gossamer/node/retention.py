@@ -68,15 +68,25 @@ class Retention(Struct, frozen=True):
                     "'1h, 64MB'"
                 )
         if not 0 <= seconds <= SECONDS_MAX or not 0 <= size <= BYTES_MAX or not seconds + size:
-            raise RetentionError(f"retention {text!r} is out of bounds: up to ten years and 1024 GB, and not nothing")
+            raise RetentionError(
+                f"retention {text!r} is out of bounds: up to ten years and 1024 GB, and not nothing"
+            )
         return cls(seconds, size or BYTES_DEFAULT)
 
     @property
     def text(self) -> str:
-        size = next(f"{self.bytes // by}{unit}" for unit, by in reversed(_SIZES.items()) if self.bytes % by == 0)
+        size = next(
+            f"{self.bytes // by}{unit}"
+            for unit, by in reversed(_SIZES.items())
+            if self.bytes % by == 0
+        )
         if not self.seconds:
             return size
-        age = next(f"{self.seconds // by}{unit}" for unit, by in reversed(_UNITS.items()) if self.seconds % by == 0)
+        age = next(
+            f"{self.seconds // by}{unit}"
+            for unit, by in reversed(_UNITS.items())
+            if self.seconds % by == 0
+        )
         return f"{age}, {size}"
 
 
@@ -84,7 +94,9 @@ def seconds_of(text: str) -> float:
     """A duration such as ``10m``; raises RetentionError."""
     found = _PART.fullmatch(text.strip())
     if found is None or found[2].lower() not in _UNITS:
-        raise RetentionError(f"cannot read {text!r} as a duration; write for example 30s, 10m, 1h or 7d")
+        raise RetentionError(
+            f"cannot read {text!r} as a duration; write for example 30s, 10m, 1h or 7d"
+        )
     return float(found[1]) * _UNITS[found[2].lower()]
 
 
@@ -131,7 +143,9 @@ class Retained:
         self.bytes = 0
         self.trimmed = 0  # batches, in this life
         self._topics: dict[str, _Topic] = {}
-        self._told: dict[str, None] = {}  # topics without retention that the disk knows to be published on in this life
+        self._told: dict[
+            str, None
+        ] = {}  # topics without retention that the disk knows to be published on in this life
 
     @staticmethod
     def key(incarnation: int, first: int) -> str:
@@ -163,7 +177,9 @@ class Retained:
         """Keep a batch that has been accepted."""
         topic, id = self._topic(batch.topic), (batch.incarnation, batch.first)
         rows = private(batch.rows)
-        topic.batches[id] = Kept(at, batch if rows is batch.rows else structs.replace(batch, rows=rows))
+        topic.batches[id] = Kept(
+            at, batch if rows is batch.rows else structs.replace(batch, rows=rows)
+        )
         topic.keys.append(id)
         topic.bytes += len(batch.rows) + OVERHEAD
         self.bytes += len(batch.rows) + OVERHEAD
@@ -180,7 +196,10 @@ class Retained:
     def skip(self, batch: Batch, at: int) -> None:
         """A batch of a topic without retention has been accepted."""
         topic = self._topic(batch.topic)
-        topic.trimmed, topic.trimmed_at = max(topic.trimmed, (batch.incarnation, batch.first + batch.count - 1)), at
+        topic.trimmed, topic.trimmed_at = (
+            max(topic.trimmed, (batch.incarnation, batch.first + batch.count - 1)),
+            at,
+        )
 
     def trimmed_through(self, topic: str) -> tuple[Id, int]:
         """The last event that is gone, and when it was published."""
@@ -199,7 +218,11 @@ class Retained:
                 yield kept
 
     def trim(
-        self, rules: Mapping[str, Retention], waits: Callable[[Id], bool], at: int, only: str | None = None
+        self,
+        rules: Mapping[str, Retention],
+        waits: Callable[[Id], bool],
+        at: int,
+        only: str | None = None,
     ) -> list[list[Keep | Forget]]:
         """Let go of what is too old or too much, as groups of records to store; some at a time, so a call ends soon.
 
@@ -226,7 +249,10 @@ class Retained:
             return []
         # What is gone is said before it goes: a crash between the two leaves more, never a hole that nobody knows of.
         return [
-            [self._mark(name, self._topics[name]), *(Forget(self.key(*id)) for id in ids[start : start + TRIMS_A_STORE])]
+            [
+                self._mark(name, self._topics[name]),
+                *(Forget(self.key(*id)) for id in ids[start : start + TRIMS_A_STORE]),
+            ]
             for name, ids in gone.items()
             for start in range(0, len(ids), TRIMS_A_STORE)
         ]
@@ -265,7 +291,9 @@ class Retained:
     def is_over(self, rules: Mapping[str, Retention], topic: str) -> bool:
         """Whether a topic, or the node, has more than it may."""
         rule = rules.get(topic)
-        return self.bytes > self.total or (rule is not None and self._topic(topic).bytes > rule.bytes)
+        return self.bytes > self.total or (
+            rule is not None and self._topic(topic).bytes > rule.bytes
+        )
 
     @property
     def is_much_over(self) -> bool:

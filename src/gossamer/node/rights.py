@@ -62,7 +62,12 @@ def allows(patterns: tuple[str, ...], topic: str) -> bool:
 class Rights:
     """``prove`` checks a certificate's signature; ``valid`` says whether it counts now: not expired, not revoked."""
 
-    def __init__(self, me: Identity, prove: Callable[[bytes], Identity | None], valid: Callable[[Identity], bool]) -> None:
+    def __init__(
+        self,
+        me: Identity,
+        prove: Callable[[bytes], Identity | None],
+        valid: Callable[[Identity], bool],
+    ) -> None:
         self.me, self._prove, self._valid = me, prove, valid
         self.version = 0  # verdicts from before may not hold
         self.refused = 0  # batches, interests and entries of those who may not
@@ -77,7 +82,9 @@ class Rights:
         identity = self._prove(certificate) if 0 < len(certificate) <= CERTIFICATE_MAX else None
         if identity is None or identity.peer != peer:
             return False
-        if known is None or known.not_after <= identity.not_after:  # of two, the one that was renewed
+        if (
+            known is None or known.not_after <= identity.not_after
+        ):  # of two, the one that was renewed
             self._proved[peer] = identity
             self.changed()
             if len(self._proved) > PROVED_MAX:
@@ -117,13 +124,17 @@ class Rights:
             identity = self._proved.get(peer)
             if identity is None:
                 return False
-            verdict = self._valid(identity) and allows(identity.publish if publish else identity.subscribe, topic)
+            verdict = self._valid(identity) and allows(
+                identity.publish if publish else identity.subscribe, topic
+            )
             if len(self._verdicts) >= VERDICTS_MAX:
                 self._verdicts.clear()
             self._verdicts[key] = verdict
         return verdict
 
-    def judge(self, sender: Peer, message: Message, name: Callable[[int], str | None]) -> str | None:
+    def judge(
+        self, sender: Peer, message: Message, name: Callable[[int], str | None]
+    ) -> str | None:
         """Why a message must not be taken: a reason, "" to drop it without a word against its sender, None if it may be.
 
         ``name`` finds the name of a topic by its hash.
@@ -133,7 +144,9 @@ class Rights:
             return self.judge_batch(sender, message)  # type: ignore[arg-type]
         if kind is skiplist.Carry:
             topic, publisher = name(message.topic), Peer(message.publisher)  # type: ignore[attr-defined]
-            if topic is None or (message.kind == skiplist.FIND and self.may_subscribe(publisher, topic)):  # type: ignore[attr-defined]
+            if topic is None or (
+                message.kind == skiplist.FIND and self.may_subscribe(publisher, topic)  # type: ignore[attr-defined]
+            ):
                 return None  # who may subscribe may also ask who else does
             return self._carried(sender, publisher, topic)
         if kind is Past:
@@ -146,7 +159,11 @@ class Rights:
             topic = name(message.topic)  # type: ignore[attr-defined]
             if topic is not None and not self.may_subscribe(owner, topic):
                 self.refused += 1
-                return f"an entry on {topic!r}, to which it may not subscribe" if owner == sender else ""
+                return (
+                    f"an entry on {topic!r}, to which it may not subscribe"
+                    if owner == sender
+                    else ""
+                )
         return None
 
     def judge_batch(self, sender: Peer, batch: Batch) -> str | None:
@@ -162,7 +179,9 @@ class Rights:
     def check(self, what: str, topic: str) -> None:
         """Whether this node itself may; others would refuse it."""
         me = self.me.peer
-        if not (self.may_subscribe(me, topic) if what == "subscribe to" else self.may_publish(me, topic)):
+        if not (
+            self.may_subscribe(me, topic) if what == "subscribe to" else self.may_publish(me, topic)
+        ):
             kind = "subscribe" if what == "subscribe to" else "publish"
             raise NotPermittedError(
                 f"this node ({self.me.name}) may not {what} {topic!r}: its certificate does not allow it, or has expired; "

@@ -19,7 +19,19 @@ from typing import Any
 
 from gossamer.filters import Filter
 from gossamer.filters.place import ALL
-from gossamer.machine import NEVER, SECOND, Deliver, Dial, Effect, Hangup, LinkState, Micros, Note, Peer, Send
+from gossamer.machine import (
+    NEVER,
+    SECOND,
+    Deliver,
+    Dial,
+    Effect,
+    Hangup,
+    LinkState,
+    Micros,
+    Note,
+    Peer,
+    Send,
+)
 from gossamer.node.local import Local, Subscription
 from gossamer.node.moves import Moves
 from gossamer.node.pieces import Pieces
@@ -65,23 +77,40 @@ class Routing:
     """
 
     def __init__(
-        self, flood: Flood, interest: Interest | None, local: Local, out: list[Effect], rng: Random, *, tracing: bool
+        self,
+        flood: Flood,
+        interest: Interest | None,
+        local: Local,
+        out: list[Effect],
+        rng: Random,
+        *,
+        tracing: bool,
     ) -> None:
         self.planes: dict[Route, Plane] = {}
         self.rights: Rights | None = None
         self._judged = 0  # the version of the rights that ``_uses`` was made by
-        self.old: dict[Peer, None] = {}  # linked peers that do not know route "direct" (wire version 1)
+        self.old: dict[
+            Peer, None
+        ] = {}  # linked peers that do not know route "direct" (wire version 1)
         self.finished: list[Finished] = []
         self.entered: list[int] = []
         self.lapsed: list[int] = []
         self.view_changes: list[ViewChange] = []
-        self._flood, self._interest, self._local, self._out, self._tracing = flood, interest, local, out, tracing
+        self._flood, self._interest, self._local, self._out, self._tracing = (
+            flood,
+            interest,
+            local,
+            out,
+            tracing,
+        )
         self._rng = rng
         self._receipts: dict[tuple[int, int], _Receipt] = {}  # in the order of publishing
         self._published = 0
         self._now = Micros(0)  # as of the last wake
         self._entering: dict[int, _Entering] = {}
-        self._barriers: dict[int, list[int]] = {}  # asked for here, and the subscriptions that wait for each
+        self._barriers: dict[
+            int, list[int]
+        ] = {}  # asked for here, and the subscriptions that wait for each
         self._uses: dict[str, list[Route]] = {}  # topic -> routes, as of the view now
         self._used: dict[Peer, Micros] = {}  # links, and when a plane last used them
         self._synced = interest is None
@@ -107,7 +136,9 @@ class Routing:
         is_early = not self._synced and not self._is_synced(now)
         routes = self._routes(batch.topic) if not is_early else []
         for route in routes:
-            is_early = is_early or not self.planes[route].knows(batch.topic) or self._pieces.waits(batch)
+            is_early = (
+                is_early or not self.planes[route].knows(batch.topic) or self._pieces.waits(batch)
+            )
         if is_early:
             self._early.append((batch, rows))
             self._early_at = min(self._early_at, Micros(now + EARLY_AGAIN))
@@ -117,7 +148,11 @@ class Routing:
             return
         self._published += 1
         relayed = self._pieces.cut(batch) if routes != [Route.DIRECT] else ()
-        parts = [(route, one) for route in routes for one in ((batch,) if route is Route.DIRECT else relayed)]
+        parts = [
+            (route, one)
+            for route in routes
+            for one in ((batch,) if route is Route.DIRECT else relayed)
+        ]
         self._receipts[batch.incarnation, batch.first] = _Receipt(len(parts), self._published)
         for route, one in parts:
             self.absorb(route, self.planes[route].publish(one, now, rows), now)
@@ -165,7 +200,9 @@ class Routing:
         few = DIRECT_MAX if present in (None, Route.DIRECT) else DIRECT_AGAIN
         if group or (nodes <= few and not self.old):
             return Route.DIRECT
-        return Route.SKIPLIST if all(place.cls != ALL for place in filter.placements()) else Route.TREE
+        return (
+            Route.SKIPLIST if all(place.cls != ALL for place in filter.placements()) else Route.TREE
+        )
 
     def linked(self, peer: Peer, *, is_old: bool) -> None:
         """A link has changed; ``is_old``: it is up, and its peer does not know route "direct"."""
@@ -227,7 +264,9 @@ class Routing:
             interest.subscribe(topic, now, BITS[route], subscription.source)
             self._uses.pop(topic, None)
         try:
-            self.planes[route].subscribe(number, topic, subscription.filter, subscription.group, now)
+            self.planes[route].subscribe(
+                number, topic, subscription.filter, subscription.group, now
+            )
         except ValueError:
             if interest is not None:
                 interest.unsubscribe(topic, now, BITS[route], subscription.source)
@@ -337,7 +376,11 @@ class Routing:
         assert self._reach is not None
         self._reach.withdraw(now)
         for number, subscription in self._local.subscriptions.items():
-            if subscription.route in LINKED and not subscription.group and number not in self._waiting:
+            if (
+                subscription.route in LINKED
+                and not subscription.group
+                and number not in self._waiting
+            ):
                 subscription.is_auto, self._autos[number] = True, subscription
         self._auto_at = now if self._autos else NEVER
 
@@ -380,7 +423,9 @@ class Routing:
             receipt = self._receipts[one.incarnation, one.first]
             receipt.routes -= 1
             both = receipt.matched and one.matched
-            receipt.matched = added(receipt.matched, one.matched) if both else receipt.matched or one.matched
+            receipt.matched = (
+                added(receipt.matched, one.matched) if both else receipt.matched or one.matched
+            )
             if not receipt.routes:
                 del self._receipts[one.incarnation, one.first]
                 self._pieces.forget(one)
@@ -391,7 +436,9 @@ class Routing:
     def _arrived(self, route: Route, batch: Batch, now: Micros) -> None:
         matched = self._local.arrived(route, batch, now)
         if matched is not None:
-            effects = self.planes[route].took((batch.publisher, batch.incarnation, batch.first), matched, now)
+            effects = self.planes[route].took(
+                (batch.publisher, batch.incarnation, batch.first), matched, now
+            )
             if effects:  # what has finished, whoever absorbs the delivery looks for
                 self.absorb(route, effects, now)
 
@@ -429,13 +476,17 @@ class Routing:
         )
 
     def use(self, peer: Peer, now: Micros) -> None:
-        if self._interest is not None and peer in self._interest.links:  # else there is nothing to keep
+        if (
+            self._interest is not None and peer in self._interest.links
+        ):  # else there is nothing to keep
             self._used[peer] = now
 
     def needs(self, peer: Peer, now: Micros) -> bool:
         """Whether some plane but the interest plane wants the link to this peer to stay."""
         used = self._used.get(peer)
-        if (used is not None and now - used < LINK_IDLE) or (self._reach is not None and self._reach.holds_on):
+        if (used is not None and now - used < LINK_IDLE) or (
+            self._reach is not None and self._reach.holds_on
+        ):
             return True
         return any(plane.needs(peer) for plane in self.planes.values())
 
@@ -447,16 +498,24 @@ class Routing:
                 self._reach.look(now)
             if change.is_told:  # what is wanted, or where somebody is
                 self._uses.clear()
-                if self._autos and self._auto_at == NEVER:  # drawn: those of many nodes need not all move at once
+                if (
+                    self._autos and self._auto_at == NEVER
+                ):  # drawn: those of many nodes need not all move at once
                     self._auto_at = Micros(now + 1 + int(AUTO_EVERY * self._rng.random()))
             for plane in self.planes.values():
                 plane.changed(change, now)
-            if change.reason == "new life" and self._interest is not None and change.peer == self._interest.me:
+            if (
+                change.reason == "new life"
+                and self._interest is not None
+                and change.peer == self._interest.me
+            ):
                 self._renew(self._interest, now)
             if self._tracing and change.reason != "news":
                 record = change.after if change.after is not None else change.before
                 assert record is not None
-                self._out.append(Note(Member(hex_peer(change.peer), record.incarnation, change.reason)))
+                self._out.append(
+                    Note(Member(hex_peer(change.peer), record.incarnation, change.reason))
+                )
 
     def _known(self, interest: Interest, now: Micros) -> None:
         """Barriers that were asked for here or by a plane; others are the owner's."""
@@ -465,7 +524,9 @@ class Routing:
             numbers = self._barriers.pop(barrier, None)
             if numbers is None:
                 ours = self.moves is not None and self.moves.known(barrier, now)
-                if not ours and not any(plane.known(barrier, now) for plane in self.planes.values()):
+                if not ours and not any(
+                    plane.known(barrier, now) for plane in self.planes.values()
+                ):
                     others.append(barrier)
                 continue
             for number in numbers:
@@ -475,7 +536,9 @@ class Routing:
                     self._maybe_in_force(number, entering)
         if self._reach is not None:
             self._reach.look(now)  # moves go on by barriers
-        interest.barriers_done[:] = others  # those that came while we looked are seen at the next call
+        interest.barriers_done[:] = (
+            others  # those that came while we looked are seen at the next call
+        )
         for route in self.planes if self._entering or self.moves else ():
             self._settle(route, now)
 

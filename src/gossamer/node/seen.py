@@ -6,7 +6,9 @@ from collections.abc import Iterable
 
 from gossamer.overlay.batch import Batch
 
-SEEN_MANY = 8192  # events of a publisher that are remembered before those below its floor are dropped
+SEEN_MANY = (
+    8192  # events of a publisher that are remembered before those below its floor are dropped
+)
 
 
 class Seen:

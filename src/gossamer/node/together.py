@@ -43,7 +43,9 @@ class Rows:
         return list(accumulate((self._weigh((row,)) for row in self.rows), initial=0))
 
 
-def publish_rows(core: NodeCore, topic: str, given: Rows, start: int, now: Micros) -> tuple[Publication, int]:
+def publish_rows(
+    core: NodeCore, topic: str, given: Rows, start: int, now: Micros
+) -> tuple[Publication, int]:
     """Accept rows from ``start`` on, as many as the topic's open batch takes; returns that batch and how many those are."""
     outbox, limits = core.outbox, core.config
     _check(core, topic)
@@ -61,7 +63,9 @@ def publish_rows(core: NodeCore, topic: str, given: Rows, start: int, now: Micro
     else:
         weights = given.weights
         full = bisect_left(weights, weights[start] + limits.batch_bytes - publication.size)
-        some = given.rows[start : min(start + limits.batch_events - len(into), max(full, start + 1))]
+        some = given.rows[
+            start : min(start + limits.batch_events - len(into), max(full, start + 1))
+        ]
         size = weights[start + len(some)] - weights[start]
     into += some
     publication.size += size
@@ -76,7 +80,12 @@ def publish_rows(core: NodeCore, topic: str, given: Rows, start: int, now: Micro
 
 
 def publish_columns(
-    core: NodeCore, topic: str, record: Any, now: Micros, once: tuple[str, tuple[int, ...]] | None = None, place: int = 0
+    core: NodeCore,
+    topic: str,
+    record: Any,
+    now: Micros,
+    once: tuple[str, tuple[int, ...]] | None = None,
+    place: int = 0,
 ) -> list[Part]:
     """Accept a record batch, as ``Packed.record`` gives it; more than one part if it is too large to travel as one.
 
@@ -91,7 +100,9 @@ def publish_columns(
         return [_begin(core, topic, one, now) for one in cut(core, topic, record)]
     parts = []
     for number, one in enumerate(cut(core, topic, record, once=True), place):
-        core.seal_all(now)  # the mark is stored with the batch that is sealed next, which must be this one
+        core.seal_all(
+            now
+        )  # the mark is stored with the batch that is sealed next, which must be this one
         if core.outbox.mark(once[0], (*once[1], number)):
             parts.append(_begin(core, topic, one, now, alone=True))
     return parts
@@ -115,14 +126,21 @@ def cut(core: NodeCore, topic: str, record: Any, *, once: bool = False) -> list[
     left = [record]
     while left:
         record = left.pop()
-        size = sum([column.get_total_buffer_size() for column in record.columns])  # each by itself: they may share theirs
+        size = sum(
+            [column.get_total_buffer_size() for column in record.columns]
+        )  # each by itself: they may share theirs
         if size > limits.column_bytes:
             size = record.nbytes  # of a part of larger columns; it takes longer to find out
         if record.num_rows > most or (record.num_rows > 1 and size > limits.column_bytes):
             half = record.num_rows // 2
             left += [record.slice(half), record.slice(0, half)]  # the first half is next
-        elif size > limits.column_bytes and len(core.local.topic(topic).packed.pack(record)) > BATCH_BYTES_MAX:
-            raise EventError(f"an event of {size} bytes on {topic!r}; by columns at most {BATCH_BYTES_MAX} are allowed")
+        elif (
+            size > limits.column_bytes
+            and len(core.local.topic(topic).packed.pack(record)) > BATCH_BYTES_MAX
+        ):
+            raise EventError(
+                f"an event of {size} bytes on {topic!r}; by columns at most {BATCH_BYTES_MAX} are allowed"
+            )
         elif record.num_rows:
             found.append(record)
     return found
@@ -132,7 +150,9 @@ def _gather(core: NodeCore, topic: str, record: Any, now: Micros, *, alone: bool
     """Into the topic's open batch; None if that holds rows, or other columns, or has no room."""
     outbox, width = core.outbox, record.num_columns
     publication = outbox.open.get(topic)
-    if publication is None or publication.width != width:  # there is none, it holds rows, or the topic's schema has grown
+    if (
+        publication is None or publication.width != width
+    ):  # there is none, it holds rows, or the topic's schema has grown
         return None
     size = publication.columns.add(record)
     return _gathered(core, publication, record, size, now, alone=alone) if size else None
@@ -146,7 +166,9 @@ def _begin(core: NodeCore, topic: str, record: Any, now: Micros, *, alone: bool 
     known, limits, most = core.local.topic(topic), core.config, _most_rows(core, topic)
     if known.gather is None:
         known.gather = Gather(known.packed)
-    begun, size = known.gather.begin(record, most, limits.column_bytes)  # before anything is opened: it may be refused
+    begun, size = known.gather.begin(
+        record, most, limits.column_bytes
+    )  # before anything is opened: it may be refused
     if topic in core.outbox.open:
         core.seal(topic, now)
     publication = core.outbox.begin(topic)
@@ -158,9 +180,15 @@ def _begin(core: NodeCore, topic: str, record: Any, now: Micros, *, alone: bool 
     return part
 
 
-def _lane(core: NodeCore, publication: Publication, kind: type, most_rows: int, last: int) -> WideLane:
+def _lane(
+    core: NodeCore, publication: Publication, kind: type, most_rows: int, last: int
+) -> WideLane:
     """The short way into this batch for those that follow, but for the one that fills it. ``last``: bytes of the one before."""
-    name, add, read = publication.topic, publication.columns.add, core.local.topic(publication.topic).packed.record
+    name, add, read = (
+        publication.topic,
+        publication.columns.add,
+        core.local.topic(publication.topic).packed.record,
+    )
     most_bytes = core.config.column_bytes
 
     def lane(topic: str, batch: Any) -> Part | None:
@@ -181,7 +209,9 @@ def _lane(core: NodeCore, publication: Publication, kind: type, most_rows: int, 
     return lane
 
 
-def _gathered(core: NodeCore, publication: Publication, record: Any, size: int, now: Micros, *, alone: bool) -> Part:
+def _gathered(
+    core: NodeCore, publication: Publication, record: Any, size: int, now: Micros, *, alone: bool
+) -> Part:
     """A record batch has been added. It goes when another like this would not fit, or at once (``alone``)."""
     outbox, limits, count = core.outbox, core.config, record.num_rows
     if limits.trace:
@@ -193,7 +223,11 @@ def _gathered(core: NodeCore, publication: Publication, record: Any, size: int, 
     publication.size += size
     if outbox.wide_lane is None:  # else it is the only one that is open
         outbox.opened += publication.weight - before
-    if alone or start + 2 * count > _most_rows(core, publication.topic) or publication.size + size > limits.column_bytes:
+    if (
+        alone
+        or start + 2 * count > _most_rows(core, publication.topic)
+        or publication.size + size > limits.column_bytes
+    ):
         core.seal(publication.topic, now)
     elif outbox.opened >= OPEN_MAX:
         core.seal_all(now)
@@ -204,4 +238,6 @@ def _check(core: NodeCore, topic: str) -> None:
     if core.rights is not None:
         core.rights.check("publish to", topic)
     if core.outbox.is_full:
-        raise WindowFullError(f"{core.outbox.events} events without a receipt, the most allowed (window, window_bytes)")
+        raise WindowFullError(
+            f"{core.outbox.events} events without a receipt, the most allowed (window, window_bytes)"
+        )

@@ -18,7 +18,18 @@ from typing import Annotated
 from msgspec import Meta
 
 from gossamer.filters import Schema, SchemaError
-from gossamer.machine import MILLISECOND, NEVER, Effect, LinkState, Message, Micros, Note, Peer, Send, Token
+from gossamer.machine import (
+    MILLISECOND,
+    NEVER,
+    Effect,
+    LinkState,
+    Message,
+    Micros,
+    Note,
+    Peer,
+    Send,
+    Token,
+)
 from gossamer.node.retention import BYTES_MAX, SECONDS_MAX, Retention
 from gossamer.trace import Advertised, Dropped, Rejected, hex_peer
 
@@ -41,12 +52,16 @@ _Length = Annotated[int, Meta(ge=0, le=SCHEMA_LENGTH_MAX)]
 
 class Adverts(Message, frozen=True, array_like=True, tag=20):
     topics: Annotated[tuple[tuple[Name, SchemaText], ...], Meta(max_length=ADVERTS_A_MESSAGE)]
-    retained: Annotated[tuple[tuple[Name, _Seconds, _Bytes], ...], Meta(max_length=ADVERTS_A_MESSAGE)] = ()
+    retained: Annotated[
+        tuple[tuple[Name, _Seconds, _Bytes], ...], Meta(max_length=ADVERTS_A_MESSAGE)
+    ] = ()
 
 
 class AdvertsTaken(Message, frozen=True, array_like=True, tag=21):
     topics: Annotated[tuple[Name, ...], Meta(max_length=ADVERTS_A_MESSAGE)]
-    lengths: Annotated[tuple[_Length, ...], Meta(max_length=ADVERTS_A_MESSAGE)] = ()  # of the schemas' texts, as they came
+    lengths: Annotated[
+        tuple[_Length, ...], Meta(max_length=ADVERTS_A_MESSAGE)
+    ] = ()  # of the schemas' texts, as they came
 
 
 class TopicError(ValueError):
@@ -61,8 +76,12 @@ class Topics:
         self.retentions: dict[str, Retention] = {}  # of topics that have one
         self.deadline = NEVER
         self.introduced = False  # some neighbour has told what it knows
-        self.changed: list[str] = []  # topics that are new, or have a longer schema, for the owner to take
-        self._unconfirmed: dict[Peer, dict[str, bool]] = {}  # per link: what its far end has not confirmed; True: on the way
+        self.changed: list[
+            str
+        ] = []  # topics that are new, or have a longer schema, for the owner to take
+        self._unconfirmed: dict[
+            Peer, dict[str, bool]
+        ] = {}  # per link: what its far end has not confirmed; True: on the way
         self._characters = 0
         self._out: list[Effect] = []
 
@@ -71,9 +90,13 @@ class Topics:
         """Some neighbour may not have heard of some topic yet."""
         return any(self._unconfirmed.values())
 
-    def advertise(self, topic: str, schema: Schema, now: Micros, retention: Retention | None = None) -> list[Effect]:
+    def advertise(
+        self, topic: str, schema: Schema, now: Micros, retention: Retention | None = None
+    ) -> list[Effect]:
         if not 1 <= len(topic) <= TOPIC_LENGTH_MAX:
-            raise TopicError(f"a topic's name has 1 to {TOPIC_LENGTH_MAX} characters, not {len(topic)}")
+            raise TopicError(
+                f"a topic's name has 1 to {TOPIC_LENGTH_MAX} characters, not {len(topic)}"
+            )
         if len(schema.text) > SCHEMA_LENGTH_MAX:
             raise TopicError(
                 f"the schema of {topic!r} has {len(schema.text)} characters; at most {SCHEMA_LENGTH_MAX} are allowed"
@@ -102,26 +125,32 @@ class Topics:
     def receive(self, sender: Peer, message: Adverts | AdvertsTaken, now: Micros) -> list[Effect]:
         if type(message) is Adverts:
             self.introduced = True
-            retained = {topic: Retention(seconds, size) for topic, seconds, size in message.retained}
+            retained = {
+                topic: Retention(seconds, size) for topic, seconds, size in message.retained
+            }
             for topic, text in message.topics:
                 self._hear(sender, topic, text, now, retained.get(topic))
             for topic, theirs in retained.items():
                 if topic in self.schemas and not self._retain(topic, theirs, sender, now):
-                    reason = (
-                        f"topic {topic!r} has retention {self.retentions[topic].text!r} here and {theirs.text!r} at the peer"
-                    )
+                    reason = f"topic {topic!r} has retention {self.retentions[topic].text!r} here and {theirs.text!r} at the peer"
                     self._out.append(Note(Rejected(hex_peer(sender), reason)))
             if message.topics:
-                topics, lengths = zip(*((topic, len(text)) for topic, text in message.topics), strict=True)
+                topics, lengths = zip(
+                    *((topic, len(text)) for topic, text in message.topics), strict=True
+                )
                 self._out.append(Send((sender,), AdvertsTaken(topics, lengths)))
         elif type(message) is AdvertsTaken:
             pending = self._unconfirmed.get(sender)
             if pending is not None:
                 said = dict(zip(message.topics, message.lengths, strict=False))
                 for topic in message.topics:
-                    if topic in pending and said.get(topic, SCHEMA_LENGTH_MAX) >= len(self.schemas[topic].text):
+                    if topic in pending and said.get(topic, SCHEMA_LENGTH_MAX) >= len(
+                        self.schemas[topic].text
+                    ):
                         del pending[topic]  # else it has a shorter one
-                if pending and next(iter(pending.values())) is False:  # all that was on the way has arrived: the next part
+                if (
+                    pending and next(iter(pending.values())) is False
+                ):  # all that was on the way has arrived: the next part
                     self._send(sender, now)
         return self._flush()
 
@@ -130,7 +159,9 @@ class Topics:
             self._unconfirmed[peer] = dict.fromkeys(self.schemas, False)
             self._send(peer, now)
             if not self.schemas:
-                self._out.append(Send((peer,), Adverts(())))  # nothing, but said: a newcomer waits for it
+                self._out.append(
+                    Send((peer,), Adverts(()))
+                )  # nothing, but said: a newcomer waits for it
         elif state in (LinkState.DOWN, LinkState.CUT):
             self._unconfirmed.pop(peer, None)
         return self._flush()
@@ -145,7 +176,9 @@ class Topics:
     def stored(self, token: Token, now: Micros) -> list[Effect]:
         return []
 
-    def _hear(self, sender: Peer, topic: str, text: str, now: Micros, retention: Retention | None) -> None:
+    def _hear(
+        self, sender: Peer, topic: str, text: str, now: Micros, retention: Retention | None
+    ) -> None:
         known = self.schemas.get(topic)
         if known is not None and known.text == text:
             return
@@ -160,14 +193,24 @@ class Topics:
                     self._learn(topic, schema, sender, now, retention)
             elif known.extends(schema):
                 pending = self._unconfirmed.get(sender)
-                if pending is not None and topic not in pending:  # it has not heard of what was added
+                if (
+                    pending is not None and topic not in pending
+                ):  # it has not heard of what was added
                     pending[topic] = False
                     self._send(sender, now)
             elif known != schema:
                 reason = f"topic {topic!r} is ({known.text}) here and ({schema.text}) at the peer"
                 self._out.append(Note(Rejected(hex_peer(sender), reason)))
         elif not self._has_room(schema):
-            self._out.append(Note(Dropped("topic", 1, f"more than {TOPICS_MAX} topics or {SCHEMAS_LENGTH_MAX} characters")))
+            self._out.append(
+                Note(
+                    Dropped(
+                        "topic",
+                        1,
+                        f"more than {TOPICS_MAX} topics or {SCHEMAS_LENGTH_MAX} characters",
+                    )
+                )
+            )
         else:
             self._learn(topic, schema, sender, now, retention)
 
@@ -182,7 +225,14 @@ class Topics:
                     self._send(peer, now)
         return known is None or known == retention
 
-    def _learn(self, topic: str, schema: Schema, sender: Peer | None, now: Micros, retention: Retention | None) -> None:
+    def _learn(
+        self,
+        topic: str,
+        schema: Schema,
+        sender: Peer | None,
+        now: Micros,
+        retention: Retention | None,
+    ) -> None:
         known = self.schemas.get(topic)
         self.schemas[topic] = schema
         self.changed.append(topic)

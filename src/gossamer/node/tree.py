@@ -48,7 +48,13 @@ def _host(record: Record) -> Host:
 
 
 class TreePlane:
-    def __init__(self, config: TreeConfig, interest: Interest, links: Callable[[], list[Peer]], needed: _Needed) -> None:
+    def __init__(
+        self,
+        config: TreeConfig,
+        interest: Interest,
+        links: Callable[[], list[Peer]],
+        needed: _Needed,
+    ) -> None:
         """``links``: those that are up. ``needed``: whether somebody else uses a link, so that it is not closed when idle."""
         self.host: TreeHost | None = None
         self.rights: Rights | None = None
@@ -67,7 +73,9 @@ class TreePlane:
             known = [_host(member.record) for member in self._interest.view.members.values()] + [me]
             self._hosts = {host.peer: host for host in known if host.address}
             self._ring = ring = ViewRing(me, self._config.bits, self._hosts.values())
-            self.host = host = TreeHost(me, self._config, make_tree(self._config), lambda _links: ring, self._content)
+            self.host = host = TreeHost(
+                me, self._config, make_tree(self._config), lambda _links: ring, self._content
+            )
             if self.rights is not None:
                 host.refuses = self.rights.judge_batch
             needs = host.links.kept
@@ -165,7 +173,11 @@ class TreePlane:
     def drawn(self) -> list[Drawn]:
         """The whole tree, as the members of the view imply it; whether this node's own links are in use is known here only."""
         me = self._interest.me
-        hosts = [_host(member.record) for member in self._interest.view.members.values() if member.record.address]
+        hosts = [
+            _host(member.record)
+            for member in self._interest.view.members.values()
+            if member.record.address
+        ]
         members = Members(self._config.bits, hosts)
         tree = make_tree(self._config)
         active = self.host.hood.active if self.host is not None else []
@@ -174,9 +186,19 @@ class TreePlane:
             beside = reckon(tree, members, key)
             host = members.hosts[key]
             parent = beside.parent.to if beside.parent is not None else None
-            mine = parent if host.peer == me else host.to if parent == me else None  # the other end of a link of ours
+            mine = (
+                parent if host.peer == me else host.to if parent == me else None
+            )  # the other end of a link of ours
             linked = None if mine is None else mine in active
-            found.append(Drawn(host.to, host.address, parent, tuple(child.to for child in beside.children), linked))
+            found.append(
+                Drawn(
+                    host.to,
+                    host.address,
+                    parent,
+                    tuple(child.to for child in beside.children),
+                    linked,
+                )
+            )
         return found
 
     # -------------------------------------------------------------------- commands

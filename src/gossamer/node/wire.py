@@ -44,8 +44,13 @@ _size_at = Struct(">I").unpack_from
 REVOKED_MAX = 4 << 20  # bytes of a list of revoked certificates: about 100,000 of them
 HELLO_MAX = 4096  # the first frame of a connection
 APART_BYTES = 16 << 10  # bytes of a message that are written as they are, not copied into a frame
-ROOM_BYTES = 32 << 10, BATCH_BYTES_MAX - 4096  # frames of this size are read straight into memory of their own,
-ROOM_SHARE = 16  # once so much of them is there: who only says that much is to come gets no memory for it
+ROOM_BYTES = (
+    32 << 10,
+    BATCH_BYTES_MAX - 4096,
+)  # frames of this size are read straight into memory of their own,
+ROOM_SHARE = (
+    16  # once so much of them is there: who only says that much is to come gets no memory for it
+)
 ALIGNED = 64  # bytes: where columns like to begin
 
 REASONS = (
@@ -81,7 +86,9 @@ class Hello(Message, frozen=True, array_like=True, tag=1):
     incarnation: Annotated[int, Meta(ge=0, le=2**53)]
     address: Address  # where others can reach this node; empty if they cannot
     fabric: Annotated[str, Meta(max_length=255)] = ""  # nodes of different fabrics do not talk
-    revocations: Annotated[int, Meta(ge=0)] = 0  # the number of the sender's list of revoked certificates
+    revocations: Annotated[int, Meta(ge=0)] = (
+        0  # the number of the sender's list of revoked certificates
+    )
     process: Uint64 = 0  # drawn at each start: tells oneself from another process that has the same id; 0: not told
     memory: bool = False  # whether it understands ``Memory`` and what belongs to it
 
@@ -111,7 +118,9 @@ class Memory(Message, frozen=True, array_like=True, tag=6):
     process: Annotated[int, Meta(ge=0, lt=2**31)]
     descriptor: Annotated[int, Meta(ge=0, lt=2**31)]
     size: Annotated[int, Meta(ge=1 << 20, le=256 << 20)]
-    proof: Annotated[bytes, Meta(max_length=32)]  # that it is the sender's own, and meant for this link
+    proof: Annotated[
+        bytes, Meta(max_length=32)
+    ]  # that it is the sender's own, and meant for this link
 
 
 class Seen(Message, frozen=True, array_like=True, tag=7):
@@ -166,7 +175,9 @@ AnyMessage = (
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AnyMessage)
 _bulky = {
-    kind.__struct_config__.tag: kind.__struct_fields__.index(kind.bulk) + 1 for kind in AnyMessage.__args__ if kind.bulk
+    kind.__struct_config__.tag: kind.__struct_fields__.index(kind.bulk) + 1
+    for kind in AnyMessage.__args__
+    if kind.bulk
 }  # which field of a message may hold many bytes, by its tag
 
 
@@ -217,7 +228,11 @@ def framed(message: Message) -> Frame:
     data: Bytes = fields[at]
     # Both lists are short: their heads are one byte each, and the frame has one for all its fields.
     head, tail = _encoder.encode(fields[:at])[1:], _encoder.encode(fields[at + 1 :])[1:]
-    length = b"\xc5" + len(data).to_bytes(2, "big") if len(data) < 1 << 16 else b"\xc6" + len(data).to_bytes(4, "big")
+    length = (
+        b"\xc5" + len(data).to_bytes(2, "big")
+        if len(data) < 1 << 16
+        else b"\xc6" + len(data).to_bytes(4, "big")
+    )
     size = 1 + len(head) + len(length) + len(data) + len(tail)
     assert len(fields) < 16
     assert size <= FRAME_MAX, f"a {type(message).__name__} of {size} bytes does not fit a frame"
@@ -225,14 +240,24 @@ def framed(message: Message) -> Frame:
     if (place := loops.place(data)) is not None:
         fields[at] = b""
         lies = encode(Lies(*place, len(data), _encoder.encode(fields)))
-    return Pieces(size.to_bytes(_HEADER, "big") + bytes((0x90 | len(fields),)) + head + length, data, tail, lies=lies)
+    return Pieces(
+        size.to_bytes(_HEADER, "big") + bytes((0x90 | len(fields),)) + head + length,
+        data,
+        tail,
+        lies=lies,
+    )
 
 
 def filled(lies: Lies, data: memoryview) -> AnyMessage:
     """The message of which only the bulk lay elsewhere; here it is."""
     message = _decode(lies.message)
     bulk = type(message).bulk
-    if not bulk or not type(message).is_event or len(getattr(message, bulk)) or not is_columns(data):
+    if (
+        not bulk
+        or not type(message).is_event
+        or len(getattr(message, bulk))
+        or not is_columns(data)
+    ):
         raise WireError("wrong shape", "no message of columns")
     structs.force_setattr(message, bulk, data)
     return message
@@ -278,9 +303,13 @@ class Unframer:
     def __init__(self, *, stranger: bool = False) -> None:
         self._frame_max = HELLO_MAX if stranger else FRAME_MAX  # until the first message
         self._rest = bytearray()
-        self._need = _HEADER  # bytes that make the next step possible: a slow dribble costs no parsing
+        self._need = (
+            _HEADER  # bytes that make the next step possible: a slow dribble costs no parsing
+        )
         self._room: memoryview | None = None  # of a large frame, without its header
-        self._bulk: tuple[int, int, int] | None = None  # where its columns are, as ``loops.bulk`` says
+        self._bulk: tuple[int, int, int] | None = (
+            None  # where its columns are, as ``loops.bulk`` says
+        )
         self._filled = 0
 
     def room(self) -> memoryview | None:
@@ -307,7 +336,9 @@ class Unframer:
         """The messages that are complete now; nothing of ``data`` is kept. After a WireError the connection is of no more use."""
         if not self._rest and self._room is None and len(data) >= _HEADER:
             (size,) = _size_at(data)
-            if len(data) == size + _HEADER and size <= self._frame_max:  # one frame, as a lone message comes
+            if (
+                len(data) == size + _HEADER and size <= self._frame_max
+            ):  # one frame, as a lone message comes
                 self._frame_max = FRAME_MAX
                 return [_decode(data[_HEADER:])]
         messages: list[AnyMessage] = []
@@ -317,7 +348,9 @@ class Unframer:
             start = min(end, len(self._room) - self._filled)
             self._room[self._filled : self._filled + start] = view[:start]
             messages += self.filled(start)
-        while self._rest and start < end:  # what has begun is completed, and no more is copied than that
+        while (
+            self._rest and start < end
+        ):  # what has begun is completed, and no more is copied than that
             more = view[start : start + self._need - len(self._rest)]
             self._rest += more
             start += len(more)
@@ -345,7 +378,9 @@ class Unframer:
     def _size(self, data: bytes | bytearray | memoryview, at: int) -> int:
         size: int = _size_at(data, at)[0]
         if size > self._frame_max:
-            raise WireError("oversized", f"a frame of {size} bytes; at most {self._frame_max} are allowed")
+            raise WireError(
+                "oversized", f"a frame of {size} bytes; at most {self._frame_max} are allowed"
+            )
         return size
 
     def end(self) -> None:

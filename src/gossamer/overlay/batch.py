@@ -16,13 +16,17 @@ from msgspec import Meta
 from gossamer.filters.packed import is_columns
 from gossamer.machine import Message
 
-COLUMN_ROWS = 8  # events in columns that count as one where limits count events: that is about what they cost
+COLUMN_ROWS = (
+    8  # events in columns that count as one where limits count events: that is about what they cost
+)
 BATCH_EVENTS_MAX = 4096 * COLUMN_ROWS  # of columns; publishers send no more than 4,096 as rows
 BATCH_BYTES_MAX = 4 << 20
 TOPIC_LENGTH_MAX = 255
 WINDOW_MAX = 1 << 20  # how far an honest publisher's newest event may be ahead of its floor
 NEIGHBOURS_MAX = 4096
-MATCHED_MAX = 2**32 - 1  # subscriptions per event; sums stop here, so that a liar cannot make honest reports unreadable
+MATCHED_MAX = (
+    2**32 - 1
+)  # subscriptions per event; sums stop here, so that a liar cannot make honest reports unreadable
 HOPS_MAX = 1 << 16  # more than the nodes of any fabric that floods
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
@@ -44,7 +48,9 @@ class Batch(Message, frozen=True, array_like=True, tag=10):
     floor: Count
     round: Count
     hops: Annotated[int, Meta(ge=0, le=HOPS_MAX)]
-    rows: Annotated[bytes, Meta(max_length=BATCH_BYTES_MAX)]  # opaque here: only who subscribes decodes it; see packed.Bytes
+    rows: Annotated[
+        bytes, Meta(max_length=BATCH_BYTES_MAX)
+    ]  # opaque here: only who subscribes decodes it; see packed.Bytes
 
     @property
     def is_columns(self) -> bool:
@@ -74,7 +80,9 @@ class Report(Message, frozen=True, array_like=True, tag=11):
     first: Count
     round: Count
     whole: bool  # False: a link broke, so some nodes may not have been reached
-    matched: Annotated[tuple[Matched, ...], Meta(max_length=BATCH_EVENTS_MAX)] = ()  # per event; empty if all are zero
+    matched: Annotated[
+        tuple[Matched, ...], Meta(max_length=BATCH_EVENTS_MAX)
+    ] = ()  # per event; empty if all are zero
 
 
 class Leave(Message, frozen=True, array_like=True, tag=12):

@@ -31,8 +31,29 @@ from itertools import repeat
 
 from msgspec import Struct
 
-from gossamer.machine import MILLISECOND, NEVER, SECOND, Deliver, Effect, LinkState, Micros, Note, Peer, Send, Token
-from gossamer.overlay.batch import HOPS_MAX, MATCHED_MAX, NEIGHBOURS_MAX, WINDOW_MAX, Batch, Busy, Leave, Report
+from gossamer.machine import (
+    MILLISECOND,
+    NEVER,
+    SECOND,
+    Deliver,
+    Effect,
+    LinkState,
+    Micros,
+    Note,
+    Peer,
+    Send,
+    Token,
+)
+from gossamer.overlay.batch import (
+    HOPS_MAX,
+    MATCHED_MAX,
+    NEIGHBOURS_MAX,
+    WINDOW_MAX,
+    Batch,
+    Busy,
+    Leave,
+    Report,
+)
 from gossamer.overlay.shares import Shares
 from gossamer.trace import Dropped, Duplicate, Rejected, hex_peer
 
@@ -61,9 +82,15 @@ class FloodConfig(Struct, frozen=True, kw_only=True):
     resend_max: Micros = Micros(8 * SECOND)  # longer waits only delay recovery
     round_max: Micros = Micros(2 * SECOND)  # likewise between rounds
     grace: Micros = Micros(5 * SECOND)  # how long a neighbour whose link broke is waited for
-    leave_grace: Micros = Micros(2 * SECOND)  # and the neighbours of one that left, unless there is a link to them
-    patience: Micros = Micros(15 * SECOND)  # without a word about a batch; more than a slow subscriber's ``block``
-    join: bool = False  # told to join a fabric: with no link, publications wait instead of completing alone
+    leave_grace: Micros = Micros(
+        2 * SECOND
+    )  # and the neighbours of one that left, unless there is a link to them
+    patience: Micros = Micros(
+        15 * SECOND
+    )  # without a word about a batch; more than a slow subscriber's ``block``
+    join: bool = (
+        False  # told to join a fabric: with no link, publications wait instead of completing alone
+    )
 
 
 class _Wave:
@@ -89,11 +116,15 @@ class _Wave:
     def __init__(self, batch: Batch) -> None:
         self.count = batch.count
         self.by, self.size = -1, 0  # the link that brought it first, and its bytes
-        self.batch: Batch | None = batch  # None once reported: only what a late question needs is kept
+        self.batch: Batch | None = (
+            batch  # None once reported: only what a late question needs is kept
+        )
         self.round = batch.round
         self.rounds = 0  # how many were started from here
         self.parent: int = -1
-        self.waiting: dict[Peer, Micros] = {}  # who has not reported, and when they last gave a sign
+        self.waiting: dict[
+            Peer, Micros
+        ] = {}  # who has not reported, and when they last gave a sign
         self.heard: dict[Peer, None] = {}  # who has reported in this round: nobody counts twice
         self.here = True  # the owner has not taken it yet
         self.taken: tuple[int, ...] = ()  # what the owner counted
@@ -111,7 +142,9 @@ class _Origin:
         self.floor = 0
         self.active = 0  # waves under way
         self.waves: dict[int, _Wave] = {}
-        self.firsts: list[int] = []  # their keys as a heap: what falls below the floor is found without looking at the rest
+        self.firsts: list[
+            int
+        ] = []  # their keys as a heap: what falls below the floor is found without looking at the rest
 
     def add(self, batch: Batch) -> _Wave:
         wave = self.waves[batch.first] = _Wave(batch)
@@ -128,9 +161,13 @@ class Flood:
         self._whole_from: Micros | None = None if restarted else Micros(0)
         self.links: dict[Peer, bool] = {}  # False: its queue is full
         self.finished: list[Finished] = []
-        self._lost: dict[Peer, Micros] = {}  # neighbours whose links broke, and until when they are waited for
+        self._lost: dict[
+            Peer, Micros
+        ] = {}  # neighbours whose links broke, and until when they are waited for
         self._leaving: dict[Peer, None] = {}
-        self._origins: Shares[tuple[int, int], _Origin] = Shares(ORIGINS_MAX, ORIGINS_A_LINK, self._pushed_out)
+        self._origins: Shares[tuple[int, int], _Origin] = Shares(
+            ORIGINS_MAX, ORIGINS_A_LINK, self._pushed_out
+        )
         self._waves_by: Counter[int] = Counter()
         self._bytes_by: Counter[int] = Counter()
         self._active: dict[Key, _Wave] = {}
@@ -178,7 +215,9 @@ class Flood:
                 self._maybe_finish(key, wave, now)
         return self._flush() if self._out else []
 
-    def receive(self, sender: Peer, message: Batch | Report | Busy | Leave, now: Micros) -> list[Effect]:
+    def receive(
+        self, sender: Peer, message: Batch | Report | Busy | Leave, now: Micros
+    ) -> list[Effect]:
         if type(message) is Batch:
             self._receive_batch(sender, message, now)
         elif type(message) is Report:
@@ -190,7 +229,11 @@ class Flood:
         elif type(message) is Leave and sender in self.links:
             self._leaving[sender] = None
             for neighbour in message.neighbours:
-                if neighbour != self.me and neighbour not in self.links and len(self._lost) < NEIGHBOURS_MAX:
+                if (
+                    neighbour != self.me
+                    and neighbour not in self.links
+                    and len(self._lost) < NEIGHBOURS_MAX
+                ):
                     until = Micros(now + self.config.leave_grace)
                     self._lost[Peer(neighbour)] = max(until, self._lost.get(Peer(neighbour), until))
         return self._flush()
@@ -226,9 +269,7 @@ class Flood:
                     if not wave.done and peer in wave.waiting:
                         del wave.waiting[peer]
                         if state is LinkState.DOWN:
-                            wave.whole = (
-                                False  # who was cut off for cause is not waited for, nor is another round made for it
-                            )
+                            wave.whole = False  # who was cut off for cause is not waited for, nor is another round made for it
                         self._maybe_finish(key, wave, now)
         elif state is LinkState.UP:
             self._still_lost(now)
@@ -269,7 +310,13 @@ class Flood:
         origin = self._origin(key, batch.floor, sender)
         if origin is None:
             self._out.append(
-                Note(Dropped("batch", 1, f"more than {ORIGINS_A_LINK} publishers with events under way by one link"))
+                Note(
+                    Dropped(
+                        "batch",
+                        1,
+                        f"more than {ORIGINS_A_LINK} publishers with events under way by one link",
+                    )
+                )
             )
             return
         wave = origin.waves.get(batch.first)
@@ -278,8 +325,13 @@ class Flood:
                 self._duplicate(sender, batch)
                 self._answer(sender, batch)
                 return
-            if self._waves_by[sender] >= WAVES_A_LINK or self._bytes_by[sender] + len(batch.rows) > BYTES_A_LINK:
-                self._out.append(Note(Dropped("batch", 1, "more batches under way than one link may bring")))
+            if (
+                self._waves_by[sender] >= WAVES_A_LINK
+                or self._bytes_by[sender] + len(batch.rows) > BYTES_A_LINK
+            ):
+                self._out.append(
+                    Note(Dropped("batch", 1, "more batches under way than one link may bring"))
+                )
                 return
             wave = self._add_wave(origin, batch, sender)
             self._begin(key, wave, batch, sender, now)
@@ -306,7 +358,12 @@ class Flood:
     def _receive_report(self, sender: Peer, report: Report, now: Micros) -> None:
         key = (report.publisher, report.incarnation, report.first)
         wave = self._active.get(key)
-        if wave is None or wave.batch is None or wave.round != report.round or sender not in wave.waiting:
+        if (
+            wave is None
+            or wave.batch is None
+            or wave.round != report.round
+            or sender not in wave.waiting
+        ):
             return  # late or repeated: counted already
         if report.matched and len(report.matched) != wave.count:
             self._reject(sender, "report for another number of events")
@@ -336,10 +393,14 @@ class Flood:
         batch = wave.batch
         assert batch is not None
         links = self.links
-        to = tuple([peer for peer in peers if links.get(peer)])  # a full link gets it when the wait is over
+        to = tuple(
+            [peer for peer in peers if links.get(peer)]
+        )  # a full link gets it when the wait is over
         if to:
             floor = batch.floor
-            if wave.parent == -1:  # ours: the floor of today, else a batch that waits for long would leave the window
+            if (
+                wave.parent == -1
+            ):  # ours: the floor of today, else a batch that waits for long would leave the window
                 floor = min(batch.first, self._origins[(batch.publisher, batch.incarnation)].floor)
             onward = Batch(
                 batch.topic, batch.publisher, batch.incarnation, batch.first, batch.count, floor,
@@ -349,7 +410,11 @@ class Flood:
 
     def _arm(self, key: Key, wave: _Wave, now: Micros) -> None:
         attempts = wave.attempts
-        wait = min(self.config.resend << attempts, self.config.resend_max) if attempts else self.config.resend
+        wait = (
+            min(self.config.resend << attempts, self.config.resend_max)
+            if attempts
+            else self.config.resend
+        )
         wave.attempts = attempts + 1 if attempts < 16 else 16
         wave.resend_at = Micros(now + wait)
         heapq.heappush(self._timers, (wave.resend_at, key))
@@ -357,7 +422,9 @@ class Flood:
     def _add(self, wave: _Wave, matched: tuple[int, ...]) -> None:
         if matched:
             wave.total = (
-                tuple(map(min, map(int.__add__, wave.total, matched), repeat(MATCHED_MAX))) if wave.total else matched
+                tuple(map(min, map(int.__add__, wave.total, matched), repeat(MATCHED_MAX)))
+                if wave.total
+                else matched
             )
 
     def _maybe_finish(self, key: Key, wave: _Wave, now: Micros) -> None:
@@ -429,7 +496,12 @@ class Flood:
 
         Not whole: it lost the one it would have reported to, so this round will not count what is behind it.
         """
-        self._out.append(Send((sender,), Report(batch.publisher, batch.incarnation, batch.first, batch.round, whole)))
+        self._out.append(
+            Send(
+                (sender,),
+                Report(batch.publisher, batch.incarnation, batch.first, batch.round, whole),
+            )
+        )
 
     # ------------------------------------------------------------------ tables
 

@@ -50,4 +50,8 @@ def _walk(fields: st.StructType, path: tuple[str, ...]) -> Iterator[Leaf]:
 
 def _extends(longer: list[Leaf], shorter: list[Leaf]) -> bool:
     more = longer[len(shorter) :]
-    return bool(more) and longer[: len(shorter)] == shorter and all(nullable for _, _, nullable in more)
+    return (
+        bool(more)
+        and longer[: len(shorter)] == shorter
+        and all(nullable for _, _, nullable in more)
+    )

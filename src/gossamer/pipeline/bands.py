@@ -37,7 +37,9 @@ class Scale(Struct, frozen=True):
     def cell(self, number: Column) -> Column:
         """NaN is greater than any number, as for Spark; NULL stays NULL."""
         moved = (_log(number) if self.log else number) - sf.lit(self.start)
-        inside = sf.least(sf.greatest(moved / sf.lit(self.unit), sf.lit(-1.0)), sf.lit(float(2**BITS)))
+        inside = sf.least(
+            sf.greatest(moved / sf.lit(self.unit), sf.lit(-1.0)), sf.lit(float(2**BITS))
+        )
         return sf.when(sf.isnan(number), sf.lit(TOP)).otherwise(sf.floor(inside).cast("INT") + 1)
 
     def plain_cell(self, number: float) -> int:
@@ -81,8 +83,12 @@ def even(ranges: DataFrame, low: Column, high: Column) -> tuple[Scale, int, floa
 def scale(ranges: DataFrame, low: Column | None, high: Column | None) -> Scale:
     """Cells that are about as fine everywhere as the ranges' ends lie: even, or even in the logarithm."""
     ends = sf.array_compact(sf.array(*(end for end in (low, high) if end is not None)))
-    listed = ranges.select(sf.explode(ends).alias("end")).where("NOT isnan(end) AND abs(end) < 1e300")
-    row = listed.agg(sf.percentile_approx("end", [0.0, 0.25, 0.75, 1.0], sf.lit(1000)).alias("at")).first()
+    listed = ranges.select(sf.explode(ends).alias("end")).where(
+        "NOT isnan(end) AND abs(end) < 1e300"
+    )
+    row = listed.agg(
+        sf.percentile_approx("end", [0.0, 0.25, 0.75, 1.0], sf.lit(1000)).alias("at")
+    ).first()
     return _scale((row["at"] if row is not None else None) or [0.0, 0.0, 0.0, 0.0])
 
 
@@ -96,16 +102,25 @@ def _scale(at: Sequence[float]) -> Scale:
 
 
 def cut(
-    ranges: DataFrame, low: Column | None, high: Column | None, scale: Scale, levels: Sequence[int] = _LEVELS
+    ranges: DataFrame,
+    low: Column | None,
+    high: Column | None,
+    scale: Scale,
+    levels: Sequence[int] = _LEVELS,
 ) -> DataFrame:
     """The ranges with columns ``gossamer.level`` and ``gossamer.cell``, one row for each cell that they cover."""
     first = sf.lit(0) if low is None else scale.cell(low - _margin(low))
     last = sf.lit(TOP) if high is None else scale.cell(high + _margin(high))
     ends = ranges.withColumn("gossamer.first", first).withColumn("gossamer.last", last)
-    proper = ends.where("`gossamer.first` <= `gossamer.last`")  # no value lies in an empty range, or in one with a NULL end
+    proper = ends.where(
+        "`gossamer.first` <= `gossamer.last`"
+    )  # no value lies in an empty range, or in one with a NULL end
     level = sf.lit(levels[-1])
     for tried in reversed(levels[:-1]):
-        covers = sf.shiftright("`gossamer.last`", tried) - sf.shiftright("`gossamer.first`", tried) < COVER
+        covers = (
+            sf.shiftright("`gossamer.last`", tried) - sf.shiftright("`gossamer.first`", tried)
+            < COVER
+        )
         level = sf.when(covers, sf.lit(tried)).otherwise(level)
     leveled = proper.withColumn("gossamer.level", level)
     cells = sf.expr(
@@ -117,7 +132,9 @@ def cut(
 def place(values: DataFrame, value: Column, scale: Scale, levels: Sequence[int]) -> DataFrame:
     """The values with columns ``gossamer.at_level`` and ``gossamer.at_cell``, one row for each level in use."""
     found = values.withColumn("gossamer.at", scale.cell(value)).where("`gossamer.at` IS NOT NULL")
-    spread = found.withColumn("gossamer.at_level", sf.explode(sf.array(*(sf.lit(level) for level in levels))))
+    spread = found.withColumn(
+        "gossamer.at_level", sf.explode(sf.array(*(sf.lit(level) for level in levels)))
+    )
     at = sf.expr("shiftright(`gossamer.at`, `gossamer.at_level`)")
     return spread.withColumn("gossamer.at_cell", at).drop("gossamer.at")
 

@@ -60,7 +60,9 @@ class Book:
         return {
             row["at"]: row["count"]
             for row in self.models
-            if row["plane"] == plane and row["what"] == what and all(row[name] == value for name, value in which.items())
+            if row["plane"] == plane
+            and row["what"] == what
+            and all(row[name] == value for name, value in which.items())
         }
 
 

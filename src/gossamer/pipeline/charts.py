@@ -38,13 +38,22 @@ class _Frame:
     """Where things are drawn, and what every chart has."""
 
     def __init__(
-        self, title: str, names: Sequence[str], values: Sequence[float], x_label: str, y_label: str, unit: str, rows: int = 1
+        self,
+        title: str,
+        names: Sequence[str],
+        values: Sequence[float],
+        x_label: str,
+        y_label: str,
+        unit: str,
+        rows: int = 1,
     ) -> None:
         self.title, self.x_label, self.y_label, self.unit = title, x_label, y_label, unit
         self.shapes: list[Shape] = [Text(14, 18, title, bold=True)]
         self.bottom = HEIGHT - BOTTOM - ROW * (rows - 1)
         self.top = TOP + self._legend(names)
-        self.most, ticks = scale(max(values, default=0), whole=all(value == int(value) for value in values))
+        self.most, ticks = scale(
+            max(values, default=0), whole=all(value == int(value) for value in values)
+        )
         for tick in ticks:
             y = self.y(tick)
             self.shapes.append(Path(((LEFT, y), (WIDTH - RIGHT, y)), "line", 1))
@@ -76,7 +85,9 @@ class _Frame:
             self.shapes.append(Path(((x, self.top), (x, self.bottom)), "fg", 1.2, dashed=True))
         for y in heights:
             self.shapes.append(Path(((LEFT, y), (WIDTH - RIGHT, y)), "fg", 1.2, dashed=True))
-        for level, (mark, x) in enumerate(zip((mark for mark in marks if mark.upright), uprights, strict=True)):
+        for level, (mark, x) in enumerate(
+            zip((mark for mark in marks if mark.upright), uprights, strict=True)
+        ):
             end = x + 4 + LETTER * len(mark.words)
             left = end > WIDTH - 4 or any(x < other < end for other in uprights)
             at = (x - 4 if left else x + 4, self.top + 11 + 15 * level)
@@ -87,9 +98,18 @@ class _Frame:
     def drawing(self, words: str, marks: Sequence[Mark]) -> Drawing:
         said = [
             words,
-            *(f"Marked: {mark.words} ({number(mark.at)}{self.unit if not mark.upright else ''})" for mark in marks),
+            *(
+                f"Marked: {mark.words} ({number(mark.at)}{self.unit if not mark.upright else ''})"
+                for mark in marks
+            ),
         ]
-        return Drawing(self.title, f"{self.y_label} by {self.x_label}. {'; '.join(said)}", WIDTH, HEIGHT, tuple(self.shapes))
+        return Drawing(
+            self.title,
+            f"{self.y_label} by {self.x_label}. {'; '.join(said)}",
+            WIDTH,
+            HEIGHT,
+            tuple(self.shapes),
+        )
 
 
 def bars(
@@ -104,10 +124,14 @@ def bars(
     unit: str = "",
 ) -> Drawing:
     """One group of bars for each label, one bar in it for each series. An upright mark is at a place among numeric labels."""
-    heights = [value for values in series.values() for value in values] + [mark.at for mark in marks if not mark.upright]
+    heights = [value for values in series.values() for value in values] + [
+        mark.at for mark in marks if not mark.upright
+    ]
     slot = (WIDTH - LEFT - RIGHT) / max(1, len(labels))
     step = math.ceil((max(map(len, labels), default=0) + 1) * LETTER / slot) or 1
-    rows = min(step, 1 if all(map(_is_number, labels)) else ROWS)  # of numbers some are enough, of words not
+    rows = min(
+        step, 1 if all(map(_is_number, labels)) else ROWS
+    )  # of numbers some are enough, of words not
     frame = _Frame(title, list(series), heights, x_label, y_label, unit, rows)
     width = slot * (1 - gap) / max(1, len(series))
     for place, (name, values) in enumerate(series.items()):
@@ -115,14 +139,26 @@ def bars(
             x, y = LEFT + index * slot + slot * gap / 2 + place * width, frame.y(value)
             said = f"{label}: {number(value)}{unit}" + (f" ({name})" if len(series) > 1 else "")
             frame.shapes.append(
-                Rect(x, y, max(0.5, width - min(1.0, width / 4)), frame.bottom - y, f"c{place % COLOURS}", said)
+                Rect(
+                    x,
+                    y,
+                    max(0.5, width - min(1.0, width / 4)),
+                    frame.bottom - y,
+                    f"c{place % COLOURS}",
+                    said,
+                )
             )
     for place, index in enumerate(range(0, len(labels), math.ceil(step / rows))):
         level = frame.bottom + 16 + ROW * (place % rows)
-        frame.shapes.append(Text(LEFT + (index + 0.5) * slot, level, labels[index], "middle", "soft"))
+        frame.shapes.append(
+            Text(LEFT + (index + 0.5) * slot, level, labels[index], "middle", "soft")
+        )
     frame.mark(marks, lambda at: LEFT + (_place(labels, at) + 0.5) * slot)
     words = "; ".join(
-        f"{name}: " + ", ".join(f"{label} {number(value)}{unit}" for label, value in zip(labels, values, strict=True))
+        f"{name}: "
+        + ", ".join(
+            f"{label} {number(value)}{unit}" for label, value in zip(labels, values, strict=True)
+        )
         for name, values in series.items()
     )
     return frame.drawing(words, marks)
@@ -142,11 +178,17 @@ def _place(labels: Sequence[str], value: float) -> float:
 
 
 def histogram(
-    title: str, counts: Sequence[tuple[str, float]], x_label: str, y_label: str, marks: Sequence[Mark] = ()
+    title: str,
+    counts: Sequence[tuple[str, float]],
+    x_label: str,
+    y_label: str,
+    marks: Sequence[Mark] = (),
 ) -> Drawing:
     """How many of each, in order."""
     values = {y_label: [count for _, count in counts]}
-    return bars(title, [label for label, _ in counts], values, x_label, y_label, gap=0.04, marks=marks)
+    return bars(
+        title, [label for label, _ in counts], values, x_label, y_label, gap=0.04, marks=marks
+    )
 
 
 def line(
@@ -161,16 +203,23 @@ def line(
     unit: str = "",
 ) -> Drawing:
     """One line for each series, through its points in the order of x. ``dashed``: series that are reckoned, not measured."""
-    heights = [y for points in series.values() for _, y in points] + [mark.at for mark in marks if not mark.upright]
+    heights = [y for points in series.values() for _, y in points] + [
+        mark.at for mark in marks if not mark.upright
+    ]
     frame = _Frame(title, list(series), heights, x_label, y_label, unit)
-    xs = sorted({x for points in series.values() for x, _ in points} | {mark.at for mark in marks if mark.upright}) or [1.0]
+    xs = sorted(
+        {x for points in series.values() for x, _ in points}
+        | {mark.at for mark in marks if mark.upright}
+    ) or [1.0]
     scaled = [math.log10(x) for x in xs] if log_x else xs
     low, span = scaled[0], (scaled[-1] - scaled[0]) or 1.0
 
     def place(x: float) -> float:
         if len(xs) == 1:
             return (LEFT + WIDTH - RIGHT) / 2
-        return LEFT + 14 + ((math.log10(x) if log_x else x) - low) / span * (WIDTH - LEFT - RIGHT - 28)
+        return (
+            LEFT + 14 + ((math.log10(x) if log_x else x) - low) / span * (WIDTH - LEFT - RIGHT - 28)
+        )
 
     for index, (name, points) in enumerate(series.items()):
         ordered, colour = sorted(points), f"c{index % COLOURS}"

@@ -28,9 +28,18 @@ def from_sessions(peers: DataFrame, sessions: DataFrame, duration_us: int, seed:
     from pyspark.sql import Window
 
     order = Window.orderBy(sf.xxhash64(sf.lit(seed), sf.lit("observed"), "peer"), "peer")
-    numbered = observed.withColumn("place", sf.row_number().over(order) - 1).withColumnRenamed("peer", "as")
-    chosen = sf.pmod(sf.xxhash64(sf.lit(seed), sf.lit("as"), "peer"), sf.lit(max(1, row["peers"]))).cast("INT")
-    placed = peers.select("peer").distinct().withColumn("place", chosen).join(numbered, on="place", how="inner")
+    numbered = observed.withColumn("place", sf.row_number().over(order) - 1).withColumnRenamed(
+        "peer", "as"
+    )
+    chosen = sf.pmod(
+        sf.xxhash64(sf.lit(seed), sf.lit("as"), "peer"), sf.lit(max(1, row["peers"]))
+    ).cast("INT")
+    placed = (
+        peers.select("peer")
+        .distinct()
+        .withColumn("place", chosen)
+        .join(numbered, on="place", how="inner")
+    )
     stays = placed.join(sessions.withColumnRenamed("peer", "as"), on="as", how="inner")
     scale = duration_us / max(1, row["span"] or 1)
     up = (
@@ -45,11 +54,18 @@ def from_sessions(peers: DataFrame, sessions: DataFrame, duration_us: int, seed:
 
 
 def from_fit(
-    spark: SparkSession, peers: DataFrame, kind: str, duration_us: int, share_per_minute: float, seed: int
+    spark: SparkSession,
+    peers: DataFrame,
+    kind: str,
+    duration_us: int,
+    share_per_minute: float,
+    seed: int,
 ) -> DataFrame:
     """(peer) -> ``churn``, with sessions and absences as the simulator draws them (``server`` or ``client``)."""
     names = [row["peer"] for row in peers.select("peer").distinct().orderBy("peer").collect()]
-    absences = fitted.schedule(fitted.parse(kind), len(names), duration_us / 1e6, share_per_minute, seed)
+    absences = fitted.schedule(
+        fitted.parse(kind), len(names), duration_us / 1e6, share_per_minute, seed
+    )
     away: dict[int, list[fitted.Leaving]] = {}
     for leaving in absences:
         away.setdefault(leaving.node, []).append(leaving)
@@ -82,4 +98,8 @@ def lives(filters: DataFrame, churn: DataFrame, settle_us: int) -> DataFrame:
 
 def publications(events: DataFrame, settle_us: int) -> DataFrame:
     """(event, published_at, completed_at): a receipt is complete within ``settle_us``."""
-    return events.select("event", sf.col("at_us").alias("published_at"), (sf.col("at_us") + settle_us).alias("completed_at"))
+    return events.select(
+        "event",
+        sf.col("at_us").alias("published_at"),
+        (sf.col("at_us") + settle_us).alias("completed_at"),
+    )

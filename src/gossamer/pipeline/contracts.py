@@ -38,7 +38,11 @@ def check_rows(rows: DataFrame, table: Table) -> Checked:
 
     required = {column.name for column in table.columns if column.required} | set(table.key)
     texts = [column.name for column in table.columns if column.type == "STRING"]
-    faults = [sf.count_if(sf.col(f"`{name}`").isNull()).alias(f"null {name}") for name in table.names if name in required]
+    faults = [
+        sf.count_if(sf.col(f"`{name}`").isNull()).alias(f"null {name}")
+        for name in table.names
+        if name in required
+    ]
     faults += [sf.count_if(~sf.is_valid_utf8(f"`{name}`")).alias(f"utf8 {name}") for name in texts]
     hashed = sf.xxhash64(*(f"`{name}`" for name in table.names))
     digest = (sf.bit_xor(hashed).alias("xor"), sf.sum(sf.shiftright(hashed, 32)).alias("sum"))
@@ -47,15 +51,21 @@ def check_rows(rows: DataFrame, table: Table) -> Checked:
     assert counted is not None
     for name in table.names:
         if name in required and counted[f"null {name}"]:
-            raise ContractError(f"table {table.name}: {counted[f'null {name}']} of {counted['rows']} rows have no {name}")
+            raise ContractError(
+                f"table {table.name}: {counted[f'null {name}']} of {counted['rows']} rows have no {name}"
+            )
         if name in texts and counted[f"utf8 {name}"]:
-            raise ContractError(f"table {table.name}: {counted[f'utf8 {name}']} rows have a {name} that is not UTF-8")
+            raise ContractError(
+                f"table {table.name}: {counted[f'utf8 {name}']} rows have a {name} that is not UTF-8"
+            )
     if counted["keys"] != counted["rows"]:
         repeated = rows.groupBy(*(f"`{name}`" for name in table.key)).count().where("count > 1")
         first = repeated.orderBy(*table.key).first()
         assert first is not None
         example = ", ".join(f"{name}={first[name]!r}" for name in table.key)
-        raise ContractError(f"table {table.name}: key ({example}) occurs {first['count']} times; grain: {table.grain}")
+        raise ContractError(
+            f"table {table.name}: key ({example}) occurs {first['count']} times; grain: {table.grain}"
+        )
     both = ((counted["xor"] or 0) % 2**64, (counted["sum"] or 0) % 2**64)
     return Checked(int(counted["rows"]), f"{counted['rows']:x}-{both[0]:016x}{both[1]:016x}")
 
@@ -65,5 +75,9 @@ def _difference(found: list[tuple[str, str]], wanted: list[tuple[str, str]]) -> 
     have, want = dict(found), dict(wanted)
     said = [f"no column {name}" for name in want if name not in have]
     said += [f"unknown column {name}" for name in have if name not in want]
-    said += [f"{name} is {have[name]}, not {want[name]}" for name in want if name in have and have[name] != want[name]]
+    said += [
+        f"{name} is {have[name]}, not {want[name]}"
+        for name in want
+        if name in have and have[name] != want[name]
+    ]
     return "; ".join(said) or f"columns are in the order {', '.join(name for name, _ in found)}"

@@ -97,7 +97,9 @@ class Drawing(Struct, frozen=True):
     def svg_file(self) -> str:
         """A file of its own, light or dark as its reader is."""
         inside = "".join(map(_svg, self.shapes))
-        size = f'width="{self.width}" height="{self.height}" viewBox="0 0 {self.width} {self.height}"'
+        size = (
+            f'width="{self.width}" height="{self.height}" viewBox="0 0 {self.width} {self.height}"'
+        )
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" font-size="{FONT}" font-family="system-ui,sans-serif">'
             f"<title>{escape(self.title)}</title><desc>{escape(self.words)}</desc>"
@@ -130,7 +132,11 @@ def variables(colours: dict[str, str]) -> str:
 
 
 def _svg(shape: Shape) -> str:
-    said = f"<title>{escape(shape.said)}</title>" if isinstance(shape, Rect | Dot) and shape.said else ""
+    said = (
+        f"<title>{escape(shape.said)}</title>"
+        if isinstance(shape, Rect | Dot) and shape.said
+        else ""
+    )
     colour = f"var(--{shape.colour})"
     if isinstance(shape, Rect):
         box = f'x="{shape.x:.1f}" y="{shape.y:.1f}" width="{shape.width:.1f}" height="{shape.height:.1f}"'
@@ -144,7 +150,9 @@ def _svg(shape: Shape) -> str:
     turned = f' transform="rotate(-90 {shape.x:.1f} {shape.y:.1f})"' if shape.upright else ""
     bold = ' font-weight="600"' if shape.bold else ""
     place = f'x="{shape.x:.1f}" y="{shape.y:.1f}" text-anchor="{shape.anchor}" fill="{colour}"'
-    clear = f' stroke="var(--bg)" stroke-width="{2 * HALO}" paint-order="stroke"' if shape.clear else ""
+    clear = (
+        f' stroke="var(--bg)" stroke-width="{2 * HALO}" paint-order="stroke"' if shape.clear else ""
+    )
     return f"<text {place}{bold}{turned}{clear}>{escape(shape.text)}</text>"
 
 
@@ -152,14 +160,19 @@ def _paint(image: Any, pen: Any, shape: Shape) -> None:
     colour = LIGHT[shape.colour]
     if isinstance(shape, Rect):
         if shape.height > 0 and shape.width > 0:
-            pen.rectangle(_scaled((shape.x, shape.y, shape.x + shape.width, shape.y + shape.height)), fill=colour)
+            pen.rectangle(
+                _scaled((shape.x, shape.y, shape.x + shape.width, shape.y + shape.height)),
+                fill=colour,
+            )
     elif isinstance(shape, Dot):
         x, y, radius = shape.x, shape.y, shape.radius
         pen.ellipse(_scaled((x - radius, y - radius, x + radius, y + radius)), fill=colour)
     elif isinstance(shape, Path):
         width = max(1, round(shape.width * SCALE))
         for points in _dashes(shape.points) if shape.dashed else (shape.points,):
-            pen.line([(x * SCALE, y * SCALE) for x, y in points], fill=colour, width=width, joint="curve")
+            pen.line(
+                [(x * SCALE, y * SCALE) for x, y in points], fill=colour, width=width, joint="curve"
+            )
     else:
         _write(image, pen, shape, colour)
 
@@ -175,9 +188,23 @@ def _write(image: Any, pen: Any, shape: Text, colour: str) -> None:
         at = (shape.x * SCALE - shift, shape.y * SCALE)
         if shape.clear:
             pen.text(
-                at, shape.text, font=font, anchor="ls", fill=LIGHT["bg"], stroke_width=HALO * SCALE, stroke_fill=LIGHT["bg"]
+                at,
+                shape.text,
+                font=font,
+                anchor="ls",
+                fill=LIGHT["bg"],
+                stroke_width=HALO * SCALE,
+                stroke_fill=LIGHT["bg"],
             )
-        pen.text(at, shape.text, fill=colour, font=font, anchor="ls", stroke_width=stroke, stroke_fill=colour)
+        pen.text(
+            at,
+            shape.text,
+            fill=colour,
+            font=font,
+            anchor="ls",
+            stroke_width=stroke,
+            stroke_fill=colour,
+        )
         return
     height = round(FONT * SCALE * 1.4)
     strip = Image.new("L", (round(length) + 4, height), 0)
@@ -200,5 +227,7 @@ def _dashes(
         at = 0.0
         while at < length:
             end = min(at + on, length)
-            yield tuple((x1 + (x2 - x1) * d / length, y1 + (y2 - y1) * d / length) for d in (at, end))
+            yield tuple(
+                (x1 + (x2 - x1) * d / length, y1 + (y2 - y1) * d / length) for d in (at, end)
+            )
             at = end + off

@@ -30,16 +30,30 @@ PARAMETERS = {"flood": 6, "interest": 6, "skiplist": 2, "tree": 2}
 """Where none is given."""
 NONE = "none"
 FAULTS: Mapping[str, Mapping[str, dict[str, Any]]] = {
-    "flood": {name: {"scenario": name} for name in ("lossy", "partition", "crash-restart", "swizzle")},
+    "flood": {
+        name: {"scenario": name} for name in ("lossy", "partition", "crash-restart", "swizzle")
+    },
     "interest": {
-        name: {"scenario": name} for name in ("crashes", "loss", "pause", "partition", "restart", "churn", "leave", "dead")
+        name: {"scenario": name}
+        for name in ("crashes", "loss", "pause", "partition", "restart", "churn", "leave", "dead")
     },
     "skiplist": {"churn": {"churn": 0.1}},
     "tree": {"loss": {"loss": 0.1}, "churn": {"churn_per_second": 0.01}},
 }
 """Kinds of trouble, and the flags that make them."""
 OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "flood": ("events", "subscriptions", "interval", "burst", "churn", "latency", "loss", "duplicate", "reorder", "late"),
+    "flood": (
+        "events",
+        "subscriptions",
+        "interval",
+        "burst",
+        "churn",
+        "latency",
+        "loss",
+        "duplicate",
+        "reorder",
+        "late",
+    ),
     "interest": (
         "topics",
         "subscriptions",
@@ -52,7 +66,18 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
         "rate",
         "latency",
     ),
-    "skiplist": ("events", "per_node", "workload", "trace", "kinds", "routing", "grow_from", "churn_s", "latency", "period"),
+    "skiplist": (
+        "events",
+        "per_node",
+        "workload",
+        "trace",
+        "kinds",
+        "routing",
+        "grow_from",
+        "churn_s",
+        "latency",
+        "period",
+    ),
     "tree": (
         "events",
         "key_bits",
@@ -90,13 +115,18 @@ class Cell(Struct, frozen=True, order=True):
 
     def flags(self) -> dict[str, Any]:
         """Everything that the run is told."""
-        named = {SIZE[self.overlay]: self.size, PARAMETER[self.overlay]: self.parameter or PARAMETERS[self.overlay]}
+        named = {
+            SIZE[self.overlay]: self.size,
+            PARAMETER[self.overlay]: self.parameter or PARAMETERS[self.overlay],
+        }
         trouble = FAULTS[self.overlay][self.fault] if self.fault != NONE else {}
         return {**named, "seed": self.seed, **trouble, **dict(self.options)}
 
     def run(self) -> int:
         """Its number: the same for the same run in every grid, so that a grid that grows keeps what it has."""
-        told = msgspec.json.encode([self.overlay, sorted((name, str(value)) for name, value in self.flags().items())])
+        told = msgspec.json.encode(
+            [self.overlay, sorted((name, str(value)) for name, value in self.flags().items())]
+        )
         return int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "big") >> 1
 
     def replay(self) -> str:
@@ -109,7 +139,11 @@ class Cell(Struct, frozen=True, order=True):
     def cost(self) -> float:
         """About how long it takes, in whatever unit: the longest begin first."""
         weight = {"flood": 1.0, "interest": 20.0, "skiplist": 5.0, "tree": 2.0}[self.overlay]
-        return weight * self.size * (2.0 if self.overlay == "skiplist" and dict(self.options).get("grow_from") else 1.0)
+        return (
+            weight
+            * self.size
+            * (2.0 if self.overlay == "skiplist" and dict(self.options).get("grow_from") else 1.0)
+        )
 
     def check(self) -> None:
         """What the simulator would refuse is refused before Spark starts."""
@@ -123,7 +157,9 @@ class Cell(Struct, frozen=True, order=True):
             raise GridError(f"{self.overlay}: no fault {self.fault!r}; there are {known}")
         for name, _ in self.options:
             if name not in OPTIONS[self.overlay]:
-                raise GridError(f"{self.overlay}: no option {name!r}; there are {', '.join(OPTIONS[self.overlay])}")
+                raise GridError(
+                    f"{self.overlay}: no option {name!r}; there are {', '.join(OPTIONS[self.overlay])}"
+                )
         try:
             _SETUPS[self.overlay](self.flags())
         except (ConfigError, LatencyError, TypeError) as error:
@@ -140,7 +176,9 @@ def cells(
 ) -> list[Cell]:
     """Every combination. A fault or an option that an overlay does not have is an error, not a run less."""
     given = tuple(sorted((options or {}).items()))
-    found = [Cell(*each, given) for each in itertools.product(overlays, sizes, parameters, seeds, faults)]
+    found = [
+        Cell(*each, given) for each in itertools.product(overlays, sizes, parameters, seeds, faults)
+    ]
     for cell in found:
         cell.check()
     return list(dict.fromkeys(found))
@@ -166,7 +204,9 @@ def execute(overlay: str, flags: Mapping[str, Any]) -> Found:
 def _numbers(found: Any, prefix: str = "") -> dict[str, float]:
     """Every number in a structure, by its name; counts by value are spreads and not here."""
     numbers: dict[str, float] = {}
-    for name, value in (msgspec.to_builtins(found, str_keys=True) if isinstance(found, Struct) else found).items():
+    for name, value in (
+        msgspec.to_builtins(found, str_keys=True) if isinstance(found, Struct) else found
+    ).items():
         if name in ("histogram", "degree", "noise_counts") or name in _UNSTABLE:
             continue
         if isinstance(value, Mapping):
@@ -192,7 +232,9 @@ def _flood_config(flags: Mapping[str, Any]) -> Any:
     from gossamer.sim.config import load
 
     base = load(flags["scenario"]).config if "scenario" in flags else Config()
-    return msgspec.structs.replace(base, **{name: value for name, value in flags.items() if name != "scenario"})
+    return msgspec.structs.replace(
+        base, **{name: value for name, value in flags.items() if name != "scenario"}
+    )
 
 
 def _flood(flags: Mapping[str, Any]) -> Found:
@@ -200,7 +242,10 @@ def _flood(flags: Mapping[str, Any]) -> Found:
 
     outcome = simulate(_flood_config(flags))
     scalars = {name: getattr(outcome, name) for name in outcome.__struct_fields__}
-    hops, noise = (_counted(each.hops for each in outcome.deliveries), _counted(each.noise for each in outcome.loads))
+    hops, noise = (
+        _counted(each.hops for each in outcome.deliveries),
+        _counted(each.noise for each in outcome.loads),
+    )
     return Found(
         outcome.good, outcome.digest, [str(each) for each in outcome.violations],
         _numbers({name: value for name, value in scalars.items() if isinstance(value, int | float)}),
@@ -221,14 +266,24 @@ def _interest(flags: Mapping[str, Any]) -> Found:
     setup = _interest_setup(flags)
     if "scenario" in flags:
         verdict = experiment(flags["scenario"], setup)
-        named = {name.replace(",", "").replace(" ", "_"): value for name, value in verdict.figures.items()}
+        named = {
+            name.replace(",", "").replace(" ", "_"): value
+            for name, value in verdict.figures.items()
+        }
         return Found(verdict.good, verdict.digest, verdict.reasons, _numbers(named))
     news: list[dict[str, Any]] = []
 
     def told(change: int, trail: Any) -> None:
         for node, hops in sorted(trail.hops.items()):
             if hops:
-                news.append({"change": change, "node": node, "latency_us": int(trail.at[node] - trail.began), "hops": hops})
+                news.append(
+                    {
+                        "change": change,
+                        "node": node,
+                        "latency_us": int(trail.at[node] - trail.began),
+                        "hops": hops,
+                    }
+                )
 
     found = measure(setup, told=told, memory=False)
     spreads = {"hops": _counted(each["hops"] for each in news)}
@@ -262,10 +317,16 @@ def _tree(flags: Mapping[str, Any]) -> Found:
     each: list[dict[str, Any]] = []
 
     def told(changes: Changes) -> None:
-        each.extend({"reconfiguration": number} | msgspec.to_builtins(one) for number, one in enumerate(changes.each))
+        each.extend(
+            {"reconfiguration": number} | msgspec.to_builtins(one)
+            for number, one in enumerate(changes.each)
+        )
 
     found = measure(_tree_setup(flags), told=told)
-    areas = {f"area_{what}": _counted(one["area"] for one in each if one["what"] == what) for what in ("join", "leave")}
+    areas = {
+        f"area_{what}": _counted(one["area"] for one in each if one["what"] == what)
+        for what in ("join", "leave")
+    }
     return Found(found.good, found.digest, found.violations, _numbers(found), {"degree": _whole(found.degree)} | areas,
                  reconfigurations=each)  # fmt: skip
 

@@ -51,14 +51,20 @@ def merge(made: DataFrame, durable: DataFrame) -> DataFrame:
             sf.max_by("ended_at", latest).alias("ended_at"),
             sf.min("start").alias("start"),
         )
-        .select(*SUBSCRIPTION, "topic", "filter", "subscribing_at", "subscribed_at", "ended_at", "start")
+        .select(
+            *SUBSCRIPTION, "topic", "filter", "subscribing_at", "subscribed_at", "ended_at", "start"
+        )
     )
 
 
 def gaps(records: DataFrame, durable: DataFrame) -> DataFrame:
     """(node, incarnation, subscription, publisher, gap_at): when a subscription was last told of lost events of a publisher."""
     told = records.where("kind = 'gapped'").select(
-        "node", "incarnation", sf.col("record.subscription").alias("subscription"), "record.publisher", "at"
+        "node",
+        "incarnation",
+        sf.col("record.subscription").alias("subscription"),
+        "record.publisher",
+        "at",
     )
     return (
         fold(told, durable)

@@ -72,7 +72,9 @@ def read(spark: SparkSession, source: Source, needed: Sequence[str]) -> Raw:
 
 def _sound(lines: DataFrame) -> DataFrame:
     """Broken bytes would otherwise travel on as text that no other engine reads alike."""
-    fault = sf.when(~sf.is_valid_utf8("row"), sf.lit("not UTF-8")).when(sf.trim("row") == "", sf.lit("blank line"))
+    fault = sf.when(~sf.is_valid_utf8("row"), sf.lit("not UTF-8")).when(
+        sf.trim("row") == "", sf.lit("blank line")
+    )
     return lines.withColumn("fault", fault).withColumn("row", sf.make_valid_utf8("row"))
 
 
@@ -101,7 +103,9 @@ def _first_line(path: Path) -> str:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             line = file.readline().decode("utf-8")
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise TraceError(f"{path}: cannot be read ({error}); give a CSV file in UTF-8, plain or .gz") from None
+        raise TraceError(
+            f"{path}: cannot be read ({error}); give a CSV file in UTF-8, plain or .gz"
+        ) from None
     if not line.strip():
         raise TraceError(f"{path}: its first line is empty; it must name the columns")
     return line.rstrip("\r\n")
@@ -143,7 +147,9 @@ def _whole(names: Sequence[str]) -> Callable[[str], None]:
 def _csv(spark: SparkSession, paths: Sequence[Path], needed: Sequence[str]) -> Raw:
     heads = {path: header(_first_line(path), needed, path.name) for path in paths}
     if len({tuple(names) for names in heads.values()}) > 1:
-        raise TraceError(f"{paths[0].name} and other files name different columns; give each kind its own [[source]]")
+        raise TraceError(
+            f"{paths[0].name} and other files name different columns; give each kind its own [[source]]"
+        )
     names = heads[paths[0]]
     for path in paths:
         _check_end(path, _whole(names))
@@ -151,7 +157,9 @@ def _csv(spark: SparkSession, paths: Sequence[Path], needed: Sequence[str]) -> R
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "broken", "escape": '"'}
     lines = _sound(job.read_lines(spark, paths).where("line > 1"))
     split = lines.withColumn("fields", sf.from_csv("row", f"{ddl}, broken STRING", options))
-    fault = sf.coalesce("fault", sf.when(sf.col("fields.broken").isNotNull(), sf.lit(f"not {len(names)} columns")))
+    fault = sf.coalesce(
+        "fault", sf.when(sf.col("fields.broken").isNotNull(), sf.lit(f"not {len(names)} columns"))
+    )
 
     def get(name: str) -> Column:
         if name.lower() not in names:
@@ -169,7 +177,9 @@ def _path(name: str) -> str:
 def _json(lines: DataFrame, path: Callable[[str], str]) -> Raw:
     """One JSON object a row. Not from_json: it would take whatever fits and drop the rest."""
     sound = _sound(lines)
-    read = sound.withColumn("json", sf.try_parse_json(sf.when(sf.col("fault").isNull(), sf.col("row"))))
+    read = sound.withColumn(
+        "json", sf.try_parse_json(sf.when(sf.col("fault").isNull(), sf.col("row")))
+    )
     fault = (
         sf.when(sf.col("fault").isNotNull(), sf.col("fault"))
         .when(sf.col("json").isNull(), sf.lit("not JSON"))
@@ -188,9 +198,12 @@ def _json(lines: DataFrame, path: Callable[[str], str]) -> Raw:
 def _geojson(spark: SparkSession, paths: Sequence[Path]) -> Raw:
     """One feature a row. A column is a property, or id, longitude, latitude, depth."""
     whole = spark.read.text([job.literal(path) for path in paths], wholetext=True).select(
-        job.source_column().alias("source"), sf.from_json("value", "type STRING, features ARRAY<STRING>").alias("v")
+        job.source_column().alias("source"),
+        sf.from_json("value", "type STRING, features ARRAY<STRING>").alias("v"),
     )
-    broken = whole.where("v IS NULL OR v.features IS NULL OR NOT coalesce(v.type = 'FeatureCollection', false)")
+    broken = whole.where(
+        "v IS NULL OR v.features IS NULL OR NOT coalesce(v.type = 'FeatureCollection', false)"
+    )
     if (bad := broken.select("source").first()) is not None:
         raise TraceError(f"{bad['source']}: not a GeoJSON FeatureCollection; is the file whole?")
     lines = whole.select("source", sf.posexplode("v.features").alias("place", "row")).select(
@@ -213,7 +226,9 @@ def _parquet(spark: SparkSession, paths: Sequence[Path], needed: Sequence[str]) 
         try:
             files.select(name)
         except Exception:
-            raise TraceError(f"{paths[0].name}: no column {name} among ({', '.join(files.columns)})") from None
+            raise TraceError(
+                f"{paths[0].name}: no column {name} among ({', '.join(files.columns)})"
+            ) from None
     frame = files.select(
         sf.struct("*").alias("fields"),
         job.source_column().alias("source"),
@@ -229,7 +244,9 @@ def _debian(spark: SparkSession, paths: Sequence[Path]) -> Raw:
 
     A person is told from others by the e-mail address, of which only a hash is kept.
     """
-    stanzas = job.read_lines(spark, paths, separator="\n\n").where(sf.trim(sf.col("row"), sf.lit("\n ")) != "")
+    stanzas = job.read_lines(spark, paths, separator="\n\n").where(
+        sf.trim(sf.col("row"), sf.lit("\n ")) != ""
+    )
     sound = _sound(stanzas)
 
     def field(name: str) -> Column:
@@ -240,10 +257,13 @@ def _debian(spark: SparkSession, paths: Sequence[Path]) -> Raw:
         sf.concat_ws(",", field("Maintainer"), field("Uploaders")), sf.lit("<([^<>]+)>"), sf.lit(1)
     )
     people = sf.array_distinct(
-        sf.transform(addresses, lambda text: sf.left(sf.sha2(sf.lower(sf.trim(text)), 256), sf.lit(16)))
+        sf.transform(
+            addresses, lambda text: sf.left(sf.sha2(sf.lower(sf.trim(text)), 256), sf.lit(16))
+        )
     )
     lines = sf.transform(
-        sf.split(field("Checksums-Sha256"), "\n"), lambda line: sf.trim(sf.replace(line, sf.lit("\t"), sf.lit(" ")))
+        sf.split(field("Checksums-Sha256"), "\n"),
+        lambda line: sf.trim(sf.replace(line, sf.lit("\t"), sf.lit(" "))),
     )
     files = sf.filter(lines, lambda line: line != "")
     read = sound.withColumn("people", people).withColumn("files", files)
@@ -258,16 +278,23 @@ def _debian(spark: SparkSession, paths: Sequence[Path]) -> Raw:
         )
     )
     judged = read.withColumn("fault", fault)
-    bad = judged.where("fault IS NOT NULL").select("source", "line", "row", "fault", *_nulls("person", "file"))
+    bad = judged.where("fault IS NOT NULL").select(
+        "source", "line", "row", "fault", *_nulls("person", "file")
+    )
     good = judged.where("fault IS NULL").select(
         "source", "line", "row", "fault", sf.explode("people").alias("person"), "files"
     )
     is_file = sf.col("file").rlike("^[0-9a-f]{64} +[^ ]+ +[^ ]+$")
-    wrong = sf.when(~is_file, sf.lit("a line under Checksums-Sha256 is not a hash, a size and a name"))
-    pairs = good.select("source", "line", "row", "person", sf.explode("files").alias("file")).select(
-        "source", "line", "row", wrong.alias("fault"), "person", "file"
+    wrong = sf.when(
+        ~is_file, sf.lit("a line under Checksums-Sha256 is not a hash, a size and a name")
     )
-    name, size = (sf.split_part(sf.regexp_replace("file", " +", " "), sf.lit(" "), sf.lit(part)) for part in (3, 2))
+    pairs = good.select(
+        "source", "line", "row", "person", sf.explode("files").alias("file")
+    ).select("source", "line", "row", wrong.alias("fault"), "person", "file")
+    name, size = (
+        sf.split_part(sf.regexp_replace("file", " +", " "), sf.lit(" "), sf.lit(part))
+        for part in (3, 2)
+    )
     columns = {"peer": sf.col("person"), "name": name, "size": size, "type": _file_type(name)}
     return Raw(pairs.unionByName(bad), lambda wanted: columns[wanted])
 

@@ -56,7 +56,9 @@ def ask(options: dict[str, Any], request: dict[str, Any], body: bytes = b"") -> 
                 if process is None:
                     process = _start(options, path)
                 if time.monotonic() > until:
-                    raise GatewayError(f"the sink's node did not start within {START_SECONDS:g} s") from None
+                    raise GatewayError(
+                        f"the sink's node did not start within {START_SECONDS:g} s"
+                    ) from None
                 time.sleep(0.02)  # until it listens
                 continue
             head = json.dumps(request).encode()
@@ -64,9 +66,13 @@ def ask(options: dict[str, Any], request: dict[str, Any], body: bytes = b"") -> 
                 sock.sendall(_HEAD.pack(len(head), len(body)) + head + body)
                 with sock.makefile("rb") as file:
                     line = file.readline()
-            except ConnectionError:  # it ends just now; a batch that is asked for twice is published once
+            except (
+                ConnectionError
+            ):  # it ends just now; a batch that is asked for twice is published once
                 if time.monotonic() > until:
-                    raise GatewayError("the sink's node ended; Spark will try the batch again") from None
+                    raise GatewayError(
+                        "the sink's node ended; Spark will try the batch again"
+                    ) from None
                 continue
         if not line:
             raise GatewayError("the sink's node ended; Spark will try the batch again")
@@ -93,7 +99,9 @@ def _start(options: dict[str, Any], path: Path) -> subprocess.Popen[bytes]:
 
 
 def _last_words(process: subprocess.Popen[bytes], options: dict[str, Any]) -> str:
-    words = (Path(options["data_dir"]) / "gateway.log").read_text(errors="replace").strip().splitlines()
+    words = (
+        (Path(options["data_dir"]) / "gateway.log").read_text(errors="replace").strip().splitlines()
+    )
     return f"the sink's node ended at once: {words[-1] if words else f'exit code {process.returncode}'}"
 
 
@@ -130,7 +138,9 @@ class Gateway:
         import pyarrow as pa
 
         query, batch, topic = str(request["query"]), int(request["batch"]), str(request["topic"])
-        await self._node.advertise(topic, str(request["schema"]), retention=str(request.get("retention", "")))
+        await self._node.advertise(
+            topic, str(request["schema"]), retention=str(request.get("retention", ""))
+        )
         data, is_replay = self._stage(query, batch, data) if query else (data, False)
         table = pa.ipc.open_stream(pa.py_buffer(data)).read_all() if data else None
         parts = table.combine_chunks().to_batches(max_chunksize=ROWS) if table is not None else []
@@ -149,7 +159,9 @@ class Gateway:
 
     def _stage(self, query: str, batch: int, data: bytes) -> tuple[bytes, bool]:
         """The batch as it was first committed: what a replay brings may be in another order."""
-        path = self._data_dir / f"staged-{hashlib.blake2b(query.encode(), digest_size=8).hexdigest()}"
+        path = (
+            self._data_dir / f"staged-{hashlib.blake2b(query.encode(), digest_size=8).hexdigest()}"
+        )
         if path.exists():
             number, _, staged = path.read_bytes().partition(b"\n")
             if int(number) == batch:
@@ -173,10 +185,14 @@ async def main(options: dict[str, Any], path: Path) -> None:
     )  # fmt: skip
     async with running as node:
         gateway = Gateway(node, data_dir)
-        path.unlink(missing_ok=True)  # the data directory is ours alone, so nobody else listens there
+        path.unlink(
+            missing_ok=True
+        )  # the data directory is ours alone, so nobody else listens there
         server = await asyncio.start_unix_server(gateway.serve, path)
         try:
-            while gateway.busy or time.monotonic() - gateway.asked_at < float(options.get("idle", IDLE_SECONDS)):
+            while gateway.busy or time.monotonic() - gateway.asked_at < float(
+                options.get("idle", IDLE_SECONDS)
+            ):
                 await asyncio.sleep(0.2)
         finally:
             server.close()

@@ -32,7 +32,8 @@ WAVE = 64
 
 _CONFIGURED = ("run", "overlay", "size", "parameter", "seed", "fault", "options", "replay")
 CONFIGURATIONS = (
-    ", ".join(f"{c.name} {c.type}" for c in GRID.columns if c.name in _CONFIGURED) + ", flags STRING, place BIGINT"
+    ", ".join(f"{c.name} {c.type}" for c in GRID.columns if c.name in _CONFIGURED)
+    + ", flags STRING, place BIGINT"
 )
 """``flags``: everything the run is told, as JSON. ``place``: the order in which runs begin, the longest first."""
 
@@ -58,7 +59,16 @@ def configurations(spark: SparkSession, cells: Sequence[Cell]) -> DataFrame:
         parameter = cell.flags()[_parameter(cell)]
         options = msgspec.json.encode(dict(cell.options)).decode()
         told = msgspec.json.encode(flags).decode()
-        named = (cell.run(), cell.overlay, cell.size, parameter, cell.seed, cell.fault, options, cell.replay())
+        named = (
+            cell.run(),
+            cell.overlay,
+            cell.size,
+            parameter,
+            cell.seed,
+            cell.fault,
+            options,
+            cell.replay(),
+        )
         rows.append((*named, told, place))
     return spark.createDataFrame(rows, CONFIGURATIONS)
 
@@ -92,7 +102,15 @@ def _attempt(row: dict[str, Any], run: Execute) -> dict[str, Any]:
         found = run(row["overlay"], msgspec.json.decode(row["flags"]))
     except Exception as error:  # a failed run is a row, never a failed job
         said = f"{type(error).__name__}: {error}".encode("utf-8", "backslashreplace").decode()
-        return {**kept, "status": "failed", "error": said, "measures": [], "spreads": [], "news": [], "reconfigurations": []}
+        return {
+            **kept,
+            "status": "failed",
+            "error": said,
+            "measures": [],
+            "spreads": [],
+            "news": [],
+            "reconfigurations": [],
+        }
     spreads = [
         {"name": name, "at": at, "count": count}
         for name, counts in sorted(found.spreads.items())
@@ -103,7 +121,9 @@ def _attempt(row: dict[str, Any], run: Execute) -> dict[str, Any]:
         "status": "ok" if found.good else "bad",
         "error": None if found.good else "; ".join(found.violations[:5]) or "the run is not good",
         "digest": found.digest,
-        "measures": [{"name": name, "value": value} for name, value in sorted(found.measures.items())],
+        "measures": [
+            {"name": name, "value": value} for name, value in sorted(found.measures.items())
+        ],
         "spreads": spreads,
         "news": found.news,
         "reconfigurations": found.reconfigurations,
@@ -121,7 +141,9 @@ def inputs(cells: Iterable[Cell]) -> tuple[Path, ...]:
     """The files that runs of a grid read: traces, and matrices of round-trip times. One that is missing fails its runs."""
     told = [dict(cell.options) for cell in cells]
     traces = {Path(str(one["trace"])) for one in told if one.get("trace", SAMPLE) != SAMPLE}
-    found = [path for trace in traces for path in (trace.glob("*.csv.gz") if trace.is_dir() else [trace])]
+    found = [
+        path for trace in traces for path in (trace.glob("*.csv.gz") if trace.is_dir() else [trace])
+    ]
     found += latency_files(str(one["latency"]) for one in told if "latency" in one)
     return tuple(sorted(path for path in found if path.is_file()))
 
@@ -162,11 +184,16 @@ def run_waves(
         shutil.rmtree(left, ignore_errors=True)
     wanted = {cell.run(): cell for cell in cells}
     committed = _committed(home)
-    todo = sorted((cell for number, cell in wanted.items() if number not in committed), key=lambda one: (-one.cost(), one))
+    todo = sorted(
+        (cell for number, cell in wanted.items() if number not in committed),
+        key=lambda one: (-one.cost(), one),
+    )
     on_wave(len(wanted) - len(todo), len(wanted))
     while todo:
         now, todo = todo[:wave], todo[wave:]
-        name = hashlib.blake2b(",".join(str(cell.run()) for cell in now).encode(), digest_size=8).hexdigest()
+        name = hashlib.blake2b(
+            ",".join(str(cell.run()) for cell in now).encode(), digest_size=8
+        ).hexdigest()
         fresh = home / f".{name}"
         results = simulate(configurations(spark, now), len(now), run)
         results.write.mode("overwrite").parquet(str(fresh))
@@ -193,7 +220,11 @@ def _results(spark: SparkSession, home: Path, wanted: list[int]) -> DataFrame:
     if not places:
         return spark.createDataFrame([], schema)
     asked = spark.createDataFrame([(number,) for number in wanted], "run BIGINT")
-    return spark.read.schema(schema).parquet(*map(literal, places)).join(sf.broadcast(asked), on="run", how="semi")
+    return (
+        spark.read.schema(schema)
+        .parquet(*map(literal, places))
+        .join(sf.broadcast(asked), on="run", how="semi")
+    )
 
 
 # ---------------------------------------------------------------------------------- tables
@@ -209,7 +240,10 @@ def split(results: DataFrame) -> dict[str, DataFrame]:
 
 
 def stage(
-    cells: Sequence[Cell], wave: int = WAVE, on_wave: OnWave = lambda done, all: None, run: Execute = execute
+    cells: Sequence[Cell],
+    wave: int = WAVE,
+    on_wave: OnWave = lambda done, all: None,
+    run: Execute = execute,
 ) -> Stage:
     """The grid as a stage of a job. Its waves outlive it: another grid in the same folder takes up what it needs."""
 

@@ -20,12 +20,19 @@ def members(records: DataFrame) -> DataFrame:
     """(node, incarnation, subscription, named): the subscriptions that have a group, and what the group is called."""
     named = sf.concat(sf.lit("group "), "record.group", sf.lit(" of "), "record.topic")
     return records.where("kind = 'subscribing' AND record.group <> ''").select(
-        "node", "incarnation", sf.col("record.subscription").alias("subscription"), named.alias("named")
+        "node",
+        "incarnation",
+        sf.col("record.subscription").alias("subscription"),
+        named.alias("named"),
     )
 
 
 def fold(
-    due: DataFrame, handed: DataFrame, subscribed: DataFrame, published: DataFrame, grouped: DataFrame
+    due: DataFrame,
+    handed: DataFrame,
+    subscribed: DataFrame,
+    published: DataFrame,
+    grouped: DataFrame,
 ) -> tuple[DataFrame, DataFrame, DataFrame]:
     """Pairs, hand-overs and subscriptions with groups in place of their members; as they are where there is no group."""
     if grouped.isEmpty():
@@ -38,24 +45,34 @@ def fold(
 def fold_due(due: DataFrame, grouped: DataFrame) -> DataFrame:
     """Pairs that match (event, node, incarnation, subscription, due), with groups in place of their members."""
     return (
-        _as_groups(due.join(grouped, on=list(SUBSCRIPTION), how="left")).groupBy(*_KEY).agg(sf.bool_or("due").alias("due"))
+        _as_groups(due.join(grouped, on=list(SUBSCRIPTION), how="left"))
+        .groupBy(*_KEY)
+        .agg(sf.bool_or("due").alias("due"))
     )
 
 
 def fold_handed(
-    handed: DataFrame, due: DataFrame, subscribed: DataFrame, published: DataFrame, grouped: DataFrame
+    handed: DataFrame,
+    due: DataFrame,
+    subscribed: DataFrame,
+    published: DataFrame,
+    grouped: DataFrame,
 ) -> DataFrame:
     """Hand-overs (event, node, incarnation, subscription, alive, copies, at, hops), likewise. ``due``: pairs of members."""
     wanted = due.select(*_KEY, sf.lit(True).alias("wanted"))
     ends = subscribed.select(*SUBSCRIPTION, "ended_at")
-    stayed = sf.col("ended_at").isNull() | (sf.col("ended_at") > sf.coalesce("completed_at", sf.lit(0)))
+    stayed = sf.col("ended_at").isNull() | (
+        sf.col("ended_at") > sf.coalesce("completed_at", sf.lit(0))
+    )
     told = (
         handed.join(grouped, on=list(SUBSCRIPTION), how="left")
         .join(wanted, on=_KEY, how="left")
         .join(ends, on=list(SUBSCRIPTION), how="left")
         .join(published.select("event", "completed_at"), on="event", how="left")
         .withColumn("named", sf.when(sf.col("wanted"), sf.col("named")))
-        .withColumn("counted", sf.when(sf.col("named").isNull() | stayed, sf.col("copies")).otherwise(0))
+        .withColumn(
+            "counted", sf.when(sf.col("named").isNull() | stayed, sf.col("copies")).otherwise(0)
+        )
     )
     return (
         _as_groups(told)

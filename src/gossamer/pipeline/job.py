@@ -119,7 +119,9 @@ class Step:
 
     def read(self, table: Table) -> DataFrame:
         if table not in self.stage.reads:
-            raise AssertionError(f"stage {self.stage.name} does not state that it reads {table.name}")
+            raise AssertionError(
+                f"stage {self.stage.name} does not state that it reads {table.name}"
+            )
         return read(self.spark, table, self.out)
 
     def keep(self, rows: DataFrame) -> DataFrame:
@@ -129,7 +131,9 @@ class Step:
 
     def product(self, name: str) -> Path:
         """Where to write a file that becomes ``out / name``."""
-        assert name in self.stage.products, f"stage {self.stage.name} does not state that it writes {name}"
+        assert name in self.stage.products, (
+            f"stage {self.stage.name} does not state that it writes {name}"
+        )
         return self.staging / name
 
     def release(self) -> None:
@@ -204,15 +208,21 @@ def counts(out: Path) -> dict[str, int]:
 def clean(out: Path, stages: Sequence[str] = ()) -> list[str]:
     """Remove what jobs made under ``out``, all of it or that of some stages, and nothing else. Returns what went."""
     known = {manifest.stage: manifest for manifest in _manifests(out)}
-    if unknown := [name for name in stages if name not in known and not (out / SCRATCH / name).exists()]:
-        there = f"there are {', '.join(sorted(known))}" if known else f"nothing is committed in {out}"
+    if unknown := [
+        name for name in stages if name not in known and not (out / SCRATCH / name).exists()
+    ]:
+        there = (
+            f"there are {', '.join(sorted(known))}" if known else f"nothing is committed in {out}"
+        )
         raise JobError(f"no stage {unknown[0]!r} to clean; {there}")
     gone = []
     with writing(out) if out.is_dir() else contextlib.nullcontext():
         for name, manifest in known.items():
             if stages and name not in stages:
                 continue
-            (out / MANIFESTS / f"{name}.json").unlink()  # first: what is half removed must not be read
+            (
+                out / MANIFESTS / f"{name}.json"
+            ).unlink()  # first: what is half removed must not be read
             for thing in (*manifest.tables, *manifest.products):
                 _remove(out / thing)
                 gone.append(thing)
@@ -235,12 +245,18 @@ def writing(out: Path) -> Iterator[None]:
         (out / MANIFESTS).mkdir(parents=True, exist_ok=True)
         opened = (out / MANIFESTS / ".lock").open("a")
     except OSError as error:
-        raise JobError(f"{out}: no folder that can be written to ({error.strerror}); choose another with --out") from None
+        raise JobError(
+            f"{out}: no folder that can be written to ({error.strerror}); choose another with --out"
+        ) from None
     with opened as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # goes with the process, however it ends
+            fcntl.flock(
+                lock, fcntl.LOCK_EX | fcntl.LOCK_NB
+            )  # goes with the process, however it ends
         except OSError:
-            raise JobError(f"another job is writing to {out}; wait for it, or choose another folder with --out") from None
+            raise JobError(
+                f"another job is writing to {out}; wait for it, or choose another folder with --out"
+            ) from None
         recover(out)
         yield
 
@@ -248,7 +264,9 @@ def writing(out: Path) -> Iterator[None]:
 def remember(out: Path, wanted: Struct) -> None:
     """Keep what was asked for, so that ``status`` knows what would be done."""
     with writing(out):
-        _write_whole(out / MANIFESTS / _JOB, msgspec.json.format(msgspec.json.encode(wanted, enc_hook=str)))
+        _write_whole(
+            out / MANIFESTS / _JOB, msgspec.json.format(msgspec.json.encode(wanted, enc_hook=str))
+        )
 
 
 def remembered(out: Path, kind: type[S]) -> S:
@@ -256,9 +274,13 @@ def remembered(out: Path, kind: type[S]) -> S:
         data = (out / MANIFESTS / _JOB).read_bytes()
         return msgspec.json.decode(data, type=kind, dec_hook=lambda type, value: type(value))
     except (FileNotFoundError, NotADirectoryError):
-        raise JobError(f"{out}: no job has run here; run one with: gossamer pipeline run --out {out}") from None
+        raise JobError(
+            f"{out}: no job has run here; run one with: gossamer pipeline run --out {out}"
+        ) from None
     except msgspec.DecodeError as error:
-        raise JobError(f"{out / MANIFESTS / _JOB}: cannot be read ({error}); run the job again") from None
+        raise JobError(
+            f"{out / MANIFESTS / _JOB}: cannot be read ({error}); run the job again"
+        ) from None
 
 
 def recover(out: Path) -> None:
@@ -301,31 +323,45 @@ def _smallest(rows: Any, order: list[tuple[str, str]], limit: int, more: Any = N
     both = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
     if more is not None:
         both = pa.concat_tables([both, more])
-    return both.take(pc.select_k_unstable(both, k=min(limit, len(both)), sort_keys=order)) if len(both) else both
+    return (
+        both.take(pc.select_k_unstable(both, k=min(limit, len(both)), sort_keys=order))
+        if len(both)
+        else both
+    )
 
 
 def write(rows: DataFrame, table: Table, place: Path) -> Checked:
     """Write rows as Parquet and check them against the table's contract."""
     contracts.check_schema(rows, table)
     rows.write.mode("overwrite").parquet(str(place))
-    return contracts.check_rows(rows.sparkSession.read.schema(table.schema).parquet(literal(place)), table)
+    return contracts.check_rows(
+        rows.sparkSession.read.schema(table.schema).parquet(literal(place)), table
+    )
 
 
 def fingerprint_inputs(stage: Stage, out: Path) -> dict[str, str]:
     """Everything that the stage's rows depend on, each with its digest."""
-    committed = {name: checked.digest for manifest in _manifests(out) for name, checked in manifest.tables.items()}
+    committed = {
+        name: checked.digest
+        for manifest in _manifests(out)
+        for name, checked in manifest.tables.items()
+    }
     inputs = {f"table {table.name}": committed.get(table.name, "missing") for table in stage.reads}
     inputs |= {f"file {path}": _digest_file(path) for path in stage.files}
     inputs |= {f"code {name}": digest_code(name) for name in stage.code}
     inputs["settings"] = _digest(msgspec.json.encode(stage.settings, order="deterministic"))
-    return inputs | {"tables": _digest(msgspec.json.encode([plain(table) for table in stage.writes]))}
+    return inputs | {
+        "tables": _digest(msgspec.json.encode([plain(table) for table in stage.writes]))
+    }
 
 
 def _why(stage: Stage, inputs: dict[str, str], manifest: Manifest | None, out: Path) -> str:
     """Why the stage must run; empty: its last commit still holds."""
     if manifest is None:
         return "never run"
-    if changed := [name for name in (inputs | manifest.inputs) if inputs.get(name) != manifest.inputs.get(name)]:
+    if changed := [
+        name for name in (inputs | manifest.inputs) if inputs.get(name) != manifest.inputs.get(name)
+    ]:
         return f"changed: {', '.join(changed)}"
     if manifest.files != _files(out, [*manifest.tables, *manifest.products]):
         return "its files were changed by hand"
@@ -340,10 +376,17 @@ def _do(spark: SparkSession, stage: Stage, inputs: dict[str, str], why: str, out
     step.staging.mkdir(parents=True)
     try:
         made = stage.make(step)
-        assert set(made) == {table.name for table in stage.writes}, f"stage {stage.name} made {sorted(made)}"
-        checked = {table.name: write(made[table.name], table, step.staging / table.name) for table in stage.writes}
+        assert set(made) == {table.name for table in stage.writes}, (
+            f"stage {stage.name} made {sorted(made)}"
+        )
+        checked = {
+            table.name: write(made[table.name], table, step.staging / table.name)
+            for table in stage.writes
+        }
     except BaseException as error:
-        if not is_interrupt(error):  # else tasks go on writing there until Spark ends, and complain: ``recover`` removes it
+        if not is_interrupt(
+            error
+        ):  # else tasks go on writing there until Spark ends, and complain: ``recover`` removes it
             shutil.rmtree(step.staging, ignore_errors=True)
         raise
     finally:
@@ -351,9 +394,19 @@ def _do(spark: SparkSession, stage: Stage, inputs: dict[str, str], why: str, out
     seconds = round(time.perf_counter() - began, 3)
     files = _files(step.staging, [*checked, *stage.products])
     manifest = Manifest(
-        stage.name, fingerprint, inputs, checked, stage.products, files, seconds, _now(), gossamer.__version__
+        stage.name,
+        fingerprint,
+        inputs,
+        checked,
+        stage.products,
+        files,
+        seconds,
+        _now(),
+        gossamer.__version__,
     )
-    _write_whole(step.staging / "manifest.json", msgspec.json.format(msgspec.json.encode(manifest)))  # decided
+    _write_whole(
+        step.staging / "manifest.json", msgspec.json.format(msgspec.json.encode(manifest))
+    )  # decided
     _roll_forward(out, step.staging)
     _remove(out / SCRATCH / stage.name)
     return Outcome(stage.name, False, why, _rows(manifest), seconds)
@@ -383,7 +436,11 @@ def _committed(table: Table, out: Path) -> Manifest:
 
 
 def _manifests(out: Path) -> list[Manifest]:
-    return [found for path in sorted((out / MANIFESTS).glob("*.json")) if (found := _manifest(out, path.stem)) is not None]
+    return [
+        found
+        for path in sorted((out / MANIFESTS).glob("*.json"))
+        if (found := _manifest(out, path.stem)) is not None
+    ]
 
 
 def _manifest(out: Path, stage: str) -> Manifest | None:
@@ -400,7 +457,12 @@ def _rows(manifest: Manifest) -> dict[str, int]:
 
 def _files(folder: Path, things: Iterable[str]) -> dict[str, int]:
     """The files of tables and products, by their path under the folder."""
-    found = [path for thing in things for path in ((folder / thing), *(folder / thing).rglob("*")) if path.is_file()]
+    found = [
+        path
+        for thing in things
+        for path in ((folder / thing), *(folder / thing).rglob("*"))
+        if path.is_file()
+    ]
     return {str(path.relative_to(folder)): path.stat().st_size for path in sorted(found)}
 
 
@@ -453,7 +515,9 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def read_lines(spark: SparkSession, paths: Iterable[Path], separator: str | None = None) -> DataFrame:
+def read_lines(
+    spark: SparkSession, paths: Iterable[Path], separator: str | None = None
+) -> DataFrame:
     """The lines of text files (plain or .gz) as (source, line, row); lines are numbered from 1, however the files are split."""
     found = spark.read.text([literal(path) for path in paths], lineSep=separator).select(
         source_column().alias("source"),
@@ -461,11 +525,22 @@ def read_lines(spark: SparkSession, paths: Iterable[Path], separator: str | None
         sf.monotonically_increasing_id().alias("place"),  # consecutive inside a block
         sf.col("value").alias("row"),
     )
-    blocks = found.groupBy("source", "block").agg(sf.min("place").alias("first"), sf.count(sf.lit(1)).alias("size"))
-    before = Window.partitionBy("source").orderBy("block").rowsBetween(Window.unboundedPreceding, -1)
-    starts = blocks.select("source", "block", "first", sf.coalesce(sf.sum("size").over(before), sf.lit(0)).alias("before"))
+    blocks = found.groupBy("source", "block").agg(
+        sf.min("place").alias("first"), sf.count(sf.lit(1)).alias("size")
+    )
+    before = (
+        Window.partitionBy("source").orderBy("block").rowsBetween(Window.unboundedPreceding, -1)
+    )
+    starts = blocks.select(
+        "source",
+        "block",
+        "first",
+        sf.coalesce(sf.sum("size").over(before), sf.lit(0)).alias("before"),
+    )
     numbered = found.join(sf.broadcast(starts), on=["source", "block"], how="inner")
-    return numbered.select("source", (sf.col("place") - sf.col("first") + sf.col("before") + 1).alias("line"), "row")
+    return numbered.select(
+        "source", (sf.col("place") - sf.col("first") + sf.col("before") + 1).alias("line"), "row"
+    )
 
 
 def cut(rows: DataFrame) -> DataFrame:

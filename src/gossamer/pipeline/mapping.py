@@ -102,11 +102,15 @@ def load(path: Path) -> tuple[Source, ...]:
     return tuple(found)
 
 
-def plain(paths: Iterable[Path], *, sessions: Iterable[Path] = (), rtts: Iterable[Path] = ()) -> tuple[Source, ...]:
+def plain(
+    paths: Iterable[Path], *, sessions: Iterable[Path] = (), rtts: Iterable[Path] = ()
+) -> tuple[Source, ...]:
     """Files that need no mapping: traces of files by peer, name, type and size; sessions; matrices of round-trip times."""
     kinds = {path: guess(path) for path in paths}
     live = tuple(str(path) for path, kind in kinds.items() if kind == "trace")
-    found = [Source(files=live, format="trace")] if live else []  # together: one node's file may name a topic of another's
+    found = (
+        [Source(files=live, format="trace")] if live else []
+    )  # together: one node's file may name a topic of another's
     for path, kind in kinds.items():
         if kind == "geojson":
             raise MappingError(
@@ -115,10 +119,20 @@ def plain(paths: Iterable[Path], *, sessions: Iterable[Path] = (), rtts: Iterabl
         if kind == "debian":
             found.append(Source(files=(str(path),), format="debian"))
         elif kind != "trace":
-            found.append(Source(files=(str(path),), format=kind, schema=FILES, peer="peer", refuse=NO_NEGATIVE))  # type: ignore[arg-type]
+            found.append(
+                Source(
+                    files=(str(path),),
+                    format=kind,  # type: ignore[arg-type]
+                    schema=FILES,
+                    peer="peer",
+                    refuse=NO_NEGATIVE,
+                )
+            )
     for path in sessions:
         columns = {"peer": "node_id", "up": "up_s", "down": "down_s"}
-        found.append(Source(files=(str(path),), format="csv", table="sessions", columns=columns, unit="s"))
+        found.append(
+            Source(files=(str(path),), format="csv", table="sessions", columns=columns, unit="s")
+        )
     found += [Source(files=(str(path),), format="matrix", table="rtts", unit="ms") for path in rtts]
     return tuple(found)
 
@@ -127,9 +141,16 @@ def guess(path: Path) -> str:
     """The format that a file's name tells; of JSON lines, the first line tells those of a live node."""
     name = path.name.lower()
     if name.endswith((".xz", ".bz2", ".lz4", ".zst", ".zip")) and not name.endswith(".parquet"):
-        raise MappingError(f"{path}: Spark does not read {path.suffix}; unpack the file, or pack it with gzip")
+        raise MappingError(
+            f"{path}: Spark does not read {path.suffix}; unpack the file, or pack it with gzip"
+        )
     stem = name.removesuffix(".gz")
-    for ending, kind in ((".csv", "csv"), (".geojson", "geojson"), (".parquet", "parquet"), (".ndjson", "jsonl")):
+    for ending, kind in (
+        (".csv", "csv"),
+        (".geojson", "geojson"),
+        (".parquet", "parquet"),
+        (".ndjson", "jsonl"),
+    ):
         if stem.endswith(ending):
             return kind
     if stem.endswith(".jsonl"):
@@ -154,7 +175,9 @@ def _glob(folder: Path, pattern: str, where: str) -> list[Path]:
         raise MappingError(f"{where}: files has an empty name")
     anchor = Path(pattern)
     base, inside = (
-        (Path(anchor.anchor), str(anchor.relative_to(anchor.anchor))) if anchor.is_absolute() else (folder, pattern)
+        (Path(anchor.anchor), str(anchor.relative_to(anchor.anchor)))
+        if anchor.is_absolute()
+        else (folder, pattern)
     )
     found = sorted(path for path in base.glob(inside) if path.is_file())
     literal = base / inside
@@ -172,15 +195,23 @@ def _checked(source: Source, where: str) -> Source:
         return MappingError(f"{where}: {said}")
 
     if (source.format == "matrix") != (source.table == "rtts"):
-        raise wrong('round-trip times come as a matrix: table = "rtts" and format = "matrix" go together')
+        raise wrong(
+            'round-trip times come as a matrix: table = "rtts" and format = "matrix" go together'
+        )
     if source.table == "items":
         if source.format in ("debian", "trace"):
             if source.schema or source.columns or source.peer or source.key:
-                raise wrong(f"format {source.format} has its own columns; leave out schema, columns, peer and key")
+                raise wrong(
+                    f"format {source.format} has its own columns; leave out schema, columns, peer and key"
+                )
         elif not source.schema:
-            raise wrong('no schema; write the topic\'s attributes, such as schema = "name STRING, size BIGINT"')
+            raise wrong(
+                'no schema; write the topic\'s attributes, such as schema = "name STRING, size BIGINT"'
+            )
         if source.unit:
-            raise wrong('unit is for sessions and rtts; for a TIMESTAMP attribute write units = { attribute = "ms" }')
+            raise wrong(
+                'unit is for sessions and rtts; for a TIMESTAMP attribute write units = { attribute = "ms" }'
+            )
         return source
     if used := [name for name in ITEM_OPTIONS if getattr(source, name)]:
         raise wrong(f"{used[0]} is for items, not for {source.table}")
@@ -189,5 +220,7 @@ def _checked(source: Source, where: str) -> Source:
     if source.table == "holdings" and not (source.peer and source.key):
         raise wrong("holdings need peer and key: the columns that say who holds which item")
     if source.table == "sessions" and (unknown := set(source.columns) - {*SESSION, *CENSORED}):
-        raise wrong(f"columns of sessions are {', '.join((*SESSION, *CENSORED))}, not {min(unknown)}")
+        raise wrong(
+            f"columns of sessions are {', '.join((*SESSION, *CENSORED))}, not {min(unknown)}"
+        )
     return source

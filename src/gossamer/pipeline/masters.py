@@ -6,7 +6,9 @@ import contextlib
 import re
 import socket
 
-FORMS = "local[*], local[2], local-cluster[2,1,1024], spark://host:7077, yarn, k8s://https://host:6443"
+FORMS = (
+    "local[*], local[2], local-cluster[2,1,1024], spark://host:7077, yarn, k8s://https://host:6443"
+)
 ANSWER_S = 5.0
 """A standalone cluster's master takes a connection within so long. Spark itself would try for a minute."""
 PORT = 7077
@@ -38,11 +40,15 @@ def reach(master: str) -> None:
         host, _, port = place.rpartition(":")
         try:
             with contextlib.closing(
-                socket.create_connection(((host or place).strip("[]"), int(port) if host else PORT), timeout=ANSWER_S)
+                socket.create_connection(
+                    ((host or place).strip("[]"), int(port) if host else PORT), timeout=ANSWER_S
+                )
             ):
                 return
         except (OSError, ValueError, OverflowError) as error:
-            why = why or (error.strerror if isinstance(error, OSError) and error.strerror else str(error))
+            why = why or (
+                error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            )
     raise SparkStartError(
         f"nobody answers at {', '.join(places)} ({why}); is the cluster's master running there? Or try --master 'local[*]'"
     )
@@ -54,4 +60,6 @@ def reason(error: Exception) -> str:
     while cause is not None and cause.getCause() is not None:
         cause = cause.getCause()
     said = str(cause.getMessage() or cause.toString()) if cause is not None else str(error)
-    return next((line.strip() for line in said.splitlines() if line.strip()), type(error).__name__)[:200]
+    return next((line.strip() for line in said.splitlines() if line.strip()), type(error).__name__)[
+        :200
+    ]

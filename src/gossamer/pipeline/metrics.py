@@ -34,7 +34,11 @@ class Churned(Struct, frozen=True):
 
 
 def metrics(
-    runs: DataFrame, deliveries: DataFrame, loads: DataFrame, expected: DataFrame, churned: Churned | None = None
+    runs: DataFrame,
+    deliveries: DataFrame,
+    loads: DataFrame,
+    expected: DataFrame,
+    churned: Churned | None = None,
 ) -> DataFrame:
     """One row for each run that ended."""
     ended = runs.where("status = 'ok'")
@@ -45,15 +49,23 @@ def metrics(
     joined = ended.join(counted, on="run", how="left").fillna(
         0, subset=list(_COUNTED)
     )  # nothing expected, nothing delivered
-    joined = joined.withColumn("strayed", sf.lit(0).cast("BIGINT")) if strayed is None else joined.join(strayed, on="run")
-    agrees = sf.col("sim_delivered").eqNullSafe(sf.col("delivered") + sf.col("allowed")) & (sf.col("strayed") == 0)
+    joined = (
+        joined.withColumn("strayed", sf.lit(0).cast("BIGINT"))
+        if strayed is None
+        else joined.join(strayed, on="run")
+    )
+    agrees = sf.col("sim_delivered").eqNullSafe(sf.col("delivered") + sf.col("allowed")) & (
+        sf.col("strayed") == 0
+    )
     for name in ("expected", "missed", "duplicate", "spurious"):
         agrees = agrees & sf.col(f"sim_{name}").eqNullSafe(sf.col(name))
     return (
         joined.join(_travelled(deliveries), on="run", how="left")
         .join(_noise(ended, loads), on="run", how="left")
         .withColumn("agrees", agrees)
-        .withColumn("copies_per_delivery", sf.try_divide("copies", sf.col("delivered") + sf.col("allowed")))
+        .withColumn(
+            "copies_per_delivery", sf.try_divide("copies", sf.col("delivered") + sf.col("allowed"))
+        )
         .select(*METRICS.names)
     )
 
@@ -62,7 +74,11 @@ def _planned(ended: DataFrame, deliveries: DataFrame, expected: DataFrame) -> Da
     """(run, counts): everybody is there all the time."""
     # Filter i lives on node i % nodes: an event handed over at another node is spurious, even if it matches.
     place = (sf.col("filter") % sf.col("nodes")).alias("node")
-    due = ended.select("run", "nodes").crossJoin(expected).select("run", "event", "filter", place, "due")
+    due = (
+        ended.select("run", "nodes")
+        .crossJoin(expected)
+        .select("run", "event", "filter", place, "due")
+    )
     handed = deliveries.groupBy(*_PAIR).agg(sf.count(sf.lit(1)).alias("copies"))
     return _counted(oracle.judge(due, handed, _PAIR))
 
@@ -70,9 +86,13 @@ def _planned(ended: DataFrame, deliveries: DataFrame, expected: DataFrame) -> Da
 def _actual(ended: DataFrame, deliveries: DataFrame, churned: Churned) -> DataFrame:
     """(run, counts), by what the users of each run did; each subscription of a filter is judged for itself."""
     subscriptions = churned.subscriptions.join(ended.select("run"), on="run", how="left_semi")
-    lived = subscriptions.select("run", "filter", "node", "subscription", "subscribing_at", "subscribed_at", "ended_at")
+    lived = subscriptions.select(
+        "run", "filter", "node", "subscription", "subscribing_at", "subscribed_at", "ended_at"
+    )
     published = churned.publications.select("run", "event", "published_at", "completed_at")
-    due = oracle.due(churned.matches, lived, published, _SUBSCRIBED).withColumn("alive", sf.lit(True))
+    due = oracle.due(churned.matches, lived, published, _SUBSCRIBED).withColumn(
+        "alive", sf.lit(True)
+    )
     # Even what matches is spurious if it comes before the subscription was asked for or after it ended.
     alive = (sf.col("handed_at") > sf.col("subscribing_at")) & (
         sf.col("ended_at").isNull() | (sf.col("handed_at") < sf.col("ended_at"))
@@ -100,20 +120,34 @@ def _strayed(ended: DataFrame, churned: Churned) -> DataFrame:
     made = churned.subscriptions.join(runs, on="run", how="left_semi").select(
         sf.col("run").alias("of"), sf.col("filter").alias("asked"), "subscribing_us", "ended_us"
     )
-    up, down, began, over = (sf.col(f"{name}_us") for name in ("up", "down", "subscribing", "ended"))
+    up, down, began, over = (
+        sf.col(f"{name}_us") for name in ("up", "down", "subscribing", "ended")
+    )
     begun = (sf.col("run") == sf.col("of")) & (sf.col("filter") == sf.col("asked"))
     begun = begun & ((up <= 0) | (began >= up)) & (down.isNull() | (began <= down))
-    lasted = sf.when(down.isNull(), over.isNull()).otherwise(over.between(down, down + churned.settle_us))
+    lasted = sf.when(down.isNull(), over.isNull()).otherwise(
+        over.between(down, down + churned.settle_us)
+    )
     long = down.isNull() | (down - up >= churned.settle_us)
     unkept = plan.where(long).join(made, on=begun & lasted, how="left_anti")
-    outside = made.join(plan, on=begun & (down.isNull() | (over <= down + churned.settle_us)), how="left_anti")
-    told = churned.publications.select(sf.col("run").alias("of"), sf.col("event").alias("told"), "published_us")
+    outside = made.join(
+        plan, on=begun & (down.isNull() | (over <= down + churned.settle_us)), how="left_anti"
+    )
+    told = churned.publications.select(
+        sf.col("run").alias("of"), sf.col("event").alias("told"), "published_us"
+    )
     published = (sf.col("run") == sf.col("of")) & (sf.col("event") == sf.col("told"))
     untold = runs.crossJoin(churned.events).join(
         told, on=published & (sf.col("published_us") >= sf.col("at_us")), how="left_anti"
     )
-    wrong = unkept.select("run").unionByName(outside.select(sf.col("of").alias("run"))).unionByName(untold.select("run"))
-    found = runs.join(wrong.groupBy("run").agg(sf.count(sf.lit(1)).alias("strayed")), on="run", how="left")
+    wrong = (
+        unkept.select("run")
+        .unionByName(outside.select(sf.col("of").alias("run")))
+        .unionByName(untold.select("run"))
+    )
+    found = runs.join(
+        wrong.groupBy("run").agg(sf.count(sf.lit(1)).alias("strayed")), on="run", how="left"
+    )
     return found.fillna(0, subset=["strayed"])
 
 
@@ -131,4 +165,6 @@ def _noise(ended: DataFrame, loads: DataFrame) -> DataFrame:
     """Seed 001, section 4: noise events at a peer / all events that were published."""
     share = sf.try_divide("noise", "events")
     joined = loads.join(ended.select("run", "events"), on="run", how="inner")
-    return joined.groupBy("run").agg(sf.avg(share).alias("noise"), sf.max(share).alias("noise_node_max"))
+    return joined.groupBy("run").agg(
+        sf.avg(share).alias("noise"), sf.max(share).alias("noise_node_max")
+    )

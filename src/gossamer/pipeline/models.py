@@ -73,7 +73,9 @@ class Plan(Struct, frozen=True):
             raise ModelError(f"no model of {self.plane!r}; there are {', '.join(PLANES)}")
         parameter = self.parameter or PARAMETERS[self.plane]
         if self.plane == "tree" and parameter != 2:
-            raise ModelError(f"the model of the tree is binary, not of arity {parameter}; simulate wider ones")
+            raise ModelError(
+                f"the model of the tree is binary, not of arity {parameter}; simulate wider ones"
+            )
         if not 2 <= self.size <= SIZE_MAX:
             raise ModelError(f"size is {self.size}; it must be from 2 to {SIZE_MAX:,}")
         if not 1 <= parameter <= 32 or (self.plane == "skiplist" and parameter < 2):
@@ -89,7 +91,9 @@ def plans(spark: SparkSession, wanted: Sequence[Plan], parts: int = 2) -> DataFr
         for part in range(cut):
             bounds = part * plan.events // cut, (part + 1) * plan.events // cut
             rows.append((plan.plane, plan.size, plan.parameter, plan.seed, plan.events, *bounds))
-    return spark.createDataFrame(rows, _PLANS).repartitionByRange(max(1, len(rows)), *_FABRIC, "first")
+    return spark.createDataFrame(rows, _PLANS).repartitionByRange(
+        max(1, len(rows)), *_FABRIC, "first"
+    )
 
 
 def models(planned: DataFrame) -> DataFrame:
@@ -102,21 +106,32 @@ def models(planned: DataFrame) -> DataFrame:
         for batch in batches:
             for row in batch.to_pylist():
                 for what, at, count in _followed(row):
-                    same = [pa.repeat(pa.scalar(value), len(at)) for value in (*(row[name] for name in _FABRIC), what)]
+                    same = [
+                        pa.repeat(pa.scalar(value), len(at))
+                        for value in (*(row[name] for name in _FABRIC), what)
+                    ]
                     columns = [*same, pa.array(at, pa.int64()), pa.array(count, pa.int64())]
-                    yield pa.RecordBatch.from_arrays(columns, names=[*_FABRIC, "what", "at", "count"])
+                    yield pa.RecordBatch.from_arrays(
+                        columns, names=[*_FABRIC, "what", "at", "count"]
+                    )
 
     keys = (*_FABRIC, "what")
-    added = planned.mapInArrow(each, schema).groupBy(*keys, "at").agg(sf.sum("count").alias("count"))
+    added = (
+        planned.mapInArrow(each, schema).groupBy(*keys, "at").agg(sf.sum("count").alias("count"))
+    )
     by_node = sf.col("what").isin(*_BY_NODE)
     value = sf.when(by_node, sf.col("count")).otherwise(sf.col("at"))
     many = sf.when(by_node, sf.lit(1)).otherwise(sf.col("count"))
     spread = added.groupBy(*keys, value.alias("at")).agg(sf.sum(many).alias("count"))
     # A task tells only of nodes that had something; the others are as many as are missing. In one pass: for each part of a union
     # Spark would follow all events again.
-    whole = spread.groupBy(*keys).agg(sf.collect_list(sf.struct("at", "count")).alias("each"), sf.sum("count").alias("told"))
+    whole = spread.groupBy(*keys).agg(
+        sf.collect_list(sf.struct("at", "count")).alias("each"), sf.sum("count").alias("told")
+    )
     left = sf.col("size") - sf.col("told")
-    idle = sf.when(by_node & (left > 0), sf.struct(sf.lit(0).cast("BIGINT").alias("at"), left.alias("count")))
+    idle = sf.when(
+        by_node & (left > 0), sf.struct(sf.lit(0).cast("BIGINT").alias("at"), left.alias("count"))
+    )
     rows = sf.explode(sf.array_compact(sf.array_append("each", idle))).alias("row")
     return whole.select(*keys, rows).select(*keys, "row.*").select(*MODELS.names)
 
@@ -130,7 +145,9 @@ def summary(rows: DataFrame) -> DataFrame:
     )
 
     def rank(share: float) -> Any:
-        return sf.min(sf.when(sf.col("upto") >= sf.ceil(sf.col("all") * sf.lit(share)), sf.col("at")))
+        return sf.min(
+            sf.when(sf.col("upto") >= sf.ceil(sf.col("all") * sf.lit(share)), sf.col("at"))
+        )
 
     return ranked.groupBy(*keys).agg(
         (sf.sum(sf.col("at") * sf.col("count")) / sf.sum("count")).alias("mean"),
@@ -154,8 +171,15 @@ def stage(wanted: Sequence[Plan], parts: int = 2) -> Stage:
 
 def _followed(row: dict[str, Any]) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """(what, at, count) of one part; what belongs to the fabric and not to an event is told with the first part."""
-    follow = {"skiplist": _skiplist, "interest": _interest, "tree": _tree, "robustness": _robustness}[row["plane"]]
-    yield from follow(row["size"], row["parameter"], row["seed"], row["events"], row["first"], row["last"])
+    follow = {
+        "skiplist": _skiplist,
+        "interest": _interest,
+        "tree": _tree,
+        "robustness": _robustness,
+    }[row["plane"]]
+    yield from follow(
+        row["size"], row["parameter"], row["seed"], row["events"], row["first"], row["last"]
+    )
 
 
 def _spread(what: str, values: np.ndarray) -> tuple[str, np.ndarray, np.ndarray]:
@@ -191,7 +215,9 @@ def _skiplist(size: int, k: int, seed: int, events: int, first: int, last: int) 
     yield _spread("hops", hops)
     yield _each("load", visits)
     noise = visits.copy()
-    np.subtract.at(noise, targets[wanted & (hops > 0)] // 2, 1)  # where it was wanted it is no noise
+    np.subtract.at(
+        noise, targets[wanted & (hops > 0)] // 2, 1
+    )  # where it was wanted it is no noise
     yield _each("noise", noise)
 
 
@@ -206,7 +232,9 @@ def _interest(size: int, k: int, seed: int, events: int, first: int, last: int) 
     import numpy as np
 
     overlay = _overlay(size, k, seed)
-    sources = np.random.Generator(np.random.PCG64([seed, size, k, 1])).integers(0, size, events)[first:last]
+    sources = np.random.Generator(np.random.PCG64([seed, size, k, 1])).integers(0, size, events)[
+        first:last
+    ]
     if first == 0:
         yield _spread("degree", overlay.degree)
     copies = np.zeros(size, dtype=np.int64)
@@ -253,13 +281,19 @@ def _robustness(size: int, k: int, seed: int, events: int, first: int, last: int
     from gossamer.sim.interest.model import survivors
 
     overlay = _overlay(size, k, seed)
-    at, left, reached = np.array(FAILED), np.zeros(len(FAILED), dtype=np.int64), np.zeros(len(FAILED), dtype=np.int64)
+    at, left, reached = (
+        np.array(FAILED),
+        np.zeros(len(FAILED), dtype=np.int64),
+        np.zeros(len(FAILED), dtype=np.int64),
+    )
     for number in range(first, last):
         rng = np.random.Generator(np.random.PCG64([seed, size, k, 2, number]))
         for place, percent in enumerate(FAILED):
             alive = survivors(size, percent / 100, rng)
             starts = rng.permutation(np.flatnonzero(alive))[:SOURCES]
             left[place] += alive.sum()
-            reached[place] += max(int((overlay.rounds(int(start), alive) >= 0).sum()) for start in starts)
+            reached[place] += max(
+                int((overlay.rounds(int(start), alive) >= 0).sum()) for start in starts
+            )
     yield "survivors", at, left
     yield "reached", at, reached

@@ -27,7 +27,17 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
 from gossamer.pipeline import bands, prefixes, simple, templates
-from gossamer.pipeline.flat import ASKED, EVENT, FILTER, MEMBER, TOPIC, family_of, flat, topic, type_of
+from gossamer.pipeline.flat import (
+    ASKED,
+    EVENT,
+    FILTER,
+    MEMBER,
+    TOPIC,
+    family_of,
+    flat,
+    topic,
+    type_of,
+)
 from gossamer.pipeline.templates import FAMILIES, PLACE, Branch, Place, Range, Template
 
 SMALL_MAX = 128
@@ -59,12 +69,18 @@ def matches(events: DataFrame, filters: DataFrame) -> DataFrame:
     if rows is None:
         return matches_by_template(events, filters)
     if rows.num_rows <= SMALL_MAX:
-        return _evaluate(events, filters, rows.to_pylist() if rows["text"].null_count == 0 else _collected(filters))
+        return _evaluate(
+            events,
+            filters,
+            rows.to_pylist() if rows["text"].null_count == 0 else _collected(filters),
+        )
     pairs, rest = simple.matches(events, filters, rows)
     if rest is None:
         assert pairs is not None
         return pairs
-    others = (matches_by_text if rest.size <= SMALL_MAX else matches_by_template)(events, rest.filters)
+    others = (matches_by_text if rest.size <= SMALL_MAX else matches_by_template)(
+        events, rest.filters
+    )
     return others if pairs is None else pairs.unionByName(others)
 
 
@@ -79,11 +95,20 @@ def matches_by_template(events: DataFrame, filters: DataFrame) -> DataFrame:
     # Texts come in few files, and so in few partitions; taking them apart is for all cores.
     spread = filters.repartition(filters.sparkSession.sparkContext.defaultParallelism, "filter")
     apart = templates.take_apart(spread).localCheckpoint()
-    different = [sf.approx_count_distinct(sf.get("literals", sf.lit(n)), ROUGH).alias(f"d{n}") for n in range(PLACES_MAX)]
+    different = [
+        sf.approx_count_distinct(sf.get("literals", sf.lit(n)), ROUGH).alias(f"d{n}")
+        for n in range(PLACES_MAX)
+    ]
     topics = sf.col("topic") if "topic" in apart.columns else sf.lit(0)
     different.append(sf.approx_count_distinct(topics, ROUGH).alias("topics"))
-    counted = apart.groupBy("template").agg(sf.count(sf.lit(1)).alias("n"), sf.min("text").alias("text"), *different)
-    rows = counted.orderBy(sf.col("template").isNull(), sf.desc("n"), "template").limit(TEMPLATES_MAX + 1).collect()
+    counted = apart.groupBy("template").agg(
+        sf.count(sf.lit(1)).alias("n"), sf.min("text").alias("text"), *different
+    )
+    rows = (
+        counted.orderBy(sf.col("template").isNull(), sf.desc("n"), "template")
+        .limit(TEMPLATES_MAX + 1)
+        .collect()
+    )
     joined, names = [], []
     for row in rows[:TEMPLATES_MAX]:
         if row["template"] is None:
@@ -94,14 +119,19 @@ def matches_by_template(events: DataFrame, filters: DataFrame) -> DataFrame:
             joined.append(_join(events, apart, template, row))
     singles: list[Row] = []
     if len(names) < len(rows):
-        singles = _collected(apart.where(sf.col("template").isNull() | ~sf.col("template").isin(names)))
+        singles = _collected(
+            apart.where(sf.col("template").isNull() | ~sf.col("template").isin(names))
+        )
     if singles or not joined:
         joined.append(_evaluate(events, filters, singles))
     return functools.reduce(DataFrame.unionByName, joined).select("event", "filter")
 
 
 def due(
-    matched: DataFrame, subscriptions: DataFrame, publications: DataFrame, by: Sequence[str] = ("event", "filter")
+    matched: DataFrame,
+    subscriptions: DataFrame,
+    publications: DataFrame,
+    by: Sequence[str] = ("event", "filter"),
 ) -> DataFrame:
     """(event, filter), when each filter is subscribed to, when each event is published -> (event, filter, due).
 
@@ -118,7 +148,9 @@ def due(
         publications, on=both, how="inner"
     )  # fmt: skip
     lived = sf.col("ended_at").isNull()
-    must = (sf.col("subscribed_at") < sf.col("published_at")) & (lived | (sf.col("ended_at") > sf.col("completed_at")))
+    must = (sf.col("subscribed_at") < sf.col("published_at")) & (
+        lived | (sf.col("ended_at") > sf.col("completed_at"))
+    )
     must = must & sf.col("completed_at").isNotNull()
     begun = sf.col("completed_at").isNull() | (sf.col("subscribing_at") <= sf.col("completed_at"))
     may = begun & (lived | (sf.col("ended_at") >= sf.col("published_at")))
@@ -140,7 +172,9 @@ def judge(pairs: DataFrame, handed: DataFrame, by: Sequence[str]) -> DataFrame:
         .otherwise("allowed")
     )
     judged = pairs.select(*by, "due").join(handed.select(*by, "copies"), on=list(by), how="full")
-    return judged.where(sf.col("due") | (copies > 0)).select(*by, verdict.alias("verdict"), copies.alias("copies"))
+    return judged.where(sf.col("due") | (copies > 0)).select(
+        *by, verdict.alias("verdict"), copies.alias("copies")
+    )
 
 
 def counts() -> dict[str, Column]:
@@ -156,7 +190,9 @@ def counts() -> dict[str, Column]:
         "missed": pairs("missed"),
         "allowed": pairs("allowed"),
         "duplicate": sf.coalesce(sf.sum(sf.when(taken, sf.col("copies") - 1)), sf.lit(0)),
-        "spurious": sf.coalesce(sf.sum(sf.when(sf.col("verdict") == "spurious", sf.col("copies"))), sf.lit(0)),
+        "spurious": sf.coalesce(
+            sf.sum(sf.when(sf.col("verdict") == "spurious", sf.col("copies"))), sf.lit(0)
+        ),
     }
 
 
@@ -177,7 +213,9 @@ def _evaluate(events: DataFrame, filters: DataFrame, texts: Sequence[Any]) -> Da
     found = [
         flat(events).select(
             sf.col(f"`{EVENT}`").alias("event"),
-            sf.explode(sf.array_compact(sf.array(*map(where, texts[at : at + CHUNK])))).alias("filter"),
+            sf.explode(sf.array_compact(sf.array(*map(where, texts[at : at + CHUNK])))).alias(
+                "filter"
+            ),
         )
         for at in range(0, len(texts), CHUNK)
     ]
@@ -193,10 +231,15 @@ def _join(events: DataFrame, apart: DataFrame, template: Template, counted: Row)
     ]
     chosen = apart.where(sf.col("template") == template.name)
     chosen = chosen.select(sf.col("filter").alias(FILTER), *topic(apart, ASKED), *literals)
-    condition = sf.expr(template.condition) & sf.lit(True)  # AND TRUE: the text NULL alone has no type
+    condition = sf.expr(template.condition) & sf.lit(
+        True
+    )  # AND TRUE: the text NULL alone has no type
     if "topic" in apart.columns:
         condition = condition & (sf.col(f"`{ASKED}`") == sf.col(f"`{TOPIC}`"))
-    found = [_alternative(flat(events), chosen, condition, template, branch, counted) for branch in template.branches]
+    found = [
+        _alternative(flat(events), chosen, condition, template, branch, counted)
+        for branch in template.branches
+    ]
     if not found or any(pairs is None for pairs in found):
         found = [flat(events).join(chosen, on=condition, how="inner")]
     pairs = [
@@ -205,7 +248,9 @@ def _join(events: DataFrame, apart: DataFrame, template: Template, counted: Row)
         if joined is not None
     ]
     # A pair may hold by several alternatives, and by several values of an IN that are one to Spark.
-    once = len(pairs) == 1 and all(_is_exact(events, template, branch) for branch in template.branches)
+    once = len(pairs) == 1 and all(
+        _is_exact(events, template, branch) for branch in template.branches
+    )
     return pairs[0] if once else functools.reduce(DataFrame.unionByName, pairs).distinct()
 
 
@@ -221,7 +266,12 @@ def _is_exact(events: DataFrame, template: Template, branch: Branch) -> bool:
 
 
 def _alternative(
-    events: DataFrame, chosen: DataFrame, condition: Column, template: Template, branch: Branch, counted: Row
+    events: DataFrame,
+    chosen: DataFrame,
+    condition: Column,
+    template: Template,
+    branch: Branch,
+    counted: Row,
 ) -> DataFrame | None:
     """The pairs for which one alternative of the condition holds; None if it gives no way but to compare all with all."""
     on, each, keyed = condition, counted["n"] / max(1, counted["topics"]), bool(branch.equal)
@@ -233,14 +283,25 @@ def _alternative(
         values = sf.explode(sf.array_distinct(sf.array(*map(_literal, places))))
         chosen, keyed = chosen.withColumn(MEMBER, values), True
         on = on & (sf.expr(attribute) == sf.col(f"`{MEMBER}`"))
-        each = each * len(places) / max(1, counted[f"d{places[0].number}"] if places[0].number < PLACES_MAX else 1)
+        each = (
+            each
+            * len(places)
+            / max(1, counted[f"d{places[0].number}"] if places[0].number < PLACES_MAX else 1)
+        )
     if branch.like and (not keyed or each > min(EVEN_MIN, PLAIN_MAX)):
         attribute, pattern = branch.like
         if family_of(events, attribute) == FAMILIES[template.kinds[pattern.number]] == "string":
             chosen, lengths, alike = prefixes.cut(chosen, _literal(pattern))
-            events, on, keyed = prefixes.place(events, sf.expr(attribute), lengths), on & prefixes.same(), True
+            events, on, keyed = (
+                prefixes.place(events, sf.expr(attribute), lengths),
+                on & prefixes.same(),
+                True,
+            )
             each = min(each, alike)
-    if each > min(EVEN_MIN, PLAIN_MAX) and (banded := _banded(events, chosen, template, branch, each)) is not None:
+    if (
+        each > min(EVEN_MIN, PLAIN_MAX)
+        and (banded := _banded(events, chosen, template, branch, each)) is not None
+    ):
         events, chosen, same = banded
         on = on & same
     elif not keyed and (each > PLAIN_MAX or not branch.ranges):
@@ -263,13 +324,20 @@ def _banded(
     if best is None:
         return None
     band, family = best
-    low, high = (None if end is None else bands.number(_literal(end), family) for end in (band.low, band.high))
+    low, high = (
+        None if end is None else bands.number(_literal(end), family)
+        for end in (band.low, band.high)
+    )
     value = bands.number(sf.expr(band.attribute), family)
     suits = bands.even(chosen, low, high) if low is not None and high is not None else None
     if suits is not None and suits[2] <= EVEN_PART and each * suits[2] <= PLAIN_MAX:
         scale, level, _ = suits
         same = sf.col("`gossamer.cell`") == sf.col("`gossamer.at_cell`")
-        return bands.place(events, value, scale, [level]), bands.cut(chosen, low, high, scale, [level]), same
+        return (
+            bands.place(events, value, scale, [level]),
+            bands.cut(chosen, low, high, scale, [level]),
+            same,
+        )
     if each <= PLAIN_MAX:
         return None
     scale = bands.scale(chosen, low, high)

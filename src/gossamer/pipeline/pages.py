@@ -42,17 +42,27 @@ code{{font:.85em ui-monospace,monospace;overflow-wrap:anywhere}}
 
 
 def tiles(shown: Mapping[str, Any]) -> str:
-    cells = (f'<div class="tile"><b>{said(value)}</b>{escape(name)}</div>' for name, value in shown.items())
+    cells = (
+        f'<div class="tile"><b>{said(value)}</b>{escape(name)}</div>'
+        for name, value in shown.items()
+    )
     return f'<div class="tiles">{"".join(cells)}</div>'
 
 
 def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> str:
     rows = list(rows)
     words = {name for name in columns if any(isinstance(row[name], str) for row in rows)}
-    head = "".join(f"<th{' class=text' * (name in words)}>{escape(name.replace('_', ' '))}</th>" for name in columns)
+    head = "".join(
+        f"<th{' class=text' * (name in words)}>{escape(name.replace('_', ' '))}</th>"
+        for name in columns
+    )
 
     def cell(row: Mapping[str, Any], name: str) -> str:
-        return f'<td class="text">{said(row[name])}</td>' if name in words else f"<td>{said(row[name])}</td>"
+        return (
+            f'<td class="text">{said(row[name])}</td>'
+            if name in words
+            else f"<td>{said(row[name])}</td>"
+        )
 
     body = "".join(f"<tr>{''.join(cell(row, name) for name in columns)}</tr>" for row in rows)
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

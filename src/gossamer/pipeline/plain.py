@@ -59,7 +59,9 @@ def files(rows: DataFrame, wanted: Sequence[Path]) -> Files | None:
     if any(kind not in _TYPES for kind in schema.values()):
         return None
     session = rows.sparkSession
-    plan = rows._jdf.queryExecution().withCachedData()  # what is cached is not read from its files again
+    plan = (
+        rows._jdf.queryExecution().withCachedData()
+    )  # what is cached is not read from its files again
     nodes = msgspec.json.decode(plan.toJSON())
     columns = _columns(nodes, wanted)
     if columns is None:
@@ -67,18 +69,30 @@ def files(rows: DataFrame, wanted: Sequence[Path]) -> Files | None:
     for _ in nodes[1:]:
         plan = plan.child()
     paths = _paths(plan.relation())
-    if not paths or len(paths) > FILES_MAX or any(session.conf.get(name) == "true" for name in _LENIENT):
+    if (
+        not paths
+        or len(paths) > FILES_MAX
+        or any(session.conf.get(name) == "true" for name in _LENIENT)
+    ):
         return None
     asked = {columns[path]: _TYPES[kind] for path, kind in schema.items()}
     footers = [rowgroups.footer(path, asked) for path in paths]
     known = tuple(footer for footer in footers if footer is not None)
-    return Files(known, columns, {path: asked[columns[path]] for path in wanted}) if len(known) == len(footers) else None
+    return (
+        Files(known, columns, {path: asked[columns[path]] for path in wanted})
+        if len(known) == len(footers)
+        else None
+    )
 
 
 def _type(schema: st.StructType, path: Path) -> st.DataType | None:
     kind: st.DataType = schema
     for name in path:
-        alike = [field for field in kind.fields if field.name == name] if isinstance(kind, st.StructType) else []
+        alike = (
+            [field for field in kind.fields if field.name == name]
+            if isinstance(kind, st.StructType)
+            else []
+        )
         if len(alike) != 1:
             return None
         kind = alike[0].dataType
@@ -87,9 +101,13 @@ def _type(schema: st.StructType, path: Path) -> st.DataType | None:
 
 def _columns(nodes: Sequence[dict[str, Any]], wanted: Sequence[Path]) -> dict[Path, Path] | None:
     """The columns by what the relation at the bottom calls them; None if the plan is more than projections of one."""
-    if nodes[-1]["class"] != _RELATION or any(not node["class"].endswith(".logical.Project") for node in nodes[:-1]):
+    if nodes[-1]["class"] != _RELATION or any(
+        not node["class"].endswith(".logical.Project") for node in nodes[:-1]
+    ):
         return None
-    known: dict[tuple[int, str], Any] = {}  # an attribute by its id: a column's name, or names with a column each
+    known: dict[
+        tuple[int, str], Any
+    ] = {}  # an attribute by its id: a column's name, or names with a column each
     for output in nodes[-1]["output"]:
         known[_id(output[0])] = (output[0]["name"],)
     names = {output[0]["name"]: known[_id(output[0])] for output in nodes[-1]["output"]}
@@ -112,7 +130,9 @@ def _columns(nodes: Sequence[dict[str, Any]], wanted: Sequence[Path]) -> dict[Pa
     return columns
 
 
-def _meant(node: dict[str, Any], tree: Iterator[dict[str, Any]], known: dict[tuple[int, str], Any]) -> Any:
+def _meant(
+    node: dict[str, Any], tree: Iterator[dict[str, Any]], known: dict[tuple[int, str], Any]
+) -> Any:
     """Columns of the files that an expression is made of; None for anything but a column, or a struct of such."""
     kind = node["class"].rsplit(".", 1)[-1]
     if kind == "AttributeReference":
@@ -146,7 +166,10 @@ def _id(node: dict[str, Any]) -> tuple[int, str]:
 
 def _paths(relation: Any) -> list[str] | None:
     """On this machine, or one that is mounted on all; None: they are not, or not Parquet, or read by options of their own."""
-    if relation.getClass().getName() != _FILES or relation.fileFormat().getClass().getName() != _PARQUET:
+    if (
+        relation.getClass().getName() != _FILES
+        or relation.fileFormat().getClass().getName() != _PARQUET
+    ):
         return None
     if relation.partitionSchema().length() or not set(_keys(relation.options())) <= {"path"}:
         return None

@@ -54,7 +54,9 @@ def place(events: DataFrame, value: Column, lengths: Sequence[int]) -> DataFrame
 
 
 def same() -> Column:
-    return (sf.col(f"`{_LENGTH}`") == sf.col(f"`{_AT_LENGTH}`")) & (sf.col(f"`{_PREFIX}`") == sf.col(f"`{_AT_PREFIX}`"))
+    return (sf.col(f"`{_LENGTH}`") == sf.col(f"`{_AT_LENGTH}`")) & (
+        sf.col(f"`{_PREFIX}`") == sf.col(f"`{_AT_PREFIX}`")
+    )
 
 
 def _array(lengths: Sequence[int]) -> Column:

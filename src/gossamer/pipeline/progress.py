@@ -23,7 +23,10 @@ def watch(spark: SparkSession, on_tasks: Callable[[int, int], None]) -> Iterator
         last = None
         while not stop.wait(PERIOD_S):
             stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            now = (sum(s.numCompletedTasks for s in stages if s), sum(s.numTasks for s in stages if s))
+            now = (
+                sum(s.numCompletedTasks for s in stages if s),
+                sum(s.numTasks for s in stages if s),
+            )
             if now != last:
                 on_tasks(*now)
                 last = now

@@ -51,7 +51,9 @@ def _end_jvm() -> None:
     """One that was about to start would complain that it may not."""
     from pyspark import SparkContext
 
-    started = getattr(SparkContext._gateway, "proc", None)  # by this process, not by one that runs it
+    started = getattr(
+        SparkContext._gateway, "proc", None
+    )  # by this process, not by one that runs it
     if started is not None and SparkContext._active_spark_context is None:
         started.kill()
         SparkContext._gateway = SparkContext._jvm = None
@@ -59,7 +61,9 @@ def _end_jvm() -> None:
 
 def _drop_interrupts(record: logging.LogRecord) -> bool:
     error = record.exc_info[1] if record.exc_info else None
-    interrupted = isinstance(error, KeyboardInterrupt) or "reentrant call" in str(getattr(error, "__context__", None))
+    interrupted = isinstance(error, KeyboardInterrupt) or "reentrant call" in str(
+        getattr(error, "__context__", None)
+    )
     return not (interrupted and record.module in ("java_gateway", "clientserver"))
 
 

@@ -80,13 +80,28 @@ def facts(
     broken = [row for row in ran if row["violations"]]
     largest = max((row["nodes"] for row in ran), default=0)
     of_largest = runs.where(sf.col("nodes") == largest).select("run", "events")
-    hops = deliveries.join(of_largest, on="run", how="inner").groupBy("hops").count().orderBy("hops").collect()
+    hops = (
+        deliveries.join(of_largest, on="run", how="inner")
+        .groupBy("hops")
+        .count()
+        .orderBy("hops")
+        .collect()
+    )
     percent = sf.floor(sf.try_divide("noise", "events") * 20) * 5
-    noise = loads.join(of_largest, on="run", how="inner").groupBy(percent.alias("p")).count().orderBy("p").collect()
+    noise = (
+        loads.join(of_largest, on="run", how="inner")
+        .groupBy(percent.alias("p"))
+        .count()
+        .orderBy("p")
+        .collect()
+    )
     shapes = (
         filters.join(expected.groupBy("filter").count(), on="filter", how="left")
         .groupBy("shape")
-        .agg(sf.count(sf.lit(1)).alias("filters"), sf.coalesce(sf.sum("count"), sf.lit(0)).alias("pairs"))
+        .agg(
+            sf.count(sf.lit(1)).alias("filters"),
+            sf.coalesce(sf.sum("count"), sf.lit(0)).alias("pairs"),
+        )
         .orderBy(sf.desc("filters"), "shape")
     )
     first = sf.min(sf.struct("source", "line")).alias("first")
@@ -102,13 +117,18 @@ def facts(
         noise=[(f"{row['p']} %", row["count"]) for row in noise],
         largest=largest,
         quarantine=[
-            {**row.asDict(), "first": f"{Path(row['first']['source']).name}, line {row['first']['line']:,}"}
+            {
+                **row.asDict(),
+                "first": f"{Path(row['first']['source']).name}, line {row['first']['line']:,}",
+            }
             for row in reasons.orderBy(sf.desc("rows"), "reason").collect()
         ],
     )
 
 
-def totals(runs: Sequence[Mapping[str, Any]], metrics: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def totals(
+    runs: Sequence[Mapping[str, Any]], metrics: Sequence[Mapping[str, Any]]
+) -> dict[str, int]:
     """Counts over all runs; and how many runs failed, disagree with the oracle, or violated an invariant."""
     counted = ("expected", "delivered", "missed", "allowed", "duplicate", "spurious", "strayed")
     found = {name: sum(row[name] for row in metrics) for name in counted}
@@ -121,11 +141,22 @@ def write_pipeline(facts: Facts, path: Path, traces: Sequence[Path] = ()) -> Pat
     """The report of a pipeline run; no traces: it was the shipped sample."""
     origin = OWN_TRACE + ", ".join(trace.name for trace in traces) + "." if traces else STANDS_IN
     total = facts.totals
-    wrong = [f"{total[name]:,} {name}" for name in ("missed", "duplicate", "spurious") if total[name]]
-    wrong += [f"{total['strayed']:,} stays, subscriptions or events not as the workload says"] if total["strayed"] else []
+    wrong = [
+        f"{total[name]:,} {name}" for name in ("missed", "duplicate", "spurious") if total[name]
+    ]
+    wrong += (
+        [f"{total['strayed']:,} stays, subscriptions or events not as the workload says"]
+        if total["strayed"]
+        else []
+    )
     wrong += [f"{total[name]} runs {word}" for name, word in _RUN_FAULTS if total[name]]
     said = f"{total['delivered']:,} of {total['expected']:,} expected deliveries arrived"
-    named = {"runs": "runs", "holdings": "rows of the trace", "quarantine": "rows in quarantine", "filters": "filters"}
+    named = {
+        "runs": "runs",
+        "holdings": "rows of the trace",
+        "quarantine": "rows in quarantine",
+        "filters": "filters",
+    }
     named |= {"events": "events", "expected": "expected pairs"}
     tiles = {words: facts.rows.get(name, 0) for name, words in named.items()}
     tiles |= {name: facts.rows[name] for name in ("topics",) if facts.rows.get(name, 0) > 1}
@@ -138,50 +169,81 @@ def write_pipeline(facts: Facts, path: Path, traces: Sequence[Path] = ()) -> Pat
         f"<p>{escape(origin)}</p>",
         "<p>What is expected was computed by Spark from the filters' text alone; what was delivered by simulating the fabric. "
         "The two share no code. The simulator's own counts are compared with the oracle's: "
-        + ("they agree in every run." if not total["disagree"] else f"<b>they differ in {total['disagree']} runs.</b>")
+        + (
+            "they agree in every run."
+            if not total["disagree"]
+            else f"<b>they differ in {total['disagree']} runs.</b>"
+        )
         + "</p>",
         f"<p>{escape(CAME_AND_WENT)}</p>" if stays else "",
         f'<div class="figures">{"".join(_pipeline_figures(facts))}</div>',
         "<h2>Runs</h2>",
         pages.table(
-            facts.metrics, [name for name in TABLES["metrics"].names if name not in ("run", *(() if stays else _CHURNED))]
+            facts.metrics,
+            [
+                name
+                for name in TABLES["metrics"].names
+                if name not in ("run", *(() if stays else _CHURNED))
+            ],
         ),
     ]
     if facts.failed:
         body += ["<h2>Runs that failed</h2>", pages.table(facts.failed, ["run", "error", "replay"])]
     if facts.violations:
-        shown = [{**row, "violations": "; ".join(row["violations"][:5])} for row in facts.violations]
-        body += ["<h2>Invariants that the simulator saw broken</h2>", pages.table(shown, ["run", "violations", "replay"])]
+        shown = [
+            {**row, "violations": "; ".join(row["violations"][:5])} for row in facts.violations
+        ]
+        body += [
+            "<h2>Invariants that the simulator saw broken</h2>",
+            pages.table(shown, ["run", "violations", "replay"]),
+        ]
     body += [
         "<h2>Filters</h2>",
         pages.table(facts.shapes, ["shape", "filters", "pairs"]),
         "<h2>Rows that could not be used</h2>",
     ]
-    body.append(pages.table(facts.quarantine, ["reason", "rows", "first"]) if facts.quarantine else "<p>None.</p>")
+    body.append(
+        pages.table(facts.quarantine, ["reason", "rows", "first"])
+        if facts.quarantine
+        else "<p>None.</p>"
+    )
     body += ["<h2>Tables</h2>", _tables(facts.rows)]
     return pages.write(path, "Gossamer: from a trace to a verdict", LEAD, body)
 
 
 _CHURNED = ("allowed", "strayed")
 """Nothing can be, unless peers come and go."""
-_RUN_FAULTS = (("failed", "failed"), ("disagree", "counted otherwise than the oracle"), ("violated", "broke an invariant"))
+_RUN_FAULTS = (
+    ("failed", "failed"),
+    ("disagree", "counted otherwise than the oracle"),
+    ("violated", "broke an invariant"),
+)
 
 
-def write_demo(verdict: Verdict, path: Path, facts: Mapping[str, str], *, sample: bool = True) -> Path:
+def write_demo(
+    verdict: Verdict, path: Path, facts: Mapping[str, str], *, sample: bool = True
+) -> Path:
     """The report of a live fabric. ``facts`` are further lines: what was run, on what, for how long.
 
     ``sample``: its events were the shipped sample, and the page says what that stands in for.
     """
-    wrong = [f"{getattr(verdict, name):,} {name}" for name in ("missed", "duplicate", "spurious") if getattr(verdict, name)]
+    wrong = [
+        f"{getattr(verdict, name):,} {name}"
+        for name in ("missed", "duplicate", "spurious")
+        if getattr(verdict, name)
+    ]
     wrong += [f"{verdict.broken:,} trace lines or events unreadable"] if verdict.broken else []
     said = f"{verdict.delivered:,} of {verdict.expected:,} expected deliveries arrived"
-    tiles: dict[str, Any] = {name: getattr(verdict, name) for name in ("nodes", "subscriptions", "events")}
-    tiles |= {name: getattr(verdict, name) for name in ("expected", "delivered", "missed", "duplicate", "spurious")}
+    tiles: dict[str, Any] = {
+        name: getattr(verdict, name) for name in ("nodes", "subscriptions", "events")
+    }
+    tiles |= {
+        name: getattr(verdict, name)
+        for name in ("expected", "delivered", "missed", "duplicate", "spurious")
+    }
     tiles |= {"incomplete": verdict.incomplete} if verdict.incomplete else {}
     tiles |= {"latency p50, ms": verdict.latency_ms_p50, "latency p99, ms": verdict.latency_ms_p99}
-    incomplete = (
-        f"{verdict.incomplete:,} events never had a complete receipt: they are due to nobody, and no part of this verdict."
-    )
+    incomplete = f"{verdict.incomplete:,} events never had a complete receipt: they are due to nobody, and no part of this verdict."
     body = [
         _verdict(verdict.ok, said, wrong),
         f'<p class="bad">{escape(incomplete)}</p>' if verdict.incomplete else "",
@@ -190,26 +252,45 @@ def write_demo(verdict: Verdict, path: Path, facts: Mapping[str, str], *, sample
         f"<p>{escape(HOW_JUDGED)}</p>",
         f'<div class="figures">{"".join(_demo_figures(verdict))}</div>',
         "<h2>This run</h2>",
-        pages.table([{"fact": name, "value": value} for name, value in facts.items()], ["fact", "value"]),
+        pages.table(
+            [{"fact": name, "value": value} for name, value in facts.items()], ["fact", "value"]
+        ),
         "<h2>Nodes</h2>",
-        pages.table([{"node": row.node, **_counts(row.counts)} for row in verdict.per_node], ["node", *_COUNTS]),
+        pages.table(
+            [{"node": row.node, **_counts(row.counts)} for row in verdict.per_node],
+            ["node", *_COUNTS],
+        ),
     ]
     each = [
-        {"node": row.node, "subscription": row.subscription, "filter": row.filter or "none", **_counts(row.counts)}
+        {
+            "node": row.node,
+            "subscription": row.subscription,
+            "filter": row.filter or "none",
+            **_counts(row.counts),
+        }
         for row in verdict.per_subscription[:SUBSCRIPTIONS_SHOWN]
     ]
     head = f"{len(each):,} of them, the worst first"
-    body += ["<h2>Subscriptions</h2>", pages.folded(head, pages.table(each, ["node", "subscription", "filter", *_COUNTS]))]
+    body += [
+        "<h2>Subscriptions</h2>",
+        pages.folded(head, pages.table(each, ["node", "subscription", "filter", *_COUNTS])),
+    ]
     if verdict.examples:
         columns = ["what", "event", "node", "subscription", "copies", "filter", "values"]
         rows = [{name: getattr(example, name) for name in columns} for example in verdict.examples]
         body += ["<h2>What went wrong, for example</h2>", pages.table(rows, columns)]
     notes = (
-        [f"{verdict.allowed:,} deliveries were allowed, not due: subscription and event overlapped."]
+        [
+            f"{verdict.allowed:,} deliveries were allowed, not due: subscription and event overlapped."
+        ]
         if verdict.allowed
         else []
     )
-    notes += [f"{verdict.torn:,} trace files end in a torn line: their nodes were killed."] if verdict.torn else []
+    notes += (
+        [f"{verdict.torn:,} trace files end in a torn line: their nodes were killed."]
+        if verdict.torn
+        else []
+    )
     body += [f"<p>{escape(note)}</p>" for note in notes]
     return pages.write(path, "Gossamer: a live fabric, judged by Spark", LIVE, body)
 
@@ -231,22 +312,41 @@ def _pipeline_figures(facts: Facts) -> Iterable[str]:
         series: dict[str, dict[float, list[float]]] = {}
         for row in facts.metrics:
             if row[name] is not None:
-                series.setdefault(row["overlay"], {}).setdefault(row["nodes"], []).append(times * row[name])
+                series.setdefault(row["overlay"], {}).setdefault(row["nodes"], []).append(
+                    times * row[name]
+                )
         means = {
-            overlay: [(nodes, sum(values) / len(values)) for nodes, values in sorted(points.items())]
+            overlay: [
+                (nodes, sum(values) / len(values)) for nodes, values in sorted(points.items())
+            ]
             for overlay, points in series.items()
         }
         if means:
-            yield charts.line(f"{label.split(',')[0].capitalize()} by size, mean over seeds", means, "nodes", label).svg()
+            yield charts.line(
+                f"{label.split(',')[0].capitalize()} by size, mean over seeds",
+                means,
+                "nodes",
+                label,
+            ).svg()
     if facts.hops:
-        yield charts.histogram(f"Deliveries by hops, {facts.largest:,} nodes", facts.hops, "hops", "deliveries").svg()
+        yield charts.histogram(
+            f"Deliveries by hops, {facts.largest:,} nodes", facts.hops, "hops", "deliveries"
+        ).svg()
     if facts.noise:
         yield charts.histogram(
-            f"Nodes by noise, {facts.largest:,} nodes", facts.noise, "noise events / all events, from", "nodes, all seeds"
+            f"Nodes by noise, {facts.largest:,} nodes",
+            facts.noise,
+            "noise events / all events, from",
+            "nodes, all seeds",
         ).svg()
     shapes = [row["shape"] for row in facts.shapes]
-    each = {"filters": [row["filters"] for row in facts.shapes], "matches": [row["pairs"] for row in facts.shapes]}
-    yield charts.bars("Filters and their matches, by shape", shapes, each, "shape of the filter", "count").svg()
+    each = {
+        "filters": [row["filters"] for row in facts.shapes],
+        "matches": [row["pairs"] for row in facts.shapes],
+    }
+    yield charts.bars(
+        "Filters and their matches, by shape", shapes, each, "shape of the filter", "count"
+    ).svg()
 
 
 def _demo_figures(verdict: Verdict) -> Iterable[str]:
@@ -257,7 +357,9 @@ def _demo_figures(verdict: Verdict) -> Iterable[str]:
     }
     yield charts.bars("Expected and delivered, by node", nodes, series, "node", "deliveries").svg()
     latencies = [(charts.number(ms), count) for ms, count in verdict.latency_ms]
-    yield charts.histogram("Deliveries by latency", latencies, "milliseconds, at most", "deliveries").svg()
+    yield charts.histogram(
+        "Deliveries by latency", latencies, "milliseconds, at most", "deliveries"
+    ).svg()
     hops = [(str(hops), count) for hops, count in verdict.hops]
     yield charts.histogram("Deliveries by hops", hops, "hops", "deliveries").svg()
 
@@ -269,7 +371,12 @@ def _verdict(ok: bool, said: str, wrong: Sequence[str]) -> str:
 
 def _tables(rows: Mapping[str, int]) -> str:
     said = [
-        {"table": table.name, "rows": rows[table.name], "one row": table.grain, "key": ", ".join(table.key)}
+        {
+            "table": table.name,
+            "rows": rows[table.name],
+            "one row": table.grain,
+            "key": ", ".join(table.key),
+        }
         for table in TABLES.values()
         if table.name in rows
     ]

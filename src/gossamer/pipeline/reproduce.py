@@ -89,9 +89,14 @@ def drawn(read: book.Book, study: Study) -> list[Figure]:
         ) from None
 
 
-def plan(out: Path, study: Study, on_wave: grid.OnWave = lambda done, all: None, *, png: bool = True) -> tuple[Stage, ...]:
+def plan(
+    out: Path, study: Study, on_wave: grid.OnWave = lambda done, all: None, *, png: bool = True
+) -> tuple[Stage, ...]:
     here = "gossamer.pipeline"
-    drawn = tuple(f"{here}.{name}" for name in ("seedfigures", "book", "charts", "drawing", "pages", "reproduce", "studies"))
+    drawn = tuple(
+        f"{here}.{name}"
+        for name in ("seedfigures", "book", "charts", "drawing", "pages", "reproduce", "studies")
+    )
     return (
         grid.stage(studies.grid_cells(study), WAVE, on_wave),
         models.stage(studies.model_plans(study), PARTS),
@@ -118,7 +123,11 @@ def _figures(step: Step, study: Study, *, png: bool) -> Mapping[str, DataFrame]:
             (charts / f"{figure.key}.png").write_bytes(figure.drawing.png())
     _csv(step)
     write_page(step.product("report.html"), study, found, read)
-    rows = [(figure.key, each.name, float(each.found), each.stated) for figure in found for each in figure.numbers]
+    rows = [
+        (figure.key, each.name, float(each.found), each.stated)
+        for figure in found
+        for each in figure.numbers
+    ]
     return {"figures": step.spark.createDataFrame(rows, tables.FIGURES.ddl)}
 
 
@@ -130,7 +139,9 @@ def _csv(step: Step) -> None:
     folder = step.product("csv")
     folder.mkdir()
     for table in step.stage.reads:
-        rows = pq.read_table(step.out / table.name).sort_by([(key, "ascending") for key in table.key])
+        rows = pq.read_table(step.out / table.name).sort_by(
+            [(key, "ascending") for key in table.key]
+        )
         pc.write_csv(rows, folder / f"{table.name}.csv")
 
 
@@ -158,7 +169,10 @@ def write_page(path: Path, study: Study, drawn: Sequence[Figure], read: book.Boo
         body.append(f'<div class="cards">{"".join(map(_card, drawn[at : at + len(makes)]))}</div>')
         at += len(makes)
     if bad:
-        body += ["<h2>Runs that failed</h2>", pages.table(bad, ["overlay", "size", "status", "error", "replay"])]
+        body += [
+            "<h2>Runs that failed</h2>",
+            pages.table(bad, ["overlay", "size", "status", "error", "replay"]),
+        ]
     body += ["<h2>How it was made</h2>", _made(study, read)]
     lead = "Figures and claims of the three seed documents, reproduced: simulated, modelled, counted by Spark, drawn from tables."
     return pages.write(path, "Gossamer: the seeds' figures, reproduced", lead, body)
@@ -171,11 +185,15 @@ def _glance(figure: Figure) -> str:
 
 def _sentence(figure: Figure) -> str:
     """No line begins with a percent sign, or with what K is."""
-    return re.sub(r" (?=%)|(?<=\bK) (?=[=-] )|(?<=\bK [=-]) ", "\N{NO-BREAK SPACE}", escape(figure.sentence))
+    return re.sub(
+        r" (?=%)|(?<=\bK) (?=[=-] )|(?<=\bK [=-]) ", "\N{NO-BREAK SPACE}", escape(figure.sentence)
+    )
 
 
 def _verdict(figure: Figure) -> str:
-    return pages.chip({True: "agrees", False: "differs", None: "not in the seed"}[figure.agrees], figure.agrees)
+    return pages.chip(
+        {True: "agrees", False: "differs", None: "not in the seed"}[figure.agrees], figure.agrees
+    )
 
 
 def _origin(study: Study) -> str:
@@ -204,7 +222,13 @@ def _made(study: Study, read: book.Book) -> str:
     for row in read.grid:
         counts.setdefault((row["overlay"], row["fault"]), []).append(row["size"])
     rows = [
-        {"overlay": overlay, "fault": fault, "runs": len(sizes), "smallest": min(sizes), "largest": max(sizes)}
+        {
+            "overlay": overlay,
+            "fault": fault,
+            "runs": len(sizes),
+            "smallest": min(sizes),
+            "largest": max(sizes),
+        }
         for (overlay, fault), sizes in sorted(counts.items())
     ]
     facts = {
@@ -213,10 +237,18 @@ def _made(study: Study, read: book.Book) -> str:
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "seed of the runs": str(study.seed),
     }  # fmt: skip
-    told = pages.table([{"fact": name, "value": value} for name, value in facts.items()], ["fact", "value"])
+    told = pages.table(
+        [{"fact": name, "value": value} for name, value in facts.items()], ["fact", "value"]
+    )
     note = (
         "<p>Simulations run in virtual time: the same seed gives the same numbers on any machine, on one core "
         "or a cluster. The tables "
         "are beside this page as Parquet, and in <code>csv/</code>; the charts as SVG and PNG in <code>charts/</code>.</p>"
     )
-    return note + told + pages.folded("The runs", pages.table(rows, ["overlay", "fault", "runs", "smallest", "largest"]))
+    return (
+        note
+        + told
+        + pages.folded(
+            "The runs", pages.table(rows, ["overlay", "fault", "runs", "smallest", "largest"])
+        )
+    )

@@ -112,7 +112,9 @@ def share(parts: Sequence[Part], least: int) -> list[list[Part]]:
     count = min(len(parts), max(least, -(-sum(part.size for part in parts) // SHARE_BYTES)))
     shares: list[list[Part]] = []
     rows, before = sum(part.rows for part in parts), 0
-    for part in parts:  # in order, so that a share is of few files; the middle of a part decides whose it is
+    for part in (
+        parts
+    ):  # in order, so that a share is of few files; the middle of a part decides whose it is
         number = (2 * before + part.rows) * count // (2 * rows)
         while len(shares) <= number:
             shares.append([])
@@ -134,11 +136,19 @@ def read(
     names = [".".join(column) for column in columns.values()]
     for part in parts:
         few = max(1, min(rows, part.rows, size * part.rows // max(1, part.size)))
-        encoded = [name for given, name in zip(columns, names, strict=True) if given not in whole and name in part.encoded]
+        encoded = [
+            name
+            for given, name in zip(columns, names, strict=True)
+            if given not in whole and name in part.encoded
+        ]
         try:
             with pq.ParquetFile(part.path, read_dictionary=encoded) as file:
-                for batch in file.iter_batches(few, row_groups=[part.group], columns=names, use_threads=False):
-                    yield pa.RecordBatch.from_arrays([_field(batch, path) for path in columns.values()], names=list(columns))
+                for batch in file.iter_batches(
+                    few, row_groups=[part.group], columns=names, use_threads=False
+                ):
+                    yield pa.RecordBatch.from_arrays(
+                        [_field(batch, path) for path in columns.values()], names=list(columns)
+                    )
         except (OSError, pa.ArrowException) as error:
             raise UnreadableError(f"{part.path}: {error}") from error
 
@@ -150,7 +160,9 @@ def together(makers: Sequence[Callable[[], Iterator[T]]], threads: int) -> Itera
     shuffle.
     """
     made: queue.Queue[T | BaseException | None] = queue.Queue(threads)
-    left = iter(makers)  # taken from by one thread at a time: next() of a tuple's iterator is one step
+    left = iter(
+        makers
+    )  # taken from by one thread at a time: next() of a tuple's iterator is one step
     ended = threading.Event()
 
     def put(item: T | BaseException | None) -> None:

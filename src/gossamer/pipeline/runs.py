@@ -16,7 +16,15 @@ from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from gossamer.pipeline.tables import DELIVERIES, LOADS, PUBLICATIONS, RUNS, SUBSCRIPTIONS, Table, parse_schema
+from gossamer.pipeline.tables import (
+    DELIVERIES,
+    LOADS,
+    PUBLICATIONS,
+    RUNS,
+    SUBSCRIPTIONS,
+    Table,
+    parse_schema,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,7 +32,19 @@ if TYPE_CHECKING:
     from gossamer.sim import Outcome, Workload
 
 RUNS_MAX = 10_000
-_CONFIGURED = ("run", "overlay", "nodes", "filters", "events", "degree", "seed", "latency", "loss", "repeat", "replay")
+_CONFIGURED = (
+    "run",
+    "overlay",
+    "nodes",
+    "filters",
+    "events",
+    "degree",
+    "seed",
+    "latency",
+    "loss",
+    "repeat",
+    "replay",
+)
 CONFIGURATIONS = ", ".join(f"{c.name} {c.type}" for c in RUNS.columns if c.name in _CONFIGURED)
 _NUMBERED = ("delivery", "subscription")
 """Of each, the ordinal is its place in the run's list."""
@@ -33,7 +53,9 @@ _NUMBERED = ("delivery", "subscription")
 def _list(table: Table) -> str:
     """The rows of one run, as a column."""
     numbered = table.key[1] if table.key[1] in _NUMBERED else None
-    inner = ", ".join(f"{c.name}: {c.type}" for c in table.columns if c.name not in ("run", numbered))
+    inner = ", ".join(
+        f"{c.name}: {c.type}" for c in table.columns if c.name not in ("run", numbered)
+    )
     return f"{table.name} ARRAY<STRUCT<{inner}>>"
 
 
@@ -44,7 +66,11 @@ RESULTS = ", ".join([RUNS.ddl, *map(_list, LISTS)])
 
 def latency_files(latencies: Iterable[str]) -> tuple[Path, ...]:
     """The matrices that these models of latency read: other round trips, other runs."""
-    return tuple(Path(one.removeprefix("matrix:")) for one in sorted(set(latencies)) if one.startswith("matrix:"))
+    return tuple(
+        Path(one.removeprefix("matrix:"))
+        for one in sorted(set(latencies))
+        if one.startswith("matrix:")
+    )
 
 
 class Grid(Struct, frozen=True):
@@ -64,20 +90,39 @@ Simulate = Callable[[dict[str, Any], "Workload"], "Outcome"]
 """A configuration (a row of the grid) and the workload -> what came of it."""
 
 
-def configurations(spark: SparkSession, grid: Grid, workload: Workload, command: Sequence[str]) -> DataFrame:
+def configurations(
+    spark: SparkSession, grid: Grid, workload: Workload, command: Sequence[str]
+) -> DataFrame:
     """One row a run. ``command`` is the pipeline's own command line without the grid; replay commands are made from it."""
     rows = []
-    for run, (overlay, nodes, seed) in enumerate(itertools.product(grid.overlays, grid.nodes, grid.seeds)):
-        only = ["--overlay", overlay, "--nodes", nodes, "--seeds", seed, "--degree", grid.degree, "--latency", grid.latency]
+    for run, (overlay, nodes, seed) in enumerate(
+        itertools.product(grid.overlays, grid.nodes, grid.seeds)
+    ):
+        only = [
+            "--overlay",
+            overlay,
+            "--nodes",
+            nodes,
+            "--seeds",
+            seed,
+            "--degree",
+            grid.degree,
+            "--latency",
+            grid.latency,
+        ]
         only += ["--loss", grid.loss] if grid.loss else []
         only += ["--duplicate", grid.repeat] if grid.repeat else []
         replay = shlex.join([*command, *map(str, only)])
         sizes = (nodes, len(workload.filters), len(workload.events), grid.degree)
-        rows.append((run, overlay, *sizes, seed, grid.latency, float(grid.loss), float(grid.repeat), replay))
+        rows.append(
+            (run, overlay, *sizes, seed, grid.latency, float(grid.loss), float(grid.repeat), replay)
+        )
     return spark.createDataFrame(rows, CONFIGURATIONS)
 
 
-def simulate(configured: DataFrame, workload: Workload, runs: int, run: Simulate | None = None) -> DataFrame:
+def simulate(
+    configured: DataFrame, workload: Workload, runs: int, run: Simulate | None = None
+) -> DataFrame:
     """Configurations -> RESULTS. ``run`` replaces the simulator in tests."""
     schema = parse_schema(RESULTS)
     call = run or _simulate
@@ -103,9 +148,15 @@ def rows_of(results: DataFrame, table: Table) -> DataFrame:
     """The rows of one of the ``LISTS``."""
     ordinal = table.key[1]
     if ordinal not in _NUMBERED:
-        return results.select("run", sf.explode(table.name).alias("r")).select("run", "r.*").select(*table.names)
+        return (
+            results.select("run", sf.explode(table.name).alias("r"))
+            .select("run", "r.*")
+            .select(*table.names)
+        )
     exploded = results.select("run", sf.posexplode(table.name).alias("place", "r"))
-    return exploded.select("run", sf.col("place").cast("BIGINT").alias(ordinal), "r.*").select(*table.names)
+    return exploded.select("run", sf.col("place").cast("BIGINT").alias(ordinal), "r.*").select(
+        *table.names
+    )
 
 
 def _simulate(row: dict[str, Any], workload: Workload) -> Outcome:
@@ -151,7 +202,10 @@ def _plain(outcome: Outcome) -> dict[str, Any]:
         "copies": outcome.copies,
         "violations": [_utf8(str(violation)) for violation in outcome.violations],
         "deliveries": [{"latency_us": each.at, **_fields(each)} for each in outcome.deliveries],
-        **{name: list(map(_fields, getattr(outcome, name))) for name in ("subscriptions", "publications", "loads")},
+        **{
+            name: list(map(_fields, getattr(outcome, name)))
+            for name in ("subscriptions", "publications", "loads")
+        },
     }
 
 

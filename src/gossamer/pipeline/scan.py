@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 WORD = 8
 _QUOTE, _BACKSLASH = 0x27, 0x5C
 # Each of these is eight bytes, alike, to do the same with eight digits at once.
-_ONES, _ZEROS, _LOWER, _ABOVE_NINE, _HIGH = (byte * 0x0101010101010101 for byte in (0x01, 0x30, 0x7F, 0x76, 0x80))
+_ONES, _ZEROS, _LOWER, _ABOVE_NINE, _HIGH = (
+    byte * 0x0101010101010101 for byte in (0x01, 0x30, 0x7F, 0x76, 0x80)
+)
 
 
 def take(texts: pa.Array, shape: Sequence[str], digits_max: int) -> tuple[Any, list[pa.Array]]:
@@ -67,7 +69,10 @@ def take(texts: pa.Array, shape: Sequence[str], digits_max: int) -> tuple[Any, l
         if not fits.all():
             rows, at, end, quote = rows[fits], at[fits], end[fits], quote[fits]
             found = [tuple(part[fits] for part in parts) for parts in found]
-    return rows, [pa.array(parts[0]) if len(parts) == 1 else _strings(data, texts.type, *parts) for parts in found]
+    return rows, [
+        pa.array(parts[0]) if len(parts) == 1 else _strings(data, texts.type, *parts)
+        for parts in found
+    ]
 
 
 def _bytes(texts: pa.Array, more: int) -> tuple[Any, Any]:
@@ -117,7 +122,9 @@ def _number(words: Words, at: Any, most: Any) -> tuple[Any, Any]:
     while True:
         digits = words[at + count] ^ u(_ZEROS)
         others = (((digits & u(_LOWER)) + u(_ABOVE_NINE)) | digits) & u(_HIGH)
-        below = ((others & (~others + u(1))) >> u(7)) - u(1)  # all bits below the byte that ends it; if none does, all bits
+        below = ((others & (~others + u(1))) >> u(7)) - u(
+            1
+        )  # all bits below the byte that ends it; if none does, all bits
         some = np.minimum((((below & u(_ONES)) * u(_ONES)) >> u(56)).astype(np.int64), most - count)
         digits <<= (8 * (WORD - some)).astype(np.uint64)
         digits = digits * u(10) + (digits >> u(8))

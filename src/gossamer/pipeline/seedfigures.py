@@ -55,7 +55,12 @@ class Figure(Struct, frozen=True):
 def _static(book: Book, study: Study, workload: str) -> dict[str, Row]:
     found = {}
     for routing in ROUTINGS:
-        told: dict[str, Any] = {"size": study.filters, "workload": workload, "routing": routing, "events": study.events}
+        told: dict[str, Any] = {
+            "size": study.filters,
+            "workload": workload,
+            "routing": routing,
+            "events": study.events,
+        }
         found[routing] = book.runs("skiplist", **told)[0]
     return found
 
@@ -65,27 +70,51 @@ def noise(book: Book, study: Study, workload: str) -> Figure:
     real = workload == "trace"
     spreads = {routing: book.spread(run, "noise") for routing, run in runs.items()}
     level = round(0.0048 * study.events)
-    most = max([round(0.012 * study.events), *(percentile(spread, 0.999) for spread in spreads.values())])
+    most = max(
+        [round(0.012 * study.events), *(percentile(spread, 0.999) for spread in spreads.values())]
+    )
     labels = [f"{100 * at / study.events:.2f} %" for at in range(most + 1)]
     series = {}
     for routing, spread in spreads.items():
         peers = sum(spread.values())
         tail = sum(count for at, count in spread.items() if at > most)
-        series[NAMES[routing]] = [100 * (spread.get(at, 0) + (tail if at == most else 0)) / peers for at in range(most + 1)]
+        series[NAMES[routing]] = [
+            100 * (spread.get(at, 0) + (tail if at == most else 0)) / peers
+            for at in range(most + 1)
+        ]
     marks = [Mark(0.48, "0.48 %", True), Mark(1.2, "1.2 %", True)] if real else []
     title = f"Noise of peers, {'real' if real else 'synthetic'} trace"
     drawing = charts.bars(
-        title, labels, series, "noise events at a peer / all events", "percent of peers", gap=0.1, marks=marks
+        title,
+        labels,
+        series,
+        "noise events at a peer / all events",
+        "percent of peers",
+        gap=0.1,
+        marks=marks,
     )
     numbers = []
     for routing, spread in spreads.items():
         peers, name = sum(spread.values()), NAMES[routing]
         numbers += [
-            Number(f"{name}: peers with 0.48 % noise", 100 * spread.get(level, 0) / peers, 10.0 if real else None, "%"),
-            Number(f"{name}: hottest peer", 100 * max(spread) / study.events, 1.2 if real else None, "%"),
+            Number(
+                f"{name}: peers with 0.48 % noise",
+                100 * spread.get(level, 0) / peers,
+                10.0 if real else None,
+                "%",
+            ),
+            Number(
+                f"{name}: hottest peer",
+                100 * max(spread) / study.events,
+                1.2 if real else None,
+                "%",
+            ),
             Number(f"{name}: most peers have", 100 * mode(spread) / study.events, None, "%"),
         ]
-    ours, seeds = ({n.name.split(": ")[1]: n.found for n in numbers if n.name.startswith(NAMES[r])} for r in ROUTINGS)
+    ours, seeds = (
+        {n.name.split(": ")[1]: n.found for n in numbers if n.name.startswith(NAMES[r])}
+        for r in ROUTINGS
+    )
     agrees = 0.4 <= seeds["hottest peer"] / 1.2 <= 2.5
     says = (
         "In the case of real P2P trace around 10% of peers receive 0.48% of the total number of events sent to "
@@ -101,7 +130,14 @@ def noise(book: Book, study: Study, workload: str) -> Figure:
         f"{ours['hottest peer']:.2f} %."
     )
     return Figure(
-        f"001-3{'a' if real else 'b'}", title, says, drawing, tuple(numbers), sentence, agrees, runs["paper"]["replay"]
+        f"001-3{'a' if real else 'b'}",
+        title,
+        says,
+        drawing,
+        tuple(numbers),
+        sentence,
+        agrees,
+        runs["paper"]["replay"],
     )
 
 
@@ -121,7 +157,12 @@ def hops(book: Book, study: Study, workload: str) -> Figure:
             Number(f"{name}: most common hops", mode(spread), 4.0),
             Number(f"{name}: events with 4 hops", spread.get(4, 0), scaled),
             Number(f"{name}: mean hops", mean(spread)),
-            Number(f"{name}: within log2 N", 100 * sum(c for at, c in spread.items() if at <= bound) / events, None, "%"),
+            Number(
+                f"{name}: within log2 N",
+                100 * sum(c for at, c in spread.items() if at <= bound) / events,
+                None,
+                "%",
+            ),
         ]
     value = {number.name: number.found for number in numbers}
     ours, seeds = NAMES["gossamer"], NAMES["paper"]
@@ -142,14 +183,26 @@ def hops(book: Book, study: Study, workload: str) -> Figure:
         f"{value[f'{ours}: within log2 N']:.1f} % stay within it."
     )
     return Figure(
-        f"001-4{'a' if real else 'b'}", title, says, drawing, tuple(numbers), sentence, agrees, runs["paper"]["replay"]
+        f"001-4{'a' if real else 'b'}",
+        title,
+        says,
+        drawing,
+        tuple(numbers),
+        sentence,
+        agrees,
+        runs["paper"]["replay"],
     )
 
 
-def _hops_chart(title: str, spreads: Mapping[str, Mapping[int, int]], marks: Sequence[Mark], what: str) -> Drawing:
+def _hops_chart(
+    title: str, spreads: Mapping[str, Mapping[int, int]], marks: Sequence[Mark], what: str
+) -> Drawing:
     last = min(HOPS_SHOWN, max(max(spread) for spread in spreads.values()))
     last = max(last, math.ceil(max((mark.at for mark in marks), default=0)))
-    labels = [*(str(at) for at in range(last)), f"{last}+" if any(max(s) > last for s in spreads.values()) else str(last)]
+    labels = [
+        *(str(at) for at in range(last)),
+        f"{last}+" if any(max(s) > last for s in spreads.values()) else str(last),
+    ]
     series = {
         NAMES[routing]: [
             *(float(spread.get(at, 0)) for at in range(last)),
@@ -161,17 +214,24 @@ def _hops_chart(title: str, spreads: Mapping[str, Mapping[int, int]], marks: Seq
 
 
 def dynamic(book: Book, study: Study) -> Figure:
-    runs = {r: book.runs("skiplist", size=study.filters, grow_from=study.grow_from, routing=r)[0] for r in ROUTINGS}
+    runs = {
+        r: book.runs("skiplist", size=study.filters, grow_from=study.grow_from, routing=r)[0]
+        for r in ROUTINGS
+    }
     spreads = {routing: book.spread(run, "hops") for routing, run in runs.items()}
     bounds = math.log2(study.grow_from), math.log2(study.filters)
-    stated = [f"{math.floor(100 * bound) / 100:.2f}" for bound in bounds]  # the seed cuts its decimals off: 8.22, 9.96
+    stated = [
+        f"{math.floor(100 * bound) / 100:.2f}" for bound in bounds
+    ]  # the seed cuts its decimals off: 8.22, 9.96
     marks = [Mark(bounds[0], f"bound {stated[0]}", True), Mark(bounds[1], stated[1], True)]
     title = f"Hops to newcomers, {study.grow_from:,} peers growing to {study.filters:,}"
     numbers = []
     for routing, spread in spreads.items():
         events, name = sum(spread.values()), NAMES[routing]
         numbers += [
-            Number(f"{name}: events", events, 700.0 if study.filters - study.grow_from == 700 else None),
+            Number(
+                f"{name}: events", events, 700.0 if study.filters - study.grow_from == 700 else None
+            ),
             Number(f"{name}: mean hops", mean(spread)),
             Number(f"{name}: most hops", max(spread)),
             *(
@@ -183,7 +243,10 @@ def dynamic(book: Book, study: Study) -> Figure:
                 for when, bound in zip(("start", "end"), bounds, strict=True)
             ),
         ]
-    numbers += [Number("bound at the start", bounds[0], 8.22), Number("bound at the end", bounds[1], 9.96)]
+    numbers += [
+        Number("bound at the start", bounds[0], 8.22),
+        Number("bound at the end", bounds[1], 9.96),
+    ]
     value = {number.name: number.found for number in numbers}
     seeds, ours = NAMES["paper"], NAMES["gossamer"]
     says = (
@@ -224,9 +287,14 @@ def degrees(book: Book, study: Study) -> Figure:
             for degree, count in book.spread(run, "degree").items():
                 counts[degree] = counts.get(degree, 0) + count
         highest = max(highest, *counts)
-        shares[hosts] = {degree: 100 * count / sum(counts.values()) for degree, count in counts.items()}
+        shares[hosts] = {
+            degree: 100 * count / sum(counts.values()) for degree, count in counts.items()
+        }
     labels = [str(degree) for degree in range(1, max(4, highest) + 1)]
-    series = {f"{hosts} hosts": [shares[hosts].get(int(label), 0.0) for label in labels] for hosts in shown}
+    series = {
+        f"{hosts} hosts": [shares[hosts].get(int(label), 0.0) for label in labels]
+        for hosts in shown
+    }
     title = "Degree of the hosts, binary reference tree"
     largest = shares[study.hosts[-1]]
     ends = largest.get(1, 0.0) + largest.get(3, 0.0)
@@ -264,7 +332,9 @@ def area(book: Book, study: Study) -> Figure:
             series[f"{what}, most"].append((hosts, max(areas)))
     title = "Reconfiguration area of joins and leaves"
     average = sum(contacted) / len(contacted)
-    first, last = (sum(series[f"{w}, mean"][at][1] for w in ("join", "leave")) / 2 for at in (0, -1))
+    first, last = (
+        sum(series[f"{w}, mean"][at][1] for w in ("join", "leave")) / 2 for at in (0, -1)
+    )
     numbers = (
         Number("hosts contacted by a change, mean", average, None),
         Number("mean area of a join, largest network", series["join, mean"][-1][1]),
@@ -293,7 +363,11 @@ def area(book: Book, study: Study) -> Figure:
 
 
 def _plain_interest(book: Book, size: int, parameter: int = 6) -> Row:
-    found = [run for run in book.runs("interest", size=size, parameter=parameter) if "rate" not in run["told"]]
+    found = [
+        run
+        for run in book.runs("interest", size=size, parameter=parameter)
+        if "rate" not in run["told"]
+    ]
     return found[0]
 
 
@@ -303,13 +377,17 @@ def propagation(book: Book, study: Study) -> Figure:
         news = book.news(_plain_interest(book, nodes))
         hops_of.append((float(nodes), sum(row["hops"] for row in news) / len(news)))
         ms_of.append((float(nodes), sum(row["latency_us"] for row in news) / len(news) / 1000))
-    modelled = [(float(size), mean(book.model("interest", "rounds", size=size))) for size in study.models]
+    modelled = [
+        (float(size), mean(book.model("interest", "rounds", size=size))) for size in study.models
+    ]
     slope, start, explained = fit(hops_of)
     ends = [min(study.nodes), max(study.nodes)]
     series = {"hops, simulated": hops_of, "milliseconds, simulated": ms_of,
               "fit of the hops": [(float(x), start + slope * math.log2(x)) for x in ends]}  # fmt: skip
     title = "Until a node knows of a change, K = 6"
-    drawing = charts.line(title, series, "nodes", "hops; milliseconds (mean)", log_x=True, dashed=["fit of the hops"])
+    drawing = charts.line(
+        title, series, "nodes", "hops; milliseconds (mean)", log_x=True, dashed=["fit of the hops"]
+    )
     numbers = (
         Number(f"mean hops, {study.nodes[0]} nodes", hops_of[0][1]),
         Number(f"mean hops, {study.nodes[-1]} nodes", hops_of[-1][1]),
@@ -328,7 +406,14 @@ def propagation(book: Book, study: Study) -> Figure:
         f"{'O(log N), as the seed claims' if agrees else 'not clearly logarithmic'}. The seed states no number of milliseconds."
     )
     return Figure(
-        "000-time", title, says, drawing, numbers, sentence, agrees, _plain_interest(book, study.nodes[-1])["replay"]
+        "000-time",
+        title,
+        says,
+        drawing,
+        numbers,
+        sentence,
+        agrees,
+        _plain_interest(book, study.nodes[-1])["replay"],
     )
 
 
@@ -340,13 +425,36 @@ def traffic(book: Book, study: Study) -> Figure:
             series[name].append((float(rate), book.measure(run, "bytes_amortised")))
     lone = book.runs("interest", size=study.rate_nodes, rate=study.rates[0], news="diff")[0]
     title = f"Bytes into a node for each change, {study.rate_nodes} nodes"
-    drawing = charts.line(title, series, "changes a second in the whole network", "bytes a change", log_x=True)
-    less = [whole[1] / diff[1] for diff, whole in zip(series["differences"], series["whole interests"], strict=True)]
-    hashed, named = book.measure(lone, "bytes_per_change"), book.measure(lone, "bytes_per_change_names")
+    drawing = charts.line(
+        title, series, "changes a second in the whole network", "bytes a change", log_x=True
+    )
+    less = [
+        whole[1] / diff[1]
+        for diff, whole in zip(series["differences"], series["whole interests"], strict=True)
+    ]
+    hashed, named = (
+        book.measure(lone, "bytes_per_change"),
+        book.measure(lone, "bytes_per_change_names"),
+    )
     numbers = (
-        Number(f"differences, {study.rates[0]} changes a second", series["differences"][0][1], None, "bytes"),
-        Number(f"differences, {study.rates[-1]} changes a second", series["differences"][-1][1], None, "bytes"),
-        Number(f"whole interests, {study.rates[-1]} changes a second", series["whole interests"][-1][1], None, "bytes"),
+        Number(
+            f"differences, {study.rates[0]} changes a second",
+            series["differences"][0][1],
+            None,
+            "bytes",
+        ),
+        Number(
+            f"differences, {study.rates[-1]} changes a second",
+            series["differences"][-1][1],
+            None,
+            "bytes",
+        ),
+        Number(
+            f"whole interests, {study.rates[-1]} changes a second",
+            series["whole interests"][-1][1],
+            None,
+            "bytes",
+        ),
         Number("whole interests / differences, least", min(less)),
         Number("a lone change, hashed names", hashed, None, "bytes"),
         Number("a lone change, names", named, None, "bytes"),
@@ -371,18 +479,39 @@ def robustness(book: Book, study: Study) -> Figure:
     series: dict[str, list[tuple[float, float]]] = {}
     for k in study.robust_ks:
         which = {"size": study.robust_nodes, "parameter": k}
-        left, reached = (book.model("robustness", what, **which) for what in ("survivors", "reached"))
+        left, reached = (
+            book.model("robustness", what, **which) for what in ("survivors", "reached")
+        )
         series[f"K = {k}"] = [(float(at), 100 * reached[at] / left[at]) for at in sorted(left)]
     title = f"Survivors that still hear, {study.robust_nodes:,} nodes"
-    drawing = charts.line(title, series, "percent of the nodes that fail at once", "percent of survivors")
+    drawing = charts.line(
+        title, series, "percent of the nodes that fail at once", "percent of survivors"
+    )
     crashed, connected = [], []
     for k in study.ks:
-        crashed.append((k, book.runs("interest", "crashes", size=study.crash_nodes, parameter=k)[0]["status"] == "ok"))
-        connected.append((k, book.measure(_plain_interest(book, study.ks_nodes, k), "vertex_connectivity")))
+        crashed.append(
+            (
+                k,
+                book.runs("interest", "crashes", size=study.crash_nodes, parameter=k)[0]["status"]
+                == "ok",
+            )
+        )
+        connected.append(
+            (k, book.measure(_plain_interest(book, study.ks_nodes, k), "vertex_connectivity"))
+        )
     numbers = (
-        *(Number(f"K = {k}: nodes that must fail to cut it", found, float(k)) for k, found in connected),
-        *(Number(f"K = {k}: all survivors heard, K - 1 crashed", float(good), 1.0) for k, good in crashed),
-        *(Number(f"{name}: reached when half fail", dict(points)[50.0], None, "%") for name, points in series.items()),
+        *(
+            Number(f"K = {k}: nodes that must fail to cut it", found, float(k))
+            for k, found in connected
+        ),
+        *(
+            Number(f"K = {k}: all survivors heard, K - 1 crashed", float(good), 1.0)
+            for k, good in crashed
+        ),
+        *(
+            Number(f"{name}: reached when half fail", dict(points)[50.0], None, "%")
+            for name, points in series.items()
+        ),
     )
     agrees = all(good for _, good in crashed) and all(found >= k for k, found in connected)
     says = (
@@ -398,7 +527,9 @@ def robustness(book: Book, study: Study) -> Figure:
         )
         + "."
     )  # fmt: skip
-    replay = book.runs("interest", "crashes", size=study.crash_nodes, parameter=study.ks[-1])[0]["replay"]
+    replay = book.runs("interest", "crashes", size=study.crash_nodes, parameter=study.ks[-1])[0][
+        "replay"
+    ]
     return Figure("000-k", title, says, drawing, numbers, sentence, agrees, replay)
 
 
@@ -427,7 +558,10 @@ def scale(book: Book, study: Study) -> Figure:
             Number(f"{name}, most of {largest:,}", max(spread)),
             Number(f"{name}, more for each doubling", slope),
         ]
-    most = {what: 100 * max(book.model("skiplist", what, size=largest)) / study.model_walks for what in ("noise", "load")}
+    most = {
+        what: 100 * max(book.model("skiplist", what, size=largest)) / study.model_walks
+        for what in ("noise", "load")
+    }
     numbers += [
         Number("skip list: noise of the hottest entry", most["noise"], None, "%"),
         Number("skip list: load of the busiest entry", most["load"], None, "%"),

@@ -69,7 +69,10 @@ def conf_for(size: int, master: str = "local") -> dict[str, str]:
     return dict(TINY if tiny else SMALL if size < SMALL_BYTES else {})
 
 
-SOCKET_PATH_MAX, SOCKET_NAME = 103, 48  # bytes: of a Unix socket's path (macOS allows fewest), and of Spark's names for them
+SOCKET_PATH_MAX, SOCKET_NAME = (
+    103,
+    48,
+)  # bytes: of a Unix socket's path (macOS allows fewest), and of Spark's names for them
 _PYTHON = {
     # No limit: with one, the size of a batch is taken anew for each row, a third of the JVM's samples where rows go to
     # Python. A batch still has at most 10,000 rows; of events' strings only those go there that are no longer than what is
@@ -182,14 +185,20 @@ def _reaches_out(master: str) -> bool:
 
 @contextlib.contextmanager
 def session(
-    app: str = "gossamer", master: str = "local[*]", *, log_level: str = "ERROR", conf: dict[str, str] | None = None
+    app: str = "gossamer",
+    master: str = "local[*]",
+    *,
+    log_level: str = "ERROR",
+    conf: dict[str, str] | None = None,
 ) -> Iterator[SparkSession]:
     """A Spark session with our defaults, stopped at the end. ``conf`` wins over every default."""
     masters.check(master)
     require_spark()
     masters.reach(master)
     ensure_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take whatever python3 the PATH has
+    os.environ.setdefault(
+        "PYSPARK_PYTHON", sys.executable
+    )  # else workers take whatever python3 the PATH has
     if not _reaches_out(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if master.startswith("local-cluster"):
@@ -206,7 +215,8 @@ def _session(app: str, master: str, log_level: str, conf: dict[str, str]) -> Ite
         "spark.sql.session.timeZone": "UTC",  # a timestamp with no zone is UTC, as in the filters
         "spark.sql.ansi.enabled": "true",
         "spark.sql.shuffle.partitions": "4",
-        "spark.driver.extraJavaOptions": _quiet_logging(log_level) + " -XX:+UseSerialGC -XX:-UsePerfData",
+        "spark.driver.extraJavaOptions": _quiet_logging(log_level)
+        + " -XX:+UseSerialGC -XX:-UsePerfData",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.python.sql.dataFrameDebugging.enabled": "false",  # else each call in Python is five calls to the JVM
         "spark.python.authenticate.socketTimeout": "120s",  # on a busy machine a Python process takes its time to start
@@ -216,7 +226,9 @@ def _session(app: str, master: str, log_level: str, conf: dict[str, str]) -> Ite
     builder = SparkSession.builder.master(master).appName(app)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs a traceback of its own for what we raise or report
+    logging.getLogger("py4j").setLevel(
+        logging.CRITICAL
+    )  # it logs a traceback of its own for what we raise or report
     try:
         with quiet.own_interrupts():
             spark = builder.getOrCreate()

@@ -33,8 +33,12 @@ def package(folder: Path) -> Path:
     import gossamer
 
     root = Path(gossamer.__file__).parent
-    files = sorted(path for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    files = [path for path in files if path.suffix not in (".so", ".pyd")]  # no module of a zip; executors do without
+    files = sorted(
+        path for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    )
+    files = [
+        path for path in files if path.suffix not in (".so", ".pyd")
+    ]  # no module of a zip; executors do without
     digest = hashlib.blake2b(digest_size=6)
     for path in files:
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())

@@ -63,7 +63,9 @@ def collect(filters: DataFrame) -> pa.Table | None:
     names = ["filter", "text", *(["topic"] if "topic" in filters.columns else [])]
     found = plain.files(filters, [(name,) for name in names])
     if found is not None and sum(footer.size for footer in found.footers) <= FILTERS_MAX * TEXT_MAX:
-        with contextlib.suppress(rowgroups.UnreadableError):  # Spark says better what is wrong with a file
+        with contextlib.suppress(
+            rowgroups.UnreadableError
+        ):  # Spark says better what is wrong with a file
             return _read(found, names)
     told = filters.select(*(sf.when(_is_short(), sf.col(name)).alias(name) for name in names))
     # Not limit(): over several tasks that is a shuffle, and one task alone takes a quarter longer. The id is the row's number in
@@ -86,22 +88,30 @@ def _read(found: plain.Files, names: Sequence[str]) -> pa.Table | None:
         return list(rowgroups.read([part], columns, names, FILTERS_MAX, FILTERS_MAX * TEXT_MAX))
 
     with ThreadPoolExecutor(THREADS_MAX) as pool:
-        batches = [batch for some in pool.map(read, rowgroups.parts(found.footers)) for batch in some]
-    rows = pa.Table.from_batches(batches, schema=pa.schema([(name, found.types[(name,)]) for name in names]))
+        batches = [
+            batch for some in pool.map(read, rowgroups.parts(found.footers)) for batch in some
+        ]
+    rows = pa.Table.from_batches(
+        batches, schema=pa.schema([(name, found.types[(name,)]) for name in names])
+    )
     short = pc.less_equal(pc.binary_length(rows["text"]), TEXT_MAX)
     if not pc.all(short, skip_nulls=False).as_py():
         rows = pa.table({name: pc.if_else(short, rows[name], None) for name in names})
     return rows.combine_chunks()
 
 
-def matches(events: DataFrame, filters: DataFrame, rows: pa.Table) -> tuple[DataFrame | None, Rest | None]:
+def matches(
+    events: DataFrame, filters: DataFrame, rows: pa.Table
+) -> tuple[DataFrame | None, Rest | None]:
     """(event, filter) of the filters that are simple, and the others; None where there are none. ``rows``: ``collect(filters)``."""
     import numpy as np
 
     column = spans.one(rows["text"])
     left = np.flatnonzero(column.is_valid())
     known = functools.cache(functools.partial(_type_of, events))
-    columns: dict[str, str] = {}  # an attribute, and what its column is called on the way to the tasks
+    columns: dict[
+        str, str
+    ] = {}  # an attribute, and what its column is called on the way to the tasks
     sought: list[spans.Spans] = []
     seen: set[tuple[str, ...]] = set()
     for size in SAMPLES if _are_topics_plain(events, filters) else ():
@@ -125,17 +135,28 @@ def _some(column: pa.Array, numbers: Any) -> pa.Array:
     return column if len(numbers) == len(column) else column.take(numbers)
 
 
-def _shapes(column: pa.Array, size: int, seen: set[tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], str, str]]:
+def _shapes(
+    column: pa.Array, size: int, seen: set[tuple[str, ...]]
+) -> Iterator[tuple[tuple[str, ...], str, str]]:
     """The most frequent shapes that may be simple, the template of each, and one of its texts; not those ``seen`` before."""
     import numpy as np
 
-    some = np.unique(np.linspace(0, max(0, len(column) - 1), min(size, len(column))).astype(np.int64))
+    some = np.unique(
+        np.linspace(0, max(0, len(column) - 1), min(size, len(column))).astype(np.int64)
+    )
     told = [(texts.shape(text), text) for text in texts.read(column.take(some)) if text is not None]
     example = dict(told)
-    for shape, _ in Counter(shape for shape, _ in told if shape not in seen).most_common(TEMPLATES_MAX - len(seen)):
+    for shape, _ in Counter(shape for shape, _ in told if shape not in seen).most_common(
+        TEMPLATES_MAX - len(seen)
+    ):
         seen.add(shape)
         name = texts.template(list(shape))
-        if name is not None and not _more.search(name) and templates.is_plain(name) and set(shape[1::2]) <= {"s", "i"}:
+        if (
+            name is not None
+            and not _more.search(name)
+            and templates.is_plain(name)
+            and set(shape[1::2]) <= {"s", "i"}
+        ):
             yield shape, name, example[shape]
 
 
@@ -148,7 +169,9 @@ def _type_of(events: DataFrame, attribute: str) -> st.DataType | None:
     return alike[0].dataType if plain else type_of(flat(events), attribute)
 
 
-def _asked(template: Template, type_of: Callable[[str], st.DataType | None]) -> tuple[Comparison, ...] | None:
+def _asked(
+    template: Template, type_of: Callable[[str], st.DataType | None]
+) -> tuple[Comparison, ...] | None:
     """The comparisons that a template is made of; None if it is not simple."""
     whole = template.branches[0].whole if len(template.branches) == 1 else None
     for attribute, sign, place in ((one.attribute, one.sign, one.place) for one in whole or ()):
@@ -165,11 +188,18 @@ def _are_topics_plain(events: DataFrame, filters: DataFrame) -> bool:
     """There are none, or they are equal if their bytes are."""
     if "topic" not in filters.columns:
         return True
-    return "topic" in events.columns and events.schema["topic"].dataType == filters.schema["topic"].dataType == _STRING
+    return (
+        "topic" in events.columns
+        and events.schema["topic"].dataType == filters.schema["topic"].dataType == _STRING
+    )
 
 
 def _build(
-    rows: pa.Table, chosen: Any, asked: Sequence[Comparison], literals: Sequence[pa.Array], columns: dict[str, str]
+    rows: pa.Table,
+    chosen: Any,
+    asked: Sequence[Comparison],
+    literals: Sequence[pa.Array],
+    columns: dict[str, str],
 ) -> spans.Spans | None:
     """The filters of one template, those of ``chosen`` rows, by their literals."""
     import numpy as np
@@ -188,17 +218,26 @@ def _build(
             keys.append((column(one.attribute), values))
             continue
         ranged, ends = column(one.attribute), values.to_numpy()
-        if one.sign in (">", ">="):  # 18 digits at most (``texts``): there is room for one more or less
+        if one.sign in (
+            ">",
+            ">=",
+        ):  # 18 digits at most (``texts``): there is room for one more or less
             low = np.maximum(low, ends + (one.sign == ">"))
         else:
             high = np.minimum(high, ends - (one.sign == "<"))
     return spans.build(spans.one(rows["filter"]), keys, ranged, low, high)
 
 
-def _search(events: DataFrame, filters: DataFrame, columns: dict[str, str], sought: list[spans.Spans]) -> DataFrame:
+def _search(
+    events: DataFrame, filters: DataFrame, columns: dict[str, str], sought: list[spans.Spans]
+) -> DataFrame:
     """The pairs, found by Spark's tasks: only the columns that are asked for go there."""
     found = _in_files(events, columns)
-    listed = st.StructType().add(filters.schema["filter"]).add("events", st.ArrayType(events.schema["event"].dataType))
+    listed = (
+        st.StructType()
+        .add(filters.schema["filter"])
+        .add("events", st.ArrayType(events.schema["event"].dataType))
+    )
     if found is not None:
         return _search_files(events, *found, listed, sought)
     sent = events.sparkSession.sparkContext.broadcast(sought)
@@ -211,7 +250,9 @@ def _search(events: DataFrame, filters: DataFrame, columns: dict[str, str], soug
     def asked(sql: str, name: str) -> Column:
         """No string that is longer than those sought for: it would match nothing, and a batch of them could be of any size."""
         value = sf.expr(sql if sql == _TOPIC else f"values.{sql}")
-        return (sf.when(sf.octet_length(value) <= longest[name], value) if name in longest else value).alias(name)
+        return (
+            sf.when(sf.octet_length(value) <= longest[name], value) if name in longest else value
+        ).alias(name)
 
     needed = events.select("event", *(asked(sql, name) for sql, name in columns.items()))
     return needed.mapInArrow(find, listed).select(sf.explode("events").alias("event"), "filter")
@@ -253,7 +294,9 @@ def _search_files(
     return tasks.mapInArrow(search, listed).select(sf.explode("events").alias("event"), "filter")
 
 
-def _are_few(parts: Sequence[rowgroups.Part], names: dict[str, plain.Path], sought: Sequence[spans.Spans]) -> bool:
+def _are_few(
+    parts: Sequence[rowgroups.Part], names: dict[str, plain.Path], sought: Sequence[spans.Spans]
+) -> bool:
     """As the first events of some row groups tell: so few pairs that one task hands them over in less time than a shuffle takes."""
     rows = sum(part.rows for part in parts)
     if not 0 < rows <= FEW_EVENTS:
@@ -261,21 +304,30 @@ def _are_few(parts: Sequence[rowgroups.Part], names: dict[str, plain.Path], soug
     asked = {name: path for name, path in names.items() if name != "event"}
     some = parts[:: -(-len(parts) // SAMPLED)]
     try:
-        firsts = [next(rowgroups.read([part], asked, [], SAMPLED_ROWS, spans.BYTES)) for part in some]
+        firsts = [
+            next(rowgroups.read([part], asked, [], SAMPLED_ROWS, spans.BYTES)) for part in some
+        ]
         # What is a dictionary in one file need not be one in another.
         return rows * max(spans.expected([first], sought) for first in firsts) <= FEW_PAIRS
     except rowgroups.UnreadableError:
         return False  # the task says so
 
 
-def _in_files(events: DataFrame, columns: dict[str, str]) -> tuple[list[rowgroups.Part], dict[str, plain.Path]] | None:
+def _in_files(
+    events: DataFrame, columns: dict[str, str]
+) -> tuple[list[rowgroups.Part], dict[str, plain.Path]] | None:
     """The parts of files that the events are in, and the names of the columns there by those that tasks give them."""
     asked: dict[str, plain.Path] = {"event": ("event",)}
     for sql, name in columns.items():
         asked[name] = (_TOPIC,) if sql == _TOPIC else ("values", *sql[1:-1].split("`.`"))
     read = plain.files(events, list(asked.values()))
     return (
-        None if read is None else (rowgroups.parts(read.footers), {name: read.columns[path] for name, path in asked.items()})
+        None
+        if read is None
+        else (
+            rowgroups.parts(read.footers),
+            {name: read.columns[path] for name, path in asked.items()},
+        )
     )
 
 
@@ -291,7 +343,11 @@ def _rest(filters: DataFrame, rows: pa.Table, left: Any) -> Rest | None:
         others = filters.sparkSession.createDataFrame(rows.take(left), schema)
     if long:
         is_long = ~sf.coalesce(_is_short(), sf.lit(False))
-        others = filters.where(is_long).select(*rows.column_names).unionByName(others.select(*rows.column_names))
+        others = (
+            filters.where(is_long)
+            .select(*rows.column_names)
+            .unionByName(others.select(*rows.column_names))
+        )
     return Rest(others, len(left) + long)
 
 

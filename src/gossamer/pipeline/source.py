@@ -32,14 +32,21 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
 from gossamer import Gap, blocking
 from gossamer.pipeline.gateway import ask
 from gossamer.pipeline.sourceoptions import Options, SourceError
 
-WAIT_SECONDS = 30.0  # for the fabric, a topic, the past of publishers, a data directory that is still locked
+WAIT_SECONDS = (
+    30.0  # for the fabric, a topic, the past of publishers, a data directory that is still locked
+)
 PART_ROWS = 20_000  # of one partition
 
 
@@ -104,7 +111,10 @@ def _unpack(partition: InputPartition) -> Iterator[Any]:
 
 
 def _partitions(values: list[dict[str, Any]], schema: StructType) -> list[InputPartition]:
-    return [InputPartition(_pack(values[at : at + PART_ROWS], schema)) for at in range(0, len(values), PART_ROWS)]
+    return [
+        InputPartition(_pack(values[at : at + PART_ROWS], schema))
+        for at in range(0, len(values), PART_ROWS)
+    ]
 
 
 # ---------------------------------------------------------------- reading
@@ -142,7 +152,9 @@ class _RetainedReader(DataSourceReader):
                         values.append(event.values)
                     until = time.monotonic() + WAIT_SECONDS
                 if time.monotonic() > until:
-                    raise SourceError(f"not every publisher of {options.topic!r} has answered within {WAIT_SECONDS:g} s")
+                    raise SourceError(
+                        f"not every publisher of {options.topic!r} has answered within {WAIT_SECONDS:g} s"
+                    )
         return _partitions(values, self._schema) or [InputPartition(_pack([], self._schema))]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -163,7 +175,11 @@ class _Tap:
                 self._node.close()
                 raise
         self._events = self._node.subscribe(
-            options.topic, options.filter, timeout=WAIT_SECONDS, name=options.name, since=options.since or None
+            options.topic,
+            options.filter,
+            timeout=WAIT_SECONDS,
+            name=options.name,
+            since=options.since or None,
         )
         self.acked = int(self._node.status()["durable"][options.name]["acked"])
         self._lock = threading.Lock()
@@ -208,7 +224,9 @@ class _Tap:
         until = time.monotonic() + WAIT_SECONDS
         while self.latest() < end:
             if time.monotonic() > until:
-                raise SourceError(f"offset {end} of {self._options.name!r} is not there; was its data directory replaced?")
+                raise SourceError(
+                    f"offset {end} of {self._options.name!r} is not there; was its data directory replaced?"
+                )
             time.sleep(0.01)
         values = []
         with self._lock:
@@ -302,23 +320,35 @@ def _written(iterator: Iterator[Any]) -> _Written:
 
     batches = [batch for batch in iterator if batch.num_rows]
     context = TaskContext.get()
-    return _Written(context.partitionId() if context is not None else 0, _stream(batches) if batches else b"")
+    return _Written(
+        context.partitionId() if context is not None else 0, _stream(batches) if batches else b""
+    )
 
 
 def _together(messages: Sequence[WriterCommitMessage | None]) -> bytes:
     """All rows in the order of their partitions."""
     import pyarrow as pa
 
-    written = sorted((one for one in messages if isinstance(one, _Written) and one.data), key=lambda one: one.partition)
+    written = sorted(
+        (one for one in messages if isinstance(one, _Written) and one.data),
+        key=lambda one: one.partition,
+    )
     batches = [batch for one in written for batch in pa.ipc.open_stream(pa.py_buffer(one.data))]
     return _stream(batches) if batches else b""
 
 
 def _request(options: Options, schema: StructType, query: str, batch: int) -> dict[str, Any]:
     text = ", ".join(
-        f"`{field.name}` {field.dataType.simpleString()}" + ("" if field.nullable else " NOT NULL") for field in schema
+        f"`{field.name}` {field.dataType.simpleString()}" + ("" if field.nullable else " NOT NULL")
+        for field in schema
     )
-    return {"topic": options.topic, "schema": text, "retention": options.retention, "query": query, "batch": batch}
+    return {
+        "topic": options.topic,
+        "schema": text,
+        "retention": options.retention,
+        "query": query,
+        "batch": batch,
+    }
 
 
 class _StreamWriter(DataSourceStreamArrowWriter):
@@ -326,9 +356,13 @@ class _StreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: Options, schema: StructType) -> None:
         if not options.data_dir:
-            raise SourceError("a streaming sink needs a disk, on the driver's host: .option('dataDir', DIRECTORY)")
+            raise SourceError(
+                "a streaming sink needs a disk, on the driver's host: .option('dataDir', DIRECTORY)"
+            )
         if not options.query:
-            raise SourceError("a streaming sink needs its query's name, the same for life: .option('query', NAME)")
+            raise SourceError(
+                "a streaming sink needs its query's name, the same for life: .option('query', NAME)"
+            )
         self._options, self._schema = options, schema
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
@@ -336,7 +370,11 @@ class _StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         options = self._options
-        ask(options.gateway(options.data_dir), _request(options, self._schema, options.query, batchId), _together(messages))
+        ask(
+            options.gateway(options.data_dir),
+            _request(options, self._schema, options.query, batchId),
+            _together(messages),
+        )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Nothing was published: that happens in ``commit``."""
@@ -355,9 +393,13 @@ class _Writer(DataSourceArrowWriter):
         import tempfile
 
         options = self._options
-        with tempfile.TemporaryDirectory(prefix="gossamer-write-", ignore_cleanup_errors=True) as temporary:
+        with tempfile.TemporaryDirectory(
+            prefix="gossamer-write-", ignore_cleanup_errors=True
+        ) as temporary:
             reply = ask(
-                options.gateway(options.data_dir or temporary), _request(options, self._schema, "", 0), _together(messages)
+                options.gateway(options.data_dir or temporary),
+                _request(options, self._schema, "", 0),
+                _together(messages),
             )
         if reply["incomplete"] and not options.data_dir:
             raise SourceError(

@@ -18,7 +18,10 @@ from gossamer.net.since import start_of
 from gossamer.node.retention import Retention
 
 BLOCK_SECONDS = 600  # so long may a micro-batch take before a full tap is cut off
-IDLE_SECONDS, IDLE_ONCE_SECONDS = 30.0, 2.0  # of a sink's process; of one that no other write can find again
+IDLE_SECONDS, IDLE_ONCE_SECONDS = (
+    30.0,
+    2.0,
+)  # of a sink's process; of one that no other write can find again
 
 Use = Literal["read", "readStream", "write", "writeStream"]
 READING: tuple[Use, ...] = ("read", "readStream")
@@ -64,28 +67,53 @@ class Options:
         self.join = [address.strip() for address in given["join"].split(",")]
         self.topic, self.filter = given["topic"], given.get("filter", "")
         self.since = given.get("since", "")  # a batch: the beginning; a stream: now
-        self.data_dir, self.name = given.get("datadir", ""), given.get("name", f"spark-{self.topic}")
+        self.data_dir, self.name = (
+            given.get("datadir", ""),
+            given.get("name", f"spark-{self.topic}"),
+        )
         self.query, self.retention = given.get("query", ""), given.get("retention", "")
-        self.fabric, self.keys, self.trace_dir = given.get("fabric", ""), given.get("keys"), given.get("tracedir")
+        self.fabric, self.keys, self.trace_dir = (
+            given.get("fabric", ""),
+            given.get("keys"),
+            given.get("tracedir"),
+        )
         self.rows_max = _number("maxRows", given["maxrows"], int, 1) if "maxrows" in given else 0
         self.fails = _flag("failOnDataLoss", given.get("failondataloss", "true"))
         forgotten = use == "write" and not self.data_dir  # each such write has a process of its own
-        self.idle = _number("idle", given.get("idle", str(IDLE_ONCE_SECONDS if forgotten else IDLE_SECONDS)), float, 0)
+        self.idle = _number(
+            "idle",
+            given.get("idle", str(IDLE_ONCE_SECONDS if forgotten else IDLE_SECONDS)),
+            float,
+            0,
+        )
         try:  # said here, not when the rows are on their way
             start_of(self.since or None)
             if self.retention:
                 Retention.parse(self.retention)
         except ValueError as error:
-            raise SourceError(f"option {'since' if self.since else 'retention'!r}: {error}") from None
+            raise SourceError(
+                f"option {'since' if self.since else 'retention'!r}: {error}"
+            ) from None
 
     def node(self, data_dir: str | None = None) -> blocking.Node:
         config = NodeConfig(block=Micros(BLOCK_SECONDS * SECOND))
         return blocking.Node(
-            join=self.join, fabric=self.fabric, keys=self.keys, data_dir=data_dir, trace_dir=self.trace_dir, config=config
+            join=self.join,
+            fabric=self.fabric,
+            keys=self.keys,
+            data_dir=data_dir,
+            trace_dir=self.trace_dir,
+            config=config,
         )
 
     def gateway(self, data_dir: str) -> dict[str, Any]:
-        found = {"join": self.join, "data_dir": data_dir, "fabric": self.fabric, "keys": self.keys, "idle": self.idle}
+        found = {
+            "join": self.join,
+            "data_dir": data_dir,
+            "fabric": self.fabric,
+            "keys": self.keys,
+            "idle": self.idle,
+        }
         return found | {"trace_dir": self.trace_dir}
 
     def lost(self, gap: Gap) -> None:
@@ -105,7 +133,9 @@ class Options:
             name, attribute = ".".join(path), known.get(path)
             if attribute is None:
                 near = schema.nearest(name)
-                wrong = f"has no attribute {name!r}" + (f" (did you mean {near!r}?)" if near else "")
+                wrong = f"has no attribute {name!r}" + (
+                    f" (did you mean {near!r}?)" if near else ""
+                )
             elif kind != attribute.type.value.lower():
                 wrong = f"has {name!r} as {attribute.type.value}, not as {kind.upper()}"
             elif not nullable and not attribute.required:
@@ -146,7 +176,9 @@ def _flag(name: str, text: str) -> bool:
     return text.lower() == "true"
 
 
-def _leaves(fields: StructType, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str, bool]]:
+def _leaves(
+    fields: StructType, path: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], str, bool]]:
     """(path, type, may be NULL) of each attribute, structs taken apart."""
     for field in fields:
         if isinstance(field.dataType, StructType):

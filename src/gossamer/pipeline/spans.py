@@ -60,7 +60,9 @@ class Spans(NamedTuple):
     filters: pa.Array
 
 
-def build(filters: pa.Array, keys: Sequence[tuple[str, pa.Array]], column: str | None, low: Any, high: Any) -> Spans | None:
+def build(
+    filters: pa.Array, keys: Sequence[tuple[str, pa.Array]], column: str | None, low: Any, high: Any
+) -> Spans | None:
     """Filters whose events have these values in these columns, and ``low`` <= number <= ``high`` in another (or none).
 
     A NULL in a key, or a range that is empty, and nothing matches. None: so many different keys that an integer does not hold them.
@@ -83,7 +85,11 @@ def build(filters: pa.Array, keys: Sequence[tuple[str, pa.Array]], column: str |
     rows = np.flatnonzero(there)
     number, low, high = number[rows], low[rows], high[rows]
     # There is no number below LEAST and none above MOST, so these ends cut nothing.
-    cuts = np.concatenate([low[low > LEAST], high[high < MOST] + 1]) if column is not None else np.zeros(0, np.int64)
+    cuts = (
+        np.concatenate([low[low > LEAST], high[high < MOST] + 1])
+        if column is not None
+        else np.zeros(0, np.int64)
+    )
     ends = np.array([cuts.min(), cuts.max()]) if len(cuts) else cuts
     places = int(ends[1]) - int(ends[0]) + 2 if len(ends) else 1
     ranked = room * places > MOST
@@ -97,14 +103,28 @@ def build(filters: pa.Array, keys: Sequence[tuple[str, pa.Array]], column: str |
     first = number * places + _places(low, cuts, ranked)
     last = number * places + _places(high, cuts, ranked)
     order = _ascending(first, bits := (room * places).bit_length())
-    return Spans(tuple(sets), column, cuts, ranked, places, first[order], last[order], bits, filters.take(rows[order]))
+    return Spans(
+        tuple(sets),
+        column,
+        cuts,
+        ranked,
+        places,
+        first[order],
+        last[order],
+        bits,
+        filters.take(rows[order]),
+    )
 
 
 def _places(numbers: Integers, cuts: Integers, ranked: bool) -> Integers:
     import numpy as np
 
     if not ranked:
-        return np.clip(numbers, cuts[0] - 1, cuts[1]) - (cuts[0] - 1) if len(cuts) else np.zeros(len(numbers), np.int64)
+        return (
+            np.clip(numbers, cuts[0] - 1, cuts[1]) - (cuts[0] - 1)
+            if len(cuts)
+            else np.zeros(len(numbers), np.int64)
+        )
     order = np.argsort(numbers)  # what is looked up in order is found faster
     ranks = np.empty(len(numbers), np.int64)
     ranks[order] = np.searchsorted(cuts, numbers[order], "right")
@@ -118,7 +138,9 @@ def _ascending(numbers: Integers, bits: int) -> Any:
     """
     import numpy as np
 
-    return np.lexsort([(numbers >> shift).astype(np.uint16) for shift in range(0, max(1, bits), 16)])
+    return np.lexsort(
+        [(numbers >> shift).astype(np.uint16) for shift in range(0, max(1, bits), 16)]
+    )
 
 
 def longest(sought: Sequence[Spans]) -> dict[str, int]:
@@ -145,7 +167,9 @@ def match(batches: Iterator[pa.RecordBatch], sought: Sequence[Spans]) -> Iterato
     for spans, hit, count, events in _all_found(batches, sought):
         offsets = np.concatenate([[0], np.cumsum(count)]).astype(np.int32)
         listed = pa.ListArray.from_arrays(pa.array(offsets), events)
-        yield pa.RecordBatch.from_arrays([spans.filters.take(hit), listed], names=["filter", "events"])
+        yield pa.RecordBatch.from_arrays(
+            [spans.filters.take(hit), listed], names=["filter", "events"]
+        )
 
 
 def pairs(batches: Iterator[pa.RecordBatch], sought: Sequence[Spans]) -> Iterator[pa.RecordBatch]:
@@ -154,7 +178,9 @@ def pairs(batches: Iterator[pa.RecordBatch], sought: Sequence[Spans]) -> Iterato
     import pyarrow as pa
 
     for spans, hit, count, events in _all_found(batches, sought):
-        yield pa.RecordBatch.from_arrays([events, spans.filters.take(np.repeat(hit, count))], names=["event", "filter"])
+        yield pa.RecordBatch.from_arrays(
+            [events, spans.filters.take(np.repeat(hit, count))], names=["event", "filter"]
+        )
 
 
 def expected(batches: Sequence[pa.RecordBatch], sought: Sequence[Spans]) -> float:
@@ -188,7 +214,9 @@ def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     rows = size = 0
     for batch in batches:
         full = rows + batch.num_rows > EVENTS or size + batch.nbytes > BYTES
-        if held and (full or batch.schema != held[0].schema):  # strings may be a dictionary in one file, and not in the next
+        if held and (
+            full or batch.schema != held[0].schema
+        ):  # strings may be a dictionary in one file, and not in the next
             yield pa.Table.from_batches(held)
             held, rows, size = [], 0, 0
         held.append(batch)
@@ -261,8 +289,12 @@ def _codes(column: pa.ChunkedArray, values: pa.Array) -> Any:
         return places(column)
     # The last place is for NULLs, whose index is -1.
     known = [np.append(places(chunk.dictionary), np.int32(-1)) for chunk in column.chunks]
-    indices = (chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False) for chunk in column.chunks)
-    return np.concatenate([codes[at] for codes, at in zip(known, indices, strict=True)] or [np.zeros(0, np.int32)])
+    indices = (
+        chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False) for chunk in column.chunks
+    )
+    return np.concatenate(
+        [codes[at] for codes, at in zip(known, indices, strict=True)] or [np.zeros(0, np.int32)]
+    )
 
 
 def one(column: pa.ChunkedArray) -> pa.Array:

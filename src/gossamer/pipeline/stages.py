@@ -87,8 +87,14 @@ class Job(Struct, frozen=True):
         """Every input with its mapping; none: the sample."""
         mapped = mapping.load(self.mapping) if self.mapping else ()
         given = mapped + mapping.plain(self.traces, sessions=self.sessions, rtts=self.rtts)
-        if given and self.workload not in synthetic.KINDS and all(source.table != "items" for source in given):
-            return mapping.plain([_sample()]) + given  # sessions or round trips alone: of what there is, they say nothing
+        if (
+            given
+            and self.workload not in synthetic.KINDS
+            and all(source.table != "items" for source in given)
+        ):
+            return (
+                mapping.plain([_sample()]) + given
+            )  # sessions or round trips alone: of what there is, they say nothing
         return given
 
     @property
@@ -97,7 +103,9 @@ class Job(Struct, frozen=True):
         files = [Path(name) for source in self.sources() for name in source.files]
         runs = len(self.grid.overlays) * len(self.grid.nodes) * len(self.grid.seeds)
         given = sum(
-            path.stat().st_size * (PACKED_FACTOR if path.suffix in PACKED else 1) for path in files if path.is_file()
+            path.stat().st_size * (PACKED_FACTOR if path.suffix in PACKED else 1)
+            for path in files
+            if path.is_file()
         )
         return given + ROW_BYTES * ((self.filters or 0) + (self.events or 0) * (1 + runs))
 
@@ -126,7 +134,8 @@ class Result(Struct, frozen=True):
     @property
     def ok(self) -> bool:
         return not any(
-            self.totals.get(name) for name in ("missed", "duplicate", "spurious", "failed", "disagree", "violated")
+            self.totals.get(name)
+            for name in ("missed", "duplicate", "spurious", "failed", "disagree", "violated")
         )
 
 
@@ -145,8 +154,13 @@ def run(
     if "report" not in [stage.name for stage in stages]:
         return Result(wanted.out, None, outcomes, {})
     ran, judged = (job.show(name, wanted.out, runs.RUNS_MAX)[0] for name in ("runs", "metrics"))
-    failed = next(({name: row[name] for name in ("error", "replay")} for row in ran if row["status"] != "ok"), None)
-    return Result(wanted.out, wanted.out / "report.html", outcomes, report.totals(ran, judged), failed)
+    failed = next(
+        ({name: row[name] for name in ("error", "replay")} for row in ran if row["status"] != "ok"),
+        None,
+    )
+    return Result(
+        wanted.out, wanted.out / "report.html", outcomes, report.totals(ran, judged), failed
+    )
 
 
 def last_job(out: Path) -> Job:
@@ -162,7 +176,9 @@ def plan(wanted: Job, simulate: runs.Simulate | None = None) -> tuple[Stage, ...
             "leave --topics out, or add --workload mixed"
         )
     _check_heeded(wanted)
-    if wanted.churn == "sessions" and not any(one.table == "sessions" or one.format == "trace" for one in wanted.sources()):
+    if wanted.churn == "sessions" and not any(
+        one.table == "sessions" or one.format == "trace" for one in wanted.sources()
+    ):
         raise JobError(NO_SESSIONS)
     return _plan(wanted, simulate)[: STAGES.index(wanted.until or STAGES[-1]) + 1]
 
@@ -171,22 +187,53 @@ def _check_heeded(wanted: Job) -> None:
     """An option that the workload would not heed is an error, not a word in the wind."""
     drawn = wanted.workload in synthetic.KINDS
     if drawn and (wanted.filters is None or wanted.events is None):
-        raise JobError("a synthetic workload has no end of its own; give numbers with --filters and --events")
+        raise JobError(
+            "a synthetic workload has no end of its own; give numbers with --filters and --events"
+        )
     for name, heeded, where in (
-        ("zipf", drawn and wanted.topics > 1, "several topics of a synthetic workload: add --topics 10 --workload mixed"),
+        (
+            "zipf",
+            drawn and wanted.topics > 1,
+            "several topics of a synthetic workload: add --topics 10 --workload mixed",
+        ),
         ("width", wanted.workload in ("ranges", "mixed"), "ranges: add --workload ranges or mixed"),
         ("wildcards", wanted.workload == "wildcards", "wildcards: add --workload wildcards"),
-        ("churn_per_minute", wanted.churn in churn.FITTED, "churn that is fitted: add --churn server or client"),
+        (
+            "churn_per_minute",
+            wanted.churn in churn.FITTED,
+            "churn that is fitted: add --churn server or client",
+        ),
     ):
         if not heeded and getattr(wanted, name) != getattr(Job(wanted.out), name):
             option = f"--{name.replace('_', '-')}"
-            raise JobError(f"{option} would do nothing here; it is for {where}, or leave {option} out")
+            raise JobError(
+                f"{option} would do nothing here; it is for {where}, or leave {option} out"
+            )
 
 
 _JUDGED = (tables.RUNS, tables.DELIVERIES, tables.LOADS, tables.EXPECTED)
-_ORACLE = ("oracle", "templates", "simple", "spans", "texts", "scan", "plain", "rowgroups", "flat", "bands", "prefixes")
+_ORACLE = (
+    "oracle",
+    "templates",
+    "simple",
+    "spans",
+    "texts",
+    "scan",
+    "plain",
+    "rowgroups",
+    "flat",
+    "bands",
+    "prefixes",
+)
 """The modules that decide what matches."""
-_CHURNED = (tables.MATCHES, tables.SUBSCRIPTIONS, tables.PUBLICATIONS, tables.FILTERS, tables.CHURN, tables.EVENTS)
+_CHURNED = (
+    tables.MATCHES,
+    tables.SUBSCRIPTIONS,
+    tables.PUBLICATIONS,
+    tables.FILTERS,
+    tables.CHURN,
+    tables.EVENTS,
+)
 
 
 def _plan(wanted: Job, simulate: runs.Simulate | None) -> tuple[Stage, ...]:
@@ -196,7 +243,14 @@ def _plan(wanted: Job, simulate: runs.Simulate | None) -> tuple[Stage, ...]:
         Stage(
             "traces",
             lambda step: _traces(step, sources),
-            writes=(tables.PEERS, tables.ITEMS, tables.HOLDINGS, tables.SESSIONS, tables.RTTS, tables.QUARANTINE),
+            writes=(
+                tables.PEERS,
+                tables.ITEMS,
+                tables.HOLDINGS,
+                tables.SESSIONS,
+                tables.RTTS,
+                tables.QUARANTINE,
+            ),
             files=tuple(Path(name) for source in sources for name in source.files) or (_sample(),),
             settings=to_builtins(sources),
             code=(f"{here}.traces", f"{here}.formats", f"{here}.advertised"),
@@ -276,8 +330,13 @@ def _workload(step: Step, wanted: Job) -> Mapping[str, DataFrame]:
         assert wanted.filters is not None
         assert wanted.events is not None
         sizes = (wanted.filters, wanted.events, wanted.seed, wanted.topics, wanted.zipf)
-        recipe = synthetic.Recipe(wanted.workload, *sizes, wanted.width, wanted.wildcards, wanted.period_us)
-        filters, events = synthetic.filters(step.spark, recipe), synthetic.events(step.spark, recipe)
+        recipe = synthetic.Recipe(
+            wanted.workload, *sizes, wanted.width, wanted.wildcards, wanted.period_us
+        )
+        filters, events = (
+            synthetic.filters(step.spark, recipe),
+            synthetic.events(step.spark, recipe),
+        )
         of_topics = filters.select("topic").unionByName(events.select("topic")).distinct()
         schemas = of_topics.withColumn("schema", sf.lit(synthetic.SCHEMA))
     else:
@@ -307,7 +366,9 @@ def _churn(step: Step, wanted: Job, filters: DataFrame, events: DataFrame) -> Da
     duration = (last[0] if last is not None and last[0] is not None else 0) + wanted.period_us
     peers = filters.select("peer")
     if wanted.churn != "sessions":
-        return churn.from_fit(step.spark, peers, wanted.churn, duration, wanted.churn_per_minute, wanted.seed)
+        return churn.from_fit(
+            step.spark, peers, wanted.churn, duration, wanted.churn_per_minute, wanted.seed
+        )
     sessions = step.read(tables.SESSIONS)
     if sessions.isEmpty():
         raise JobError(NO_SESSIONS)
@@ -315,33 +376,54 @@ def _churn(step: Step, wanted: Job, filters: DataFrame, events: DataFrame) -> Da
 
 
 def _oracle(step: Step, wanted: Job) -> Mapping[str, DataFrame]:
-    published, filters, stays = (step.read(table) for table in (tables.EVENTS, tables.FILTERS, tables.CHURN))
+    published, filters, stays = (
+        step.read(table) for table in (tables.EVENTS, tables.FILTERS, tables.CHURN)
+    )
     events = with_values(published, step.read(tables.TOPICS))
     found = step.keep(matches(events, filters))
     check_matches(events, filters, found)
     if wanted.churn == "none":
         none = step.spark.createDataFrame([], tables.MATCHES.ddl)
-        return {"matches": none, "expected": found.withColumn("due", sf.lit(True)).select(*tables.EXPECTED.names)}
-    lives, publications = churn.lives(filters, stays, wanted.settle_us), churn.publications(published, wanted.settle_us)
+        return {
+            "matches": none,
+            "expected": found.withColumn("due", sf.lit(True)).select(*tables.EXPECTED.names),
+        }
+    lives, publications = (
+        churn.lives(filters, stays, wanted.settle_us),
+        churn.publications(published, wanted.settle_us),
+    )
     expected = oracle.due(found, lives, publications).select(*tables.EXPECTED.names)
     return {"matches": found.select(*tables.MATCHES.names), "expected": expected}
 
 
 def _runs(step: Step, wanted: Job, simulate: runs.Simulate | None) -> Mapping[str, DataFrame]:
     stays = step.read(tables.CHURN) if wanted.churn != "none" else None
-    given = sim_workload(step.read(tables.TOPICS), step.read(tables.FILTERS), step.read(tables.EVENTS), stays)
+    given = sim_workload(
+        step.read(tables.TOPICS), step.read(tables.FILTERS), step.read(tables.EVENTS), stays
+    )
     configured = runs.configurations(step.spark, wanted.grid, given, _command(wanted))
     count = len(wanted.grid.overlays) * len(wanted.grid.nodes) * len(wanted.grid.seeds)
-    results = step.keep(runs.simulate(configured, given, count, simulate))  # all tables are made of it
-    return {"runs": runs.runs(results), **{table.name: runs.rows_of(results, table) for table in runs.LISTS}}
+    results = step.keep(
+        runs.simulate(configured, given, count, simulate)
+    )  # all tables are made of it
+    return {
+        "runs": runs.runs(results),
+        **{table.name: runs.rows_of(results, table) for table in runs.LISTS},
+    }
 
 
 def _metrics(step: Step, wanted: Job) -> Mapping[str, DataFrame]:
     ran, handed, loads, expected = (step.read(table) for table in _JUDGED)
     if wanted.churn == "none":
         return {"metrics": metrics.metrics(ran, handed, loads, expected)}
-    matched, subscriptions, publications, filters, stays, events = (step.read(table) for table in _CHURNED)
-    plan = filters.select("filter", "peer").join(stays, on="peer", how="inner").select("filter", "up_us", "down_us")
+    matched, subscriptions, publications, filters, stays, events = (
+        step.read(table) for table in _CHURNED
+    )
+    plan = (
+        filters.select("filter", "peer")
+        .join(stays, on="peer", how="inner")
+        .select("filter", "up_us", "down_us")
+    )
     planned = (plan, events.select("event", "at_us"), wanted.settle_us)
     churned = metrics.Churned(matched, subscriptions, publications, *planned)
     return {"metrics": metrics.metrics(ran, handed, loads, expected, churned)}
@@ -369,7 +451,9 @@ def with_values(events: DataFrame, topics: DataFrame) -> dict[tuple[str, ...], D
     found = {}
     for schema, names in alike.items():
         values = sf.from_json("values", tables.parse_schema(schema), workload.JSON)
-        found[tuple(names)] = events.where(sf.col("topic").isin(names)).select("event", "topic", values.alias("values"))
+        found[tuple(names)] = events.where(sf.col("topic").isin(names)).select(
+            "event", "topic", values.alias("values")
+        )
     return found
 
 
@@ -379,13 +463,24 @@ def matches(events: dict[tuple[str, ...], DataFrame], filters: DataFrame) -> Dat
     return _union(found).select("event", "filter")
 
 
-def check_matches(events: dict[tuple[str, ...], DataFrame], filters: DataFrame, found: DataFrame) -> None:
+def check_matches(
+    events: dict[tuple[str, ...], DataFrame], filters: DataFrame, found: DataFrame
+) -> None:
     """The first filters again, text by text: the two ways must give the same pairs."""
     few = filters.where(sf.col("filter") < CHECKED_MAX)
     texts = [oracle.matches_by_text(rows, _asked(few, names)) for names, rows in events.items()]
-    joined = found.where(sf.col("filter") < CHECKED_MAX).select("event", "filter").withColumn("side", sf.lit(-1))
+    joined = (
+        found.where(sf.col("filter") < CHECKED_MAX)
+        .select("event", "filter")
+        .withColumn("side", sf.lit(-1))
+    )
     sides = _union(texts).withColumn("side", sf.lit(1)).unionByName(joined)
-    if (pair := sides.groupBy("event", "filter").agg(sf.sum("side").alias("side")).where("side <> 0").first()) is not None:
+    if (
+        pair := sides.groupBy("event", "filter")
+        .agg(sf.sum("side").alias("side"))
+        .where("side <> 0")
+        .first()
+    ) is not None:
         raise JobError(
             f"the oracle's two ways differ on event {pair['event']}, filter {pair['filter']}: this is a bug in gossamer"
         )
@@ -402,7 +497,9 @@ def _union(frames: list[DataFrame]) -> DataFrame:
     return whole
 
 
-def sim_workload(topics: DataFrame, filters: DataFrame, events: DataFrame, churn: DataFrame | None = None) -> Workload:
+def sim_workload(
+    topics: DataFrame, filters: DataFrame, events: DataFrame, churn: DataFrame | None = None
+) -> Workload:
     """The workload as the simulator takes it: filter i is the i-th, so is event j.
 
     With ``churn`` subscribers come and go by it, and events are published at their times; without, as the configuration has it.
@@ -411,7 +508,9 @@ def sim_workload(topics: DataFrame, filters: DataFrame, events: DataFrame, churn
 
     named = [(row["topic"], row["schema"]) for row in topics.orderBy("topic").collect()]
     if not named:
-        raise JobError("the workload has neither filters nor events, so there is nothing to simulate; give it another trace")
+        raise JobError(
+            "the workload has neither filters nor events, so there is nothing to simulate; give it another trace"
+        )
     read = [row for rows in with_values(events, topics).values() for row in rows.collect()]
     read.sort(key=lambda row: row["event"])
     asked = filters.orderBy("filter").collect()
@@ -455,14 +554,22 @@ def read_traces(spark: SparkSession, sources: tuple[Source, ...]) -> DataFrame:
         chosen = sources or mapping.plain([stack.enter_context(sample())])
         names = ", ".join(Path(name).name for source in chosen for name in source.files)
         try:
-            found = [traces.parse(formats.read(spark, source, traces.needed(source)), source) for source in chosen]
+            found = [
+                traces.parse(formats.read(spark, source, traces.needed(source)), source)
+                for source in chosen
+            ]
             # Read to the end here and once. All tables are made of it, and Spark need not look at how it was read for each.
             rows = _union(found).localCheckpoint()
         except (Py4JJavaError, PySparkException) as error:
             if (file := _unread(error)) is not None:
-                raise JobError(f"{file}: cannot be read to the end: {_cause(error)}; is the file whole?") from None
+                raise JobError(
+                    f"{file}: cannot be read to the end: {_cause(error)}; is the file whole?"
+                ) from None
             if conditions := [
-                f"{one!r}" for source in chosen for one in source.refuse.values() if source.refuse != NO_NEGATIVE
+                f"{one!r}"
+                for source in chosen
+                for one in source.refuse.values()
+                if source.refuse != NO_NEGATIVE
             ]:
                 said = f"Spark does not get through the rows: {_cause(error)}; do the conditions of refuse hold for all of them?"
                 raise JobError(f"{names}: {said} They are {', '.join(conditions)}") from None
@@ -475,11 +582,24 @@ def read_traces(spark: SparkSession, sources: tuple[Source, ...]) -> DataFrame:
 def _command(wanted: Job) -> list[str]:
     """The command line that does this job, without its grid."""
     command = ["gossamer", "pipeline", "run", "--out", str(wanted.out), "--seed", str(wanted.seed)]
-    for option, paths in (("--trace", wanted.traces), ("--sessions", wanted.sessions), ("--rtts", wanted.rtts)):
+    for option, paths in (
+        ("--trace", wanted.traces),
+        ("--sessions", wanted.sessions),
+        ("--rtts", wanted.rtts),
+    ):
         command += [word for path in paths for word in (option, str(path))]
     command += ["--mapping", str(wanted.mapping)] if wanted.mapping else []
     plain = Job(wanted.out)
-    for name in ("workload", "topics", "zipf", "width", "wildcards", "period_us", "churn", "churn_per_minute"):
+    for name in (
+        "workload",
+        "topics",
+        "zipf",
+        "width",
+        "wildcards",
+        "period_us",
+        "churn",
+        "churn_per_minute",
+    ):
         if getattr(wanted, name) != getattr(plain, name):
             command += [f"--{name.replace('_', '-')}", str(getattr(wanted, name))]
     command += ["--filters", "all" if wanted.filters is None else str(wanted.filters)]
@@ -488,11 +608,15 @@ def _command(wanted: Job) -> list[str]:
 
 def _unread(error: Exception) -> str | None:
     """The file that Spark could not read, if that is what went wrong."""
-    found = re.search(r"\[FAILED_READ_FILE[.\w]*\] Encountered error while reading file (.+?)\.?\s", str(error))
+    found = re.search(
+        r"\[FAILED_READ_FILE[.\w]*\] Encountered error while reading file (.+?)\.?\s", str(error)
+    )
     return unquote(re.sub("^file:(//)?", "", found[1])) if found else None
 
 
 def _cause(error: Exception) -> str:
     """The innermost reason of a failed Spark job, in one line."""
-    causes = re.findall(r"Caused by: [\w.$]*?(\w+): ([^\n]*)", str(error)) or [("", str(error).strip().split("\n")[0])]
+    causes = re.findall(r"Caused by: [\w.$]*?(\w+): ([^\n]*)", str(error)) or [
+        ("", str(error).strip().split("\n")[0])
+    ]
     return ": ".join(part for part in causes[-1] if part)

@@ -59,7 +59,13 @@ def skiplist_cells(study: Study) -> list[Cell]:
             trace = {"trace": study.trace} if workload == "trace" else {}
             given = {"events": study.events, "workload": workload, "routing": routing, **trace}
             found += cells(["skiplist"], [study.filters], [2], [study.seed], options=given)
-        dynamic = {"grow_from": study.grow_from, "workload": "trace", "trace": study.trace, "routing": routing, "events": 0}
+        dynamic = {
+            "grow_from": study.grow_from,
+            "workload": "trace",
+            "trace": study.trace,
+            "routing": routing,
+            "events": 0,
+        }
         found += cells(["skiplist"], [study.filters], [2], [study.seed], options=dynamic)
     return found
 
@@ -73,10 +79,18 @@ def interest_cells(study: Study) -> list[Cell]:
     given = dict(_TOPICS) | {"changes": study.changes}
     found = cells(["interest"], study.nodes, [6], [study.seed], options=given)
     found += cells(["interest"], [study.ks_nodes], study.ks, [study.seed], options=given)
-    found += cells(["interest"], [study.crash_nodes], study.ks, [study.seed], ["crashes"], dict(_TOPICS))
+    found += cells(
+        ["interest"], [study.crash_nodes], study.ks, [study.seed], ["crashes"], dict(_TOPICS)
+    )
     for rate in study.rates:
         for news in ("diff", "whole"):
-            found += cells(["interest"], [study.rate_nodes], [6], [study.seed], options=given | {"rate": rate, "news": news})
+            found += cells(
+                ["interest"],
+                [study.rate_nodes],
+                [6],
+                [study.seed],
+                options=given | {"rate": rate, "news": news},
+            )
     return found
 
 
@@ -87,6 +101,11 @@ def grid_cells(study: Study) -> list[Cell]:
 def model_plans(study: Study) -> list[Plan]:
     found = []
     for size in study.models:
-        found += [Plan("skiplist", size, 2, study.seed, study.model_walks), Plan("interest", size, 6, study.seed, 8)]
+        found += [
+            Plan("skiplist", size, 2, study.seed, study.model_walks),
+            Plan("interest", size, 6, study.seed, 8),
+        ]
         found += [Plan("tree", size, 2, study.seed, 16)]
-    return found + [Plan("robustness", study.robust_nodes, k, study.seed, 2) for k in study.robust_ks]
+    return found + [
+        Plan("robustness", study.robust_nodes, k, study.seed, 2) for k in study.robust_ks
+    ]

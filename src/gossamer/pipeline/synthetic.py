@@ -69,8 +69,12 @@ def filters(spark: SparkSession, recipe: Recipe) -> DataFrame:
     """The rows of ``filters``: filter i is that of peer i."""
     drawn = _drawn(spark.range(recipe.filters).withColumnRenamed("id", "n"), recipe, "filter")
     if recipe.kind == "wildcards":
-        kinds = sf.when(_share(recipe, "half", "n") < 0.5, sf.lit("open")).otherwise(sf.lit("prefix"))
-        shape = sf.when(_share(recipe, "wild", "n") < recipe.wildcards, kinds).otherwise(sf.lit("point"))
+        kinds = sf.when(_share(recipe, "half", "n") < 0.5, sf.lit("open")).otherwise(
+            sf.lit("prefix")
+        )
+        shape = sf.when(_share(recipe, "wild", "n") < recipe.wildcards, kinds).otherwise(
+            sf.lit("point")
+        )
     else:
         mix = MIXES[recipe.kind]
         shape = sf.element_at(sf.array(*map(sf.lit, mix)), (sf.col("n") % len(mix) + 1).cast("INT"))
@@ -78,9 +82,9 @@ def filters(spark: SparkSession, recipe: Recipe) -> DataFrame:
     for name, pattern in SHAPES.items():
         text = sf.when(sf.col("shape") == name, _fill(pattern, recipe)).otherwise(text)
     shaped = drawn.withColumn("shape", shape).withColumn("text", text)
-    return shaped.select(sf.col("n").alias("filter"), "topic", _peer("n").alias("peer"), "shape", "text").select(
-        *FILTERS.names
-    )
+    return shaped.select(
+        sf.col("n").alias("filter"), "topic", _peer("n").alias("peer"), "shape", "text"
+    ).select(*FILTERS.names)
 
 
 def events(spark: SparkSession, recipe: Recipe) -> DataFrame:
@@ -116,14 +120,20 @@ def _slots(spark: SparkSession, recipe: Recipe) -> DataFrame:
     weights = list(accumulate((rank + 1) ** -recipe.zipf for rank in range(recipe.topics)))
     ends = [round(weight / weights[-1] * SLOTS) for weight in weights]
     starts = [0, *ends]
-    owned = [(f"topic-{rank}", starts[rank], ends[rank] - 1) for rank in range(recipe.topics) if starts[rank] < ends[rank]]
+    owned = [
+        (f"topic-{rank}", starts[rank], ends[rank] - 1)
+        for rank in range(recipe.topics)
+        if starts[rank] < ends[rank]
+    ]
     ranges = spark.createDataFrame(owned, "topic STRING, first INT, last INT")
     return ranges.select(sf.explode(sf.sequence("first", "last")).alias("slot"), "topic")
 
 
 def _share(recipe: Recipe, purpose: str, column: str) -> Column:
     """A number from 0 up to 1, drawn by hash."""
-    return sf.pmod(sf.xxhash64(sf.lit(recipe.seed), sf.lit(purpose), column), sf.lit(2**53)) / sf.lit(float(2**53))
+    return sf.pmod(
+        sf.xxhash64(sf.lit(recipe.seed), sf.lit(purpose), column), sf.lit(2**53)
+    ) / sf.lit(float(2**53))
 
 
 def _peer(column: str) -> Column:

@@ -184,7 +184,9 @@ EVENTS = Table(
         _EVENT,
         _TOPIC,
         _required("peer", "STRING", "who publishes it; without a trace, anybody"),
-        _required("at_us", "BIGINT", "when it is published, microseconds since the workload begins"),
+        _required(
+            "at_us", "BIGINT", "when it is published, microseconds since the workload begins"
+        ),
         _VALUES,
     ),
 )
@@ -196,7 +198,11 @@ CHURN = Table(
     (
         _PEER,
         _required("session", "BIGINT", "0, 1, .. in the order of time"),
-        _required("up_us", "BIGINT", "when it comes and subscribes, microseconds since the workload begins; 0: before that"),
+        _required(
+            "up_us",
+            "BIGINT",
+            "when it comes and subscribes, microseconds since the workload begins; 0: before that",
+        ),
         _optional("down_us", "BIGINT", "when it unsubscribes and goes; NULL: it stays to the end"),
     ),
 )
@@ -216,7 +222,9 @@ EXPECTED = Table(
         _EVENT,
         _FILTER,
         _required(
-            "due", "BOOLEAN", "true: must be delivered; false: may be, because its subscriber comes or goes just then"
+            "due",
+            "BOOLEAN",
+            "true: must be delivered; false: may be, because its subscriber comes or goes just then",
         ),
     ),
 )
@@ -246,7 +254,9 @@ RUNS = Table(
         _optional("sim_duplicate", "BIGINT", "the simulator's own count"),
         _optional("sim_spurious", "BIGINT", "the simulator's own count"),
         _optional("copies", "BIGINT", "events that arrived at nodes, every copy counted"),
-        _optional("violations", "ARRAY<STRING>", "invariants that the simulator's checkers saw broken"),
+        _optional(
+            "violations", "ARRAY<STRING>", "invariants that the simulator's checkers saw broken"
+        ),
     ),
 )
 SUBSCRIPTIONS = Table(
@@ -260,9 +270,15 @@ SUBSCRIPTIONS = Table(
         _FILTER,
         _required("node", "BIGINT", "where: 0 .. nodes - 1"),
         _required("subscribing_at", "BIGINT", f"subscribe was called: {_ORDER}"),
-        _optional("subscribed_at", "BIGINT", "it had returned: from here on events are due; NULL: never"),
+        _optional(
+            "subscribed_at", "BIGINT", "it had returned: from here on events are due; NULL: never"
+        ),
         _optional("ended_at", "BIGINT", "the subscription ended; NULL: never"),
-        _required("subscribing_us", "BIGINT", f"subscribe was called: {_VIRTUAL}; what was set up before is negative"),
+        _required(
+            "subscribing_us",
+            "BIGINT",
+            f"subscribe was called: {_VIRTUAL}; what was set up before is negative",
+        ),
         _optional("subscribed_us", "BIGINT", "it had returned"),
         _optional("ended_us", "BIGINT", "the subscription ended"),
     ),
@@ -290,10 +306,16 @@ DELIVERIES = Table(
     (
         _RUN,
         _required("delivery", "BIGINT", "ordinal in the run"),
-        _required("event", "BIGINT", "the event: 0 .. events - 1; -1: one that was never published"),
+        _required(
+            "event", "BIGINT", "the event: 0 .. events - 1; -1: one that was never published"
+        ),
         _required("filter", "BIGINT", "the filter: 0 .. filters - 1; -1: none"),
         _required("node", "BIGINT", "where it was handed over: 0 .. nodes - 1"),
-        _required("subscription", "BIGINT", "to which of the run's subscriptions; -1: there never was such a one"),
+        _required(
+            "subscription",
+            "BIGINT",
+            "to which of the run's subscriptions; -1: there never was such a one",
+        ),
         _required("handed_at", "BIGINT", f"when: {_ORDER}"),
         _required("latency_us", "BIGINT", "virtual time since publication"),
         _required("hops", "BIGINT", "links it crossed"),
@@ -309,7 +331,9 @@ LOADS = Table(
         _required("node", "BIGINT", "0 .. nodes - 1"),
         _required("received", "BIGINT", "events that arrived, every copy counted"),
         _required("delivered", "BIGINT", "hand-overs to its subscriptions"),
-        _required("noise", "BIGINT", "different events that arrived although no filter here matches them"),
+        _required(
+            "noise", "BIGINT", "different events that arrived although no filter here matches them"
+        ),
         _required("sent_bytes", "BIGINT", "bytes sent"),
     ),
 )
@@ -351,12 +375,18 @@ GRID = Table(
         _RUN,
         _required("overlay", "STRING", "flood, interest, skiplist, tree"),
         _required("size", "BIGINT", "nodes, entries or hosts"),
-        _required("parameter", "BIGINT", "links a node (flood), K (interest), k (skiplist), arity (tree)"),
+        _required(
+            "parameter", "BIGINT", "links a node (flood), K (interest), k (skiplist), arity (tree)"
+        ),
         _required("seed", "BIGINT", "reproduces the run"),
         _required("fault", "STRING", "the kind of trouble; none: a calm run"),
         _required("options", "STRING", "what else it was told, as JSON"),
         _required("replay", "STRING", "the command that does this run again"),
-        _required("status", "STRING", "ok; bad: it ended, and something was missed or broken; failed: it did not end"),
+        _required(
+            "status",
+            "STRING",
+            "ok; bad: it ended, and something was missed or broken; failed: it did not end",
+        ),
         _optional("error", "STRING", "why it is bad or failed"),
         _optional("digest", "STRING", "hash of the run's whole trace"),
     ),
@@ -366,7 +396,11 @@ MEASURES = Table(
     "what the runs of the grid measured, one number each",
     "one figure of one run",
     ("run", "name"),
-    (_RUN, _required("name", "STRING", "as the overlay's simulation calls it"), _required("value", "DOUBLE", "the number")),
+    (
+        _RUN,
+        _required("name", "STRING", "as the overlay's simulation calls it"),
+        _required("value", "DOUBLE", "the number"),
+    ),
 )
 SPREADS = Table(
     "spreads",
@@ -418,11 +452,17 @@ METRICS = Table(
         _required("overlay", "STRING", "flood, ..."),
         _required("nodes", "BIGINT", "number of nodes"),
         _required("seed", "BIGINT", "reproduces the run"),
-        _required("expected", "BIGINT", "pairs (event, filter) that the oracle expects: those that were due"),
+        _required(
+            "expected",
+            "BIGINT",
+            "pairs (event, filter) that the oracle expects: those that were due",
+        ),
         _required("delivered", "BIGINT", "expected pairs that were delivered"),
         _required("missed", "BIGINT", "expected pairs that were not"),
         _required(
-            "allowed", "BIGINT", "pairs delivered though they need not have been: the subscriber came or went just then"
+            "allowed",
+            "BIGINT",
+            "pairs delivered though they need not have been: the subscriber came or went just then",
         ),
         _required("duplicate", "BIGINT", "hand-overs beyond the first of a pair"),
         _required("spurious", "BIGINT", "hand-overs that the oracle does not expect"),
@@ -431,11 +471,21 @@ METRICS = Table(
             "BIGINT",
             "with churn: stays that nobody kept, subscriptions outside of any stay, events not published",
         ),
-        _required("agrees", "BOOLEAN", "the simulator's own counts are the oracle's, and it did what the workload says"),
-        _optional(
-            "copies_per_delivery", "DOUBLE", "events that arrived at nodes, every copy counted, for one delivered pair"
+        _required(
+            "agrees",
+            "BOOLEAN",
+            "the simulator's own counts are the oracle's, and it did what the workload says",
         ),
-        _optional("noise", "DOUBLE", "noise events at a node / all events, mean over nodes (as in seed 001)"),
+        _optional(
+            "copies_per_delivery",
+            "DOUBLE",
+            "events that arrived at nodes, every copy counted, for one delivered pair",
+        ),
+        _optional(
+            "noise",
+            "DOUBLE",
+            "noise events at a node / all events, mean over nodes (as in seed 001)",
+        ),
         _optional("noise_node_max", "DOUBLE", "the same at the worst node"),
         _optional("hops_mean", "DOUBLE", "links crossed, mean over deliveries"),
         _optional("hops_max", "BIGINT", "links crossed, worst delivery"),
@@ -464,5 +514,8 @@ def plain(table: Table) -> dict[str, Any]:
         "meaning": table.meaning,
         "grain": table.grain,
         "key": list(table.key),
-        "columns": [{"name": c.name, "type": c.type, "required": c.required, "meaning": c.meaning} for c in table.columns],
+        "columns": [
+            {"name": c.name, "type": c.type, "required": c.required, "meaning": c.meaning}
+            for c in table.columns
+        ],
     }

@@ -23,7 +23,9 @@ from gossamer.pipeline import texts
 PLACE = "gossamer.{}"
 """The column of a literal, beside the attributes: an attribute's name has no dot."""
 BRANCHES_MAX = 8
-_APART = st.StructType().add("template", st.StringType()).add("literals", st.ArrayType(st.StringType()))
+_APART = (
+    st.StructType().add("template", st.StringType()).add("literals", st.ArrayType(st.StringType()))
+)
 _KINDS = {
     # letter: the type that Spark's parser would give it, what it can be compared with
     "s": ("STRING", "string"),
@@ -42,7 +44,13 @@ _STRANGE = r"[^\w\s.,()=<>!@+-]"
 _ODD = rf"\b(?!(?:{_WORDS})\b)\w++\s*+@|{_MARK}[\w@]|{_MARK}\s++(?!(?:{_WORDS})\b)[\w@]|--"
 _not_plain = re.compile(f"{_STRANGE}|{_ODD}", re.ASCII | re.IGNORECASE)
 _ABOVE, _BELOW = ("GreaterThan", "GreaterThanOrEqual"), ("LessThan", "LessThanOrEqual")
-_SIGNS = {"EqualTo": "=", "GreaterThan": ">", "GreaterThanOrEqual": ">=", "LessThan": "<", "LessThanOrEqual": "<="}
+_SIGNS = {
+    "EqualTo": "=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+}
 _TURNED = {"=": "=", ">": "<", ">=": "<=", "<": ">", "<=": ">="}
 
 
@@ -126,7 +134,9 @@ def _readable() -> Column:
         return sf.coalesce(day, sf.when(mark == "t", value(literal, "t").isNotNull()), sf.lit(True))
 
     dated = sf.col("template").contains("@d") | sf.col("template").contains("@t")
-    return sf.when(dated, sf.forall(sf.zip_with(marks, "literals", good), lambda one: one)).otherwise(sf.lit(True))
+    return sf.when(
+        dated, sf.forall(sf.zip_with(marks, "literals", good), lambda one: one)
+    ).otherwise(sf.lit(True))
 
 
 def value(literal: Column, kind: str) -> Column:
@@ -143,12 +153,16 @@ def read(spark: SparkSession, name: str, text: str) -> Template | None:
         return None
     pieces = re.split(f"({_MARK})", name)
     kinds = tuple(mark[1] for mark in pieces[1::2])
-    condition = pieces[0] + "".join(f"`{PLACE.format(place)}`{piece}" for place, piece in enumerate(pieces[2::2]))
+    condition = pieces[0] + "".join(
+        f"`{PLACE.format(place)}`{piece}" for place, piece in enumerate(pieces[2::2])
+    )
     parsed, meant = _parse(spark, condition), _parse(spark, text)
     if parsed is None or meant is None or not _agree(parsed, meant):
         return None
     branches = [_branch(alternative) for alternative in _flatten(parsed, "Or")]
-    useful = len(branches) <= BRANCHES_MAX and all(branch.keys or branch.ranges or branch.like for branch in branches)
+    useful = len(branches) <= BRANCHES_MAX and all(
+        branch.keys or branch.ranges or branch.like for branch in branches
+    )
     return Template(name, condition, kinds, tuple(branches) if useful else ())
 
 
@@ -156,7 +170,9 @@ def _parse(spark: SparkSession, text: str) -> _Node | None:
     """The tree that Spark's parser makes of a text; None if it does not parse."""
     try:
         plain = spark._jsparkSession.sessionState().sqlParser().parseExpression(text).toJSON()
-    except Exception:  # the parser's errors come in many classes; whoever evaluates the text gets them again
+    except (
+        Exception
+    ):  # the parser's errors come in many classes; whoever evaluates the text gets them again
         return None
     nodes = iter(msgspec.json.decode(plain))
     return _tree(nodes)
@@ -167,7 +183,9 @@ def _tree(nodes: Iterator[dict[str, Any]]) -> _Node:
     node = next(nodes)
     kind = node["class"].rsplit(".", 1)[-1]
     # What tells a node from others of its class: names, values, the escape character, but not where its children are.
-    apart = {k: v for k, v in node.items() if k not in ("class", "num-children") and not _is_link(v)}
+    apart = {
+        k: v for k, v in node.items() if k not in ("class", "num-children") and not _is_link(v)
+    }
     if kind == "Literal":
         apart.pop("dataType", None)
     children = tuple(_tree(nodes) for _ in range(node["num-children"]))
@@ -190,14 +208,21 @@ def _agree(template: _Node, text: _Node) -> bool:
     elif same:
         same = template.parts == text.parts
     if same and template.kind == "UnresolvedFunction":
-        same = re.sub(r'"arguments":\[[^\]]*\]', "", template.parts) == re.sub(r'"arguments":\[[^\]]*\]', "", text.parts)
+        same = re.sub(r'"arguments":\[[^\]]*\]', "", template.parts) == re.sub(
+            r'"arguments":\[[^\]]*\]', "", text.parts
+        )
     return same and all(_agree(a, b) for a, b in zip(template.children, text.children, strict=True))
 
 
 def _place(node: _Node) -> Place | None:
-    if node.kind in ("UnaryMinus", "UnaryPositive") and (inner := _place(node.children[0])) is not None:
+    if (
+        node.kind in ("UnaryMinus", "UnaryPositive")
+        and (inner := _place(node.children[0])) is not None
+    ):
         return Place(inner.number, inner.minus != (node.kind == "UnaryMinus"))
-    if node.kind == "UnresolvedAttribute" and (found := re.fullmatch(r"\[gossamer\.(\d+)\]", node.parts)):
+    if node.kind == "UnresolvedAttribute" and (
+        found := re.fullmatch(r"\[gossamer\.(\d+)\]", node.parts)
+    ):
         return Place(int(found[1]))
     return None
 
@@ -207,11 +232,19 @@ def _attribute(node: _Node) -> str | None:
     if node.kind != "UnresolvedAttribute" or _place(node) is not None:
         return None
     parts = node.parts[1:-1].split(", ")
-    return ".".join(f"`{part}`" for part in parts) if all(re.fullmatch(r"\w+", part) for part in parts) else None
+    return (
+        ".".join(f"`{part}`" for part in parts)
+        if all(re.fullmatch(r"\w+", part) for part in parts)
+        else None
+    )
 
 
 def _flatten(node: _Node, kind: str) -> list[_Node]:
-    return [leaf for child in node.children for leaf in _flatten(child, kind)] if node.kind == kind else [node]
+    return (
+        [leaf for child in node.children for leaf in _flatten(child, kind)]
+        if node.kind == kind
+        else [node]
+    )
 
 
 def _branch(node: _Node) -> Branch:
@@ -256,7 +289,10 @@ def _whole(node: _Node) -> tuple[Comparison, ...] | None:
             sign = _SIGNS[part.kind]
             found.append(Comparison(attribute, _TURNED[sign] if swapped else sign, places[0]))
         elif part.kind == "UnresolvedFunction" and '"[between]"' in part.parts and len(places) == 2:
-            found += [Comparison(attribute, ">=", places[0]), Comparison(attribute, "<=", places[1])]
+            found += [
+                Comparison(attribute, ">=", places[0]),
+                Comparison(attribute, "<=", places[1]),
+            ]
         else:
             return None
     return tuple(found)

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 _STRING = r"'[^'\\]*+(?:''[^'\\]*+)*+'"
 # The digit comes before the look behind it: there are few digits, and a look behind every character is slow.
-_LITERAL = rf"({_STRING}|(?:\d(?<![\w.]\d)\d*+(?:\.\d*+)?|\.(?<![\w.]\.)\d++)(?:[eE][+-]?\d++)?(?![\w.]))"
+_LITERAL = (
+    rf"({_STRING}|(?:\d(?<![\w.]\d)\d*+(?:\.\d*+)?|\.(?<![\w.]\.)\d++)(?:[eE][+-]?\d++)?(?![\w.]))"
+)
 _split = re.compile(_LITERAL, re.ASCII).split
 _number = r"(?:\d{1,15}(?:\.\d{0,15})?|\.\d{1,15})"
 _double = re.compile(rf"{_number}[eE][+-]?\d{{1,3}}", re.ASCII)
@@ -45,7 +47,9 @@ def take_apart(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     shapes: dict[tuple[str, ...], str | None] = {}
     for batch in batches:
         texts = read(batch.column("text"))
-        literals = [None if text is None else _split(text) for text in texts]  # with what stands between them, at first
+        literals = [
+            None if text is None else _split(text) for text in texts
+        ]  # with what stands between them, at first
         names: list[str | None] = []
         for place, pieces in enumerate(literals):
             if pieces is None:
@@ -61,13 +65,21 @@ def take_apart(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                     shapes.clear()
                 shapes[shape] = template(pieces)
                 names.append(shapes[shape])
-        columns = [*batch.columns, pa.array(names, pa.string()), pa.array(literals, pa.list_(pa.string()))]
-        yield pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, "template", "literals"])
+        columns = [
+            *batch.columns,
+            pa.array(names, pa.string()),
+            pa.array(literals, pa.list_(pa.string())),
+        ]
+        yield pa.RecordBatch.from_arrays(
+            columns, names=[*batch.schema.names, "template", "literals"]
+        )
 
 
 def template(pieces: list[str]) -> str | None:
     """What stands between the literals and, at odd places, their kinds -> the text with a mark for each literal; None: leave it."""
-    if "?" in pieces[1::2] or any("@" in between for between in pieces[::2]):  # an @ of the text's own
+    if "?" in pieces[1::2] or any(
+        "@" in between for between in pieces[::2]
+    ):  # an @ of the text's own
         return None
     marked: list[str] = []
     for place in range(1, len(pieces), 2):
@@ -103,11 +115,17 @@ def extract(texts: pa.Array, shape: Sequence[str]) -> Iterator[tuple[Any, list[p
     else:
         with ThreadPoolExecutor(parts) as pool:  # Arrow and NumPy hold no lock while they work
             found = list(pool.map(_extract, pieces, [shape] * parts))
-    both = [[(rows + begin, values) for rows, values in some] for begin, some in zip(ends[:-1], found, strict=True)]
+    both = [
+        [(rows + begin, values) for rows, values in some]
+        for begin, some in zip(ends[:-1], found, strict=True)
+    ]
     for way in zip(*both, strict=True):
         if sum(len(rows) for rows, _ in way):
             places = zip(*(values for _, values in way), strict=True)
-            yield np.concatenate([rows for rows, _ in way]), [pa.concat_arrays(values) for values in places]
+            yield (
+                np.concatenate([rows for rows, _ in way]),
+                [pa.concat_arrays(values) for values in places],
+            )
 
 
 def _extract(texts: pa.Array, shape: Sequence[str]) -> list[tuple[Any, list[pa.Array]]]:

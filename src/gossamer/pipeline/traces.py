@@ -19,7 +19,15 @@ from gossamer.pipeline import advertised
 from gossamer.pipeline.formats import Raw, TraceError
 from gossamer.pipeline.job import cut
 from gossamer.pipeline.mapping import CENSORED, FILES, MICROS, NO_NEGATIVE, SESSION, Source
-from gossamer.pipeline.tables import HOLDINGS, ITEMS, PEERS, QUARANTINE, RTTS, SESSIONS, parse_schema
+from gossamer.pipeline.tables import (
+    HOLDINGS,
+    ITEMS,
+    PEERS,
+    QUARANTINE,
+    RTTS,
+    SESSIONS,
+    parse_schema,
+)
 
 ROW_MAX = 1000
 """So much of a broken row is kept."""
@@ -35,7 +43,18 @@ _PARSED = {
 PARSED = ", ".join(f"`{name}` {type}" for name, type in _PARSED.items())
 """A row of any source, judged: ``reason`` is NULL where it is good."""
 _WHOLE = (st.ByteType, st.ShortType, st.IntegerType, st.LongType)
-_CARRIED = ("string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "timestamp", "date")
+_CARRIED = (
+    "string",
+    "boolean",
+    "tinyint",
+    "smallint",
+    "int",
+    "bigint",
+    "float",
+    "double",
+    "timestamp",
+    "date",
+)
 """What an attribute of a topic may be, beside structs of these and BINARY."""
 _INSTEAD = {
     "decimal": "DOUBLE, or BIGINT in the smallest unit", "varchar": "STRING", "char": "STRING", "string": "STRING",
@@ -67,19 +86,31 @@ def schema(source: Source) -> st.StructType:
     try:
         found = parse_schema(text)
     except Exception as error:
-        raise TraceError(f"topic {source.topic}: Spark does not read the schema {text!r}: {_first(error)}") from None
+        raise TraceError(
+            f"topic {source.topic}: Spark does not read the schema {text!r}: {_first(error)}"
+        ) from None
     names = [field.name.lower() for field in found.fields]
     if unknown := [name for name in (*source.columns, *source.units) if name not in found.names]:
-        raise TraceError(f"topic {source.topic}: the mapping names {unknown[0]}, but its schema is {text!r}")
+        raise TraceError(
+            f"topic {source.topic}: the mapping names {unknown[0]}, but its schema is {text!r}"
+        )
     if len(set(names)) < len(names):
         raise TraceError(f"topic {source.topic}: an attribute is there twice in {text!r}")
     for name, kind in _leaves(found):
         if isinstance(kind, st.BinaryType):
-            raise TraceError(f"topic {source.topic}: {name} is binary, which no filter compares; leave it out")
+            raise TraceError(
+                f"topic {source.topic}: {name} is binary, which no filter compares; leave it out"
+            )
         said = kind.simpleString()
-        if said not in _CARRIED:  # a fabric would refuse the topic, and every simulation of it would fail
-            instead = _INSTEAD.get(re.split("[^a-z_]", said)[0], "attributes of their own for what filters ask for")
-            raise TraceError(f"topic {source.topic}: {name} is {said.upper()}, which no fabric carries; write {instead}")
+        if (
+            said not in _CARRIED
+        ):  # a fabric would refuse the topic, and every simulation of it would fail
+            instead = _INSTEAD.get(
+                re.split("[^a-z_]", said)[0], "attributes of their own for what filters ask for"
+            )
+            raise TraceError(
+                f"topic {source.topic}: {name} is {said.upper()}, which no fabric carries; write {instead}"
+            )
     return found
 
 
@@ -100,7 +131,10 @@ def parse(raw: Raw, source: Source) -> DataFrame:
             return _items(raw, source)
         case ("holdings", _):
             peer, key = raw.get(source.peer or ""), raw.get(source.key or "")
-            empty = ((peer.isNull(), f"{source.peer} is empty"), (key.isNull(), f"{source.key} is empty"))
+            empty = (
+                (peer.isNull(), f"{source.peer} is empty"),
+                (key.isNull(), f"{source.key} is empty"),
+            )
             return _judged(raw.frame, source, empty, peer=peer, key=key, times=sf.lit(1))
         case ("sessions", _):
             return _sessions(raw, source)
@@ -113,9 +147,16 @@ def _items(raw: Raw, source: Source) -> DataFrame:
     peer_of, refuse = source.peer, source.refuse
     if source.kind == "debian":
         peer_of, refuse = "peer", refuse or NO_NEGATIVE
-    texts = {field.name: raw.get(source.columns.get(field.name, field.name)) for field in kind.fields}
-    values = {field.name: _value(texts[field.name], field, source.units.get(field.name)) for field in kind.fields}
-    frame = raw.frame.withColumn("attributes", sf.struct(*(value.alias(name) for name, value in values.items())))
+    texts = {
+        field.name: raw.get(source.columns.get(field.name, field.name)) for field in kind.fields
+    }
+    values = {
+        field.name: _value(texts[field.name], field, source.units.get(field.name))
+        for field in kind.fields
+    }
+    frame = raw.frame.withColumn(
+        "attributes", sf.struct(*(value.alias(name) for name, value in values.items()))
+    )
     if raw.there is not None:
         _check_there(frame, {name: raw.there(name) for name in needed(source)}, source)
     peer = raw.get(peer_of) if peer_of else sf.lit(None).cast("STRING")
@@ -147,10 +188,16 @@ def _items(raw: Raw, source: Source) -> DataFrame:
 def _check_there(frame: DataFrame, there: Mapping[str, Column], source: Source) -> None:
     """A column that not one row has is a mistake in the mapping, not NULL everywhere."""
     counts = (sf.count_if(column).alias(name) for name, column in there.items())
-    found = frame.where("fault IS NULL").agg(sf.count(sf.lit(1)).alias("gossamer.rows"), *counts).first()
+    found = (
+        frame.where("fault IS NULL")
+        .agg(sf.count(sf.lit(1)).alias("gossamer.rows"), *counts)
+        .first()
+    )
     assert found is not None
     if found["gossamer.rows"] and (gone := [name for name in there if not found[name]]):
-        raise TraceError(f"{source.files[0]}: not one row has {', '.join(gone)}; does the mapping name it rightly?")
+        raise TraceError(
+            f"{source.files[0]}: not one row has {', '.join(gone)}; does the mapping name it rightly?"
+        )
 
 
 def _with_refusals(frame: DataFrame, conditions: Sequence[str], source: Source) -> DataFrame:
@@ -161,18 +208,24 @@ def _with_refusals(frame: DataFrame, conditions: Sequence[str], source: Source) 
     for number, condition in enumerate(conditions):
         try:
             holds = sf.coalesce(sf.expr(condition).cast("BOOLEAN"), sf.lit(False))
-            _ = bare.select(holds).schema  # asked first where there is nothing else: Spark suggests what is there
+            _ = bare.select(
+                holds
+            ).schema  # asked first where there is nothing else: Spark suggests what is there
         except Exception as error:
             raise TraceError(
                 f"topic {source.topic}: refuse {condition!r}: {_first(error)}; the attributes are {', '.join(bare.columns)}"
             ) from None
         alone = alone.select("*", holds.alias(f"refused.{number}"))
-    return alone.select("`gossamer.rest`.*", *(f"`refused.{number}`" for number in range(len(conditions))))
+    return alone.select(
+        "`gossamer.rest`.*", *(f"`refused.{number}`" for number in range(len(conditions)))
+    )
 
 
 def _first(error: Exception) -> str:
     """What Spark says, in one line, without the code that stands for it in a standard."""
-    said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    said = next(
+        (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
+    )
     return re.sub(r"\s*SQLSTATE: \w+", "", said)[:200].rstrip("; ")
 
 
@@ -196,16 +249,24 @@ def _value(text: Column, field: st.StructField, unit: str | None) -> Column:
 
 
 def _words(kind: st.DataType) -> str:
-    return "a whole number" if isinstance(kind, _WHOLE) else f"of type {kind.simpleString().upper()}"
+    return (
+        "a whole number" if isinstance(kind, _WHOLE) else f"of type {kind.simpleString().upper()}"
+    )
 
 
 def _ddl(kind: st.StructType, colon: str = " ") -> str:
     """The topic's schema: an attribute of an event may always be missing. Names stay as they are: JSON tells their case apart."""
-    return ", ".join(f"{_quoted(field.name)}{colon}{_type(field.dataType)}" for field in kind.fields)
+    return ", ".join(
+        f"{_quoted(field.name)}{colon}{_type(field.dataType)}" for field in kind.fields
+    )
 
 
 def _type(kind: st.DataType) -> str:
-    return f"STRUCT<{_ddl(kind, ': ')}>" if isinstance(kind, st.StructType) else kind.simpleString().upper()
+    return (
+        f"STRUCT<{_ddl(kind, ': ')}>"
+        if isinstance(kind, st.StructType)
+        else kind.simpleString().upper()
+    )
 
 
 def _quoted(name: str) -> str:
@@ -231,7 +292,13 @@ def _sessions(raw: Raw, source: Source) -> DataFrame:
         (up.isNull(), "up is no moment, zero or more"),
         (down.isNull() & (text("down").isNotNull() | ~open_end), "down is no moment, zero or more"),
         (down < up, "down is before up"),
-        *((text(name).isNotNull() & text(name).try_cast("BOOLEAN").isNull(), f"{name} is not 0 or 1") for name in CENSORED),
+        *(
+            (
+                text(name).isNotNull() & text(name).try_cast("BOOLEAN").isNull(),
+                f"{name} is not 0 or 1",
+            )
+            for name in CENSORED
+        ),
     ]
     began, down = ~flag("left_censored"), sf.when(~open_end, down)
     return _judged(raw.frame, source, faults, peer=peer, up_us=up, down_us=down, began=began)
@@ -242,17 +309,25 @@ def _matrix(raw: Raw, source: Source) -> DataFrame:
     size = raw.frame.where("fault IS NULL").count()
     numbers = sf.split(sf.trim("row"), r"\s+")
     rows = raw.frame.withColumn("numbers", numbers)
-    wrong = sf.exists("numbers", lambda text: ~(text.rlike(_NUMBER) & (text.try_cast("DOUBLE") >= 0) & (text != "NaN")))
+    wrong = sf.exists(
+        "numbers",
+        lambda text: ~(text.rlike(_NUMBER) & (text.try_cast("DOUBLE") >= 0) & (text != "NaN")),
+    )
     fault = (
         sf.when(sf.col("fault").isNotNull(), sf.col("fault"))
-        .when(sf.size("numbers") != size, sf.concat(sf.size("numbers"), sf.lit(f" numbers, in a matrix of {size} rows")))
+        .when(
+            sf.size("numbers") != size,
+            sf.concat(sf.size("numbers"), sf.lit(f" numbers, in a matrix of {size} rows")),
+        )
         .when(wrong, sf.lit("not every cell is a number, zero or more"))
     )
     judged = rows.withColumn("fault", fault)
     broken = _judged(judged.where("fault IS NOT NULL"), source, ())
     cells = judged.where("fault IS NULL").select("*", sf.posexplode("numbers").alias("b", "text"))
     rtt = sf.round(sf.col("text").try_cast("DOUBLE") * source.micros).cast("BIGINT")
-    good = _judged(cells, source, (), a=sf.col("line") - 1, b=sf.col("b").cast("BIGINT"), rtt_us=rtt)
+    good = _judged(
+        cells, source, (), a=sf.col("line") - 1, b=sf.col("b").cast("BIGINT"), rtt_us=rtt
+    )
     return good.unionByName(broken)
 
 
@@ -260,7 +335,11 @@ def _live(raw: Raw) -> DataFrame:
     """The trace files of live nodes: what was published, by whom, and when each life of a node was."""
     read = raw.frame.withColumn("r", sf.from_json("row", _TRACE))
     said = sf.coalesce("r.record.kind", sf.when(sf.col("r.kind") == "header", sf.col("r.kind")))
-    no_record = sf.col("r.node").isNull() | said.isNull() | ((said == "published") & sf.col("r.record.topic").isNull())
+    no_record = (
+        sf.col("r.node").isNull()
+        | said.isNull()
+        | ((said == "published") & sf.col("r.record.topic").isNull())
+    )
     fault = sf.coalesce("fault", sf.when(no_record, sf.lit("not a trace record")))
     records = read.withColumn("fault", fault)
     told = records.where("r.record.kind = 'advertised'").select("r.record.topic", "r.record.schema")
@@ -269,8 +348,12 @@ def _live(raw: Raw) -> DataFrame:
     source = Source(files=(), format="trace")
     found = [_judged(records.where("fault IS NOT NULL"), source, ())]
     for topic, text in schemas.items():
-        kind = st.StructType(list(parse_schema(text).fields)).add("gossamer.broken", st.StringType())
-        values = sf.from_json("r.record.values", kind, {"columnNameOfCorruptRecord": "gossamer.broken"})
+        kind = st.StructType(list(parse_schema(text).fields)).add(
+            "gossamer.broken", st.StringType()
+        )
+        values = sf.from_json(
+            "r.record.values", kind, {"columnNameOfCorruptRecord": "gossamer.broken"}
+        )
         rows = published.where(sf.col("r.record.topic") == topic).withColumn("attributes", values)
         broken = sf.col("attributes").isNull() | sf.col("attributes.`gossamer.broken`").isNotNull()
         found.append(
@@ -285,7 +368,9 @@ def _live(raw: Raw) -> DataFrame:
             )
         )
     lost = published.where(~sf.col("r.record.topic").isin(list(schemas))) if schemas else published
-    found.append(_judged(lost, source, [(sf.lit(True), "its topic was never advertised in these traces")]))
+    found.append(
+        _judged(lost, source, [(sf.lit(True), "its topic was never advertised in these traces")])
+    )
     return functools.reduce(DataFrame.unionByName, [_together(found), _lives(records)])
 
 
@@ -293,7 +378,9 @@ def _together(found: list[DataFrame]) -> DataFrame:
     """A node may publish the same values again: one holding, with how many times."""
     rows = functools.reduce(DataFrame.unionByName, found)
     good = rows.where("reason IS NULL").groupBy("topic", "schema", "peer", "values")
-    merged = good.agg(sf.min(sf.struct("source", "line", "row")).alias("o"), sf.count(sf.lit(1)).alias("times"))
+    merged = good.agg(
+        sf.min(sf.struct("source", "line", "row")).alias("o"), sf.count(sf.lit(1)).alias("times")
+    )
     first = merged.select("*", "o.*").withColumn("table", sf.lit("items"))
     return _parsed(first).unionByName(rows.where("reason IS NOT NULL"))
 
@@ -306,7 +393,12 @@ def _lives(records: DataFrame) -> DataFrame:
     lives = (
         records.where("r.at IS NOT NULL")
         .groupBy("source")
-        .agg(node, sf.min("r.at").alias("up"), sf.max("r.at").alias("down"), sf.min("line").alias("line"))
+        .agg(
+            node,
+            sf.min("r.at").alias("up"),
+            sf.max("r.at").alias("down"),
+            sf.min("line").alias("line"),
+        )
     )
     return _parsed(
         lives.select(
@@ -322,9 +414,13 @@ def _lives(records: DataFrame) -> DataFrame:
     )
 
 
-def _judged(frame: DataFrame, source: Source, faults: Sequence[tuple[Column, str]], **columns: Column) -> DataFrame:
+def _judged(
+    frame: DataFrame, source: Source, faults: Sequence[tuple[Column, str]], **columns: Column
+) -> DataFrame:
     """The rows as PARSED; the first fault that holds is the reason."""
-    conditions = [sf.when(sf.coalesce(condition, sf.lit(False)), sf.lit(text)) for condition, text in faults]
+    conditions = [
+        sf.when(sf.coalesce(condition, sf.lit(False)), sf.lit(text)) for condition, text in faults
+    ]
     reason = sf.coalesce("fault", *conditions)
     judged = frame.select(
         "source", "line", "row", reason.alias("reason"), sf.lit(source.table).alias("table"),
@@ -337,7 +433,10 @@ def _parsed(rows: DataFrame) -> DataFrame:
     """With every column of PARSED, NULL where the rows have none."""
     there = set(rows.columns)
     return rows.select(
-        *((sf.col(f"`{name}`") if name in there else sf.lit(None)).cast(kind).alias(name) for name, kind in _PARSED.items())
+        *(
+            (sf.col(f"`{name}`") if name in there else sf.lit(None)).cast(kind).alias(name)
+            for name, kind in _PARSED.items()
+        )
     )
 
 
@@ -349,7 +448,9 @@ def split(parsed: DataFrame) -> dict[str, DataFrame]:
         numbered.select("item", "topic", "values"), on=["topic", "values"], how="inner"
     )
     links = cut(_linked(parsed.where("table = 'holdings'"), items, numbered))
-    held = of_items.select(*HOLDINGS.names).unionByName(links.where("reason IS NULL").select(*HOLDINGS.names))
+    held = of_items.select(*HOLDINGS.names).unionByName(
+        links.where("reason IS NULL").select(*HOLDINGS.names)
+    )
     merged = (sf.sum("times").alias("times"), sf.min(sf.struct("source", "line")).alias("origin"))
     holdings = cut(held.groupBy("peer", "item").agg(*merged))
     stays = cut(_stays(parsed.where("table = 'sessions'")))
@@ -359,12 +460,19 @@ def split(parsed: DataFrame) -> dict[str, DataFrame]:
         holdings.groupBy("peer").agg(sf.count(sf.lit(1)).alias("items"), sf.lit(0).alias("sessions"))
         .unionByName(sessions.groupBy("peer").agg(sf.lit(0).alias("items"), sf.count(sf.lit(1)).alias("sessions")))
     )  # fmt: skip
-    peers = counts.groupBy("peer").agg(sf.sum("items").alias("items"), sf.sum("sessions").alias("sessions"))
+    peers = counts.groupBy("peer").agg(
+        sf.sum("items").alias("items"), sf.sum("sessions").alias("sessions")
+    )
     holders = holdings.groupBy("item").agg(sf.count(sf.lit(1)).alias("holders"))
-    broken = [frame.where("reason IS NOT NULL").select(*QUARANTINE.names) for frame in (items, links, stays, rtts)]
+    broken = [
+        frame.where("reason IS NOT NULL").select(*QUARANTINE.names)
+        for frame in (items, links, stays, rtts)
+    ]
     return {
         "peers": peers.select(*PEERS.names),
-        "items": numbered.join(holders, on="item", how="left").fillna(0, subset=["holders"]).select(*ITEMS.names),
+        "items": numbered.join(holders, on="item", how="left")
+        .fillna(0, subset=["holders"])
+        .select(*ITEMS.names),
         "holdings": holdings.select("*", "origin.*").select(*HOLDINGS.names),
         "sessions": sessions.select(*SESSIONS.names),
         "rtts": rtts.where("reason IS NULL").select(*RTTS.names),
@@ -374,8 +482,12 @@ def split(parsed: DataFrame) -> dict[str, DataFrame]:
 
 def _quarantine(broken: DataFrame) -> DataFrame:
     """One row for each line, with the first of its reasons: a line may give many rows."""
-    first = broken.groupBy("source", "line").agg(sf.min(sf.struct("reason", "table", "row")).alias("f"))
-    cut = first.select("source", "line", "f.table", "f.reason", sf.left("f.row", sf.lit(ROW_MAX)).alias("row"))
+    first = broken.groupBy("source", "line").agg(
+        sf.min(sf.struct("reason", "table", "row")).alias("f")
+    )
+    cut = first.select(
+        "source", "line", "f.table", "f.reason", sf.left("f.row", sf.lit(ROW_MAX)).alias("row")
+    )
     return cut.select(*QUARANTINE.names)
 
 
@@ -399,27 +511,42 @@ def _numbered(good: DataFrame) -> DataFrame:
         sf.min(sf.struct("source", "line")).alias("origin"), sf.min("schema").alias("schema")
     )
     number = sf.row_number().over(Window.orderBy("topic", "origin")).cast("BIGINT") - sf.lit(1)
-    return items.select(number.alias("item"), "topic", "schema", "values", "origin.source", "origin.line")
+    return items.select(
+        number.alias("item"), "topic", "schema", "values", "origin.source", "origin.line"
+    )
 
 
 def _linked(links: DataFrame, items: DataFrame, numbered: DataFrame) -> DataFrame:
     """Who holds which item, where items are named by their key."""
     named = items.where("reason IS NULL AND key IS NOT NULL").select("key", "topic", "values")
-    keys = named.join(numbered.select("item", "topic", "values"), on=["topic", "values"], how="inner").select("key", "item")
+    keys = named.join(
+        numbered.select("item", "topic", "values"), on=["topic", "values"], how="inner"
+    ).select("key", "item")
     found = links.join(keys, on="key", how="left")
     missing = sf.col("reason").isNull() & sf.col("item").isNull()
-    judged = found.withColumn("reason", sf.when(missing, sf.lit("no item has this key")).otherwise(sf.col("reason")))
+    judged = found.withColumn(
+        "reason", sf.when(missing, sf.lit("no item has this key")).otherwise(sf.col("reason"))
+    )
     return _once(judged, ["peer", "item"], "repeated row")
 
 
 def _stays(rows: DataFrame) -> DataFrame:
     """Stays of a peer in the order of time; one that begins before the last has ended is broken."""
     good = sf.col("reason").isNull()
-    order = Window.partitionBy("peer", good).orderBy("up_us", sf.col("down_us").asc_nulls_last(), "source", "line")
-    ends = sf.max(sf.coalesce("down_us", sf.lit(2**63 - 1))).over(order.rowsBetween(Window.unboundedPreceding, -1))
+    order = Window.partitionBy("peer", good).orderBy(
+        "up_us", sf.col("down_us").asc_nulls_last(), "source", "line"
+    )
+    ends = sf.max(sf.coalesce("down_us", sf.lit(2**63 - 1))).over(
+        order.rowsBetween(Window.unboundedPreceding, -1)
+    )
     overlaps = good & (sf.col("up_us") < ends)
     judged = rows.withColumn(
-        "reason", sf.when(overlaps, sf.lit("begins before the stay before it ended")).otherwise(sf.col("reason"))
+        "reason",
+        sf.when(overlaps, sf.lit("begins before the stay before it ended")).otherwise(
+            sf.col("reason")
+        ),
     )
-    number = sf.row_number().over(Window.partitionBy("peer", sf.col("reason").isNull()).orderBy("up_us", "source", "line"))
+    number = sf.row_number().over(
+        Window.partitionBy("peer", sf.col("reason").isNull()).orderBy("up_us", "source", "line")
+    )
     return judged.withColumn("session", number.cast("BIGINT") - 1)

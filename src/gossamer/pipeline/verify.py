@@ -131,12 +131,16 @@ class Verdict(Struct, frozen=True):
 def verify(spark: SparkSession, trace_dir: Path, late_ms: float = LATE_MS) -> Verdict:
     """Judge the trace files ``*.jsonl`` in a folder."""
     if not trace_dir.is_dir():
-        raise VerifyError(f"{trace_dir}: no such folder; give the folder that holds the nodes' trace files (*.jsonl)")
+        raise VerifyError(
+            f"{trace_dir}: no such folder; give the folder that holds the nodes' trace files (*.jsonl)"
+        )
     paths = sorted(trace_dir.glob("*.jsonl"))
     if hidden := [path for path in paths if is_hidden(path)]:
         raise VerifyError(f"{hidden[0]}: {HIDDEN}")
     if not paths:
-        raise VerifyError(f"{trace_dir}: no trace files (*.jsonl); start nodes with a trace folder, then verify it")
+        raise VerifyError(
+            f"{trace_dir}: no trace files (*.jsonl); start nodes with a trace folder, then verify it"
+        )
     records = cut(parse(read_lines(spark, paths), [path for path in paths if _is_cut(path)]))
     nodes, broken, torn = _check_files(records, len(paths))
     subscribed, published = cut(subscriptions(records)), cut(events(records))
@@ -145,11 +149,16 @@ def verify(spark: SparkSession, trace_dir: Path, late_ms: float = LATE_MS) -> Ve
     with _names_the_filter(read, subscribed):
         told = following.gaps(records, following.lives(records))
         due = pairs(matches(published, subscribed, read), subscribed, published, told)
-        due, handed, subscribed = groups.fold(due, handed, subscribed, published, groups.members(records))
+        due, handed, subscribed = groups.fold(
+            due, handed, subscribed, published, groups.members(records)
+        )
         due = due.withColumn("alive", sf.lit(True))
         judged = cut(oracle.judge(due, handed, ("event", *_SUBSCRIPTION, "alive")))
         judged.count()
-    broken += sum(rows.where(f"values IS NULL OR values.`{_BROKEN}` IS NOT NULL").count() for rows in read.values())
+    broken += sum(
+        rows.where(f"values IS NULL OR values.`{_BROKEN}` IS NOT NULL").count()
+        for rows in read.values()
+    )
     return _verdict(judged, handed, subscribed, published, nodes, broken, torn, late_ms)
 
 
@@ -166,13 +175,21 @@ def parse(lines: DataFrame, cut: Sequence[Path]) -> DataFrame:
 
     ``cut`` are the files that end inside a line; that line is ``cut``, whether it can be read or not. A broken record has no kind.
     """
-    parsed = lines.select("source", "line", sf.from_json("row", _RECORD, {"columnNameOfCorruptRecord": "broken"}).alias("r"))
-    parsed = parsed.withColumn("good", sf.col("r.broken").isNull() & sf.coalesce(_is_whole(), sf.lit(False)))
+    parsed = lines.select(
+        "source",
+        "line",
+        sf.from_json("row", _RECORD, {"columnNameOfCorruptRecord": "broken"}).alias("r"),
+    )
+    parsed = parsed.withColumn(
+        "good", sf.col("r.broken").isNull() & sf.coalesce(_is_whole(), sf.lit(False))
+    )
     in_file = Window.partitionBy("source").orderBy("line")
     is_header = sf.col("r.kind") == "header"
     good = sf.col("good")
     last = sf.row_number().over(Window.partitionBy("source").orderBy(sf.desc("line"))) == 1
-    of_header = sf.last(sf.when(is_header, sf.struct("r.node", "r.incarnation")), ignorenulls=True).over(in_file)
+    of_header = sf.last(
+        sf.when(is_header, sf.struct("r.node", "r.incarnation")), ignorenulls=True
+    ).over(in_file)
     return parsed.select(
         "source",
         "line",
@@ -196,8 +213,14 @@ def _is_whole() -> Column:
 
     whole = sf.when(sf.col("r.kind") == "header", there("version", "node", "incarnation"))
     for record in get_args(trace.Record):
-        needed = [f"record.{field.name}" for field in structs.fields(record) if field.required and field.name in read]
-        whole = whole.when(sf.col("r.record.kind") == record.__struct_config__.tag, there("at", "node", *needed))
+        needed = [
+            f"record.{field.name}"
+            for field in structs.fields(record)
+            if field.required and field.name in read
+        ]
+        whole = whole.when(
+            sf.col("r.record.kind") == record.__struct_config__.tag, there("at", "node", *needed)
+        )
     return whole  # NULL: of no kind
 
 
@@ -215,18 +238,24 @@ def _check_files(records: DataFrame, files: int) -> tuple[int, int, int]:
     ).first()
     assert row is not None
     if row["headless"] is not None:
-        raise VerifyError(f"{row['headless']}: line 1 is not a trace header; is this a gossamer trace file?")
+        raise VerifyError(
+            f"{row['headless']}: line 1 is not a trace header; is this a gossamer trace file?"
+        )
     if not row["started"]:
         raise VerifyError(f"all {files} trace files are empty; did the nodes run?")
     if row["version"] is not None:
-        raise VerifyError(f"trace version {row['version']}, this gossamer reads {trace.VERSION}; re-record or upgrade")
+        raise VerifyError(
+            f"trace version {row['version']}, this gossamer reads {trace.VERSION}; re-record or upgrade"
+        )
     return row["nodes"], row["broken"], row["torn"]
 
 
 def topics(records: DataFrame) -> dict[str, StructType]:
     """The schema of each topic, as its nodes advertised it; of one that grew, the longest."""
     rows = records.where("kind = 'advertised'").select("record.topic", "record.schema")
-    return {topic: parse_schema(text) for topic, text in advertised.schemas(rows, VerifyError).items()}
+    return {
+        topic: parse_schema(text) for topic, text in advertised.schemas(rows, VerifyError).items()
+    }
 
 
 def subscriptions(records: DataFrame) -> DataFrame:
@@ -258,7 +287,9 @@ def subscriptions(records: DataFrame) -> DataFrame:
         .agg(sf.max("at").alias("silent_at"), sf.bool_or("cut").alias("killed"))
     )
     next_life = sf.lead("incarnation").over(Window.partitionBy("node").orderBy("incarnation"))
-    lives = lives.withColumn("silent_at", sf.when(sf.col("killed") | next_life.isNotNull(), sf.col("silent_at")))
+    lives = lives.withColumn(
+        "silent_at", sf.when(sf.col("killed") | next_life.isNotNull(), sf.col("silent_at"))
+    )
     ended = made.join(lives, on=["node", "incarnation"], how="left").withColumn(
         "ended_at", sf.least("unsubscribed_at", "silent_at")
     )
@@ -289,12 +320,20 @@ def hand_overs(records: DataFrame, subscribed: DataFrame) -> DataFrame:
 
     ``alive``: handed over while the subscription was asked for. The copies of one pair may be some of each.
     """
-    alive = (sf.col("at") >= sf.col("subscribing_at")) & (sf.col("ended_at").isNull() | (sf.col("at") <= sf.col("ended_at")))
-    handed = records.where("kind = 'delivered'").withColumn("subscription", sf.col("record.subscription"))
+    alive = (sf.col("at") >= sf.col("subscribing_at")) & (
+        sf.col("ended_at").isNull() | (sf.col("at") <= sf.col("ended_at"))
+    )
+    handed = records.where("kind = 'delivered'").withColumn(
+        "subscription", sf.col("record.subscription")
+    )
     return (
         following.fold(handed, following.lives(records))
         .withColumn("event", _event_id("record.publisher"))
-        .join(subscribed.select(*_SUBSCRIPTION, "subscribing_at", "ended_at"), on=list(_SUBSCRIPTION), how="left")
+        .join(
+            subscribed.select(*_SUBSCRIPTION, "subscribing_at", "ended_at"),
+            on=list(_SUBSCRIPTION),
+            how="left",
+        )
         .groupBy("event", *_SUBSCRIPTION, sf.coalesce(alive, sf.lit(False)).alias("alive"))
         .agg(
             following.copies().alias("copies"),
@@ -309,18 +348,24 @@ def read_values(published: DataFrame, schemas: dict[str, StructType]) -> dict[st
     """(event, values STRUCT) of each topic; the struct has one more field, with the text of what could not be read."""
     used = {row["topic"] for row in published.select("topic").distinct().collect()}
     if unknown := sorted(used - set(schemas)):
-        raise VerifyError(f"topic {unknown[0]!r} was published but never advertised in these traces; are files missing?")
+        raise VerifyError(
+            f"topic {unknown[0]!r} was published but never advertised in these traces; are files missing?"
+        )
     found = {}
     for topic in sorted(used):
         schema = StructType(list(schemas[topic].fields)).add(_BROKEN, StringType())
         values = sf.from_json("values", schema, {"columnNameOfCorruptRecord": _BROKEN})
-        found[topic] = published.where(sf.col("topic") == topic).select("event", values.alias("values"))
+        found[topic] = published.where(sf.col("topic") == topic).select(
+            "event", values.alias("values")
+        )
     return found
 
 
 def matches(published: DataFrame, subscribed: DataFrame, read: dict[str, DataFrame]) -> DataFrame:
     """(event, topic, filter) where the filter's text is TRUE of the event."""
-    found = [published.select("event", "topic", sf.col("topic").alias("filter")).where(sf.lit(False))]
+    found = [
+        published.select("event", "topic", sf.col("topic").alias("filter")).where(sf.lit(False))
+    ]
     for topic, rows in read.items():
         pairs = oracle.matches(_attributes(rows), _texts(subscribed, topic))
         found.append(pairs.select("event", sf.lit(topic).alias("topic"), "filter"))
@@ -332,7 +377,11 @@ def _attributes(rows: DataFrame) -> DataFrame:
 
 
 def _texts(subscribed: DataFrame, topic: str) -> DataFrame:
-    texts = subscribed.where((sf.col("topic") == topic) & sf.col("filter").isNotNull()).select("filter").distinct()
+    texts = (
+        subscribed.where((sf.col("topic") == topic) & sf.col("filter").isNotNull())
+        .select("filter")
+        .distinct()
+    )
     return texts.select("filter", sf.col("filter").alias("text"))
 
 
@@ -349,30 +398,41 @@ def _names_the_filter(read: dict[str, DataFrame], subscribed: DataFrame) -> Iter
                 texts = half if _failure(rows, half) else texts[len(half) :]
             if texts and (failure := _failure(rows, texts)):
                 text = texts[0] if len(texts[0]) <= TEXT_MAX else texts[0][:TEXT_MAX] + "..."
-                raise VerifyError(f"topic {topic!r}: Spark does not read a filter: {text!r}: {failure}") from None
+                raise VerifyError(
+                    f"topic {topic!r}: Spark does not read a filter: {text!r}: {failure}"
+                ) from None
         raise
 
 
 def _failure(rows: DataFrame, texts: list[str]) -> str | None:
     """What Spark says against these filters, in one line."""
     try:
-        filters = rows.sparkSession.createDataFrame([(text, text) for text in texts], "filter STRING, text STRING")
+        filters = rows.sparkSession.createDataFrame(
+            [(text, text) for text in texts], "filter STRING, text STRING"
+        )
         oracle.matches_by_text(_attributes(rows), filters).count()
     except Py4JJavaError as error:
         return str(error.java_exception).strip().split("\n")[0]
     except PySparkException as error:
-        return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        return next(
+            (line for line in str(error).splitlines() if line.strip()), type(error).__name__
+        )
     return None
 
 
-def pairs(found: DataFrame, subscribed: DataFrame, published: DataFrame, told: DataFrame) -> DataFrame:
+def pairs(
+    found: DataFrame, subscribed: DataFrame, published: DataFrame, told: DataFrame
+) -> DataFrame:
     """(event, node, incarnation, subscription, due): the pairs that match and are due or allowed."""
     in_gap = sf.coalesce(sf.col("published_at") < sf.col("gap_at"), sf.lit(False))
     # No subscription outlives a receipt that is never complete: such an event is allowed at most.
     due = (sf.col("subscribed_at") < sf.col("published_at")) & (
-        sf.col("completed_at").isNotNull() & (sf.col("ended_at").isNull() | (sf.col("completed_at") < sf.col("ended_at")))
+        sf.col("completed_at").isNotNull()
+        & (sf.col("ended_at").isNull() | (sf.col("completed_at") < sf.col("ended_at")))
     )
-    overlaps = sf.col("completed_at").isNull() | (sf.col("subscribing_at") <= sf.col("completed_at"))
+    overlaps = sf.col("completed_at").isNull() | (
+        sf.col("subscribing_at") <= sf.col("completed_at")
+    )
     allowed = (overlaps | following.is_history()) & (
         sf.col("ended_at").isNull() | (sf.col("ended_at") >= sf.col("published_at"))
     )
@@ -401,18 +461,26 @@ def _verdict(
     late_ms: float,
 ) -> Verdict:
     again = sf.coalesce(sf.sum(sf.col("times") - 1), sf.lit(0))
-    of_published = published.agg(sf.count(sf.lit(1)), sf.count_if(sf.col("completed_at").isNull()), again).first()
+    of_published = published.agg(
+        sf.count(sf.lit(1)), sf.count_if(sf.col("completed_at").isNull()), again
+    ).first()
     assert of_published is not None
     after = ((sf.col("at") - sf.col("published_at")) / 1000.0).alias("ms")
     of_event = published.select("event", "published_at")
-    timed = cut(handed.join(of_event, on="event", how="inner").select(*_SUBSCRIPTION, after, "hops"))
+    timed = cut(
+        handed.join(of_event, on="event", how="inner").select(*_SUBSCRIPTION, after, "hops")
+    )
     behind = timed.where(sf.col("ms") > late_ms).groupBy(*_SUBSCRIPTION).count().collect()
     late = {(row["node"], row["incarnation"], row["subscription"]): row["count"] for row in behind}
     total, per_node, per_subscription = _per_subscription(judged, subscribed, late)
-    percentiles = timed.agg(sf.percentile("ms", sf.array(sf.lit(0.5), sf.lit(0.99))).alias("p")).first()
+    percentiles = timed.agg(
+        sf.percentile("ms", sf.array(sf.lit(0.5), sf.lit(0.99))).alias("p")
+    ).first()
     assert percentiles is not None
     # Powers of two from a quarter of a millisecond: latencies have long tails.
-    at_most = sf.greatest(sf.lit(0.25), sf.pow(sf.lit(2.0), sf.ceil(sf.log2(sf.greatest("ms", sf.lit(0.25))))))
+    at_most = sf.greatest(
+        sf.lit(0.25), sf.pow(sf.lit(2.0), sf.ceil(sf.log2(sf.greatest("ms", sf.lit(0.25)))))
+    )
     return Verdict(
         expected=total.expected,
         delivered=total.delivered,
@@ -430,8 +498,13 @@ def _verdict(
         torn=torn,
         latency_ms_p50=percentiles["p"][0] if percentiles["p"] else None,
         latency_ms_p99=percentiles["p"][1] if percentiles["p"] else None,
-        latency_ms=tuple((row[0], row[1]) for row in timed.groupBy(at_most.alias("ms")).count().orderBy("ms").collect()),
-        hops=tuple((row[0], row[1]) for row in timed.groupBy("hops").count().orderBy("hops").collect()),
+        latency_ms=tuple(
+            (row[0], row[1])
+            for row in timed.groupBy(at_most.alias("ms")).count().orderBy("ms").collect()
+        ),
+        hops=tuple(
+            (row[0], row[1]) for row in timed.groupBy("hops").count().orderBy("hops").collect()
+        ),
         per_node=per_node,
         per_subscription=per_subscription,
         examples=_examples(judged, subscribed, published) if not total.ok else (),
@@ -445,9 +518,15 @@ def _per_subscription(
     kinds = oracle.counts()
     rows = (
         subscribed.select(*_SUBSCRIPTION, "filter")
-        .join(judged, on=list(_SUBSCRIPTION), how="full")  # a subscription with nothing due is a row too
+        .join(
+            judged, on=list(_SUBSCRIPTION), how="full"
+        )  # a subscription with nothing due is a row too
         .rollup("node", sf.struct("incarnation", "subscription").alias("which"))
-        .agg(sf.grouping_id().alias("level"), sf.max("filter").alias("filter"), *(kinds[name].alias(name) for name in kinds))
+        .agg(
+            sf.grouping_id().alias("level"),
+            sf.max("filter").alias("filter"),
+            *(kinds[name].alias(name) for name in kinds),
+        )
         .orderBy("node", "which")
         .collect()
     )
@@ -464,7 +543,13 @@ def _per_subscription(
     total = next((counted(row) for row in rows if row["level"] == 3), Counts())
     per_node = tuple(NodeRow(row["node"], counted(row)) for row in rows if row["level"] == 1)
     each = [
-        SubscriptionRow(row["node"], row["which"]["incarnation"], row["which"]["subscription"], row["filter"], counted(row))
+        SubscriptionRow(
+            row["node"],
+            row["which"]["incarnation"],
+            row["which"]["subscription"],
+            row["filter"],
+            counted(row),
+        )
         for row in rows
         if row["level"] == 0
     ]
@@ -472,8 +557,12 @@ def _per_subscription(
     return total, per_node, tuple(each[:SUBSCRIPTIONS_MAX])
 
 
-def _examples(judged: DataFrame, subscribed: DataFrame, published: DataFrame) -> tuple[Example, ...]:
-    what = sf.when(sf.col("verdict").isin("missed", "spurious"), sf.col("verdict")).otherwise(sf.lit("duplicate"))
+def _examples(
+    judged: DataFrame, subscribed: DataFrame, published: DataFrame
+) -> tuple[Example, ...]:
+    what = sf.when(sf.col("verdict").isin("missed", "spurious"), sf.col("verdict")).otherwise(
+        sf.lit("duplicate")
+    )
     wrong = judged.where("verdict IN ('missed', 'spurious') OR copies > 1").withColumn("what", what)
     place = sf.row_number().over(Window.partitionBy("what").orderBy("event", *_SUBSCRIPTION))
     rows = (

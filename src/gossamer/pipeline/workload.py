@@ -56,32 +56,56 @@ def schemas(items: DataFrame) -> DataFrame:
 
 def owned(items: DataFrame, holdings: DataFrame) -> DataFrame:
     """(peer, item, topic, values): who may ask for what; an item that nobody holds has a peer of its own."""
-    held = holdings.select("peer", "item").join(items.select("item", "topic", "values"), on="item", how="inner")
+    held = holdings.select("peer", "item").join(
+        items.select("item", "topic", "values"), on="item", how="inner"
+    )
     alone = sf.concat(sf.lit("item-"), sf.col("item")).alias("peer")
     free = items.where("holders = 0").select(alone, "item", "topic", "values")
     return held.select("peer", "item", "topic", "values").unionByName(free)
 
 
-def filters(items: DataFrame, holdings: DataFrame, seed: int, limit: int | None = None, *, exact: bool = False) -> DataFrame:
+def filters(
+    items: DataFrame,
+    holdings: DataFrame,
+    seed: int,
+    limit: int | None = None,
+    *,
+    exact: bool = False,
+) -> DataFrame:
     """One filter for each peer, which matches one of the peer's items; the first ``limit`` in the order of a hash."""
-    first = Window.partitionBy("peer").orderBy(_hash(seed, "file", "peer", "topic", "values"), "topic", "values")
-    chosen = owned(items, holdings).withColumn("rank", sf.row_number().over(first)).where("rank = 1").drop("rank")
+    first = Window.partitionBy("peer").orderBy(
+        _hash(seed, "file", "peer", "topic", "values"), "topic", "values"
+    )
+    chosen = (
+        owned(items, holdings)
+        .withColumn("rank", sf.row_number().over(first))
+        .where("rank = 1")
+        .drop("rank")
+    )
     numbered = chosen.withColumn("filter", _number(seed, "peer"))
     kept = numbered if limit is None else numbered.where(sf.col("filter") < limit)
     found = []
     for row in schemas(items).orderBy("topic").collect():
         read = sf.from_json("values", parse_schema(row["schema"]), JSON).alias("read")
-        of_topic = kept.where(sf.col("topic") == row["topic"]).select("filter", "topic", "peer", read)
+        of_topic = kept.where(sf.col("topic") == row["topic"]).select(
+            "filter", "topic", "peer", read
+        )
         named = of_topic.select("filter", "topic", sf.col("peer").alias("gossamer.peer"), "read.*")
         found.append(_texts(named, parse_schema(row["schema"]), seed, exact))
     return functools.reduce(DataFrame.unionByName, found).select(*FILTERS.names)
 
 
 def events(
-    items: DataFrame, holdings: DataFrame, seed: int, limit: int | None = None, period_us: int = PERIOD_US
+    items: DataFrame,
+    holdings: DataFrame,
+    seed: int,
+    limit: int | None = None,
+    period_us: int = PERIOD_US,
 ) -> DataFrame:
     """One event for each item, however many peers hold it; the first ``limit`` in the order of a hash."""
-    holder = owned(items, holdings).groupBy("item", "topic", "values").agg(sf.min("peer").alias("peer"))
+    holder = (
+        owned(items, holdings).groupBy("item", "topic", "values").agg(sf.min("peer").alias("peer"))
+    )
     return (
         holder.withColumn("event", _number(seed, "topic", "values"))
         .where(sf.lit(True) if limit is None else sf.col("event") < limit)
@@ -115,7 +139,9 @@ def _general(rows: DataFrame, kind: st.StructType, seed: int, exact: bool) -> Da
     ]
     there = sf.filter(sf.sort_array(sf.array(*conditions)), lambda one: one["text"].isNotNull())
     count = sf.lit(len(conditions) if exact else 2)
-    text = sf.array_join(sf.transform(sf.slice(there, sf.lit(1), count), lambda one: one["text"]), " AND ")
+    text = sf.array_join(
+        sf.transform(sf.slice(there, sf.lit(1), count), lambda one: one["text"]), " AND "
+    )
     nothing = f"`{kind.fields[0].name}` IS NULL"  # an item without any attribute is still an item
     return rows.select(
         "filter",
@@ -137,10 +163,17 @@ def _condition(field: st.StructField, exact: bool) -> Column:
         if exact:
             return sf.concat(sf.lit(f"{name} = "), shown)
         whole = at.cast("BIGINT")
-        part = sf.abs(whole.cast("DECIMAL(20,0)")) / sf.lit(50)  # the least BIGINT has no absolute value among them
+        part = sf.abs(whole.cast("DECIMAL(20,0)")) / sf.lit(
+            50
+        )  # the least BIGINT has no absolute value among them
         margin = sf.floor(part).cast("BIGINT") + sf.lit(1)
-        low, high = sf.coalesce(sf.try_subtract(whole, margin), whole), sf.coalesce(sf.try_add(whole, margin), whole)
-        return sf.concat(sf.lit(f"{name} BETWEEN "), low.cast("STRING"), sf.lit(" AND "), high.cast("STRING"))
+        low, high = (
+            sf.coalesce(sf.try_subtract(whole, margin), whole),
+            sf.coalesce(sf.try_add(whole, margin), whole),
+        )
+        return sf.concat(
+            sf.lit(f"{name} BETWEEN "), low.cast("STRING"), sf.lit(" AND "), high.cast("STRING")
+        )
     if isinstance(kind, (st.FloatType, st.DoubleType)):
         margin = sf.abs(at) / 50.0 + 0.001
         low, high = (at - margin).cast("DOUBLE"), (at + margin).cast("DOUBLE")
@@ -194,9 +227,15 @@ def _fill(pattern: str, seed: int) -> Column:
         "low": sf.greatest(size - margin, sf.lit(0)),
         "high": sf.coalesce(sf.try_add(size, margin), size),
         "below": size - margin,
-        "under": sf.coalesce(sf.concat(sf.lit("< "), sf.try_add(size, margin)), sf.concat(sf.lit("<= "), size)),
+        "under": sf.coalesce(
+            sf.concat(sf.lit("< "), sf.try_add(size, margin)), sf.concat(sf.lit("<= "), size)
+        ),
         "prefix": _quote(sf.concat(_like(sf.substring(name, sf.lit(1), length)), sf.lit("%"))),
-        "middle": _quote(sf.concat(sf.lit("%"), _like(sf.substring(name, sf.lit(2), length + sf.lit(2))), sf.lit("%"))),
+        "middle": _quote(
+            sf.concat(
+                sf.lit("%"), _like(sf.substring(name, sf.lit(2), length + sf.lit(2))), sf.lit("%")
+            )
+        ),
     }
     parts = []
     for piece in pattern.split("{"):

@@ -43,7 +43,9 @@ class Findings:
 
     def told(self) -> list[str]:
         more = self.count - len(self.violations)
-        return [*self.violations, f"{self.name}: and {more} more"] if more else list(self.violations)
+        return (
+            [*self.violations, f"{self.name}: and {more} more"] if more else list(self.violations)
+        )
 
 
 class Checker(Findings):
@@ -97,11 +99,15 @@ class Intact(Checker):
             values = self._published[hand.event.index]
             for name, value in hand.values.items():
                 if not _same(value, values.get(name)):
-                    self.fail(f"{_who(hand)}: {name} is {value!r}, published as {values.get(name)!r}")
+                    self.fail(
+                        f"{_who(hand)}: {name} is {value!r}, published as {values.get(name)!r}"
+                    )
 
 
 def _same(a: Any, b: Any) -> bool:
-    return a == b or (isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b))
+    return a == b or (
+        isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)
+    )
 
 
 class Whole(Checker):
@@ -139,7 +145,9 @@ class Receipts(Checker):
                 high += history.is_allowed(event, place)
             if not low <= event.matched <= high:
                 right = str(low) if low == high else f"{low} to {high}"
-                self.fail(f"event {event.index} of node {event.node}: matched is {event.matched}, right is {right}")
+                self.fail(
+                    f"event {event.index} of node {event.node}: matched is {event.matched}, right is {right}"
+                )
 
 
 class Floors(Checker):
@@ -147,7 +155,9 @@ class Floors(Checker):
 
     def __init__(self) -> None:
         super().__init__()
-        self._floors: dict[tuple[int, int], tuple[int, int]] = {}  # of the newest event: its sequence and floor
+        self._floors: dict[
+            tuple[int, int], tuple[int, int]
+        ] = {}  # of the newest event: its sequence and floor
         self._checked: dict[tuple[int, int], int] = {}
 
     def sent(self, history: History, node: Node, packet: Packet) -> None:
@@ -166,7 +176,9 @@ class Floors(Checker):
         for sequence in range(self._checked.get(key, 1), floor):
             event = history.by_id.get((publisher, incarnation, sequence))
             if event is not None and event.completed is None:
-                self.fail(f"node {node.index}: floor {floor} passes sequence {sequence}, which has no receipt")
+                self.fail(
+                    f"node {node.index}: floor {floor} passes sequence {sequence}, which has no receipt"
+                )
         self._checked[key] = max(floor, self._checked.get(key, 1))
 
 
@@ -190,7 +202,9 @@ class Tables(Checker):
     def arrived(self, history: History, node: Node, packet: Packet) -> None:
         self._arrivals += 1
         if self._arrivals % self.EVERY == 0:
-            self._look(history, node, plane_of(packet.message))  # before the node has seen this packet
+            self._look(
+                history, node, plane_of(packet.message)
+            )  # before the node has seen this packet
         self._hear(node, packet)
 
     def _hear(self, node: Node, packet: Packet) -> None:
@@ -219,7 +233,9 @@ class Tables(Checker):
                 heard[key] = (heard.get(key, (1, 0))[0], newest)
         most = sum(high - low + 1 for low, high in heard.values())
         if count > most:
-            self.fail(f"node {node.index} remembers {count} batches ({plane}), though the floors it knows allow {most}")
+            self.fail(
+                f"node {node.index} remembers {count} batches ({plane}), though the floors it knows allow {most}"
+            )
 
 
 class Converged(Checker):

@@ -51,7 +51,9 @@ MOMENT_MAX = 1e12  # in seconds: more is no log of anything
 SHARE_MAX = 60.0  # every node once a second: more is a slip of the pen
 
 COLUMNS = ("node_id", "up_s", "down_s", "left_censored", "right_censored")
-FORMS = "server, client, or the path of a CSV file (may be .gz) with the columns " + ", ".join(COLUMNS)
+FORMS = "server, client, or the path of a CSV file (may be .gz) with the columns " + ", ".join(
+    COLUMNS
+)
 
 
 class ChurnError(ValueError):
@@ -127,7 +129,9 @@ def _piece(low: float, high: float, log: float, sigma: float) -> _Piece:
 class Fitted:
     """A lognormal by its median and sigma, above p90 with a sigma of its own if one is given; never above ``longest``."""
 
-    def __init__(self, median: float, sigma: float, tail_sigma: float | None = None, longest: int = LONGEST) -> None:
+    def __init__(
+        self, median: float, sigma: float, tail_sigma: float | None = None, longest: int = LONGEST
+    ) -> None:
         tail = sigma if tail_sigma is None else tail_sigma
         log, tail_log = math.log(median), math.log(median) + (sigma - tail) * Z90
         top = (math.log(longest) - tail_log) / tail
@@ -222,16 +226,22 @@ def _rows(lines: Iterator[list[str]]) -> Iterator[list[str]]:
     """The wanted columns of each row, in the order of COLUMNS, whatever their order in the file."""
     head = [word.strip() for word in next(lines, [])]
     if not any(head):
-        raise ChurnError(f"the file is empty or its first line is; it must name the columns {', '.join(COLUMNS)}")
+        raise ChurnError(
+            f"the file is empty or its first line is; it must name the columns {', '.join(COLUMNS)}"
+        )
     missing = [name for name in COLUMNS if name not in head]
     if missing:
-        raise ChurnError(f"no column {', '.join(missing)}; the first line must name the columns {', '.join(COLUMNS)}")
+        raise ChurnError(
+            f"no column {', '.join(missing)}; the first line must name the columns {', '.join(COLUMNS)}"
+        )
     places = [head.index(name) for name in COLUMNS]
     for row in lines:
         if not row:
             continue
         if len(row) != len(head):
-            raise ChurnError(f"{len(row)} cells, but the first line names {len(head)} columns; write one cell for each")
+            raise ChurnError(
+                f"{len(row)} cells, but the first line names {len(head)} columns; write one cell for each"
+            )
         yield [row[place] for place in places]
 
 
@@ -273,14 +283,18 @@ def read_sessions(path: str) -> Renewal:
         data = Path(path).read_bytes()
         text = (gzip.decompress(data) if path.endswith(".gz") else data).decode("utf-8-sig")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, ValueError) as error:
-        raise ChurnError(f"cannot read the sessions in {path}: {error}; churn is one of: {FORMS}") from None
+        raise ChurnError(
+            f"cannot read the sessions in {path}: {error}; churn is one of: {FORMS}"
+        ) from None
     nodes = _sessions(path, text)
     every = [one for sessions in nodes.values() for one in sessions]
     if not every:
         raise ChurnError(f"{path}, line 1: no session follows; write one line for each session")
     lengths = [(one.down - one.up, not one.right) for one in every if not one.left]
     if not any(ended and length for length, ended in lengths):
-        raise ChurnError(f"{path}: no session both begins and ends while observed; a longer log is needed")
+        raise ChurnError(
+            f"{path}: no session both begins and ends while observed; a longer log is needed"
+        )
     gaps = [
         (after.up - before.down, True)
         for sessions in nodes.values()
@@ -288,14 +302,18 @@ def read_sessions(path: str) -> Renewal:
         if not (before.right or after.left)
     ]
     if not any(gap for gap, _ in gaps):
-        raise ChurnError(f"{path}: no node comes back, so there is no off-time; a longer log is needed")
+        raise ChurnError(
+            f"{path}: no node comes back, so there is no off-time; a longer log is needed"
+        )
     longest = max(one.down - one.up for one in every)
     return Renewal(Observed(kaplan_meier(lengths, longest)), Observed(kaplan_meier(gaps, longest)))
 
 
 def parse(text: str) -> Churn:
     """The churn that a text names."""
-    off = Fitted(OFF_MEDIAN, math.log(OFF_P90 / OFF_MEDIAN) / Z90, math.log(OFF_P99 / OFF_P90) / (Z99 - Z90))
+    off = Fitted(
+        OFF_MEDIAN, math.log(OFF_P90 / OFF_MEDIAN) / Z90, math.log(OFF_P99 / OFF_P90) / (Z99 - Z90)
+    )
     match text:
         case "server":
             return Renewal(Fitted(SERVER_MEDIAN, SERVER_SIGMA), off)
@@ -319,7 +337,9 @@ def away_share(churn: Churn) -> float:
     return churn.downs.mean / (churn.ups.mean + churn.downs.mean)
 
 
-def schedule(churn: Churn, nodes: int, seconds: float, share_per_minute: float, seed: int) -> tuple[Leaving, ...]:
+def schedule(
+    churn: Churn, nodes: int, seconds: float, share_per_minute: float, seed: int
+) -> tuple[Leaving, ...]:
     """Every absence in a run, by time; on expectation ``share_per_minute`` of all nodes leave in each minute.
 
     Sessions and off-times are stretched by one factor, so their proportions stay as measured: a node leaves once in a mean
@@ -330,7 +350,9 @@ def schedule(churn: Churn, nodes: int, seconds: float, share_per_minute: float, 
     if nodes < 0:
         raise ChurnError(f"churn among {nodes} nodes: the number must be zero or more")
     if not (math.isfinite(seconds * SECOND) and seconds >= 0):
-        raise ChurnError(f"churn for {seconds} s: the time must be a number of seconds, zero or more")
+        raise ChurnError(
+            f"churn for {seconds} s: the time must be a number of seconds, zero or more"
+        )
     if not 0 <= share_per_minute <= SHARE_MAX:
         raise ChurnError(
             f"churn of {share_per_minute} of the nodes a minute: must be from 0 to {SHARE_MAX:g}; 10 % a minute is 0.10"

@@ -24,7 +24,9 @@ def duration(text: str) -> Micros:
     """``"250ms"`` -> 250000. Units: us, ms, s, m."""
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise DurationError(f"{text!r} is no duration; write a number and a unit, such as 250ms, 1.5s or 2m")
+        raise DurationError(
+            f"{text!r} is no duration; write a number and a unit, such as 250ms, 1.5s or 2m"
+        )
     return Micros(round(float(match[1]) * _UNITS[match[2]]))
 
 
@@ -113,7 +115,9 @@ class Clock:
 
     @property
     def next_at(self) -> int | None:
-        known = [entries[place][0] for entries, place in ((self._late, 0), (self._ready, -1)) if entries]
+        known = [
+            entries[place][0] for entries, place in ((self._late, 0), (self._ready, -1)) if entries
+        ]
         if not known and self._times:
             known = [min(self._slots[self._times[0]])[0]]
         return min(known, default=None)

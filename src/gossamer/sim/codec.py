@@ -26,19 +26,31 @@ class WireCodec:
 
     def ids(self, message: Message) -> tuple[EventId, ...]:
         if isinstance(message, Carry):
-            return () if message.kind == FIND else ((message.publisher, message.incarnation, message.sequence),)
+            return (
+                ()
+                if message.kind == FIND
+                else ((message.publisher, message.incarnation, message.sequence),)
+            )
         if isinstance(message, Past):
             return ()  # they are of long ago, and come once
         if isinstance(message, Portion):
-            return tuple((message.publisher, message.incarnation, message.first + place) for place in message.places)
+            return tuple(
+                (message.publisher, message.incarnation, message.first + place)
+                for place in message.places
+            )
         batch = message.body.batch if isinstance(message, Cargo) else message
         assert isinstance(batch, Batch)
-        return tuple((batch.publisher, batch.incarnation, batch.first + offset) for offset in range(batch.count))
+        return tuple(
+            (batch.publisher, batch.incarnation, batch.first + offset)
+            for offset in range(batch.count)
+        )
 
 
 def floor_of(message: Message) -> int | None:
     """The publisher's floor, as a message with events tells it."""
-    floor: int | None = message.body.batch.floor if isinstance(message, Cargo) else getattr(message, "floor", None)
+    floor: int | None = (
+        message.body.batch.floor if isinstance(message, Cargo) else getattr(message, "floor", None)
+    )
     return floor
 
 
@@ -51,5 +63,7 @@ def hops_of(message: Message) -> int:
     """How far the events in a message have come."""
     if isinstance(message, Portion):
         return 1
-    hops: int = message.body.batch.hops if isinstance(message, Cargo) else getattr(message, "hops", 0)
+    hops: int = (
+        message.body.batch.hops if isinstance(message, Cargo) else getattr(message, "hops", 0)
+    )
     return hops

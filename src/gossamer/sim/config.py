@@ -18,7 +18,10 @@ from gossamer.sim import latency
 from gossamer.sim.clock import DurationError, duration
 from gossamer.sim.faults import AnyFault
 
-OVERLAYS = ("flood", "fabric")  # flood over a fixed graph; whole nodes: flood over links that the interest plane keeps
+OVERLAYS = (
+    "flood",
+    "fabric",
+)  # flood over a fixed graph; whole nodes: flood over links that the interest plane keeps
 ROUTES = (*Route, "mixed", "wander")
 MIXED = (Route.FLOOD, Route.SKIPLIST, Route.TREE, Route.DIRECT)
 NODES_MAX = 20_000
@@ -38,7 +41,9 @@ class Config(Struct, frozen=True, kw_only=True):
     durable: bool = False  # nodes have disks: accepted events survive crashes
     disk: str = "1ms"  # how long a write takes
     window: int = 32_768  # events without a receipt that a node may have
-    unreached: float = 0.0  # share of the nodes, but the first three, that nobody can dial; with overlay "fabric"
+    unreached: float = (
+        0.0  # share of the nodes, but the first three, that nobody can dial; with overlay "fabric"
+    )
     buffer: int = 16_384  # events that may wait for one subscription's consumer
     events: int = 100
     subscriptions: int = 200
@@ -54,7 +59,9 @@ class Config(Struct, frozen=True, kw_only=True):
     detect: str = "300ms"  # a broken link is noticed after half to one and a half of this
     reconnect: str = "100ms"  # a mended one is used again after half to one and a half of this
     queue_mark: int = 256  # event messages waiting on a link; beyond it, it is FULL
-    stop: str = ""  # when loss, duplication and reordering stop (after the first publication); empty: never
+    stop: str = (
+        ""  # when loss, duplication and reordering stop (after the first publication); empty: never
+    )
     seconds_max: float = 120.0  # virtual seconds that the fabric has to become quiet
     seed: int = 0
     faults: tuple[AnyFault, ...] = ()
@@ -65,9 +72,13 @@ class Config(Struct, frozen=True, kw_only=True):
         if self.route not in ROUTES:
             raise ConfigError(f"unknown route {self.route!r}; known: {', '.join(ROUTES)}")
         if self.route != "flood" and self.overlay != "fabric":
-            raise ConfigError(f"route {self.route!r} needs overlay 'fabric', whose nodes know each other")
+            raise ConfigError(
+                f"route {self.route!r} needs overlay 'fabric', whose nodes know each other"
+            )
         if self.unreached and self.overlay != "fabric":
-            raise ConfigError("unreached needs overlay 'fabric': the links of 'flood' are given, nobody dials")
+            raise ConfigError(
+                "unreached needs overlay 'fabric': the links of 'flood' are given, nobody dials"
+            )
         for name, low, high in _BOUNDS:
             value = getattr(self, name)
             if not low <= value <= high:
@@ -81,7 +92,9 @@ class Config(Struct, frozen=True, kw_only=True):
         """The route of a subscription."""
         if self.is_unreached(filter % self.nodes):
             return Route.AUTO  # any other but flood is refused there
-        return MIXED[filter % len(MIXED)] if self.route in ("mixed", "wander") else Route(self.route)
+        return (
+            MIXED[filter % len(MIXED)] if self.route in ("mixed", "wander") else Route(self.route)
+        )
 
     def is_unreached(self, node: int) -> bool:
         """Whether nobody can dial the node. By the first three, the others find each other."""
@@ -102,9 +115,13 @@ def check_faults(faults: tuple[AnyFault, ...], nodes: int) -> None:
             check_duration(f"fault {number}: {name}", getattr(fault, name))
         wrong = [node for node in fault.nodes if not 0 <= node < nodes]
         if wrong:
-            raise ConfigError(f"fault {number}: there is no node {wrong[0]}; nodes are 0 to {nodes - 1}")
+            raise ConfigError(
+                f"fault {number}: there is no node {wrong[0]}; nodes are 0 to {nodes - 1}"
+            )
         if not 0 < fault.share <= 1:
-            raise ConfigError(f"fault {number}: share is {fault.share}; it must be above 0 and at most 1")
+            raise ConfigError(
+                f"fault {number}: share is {fault.share}; it must be above 0 and at most 1"
+            )
 
 
 def check_latency(text: str) -> None:
@@ -123,9 +140,28 @@ _BOUNDS: tuple[tuple[str, float, float], ...] = (
 )  # fmt: skip
 
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "fabric": ("overlay", "route", "nodes", "degree", "durable", "disk", "window", "buffer", "unreached"),
+    "fabric": (
+        "overlay",
+        "route",
+        "nodes",
+        "degree",
+        "durable",
+        "disk",
+        "window",
+        "buffer",
+        "unreached",
+    ),
     "workload": ("events", "subscriptions", "interval", "burst", "churn", "consumer"),
-    "network": ("latency", "loss", "duplicate", "reorder", "late", "detect", "reconnect", "queue_mark"),
+    "network": (
+        "latency",
+        "loss",
+        "duplicate",
+        "reorder",
+        "late",
+        "detect",
+        "reconnect",
+        "queue_mark",
+    ),
     "run": ("seed", "stop", "seconds_max"),
 }
 
@@ -141,20 +177,32 @@ def to_toml(config: Config, about: str = "") -> str:
     return dump(config, Config(), SECTIONS, about)
 
 
-def dump(config: Any, default: Any, sections: Mapping[str, tuple[str, ...]], about: str = "") -> str:
+def dump(
+    config: Any, default: Any, sections: Mapping[str, tuple[str, ...]], about: str = ""
+) -> str:
     """Any run's configuration as a scenario file; what is as by default is left out."""
     lines = [f"about = {_toml(about)}"] if about else []
     for section, names in sections.items():
         changed = [name for name in names if getattr(config, name) != getattr(default, name)]
         if changed:
-            lines += ["", f"[{section}]", *(f"{name} = {_toml(getattr(config, name))}" for name in changed)]
+            lines += [
+                "",
+                f"[{section}]",
+                *(f"{name} = {_toml(getattr(config, name))}" for name in changed),
+            ]
     for fault in config.faults:
-        lines += ["", "[[fault]]", *(f"{key} = {_toml(value)}" for key, value in msgspec.to_builtins(fault).items())]
+        lines += [
+            "",
+            "[[fault]]",
+            *(f"{key} = {_toml(value)}" for key, value in msgspec.to_builtins(fault).items()),
+        ]
     return "\n".join(lines).strip() + "\n"
 
 
 def _toml(value: Any) -> str:
-    return msgspec.json.encode(value).decode()  # strings, numbers, booleans and arrays are written alike
+    return msgspec.json.encode(
+        value
+    ).decode()  # strings, numbers, booleans and arrays are written alike
 
 
 def from_toml(text: str, where: str) -> Scenario:
@@ -162,7 +210,9 @@ def from_toml(text: str, where: str) -> Scenario:
     return Scenario(Path(where).stem, about, config)
 
 
-def parse(text: str, where: str, kind: type[C], sections: Mapping[str, tuple[str, ...]]) -> tuple[str, C]:
+def parse(
+    text: str, where: str, kind: type[C], sections: Mapping[str, tuple[str, ...]]
+) -> tuple[str, C]:
     """What a scenario file says it is about, and its configuration."""
     try:
         tables = tomllib.loads(text)
@@ -194,11 +244,18 @@ def _unknown(where: str, what: str, name: str, known: list[str] | tuple[str, ...
 
 def shipped() -> dict[str, Scenario]:
     """The scenarios that come with the package, by name."""
-    return {name: from_toml((SCENARIOS / f"{name}.toml").read_text("utf-8"), f"{name}.toml") for name in _names()}
+    return {
+        name: from_toml((SCENARIOS / f"{name}.toml").read_text("utf-8"), f"{name}.toml")
+        for name in _names()
+    }
 
 
 def _names() -> list[str]:
-    return sorted(path.name.removesuffix(".toml") for path in SCENARIOS.iterdir() if path.name.endswith(".toml"))
+    return sorted(
+        path.name.removesuffix(".toml")
+        for path in SCENARIOS.iterdir()
+        if path.name.endswith(".toml")
+    )
 
 
 def load(name: str) -> Scenario:

@@ -27,7 +27,9 @@ def diameter(adjacency: Mapping[N, Sequence[N]]) -> int:
     """The longest of the shortest ways, in hops; -1 if there is no way between some two nodes."""
     links = _numbered(adjacency)
     everyone = (1 << len(links)) - 1
-    reached = [1 << node for node in range(len(links))]  # sets as bits: all nodes take a step at once
+    reached = [
+        1 << node for node in range(len(links))
+    ]  # sets as bits: all nodes take a step at once
     hops = 0
     while any(nodes != everyone for nodes in reached):
         further = []
@@ -63,7 +65,9 @@ def is_connected_to_degree(adjacency: Mapping[N, Sequence[N]], k: int) -> bool:
     first = order[:k]
     for position, node in enumerate(first):
         for other in first[position + 1 :]:
-            if other not in links[node] and not _fan(links, node, _marks(links[other], len(links)), k, without=other):
+            if other not in links[node] and not _fan(
+                links, node, _marks(links[other], len(links)), k, without=other
+            ):
                 return False
     before = _marks(first, len(links))
     for node in order[k:]:
@@ -120,7 +124,10 @@ def _augment(
 
     A node on a path can be entered only to give up the link that leads to it: the search goes on from the one before it.
     """
-    came: dict[tuple[int, bool], tuple[int, bool]] = {(start, True): (start, True), (start, False): (start, True)}
+    came: dict[tuple[int, bool], tuple[int, bool]] = {
+        (start, True): (start, True),
+        (start, False): (start, True),
+    }
     if without >= 0:
         came[without, False] = came[without, True] = (start, True)
     queue = deque([(start, True)])
@@ -147,7 +154,9 @@ def _augment(
     return None
 
 
-def _trail(came: dict[tuple[int, bool], tuple[int, bool]], step: tuple[int, bool]) -> list[tuple[int, bool]]:
+def _trail(
+    came: dict[tuple[int, bool], tuple[int, bool]], step: tuple[int, bool]
+) -> list[tuple[int, bool]]:
     trail = [step]
     while came[step] != step:
         step = came[step]

@@ -84,7 +84,11 @@ def schedule(fault: AnyFault, world: World, start: int, rng: Random) -> int:
     begin, end = fault.times()
     begin, end = start + begin, start + end
     call = world.clock.call
-    chosen = fault.pick(len(world.nodes), rng, len(world.nodes) - 1 if isinstance(fault, Partition) else len(world.nodes))
+    chosen = fault.pick(
+        len(world.nodes),
+        rng,
+        len(world.nodes) - 1 if isinstance(fault, Partition) else len(world.nodes),
+    )
     if isinstance(fault, Partition):
         cut = Cut(chosen, one_way=fault.one_way)
         call(begin, lambda: world.cut(cut, silent=fault.silent))
@@ -108,10 +112,19 @@ def _clog(world: World, nodes: tuple[int, ...], begin: int, end: int) -> None:
     world.clock.call(end, lambda: world.unclog(clog))
 
 
-def _stop(fault: Crash | Leave | Pause | FullDisk, world: World, node: Node, begin: int, end: int) -> None:
+def _stop(
+    fault: Crash | Leave | Pause | FullDisk, world: World, node: Node, begin: int, end: int
+) -> None:
     call = world.clock.call
     if isinstance(fault, Crash | Leave):
-        call(begin, lambda: world.crash(node, silent=fault.silent) if isinstance(fault, Crash) else world.leave(node))
+        call(
+            begin,
+            lambda: (
+                world.crash(node, silent=fault.silent)
+                if isinstance(fault, Crash)
+                else world.leave(node)
+            ),
+        )
         if end > begin:
             call(end, lambda: world.restart(node, wipe=isinstance(fault, Crash) and fault.wipe))
     elif isinstance(fault, Pause):

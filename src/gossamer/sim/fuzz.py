@@ -54,8 +54,26 @@ MEMORY_MAX = 1 << 30  # bytes that the whole process may have come to
 PEERS = (Peer(1), Peer(2), Peer(3))
 ATTACKER = Peer(66)
 TOPIC, SCHEMA = "weather", "city STRING, temp INT"
-TEXTS = ("", "temp > 10", "city = 'a' AND temp BETWEEN 3 AND 9", "city LIKE 'a%' OR temp IS NULL", "temp = 7")
-WORDS = (TOPIC, "other", "x" * 255, "127.0.0.1:7400", ":", "", SCHEMA, "n INT", *TEXTS, "temp >", "ü\0")
+TEXTS = (
+    "",
+    "temp > 10",
+    "city = 'a' AND temp BETWEEN 3 AND 9",
+    "city LIKE 'a%' OR temp IS NULL",
+    "temp = 7",
+)
+WORDS = (
+    TOPIC,
+    "other",
+    "x" * 255,
+    "127.0.0.1:7400",
+    ":",
+    "",
+    SCHEMA,
+    "n INT",
+    *TEXTS,
+    "temp >",
+    "ü\0",
+)
 ROWS = (
     msgspec.msgpack.encode([["a", 7]]),
     msgspec.msgpack.encode([["b", None], ["c", 2**31 - 1]]),
@@ -63,7 +81,25 @@ ROWS = (
     b"\xc1",
     b"\x91\x93",
 )
-EDGES = (0, 1, 2, 3, 7, 8, 255, 256, 257, 2**16 - 1, 2**20, 2**31, 2**32 - 2, 2**32 - 1, 2**53, 2**63, 2**64 - 1)
+EDGES = (
+    0,
+    1,
+    2,
+    3,
+    7,
+    8,
+    255,
+    256,
+    257,
+    2**16 - 1,
+    2**20,
+    2**31,
+    2**32 - 2,
+    2**32 - 1,
+    2**53,
+    2**63,
+    2**64 - 1,
+)
 THE_DRIVERS = (Hello, Ping, Pong, Revocations, Memory, Seen, Lies, Taken)
 KINDS = [kind for kind in get_args(AnyMessage) if kind not in THE_DRIVERS]
 _INFOS = {kind: inspect.type_info(kind) for kind in KINDS}
@@ -91,8 +127,20 @@ class Maker:
     def __init__(self, rng: Random) -> None:
         self._rng = rng
         self._infos = _INFOS
-        self.blobs: list[bytes] = [topic_hash(TOPIC), topic_hash("other"), *ROWS, bytes(12), bytes(20), b"\xff" * 12]
-        self.numbers: list[int] = [*PEERS, ATTACKER, int.from_bytes(topic_hash(TOPIC), "big"), *EDGES]
+        self.blobs: list[bytes] = [
+            topic_hash(TOPIC),
+            topic_hash("other"),
+            *ROWS,
+            bytes(12),
+            bytes(20),
+            b"\xff" * 12,
+        ]
+        self.numbers: list[int] = [
+            *PEERS,
+            ATTACKER,
+            int.from_bytes(topic_hash(TOPIC), "big"),
+            *EDGES,
+        ]
 
     def message(self) -> Message:
         kind = self._rng.choice(KINDS)
@@ -112,9 +160,21 @@ class Maker:
         if kind is inspect.UnionType:
             return self._make(rng.choice(info.types), depth)
         if kind is inspect.IntType:
-            low = info.ge if info.ge is not None else info.gt + 1 if info.gt is not None else -(2**63)
-            high = info.le if info.le is not None else info.lt - 1 if info.lt is not None else 2**64 - 1
-            value = rng.choice(self.numbers) if rng.random() < 0.8 else rng.getrandbits(rng.choice((4, 16, 32, 64)))
+            low = (
+                info.ge if info.ge is not None else info.gt + 1 if info.gt is not None else -(2**63)
+            )
+            high = (
+                info.le
+                if info.le is not None
+                else info.lt - 1
+                if info.lt is not None
+                else 2**64 - 1
+            )
+            value = (
+                rng.choice(self.numbers)
+                if rng.random() < 0.8
+                else rng.getrandbits(rng.choice((4, 16, 32, 64)))
+            )
             return max(low, min(high, value))
         if kind is inspect.StrType:
             text = rng.choice(WORDS)
@@ -128,7 +188,8 @@ class Maker:
             return [self._make(one, depth + 1) for one in info.item_types]
         if kind in (inspect.VarTupleType, inspect.ListType):
             return [
-                self._make(info.item_type, depth + 1) for _ in range(self._length(info.min_length, info.max_length, depth))
+                self._make(info.item_type, depth + 1)
+                for _ in range(self._length(info.min_length, info.max_length, depth))
             ]
         if kind is inspect.NoneType:
             return None
@@ -150,12 +211,16 @@ def bend(rng: Random, value: Any) -> Any:
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
-        return rng.choice((value + 1, value - 1, value ^ 1 << rng.randrange(64), rng.choice(EDGES), -value))
+        return rng.choice(
+            (value + 1, value - 1, value ^ 1 << rng.randrange(64), rng.choice(EDGES), -value)
+        )
     if isinstance(value, bytes):
         if not value or rng.random() < 0.2:
             return value + rng.randbytes(rng.choice((1, 8, 12)))
         at = rng.randrange(len(value))
-        return rng.choice((value[:at], value[at:], value[:at] + rng.randbytes(1) + value[at + 1 :], value + value))
+        return rng.choice(
+            (value[:at], value[at:], value[:at] + rng.randbytes(1) + value[at + 1 :], value + value)
+        )
     if isinstance(value, str):
         return rng.choice((value[1:], value + "'", *WORDS))
     return rng.choice((0, "", b"", [], None))
@@ -165,12 +230,18 @@ def bend(rng: Random, value: Any) -> Any:
 
 
 def _wish(rng: Random) -> Wish | None:
-    return rng.choice((None, None, Wish(ordered=True), Wish(start=0), Wish(gaps=True, ordered=True)))
+    return rng.choice(
+        (None, None, Wish(ordered=True), Wish(start=0), Wish(gaps=True, ordered=True))
+    )
 
 
 def _prove(certificate: bytes) -> Identity | None:
     peer = int.from_bytes(certificate[:8], "big")
-    return Identity(Peer(peer), "n", peer, 0, 1, ("*",), ("*",), certificate) if len(certificate) == 9 else None
+    return (
+        Identity(Peer(peer), "n", peer, 0, 1, ("*",), ("*",), certificate)
+        if len(certificate) == 9
+        else None
+    )
 
 
 class Fabric:
@@ -212,7 +283,11 @@ class Fabric:
                 frame = encode(effect.message)  # type: ignore[union-attr]
                 if _decode(frame[4:]) != effect.message:  # type: ignore[union-attr]
                     raise FuzzError(f"what was sent is not what would be read: {effect.message!r}")  # type: ignore[union-attr]
-                self._bus.extend((peer, node.peer, frame) for peer in effect.to if peer in self.nodes)  # type: ignore[union-attr]
+                self._bus.extend(
+                    (peer, node.peer, frame)
+                    for peer in effect.to  # type: ignore[union-attr]
+                    if peer in self.nodes
+                )
             elif kind is Deliver:
                 self.counts["delivered"] += len(effect.events)  # type: ignore[union-attr]
                 node.taken(effect.subscription, len(effect.events), self.now)  # type: ignore[union-attr]
@@ -268,12 +343,17 @@ def _step(fabric: Fabric, maker: Maker, rng: Random) -> None:
     elif deed < 0.72 and fabric.heard:
         _broken(fabric, rng, rng.choice(fabric.heard)[1], sender)
     elif deed < 0.76 and fabric.heard:
-        fabric.attack(sender, _decode(rng.choice(fabric.heard)[1][4:]))  # replayed, or in another's name
+        fabric.attack(
+            sender, _decode(rng.choice(fabric.heard)[1][4:])
+        )  # replayed, or in another's name
     elif deed < 0.80:
         _command(fabric, rng)
     elif deed < 0.82:
         peer = rng.choice((ATTACKER, *PEERS[1:]))
-        for state in (rng.choice((LinkState.DOWN, LinkState.CUT, LinkState.FULL, LinkState.READY)), LinkState.UP):
+        for state in (
+            rng.choice((LinkState.DOWN, LinkState.CUT, LinkState.FULL, LinkState.READY)),
+            LinkState.UP,
+        ):
             fabric.do(fabric.victim, fabric.victim.link(peer, state, fabric.now))
     else:
         fabric.turn()
@@ -297,16 +377,26 @@ def _command(fabric: Fabric, rng: Random) -> None:
     node = rng.choice(list(fabric.nodes.values()))
     deed = rng.random()
     if deed < 0.6 and node.window_is_open:
-        node.publish(TOPIC, {"city": rng.choice(("a", "b", None)), "temp": rng.choice((7, None, -5))}, fabric.now)
+        node.publish(
+            TOPIC,
+            {"city": rng.choice(("a", "b", None)), "temp": rng.choice((7, None, -5))},
+            fabric.now,
+        )
     elif deed < 0.8 and len(node.subscriptions) < 12:
         node.subscribe(
-            TOPIC, rng.choice(TEXTS), fabric.now, route=rng.choice(list(fabric.victim.routing.planes)), wish=_wish(rng)
+            TOPIC,
+            rng.choice(TEXTS),
+            fabric.now,
+            route=rng.choice(list(fabric.victim.routing.planes)),
+            wish=_wish(rng),
         )
     elif node.subscriptions:
         node.unsubscribe(rng.choice(list(node.subscriptions)), fabric.now)
 
 
-def episode(seed: int, number: int, *, steps: int = STEPS, counts: Counter[str] | None = None) -> Failure | None:
+def episode(
+    seed: int, number: int, *, steps: int = STEPS, counts: Counter[str] | None = None
+) -> Failure | None:
     """One fabric, attacked for so many steps; what went wrong, if anything did."""
     rng = Random(f"fuzz {seed} {number}")
     step = -1
@@ -318,13 +408,16 @@ def episode(seed: int, number: int, *, steps: int = STEPS, counts: Counter[str] 
         fabric.settle(10)
         if counts is not None:
             counts.update(fabric.counts)
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+            1 if sys.platform == "darwin" else 1024
+        )
         if memory > MEMORY_MAX:
             raise FuzzError(f"the process has come to {memory:,} bytes")
     except Exception as error:
         frames = extract_tb(error.__traceback__)[-3:]
         places = " < ".join(
-            f"{frame.name} ({frame.filename.rpartition('gossamer/')[2]}:{frame.lineno})" for frame in frames[::-1]
+            f"{frame.name} ({frame.filename.rpartition('gossamer/')[2]}:{frame.lineno})"
+            for frame in frames[::-1]
         )
         return Failure(number, step, f"{type(error).__name__}: {error} in {places}")
     return None

@@ -28,7 +28,9 @@ class Published:
         self.accepted: int | None = None  # tick
         self.completed: int | None = None  # tick of the first receipt
         self.completed_us: int | None = None  # the same in virtual time, as ``at`` is
-        self.closed: int | None = None  # tick of the last one; a publisher that crashed after a receipt may publish again
+        self.closed: int | None = (
+            None  # tick of the last one; a publisher that crashed after a receipt may publish again
+        )
         self.life = 0  # the life of its node that got the last receipt
         self.matched = -1  # what the receipt said
         self.lost = False  # its publisher crashed before it was safe: nobody may count on it
@@ -68,7 +70,9 @@ class History:
         self.tick = 0
         self.events: list[Published] = []
         self.by_id: dict[EventId, Published] = {}
-        self.newest: dict[tuple[int, int], int] = {}  # the last sequence number of a publisher's incarnation
+        self.newest: dict[
+            tuple[int, int], int
+        ] = {}  # the last sequence number of a publisher's incarnation
         self.places: list[Place] = []
         self.by_filter: list[list[Place]] = [[] for _ in range(filters)]
         self.handed = 0

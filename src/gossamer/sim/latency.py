@@ -54,7 +54,9 @@ class Constant:
 class Uniform:
     def __init__(self, low: int, high: int) -> None:
         if low > high:
-            raise LatencyError(f"uniform latency from {low} us to {high} us: the first must not be more than the second")
+            raise LatencyError(
+                f"uniform latency from {low} us to {high} us: the first must not be more than the second"
+            )
         self._low, self._range = max(DELAY_MIN, low), high - low
 
     def base(self, a: int, b: int) -> int:
@@ -126,17 +128,23 @@ def read_matrix(path: str) -> tuple[tuple[float, ...], ...]:
         except ValueError as error:
             raise LatencyError(f"{path}, line {number}: {error}") from None
         if not all(math.isfinite(value) and value >= 0 for value in row):
-            raise LatencyError(f"{path}, line {number}: a round-trip time must be a number of ms, zero or more")
+            raise LatencyError(
+                f"{path}, line {number}: a round-trip time must be a number of ms, zero or more"
+            )
         rows.append(row)
     if not rows:
         raise LatencyError(f"{path} is empty; a square matrix of round-trip times in ms is needed")
     for number, row in enumerate(rows, start=1):
         if len(row) != len(rows):
-            raise LatencyError(f"{path}: row {number} has {len(row)} numbers, but there are {len(rows)} rows: not square")
+            raise LatencyError(
+                f"{path}: row {number} has {len(row)} numbers, but there are {len(rows)} rows: not square"
+            )
     return tuple(rows)
 
 
-FORMS = "constant:1ms, uniform:1ms:10ms, lognormal:20ms:0.5, weibull, weibull:1.38:160ms, matrix:FILE"
+FORMS = (
+    "constant:1ms, uniform:1ms:10ms, lognormal:20ms:0.5, weibull, weibull:1.38:160ms, matrix:FILE"
+)
 
 
 def parse(text: str, seed: int) -> Latency:

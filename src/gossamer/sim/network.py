@@ -42,7 +42,20 @@ class Packet(Struct):
 class Link:
     """One direction of a connection. Nodes are numbers here; peers are what the machines know."""
 
-    __slots__ = ("back", "base", "epoch", "full", "held", "last", "pair", "queued", "sender", "sender_peer", "to", "up")
+    __slots__ = (
+        "back",
+        "base",
+        "epoch",
+        "full",
+        "held",
+        "last",
+        "pair",
+        "queued",
+        "sender",
+        "sender_peer",
+        "to",
+        "up",
+    )
 
     def __init__(self, sender: int, to: int, sender_peer: Peer, base: int) -> None:
         self.sender, self.to, self.sender_peer, self.base = sender, to, sender_peer, base
@@ -85,8 +98,12 @@ class Network:
         self._delay, self._push = latency.delay, clock.push
         self.rules: list[Rule] = []
         self.links: list[dict[Peer, Link]] = []  # by node, then by the peer at the far end
-        self.knocked: Callable[[Link], None] = lambda _link: None  # something came over a connection whose far end is gone
-        self.counts: dict[str, int] = {}  # what befell messages: rule names, and full, unlinked, closed, refused
+        self.knocked: Callable[[Link], None] = lambda _link: (
+            None
+        )  # something came over a connection whose far end is gone
+        self.counts: dict[
+            str, int
+        ] = {}  # what befell messages: rule names, and full, unlinked, closed, refused
         self.in_flight_events = 0
         self.clock = self._clock = clock
         self._rng, self._latency = rng, latency
@@ -209,7 +226,9 @@ class Network:
         for links in self.links:
             for link in links.values():
                 if not link.held or any(
-                    rule.judge(link, link.held[0]) is HOLD for rule in self.rules if rule.name == "clog"
+                    rule.judge(link, link.held[0]) is HOLD
+                    for rule in self.rules
+                    if rule.name == "clog"
                 ):
                     continue
                 held, link.held = link.held, []
@@ -228,7 +247,9 @@ class Network:
             pair.generation += 1
         for end in pair.ends:
             if end.up and pair.broken == 1:
-                self._clock.push(self._later(self._detect), self._notice, pair, end, pair.generation)
+                self._clock.push(
+                    self._later(self._detect), self._notice, pair, end, pair.generation
+                )
 
     def mend_pair(self, pair: Pair, *, at_once: bool = False) -> None:
         """One reason less. With none left they join again after a while."""
@@ -239,7 +260,9 @@ class Network:
             if pair.dialled:
                 for end in pair.ends:
                     if end.up and not end.back.up:  # the other has given up meanwhile
-                        self._clock.push(self._later(self._detect), self._notice, pair, end, pair.generation)
+                        self._clock.push(
+                            self._later(self._detect), self._notice, pair, end, pair.generation
+                        )
             elif at_once:
                 self._join(pair, pair.generation, None)
             else:

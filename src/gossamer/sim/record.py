@@ -67,7 +67,12 @@ def subscriptions(history: History, start: int) -> list[Subscription]:
 def publications(history: History, start: int) -> list[Publication]:
     return [
         Publication(
-            event.index, event.node, event.began, event.completed, event.at - start, _since(event.completed_us, start)
+            event.index,
+            event.node,
+            event.began,
+            event.completed,
+            event.at - start,
+            _since(event.completed_us, start),
         )
         for event in history.events
     ]

@@ -96,7 +96,9 @@ class Cut:
         return (sender in self.side) != (to in self.side)
 
     def judge(self, link: Link, packet: Packet) -> Verdict:
-        if not self.crosses(link.sender, link.to) or (self.one_way and link.sender not in self.side):
+        if not self.crosses(link.sender, link.to) or (
+            self.one_way and link.sender not in self.side
+        ):
             return PASS
         return DROP
 

@@ -83,7 +83,9 @@ def make_core(node: Node, config: Config, kind: type[NodeCore] = NodeCore) -> No
             buffer=config.buffer,
             trace=True,
             flood=FloodConfig(join=config.nodes > 1),
-            interest=InterestConfig(k=config.degree, join=_seeds(config)) if config.overlay == "fabric" else None,
+            interest=InterestConfig(k=config.degree, join=_seeds(config))
+            if config.overlay == "fabric"
+            else None,
         ),
         restored=dict(node.disk.contents) if node.incarnation and config.durable else None,
         durable=config.durable,
@@ -112,14 +114,18 @@ def matching(workload: Workload, shapes: tuple[Shape, ...]) -> tuple[list[list[i
     events: list[list[tuple[int, dict[str, Any]]]] = [[] for _ in schemas]
     for index, event in enumerate(workload.events):
         events[workload.topic_of_event(index)].append((index, event))
-    asked = [(workload.topic_of_filter(number), text) for number, text in enumerate(workload.filters)]
+    asked = [
+        (workload.topic_of_filter(number), text) for number, text in enumerate(workload.filters)
+    ]
     by_text: dict[tuple[int, str], list[int]] = {}
     differences: list[str] = []
     for number, (topic, text) in enumerate(asked):
         if (topic, text) in by_text:
             continue
         parsed = Filter.parse(text, schemas[topic])
-        found = by_text[topic, text] = [index for index, event in events[topic] if parsed.matches(event)]
+        found = by_text[topic, text] = [
+            index for index, event in events[topic] if parsed.matches(event)
+        ]
         if shapes:
             right = [index for index, event in events[topic] if shapes[number].matches(event)]
             if right != found:
@@ -131,7 +137,9 @@ def matching(workload: Workload, shapes: tuple[Shape, ...]) -> tuple[list[list[i
 class Run:
     """A run in pieces, for tests that look inside; ``simulate`` is the whole."""
 
-    def __init__(self, config: Config, workload: Workload | None = None, make: Make = make_core) -> None:
+    def __init__(
+        self, config: Config, workload: Workload | None = None, make: Make = make_core
+    ) -> None:
         shapes: tuple[Shape, ...] = ()
         if workload is None:
             drawn = draw(config.seed, config.subscriptions, config.events)
@@ -207,7 +215,9 @@ class Run:
                 break  # nothing will happen any more, or time is up
             if not users.unquiet():
                 clock.run(clock.now + LINGER, 10_000_000)
-                if not users.unquiet():  # links that nobody needs any longer may be closing just now
+                if (
+                    not users.unquiet()
+                ):  # links that nobody needs any longer may be closing just now
                     break
         if progress is not None:
             progress(1.0)
@@ -216,7 +226,9 @@ class Run:
         users = self.users
         if users.started_at is None or users.over_at <= users.started_at:
             return 0.0
-        return min(0.99, (self.world.clock.now - users.started_at) / (users.over_at - users.started_at))
+        return min(
+            0.99, (self.world.clock.now - users.started_at) / (users.over_at - users.started_at)
+        )
 
     def _outcome(self) -> Outcome:
         world, users, deliveries = self.world, self.users, self.deliveries
@@ -232,7 +244,9 @@ class Run:
             duplicate=users.duplicates,
             spurious=users.spurious,
             copies=copies,
-            copies_per_delivery=round(copies / users.delivered_once, 3) if users.delivered_once else 0.0,
+            copies_per_delivery=round(copies / users.delivered_once, 3)
+            if users.delivered_once
+            else 0.0,
             hops_mean=round(sum(hops) / len(hops), 3) if hops else 0.0,
             hops_max=max(hops, default=0),
             latency_ms_p50=_rank(times, 50) / 1_000,
@@ -265,7 +279,12 @@ class Run:
                 node.index,
                 node.received,
                 handed[node.index],
-                sum(seen > want for seen, want in zip(self.users.seen[node.index], wanted[node.index], strict=True)),
+                sum(
+                    seen > want
+                    for seen, want in zip(
+                        self.users.seen[node.index], wanted[node.index], strict=True
+                    )
+                ),
                 node.sent_bytes,
             )
             for node in self.world.nodes
@@ -277,6 +296,10 @@ def _rank(times: list[int], percent: int) -> int:
     return times[max(0, -(-len(times) * percent // 100) - 1)] if times else 0
 
 
-def simulate(config: Config, workload: Workload | None = None, progress: Callable[[float], None] | None = None) -> Outcome:
+def simulate(
+    config: Config,
+    workload: Workload | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Outcome:
     """Run the configuration; the workload is drawn from its seed if none is given. One seed, one outcome, to the byte."""
     return Run(config, workload).go(progress)

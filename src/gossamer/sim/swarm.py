@@ -18,12 +18,29 @@ from msgspec import Struct
 
 from gossamer.sim.clock import duration_text
 from gossamer.sim.config import Config, to_toml
-from gossamer.sim.faults import AnyFault, Clogging, Crash, FullDisk, Leave, Partition, Pause, Swizzle
+from gossamer.sim.faults import (
+    AnyFault,
+    Clogging,
+    Crash,
+    FullDisk,
+    Leave,
+    Partition,
+    Pause,
+    Swizzle,
+)
 from gossamer.sim.run import Outcome, simulate
 
 MILLISECOND = 1_000
 OUTAGE_MAX = 2_000 * MILLISECOND
-TURNS = ("flood", "skiplist", "tree", "mixed", "direct", "wander", "auto")  # routes of a swarm of whole nodes
+TURNS = (
+    "flood",
+    "skiplist",
+    "tree",
+    "mixed",
+    "direct",
+    "wander",
+    "auto",
+)  # routes of a swarm of whole nodes
 NODES_MAX = 40
 
 
@@ -104,7 +121,9 @@ def draw_config(seed: int) -> Config:
     )
     if nodes > 2 and dice.chance(0.2):
         # One only: the ring in the graph stays connected without it, and nobody waits for what has said goodbye.
-        gone = Leave(at=dice.time(0, 3_000), lasts=dice.time(50, 2_000), nodes=(dice.between(0, nodes - 1),))
+        gone = Leave(
+            at=dice.time(0, 3_000), lasts=dice.time(50, 2_000), nodes=(dice.between(0, nodes - 1),)
+        )
         config = msgspec.structs.replace(config, faults=(*faults, gone))
     if dice.chance(0.3):
         config = msgspec.structs.replace(config, late=dice.time(20, 3_000))
@@ -120,7 +139,15 @@ def _draw_faults(dice: Dice, durable: bool) -> tuple[AnyFault, ...]:
         begin, span = duration_text(at * MILLISECOND), duration_text(lasts * MILLISECOND)
         if dice.chance(0.5):
             share = round(0.05 + dice.share(0.9), 3)
-            faults.append(Partition(at=begin, lasts=span, share=share, one_way=dice.chance(0.4), silent=dice.chance(0.2)))
+            faults.append(
+                Partition(
+                    at=begin,
+                    lasts=span,
+                    share=share,
+                    one_way=dice.chance(0.4),
+                    silent=dice.chance(0.2),
+                )
+            )
         else:
             faults.append(Crash(at=begin, lasts=span, share=round(0.02 + dice.share(0.3), 3)))
         at += lasts + 1_500  # both ends have joined again before the next begins
@@ -149,7 +176,9 @@ def fly_fabric(seed: int) -> Flight:
     dice = Dice(f"unreached {seed}")
     unreached = dice.share(1.0) if dice.chance(0.25) else 0.0
     route = TURNS[seed % len(TURNS)]
-    config = msgspec.structs.replace(draw_config(seed), overlay="fabric", route=route, unreached=unreached)
+    config = msgspec.structs.replace(
+        draw_config(seed), overlay="fabric", route=route, unreached=unreached
+    )
     return flight(seed, config, simulate(config))
 
 
@@ -177,5 +206,9 @@ def swarm(start: int, seeds: int, jobs: int = 1, overlay: str = "flood") -> Iter
     if jobs <= 1 or seeds <= 1:
         yield from map(one, range(start, start + seeds))
         return
-    with ProcessPoolExecutor(min(jobs, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
-        yield from pool.map(one, range(start, start + seeds), chunksize=max(1, min(16, seeds // (4 * jobs))))
+    with ProcessPoolExecutor(
+        min(jobs, os.cpu_count() or 1), mp_context=get_context("spawn")
+    ) as pool:
+        yield from pool.map(
+            one, range(start, start + seeds), chunksize=max(1, min(16, seeds // (4 * jobs)))
+        )

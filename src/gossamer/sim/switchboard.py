@@ -74,7 +74,9 @@ class Switchboard:
             self._network.connect(index, far)
 
     def _can_meet(self, a: int, b: int) -> bool:
-        return not self._network.rules or (self._network.passes(a, b) and self._network.passes(b, a))
+        return not self._network.rules or (
+            self._network.passes(a, b) and self._network.passes(b, a)
+        )
 
     def _joined(self, a: int, b: int) -> bool:
         link = self._network.links[a].get(self._network.peer(b))
@@ -83,4 +85,6 @@ class Switchboard:
     def _knocked(self, link: Link) -> None:
         """Something came over a link whose far end is gone: if its host is there, it says so."""
         if self._life(link.to) and self._network.passes(link.to, link.sender):
-            self._network.lose(link.back, self._clock.now + self._network.one_way(link.to, link.sender))
+            self._network.lose(
+                link.back, self._clock.now + self._network.one_way(link.to, link.sender)
+            )

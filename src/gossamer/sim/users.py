@@ -74,13 +74,23 @@ class Users(Probe):
         self.duplicates = 0
         self.spurious = 0
         self.notes: dict[str, int] = {}
-        self.seen = [bytearray(len(workload.events)) for _ in range(config.nodes)]  # which events came to a node
-        self._met: list[dict[str, bytearray]] = [{} for _ in range(config.nodes)]  # the same, in this life, by plane
+        self.seen = [
+            bytearray(len(workload.events)) for _ in range(config.nodes)
+        ]  # which events came to a node
+        self._met: list[dict[str, bytearray]] = [
+            {} for _ in range(config.nodes)
+        ]  # the same, in this life, by plane
         self._rng = Random(f"users {config.seed}")
-        self._live: list[dict[int, Place]] = [{} for _ in range(config.nodes)]  # node -> subscription number -> place
-        self._gone: list[dict[int, Place]] = [{} for _ in range(config.nodes)]  # the same, of those that ended in this life
+        self._live: list[dict[int, Place]] = [
+            {} for _ in range(config.nodes)
+        ]  # node -> subscription number -> place
+        self._gone: list[dict[int, Place]] = [
+            {} for _ in range(config.nodes)
+        ]  # the same, of those that ended in this life
         self._placed: dict[int, Place] = {}  # filter -> its place now
-        self._there = bytearray(map(workload.begins, range(len(workload.filters))))  # whose subscriber is there
+        self._there = bytearray(
+            map(workload.begins, range(len(workload.filters)))
+        )  # whose subscriber is there
         self._first = sum(self._there)
         self._topics = workload.topics
         self._unsealed: list[list[tuple[Published, Ticket]]] = [[] for _ in range(config.nodes)]
@@ -89,7 +99,11 @@ class Users(Probe):
         self._step = 0  # the tick at which the step under way began
         self._consumer = duration(config.consumer)
         self._hooks: dict[str, list[Callable[..., None]]] = {
-            hook: [getattr(c, hook) for c in checkers if getattr(type(c), hook) is not getattr(Checker, hook)]
+            hook: [
+                getattr(c, hook)
+                for c in checkers
+                if getattr(type(c), hook) is not getattr(Checker, hook)
+            ]
             for hook in ("handed", "completed", "sent", "arrived")
         }
 
@@ -146,7 +160,11 @@ class Users(Probe):
                 place.returned, place.returned_us = self.history.next(), self.world.clock.now
         core.entered.clear()
         placed = self._placed.values()
-        if self.started_at is None and len(placed) == self._first and all(p.returned for p in placed):
+        if (
+            self.started_at is None
+            and len(placed) == self._first
+            and all(p.returned for p in placed)
+        ):
             self._start_publishing()
 
     def _lapsed(self, node: Node, core: Core) -> None:
@@ -172,20 +190,36 @@ class Users(Probe):
         interval = duration(config.interval)
         for event, at in enumerate(self.workload.times):
             self.over_at = max(self.over_at, start + at)
-            clock.push(start + at, self._publish, range(event, event + 1), self._below(config.nodes), 0)
-        for number, first in enumerate(range(0, len(self.workload.events) if not self.workload.times else 0, config.burst)):
+            clock.push(
+                start + at, self._publish, range(event, event + 1), self._below(config.nodes), 0
+            )
+        for number, first in enumerate(
+            range(0, len(self.workload.events) if not self.workload.times else 0, config.burst)
+        ):
             self.over_at = start + number * interval
             last = min(first + config.burst, len(self.workload.events))
-            clock.push(self.over_at, self._publish, range(first, last), self._below(config.nodes), 0)
+            clock.push(
+                self.over_at, self._publish, range(first, last), self._below(config.nodes), 0
+            )
         self._plan_stays(start)
         span = self.over_at - start
         for _ in range(config.churn if self.workload.filters else 0):
-            clock.push(start + self._below(span + 1), self._leave, self._below(len(self.workload.filters)))
+            clock.push(
+                start + self._below(span + 1), self._leave, self._below(len(self.workload.filters))
+            )
         for filter in range(len(self.workload.filters)) if config.route == "wander" else ():
             for _ in range(MOVES):
-                clock.push(start + self._below(span + 1), self._move, filter, MOVING[self._below(len(MOVING))])
+                clock.push(
+                    start + self._below(span + 1),
+                    self._move,
+                    filter,
+                    MOVING[self._below(len(MOVING))],
+                )
         for number, fault in enumerate(config.faults):
-            self.over_at = max(self.over_at, schedule(fault, self.world, start, Random(f"fault {config.seed} {number}")))
+            self.over_at = max(
+                self.over_at,
+                schedule(fault, self.world, start, Random(f"fault {config.seed} {number}")),
+            )
         if config.stop:
             stop = start + duration(config.stop)
             self.over_at = max(self.over_at, stop)
@@ -194,7 +228,9 @@ class Users(Probe):
     def _plan_stays(self, start: int) -> None:
         clock = self.world.clock
         for filter, stays in enumerate(self.workload.stays or ()):
-            for stay in stays:  # in the order of time: who goes and comes in one microsecond does so in this order
+            for stay in (
+                stays
+            ):  # in the order of time: who goes and comes in one microsecond does so in this order
                 if stay.up > 0:
                     clock.push(start + stay.up, self._come, filter)
                 if stay.down is not None:
@@ -226,12 +262,17 @@ class Users(Probe):
 
     def _calm(self) -> None:
         network = self.world.network
-        network.rules = [rule for rule in network.rules if rule.name not in ("loss", "duplicate", "reorder")]
+        network.rules = [
+            rule for rule in network.rules if rule.name not in ("loss", "duplicate", "reorder")
+        ]
 
     def _publish(self, events: range, wished: int, tries: int) -> None:
         """The wished node publishes; if it is down, the next that is not."""
         clock, nodes = self.world.clock, self.world.nodes
-        node = next((n for n in nodes[wished:] + nodes[:wished] if n.machine is not None and not n.paused), None)
+        node = next(
+            (n for n in nodes[wished:] + nodes[:wished] if n.machine is not None and not n.paused),
+            None,
+        )
         core = self._core(node) if node is not None else None
         done = 0
         if node is not None and core is not None:
@@ -270,13 +311,19 @@ class Users(Probe):
         core = self._core(node)
         if self.config.is_unreached(node.index):
             return  # it has no choice
-        if place is not None and core is not None and core.move(place.number, route, self.world.clock.now):
+        if (
+            place is not None
+            and core is not None
+            and core.move(place.number, route, self.world.clock.now)
+        ):
             self.world.network.count("moves")
             self.world.command(node)
 
     def _end(self, place: Place, at: tuple[int, int] | None = None) -> None:
         """``at``: tick and time, if not now."""
-        place.ended, place.ended_us = (self.history.next(), self.world.clock.now) if at is None else at
+        place.ended, place.ended_us = (
+            (self.history.next(), self.world.clock.now) if at is None else at
+        )
         self._gone[place.node][place.number] = self._live[place.node].pop(place.number)
         del self._placed[place.filter]
 
@@ -318,7 +365,9 @@ class Users(Probe):
 
     def _look(self, node: Node, publication: Publication) -> None:
         for offset in range(publication.count):
-            event = self.history.by_id.get((node.peer, publication.incarnation, publication.first + offset))
+            event = self.history.by_id.get(
+                (node.peer, publication.incarnation, publication.first + offset)
+            )
             if event is None:
                 self.notes["unknown receipt"] = self.notes.get("unknown receipt", 0) + 1
                 continue
@@ -368,14 +417,18 @@ class Users(Probe):
             cast(Core, node.machine).taken(place.number, count, self.world.clock.now)
         else:
             life = node.life
-            self.world.clock.call(self.world.clock.now + self._consumer, lambda: self._taken(node, life, place, count))
+            self.world.clock.call(
+                self.world.clock.now + self._consumer, lambda: self._taken(node, life, place, count)
+            )
 
     def _taken(self, node: Node, life: int, place: Place, count: int) -> None:
         core = self._core(node)
         if life != node.life or place.ended is not None:
             return
         if core is None:  # the consumer stands still with its node
-            self.world.clock.call(self.world.clock.now + PUBLISH_RETRY, lambda: self._taken(node, life, place, count))
+            self.world.clock.call(
+                self.world.clock.now + PUBLISH_RETRY, lambda: self._taken(node, life, place, count)
+            )
             return
         core.taken(place.number, count, self.world.clock.now)
         self.world.command(node)
@@ -385,12 +438,16 @@ class Users(Probe):
         self.notes[kind] = self.notes.get(kind, 0) + 1
         if type(record) is Member and record.change == "failed":
             # Told after the receipts that the verdict completed, in the same step: it came before them.
-            self._dead.setdefault(record.peer, {}).setdefault(record.incarnation, (self._step, self.world.clock.now))
+            self._dead.setdefault(record.peer, {}).setdefault(
+                record.incarnation, (self._step, self.world.clock.now)
+            )
         if type(record) is Unsubscribed and record.reason != "asked":
             place = self._live[node.index].get(record.subscription)
             if place is not None:
                 self._end(place)
-                self.world.clock.push(self.world.clock.now + SUBSCRIBE_RETRY, self._subscribe, place.filter, 0)
+                self.world.clock.push(
+                    self.world.clock.now + SUBSCRIBE_RETRY, self._subscribe, place.filter, 0
+                )
 
     def sent(self, node: Node, packet: Packet) -> None:
         if not packet.ids:
@@ -433,7 +490,11 @@ class Users(Probe):
         self._gone[node.index].clear()  # the next life gives the same numbers again
         self._unsealed[node.index].clear()
         for event in self.history.events:
-            if event.node == node.index and event.completed is None and not (self.config.durable and event.accepted):
+            if (
+                event.node == node.index
+                and event.completed is None
+                and not (self.config.durable and event.accepted)
+            ):
                 event.lost = True
 
     # -------------------------------------------------------------- when it ends
@@ -441,27 +502,41 @@ class Users(Probe):
     def unquiet(self) -> list[str]:
         """Why the run is not over; empty when everything has settled."""
         if self.started_at is None:
-            missing = self._first - sum(place.returned is not None for place in self._placed.values())
-            return [f"{missing} of {self._first} subscriptions are not in force: is the topic known everywhere?"]
+            missing = self._first - sum(
+                place.returned is not None for place in self._placed.values()
+            )
+            return [
+                f"{missing} of {self._first} subscriptions are not in force: is the topic known everywhere?"
+            ]
         if self.world.clock.now < self.over_at:
             return ["faults or publications are still to come"]
         reasons = []
         if self.published < len(self.workload.events):
-            reasons.append(f"{len(self.workload.events) - self.published} events could not be published")
+            reasons.append(
+                f"{len(self.workload.events) - self.published} events could not be published"
+            )
         nodes = self.world.nodes
         for filter in range(len(self.workload.filters)):
             placed, down = self._placed.get(filter), nodes[filter % len(nodes)].machine is None
             if self._there[filter] and (placed is None or placed.returned is None) and not down:
                 reasons.append(f"filter {filter} is not subscribed")
             if not self._there[filter] and placed is not None and not down:
-                reasons.append(f"filter {filter} is still subscribed, though its subscriber has gone")
+                reasons.append(
+                    f"filter {filter} is still subscribed, though its subscriber has gone"
+                )
         for event in self.history.events:
             if event.completed is None and not event.lost:
                 if nodes[event.node].machine is None:
                     event.lost = True  # all faults are over: it stays down
                 else:
-                    reasons.append(f"event {event.index} of node {event.node} has no complete receipt")
-            elif event.completed is not None and event.closed is None and nodes[event.node].machine is not None:
+                    reasons.append(
+                        f"event {event.index} of node {event.node} has no complete receipt"
+                    )
+            elif (
+                event.completed is not None
+                and event.closed is None
+                and nodes[event.node].machine is not None
+            ):
                 # Complete once, but its publisher crashed before it could forget it, and goes through it all again.
                 reasons.append(
                     f"event {event.index} of node {event.node} is published again and has no receipt for that yet"

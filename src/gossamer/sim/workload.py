@@ -15,7 +15,20 @@ from msgspec import Struct
 TOPIC = "files"
 SCHEMA = "name STRING, type STRING, size BIGINT"
 
-_TYPES = ("audio", "video", "image", "text", "source", "archive", "binary", "font", "mail", "map", "disk", "book")
+_TYPES = (
+    "audio",
+    "video",
+    "image",
+    "text",
+    "source",
+    "archive",
+    "binary",
+    "font",
+    "mail",
+    "map",
+    "disk",
+    "book",
+)
 _STEMS = (
     "lib",
     "py",
@@ -53,10 +66,16 @@ class Workload(Struct, frozen=True):
     events: tuple[dict[str, Any], ...]
     topic: str = TOPIC
     more: tuple[tuple[str, str], ...] = ()  # further topics: name and schema
-    filter_topics: tuple[int, ...] = ()  # for each filter its place in ``topics``; empty: all are on the first
+    filter_topics: tuple[
+        int, ...
+    ] = ()  # for each filter its place in ``topics``; empty: all are on the first
     event_topics: tuple[int, ...] = ()
-    times: tuple[int, ...] = ()  # when each event is published, as in Stay; empty: as the configuration has it (interval)
-    stays: tuple[tuple[Stay, ...], ...] | None = None  # of each filter's subscriber, by time; None: it is always there
+    times: tuple[
+        int, ...
+    ] = ()  # when each event is published, as in Stay; empty: as the configuration has it (interval)
+    stays: tuple[tuple[Stay, ...], ...] | None = (
+        None  # of each filter's subscriber, by time; None: it is always there
+    )
 
     def __post_init__(self) -> None:
         for what, given, wanted in (
@@ -65,14 +84,22 @@ class Workload(Struct, frozen=True):
             ("times", self.times, len(self.events)),
         ):
             if given and len(given) != wanted:
-                raise ValueError(f"{what} has {len(given)} entries for {wanted}: give one for each, or none")
-        if wrong := [at for at in (*self.filter_topics, *self.event_topics) if not 0 <= at <= len(self.more)]:
+                raise ValueError(
+                    f"{what} has {len(given)} entries for {wanted}: give one for each, or none"
+                )
+        if wrong := [
+            at for at in (*self.filter_topics, *self.event_topics) if not 0 <= at <= len(self.more)
+        ]:
             raise ValueError(f"there is no topic {wrong[0]}; topics are 0 to {len(self.more)}")
         if self.stays is not None and len(self.stays) != len(self.filters):
-            raise ValueError(f"stays has {len(self.stays)} entries for {len(self.filters)} filters: give one for each")
+            raise ValueError(
+                f"stays has {len(self.stays)} entries for {len(self.filters)} filters: give one for each"
+            )
         for filter, stays in enumerate(self.stays or ()):
             ends = [moment for stay in stays for moment in (stay.up, stay.down)]
-            if None in ends[:-1] or any(b is not None and a is not None and b < a for a, b in pairwise(ends)):
+            if None in ends[:-1] or any(
+                b is not None and a is not None and b < a for a, b in pairwise(ends)
+            ):
                 raise ValueError(
                     f"the stays of filter {filter} overlap or run backwards: sort them, and merge those that do"
                 )
@@ -131,7 +158,9 @@ class Shape(Struct, frozen=True):
             return False
         if self.high is None:
             return True
-        return size is not None and (size <= self.high if self.low is not None else size < self.high)
+        return size is not None and (
+            size <= self.high if self.low is not None else size < self.high
+        )
 
 
 class Drawn(Struct, frozen=True):

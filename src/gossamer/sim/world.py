@@ -88,7 +88,9 @@ class Node:
         self.ended: AnyMachine | None = None  # what ran here before it went down
         self.incarnation = 0
         self.remembers = 0  # earlier lives that its disk knows of
-        self.life = 0  # counts starts and crashes, so that what an earlier life asked for finds nobody
+        self.life = (
+            0  # counts starts and crashes, so that what an earlier life asked for finds nobody
+        )
         self.armed: int = NEVER
         self.paused = False
         self.inbox: list[Callable[[], None]] = []  # what waits for a paused node
@@ -149,9 +151,16 @@ class World:
         self.handling_from = -1  # the node that it came from
         self.switchboard = Switchboard(self.network, self._life)
         self._seed, self._make, self._codec, self._probe = seed, make, codec, probe
-        self._encode, self._decode, self._header, self._shares = codec.encode, codec.decode, header, shares
+        self._encode, self._decode, self._header, self._shares = (
+            codec.encode,
+            codec.decode,
+            header,
+            shares,
+        )
         self._disk_latency = disk_latency
-        self._leaving: dict[int, bool] = {}  # nodes that have said goodbye; whether they are to come back at once
+        self._leaving: dict[
+            int, bool
+        ] = {}  # nodes that have said goodbye; whether they are to come back at once
         # Told of every message only if the probe cares: these are the hot ones.
         kind = type(probe)
         self._sending = probe.sending if kind.sending is not Probe.sending else None
@@ -271,7 +280,9 @@ class World:
     def drain_disk(self, node: Node) -> None:
         node.disk.full = False
         for offset, _ in enumerate(node.disk.pending, start=1):
-            self.clock.push(self.clock.now + offset * self._disk_latency, self._stored, node, node.life)
+            self.clock.push(
+                self.clock.now + offset * self._disk_latency, self._stored, node, node.life
+            )
 
     def cut(self, cut: Cut, *, silent: bool = False) -> None:
         """Begin a partition. Unless it is silent, connections across it break."""
@@ -287,7 +298,11 @@ class World:
                 self.network.mend_pair(pair)
 
     def _across(self, cut: Cut) -> list[Any]:
-        return [pair for pair in self.network.pairs() if cut.crosses(pair.ends[0].sender, pair.ends[0].to)]
+        return [
+            pair
+            for pair in self.network.pairs()
+            if cut.crosses(pair.ends[0].sender, pair.ends[0].to)
+        ]
 
     def clog(self, clog: Clog) -> None:
         self.network.rules.insert(0, clog)
@@ -435,10 +450,14 @@ class World:
             frame = self._encode(message)
             decoded = self._decode(frame)
         except Exception as error:
-            raise BreachError(f"node {node.index} sent {message!r}, which cannot travel: {error}") from error
+            raise BreachError(
+                f"node {node.index} sent {message!r}, which cannot travel: {error}"
+            ) from error
         if decoded != message:
             if self._encode(decoded) != frame:  # NaN is not equal to itself
-                raise BreachError(f"node {node.index} sent {message!r}, which the codec turns into {decoded!r}")
+                raise BreachError(
+                    f"node {node.index} sent {message!r}, which the codec turns into {decoded!r}"
+                )
         elif self._shares:
             decoded = message
         size, copies, index = len(frame) + self._header, len(to), node.index

@@ -33,7 +33,15 @@ from gossamer.overlay.interest.messages import (
     Vouch,
     Want,
 )
-from gossamer.overlay.interest.record import LIFE_MAX, TOPICS_MAX, VERSION_MAX, Known, Record, pack_entries, topic_hash
+from gossamer.overlay.interest.record import (
+    LIFE_MAX,
+    TOPICS_MAX,
+    VERSION_MAX,
+    Known,
+    Record,
+    pack_entries,
+    topic_hash,
+)
 from gossamer.trace import Dropped, Rejected
 from interestnet import Net, befriend, sends, single, through_codec, told
 
@@ -52,7 +60,9 @@ BYTES = (
     | st.integers(0, 4).map(lambda n: bytes(range(8 * n)))
     | st.integers(0, 3).map(lambda n: bytes(12 * n))
 )
-RECORDS = st.builds(Record, PEERS, LIVES, VERSIONS, st.sampled_from(["", "a:1", "ä" * 255]), BYTES, BYTES)
+RECORDS = st.builds(
+    Record, PEERS, LIVES, VERSIONS, st.sampled_from(["", "a:1", "ä" * 255]), BYTES, BYTES
+)
 FLIPS = st.builds(Lone, PEERS, LIVES, VERSIONS, WORDS, STAMPS)
 DIFFS = st.builds(Diff, PEERS, LIVES, VERSIONS, VERSIONS, BYTES)
 SUSPICIONS = st.builds(Suspicion, PEERS, LIVES, VERSIONS, PEERS, st.booleans())
@@ -74,7 +84,12 @@ KINDS: dict[type, st.SearchStrategy] = {
     Probe: st.builds(Probe, PEERS),
     Vouch: st.builds(Vouch, PEERS),
     Buckets: st.builds(Buckets, BYTES),
-    Have: st.builds(Have, st.integers(1, 256), BYTES, BYTES | st.integers(0, 3).map(lambda n: bytes(range(20)) * n)),
+    Have: st.builds(
+        Have,
+        st.integers(1, 256),
+        BYTES,
+        BYTES | st.integers(0, 3).map(lambda n: bytes(range(20)) * n),
+    ),
     Offer: st.builds(Offer, BYTES | st.integers(0, 3).map(lambda n: bytes(range(20)) * n)),
     Ask: st.builds(Ask, BYTES),
     Barrier: st.builds(Barrier, PEERS, NUMBERS, LIVES, VERSIONS),
@@ -99,13 +114,16 @@ def check(effects: list[Effect]) -> None:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from([11, 12, 13, 99]), st.one_of(*KINDS.values()) | st.sampled_from(["wake", "down", "up", "do"])
+            st.sampled_from([11, 12, 13, 99]),
+            st.one_of(*KINDS.values()) | st.sampled_from(["wake", "down", "up", "do"]),
         ),
         max_size=25,
     ),
     st.sampled_from([1, 3_000, 300_000, 1_500_000]),
 )
-def test_any_values_in_any_order_raise_nothing_and_the_node_goes_on(steps: list[tuple[int, object]], pace: int) -> None:
+def test_any_values_in_any_order_raise_nothing_and_the_node_goes_on(
+    steps: list[tuple[int, object]], pace: int
+) -> None:
     node = single(1, durable=True, config={"k": 2})
     for peer in (11, 12, 13):
         befriend(node, peer)
@@ -115,9 +133,15 @@ def test_any_values_in_any_order_raise_nothing_and_the_node_goes_on(steps: list[
         if isinstance(step, Message):
             effects = node.receive(Peer(sender), through_codec(step)[0], Micros(now))
         elif step == "down" or step == "up":
-            effects = node.link(Peer(sender), LinkState.UP if step == "up" else LinkState.DOWN, Micros(now))
+            effects = node.link(
+                Peer(sender), LinkState.UP if step == "up" else LinkState.DOWN, Micros(now)
+            )
         elif step == "do":
-            node.subscribe("a", Micros(now)), node.barrier(Micros(now)), node.ask_names([b"x" * 8], Micros(now))
+            (
+                node.subscribe("a", Micros(now)),
+                node.barrier(Micros(now)),
+                node.ask_names([b"x" * 8], Micros(now)),
+            )
             node.unsubscribe("a", Micros(now))
             effects = node.wake(Micros(now))
         else:
@@ -169,7 +193,9 @@ def test_changes_that_make_a_record_too_long_are_rejected() -> None:
     for version in (2, 3):
         names = range((version - 2) * (TOPICS_MAX // 2 + 1), (version - 1) * (TOPICS_MAX // 2 + 1))
         changes = b"".join(struct.pack(">QI", name, 0) for name in names)
-        effects = node.receive(Peer(11), News(diffs=(Diff(11, 256, version, version - 1, changes),)), NOW)
+        effects = node.receive(
+            Peer(11), News(diffs=(Diff(11, 256, version, version - 1, changes),)), NOW
+        )
     assert [type(effect.record) for effect in effects if isinstance(effect, Note)] == [Rejected]
     assert node.view.members[Peer(11)].record.version == 2
 
@@ -198,17 +224,35 @@ def test_a_greeting_in_anothers_name_is_no_greeting() -> None:
 
 
 FORGED: list[Callable[[Net], News | Flip]] = [
-    lambda net: News(records=(Record(net.peer(3), net[3].record.life, VERSION_MAX, "false:1", b"8 bytes!", bytes(4)),)),
+    lambda net: News(
+        records=(
+            Record(net.peer(3), net[3].record.life, VERSION_MAX, "false:1", b"8 bytes!", bytes(4)),
+        )
+    ),
     lambda net: News(records=(Record(net.peer(3), net[3].record.life + 256 * 1000, 1, "false:1"),)),
-    lambda net: News(diffs=(Diff(net.peer(3), net[3].record.life, VERSION_MAX, 1, b"8 bytes!" + bytes(4)),)),
-    lambda net: News(diffs=(Diff(net.peer(3), net[3].record.life, 5, 1, topic_hash("mine") + b"\xff" * 4),)),
-    lambda net: Flip(net.peer(3), net[3].record.life, net[3].record.version + 1, 7, 2**32 - 2),  # an absurd counter
-    lambda net: News(records=(Record(net.peer(3), net[3].record.life, net[3].record.version, "same version", b"", b""),)),
+    lambda net: News(
+        diffs=(Diff(net.peer(3), net[3].record.life, VERSION_MAX, 1, b"8 bytes!" + bytes(4)),)
+    ),
+    lambda net: News(
+        diffs=(Diff(net.peer(3), net[3].record.life, 5, 1, topic_hash("mine") + b"\xff" * 4),)
+    ),
+    lambda net: Flip(
+        net.peer(3), net[3].record.life, net[3].record.version + 1, 7, 2**32 - 2
+    ),  # an absurd counter
+    lambda net: News(
+        records=(
+            Record(
+                net.peer(3), net[3].record.life, net[3].record.version, "same version", b"", b""
+            ),
+        )
+    ),
 ]
 
 
 @pytest.mark.parametrize("forge", FORGED)
-def test_a_forged_record_is_answered_by_its_owner_and_the_fabric_converges(forge: Callable[[Net], News | Flip]) -> None:
+def test_a_forged_record_is_answered_by_its_owner_and_the_fabric_converges(
+    forge: Callable[[Net], News | Flip],
+) -> None:
     net = Net(8, k=3)
     net.subscribe(3, "mine")
     net.settle()
@@ -280,13 +324,23 @@ def test_lies_that_many_suspect_a_living_node_do_not_remove_it() -> None:
     net = Net(8, k=3)
     net.settle()
     removed = []
-    net.after = lambda place: removed.extend(change for change in place.changes if change.after is None)
+    net.after = lambda place: removed.extend(
+        change for change in place.changes if change.after is None
+    )
     for second in range(20):
         record = net[3].record
         for by in range(8):
             for version in (record.version, VERSION_MAX):
                 net.inject(
-                    0, 1, News(suspicions=(Suspicion(net.peer(3), record.life, version, net.peer(by), second % 2 == 0),))
+                    0,
+                    1,
+                    News(
+                        suspicions=(
+                            Suspicion(
+                                net.peer(3), record.life, version, net.peer(by), second % 2 == 0
+                            ),
+                        )
+                    ),
                 )
         net.run(1)
     assert removed == []
@@ -299,7 +353,13 @@ def test_a_lie_on_a_suspect_removes_it_for_a_moment_only() -> None:
     net.settle()
     record = net[3].record
     for number in (1, 2, 4, 5, 6, 7):
-        net.inject(0, number, News((), (), (Suspicion(net.peer(3), record.life, VERSION_MAX, net.peer(0), True),), ()))
+        net.inject(
+            0,
+            number,
+            News(
+                (), (), (Suspicion(net.peer(3), record.life, VERSION_MAX, net.peer(0), True),), ()
+            ),
+        )
         net.inject(0, number, News(gone=(Gone(net.peer(3), record.life, False),)))
     assert net.peer(3) not in net[1].view.members
     net.settle(10)
@@ -309,14 +369,18 @@ def test_a_lie_on_a_suspect_removes_it_for_a_moment_only() -> None:
 def test_more_members_than_allowed_are_dropped_and_counted() -> None:
     node = single(1, config={"members_max": 5})
     befriend(node, 11)
-    effects = node.receive(Peer(11), News(records=tuple(Record(peer, 256, 1) for peer in range(100, 120))), NOW)
+    effects = node.receive(
+        Peer(11), News(records=tuple(Record(peer, 256, 1) for peer in range(100, 120))), NOW
+    )
     notes = [effect.record for effect in effects if isinstance(effect, Note)]
     assert len(notes) == 17
     assert all(isinstance(note, Dropped) and "members_max" in note.reason for note in notes)
     assert len(node.view.members) == 5
     assert node.counters["refused"] == 17
     known = Record(100, 256, 2, "", topic_hash("a"), bytes(4))
-    assert told(node.receive(Peer(11), News(records=(known,)), NOW)) != []  # those who are in can still change
+    assert (
+        told(node.receive(Peer(11), News(records=(known,)), NOW)) != []
+    )  # those who are in can still change
 
 
 def test_more_pairs_than_allowed_are_dropped_and_counted() -> None:
@@ -324,7 +388,9 @@ def test_more_pairs_than_allowed_are_dropped_and_counted() -> None:
     befriend(node, 11)
     topics = b"".join(number.to_bytes(8, "big") for number in range(8))
     node.receive(Peer(11), News(records=(Record(77, 256, 1, "", topics, bytes(32)),)), NOW)
-    effects = node.receive(Peer(11), News(records=(Record(78, 256, 1, "", topics, bytes(32)),)), NOW)
+    effects = node.receive(
+        Peer(11), News(records=(Record(78, 256, 1, "", topics, bytes(32)),)), NOW
+    )
     [note] = [effect.record for effect in effects if isinstance(effect, Note)]
     assert isinstance(note, Dropped)
     assert "pairs_max" in note.reason
@@ -350,6 +416,8 @@ def test_an_answer_to_what_cannot_be_had_is_nothing() -> None:
     node = single(1)
     befriend(node, 11)
     assert sends(node.receive(Peer(11), Ask((77).to_bytes(8, "big")), NOW)) == []
-    assert sends(node.receive(Peer(11), Have(1, b"\xff", b""), NOW)) == []  # a part that there is not
+    assert (
+        sends(node.receive(Peer(11), Have(1, b"\xff", b""), NOW)) == []
+    )  # a part that there is not
     assert sends(node.receive(Peer(11), Vouch(77), NOW)) == []
     assert sends(node.receive(Peer(11), Probe(77), NOW)) == []

@@ -120,7 +120,9 @@ def test_a_leave_and_a_restart_in_the_middle() -> None:
 
 def test_one_that_lacks_the_record_holds_the_barrier_up() -> None:
     """It can fail: a node that answers without the record would be caught."""
-    net = Checked(8, k=3, threshold=0, coalesce=0, period=3 * SECOND)  # news is slow, the question is not
+    net = Checked(
+        8, k=3, threshold=0, coalesce=0, period=3 * SECOND
+    )  # news is slow, the question is not
     net.settle()
     net.run(4)
     net.subscribe(3, "a")
@@ -145,7 +147,9 @@ def test_a_question_is_answered_once_and_repeated_answers_add_nothing() -> None:
     befriend(node, 12)
     ask = Barrier(11, 1, record.life, record.version)
     assert sends(node.receive(Peer(11), ask, Micros(1))) == [ask]  # to 12
-    assert sends(node.receive(Peer(12), ask, Micros(2))) == [Reached(11, 1, 0)]  # asked by another: nothing to add
+    assert sends(node.receive(Peer(12), ask, Micros(2))) == [
+        Reached(11, 1, 0)
+    ]  # asked by another: nothing to add
     assert sends(node.receive(Peer(11), ask, Micros(3))) == []  # not yet
     [answer] = sends(node.receive(Peer(12), Reached(11, 1, 5), Micros(4)))
     mine = node.view.members[node.me].spread
@@ -163,7 +167,11 @@ def test_the_dead_are_neither_waited_for_nor_asked() -> None:
     answers = sends(node.receive(Peer(11), News(gone=(Gone(12, 256, True),)), Micros(2)))
     assert Reached(11, 1, node.view.members[node.me].spread) in answers
     node.barrier(Micros(3))
-    asked = [effect for effect in node.wake(Micros(3)) if isinstance(effect, Send) and isinstance(effect.message, Barrier)]
+    asked = [
+        effect
+        for effect in node.wake(Micros(3))
+        if isinstance(effect, Send) and isinstance(effect.message, Barrier)
+    ]
     assert [effect.to for effect in asked] == [(11,)]
 
 
@@ -186,7 +194,9 @@ def test_a_wrong_sum_starts_another_wave() -> None:
     assert node.barriers_done == []
     [second] = [m for m in sends(node.wake(Micros(60_000))) if isinstance(m, Barrier)]
     assert second.number != first.number
-    node.receive(Peer(11), Reached(1, second.number, node.view.members[Peer(11)].spread), Micros(60_001))
+    node.receive(
+        Peer(11), Reached(1, second.number, node.view.members[Peer(11)].spread), Micros(60_001)
+    )
     assert len(node.barriers_done) == 1
 
 
@@ -196,7 +206,11 @@ def test_a_flood_of_questions_is_bounded_and_does_not_lose_our_own_barrier() -> 
     number = node.barrier(Micros(1))
     node.wake(Micros(1))
     for wave in range(3 * WAVES_MAX):
-        node.receive(Peer(11), Barrier(11 if wave % 2 else 10**9 + wave, wave, record.life, record.version), Micros(2))
+        node.receive(
+            Peer(11),
+            Barrier(11 if wave % 2 else 10**9 + wave, wave, record.life, record.version),
+            Micros(2),
+        )
     assert len(node._barriers._waves) <= WAVES_MAX + 1
     assert len(node._barriers._active) <= WAVES_MAX + 1
     now = 2
@@ -204,7 +218,11 @@ def test_a_flood_of_questions_is_bounded_and_does_not_lose_our_own_barrier() -> 
         now = max(node.deadline, now + 1)
         for message in sends(node.wake(Micros(now))):
             if isinstance(message, Barrier) and message.origin == 1:
-                node.receive(Peer(11), Reached(1, message.number, node.view.members[Peer(11)].spread), Micros(now))
+                node.receive(
+                    Peer(11),
+                    Reached(1, message.number, node.view.members[Peer(11)].spread),
+                    Micros(now),
+                )
     assert node.barriers_done == [number]
 
 
@@ -229,7 +247,9 @@ def test_a_thousand_at_once_share_their_waves() -> None:
     for machine in net.machines:
         receive = machine.receive
         machine.receive = lambda sender, message, now, receive=receive: (  # type: ignore[method-assign, misc]
-            waves.add(message.number) if isinstance(message, Barrier) and message.origin == net.places[1].peer else None,
+            waves.add(message.number)
+            if isinstance(message, Barrier) and message.origin == net.places[1].peer
+            else None,
             receive(sender, message, now),
         )[1]
     asked = []

@@ -49,7 +49,11 @@ class Watch:
         return next((at / SECOND for at, message in self.sent if isinstance(message, kind)), None)
 
     def accusations(self) -> list[float]:
-        return [at / SECOND for at, m in self.sent if isinstance(m, News) and any(s.by == 1 for s in m.suspicions)]
+        return [
+            at / SECOND
+            for at, m in self.sent
+            if isinstance(m, News) and any(s.by == 1 for s in m.suspicions)
+        ]
 
 
 def test_silence_leads_to_probes_suspicion_and_verdict_in_the_stated_times() -> None:
@@ -59,7 +63,9 @@ def test_silence_leads_to_probes_suspicion_and_verdict_in_the_stated_times() -> 
     assert 3.5 <= watch.accusations()[0] <= 4.0
     assert watch.gone_at is not None
     assert 13.5 <= watch.gone_at / SECOND <= 14.1  # nobody confirms it: a lone accuser is slow
-    assert (Gone(SILENT, 256, False)) in [gone for _, m in watch.sent if isinstance(m, News) for gone in m.gone]
+    assert (Gone(SILENT, 256, False)) in [
+        gone for _, m in watch.sent if isinstance(m, News) for gone in m.gone
+    ]
 
 
 def test_probes_go_through_others_as_well() -> None:
@@ -68,7 +74,11 @@ def test_probes_go_through_others_as_well() -> None:
     net.sent = []
     net.crash(2, silent=True)
     net.run(3)
-    about = {(place.number, to) for _, place, to, m, _ in net.sent if isinstance(m, Probe) and m.peer == net.peer(2)}
+    about = {
+        (place.number, to)
+        for _, place, to, m, _ in net.sent
+        if isinstance(m, Probe) and m.peer == net.peer(2)
+    }
     assert any(to == net.peer(2) for _, to in about)
     assert any(to != net.peer(2) for _, to in about)
 
@@ -105,7 +115,9 @@ def test_an_absurd_accusation_wears_off_too() -> None:
 
 
 @pytest.mark.parametrize(("others", "least"), [(0, 13.0), (1, 10.0)])
-def test_a_suspicion_that_was_withdrawn_does_not_shorten_the_next_one(others: int, least: float) -> None:
+def test_a_suspicion_that_was_withdrawn_does_not_shorten_the_next_one(
+    others: int, least: float
+) -> None:
     """Silent for a moment, heard again, and silent once more a minute later: the second time counts from its own start."""
     watch = Watch()
     watch.run(4.5)
@@ -191,7 +203,11 @@ def test_a_node_that_slept_accuses_nobody() -> None:
     assert net[3].counters["slept"] == 1
     assert net[3].strain >= 1
     assert net[3].suspects == {}
-    accused = [m for _, place, _, m, _ in net.sent if place.number == 3 and isinstance(m, News) and m.suspicions]
+    accused = [
+        m
+        for _, place, _, m, _ in net.sent
+        if place.number == 3 and isinstance(m, News) and m.suspicions
+    ]
     assert accused == []
 
 
@@ -199,7 +215,9 @@ def test_broken_links_give_a_quick_verdict() -> None:
     net = Net(10, k=4)
     net.settle()
     net.crash(4)
-    took = net.until(lambda: all(net.peer(4) not in machine.view.members for machine in net.machines), 10)
+    took = net.until(
+        lambda: all(net.peer(4) not in machine.view.members for machine in net.machines), 10
+    )
     assert took < 3.0
 
 
@@ -207,7 +225,9 @@ def test_silence_of_a_host_gives_a_verdict_in_its_time() -> None:
     net = Net(10, k=4)
     net.settle()
     net.crash(4, silent=True)
-    took = net.until(lambda: all(net.peer(4) not in machine.view.members for machine in net.machines), 30)
+    took = net.until(
+        lambda: all(net.peer(4) not in machine.view.members for machine in net.machines), 30
+    )
     assert 6.5 <= took <= 12.0
 
 
@@ -273,7 +293,9 @@ def test_half_of_all_messages_lost_for_half_a_minute_removes_nobody(seed: int) -
     net.settle()
     net.loss = 0.5
     removed = []
-    net.after = lambda place: removed.extend(change for change in place.changes if change.after is None)
+    net.after = lambda place: removed.extend(
+        change for change in place.changes if change.after is None
+    )
     net.run(30)
     assert removed == []
     net.loss = 0.0
@@ -288,7 +310,9 @@ def test_a_pause_of_five_seconds_of_a_quarter_removes_nobody(seed: int) -> None:
     net = Net(12, k=4, seed=seed)
     net.settle()
     removed = []
-    net.after = lambda place: removed.extend(change for change in place.changes if change.after is None)
+    net.after = lambda place: removed.extend(
+        change for change in place.changes if change.after is None
+    )
     for number in (1, 5, 9):
         net.pause(number)
     net.run(5)
@@ -303,7 +327,10 @@ def test_a_pause_of_five_seconds_of_a_quarter_removes_nobody(seed: int) -> None:
 def test_members_that_do_not_exist_vanish_again() -> None:
     net = Net(8, k=3)
     net.settle()
-    ghosts = [Record(peer, 256, 1, address) for peer, address in ((5, "nowhere"), (2**63, ""), (2**64 - 1, "node-0"))]
+    ghosts = [
+        Record(peer, 256, 1, address)
+        for peer, address in ((5, "nowhere"), (2**63, ""), (2**64 - 1, "node-0"))
+    ]
     net.inject(0, 1, News(records=tuple(ghosts)))
     net.until(lambda: all(Peer(5) in machine.view.members for machine in net.machines), 5)
     assert net.settle(40) < 20

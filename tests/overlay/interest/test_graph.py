@@ -64,7 +64,9 @@ def view_of(peers: list[Peer], k: int, unreached: set[Peer]) -> View:
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 6])
-def test_members_that_nobody_can_dial_are_as_well_connected_though_no_two_of_them_are_linked(k: int) -> None:
+def test_members_that_nobody_can_dial_are_as_well_connected_though_no_two_of_them_are_linked(
+    k: int,
+) -> None:
     for count in (2, 7, 12, 40, 90):
         peers = members(count, k)
         for share in (0.1, 0.5, 0.95):
@@ -87,14 +89,18 @@ def test_who_can_be_dialled_may_change(changes: list[tuple[int, bool, bool]]) ->
         before = view.membership, peer in there, there.get(peer)
         if is_there:
             there[peer] = is_reached
-            known = view.learn(Record(peer, version << 8, version, "somewhere" if is_reached else ""))
+            known = view.learn(
+                Record(peer, version << 8, version, "somewhere" if is_reached else "")
+            )
             assert known is not None
             view.put(known, Micros(0))
         elif there.pop(peer, None) is not None:
             view.remove(peer, version << 8, Micros(0), left=True)
         assert (view.membership > before[0]) == (before[1:] != (peer in there, there.get(peer)))
         right = view_of(list(there), 3, {peer for peer, reached in there.items() if not reached})
-        assert [view.neighbours(peer) for peer in there] == [right.neighbours(peer) for peer in there]
+        assert [view.neighbours(peer) for peer in there] == [
+            right.neighbours(peer) for peer in there
+        ]
 
 
 @pytest.mark.parametrize("k", range(1, 8))
@@ -180,7 +186,9 @@ def test_a_stranger_is_told_what_it_would_be(count: int) -> None:
     assert told == edges([*known, stranger], 6)[stranger]
 
 
-@given(st.lists(PEERS, max_size=80, unique=True), st.integers(1, 8), st.randoms(use_true_random=False))
+@given(
+    st.lists(PEERS, max_size=80, unique=True), st.integers(1, 8), st.randoms(use_true_random=False)
+)
 @settings(max_examples=60, deadline=None)
 def test_only_the_set_counts(peers: list[Peer], k: int, rng: Random) -> None:
     """Whatever the order of joining, whoever came and went, one by one or many at once: the same graph."""
@@ -255,10 +263,19 @@ def test_a_link_or_a_node_less_is_noticed() -> None:
     adjacency = edges(members(60), 6)
     node = next(node for node, neighbours in adjacency.items() if len(neighbours) == 6)
     other = adjacency[node][0]
-    cut = {a: tuple(b for b in neighbours if {a, b} != {node, other}) for a, neighbours in adjacency.items()}
+    cut = {
+        a: tuple(b for b in neighbours if {a, b} != {node, other})
+        for a, neighbours in adjacency.items()
+    }
     assert vertex_connectivity(adjacency) == 6
     assert vertex_connectivity(cut) == 5
-    bridge = {0: (1, 2), 1: (0, 2), 2: (0, 1, 3, 4), 3: (2, 4), 4: (2, 3)}  # two triangles that share a node
+    bridge = {
+        0: (1, 2),
+        1: (0, 2),
+        2: (0, 1, 3, 4),
+        3: (2, 4),
+        4: (2, 3),
+    }  # two triangles that share a node
     assert vertex_connectivity(bridge) == 1
     assert diameter(bridge) == 2
     assert vertex_connectivity({0: (1,), 1: (0,), 2: (3,), 3: (2,)}) == 0
@@ -272,7 +289,9 @@ def by_hand(adjacency: dict[int, tuple[int, ...]]) -> int:
             left = [node for node in adjacency if node not in gone]
             seen = [left[0]]
             for node in seen:
-                seen += [other for other in adjacency[node] if other not in gone and other not in seen]
+                seen += [
+                    other for other in adjacency[node] if other not in gone and other not in seen
+                ]
             if len(seen) < len(left):
                 return count
     return len(adjacency) - 1

@@ -18,7 +18,9 @@ from interestnet import interest, single, through_codec, told
 TOPICS = "abc"
 
 STEPS = st.one_of(
-    st.tuples(st.sampled_from(["subscribe", "unsubscribe"]), st.sampled_from(TOPICS), st.integers(0, 1)),
+    st.tuples(
+        st.sampled_from(["subscribe", "unsubscribe"]), st.sampled_from(TOPICS), st.integers(0, 1)
+    ),
     st.tuples(st.sampled_from(["carry", "repeat", "lose", "answer"]), st.integers(0, 5)),
     st.tuples(st.just("wake"), st.sampled_from([1, 10, 400])),
     st.tuples(st.just("condemn")),
@@ -30,7 +32,10 @@ class Pair:
 
     def __init__(self, mode: str) -> None:
         self.now = 0
-        self.source, self.observer = single(1, config={"news": mode}), single(2, config={"news": mode})
+        self.source, self.observer = (
+            single(1, config={"news": mode}),
+            single(2, config={"news": mode}),
+        )
         self.there: list[Message] = []  # on the way to the observer
         self.back: list[Message] = []
         self.left: dict[str, int] = {}
@@ -45,14 +50,18 @@ class Pair:
 
     def note(self) -> None:
         record = self.source.record
-        self.truth[record.life, record.version] = {topic_hash(t): self.left.get(t, 0) for t in self.wanted}
+        self.truth[record.life, record.version] = {
+            topic_hash(t): self.left.get(t, 0) for t in self.wanted
+        }
 
     def _do(self, machine: Interest, effects: list[Effect]) -> None:
         if machine is self.source:
             self.note()
         for effect in effects:
             if isinstance(effect, Send):
-                (self.there if machine is self.source else self.back).append(through_codec(effect.message)[0])
+                (self.there if machine is self.source else self.back).append(
+                    through_codec(effect.message)[0]
+                )
         if machine is self.observer:
             for change in told(effects):
                 if change.peer == self.source.me:
@@ -66,8 +75,12 @@ class Pair:
         now = self.truth[change.after.life, change.after.version]
         assert set(change.after.pairs()) == set(now)
         before = self.truth[change.before.life, change.before.version] if change.before else {}
-        is_new_life = change.before is not None and change.before.life != change.after.life  # what was missed nobody knows
-        assert set(change.returned) == {t for t in now if t in before and (is_new_life or now[t] != before[t])}
+        is_new_life = (
+            change.before is not None and change.before.life != change.after.life
+        )  # what was missed nobody knows
+        assert set(change.returned) == {
+            t for t in now if t in before and (is_new_life or now[t] != before[t])
+        }
         assert set(change.joined) == now.keys() - before.keys()
         assert set(change.left) == before.keys() - now.keys()
 
@@ -101,7 +114,9 @@ class Pair:
         if self.there:
             place %= len(self.there)
             message = self.there[place] if keep else self.there.pop(place)
-            self._do(self.observer, self.observer.receive(self.source.me, message, Micros(self.now)))
+            self._do(
+                self.observer, self.observer.receive(self.source.me, message, Micros(self.now))
+            )
 
     def repeat(self, place: int) -> None:
         self.carry(place, keep=True)

@@ -83,7 +83,9 @@ def test_links_that_neither_end_wants_are_closed_in_the_end() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_links_that_neither_end_wants_are_closed_even_if_words_about_them_were_lost(seed: int) -> None:
+def test_links_that_neither_end_wants_are_closed_even_if_words_about_them_were_lost(
+    seed: int,
+) -> None:
     net = Net(20, k=3, seed=seed)
     net.loss, net.jitter = 0.5, 200_000
     net.run(20)
@@ -100,7 +102,11 @@ def test_what_the_other_end_wants_is_asked_again() -> None:
     for peer in range(11, 20):
         befriend(node, peer)
     said = [
-        m for tick in range(1, 40) for e in node.wake(Micros(tick * SECOND // 4)) for m in sends([e]) if isinstance(m, Want)
+        m
+        for tick in range(1, 40)
+        for e in node.wake(Micros(tick * SECOND // 4))
+        for m in sends([e])
+        if isinstance(m, Want)
     ]
     assert len(said) >= 8
     assert not any(want.want for want in said[-8:])
@@ -121,7 +127,11 @@ def test_a_link_that_one_end_wants_stays() -> None:
     assert set(hung) == {peer for peer in unwanted if peer % 2 == 0}
     node.receive(Peer(13), Want(False), Micros(25 * SECOND))
     for tick in range(100, 120):
-        hung += [effect.peer for effect in node.wake(Micros(tick * SECOND // 4)) if isinstance(effect, Hangup)]
+        hung += [
+            effect.peer
+            for effect in node.wake(Micros(tick * SECOND // 4))
+            if isinstance(effect, Hangup)
+        ]
     assert 13 in hung
 
 
@@ -131,7 +141,11 @@ def test_a_stranger_that_says_nothing_is_hung_up_on() -> None:
     node.link(Peer(99), LinkState.UP, Micros(0))
     hung = []
     for tick in range(1, 60):
-        hung += [effect.peer for effect in node.wake(Micros(tick * SECOND // 4)) if isinstance(effect, Hangup)]
+        hung += [
+            effect.peer
+            for effect in node.wake(Micros(tick * SECOND // 4))
+            if isinstance(effect, Hangup)
+        ]
     assert 99 in hung
 
 
@@ -150,7 +164,9 @@ def test_a_crowd_is_told_what_is_known_and_sent_on() -> None:
     node = single(1, config={"links_max": 8, "k": 2, "suspect_after": 1000 * SECOND})
     for peer in range(100, 140):
         node.link(Peer(peer), LinkState.UP, Micros(0))
-        made = sends(node.receive(Peer(peer), Greet(Record(peer, 256, 1, ""), 0, 1, True), Micros(0)))
+        made = sends(
+            node.receive(Peer(peer), Greet(Record(peer, 256, 1, ""), 0, 1, True), Micros(0))
+        )
         assert peer == 100 or any(isinstance(message, News) for message in made)
     for tick in range(1, 40):
         now = Micros(tick * SECOND // 4)
@@ -164,7 +180,13 @@ def test_a_lost_greeting_is_repeated() -> None:
     net.loss = 0.9
     net.run(10)
     net.loss = 0.0
-    net.until(lambda: all(link.greeted for machine in net.machines for link in machine.links.values()) and net.is_linked, 10)
+    net.until(
+        lambda: (
+            all(link.greeted for machine in net.machines for link in machine.links.values())
+            and net.is_linked
+        ),
+        10,
+    )
 
 
 def test_addresses_to_begin_with_are_tried_in_turn_until_one_answers() -> None:
@@ -183,7 +205,11 @@ def test_an_unreachable_neighbour_is_dialled_at_a_gentle_pace() -> None:
     dials = []
     for tick in range(1, 100):
         now = tick * SECOND // 10
-        dials += [now for effect in node.wake(Micros(now)) if isinstance(effect, Dial) and effect.address == "far"]
+        dials += [
+            now
+            for effect in node.wake(Micros(now))
+            if isinstance(effect, Dial) and effect.address == "far"
+        ]
     assert 8 <= len(dials) <= 11
 
 
@@ -197,7 +223,12 @@ def test_the_lost_are_looked_for_at_a_rate_that_does_not_grow_with_the_fabric() 
         for place in net.places:
             place.dials.clear()
         net.run(30)
-        rates[nodes] = sum(address == f"node-{nodes - 1}" for place in net.places for _, address in place.dials) / 30
+        rates[nodes] = (
+            sum(
+                address == f"node-{nodes - 1}" for place in net.places for _, address in place.dials
+            )
+            / 30
+        )
     assert all(0.5 <= rate <= 3.0 for rate in rates.values()), rates
 
 

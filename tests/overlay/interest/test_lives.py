@@ -100,8 +100,15 @@ def test_who_was_at_a_remembered_address_is_remembered_with_it() -> None:
     node = single(1, durable=True)
     befriend(node, 11, now=8 * SECOND)
     beats = range(8 * SECOND, 12 * SECOND, SECOND // 10)
-    stores = [effect for now in beats for effect in node.wake(Micros(now)) if isinstance(effect, Store)]
-    (kept,) = {keep.value for store in stores for keep in store.records if isinstance(keep, Keep) and keep.key == "peers"}
+    stores = [
+        effect for now in beats for effect in node.wake(Micros(now)) if isinstance(effect, Store)
+    ]
+    (kept,) = {
+        keep.value
+        for store in stores
+        for keep in store.records
+        if isinstance(keep, Keep) and keep.key == "peers"
+    }
     assert kept == b"node-11 000000000000000b"
 
     def dialled(restored: bytes, *join: str) -> set[tuple[str, int | None]]:
@@ -110,9 +117,18 @@ def test_who_was_at_a_remembered_address_is_remembered_with_it() -> None:
         return {(effect.address, effect.expected) for effect in effects if isinstance(effect, Dial)}
 
     assert dialled(kept, "seed:1") == {("seed:1", None), ("node-11", 11)}
-    assert dialled(kept, "node-11", "seed:1") == {("seed:1", None), ("node-11", None)}  # it was told so
-    assert dialled(kept) == {("node-11", None)}  # it has nothing else, and nodes without memory change their names
-    assert dialled(b"old:1\nodd:1 x", "seed:1") == {("seed:1", None), ("old:1", None), ("odd:1", None)}
+    assert dialled(kept, "node-11", "seed:1") == {
+        ("seed:1", None),
+        ("node-11", None),
+    }  # it was told so
+    assert dialled(kept) == {
+        ("node-11", None)
+    }  # it has nothing else, and nodes without memory change their names
+    assert dialled(b"old:1\nodd:1 x", "seed:1") == {
+        ("seed:1", None),
+        ("old:1", None),
+        ("odd:1", None),
+    }
 
 
 def test_a_node_declared_dead_comes_back_in_a_new_life() -> None:
@@ -155,7 +171,9 @@ def test_two_processes_of_one_name_are_reported_and_do_not_shout() -> None:
         notes = [note for note in net.places[number].notes if isinstance(note, Conflict)]
         assert len(notes) == 1
         assert notes[0].peer == f"{net.peer(4):016x}"
-        assert net[number].counters["new lives"] <= 20 * 10 + 1  # a tenth of a second apart at least
+        assert (
+            net[number].counters["new lives"] <= 20 * 10 + 1
+        )  # a tenth of a second apart at least
     assert all(not net[number].conflict for number in range(8) if number != 4)
     assert sum(net.bytes.values()) / 9 / 20 < 20_000  # bytes a second and node
     net.crash(double)
@@ -180,7 +198,11 @@ def test_answers_are_at_least_a_tenth_of_a_second_apart() -> None:
     node = single(1)
     befriend(node, 11)
     for millisecond in range(1000):
-        node.receive(Peer(11), News(gone=(Gone(1, node.record.life, False),)), Micros(SECOND + millisecond * 1000))
+        node.receive(
+            Peer(11),
+            News(gone=(Gone(1, node.record.life, False),)),
+            Micros(SECOND + millisecond * 1000),
+        )
     assert 1 <= node.counters["new lives"] <= 10
 
 

@@ -20,7 +20,11 @@ def tables(machine: Interest) -> Counter[str]:
     seen: set[int] = set()
 
     def walk(name: str, value: object) -> None:
-        if id(value) in seen or isinstance(value, (str, bytes, int, type, Random, Record)) or callable(value):
+        if (
+            id(value) in seen
+            or isinstance(value, (str, bytes, int, type, Random, Record))
+            or callable(value)
+        ):
             return
         seen.add(id(value))
         if isinstance(value, (dict, list, tuple, set)):
@@ -70,7 +74,9 @@ def test_twenty_thousand_changes_leave_the_tables_as_they_were() -> None:
     for machine, before in zip(net.machines, early, strict=True):
         for name, size in tables(machine).items():
             assert size <= max(32, 2 * before[name]), (name, size)
-        assert len(machine.record.topics) == 8 * sum(number == net.machines.index(machine) for number, _ in wanted)
+        assert len(machine.record.topics) == 8 * sum(
+            number == net.machines.index(machine) for number, _ in wanted
+        )
 
 
 def test_members_that_come_and_go_leave_only_their_tombs() -> None:

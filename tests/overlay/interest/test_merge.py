@@ -41,7 +41,11 @@ def state(machine: Interest) -> dict[Peer, Record]:
     digest = total = pairs = 0
     for known in members.values():
         assert known.digest == Known(known.record).digest
-        digest, total, pairs = digest ^ known.digest, (total + known.spread) % 2**64, pairs + known.record.count
+        digest, total, pairs = (
+            digest ^ known.digest,
+            (total + known.spread) % 2**64,
+            pairs + known.record.count,
+        )
     assert (machine.view.digest, machine.view.total, machine.view.pairs) == (digest, total, pairs)
     parts = 0
     for part in machine.view.bucket_digests(256):
@@ -56,20 +60,29 @@ def any_record(draw: st.DrawFn) -> Record:
     topics = sorted(draw(st.sets(st.integers(0, 3), max_size=3)))
     packed = b"".join(topic.to_bytes(8, "big") for topic in topics)
     stamps = b"".join(make_stamp(draw(st.integers(0, 2))) for _ in topics)
-    peer, life, version = draw(st.integers(1, 3)), draw(st.integers(256, 258)), draw(st.integers(1, 3))
+    peer, life, version = (
+        draw(st.integers(1, 3)),
+        draw(st.integers(256, 258)),
+        draw(st.integers(1, 3)),
+    )
     return Record(peer, life, version, "", packed, stamps)
 
 
 @settings(deadline=None)
 @given(st.lists(any_record(), min_size=1, max_size=8), st.randoms(use_true_random=False))
-def test_records_in_any_order_and_number_make_equal_views(records: list[Record], rng: Random) -> None:
+def test_records_in_any_order_and_number_make_equal_views(
+    records: list[Record], rng: Random
+) -> None:
     one, two = observer(), observer()
     hear(one, *[News(records=(record,)) for record in records])
     again = records + rng.choices(records, k=len(records))
     rng.shuffle(again)
     hear(two, News(records=tuple(again)))
     assert state(one) == state(two)
-    best = {record.peer: max(Known(r).order for r in records if r.peer == record.peer) for record in records}
+    best = {
+        record.peer: max(Known(r).order for r in records if r.peer == record.peer)
+        for record in records
+    }
     assert {peer: known.order for peer, known in one.view.members.items() if peer != ME} == best
 
 
@@ -83,7 +96,9 @@ def merge(*parts: list[Record]) -> dict[Peer, Record]:
 
 @settings(deadline=None)
 @given(*[st.lists(any_record(), max_size=5)] * 3)
-def test_merging_is_commutative_associative_and_idempotent(a: list[Record], b: list[Record], c: list[Record]) -> None:
+def test_merging_is_commutative_associative_and_idempotent(
+    a: list[Record], b: list[Record], c: list[Record]
+) -> None:
     first, second, third = (list(merge(part).values()) for part in (a, b, c))
     whole = merge(first, second, third)
     for turned in permutations((first, second, third)):
@@ -110,9 +125,16 @@ def stories(draw: st.DrawFn) -> tuple[list[Record], list[object]]:
         for base in range(len(made) - 1):
             for stop in range(base + 1, len(made)):
                 changes = b"".join({c[:8]: c for c in touched[base + 1 : stop + 1]}.values())
-                messages.append(News(diffs=(Diff(peer, 256, made[stop].version, made[base].version, changes),)))
-            topic, stamp = int.from_bytes(touched[base + 1][:8], "big"), int.from_bytes(touched[base + 1][8:], "big")
-            messages.append(Flip(peer, 256, made[base + 1].version, topic, -1 if stamp == 2**32 - 1 else stamp))
+                messages.append(
+                    News(diffs=(Diff(peer, 256, made[stop].version, made[base].version, changes),))
+                )
+            topic, stamp = (
+                int.from_bytes(touched[base + 1][:8], "big"),
+                int.from_bytes(touched[base + 1][8:], "big"),
+            )
+            messages.append(
+                Flip(peer, 256, made[base + 1].version, topic, -1 if stamp == 2**32 - 1 else stamp)
+            )
         messages += [News(records=(record,)) for record in made]
         finals.append(own.record)
     return finals, messages
@@ -129,7 +151,9 @@ def test_changes_and_records_in_any_order_never_make_a_state_that_was_not(
     true = {(r.peer, r.version): r for m in messages if isinstance(m, News) for r in m.records}
     machine = observer()
     for message in order:
-        asked = [m for m in sends(machine.receive(FRIEND, message, Micros(0))) if isinstance(m, Ask)]
+        asked = [
+            m for m in sends(machine.receive(FRIEND, message, Micros(0))) if isinstance(m, Ask)
+        ]
         for record in state(machine).values():
             assert record == true[record.peer, record.version]
         for ask in asked:

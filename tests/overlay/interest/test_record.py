@@ -55,7 +55,9 @@ def history(moves: list[tuple[str, int]]) -> list[tuple[Record, bytes]]:
 
 @settings(deadline=None)
 @given(MOVES, st.data())
-def test_a_change_applies_from_any_version_since_its_base(moves: list[tuple[str, int]], data: st.DataObject) -> None:
+def test_a_change_applies_from_any_version_since_its_base(
+    moves: list[tuple[str, int]], data: st.DataObject
+) -> None:
     made = history(moves)
     base = data.draw(st.integers(0, len(made) - 1))
     stop = data.draw(st.integers(base, len(made) - 1))
@@ -65,7 +67,11 @@ def test_a_change_applies_from_any_version_since_its_base(moves: list[tuple[str,
     for send in gossip.round([Peer(1)]):
         message = send.message
         if isinstance(message, Flip):
-            first, version, changes = message.version - 1, message.version, flip_changes(message.topic, message.stamp)
+            first, version, changes = (
+                message.version - 1,
+                message.version,
+                flip_changes(message.topic, message.stamp),
+            )
         else:
             assert isinstance(message, News)
             [diff] = message.diffs
@@ -88,12 +94,18 @@ def test_one_change_after_the_other_keeps_records_well_formed(moves: list[tuple[
             assert after.stamp(topic_hash(topic)) == after.pairs().get(topic_hash(topic))
 
 
-PAIRS = st.dictionaries(st.integers(0, 9).map(lambda n: n.to_bytes(8, "big")), st.integers(0, 5).map(make_stamp), max_size=8)
+PAIRS = st.dictionaries(
+    st.integers(0, 9).map(lambda n: n.to_bytes(8, "big")),
+    st.integers(0, 5).map(make_stamp),
+    max_size=8,
+)
 
 
 def record_of(pairs: dict[bytes, bytes], life: int, version: int) -> Record:
     ordered = sorted(pairs)
-    return Record(7, life, version, "", b"".join(ordered), b"".join(pairs[topic] for topic in ordered))
+    return Record(
+        7, life, version, "", b"".join(ordered), b"".join(pairs[topic] for topic in ordered)
+    )
 
 
 @settings(deadline=None)
@@ -107,7 +119,9 @@ def test_a_view_change_names_exactly_the_topics_that_differ(
     had, has = old or {}, new or {}
     assert set(change.joined) == has.keys() - had.keys()
     assert set(change.left) == had.keys() - has.keys()
-    assert set(change.returned) == {t for t in had.keys() & has.keys() if other_life or had[t] != has[t]}
+    assert set(change.returned) == {
+        t for t in had.keys() & has.keys() if other_life or had[t] != has[t]
+    }
     for named in (change.joined, change.left, change.returned):
         assert len(set(named)) == len(named)
 
@@ -116,7 +130,9 @@ def test_another_route_is_no_leave() -> None:
     own = Own(ME, 1, 9, "", Names())
     own.change(own.join("a", 0, "user"))
     own.change(own.join("b", 0, "user"))
-    before, _ = own.change(own.part("b", 0, "user"))  # the counter has gone on, but not for this topic
+    before, _ = own.change(
+        own.part("b", 0, "user")
+    )  # the counter has gone on, but not for this topic
     after, _ = own.change(own.join("a", 2, "service"))
     assert read_stamp(after.stamp(topic_hash("a")) or b"") == (0, 2)
     change = ViewChange(ME, before, after, "news")
@@ -149,7 +165,11 @@ def test_what_the_owner_adds_stays_with_the_record() -> None:
     own.change(own.join("a", 1, "user"))
     own.move("elsewhere")
     own.live_again(7)
-    assert (own.record.extra, own.record.address, own.record.incarnation) == (b"classes", "elsewhere", 7)
+    assert (own.record.extra, own.record.address, own.record.incarnation) == (
+        b"classes",
+        "elsewhere",
+        7,
+    )
     assert Known(own.record).digest != Known(replace(own.record, extra=b"")).digest
     with pytest.raises(InterestError, match="at most 4096"):
         own.add(bytes(EXTRA_MAX + 1))

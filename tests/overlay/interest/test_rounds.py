@@ -11,7 +11,16 @@ from gossamer.node.wire import FRAME_MAX
 from gossamer.overlay.interest.config import InterestConfig, InterestConfigError
 from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.gossip import pack
-from gossamer.overlay.interest.messages import ITEMS_MAX, NEWS_BYTES, Diff, Flip, Flips, Gone, News, Suspicion
+from gossamer.overlay.interest.messages import (
+    ITEMS_MAX,
+    NEWS_BYTES,
+    Diff,
+    Flip,
+    Flips,
+    Gone,
+    News,
+    Suspicion,
+)
 from gossamer.overlay.interest.record import Record, topic_hash
 from interestnet import Net, befriend, sends, single, through_codec, told
 
@@ -137,7 +146,16 @@ def test_all_off_is_an_error() -> None:
 
 @pytest.mark.parametrize(
     "bad",
-    [{"k": 0}, {"k": 33}, {"news": "some"}, {"threshold": -1}, {"coalesce": -1}, {"period": -5}, {"beat": 0}, {"settle": 0}],
+    [
+        {"k": 0},
+        {"k": 33},
+        {"news": "some"},
+        {"threshold": -1},
+        {"coalesce": -1},
+        {"period": -5},
+        {"beat": 0},
+        {"settle": 0},
+    ],
 )
 def test_parameters_that_cannot_work_are_typed_errors(bad: dict[str, Any]) -> None:
     with pytest.raises(InterestConfigError):
@@ -155,7 +173,9 @@ def test_a_round_sends_to_each_link_what_it_lacks_and_no_more() -> None:
     node.receive(ONE, Flip(ONE, 256, 3, 7, 0), now)
     node.receive(TWO, Flip(ONE, 256, 3, 7, 0), now)  # it knows as well
     effects = [
-        e for e in node.wake(Micros(now + 20 * MILLISECOND + 1)) if isinstance(e, Send) and isinstance(e.message, NEWS)
+        e
+        for e in node.wake(Micros(now + 20 * MILLISECOND + 1))
+        if isinstance(e, Send) and isinstance(e.message, NEWS)
     ]
     assert effects == [Send((Peer(13),), Flip(ONE, 256, 3, 7, 0))]
 
@@ -203,13 +223,19 @@ def test_a_busy_node_waits_longer_and_sends_less_often() -> None:
 
 def test_messages_close_at_their_size_or_after_one_record() -> None:
     big = Record(1, 256, 1, "x" * 255, bytes(8 * 65_536), bytes(4 * 65_536))
-    small = [Record(peer, 256, 1, "address", topic_hash(f"{peer}"), bytes(4)) for peer in range(2, 9_000)]
+    small = [
+        Record(peer, 256, 1, "address", topic_hash(f"{peer}"), bytes(4)) for peer in range(2, 9_000)
+    ]
     gone = [Gone(peer, 256, False) for peer in range(3 * ITEMS_MAX)]
     accused = [Suspicion(peer, 256, 1, 5, False) for peer in range(ITEMS_MAX + 1)]
     messages = pack([big, big, *small, *gone, *accused, big])
     sizes = [through_codec(message)[1] for message in messages]
     assert max(sizes) <= NEWS_BYTES + 12 * 65_536 + 1024 < FRAME_MAX
-    assert all(size <= NEWS_BYTES for message, size in zip(messages, sizes, strict=True) if big not in message.records)
+    assert all(
+        size <= NEWS_BYTES
+        for message, size in zip(messages, sizes, strict=True)
+        if big not in message.records
+    )
     assert [record for message in messages for record in message.records] == [big, big, *small, big]
     assert [one for message in messages for one in message.gone] == gone
     assert [one for message in messages for one in message.suspicions] == accused
@@ -233,7 +259,9 @@ def test_commands_wait_for_the_wake_and_move_the_deadline() -> None:
     node.subscribe("a", Micros(START))
     assert node.deadline <= START
     effects = node.wake(Micros(START))
-    assert [type(effect) for effect in effects if isinstance(effect, Deliver)] == [Deliver]  # the owner hears of itself, too
+    assert [type(effect) for effect in effects if isinstance(effect, Deliver)] == [
+        Deliver
+    ]  # the owner hears of itself, too
     assert isinstance(news(effects)[0], Flip)
     assert node.deadline > START
 
@@ -242,7 +270,9 @@ def test_nothing_is_sent_to_a_link_that_has_not_greeted() -> None:
     node = machine()
     node.link(Peer(13), LinkState.UP, Micros(START))
     node.subscribe("a", Micros(START))
-    assert {to for effect in node.wake(Micros(START)) if isinstance(effect, Send) for to in effect.to} == {ONE, TWO}
+    assert {
+        to for effect in node.wake(Micros(START)) if isinstance(effect, Send) for to in effect.to
+    } == {ONE, TWO}
 
 
 def test_a_change_that_bases_on_what_is_not_here_is_asked_for() -> None:
@@ -250,6 +280,16 @@ def test_a_change_that_bases_on_what_is_not_here_is_asked_for() -> None:
     [ask] = sends(node.receive(ONE, News(diffs=(Diff(TWO, 256, 9, 5, b""),)), Micros(START)))
     assert ask.peers == TWO.to_bytes(8, "big")
     assert (
-        sends(node.receive(ONE, News(diffs=(Diff(TWO, 256, 9, 5, b""),)), Micros(START + 1000))) == []
+        sends(node.receive(ONE, News(diffs=(Diff(TWO, 256, 9, 5, b""),)), Micros(START + 1000)))
+        == []
     )  # not twice at a time
-    assert len(sends(node.receive(ONE, News(diffs=(Diff(TWO, 256, 9, 5, b""),)), Micros(START + 2 * SECOND)))) == 1
+    assert (
+        len(
+            sends(
+                node.receive(
+                    ONE, News(diffs=(Diff(TWO, 256, 9, 5, b""),)), Micros(START + 2 * SECOND)
+                )
+            )
+        )
+        == 1
+    )

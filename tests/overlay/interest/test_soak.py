@@ -38,7 +38,9 @@ class Soak(Net):
         if place.machine is not None and not place.machine._state.changes:
             members = place.machine.view.members
             assert shown.keys() == members.keys()
-            assert all(interest(record) == interest(members[peer].record) for peer, record in shown.items())
+            assert all(
+                interest(record) == interest(members[peer].record) for peer, record in shown.items()
+            )
 
     def restart(self, number: int) -> None:
         self.wanted[number], self.shown[number] = set(), {}
@@ -104,6 +106,8 @@ def test_after_everything_all_agree_on_the_truth(seed: int, mode: str) -> None:
     for number in range(NODES):
         assert net[number].suspects == {}
         for observer in net.machines:
-            assert set(observer.view.members[net.peer(number)].record.pairs()) == {topic_hash(t) for t in net.wanted[number]}
+            assert set(observer.view.members[net.peer(number)].record.pairs()) == {
+                topic_hash(t) for t in net.wanted[number]
+            }
     barrier = net.command(3, "barrier")
     net.until(lambda: barrier in net[3].barriers_done, 1)

@@ -9,7 +9,17 @@ import pytest
 from gossamer.machine import SECOND, LinkState, Micros, Peer, Send
 from gossamer.node.wire import FRAME_MAX
 from gossamer.overlay.interest.core import Interest
-from gossamer.overlay.interest.messages import NEWS_BYTES, Ask, Beat, Diff, Flip, Gone, Greet, News, Offer
+from gossamer.overlay.interest.messages import (
+    NEWS_BYTES,
+    Ask,
+    Beat,
+    Diff,
+    Flip,
+    Gone,
+    Greet,
+    News,
+    Offer,
+)
 from gossamer.overlay.interest.record import TOPICS_MAX, Known, Record, pack_entries, read_entries
 from gossamer.overlay.interest.sync import ASKED_MAX
 from gossamer.overlay.interest.view import TOMBS_MAX, View
@@ -21,7 +31,9 @@ def members(count: int, topics: int = 3) -> list[Record]:
     made = []
     for number in range(count):
         packed = b"".join(sorted(rng.randbytes(8) for _ in range(topics)))
-        made.append(Record(rng.getrandbits(64), 256, 7, f"host-{number}:7400", packed, bytes(4 * topics)))
+        made.append(
+            Record(rng.getrandbits(64), 256, 7, f"host-{number}:7400", packed, bytes(4 * topics))
+        )
     return made
 
 
@@ -37,7 +49,10 @@ class Two:
                 machine.view.put(Known(record), Micros(0))
             machine.wake(Micros(0))
             machine._gossip.round([])
-        queue = [(machine, machine.link(other.me, LinkState.UP, Micros(self.now))) for machine, other in self._both()]
+        queue = [
+            (machine, machine.link(other.me, LinkState.UP, Micros(self.now)))
+            for machine, other in self._both()
+        ]
         self.carry(queue)
 
     def _both(self) -> tuple[tuple[Interest, Interest], ...]:
@@ -67,7 +82,16 @@ def test_equal_views_exchange_nothing_but_greetings_and_digests() -> None:
     for machine in two.machines:
         for record in (two.machines[0].record, two.machines[1].record):
             if record.peer != machine.me:
-                two.carry([(machine, machine.receive(Peer(3 - machine.me), News(records=(record,)), Micros(two.now)))])
+                two.carry(
+                    [
+                        (
+                            machine,
+                            machine.receive(
+                                Peer(3 - machine.me), News(records=(record,)), Micros(two.now)
+                            ),
+                        )
+                    ]
+                )
     two.sent.clear()
     for machine, other in two._both():
         two.carry([(other, [Send((machine.me,), Beat(other.view.digest))])])
@@ -77,11 +101,17 @@ def test_equal_views_exchange_nothing_but_greetings_and_digests() -> None:
 
 @pytest.mark.parametrize("side", [0, 1])
 @pytest.mark.parametrize("kind", ["missing", "older"])
-def test_a_difference_of_one_record_among_a_thousand_costs_a_few_hundred_bytes(side: int, kind: str) -> None:
+def test_a_difference_of_one_record_among_a_thousand_costs_a_few_hundred_bytes(
+    side: int, kind: str
+) -> None:
     same = members(1000)
     two = Two(same, same)
     one = two.machines[side]
-    extra = Record(99, 256, 1, "new:1") if kind == "missing" else Record(same[500].peer, 256, 8, "new:1")
+    extra = (
+        Record(99, 256, 1, "new:1")
+        if kind == "missing"
+        else Record(same[500].peer, 256, 8, "new:1")
+    )
     one.view.put(Known(extra), Micros(0))
     two.sent.clear()
     two.now += SECOND
@@ -144,9 +174,15 @@ def test_what_the_exchange_brings_goes_on_as_news_and_what_was_known_does_not() 
     net.start(8)
     net.settle()
     newcomer = [message for _, place, _, message, _ in net.sent if place.number == 8]
-    told_by_it = {r.peer for message in newcomer if isinstance(message, News) for r in message.records}
+    told_by_it = {
+        r.peer for message in newcomer if isinstance(message, News) for r in message.records
+    }
     assert told_by_it <= {net.peer(8)}  # of others it says nothing: all knew
-    others = [message for _, place, _, message, _ in net.sent if place.number != 8 and isinstance(message, News)]
+    others = [
+        message
+        for _, place, _, message, _ in net.sent
+        if place.number != 8 and isinstance(message, News)
+    ]
     whole = [message for message in others if len(message.records) > 1]
     assert len(whole) <= len(net[8].links) + 2  # the state went to the newcomer only
 
@@ -157,7 +193,9 @@ def test_a_newcomer_is_sent_everything_at_once_by_whoever_it_greets() -> None:
         known = [befriend(node, 11), befriend(node, 12)]
         node.link(Peer(50), LinkState.UP, Micros(1))
         made = sends(node.receive(Peer(50), Greet(Record(50, 256, 1), 0, 1, True), Micros(1)))
-        assert [record for message in made if isinstance(message, News) for record in message.records] == [
+        assert [
+            record for message in made if isinstance(message, News) for record in message.records
+        ] == [
             node.record,
             *known,
         ]
@@ -178,7 +216,9 @@ def test_late_news_of_a_dead_life_does_not_bring_it_back() -> None:
         News(diffs=(Diff(77, 400, 5, 4, b""),)),
     ):
         effects = node.receive(Peer(11), old, Micros(3))
-        assert sends(effects) == [News(gone=(Gone(77, 512, True),))]  # whoever brings it should know
+        assert sends(effects) == [
+            News(gone=(Gone(77, 512, True),))
+        ]  # whoever brings it should know
         assert told(effects) == []
     [change] = told(node.receive(Peer(11), News(records=(Record(77, 513, 1, "there"),)), Micros(4)))
     assert change.reason == "joined"  # a new life does
@@ -198,7 +238,9 @@ def test_whoever_takes_a_living_node_for_dead_is_told_of_its_new_life() -> None:
     befriend(node, 11)
     record = Record(77, 768, 1)
     node.receive(Peer(11), News(records=(record,)), Micros(1))
-    assert sends(node.receive(Peer(11), News(gone=(Gone(77, 512, False),)), Micros(2))) == [News(records=(record,))]
+    assert sends(node.receive(Peer(11), News(gone=(Gone(77, 512, False),)), Micros(2))) == [
+        News(records=(record,))
+    ]
 
 
 def test_a_death_is_forgotten_after_its_time_and_their_number_is_bounded() -> None:
@@ -216,10 +258,14 @@ def test_the_dead_are_told_of_in_the_exchange() -> None:
     net.settle()
     number = 5
     net.crash(number)
-    net.until(lambda: all(net.peer(number) not in machine.view.members for machine in net.machines), 20)
+    net.until(
+        lambda: all(net.peer(number) not in machine.view.members for machine in net.machines), 20
+    )
     net[0].view.tombs[net.peer(number)].life = 2**32 - 1
     net[1].view.put(Known(Record(net.peer(number), 2**31, 1)), Micros(net.now))
-    net.until(lambda: all(net.peer(number) not in machine.view.members for machine in net.machines), 20)
+    net.until(
+        lambda: all(net.peer(number) not in machine.view.members for machine in net.machines), 20
+    )
 
 
 def test_a_record_asked_for_many_times_in_one_message_is_sent_once() -> None:
@@ -250,7 +296,9 @@ def test_long_records_are_offered_and_sent_to_those_who_ask() -> None:
     [offer] = [message for message in made if isinstance(message, Offer)]
     assert read_entries(offer.entries) == {record.peer: Known(record).order for record in long}
     assert not [message for message in made if isinstance(message, News)]
-    [answer] = sends(node.receive(Peer(12), Ask(long[1].peer.to_bytes(8, "big")), Micros(SECOND + 1)))
+    [answer] = sends(
+        node.receive(Peer(12), Ask(long[1].peer.to_bytes(8, "big")), Micros(SECOND + 1))
+    )
     assert answer == News(records=(long[1],))
 
 
@@ -260,7 +308,11 @@ def test_what_is_offered_is_asked_for_if_it_is_news() -> None:
     node.receive(Peer(11), News(gone=(Gone(77, 512, False),)), Micros(1))
     order = Known(known).order
     offered = {11: order, 12: (256, 1, 0), 77: (512, 9, 0), 78: (512, 9, 0)}
-    [ask] = sends(node.receive(Peer(11), Offer(pack_entries({Peer(peer): o for peer, o in offered.items()})), Micros(2)))
+    [ask] = sends(
+        node.receive(
+            Peer(11), Offer(pack_entries({Peer(peer): o for peer, o in offered.items()})), Micros(2)
+        )
+    )
     assert ask == Ask((12).to_bytes(8, "big") + (78).to_bytes(8, "big"))
     newer = Offer(pack_entries({Peer(11): (order[0], order[1] + 1, 0), Peer(12): (256, 1, 0)}))
     [ask] = sends(node.receive(Peer(11), newer, Micros(3)))

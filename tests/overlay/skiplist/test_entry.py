@@ -41,7 +41,9 @@ def test_an_entry_is_passed_on_until_its_counter_is_k_less_one() -> None:
 def test_odd_levels_run_the_other_way() -> None:
     one = entry(1)
     assert one.hear(1, items((3, 0), (5, 1)), (), NOW) is None
-    assert [link.at if link else None for link in one.rights] == [None, place(3), place(5)], "lines 8 and 15"
+    assert [link.at if link else None for link in one.rights] == [None, place(3), place(5)], (
+        "lines 8 and 15"
+    )
     assert not any(one.lefts)
 
 
@@ -60,7 +62,9 @@ def test_what_has_gone_around_the_circle_is_dropped() -> None:
     assert two.levels == 0
     one = entry(1)
     assert one.hear(1, items((3, 0), (2, 1)), (), NOW) is None
-    assert [link.at if link else None for link in one.rights] == [None, place(3)], "2 lies before 3, seen from 1"
+    assert [link.at if link else None for link in one.rights] == [None, place(3)], (
+        "2 lies before 3, seen from 1"
+    )
 
 
 def test_levels_vanish_when_nothing_renews_them() -> None:
@@ -164,7 +168,9 @@ class TestPrompt:
         assert three.prompts(NOW) == [], "told of once"
         three.hear(0, items((2, 0), (1, 1)), (), NOW)
         assert three.prompts(NOW) == [], "nothing has changed"
-        assert three.message(0) == items((3, 0), (2, 1)), "and what goes out at the period is as ever"
+        assert three.message(0) == items((3, 0), (2, 1)), (
+            "and what goes out at the period is as ever"
+        )
 
     def test_at_the_pace_of_the_seed_there_are_none(self) -> None:
         three = Entry(place(3), SkipConfig(pace="paper"), Random(1))
@@ -201,7 +207,9 @@ class TestPrompt:
         assert len(one.prompts(later)) == 1, "its period is over"
 
     @pytest.mark.parametrize(("level", "share"), [(1, 1.0), (2, 1.0), (4, 0.25), (8, 0.0157)])
-    def test_of_links_that_only_move_few_of_high_levels_are_told_of_at_once(self, level: int, share: float) -> None:
+    def test_of_links_that_only_move_few_of_high_levels_are_told_of_at_once(
+        self, level: int, share: float
+    ) -> None:
         """A new entry moves 2 * k**l links of level l: so it is about as many at every level."""
         one, told, moves = entry(1), 0, 1_000
         for number in range(moves + 1):

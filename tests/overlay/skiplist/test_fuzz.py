@@ -59,7 +59,8 @@ class Nonsense:
 
     def marks(self) -> tuple[Mark, ...]:
         return tuple(
-            Mark(self.key(), self.key(), self.at(), self.number(), self.number(2) == 1) for _ in range(self.number(3))
+            Mark(self.key(), self.key(), self.at(), self.number(), self.number(2) == 1)
+            for _ in range(self.number(3))
         )
 
     def message(self, sender: int) -> Message:
@@ -136,6 +137,8 @@ def test_nonsense_never_raises(k: int, ranges: str) -> None:
                 assert _decode(_encode(effect.message)) == effect.message
         for entry in machine.entries.values():
             assert len(entry.lefts) == len(entry.rights) == len(entry.out) == len(entry.times)
-            assert all(link.at != entry.at for _, _, link in entry.links()), "nobody is its own neighbour"
+            assert all(link.at != entry.at for _, _, link in entry.links()), (
+                "nobody is its own neighbour"
+            )
             assert len(entry.successors) <= 64
     assert machine.counters["rejected"] > 20

@@ -12,7 +12,11 @@ from gossamer.overlay.skiplist.core import SkipList
 from gossamer.overlay.skiplist.messages import Absent, Join
 from gossamer.overlay.skiplist.receipts import Receipt
 
-NEWCOMER, NEIGHBOUR, LAST = Peer(1), Peer(2), Peer(3)  # the last one is the greatest: it may not begin a list
+NEWCOMER, NEIGHBOUR, LAST = (
+    Peer(1),
+    Peer(2),
+    Peer(3),
+)  # the last one is the greatest: it may not begin a list
 
 
 class Net:
@@ -51,7 +55,10 @@ class Net:
             elif isinstance(effect, Send):
                 for to in effect.to:
                     if to not in self.dead:
-                        waiting += [(to, more) for more in self.nodes[to].receive(sender, effect.message, self.now)]
+                        waiting += [
+                            (to, more)
+                            for more in self.nodes[to].receive(sender, effect.message, self.now)
+                        ]
 
     def run(self, seconds: int) -> None:
         end = self.now + seconds * SECOND
@@ -69,14 +76,20 @@ def two() -> Net:
     net.nodes[LAST].enter(b"m", net.now)
     net.nodes[NEIGHBOUR].enter(b"x", net.now)
     net.run(20)
-    assert all(net.nodes[peer].entries[key].is_joined for peer, key in ((LAST, b"m"), (NEIGHBOUR, b"x")))
+    assert all(
+        net.nodes[peer].entries[key].is_joined for peer, key in ((LAST, b"m"), (NEIGHBOUR, b"x"))
+    )
     return net
 
 
 @pytest.mark.parametrize("way", ["leaves", "dies"])
 def test_who_is_left_alone_keeps_its_place(way: str) -> None:
     net = two()
-    net.members = [NEWCOMER, NEIGHBOUR, LAST]  # it wants the topic, and is about to look for its place
+    net.members = [
+        NEWCOMER,
+        NEIGHBOUR,
+        LAST,
+    ]  # it wants the topic, and is about to look for its place
     if way == "leaves":
         net.nodes[NEIGHBOUR].withdraw(b"x", net.now)
         net.wake(NEIGHBOUR)
@@ -90,7 +103,9 @@ def test_who_is_left_alone_keeps_its_place(way: str) -> None:
     assert last.left == last.right == last.at, "there is nobody else"
     net.nodes[NEWCOMER].enter(b"a", net.now)
     net.wake(NEWCOMER)
-    assert net.nodes[NEWCOMER].entries[b"a"].right == last.at, "the newcomer finds the list and begins none"
+    assert net.nodes[NEWCOMER].entries[b"a"].right == last.at, (
+        "the newcomer finds the list and begins none"
+    )
     net.nodes[NEWCOMER].publish([(b"m", b"n")], b"event", net.now)
     net.run(1)
     assert [receipt.matched for receipt in net.receipts] == [1]
@@ -102,11 +117,15 @@ def test_who_begins_a_list_has_been_refused_twice_by_all() -> None:
     machine.enter(b"a", net.now)
 
     def asked(effects: list[object]) -> bool:
-        return any(isinstance(effect, Send) and isinstance(effect.message, Join) for effect in effects)
+        return any(
+            isinstance(effect, Send) and isinstance(effect.message, Join) for effect in effects
+        )
 
     refusal = Absent(0, (b"", int(NEIGHBOUR)), 0)
     assert asked(list(machine.wake(net.now)))
-    assert asked(list(machine.receive(NEIGHBOUR, refusal, net.now))), "it may have joined since it said no"
+    assert asked(list(machine.receive(NEIGHBOUR, refusal, net.now))), (
+        "it may have joined since it said no"
+    )
     assert not machine.entries[b"a"].is_placed
     machine.receive(NEIGHBOUR, refusal, net.now)
     assert machine.entries[b"a"].is_placed

@@ -15,7 +15,18 @@ from gossamer.overlay.skiplist.host import Host
 from gossamer.overlay.skiplist.leases import Leases
 from gossamer.overlay.skiplist.lines import IDLE, PATIENCE, Lines
 from gossamer.overlay.skiplist.marks import Marks, merge_ranges
-from gossamer.overlay.skiplist.messages import Absent, Carry, Gap, Gossip, Item, Mark, Revoke, Revoked, SkiplistMessage, Tile
+from gossamer.overlay.skiplist.messages import (
+    Absent,
+    Carry,
+    Gap,
+    Gossip,
+    Item,
+    Mark,
+    Revoke,
+    Revoked,
+    SkiplistMessage,
+    Tile,
+)
 from gossamer.overlay.skiplist.position import Position
 from gossamer.overlay.skiplist.receipts import Arrival, Receipt, Seen
 from gossamer.overlay.skiplist.tiles import merge_tiles
@@ -48,7 +59,9 @@ class TestLeases:
         leases.hold(Gap(place(3), place(7), place(3), 1), Micros(0), Micros(SECOND))
         assert leases.is_held(place(4, 0), place(5, 0), Micros(9 * SECOND))
         assert not leases.is_held(place(7, 0), place(8, 0), Micros(9 * SECOND))
-        assert not leases.is_held(place(4, 0), place(5, 0), Micros(10 * SECOND)), "counted from when the event was sent"
+        assert not leases.is_held(place(4, 0), place(5, 0), Micros(10 * SECOND)), (
+            "counted from when the event was sent"
+        )
 
     def test_the_gap_across_the_ends_of_the_order(self) -> None:
         leases = Leases(make_host())
@@ -71,9 +84,13 @@ class TestLeases:
         gap = leases.grant(entry, True, 2, Micros(0))
         assert gap == Gap(place(3), place(7, 2), place(3), 1)
         leases.void(entry, True, Micros(1))
-        assert [effect.message for effect in host.out if isinstance(effect, Send)] == [Revoke(0, place(3), 1)]
+        assert [effect.message for effect in host.out if isinstance(effect, Send)] == [
+            Revoke(0, place(3), 1)
+        ]
         assert not leases.is_clear(entry, True, Micros(2))
-        assert leases.receive_revoked(2, Revoked(0, place(3), 0), Micros(2)) is None, "the answer to an earlier one"
+        assert leases.receive_revoked(2, Revoked(0, place(3), 0), Micros(2)) is None, (
+            "the answer to an earlier one"
+        )
         assert leases.receive_revoked(2, Revoked(0, place(3), 1), Micros(3)) is entry
         assert leases.is_clear(entry, True, Micros(3))
         leases.grant(entry, True, 2, Micros(4))
@@ -93,7 +110,9 @@ class TestLeases:
         host = make_host()
         entry, leases = joined(host, 3, 1, 7), Leases(host)
         entry.is_joined = False
-        assert not leases.is_clear(entry, True, Micros(1)), "somebody may rely on a gap around it that is older than it"
+        assert not leases.is_clear(entry, True, Micros(1)), (
+            "somebody may rely on a gap around it that is older than it"
+        )
         entry.cleared_left = True
         assert leases.is_clear(entry, True, Micros(1))
         assert not leases.is_clear(entry, False, Micros(1))
@@ -107,24 +126,39 @@ class TestLeases:
 
 class TestMarks:
     def test_covering_and_merging(self) -> None:
-        assert merge_ranges([(b"a", b"c"), (b"b", b"d"), (b"x", b"y")]) == [(b"a", b"d"), (b"x", b"y")]
+        assert merge_ranges([(b"a", b"c"), (b"b", b"d"), (b"x", b"y")]) == [
+            (b"a", b"d"),
+            (b"x", b"y"),
+        ]
         host = make_host(ranges="entries")
         entry, marks = joined(host, 50, 40, 60), Marks(host)
-        wide, narrow = Mark(bytes([10]), bytes([90]), place(10, 9), 1), Mark(bytes([20]), bytes([70]), place(20, 9), 2)
+        wide, narrow = (
+            Mark(bytes([10]), bytes([90]), place(10, 9), 1),
+            Mark(bytes([20]), bytes([70]), place(20, 9), 2),
+        )
         assert marks.keep(entry, (wide, narrow), Micros(0))
-        assert list(entry.marks) == [place(10, 9)], "of one node's ranges, the covered one is not kept"
+        assert list(entry.marks) == [place(10, 9)], (
+            "of one node's ranges, the covered one is not kept"
+        )
         other = Mark(bytes([20]), bytes([70]), place(20, 8), 1)
         marks.keep(entry, (other,), Micros(0))
-        assert marks.owners(entry, bytes([55])) == [place(10, 9), place(20, 8)], "of another node it is"
+        assert marks.owners(entry, bytes([55])) == [place(10, 9), place(20, 8)], (
+            "of another node it is"
+        )
 
     def test_a_mark_stops_at_the_first_entry_beyond(self) -> None:
         host = make_host(ranges="entries")
         entry, marks = joined(host, 50, 40, 60), Marks(host)
-        inside, beyond = Mark(bytes([10]), bytes([55]), place(10, 9), 1), Mark(bytes([10]), bytes([45]), place(10, 8), 1)
+        inside, beyond = (
+            Mark(bytes([10]), bytes([55]), place(10, 9), 1),
+            Mark(bytes([10]), bytes([45]), place(10, 8), 1),
+        )
         marks.keep(entry, (inside, beyond), Micros(0))
         assert len(entry.marks) == 2, "p, the smallest above v2, performs task 2"
         assert marks.to_pass_on(entry, place(60, 2), Micros(0)) == (inside,), "and not task 1"
-        assert marks.to_pass_on(entry, place(2, 2), Micros(0)) == (), "nothing goes from the last entry to the first"
+        assert marks.to_pass_on(entry, place(2, 2), Micros(0)) == (), (
+            "nothing goes from the last entry to the first"
+        )
 
     def test_unsubscribing_removes_and_silence_too(self) -> None:
         host = make_host(ranges="entries")
@@ -176,14 +210,19 @@ class TestSeen:
             seen.add(self.carry(sequence, max(0, sequence - 3)), [sequence], place(1), [2])
         assert len(seen) == 4
         assert seen.count(self.carry(99, 96)) == (place(1), 2)
-        assert seen.count(self.carry(5, 0)) == (None, 0), "below the floor: a duplicate, whatever became of it"
+        assert seen.count(self.carry(5, 0)) == (None, 0), (
+            "below the floor: a duplicate, whatever became of it"
+        )
 
 
 def test_tiles_that_touch_become_one() -> None:
     a, b, c, d = (place(n) for n in range(4))
     tiles = [Tile(c, d, 1, 2, 0), Tile(a, b, 1, 5, 1), Tile(b, c, 2, 3, 0)]
     assert merge_tiles(tiles, 1) == (Tile(a, d, 4, 5, 2),)
-    assert merge_tiles([Tile(a, b, 1, 1, 0), Tile(c, d, 1, 1, 0)], 0) == (Tile(a, b, 1, 1, 0), Tile(c, d, 1, 1, 0))
+    assert merge_tiles([Tile(a, b, 1, 1, 0), Tile(c, d, 1, 1, 0)], 0) == (
+        Tile(a, b, 1, 1, 0),
+        Tile(c, d, 1, 1, 0),
+    )
     assert merge_tiles([Tile(a, c, 1, 1, 0), Tile(b, d, 9, 1, 0)], 0) == (Tile(a, c, 1, 1, 0),), (
         "what overlaps is not counted"
     )
@@ -245,7 +284,13 @@ def taking(takes: list[int | None]) -> tuple[SkipList, list[Arrival]]:
         return [count] * len(arrival.numbers) if count is not None else None
 
     machine = SkipList(
-        ME, incarnation=1, rng=Random(1), config=SkipConfig(), match=match, address=lambda _: None, contacts=list
+        ME,
+        incarnation=1,
+        rng=Random(1),
+        config=SkipConfig(),
+        match=match,
+        address=lambda _: None,
+        contacts=list,
     )
     machine.enter(b"m", Micros(0))
     machine.wake(Micros(0))

@@ -15,7 +15,9 @@ def parse(text: str) -> Filter:
 
 def found(places: Places, row: tuple[object, ...]) -> bool:
     """Whether the event comes to one of the node's entries."""
-    return any(low <= key < high for _, low, high in places.classes.intervals(row) for key in places.keys)
+    return any(
+        low <= key < high for _, low, high in places.classes.intervals(row) for key in places.keys
+    )
 
 
 def test_a_nodes_identical_filters_share_one_entry() -> None:
@@ -33,7 +35,9 @@ def test_in_and_or_are_several_places() -> None:
     places = Places(Classes())
     places.add(1, parse("a IN (1, 2, 3) OR b = 7"))
     assert len(places.keys) == 4
-    assert places.matching((1, 7, None, None, None, None)) == [1], "matched once, whichever entry it came to"
+    assert places.matching((1, 7, None, None, None, None)) == [1], (
+        "matched once, whichever entry it came to"
+    )
 
 
 def test_at_most_256_entries_and_nothing_is_lost() -> None:
@@ -72,7 +76,13 @@ def test_at_most_16_classes_and_all_takes_the_rest() -> None:
 def test_kinds_and_cells_find_every_range() -> None:
     places = Places(Classes())
     for number, text in enumerate(
-        ["a >= 10", "a <= -5", "a BETWEEN 3 AND 9", "b = 1 AND c BETWEEN 0 AND 1000", "s LIKE 'ab%'"]
+        [
+            "a >= 10",
+            "a <= -5",
+            "a BETWEEN 3 AND 9",
+            "b = 1 AND c BETWEEN 0 AND 1000",
+            "s LIKE 'ab%'",
+        ]
     ):
         places.add(number, parse(text))
     for a in range(-10, 20):

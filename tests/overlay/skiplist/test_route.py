@@ -38,11 +38,15 @@ def key(number: float) -> Position:
 
 
 class Walked:
-    def __init__(self, entries: dict[Position, Entry], start: Position, low: Position, high: Position) -> None:
+    def __init__(
+        self, entries: dict[Position, Entry], start: Position, low: Position, high: Position
+    ) -> None:
         self.took: list[Position] = []
         self.tiles: list[tuple[Position, Position]] = []
         self.hops = 0
-        work: list[tuple[Position, Position, Position, Position | None, int]] = [(start, low, high, None, 0)]
+        work: list[tuple[Position, Position, Position, Position | None, int]] = [
+            (start, low, high, None, 0)
+        ]
         while work:
             at, low, high, bound, hops = work.pop()
             assert hops < 300, "a walk must end"
@@ -88,7 +92,10 @@ def test_midpoints_save_hops() -> None:
         places = list(entries)
         rng = Random(1)
         goals = [int(rng.random() * 500) for _ in range(300)]
-        hops = [Walked(entries, places[int(rng.random() * 500)], key(goal), key(goal + 0.5)).hops for goal in goals]
+        hops = [
+            Walked(entries, places[int(rng.random() * 500)], key(goal), key(goal + 0.5)).hops
+            for goal in goals
+        ]
         means[routing] = sum(hops) / len(hops)
         assert max(hops) <= math.log2(500) + 1
     assert means["gossamer"] < 0.85 * means["paper"]
@@ -139,7 +146,9 @@ def test_a_walk_ends_among_links_that_are_all_wrong() -> None:
         for level in range(1, 6):
             wrong = places[(number * 7919 + level * 104_729) % 60]
             if wrong != entry.at:
-                entry.put(level, level % 2 == 0, wrong, Micros(0)).chain = (places[(number * level + 13) % 60],)
+                entry.put(level, level % 2 == 0, wrong, Micros(0)).chain = (
+                    places[(number * level + 13) % 60],
+                )
     for goal in range(60):
         walked = Walked(entries, places[(goal * 17) % 60], key(goal), key(goal + 0.5))
         assert walked.took == [places[goal]]

@@ -119,7 +119,9 @@ def test_what_there_is_no_room_for_enters_later() -> None:
     subscriber.subscribe(3, parse("a = 1 AND b = 3"), NOW)
     assert len(subscriber.machine.entries) == 3
     subscriber.unsubscribe(0, NOW)
-    assert set(subscriber.places.keys) <= set(subscriber.machine.entries), "nobody relied on the old ones yet"
+    assert set(subscriber.places.keys) <= set(subscriber.machine.entries), (
+        "nobody relied on the old ones yet"
+    )
 
 
 def test_answers_to_look_ups() -> None:
@@ -127,7 +129,9 @@ def test_answers_to_look_ups() -> None:
     subscriber.subscribe(1, parse("a = 1 AND c > 5"), NOW)
     subscriber.subscribe(2, parse("a = 1 AND c > 7"), NOW)
     found = {key: subscriber.answer(key, (1, 0, 6)) for key in subscriber.machine.entries}
-    assert [told for several in found.values() for told in several] == [(1, parse("a = 1 AND c > 5").text)]
+    assert [told for several in found.values() for told in several] == [
+        (1, parse("a = 1 AND c > 5").text)
+    ]
     assert sum(len(subscriber.answer(key, None)) for key in subscriber.machine.entries) == 2
 
 
@@ -140,7 +144,9 @@ def test_what_others_announce() -> None:
     classes.hear(5, ())
     assert list(classes) == [one], "as long as anybody uses it"
     assert classes.announce(one)
-    assert not classes.is_settled(one), "that others use it does not say that publishers will go on looking for us"
+    assert not classes.is_settled(one), (
+        "that others use it does not say that publishers will go on looking for us"
+    )
     classes.confirm((one, two))
     assert classes.is_settled(one)
     assert not classes.is_settled(two)

@@ -27,7 +27,15 @@ from gossamer.overlay.skiplist.messages import (
 )
 from gossamer.overlay.skiplist.position import KEY_MAX, Position
 from gossamer.overlay.skiplist.receipts import PIECES_MAX, Arrival, Publication, Receipt
-from gossamer.overlay.skiplist.tiles import TILES_BYTES, TOGETHER_BYTES, count_at, merge_tiles, reportable, tile_of, together
+from gossamer.overlay.skiplist.tiles import (
+    TILES_BYTES,
+    TOGETHER_BYTES,
+    count_at,
+    merge_tiles,
+    reportable,
+    tile_of,
+    together,
+)
 
 ME, OTHER = Peer(1), Peer(2)
 INTERVAL = [(b"m", b"n")]
@@ -37,7 +45,13 @@ def place(number: int) -> Position:
     return bytes([number]), 0
 
 
-def carry(sequence: int, *others: int, payloads: tuple[bytes, ...] | None = None, kind: int = 0, round: int = 1) -> Carry:
+def carry(
+    sequence: int,
+    *others: int,
+    payloads: tuple[bytes, ...] | None = None,
+    kind: int = 0,
+    round: int = 1,
+) -> Carry:
     beside = payloads if payloads is not None else tuple(b"%d" % number for number in others)
     return Carry(
         0, OTHER, 1, sequence, 1, round, (b"m", 0), (b"n", 0), b"m", 1, 8 * SECOND, kind, False, b"first", None, others, beside
@@ -60,7 +74,11 @@ class Owner:
 
     def match(self, arrival: Arrival) -> list[int] | None:
         self.arrived.append(arrival)
-        return [self.takes.get(number, 0) for number in arrival.numbers] if self.takes is not None else None
+        return (
+            [self.takes.get(number, 0) for number in arrival.numbers]
+            if self.takes is not None
+            else None
+        )
 
     def publish(self, *numbers: int, now: int = 1, again: int = 0) -> dict[int, int]:
         events = [(number, INTERVAL, b"%d" % number) for number in numbers]
@@ -69,7 +87,11 @@ class Owner:
 
     def receive(self, message: Carry, now: int = 1) -> list[Report]:
         effects = self.machine.receive(OTHER, message, Micros(now))
-        return [effect.message for effect in effects if isinstance(effect, Send) and isinstance(effect.message, Report)]
+        return [
+            effect.message
+            for effect in effects
+            if isinstance(effect, Send) and isinstance(effect.message, Report)
+        ]
 
 
 def receipts(effects: list[Effect]) -> dict[int, int]:
@@ -91,10 +113,18 @@ class TestTiles:
 
     def test_those_that_touch_become_one(self) -> None:
         a, b, c = (place(number) for number in range(3))
-        assert merge_tiles([Tile(a, b, 1, 1, 0, (1, 2)), Tile(b, c, 1, 2, 0, (3,))], 0) == (Tile(a, c, 2, 2, 0, (4, 5)),)
-        assert merge_tiles([Tile(a, b, 1, 1, 0, (1, 2)), Tile(b, c, 0, 1, 0, (1, 0))], 3) == (Tile(a, c, 1, 1, 3, (2,)),)
-        most = merge_tiles([Tile(a, b, 1, 1, 0, (MATCHED_MAX, 1)), Tile(b, c, 1, 1, 0, (MATCHED_MAX,))], 0)
-        assert most == (Tile(a, c, 2, 1, 0, (MATCHED_MAX,)),), "sums stop where they can still be read"
+        assert merge_tiles([Tile(a, b, 1, 1, 0, (1, 2)), Tile(b, c, 1, 2, 0, (3,))], 0) == (
+            Tile(a, c, 2, 2, 0, (4, 5)),
+        )
+        assert merge_tiles([Tile(a, b, 1, 1, 0, (1, 2)), Tile(b, c, 0, 1, 0, (1, 0))], 3) == (
+            Tile(a, c, 1, 1, 3, (2,)),
+        )
+        most = merge_tiles(
+            [Tile(a, b, 1, 1, 0, (MATCHED_MAX, 1)), Tile(b, c, 1, 1, 0, (MATCHED_MAX,))], 0
+        )
+        assert most == (Tile(a, c, 2, 1, 0, (MATCHED_MAX,)),), (
+            "sums stop where they can still be read"
+        )
 
     def test_what_it_costs_is_what_a_peer_has_sent(self) -> None:
         class Zero(int):
@@ -104,7 +134,9 @@ class TestTiles:
                 Zero.sums += 1
                 return other
 
-        tiles = [Tile(place(number), place(number + 1), 0, 1, 0, (Zero(),)) for number in range(1, 100)]
+        tiles = [
+            Tile(place(number), place(number + 1), 0, 1, 0, (Zero(),)) for number in range(1, 100)
+        ]
         each = Tile(place(0), place(1), 0, 1, 0, tuple(range(TOGETHER_MAX - 1)))
         [merged] = merge_tiles([each, *tiles], 0)
         assert merged.others == each.others
@@ -119,19 +151,33 @@ class TestTiles:
         tiles = [Tile(place(0), place(1), 0, 0, 0)] * (2 * TILES_MAX)
         assert len(reportable(tiles)) == TILES_MAX
         key = b"k" * KEY_MAX
-        large = Tile((key, 2**64 - 1), (key, 2**64 - 1), MATCHED_MAX, 1, 0, (MATCHED_MAX,) * (TOGETHER_MAX - 1))
+        large = Tile(
+            (key, 2**64 - 1),
+            (key, 2**64 - 1),
+            MATCHED_MAX,
+            1,
+            0,
+            (MATCHED_MAX,) * (TOGETHER_MAX - 1),
+        )
         for tile in (large, structs.replace(large, others=None)):
             report = Report(0, ME, 1, 1, 1, tile.low, tile.high, 0, reportable([tile] * TILES_MAX))
-            assert TILES_BYTES // 2 < len(encode(report)) < FRAME_MAX // 2, "there is room for gaps and what was found"
+            assert TILES_BYTES // 2 < len(encode(report)) < FRAME_MAX // 2, (
+                "there is room for gaps and what was found"
+            )
 
     def test_walks_are_not_too_large(self) -> None:
         def publications(count: int, size: int) -> list[Publication]:
             return [Publication(number, 1, 1, [], bytes(size), 0) for number in range(count, 0, -1)]
 
-        assert [len(part) for part in together(publications(TOGETHER_MAX + 2, 1))] == [TOGETHER_MAX, 2]
+        assert [len(part) for part in together(publications(TOGETHER_MAX + 2, 1))] == [
+            TOGETHER_MAX,
+            2,
+        ]
         parts = list(together(publications(5, TOGETHER_BYTES // 2)))
         assert [[one.sequence for one in part] for part in parts] == [[1, 2], [3, 4], [5]]
-        assert [len(part) for part in together(publications(2, 2 * TOGETHER_BYTES))] == [1, 1], "the first always goes"
+        assert [len(part) for part in together(publications(2, 2 * TOGETHER_BYTES))] == [1, 1], (
+            "the first always goes"
+        )
 
 
 def test_one_arrival_and_a_receipt_for_each() -> None:
@@ -140,8 +186,12 @@ def test_one_arrival_and_a_receipt_for_each() -> None:
     [arrival] = owner.arrived
     assert (arrival.numbers, arrival.payloads) == ((4, 5, 6), (b"4", b"5", b"6"))
     assert not owner.machine.is_busy
-    assert owner.publish(4, 5, 6, 7, again=1) == {4: 1, 5: 0, 6: 2, 7: 0}, "published again: counted as before"
-    assert [one.numbers for one in owner.arrived] == [(4, 5, 6), (7,)], "and only what is new is handed over"
+    assert owner.publish(4, 5, 6, 7, again=1) == {4: 1, 5: 0, 6: 2, 7: 0}, (
+        "published again: counted as before"
+    )
+    assert [one.numbers for one in owner.arrived] == [(4, 5, 6), (7,)], (
+        "and only what is new is handed over"
+    )
 
 
 def test_they_are_reported_when_the_owner_has_taken_them_all() -> None:
@@ -152,7 +202,11 @@ def test_they_are_reported_when_the_owner_has_taken_them_all() -> None:
     assert [one.numbers for one in owner.arrived] == [(4, 6), (5,)]
     assert owner.machine.is_busy
     assert receipts(owner.machine.took(owner.arrived[1].key, (3,), Micros(2))) == {}
-    assert receipts(owner.machine.took(owner.arrived[0].key, (1, 2), Micros(3))) == {4: 1, 5: 3, 6: 2}
+    assert receipts(owner.machine.took(owner.arrived[0].key, (1, 2), Micros(3))) == {
+        4: 1,
+        5: 3,
+        6: 2,
+    }
     assert not owner.machine.is_busy
     assert owner.machine._events._under_way == 0
 
@@ -162,7 +216,9 @@ def test_the_owners_word_is_for_the_walk_that_waits_for_it() -> None:
     owner.takes = None
     owner.receive(structs.replace(carry(1), patience=0))
     owner.machine.wake(Micros(2))
-    assert owner.receive(carry(1, 2), now=3) == [], "as if it were the same walk, with another event"
+    assert owner.receive(carry(1, 2), now=3) == [], (
+        "as if it were the same walk, with another event"
+    )
     assert [one.numbers for one in owner.arrived] == [(1,), (2,)]
     assert owner.machine.took(owner.arrived[0].key, (1,), Micros(4)) == []
     [sent] = owner.machine.took(owner.arrived[1].key, (2,), Micros(5))
@@ -180,10 +236,16 @@ def test_few_walks_wait_for_the_owners_word() -> None:
         owner.receive(structs.replace(carry(1, 2, round=round), patience=0), now=2 * round)
         owner.machine.wake(Micros(2 * round + 1))
     assert [len(waiting) for waiting in events._deferred.values()] == [1, 1]
-    refused = [report for round in range(200, 300) for report in owner.receive(carry(1, 2, round=round), now=300)]
+    refused = [
+        report
+        for round in range(200, 300)
+        for report in owner.receive(carry(1, 2, round=round), now=300)
+    ]
     assert [len(waiting) for waiting in events._deferred.values()] == [WAITING_MAX] * 2
     assert len(refused) == 100 - WAITING_MAX
-    assert all(tile.high <= (b"m", ME) for report in refused for tile in report.tiles), "nothing of the entry itself"
+    assert all(tile.high <= (b"m", ME) for report in refused for tile in report.tiles), (
+        "nothing of the entry itself"
+    )
     assert len(owner.machine.took(owner.arrived[0].key, (1, 0), Micros(301))) == WAITING_MAX
     assert not owner.machine.is_busy
 
@@ -223,7 +285,10 @@ def test_what_does_not_decode() -> None:
     many = carry(1, *range(2, TOGETHER_MAX + 2))
     tile = Tile(place(0), place(1), 0, 0, 0, (1,) * TOGETHER_MAX)
     empty = Tile(place(0), place(1), 0, 0, 0, ())
-    for bad in (many, *(Report(0, 1, 1, 1, 1, place(0), place(1), 0, (one,)) for one in (tile, empty))):
+    for bad in (
+        many,
+        *(Report(0, 1, 1, 1, 1, place(0), place(1), 0, (one,)) for one in (tile, empty)),
+    ):
         with pytest.raises(msgspec.ValidationError):
             decode(encode(bad))
 
@@ -241,7 +306,9 @@ def test_a_node_carries_only_so_many_events(monkeypatch: pytest.MonkeyPatch) -> 
     owner = Owner()
     owner.takes = None
     assert owner.receive(carry(1, 2)) == []
-    assert [report.tiles for report in owner.receive(carry(3, 4))] == [()], "no room: the publisher asks again"
+    assert [report.tiles for report in owner.receive(carry(3, 4))] == [()], (
+        "no room: the publisher asks again"
+    )
     assert owner.receive(carry(5)) == []
     owner.machine.took(owner.arrived[0].key, (), Micros(2))
     owner.machine.took(owner.arrived[1].key, (1,), Micros(2))
@@ -266,9 +333,11 @@ def test_a_report_with_counts_of_other_events_is_refused() -> None:
     assert receipts(one.receive(OTHER, report(1, 2, 3), Micros(2))) == {}
     assert one.counters["rejected"] == 1
     again = [effect.message for effect in one.wake(Micros(SECOND)) if isinstance(effect, Send)]
-    assert [(message.sequence, message.others, message.round) for message in again if isinstance(message, Carry)] == [
-        (1, (2, 3), 2)
-    ], "together, because nobody said that it cannot be"
+    assert [
+        (message.sequence, message.others, message.round)
+        for message in again
+        if isinstance(message, Carry)
+    ] == [(1, (2, 3), 2)], "together, because nobody said that it cannot be"
 
 
 def test_many_small_tiles_leave_few_pieces() -> None:
@@ -286,9 +355,16 @@ def test_many_small_tiles_leave_few_pieces() -> None:
             assert isinstance(walk, Carry)
             assert walk.others == (2, 3)
             steps = (
-                [(walk.low[0] + b"%05d" % number, 0) for number in range(1, 2_001)] if now == 1 else [walk.low, walk.high]
+                [(walk.low[0] + b"%05d" % number, 0) for number in range(1, 2_001)]
+                if now == 1
+                else [walk.low, walk.high]
             )
-            tiles = tuple([Tile(low, high, 1, 1, 0, (2, 3)) for low, high in zip(steps[::2], steps[1::2], strict=True)])
+            tiles = tuple(
+                [
+                    Tile(low, high, 1, 1, 0, (2, 3))
+                    for low, high in zip(steps[::2], steps[1::2], strict=True)
+                ]
+            )
             counted += min(len(tiles), PIECES_MAX)
             report = Report(0, ME, 1, 1, walk.round, walk.low, walk.high, 0, tiles)
             found |= receipts(one.receive(OTHER, report, Micros(now)))
@@ -314,4 +390,7 @@ def test_nothing_is_kept_of_a_walk_to_one_that_has_gone() -> None:
 @pytest.mark.parametrize("count", [1, 2, 15, 16, 300])
 def test_rows_that_come_one_by_one_are_one_list(count: int) -> None:
     rows = [[number, "x" * (number % 40)] for number in range(count)]
-    assert msgspec.msgpack.decode(_joined(tuple(msgspec.msgpack.encode([row]) for row in rows))) == rows
+    assert (
+        msgspec.msgpack.decode(_joined(tuple(msgspec.msgpack.encode([row]) for row in rows)))
+        == rows
+    )

@@ -42,7 +42,13 @@ class Wire:
     def __init__(self, key: int = 8) -> None:
         self.members = Members(4, [Host(8, 80, "a"), Host(4, 40, "b"), Host(12, 120, "c")])
         me = self.members.hosts[key]
-        self.host = TreeHost(me, TreeConfig(bits=4), ZeroTree(4), lambda _: IdealRing(me, self.members), SchemaContent())
+        self.host = TreeHost(
+            me,
+            TreeConfig(bits=4),
+            ZeroTree(4),
+            lambda _: IdealRing(me, self.members),
+            SchemaContent(),
+        )
         self.number = 0
         self.host.wake(NOW)
         self.host.link(Peer(40), LinkState.UP, NOW)
@@ -52,7 +58,9 @@ class Wire:
         return self.host.receive(Peer(40), Parcel(self.number - 1, 0, body), NOW)
 
     def told(self, effects: list) -> list:
-        return [e.message.body for e in effects if isinstance(e, Send) and isinstance(e.message, Parcel)]
+        return [
+            e.message.body for e in effects if isinstance(e, Send) and isinstance(e.message, Parcel)
+        ]
 
 
 def reasons(effects: list) -> list[str]:
@@ -61,24 +69,36 @@ def reasons(effects: list) -> list[str]:
 
 def test_a_claim_to_keys_that_are_anothers_is_rejected() -> None:
     wire = Wire()
-    assert reasons(wire.say(Attach(Arc(0, Host(12, 120, "c")), False, False))) == ["a claim to the keys of another host"]
-    assert reasons(wire.say(Attach(Arc(4, Host(8, 40, "b")), True, False))) == ["a claim to the keys of this host"]
-    assert reasons(wire.say(Attach(Arc(5, Host(4, 40, "b")), True, False))) == ["a claim to the keys of this host"]
-    assert reasons(wire.say(Yield(Arc(4, Host(8, 40, "b"))))) == ["a claim to the keys of another host"]
+    assert reasons(wire.say(Attach(Arc(0, Host(12, 120, "c")), False, False))) == [
+        "a claim to the keys of another host"
+    ]
+    assert reasons(wire.say(Attach(Arc(4, Host(8, 40, "b")), True, False))) == [
+        "a claim to the keys of this host"
+    ]
+    assert reasons(wire.say(Attach(Arc(5, Host(4, 40, "b")), True, False))) == [
+        "a claim to the keys of this host"
+    ]
+    assert reasons(wire.say(Yield(Arc(4, Host(8, 40, "b"))))) == [
+        "a claim to the keys of another host"
+    ]
     assert wire.host.links.rejected == 4
     assert wire.host.hood.active == []
 
 
 def test_a_parent_that_is_not_above_its_child_is_rejected() -> None:
     wire = Wire()
-    effects = wire.say(Attach(Arc(3, Host(4, 40, "b")), True, False))  # a leaf that claims to be the parent of the middle
+    effects = wire.say(
+        Attach(Arc(3, Host(4, 40, "b")), True, False)
+    )  # a leaf that claims to be the parent of the middle
     assert reasons(effects) == ["a claim that turns parent and child around"]
     assert Notice(True) in wire.told(effects)
 
 
 def test_a_claim_that_our_own_reckoning_does_not_bear_out_is_refused() -> None:
     wire = Wire(12)
-    effects = wire.say(Attach(Arc(12, Host(4, 40, "b")), True, False))  # true as to the keys, and no neighbour of 12
+    effects = wire.say(
+        Attach(Arc(12, Host(4, 40, "b")), True, False)
+    )  # true as to the keys, and no neighbour of 12
     assert wire.host.hood.refused == 1
     assert Notice(True) in wire.told(effects)
     assert Peer(40) not in wire.host.hood.edges
@@ -86,24 +106,34 @@ def test_a_claim_that_our_own_reckoning_does_not_bear_out_is_refused() -> None:
 
 def test_forged_acknowledgements_are_rejected() -> None:
     wire = Wire()
-    assert reasons(wire.host.receive(Peer(40), Got(999), NOW)) == ["an acknowledgement of what was never sent"]
-    assert reasons(wire.host.receive(Peer(40), Parcel(99_999, 0, Notice()), NOW)) == ["a message numbered too far ahead"]
+    assert reasons(wire.host.receive(Peer(40), Got(999), NOW)) == [
+        "an acknowledgement of what was never sent"
+    ]
+    assert reasons(wire.host.receive(Peer(40), Parcel(99_999, 0, Notice()), NOW)) == [
+        "a message numbered too far ahead"
+    ]
     wire.say(Attach(Arc(12, Host(4, 40, "b")), True, False))
     assert reasons(wire.say(Laid(77))) == ["an answer to what was never announced"]
 
 
-def test_what_was_taken_by_an_offer_is_owed_a_report_until_its_round_comes_but_not_for_ever() -> None:
+def test_what_was_taken_by_an_offer_is_owed_a_report_until_its_round_comes_but_not_for_ever() -> (
+    None
+):
     wire = Wire()
     wire.say(Attach(Arc(12, Host(4, 40, "b")), True, False))
     forward = wire.host.forward
     for first in (0, 1, 2):
-        wire.say(Carry(Batch("t", 40, 1, first, 1, 0, 0, 0, b"\x90"), ()))  # for no keys: it was offered
+        wire.say(
+            Carry(Batch("t", 40, 1, first, 1, 0, 0, 0, b"\x90"), ())
+        )  # for no keys: it was offered
         wire.host.took((40, 1, first), (first,), NOW)
     assert forward.under_way(NOW) == [(40, 1, 1), (40, 1, 2)]  # nobody here took the first one
     wire.say(Carry(Batch("t", 40, 1, 1, 1, 0, 1, 0, b"\x90"), ((4, 8),)))
     assert forward.under_way(NOW) == [(40, 1, 2)]
     assert forward.under_way(Micros(NOW + UNASKED_FOR)) == []
-    wire.say(Carry(Batch("t", 40, 1, 3, 1, 3, 0, 0, b"\x90"), ()))  # its floor: all before it have their receipts
+    wire.say(
+        Carry(Batch("t", 40, 1, 3, 1, 3, 0, 0, b"\x90"), ())
+    )  # its floor: all before it have their receipts
     assert forward.under_way(NOW) == []
 
 
@@ -126,7 +156,9 @@ def test_forged_reports_do_not_complete_a_receipt() -> None:
 
 
 @pytest.mark.parametrize("order", ["taken first", "reported first"])
-def test_a_report_that_also_names_our_own_key_holds_for_the_others_and_we_count_ourselves(order: str) -> None:
+def test_a_report_that_also_names_our_own_key_holds_for_the_others_and_we_count_ourselves(
+    order: str,
+) -> None:
     wire = Wire()
     wire.say(Attach(Arc(12, Host(4, 40, "b")), True, False))
     wire.host.publish(Batch("t", 80, 1, 0, 1, 0, 0, 0, b"\x90"), NOW)
@@ -152,7 +184,9 @@ def test_a_round_that_came_back_to_us_does_not_count_us_twice() -> None:
     """The consumer was slow, the look-up took its time: when the report of the round comes, we have counted ourselves already."""
     wire = Wire()
     ring = LateRing(wire.host.me, Members(4, [Host(8, 80, "a"), Host(4, 40, "b")]))
-    host = wire.host = TreeHost(ring.me, TreeConfig(bits=4), ZeroTree(4), lambda _: ring, SchemaContent())
+    host = wire.host = TreeHost(
+        ring.me, TreeConfig(bits=4), ZeroTree(4), lambda _: ring, SchemaContent()
+    )
     host.wake(NOW)
     host.link(Peer(40), LinkState.UP, NOW)
     wire.say(Attach(Arc(8, Host(4, 40, "b")), True, False))
@@ -164,7 +198,9 @@ def test_a_round_that_came_back_to_us_does_not_count_us_twice() -> None:
     host.forward.found(key, ring.members.owner(key), Micros(first + 200_000))
     outgoing = host.forward._outgoing[80, 1, 0]
     [(number, round)] = outgoing.rounds.items()
-    wire.say(Carry(Batch("t", 80, 1, 0, 1, 0, number, 2, b"\x90"), round.want.pieces()))  # its keys are ours too
+    wire.say(
+        Carry(Batch("t", 80, 1, 0, 1, 0, number, 2, b"\x90"), round.want.pieces())
+    )  # its keys are ours too
     host.took((80, 1, 0), (1,), first)
     host.wake(Micros(first + host.config.round))
     assert outgoing.matched == [1]
@@ -173,7 +209,9 @@ def test_a_round_that_came_back_to_us_does_not_count_us_twice() -> None:
     assert host.finished == [], "the other keys are asked for again"
 
 
-def test_a_later_round_that_names_our_key_before_we_have_taken_the_batch_is_asked_for_again() -> None:
+def test_a_later_round_that_names_our_key_before_we_have_taken_the_batch_is_asked_for_again() -> (
+    None
+):
     wire = Wire()
     wire.say(Attach(Arc(12, Host(4, 40, "b")), True, False))
     wire.host.publish(Batch("t", 80, 1, 0, 1, 0, 0, 0, b"\x90"), NOW)
@@ -205,8 +243,12 @@ def test_batches_out_of_bounds_are_rejected(batch: Batch) -> None:
 def test_keys_that_do_not_exist_are_rejected() -> None:
     wire = Wire()
     wire.say(Attach(Arc(12, Host(4, 40, "b")), True, False))
-    assert reasons(wire.say(Announce(1, ((0, 99),), False, False, False))) == ["keys that do not exist"]
-    assert reasons(wire.say(Carry(Batch("t", 7, 1, 0, 1, 0, 0, 0, b""), ((0, 99),)))) == ["keys that do not exist"]
+    assert reasons(wire.say(Announce(1, ((0, 99),), False, False, False))) == [
+        "keys that do not exist"
+    ]
+    assert reasons(wire.say(Carry(Batch("t", 7, 1, 0, 1, 0, 0, 0, b""), ((0, 99),)))) == [
+        "keys that do not exist"
+    ]
 
 
 def test_the_codec_refuses_what_has_no_bounds() -> None:
@@ -224,7 +266,9 @@ class Liar(TreeHost):
         arc = self.ring.arc
         if arc is not None and self.lying:
             for peer, edge in list(self.hood.edges.items()):
-                self.links.say(peer, Attach(Arc(arc.low ^ 1 << 62, arc.host), edge.mine, False), now)
+                self.links.say(
+                    peer, Attach(Arc(arc.low ^ 1 << 62, arc.host), edge.mine, False), now
+                )
                 self.links.say(peer, Attach(Arc(arc.low, arc.host), False, False), now)
                 self.links.say(peer, Attach(Arc(arc.low, arc.host), True, False), now)
                 self.links.say(peer, Laid(2**40), now)
@@ -247,7 +291,10 @@ def test_the_tree_heals_when_a_liar_stops() -> None:
         run.publish(list(run.up.values())[1])
     run.machine(liar).lying = False
     assert sum(run.rejected.values()) > 10
-    assert {"a claim that turns parent and child around", "an answer to what was never announced"} <= set(run.rejected)
+    assert {
+        "a claim that turns parent and child around",
+        "an answer to what was never announced",
+    } <= set(run.rejected)
     assert run.until(run.quiet, 60) is not None
     assert at_rest(run) == []
     assert deliveries(run) == []

@@ -42,7 +42,11 @@ def test_regular_expressions_stay_with_the_subscriber(text: str, told: str) -> N
 
 def test_what_is_told_covers_what_is_meant() -> None:
     relay = content()
-    for text in ("city RLIKE 'n$'", "temp = 3 AND (city RLIKE 'x' OR city LIKE 'B%')", "city IN ('Bern', 'Gap')"):
+    for text in (
+        "city RLIKE 'n$'",
+        "temp = 3 AND (city RLIKE 'x' OR city LIKE 'B%')",
+        "city IN ('Bern', 'Gap')",
+    ):
         matches, weak = Filter.parse(text, SCHEMA).matches_row, relay.weaken("weather", text)
         for city in (None, "Bern", "Gap", "xx"):
             for temp in (None, 3, 4):

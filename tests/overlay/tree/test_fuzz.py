@@ -63,7 +63,11 @@ class Noise:
         return self.below(6) if self.rng.random() < 0.9 else 2 ** self.below(60)
 
     def host(self) -> Host:
-        return HOSTS[self.below(len(HOSTS))] if self.rng.random() < 0.8 else Host(self.key(), self.key(), "elsewhere")
+        return (
+            HOSTS[self.below(len(HOSTS))]
+            if self.rng.random() < 0.8
+            else Host(self.key(), self.key(), "elsewhere")
+        )
 
     def pieces(self) -> tuple[tuple[int, int], ...]:
         return tuple((self.key(), self.key()) for _ in range(self.below(4)))
@@ -71,20 +75,37 @@ class Noise:
     def batch(self) -> Batch:
         publisher = self.host().peer
         return Batch(
-            "t", publisher, 1, self.small(), 1 + self.below(2), self.small(), self.below(3), self.below(3), b"\x91\x91\x05"
+            "t",
+            publisher,
+            1,
+            self.small(),
+            1 + self.below(2),
+            self.small(),
+            self.below(3),
+            self.below(3),
+            b"\x91\x91\x05",
         )
 
     def body(self, sender: Host):
         arc = Arc(self.key(), sender if self.rng.random() < 0.8 else self.host())
         some = bool(self.below(2))
         id = (self.host().peer, 1, self.small())
-        wishes = tuple(("t", text) for text in ("", "a > 3", "nonsense (") if self.rng.random() < 0.4)
+        wishes = tuple(
+            ("t", text) for text in ("", "a > 3", "nonsense (") if self.rng.random() < 0.4
+        )
         return (
             lambda: Attach(arc, some, bool(self.below(2))),
             lambda: Notice(some),
             lambda: Yield(arc),
             lambda: Yielded(),
-            lambda: Announce(self.small(), self.pieces(), some and not self.below(4), bool(self.below(2)), some, wishes),
+            lambda: Announce(
+                self.small(),
+                self.pieces(),
+                some and not self.below(4),
+                bool(self.below(2)),
+                some,
+                wishes,
+            ),
             lambda: Laid(self.small()),
             lambda: Carry(self.batch(), self.pieces()),
             lambda: Reached(id, self.below(3), self.pieces(), (self.small(),) * self.below(3)),
@@ -123,7 +144,11 @@ def make(dht: str, arity: int, seed: int) -> TreeHost:
     def ring(links: Links) -> Ring:
         if dht == "ideal":
             return IdealRing(ME, Members(BITS, HOSTS))
-        return ViewRing(ME, BITS, HOSTS) if dht == "view" else Chord(ME, config, links, Random(seed), (HOSTS[0], HOSTS[1]))
+        return (
+            ViewRing(ME, BITS, HOSTS)
+            if dht == "view"
+            else Chord(ME, config, links, Random(seed), (HOSTS[0], HOSTS[1]))
+        )
 
     return TreeHost(ME, config, make_tree(config), ring, content)
 
@@ -156,14 +181,20 @@ def test_noise(dht: str, seed: int) -> None:
             noise.numbers.pop(sender.to, None)
             host.link(sender.to, state, Micros(now))
         elif chance < 0.06:
-            host.publish(Batch("t", ME.peer, 1, published, 1, 0, 0, 0, b"\x91\x91\x05"), Micros(now))
+            host.publish(
+                Batch("t", ME.peer, 1, published, 1, 0, 0, 0, b"\x91\x91\x05"), Micros(now)
+            )
             host.took((ME.peer, 1, published), (1,), Micros(now))
             published += 1
         else:
             for effect in host.receive(sender.to, noise.message(sender), Micros(now)):
                 if hasattr(effect, "events"):
                     for batch in effect.events:
-                        host.took((batch.publisher, batch.incarnation, batch.first), (0,) * batch.count, Micros(now))
+                        host.took(
+                            (batch.publisher, batch.incarnation, batch.first),
+                            (0,) * batch.count,
+                            Micros(now),
+                        )
         assert len(host.hood.edges) <= EDGES_MAX
         assert host.routes.own == {1: ("t", "a > 3")}
     assert host.ring.arc is None or host.ring.arc.high == ME.key

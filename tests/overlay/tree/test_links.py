@@ -40,11 +40,15 @@ def test_what_is_posted_arrives_in_order_and_once_though_half_is_lost() -> None:
         now = max(now + 1, due)
         for sender, receiver, peer in ((one, other, A), (other, one, B)):
             sender.wake(Micros(now))
-            messages = [message for message in take(sender) for _ in range(1 + (rng.random() < 0.2))]
+            messages = [
+                message for message in take(sender) for _ in range(1 + (rng.random() < 0.2))
+            ]
             for message in sorted(messages, key=lambda _: rng.random()):
                 if rng.random() < 0.5:
                     arrived += [
-                        body.version for body in receiver.receive(peer.to, message, Micros(now)) if receiver is other
+                        body.version
+                        for body in receiver.receive(peer.to, message, Micros(now))
+                        if receiver is other
                     ]
     assert arrived == list(range(60))
     assert one.retransmitted > 20
@@ -123,7 +127,9 @@ def test_a_silent_link_is_closed_unless_somebody_needs_it() -> None:
         links, _ = pair()
         links.kept = lambda _peer, kept=kept: kept
         links.wake(Micros(CONFIG.idle))
-        assert [effect for effect in links.out if isinstance(effect, Hangup)] == ([] if kept else [Hangup(Peer(20))])
+        assert [effect for effect in links.out if isinstance(effect, Hangup)] == (
+            [] if kept else [Hangup(Peer(20))]
+        )
 
 
 def test_a_neighbour_that_acknowledges_nothing_is_cut_off_when_the_window_is_full() -> None:

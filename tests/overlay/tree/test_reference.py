@@ -11,7 +11,14 @@ import pytest
 
 from gossamer.overlay.tree.arcs import Arc, Host
 from gossamer.overlay.tree.config import TreeConfig, TreeConfigError
-from gossamer.overlay.tree.reference import Neighbours, ReferenceTree, SeedTree, ZeroTree, broken_rules, make_tree
+from gossamer.overlay.tree.reference import (
+    Neighbours,
+    ReferenceTree,
+    SeedTree,
+    ZeroTree,
+    broken_rules,
+    make_tree,
+)
 from gossamer.overlay.tree.ring import Members, RingError, TakenError, TooManyHostsError
 from gossamer.overlay.tree.wide import CappedTree, WideTree
 from gossamer.sim.tree.checkers import mutual, shape
@@ -38,7 +45,9 @@ def relations(tree: ReferenceTree) -> tuple[dict[int, int | None], dict[int, lis
 def owners(keys: list[int], size: int) -> list[Arc]:
     """The arc that holds each key: Definition 1 over hosts with these keys, sorted."""
     arcs = [Arc(low, Host(high, high)) for low, high in pairwise((keys[-1], *keys))]
-    found = [arc for arc, low in zip(arcs, (-1, *keys), strict=False) for _ in range(arc.high - low)]
+    found = [
+        arc for arc, low in zip(arcs, (-1, *keys), strict=False) for _ in range(arc.high - low)
+    ]
     return found + arcs[:1] * (size - len(found))
 
 
@@ -64,7 +73,11 @@ def by_definition(
             found += [owner[child]] if child in owner else below(child)
         return found
 
-    return top, {host: above(key) for host, key in top.items()}, {host: sorted(below(key)) for host, key in top.items()}
+    return (
+        top,
+        {host: above(key) for host, key in top.items()},
+        {host: sorted(below(key)) for host, key in top.items()},
+    )
 
 
 def ask(tree: ReferenceTree, owner: Callable[[int], Arc], host: int) -> tuple[Neighbours, int]:
@@ -88,7 +101,12 @@ def compare(tree: ReferenceTree, keys: list[int]) -> tuple[int, int]:
         found, lookups = ask(tree, owned.__getitem__, key)
         piece = owned[key].piece
         parent = found.parent
-        said = (tree.topmost(*piece), found.placed, parent and parent.key, sorted([host.key for host in found.children]))
+        said = (
+            tree.topmost(*piece),
+            found.placed,
+            parent and parent.key,
+            sorted([host.key for host in found.children]),
+        )
         assert said == (top.get(key), key in top, parents.get(key), children.get(key, []))
         worst, degree = max(worst, lookups), max(degree, len(found.children) + (parent is not None))
         assert parent is None or tree.rank(*owned[parent.key].piece) < tree.rank(*piece)
@@ -149,7 +167,9 @@ def test_closed_forms_are_the_seeds_definitions_for_sets_of_hosts_of_four_bits(m
         compare(tree, [key for key in range(16) if mask >> key & 1])
 
 
-@pytest.mark.parametrize(("tree", "lookups"), [(ZeroTree(8), 4), (SeedTree(8), 7)], ids=["zero", "seed"])
+@pytest.mark.parametrize(
+    ("tree", "lookups"), [(ZeroTree(8), 4), (SeedTree(8), 7)], ids=["zero", "seed"]
+)
 def test_binary_look_ups_and_degree_are_bounded(tree, lookups: int) -> None:
     rng = Random(7)
     worst = degree = 0
@@ -161,32 +181,46 @@ def test_binary_look_ups_and_degree_are_bounded(tree, lookups: int) -> None:
     assert degree == 3
 
 
-@pytest.mark.parametrize("tree", [WideTree(9, 3), WideTree(9, 4), WideTree(9, 4, zero=False), WideTree(10, 8)])
+@pytest.mark.parametrize(
+    "tree", [WideTree(9, 3), WideTree(9, 4), WideTree(9, 4, zero=False), WideTree(10, 8)]
+)
 def test_wide_trees_are_the_seeds_definitions(tree) -> None:
     rng = Random(tree.arity)
     for _ in range(30):
-        compare(tree, sorted({int(rng.random() * tree.size) for _ in range(1 + int(rng.random() * 80))}))
+        compare(
+            tree, sorted({int(rng.random() * tree.size) for _ in range(1 + int(rng.random() * 80))})
+        )
 
 
 def test_look_ups_do_not_grow_with_the_key_space() -> None:
     rng = Random(1)
     for tree in (ZeroTree(64), SeedTree(64)):
         members = Members(64, [Host(int(rng.random() * 2**53) << 11, n) for n in range(300)])
-        assert max(ask(tree, members.owner, key)[1] for key in members.keys) <= (4 if tree.zero else 7)
+        assert max(ask(tree, members.owner, key)[1] for key in members.keys) <= (
+            4 if tree.zero else 7
+        )
 
 
 def edges(tree: ReferenceTree, members: Members) -> dict[int, list[int]]:
-    return {key: sorted(host.key for host in ask(tree, members.owner, key)[0].hosts) for key in members.keys}
+    return {
+        key: sorted(host.key for host in ask(tree, members.owner, key)[0].hosts)
+        for key in members.keys
+    }
 
 
 @pytest.mark.parametrize("arity", [3, 4, 8])
 @pytest.mark.parametrize("zero", [True, False])
 def test_capped_trees_hand_children_off_and_stay_trees(arity: int, zero: bool) -> None:
     rng = Random(arity)
-    members = Members(24, [Host(key, key) for key in {1 + int(rng.random() * (2**24 - 1)): None for _ in range(800)}])
+    members = Members(
+        24,
+        [Host(key, key) for key in {1 + int(rng.random() * (2**24 - 1)): None for _ in range(800)}],
+    )
     plain, capped = (edges(kind(24, arity, zero=zero), members) for kind in (WideTree, CappedTree))
     assert shape(plain) == mutual(plain) == []
-    assert max(map(len, plain.values())) > arity + 1  # the seed's "with high probability" is not always
+    assert (
+        max(map(len, plain.values())) > arity + 1
+    )  # the seed's "with high probability" is not always
     assert shape(capped, arity + 1) == mutual(capped) == []
     changed = sum(plain[key] != capped[key] for key in plain)
     assert 0 < changed < len(plain) / 5

@@ -90,7 +90,9 @@ def test_a_view_forgets_and_settles_quarrels_over_a_key_alike_everywhere() -> No
     for ring in (forward, backward):
         assert ring.forget(one)
         assert not ring.forget(one)
-        assert ring.members.hosts[5] == other, "it has claimed the key as well, whoever was heard of first"
+        assert ring.members.hosts[5] == other, (
+            "it has claimed the key as well, whoever was heard of first"
+        )
         moved = Host(5, 20, "elsewhere")
         assert ring.learn(moved)
         assert ring.forget(moved)
@@ -140,7 +142,9 @@ def test_the_invariants_see_what_is_wrong() -> None:
     assert Lists(good, 2).complaints() == []
     assert Lists(good, 2).ideal()
     assert any("OneLiveSuccessor" in text for text in Lists(good | {3: [8, 9]}, 2).complaints())
-    skipping = {key: [(key + 2) % 6, (key + 4) % 6] for key in range(6)}  # everybody skips somebody: two rings
+    skipping = {
+        key: [(key + 2) % 6, (key + 4) % 6] for key in range(6)
+    }  # everybody skips somebody: two rings
     complaints = Lists(skipping, 2).complaints()
     assert any("SufficientPrincipals" in text for text in complaints)
     assert any("one ring" in text for text in complaints)

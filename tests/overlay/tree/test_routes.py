@@ -33,7 +33,9 @@ class One:
 
     def told(self, peer: Peer) -> list[Announce]:
         sent = [
-            e.message.body for e in self.links.out if isinstance(e, Send) and e.to == (peer,) and type(e.message) is Parcel
+            e.message.body
+            for e in self.links.out
+            if isinstance(e, Send) and e.to == (peer,) and type(e.message) is Parcel
         ]
         return [body for body in sent if type(body) is Announce]
 
@@ -62,7 +64,9 @@ def test_a_subscription_is_laid_when_everybody_has_said_so() -> None:
 def test_what_a_child_tells_goes_to_the_parent_and_not_back() -> None:
     one = One()
     before = len(one.told(DOWN))
-    one.routes.announce(DOWN, Announce(5, ((8, 12),), False, False, True, (("t", "a = 1"),)), Micros(50_000))
+    one.routes.announce(
+        DOWN, Announce(5, ((8, 12),), False, False, True, (("t", "a = 1"),)), Micros(50_000)
+    )
     assert one.told(UP)[-1].wishes == (("t", "a = 1"),)
     assert one.told(UP)[-1].pieces == ((4, 12),)
     assert len(one.told(DOWN)) == before
@@ -70,13 +74,19 @@ def test_what_a_child_tells_goes_to_the_parent_and_not_back() -> None:
 
 def test_hosts_that_do_not_agree_who_is_above_are_not_believed_yet() -> None:
     one = One()
-    one.routes.announce(DOWN, Announce(5, ((12, 8),), False, False, False, (("t", "a = 1"),)), Micros(50_000))
+    one.routes.announce(
+        DOWN, Announce(5, ((12, 8),), False, False, False, (("t", "a = 1"),)), Micros(50_000)
+    )
     assert one.routes.tables[DOWN] is None
     assert one.routes.turning == 1
-    one.routes.edges([UP, DOWN], [], DOWN, Micros(60_000))  # it is the parent now, and is asked to tell again
+    one.routes.edges(
+        [UP, DOWN], [], DOWN, Micros(60_000)
+    )  # it is the parent now, and is asked to tell again
     assert one.told(DOWN)[-1].again
     assert one.told(DOWN)[-1].below
-    one.routes.announce(DOWN, Announce(6, ((12, 8),), False, False, False, (("t", "a = 1"),)), Micros(70_000))
+    one.routes.announce(
+        DOWN, Announce(6, ((12, 8),), False, False, False, (("t", "a = 1"),)), Micros(70_000)
+    )
     assert one.routes.tables[DOWN] is not None
 
 
@@ -88,7 +98,9 @@ def test_too_many_filters_on_a_topic_are_the_topic() -> None:
     assert one.told(UP)[-1].wishes == (("t", ""), ("u", "x"))
 
 
-@pytest.mark.parametrize(("count", "length"), [(CONFIG.wishes_max + 1, 1), (6, CONFIG.wishes_length_max // 5)])
+@pytest.mark.parametrize(
+    ("count", "length"), [(CONFIG.wishes_max + 1, 1), (6, CONFIG.wishes_length_max // 5)]
+)
 def test_too_many_topics_or_too_long_texts_are_everything(count: int, length: int) -> None:
     one = One()
     for number in range(count):
@@ -104,7 +116,9 @@ def test_quick_changes_travel_together() -> None:
     count = len(one.told(UP))
     for number in range(10):
         pieces = ((8, 9 + number % 4),)
-        news = Announce(number + 1, pieces, False, False, True, tuple(("t", f"a = {n}") for n in range(number)))
+        news = Announce(
+            number + 1, pieces, False, False, True, tuple(("t", f"a = {n}") for n in range(number))
+        )
         one.routes.announce(DOWN, news, Micros(50_000 + number))
     assert one.routes.deadline != NEVER
     one.routes.wake(Micros(50_000 + CONFIG.pace))
@@ -114,11 +128,15 @@ def test_quick_changes_travel_together() -> None:
 
 def test_a_link_that_fades_answers_for_no_key_and_nothing_is_confirmed_meanwhile() -> None:
     one = One()
-    one.routes.announce(DOWN, Announce(5, ((8, 12),), False, False, True, (("t", "a = 1"),)), Micros(50_000))
+    one.routes.announce(
+        DOWN, Announce(5, ((8, 12),), False, False, True, (("t", "a = 1"),)), Micros(50_000)
+    )
     assert one.routes.tables[DOWN] is not None
     one.routes.edges([UP, DOWN], [DOWN], UP, Micros(60_000))
     assert one.routes.tables[DOWN] is None
-    one.routes.announce(DOWN, Announce(6, ((8, 12),), False, False, True, (("t", "a = 2"),)), Micros(70_000))
+    one.routes.announce(
+        DOWN, Announce(6, ((8, 12),), False, False, True, (("t", "a = 2"),)), Micros(70_000)
+    )
     assert one.routes.tables[DOWN] is None
     one.routes.subscribe(1, ("t", "a > 30"), Micros(80_000))
     one.routes.on_laid(UP, Laid(one.told(UP)[-1].version), Micros(90_000))

@@ -17,25 +17,51 @@ from typing import Protocol
 
 from gossamer.filters import loops
 from gossamer.filters.packed import Packed
-from gossamer.machine import MILLISECOND, NEVER, SECOND, Dial, Effect, LinkState, Micros, Note, Peer, Send
+from gossamer.machine import (
+    MILLISECOND,
+    NEVER,
+    SECOND,
+    Dial,
+    Effect,
+    LinkState,
+    Micros,
+    Note,
+    Peer,
+    Send,
+)
 from gossamer.overlay.batch import MATCHED_MAX, Batch, added
 from gossamer.overlay.direct.flight import Flight, Part, Source, Taker
-from gossamer.overlay.direct.messages import DirectMessage, Holding, Portion, Taken, Unwatch, Wanted, Watch
+from gossamer.overlay.direct.messages import (
+    DirectMessage,
+    Holding,
+    Portion,
+    Taken,
+    Unwatch,
+    Wanted,
+    Watch,
+)
 from gossamer.overlay.direct.plan import Payload, Plan
 from gossamer.overlay.direct.received import Arrive, Key, Received
 from gossamer.overlay.direct.told import Told
 from gossamer.trace import Rejected, hex_peer
 
 AGAIN = Micros(250 * MILLISECOND)
-PORTION_AGAIN = Micros(SECOND)  # a link loses nothing while it lasts: who has not answered is busy, or has dropped it
+PORTION_AGAIN = Micros(
+    SECOND
+)  # a link loses nothing while it lasts: who has not answered is busy, or has dropped it
 AGAIN_MAX = Micros(4 * SECOND)
-PATIENCE = Micros(15 * SECOND)  # with a link, and without a word about a portion, while this node was awake itself
+PATIENCE = Micros(
+    15 * SECOND
+)  # with a link, and without a word about a portion, while this node was awake itself
 IDLE = Micros(60 * SECOND)  # a topic on which nothing is published: nobody is watched for it
 EXPECTED_MAX = 256  # topics for which others are watched though nothing has been published
 WANTS_MAX = 2_000_000  # filters of others that are kept; who tells more gets everything
 WANTS_CHARACTERS = 256 << 20  # and of their texts
 WANTS_EACH = 1 << 17  # of one node on one topic, twice what an honest one tells
-_ALL, _UNSAID = -1, -2  # numbers of what such a node is taken to want, and one that does not say what
+_ALL, _UNSAID = (
+    -1,
+    -2,
+)  # numbers of what such a node is taken to want, and one that does not say what
 
 
 class Members(Protocol):
@@ -70,7 +96,9 @@ class Direct:
         self._dialled: dict[Peer, Micros] = {}
         self._timers: list[tuple[Micros, tuple[int, int], tuple[Peer, int]]] = []
         self._view = 0  # counts changes of the view
-        self._look_at: Micros = NEVER  # whether a batch need not wait any longer, and whom to ask again
+        self._look_at: Micros = (
+            NEVER  # whether a batch need not wait any longer, and whom to ask again
+        )
         self._idle_at: Micros = NEVER
         self._wants = self._characters = 0  # filters of others that are kept, and their texts
         self._sessions = 0
@@ -192,7 +220,9 @@ class Direct:
         batch, payload = flight.batch, flight.payload
         flight.sending += 1
         for peer, group, places in self._plan(flight.source).shares(payload, batch.first):
-            self._send(flight, peer, group, tuple(places or ()), payload.cut(places), now)  # no offsets: all of them
+            self._send(
+                flight, peer, group, tuple(places or ()), payload.cut(places), now
+            )  # no offsets: all of them
         flight.sending -= 1
         payload.rest()
         self._maybe_finish(flight)
@@ -209,7 +239,15 @@ class Direct:
                 plan.want(self.me, number, text, group)
         return source.plan
 
-    def _send(self, flight: Flight, peer: Peer, group: str, offsets: tuple[int, ...], rows: bytes, now: Micros) -> None:
+    def _send(
+        self,
+        flight: Flight,
+        peer: Peer,
+        group: str,
+        offsets: tuple[int, ...],
+        rows: bytes,
+        now: Micros,
+    ) -> None:
         batch = flight.batch
         number = flight.parts.get(peer, 0)
         flight.parts[peer] = number + 1
@@ -231,7 +269,10 @@ class Direct:
         wait = min(PORTION_AGAIN << min(part.attempts, 8), AGAIN_MAX)
         part.due_at = Micros(now + wait)
         message = part.message
-        heapq.heappush(self._timers, (part.due_at, (message.incarnation, message.first), (part.peer, message.part)))
+        heapq.heappush(
+            self._timers,
+            (part.due_at, (message.incarnation, message.first), (part.peer, message.part)),
+        )
         if self.links.get(part.peer):
             part.attempts += 1
             self.resent += part.attempts > 1
@@ -263,14 +304,18 @@ class Direct:
                 self._choose_again(flight, part.peer, message.group, left, now)
         self._maybe_finish(flight)
 
-    def _choose_again(self, flight: Flight, peer: Peer, group: str, offsets: Sequence[int], now: Micros) -> None:
+    def _choose_again(
+        self, flight: Flight, peer: Peer, group: str, offsets: Sequence[int], now: Micros
+    ) -> None:
         """A member of a group did not take these: another one may."""
         plan = self._plan(flight.source)
         members: dict[Peer, list[int]] = {}
         for offset in offsets:
             tried = flight.tried.setdefault((group, offset), [])
             tried.append(peer)
-            other = plan.chosen(group, flight.payload.rows[offset], flight.batch.first + offset, tried)
+            other = plan.chosen(
+                group, flight.payload.rows[offset], flight.batch.first + offset, tried
+            )
             if other is not None:
                 members.setdefault(other, []).append(offset)
         flight.sending += 1
@@ -300,7 +345,9 @@ class Direct:
         elif kind is Taken or kind is Holding:
             self._reply(sender, message, now)  # type: ignore[arg-type]
         elif kind is Watch:
-            if self.members.address(sender) is not None:  # else nobody would tell us that it is dead; it asks again
+            if (
+                self.members.address(sender) is not None
+            ):  # else nobody would tell us that it is dead; it asks again
                 answer = self.told.watch(sender, message, now)  # type: ignore[arg-type]
                 if answer is not None:
                     self.out.append(Send((sender,), answer))
@@ -324,7 +371,9 @@ class Direct:
             if flight is None or part is None or part.due_at != at:
                 continue
             if not self.links.get(peer):
-                part.sign = self._awake(now)  # no link, or its queue is full: it may not have got it
+                part.sign = self._awake(
+                    now
+                )  # no link, or its queue is full: it may not have got it
             elif self._awake(now) - part.sign >= PATIENCE:
                 self.out.append(Note(Rejected(hex_peer(peer), "does not report", cut=True)))
                 part.sign = self._awake(now)
@@ -413,14 +462,20 @@ class Direct:
             self.out.append(Send((sender,), Unwatch(message.topic, message.session)))
             return
         is_late = message.session != taker.session
-        if not is_late and message.base == 0 and (taker.epoch != message.epoch or taker.have == 0 or taker.latest < 0):
+        if (
+            not is_late
+            and message.base == 0
+            and (taker.epoch != message.epoch or taker.have == 0 or taker.latest < 0)
+        ):
             self._drop_wants(taker)
             taker.epoch, taker.have, taker.wants = message.epoch, 0, {}
             if source.plan is not None:
                 source.plan.forget(sender)
         is_next = taker.epoch == message.epoch and taker.have == message.base
         if not is_late and is_next and message.base <= message.version <= message.latest:
-            plan = self._plan(source)  # now, a part at a time, and not all at once with the first batch
+            plan = self._plan(
+                source
+            )  # now, a part at a time, and not all at once with the first batch
             for number, text, group in message.changes:
                 self._want(plan, sender, taker, number, text, group)
             if _UNSAID in taker.wants and message.version == message.latest:
@@ -428,16 +483,22 @@ class Direct:
             taker.have, taker.since = message.version, self._awake(now)
             taker.latest = message.latest
         taker.asked_at = now
-        self.out.append(Send((sender,), Watch(message.topic, taker.epoch, taker.have, taker.session)))
+        self.out.append(
+            Send((sender,), Watch(message.topic, taker.epoch, taker.have, taker.session))
+        )
         if taker.is_ready and source.held:
             self._look_at = now
 
-    def _want(self, plan: Plan | None, peer: Peer, taker: Taker, number: int, text: str | None, group: str) -> None:
+    def _want(
+        self, plan: Plan | None, peer: Peer, taker: Taker, number: int, text: str | None, group: str
+    ) -> None:
         known = taker.wants.pop(number, None)
         if known is not None:
             self._wants -= 1
             self._characters -= len(known[0]) + len(known[1])
-        elif text is not None and (len(taker.wants) >= WANTS_EACH or (self._wants >= WANTS_MAX and not group)):
+        elif text is not None and (
+            len(taker.wants) >= WANTS_EACH or (self._wants >= WANTS_MAX and not group)
+        ):
             number, text, group = _ALL, "", ""
             known = taker.wants.get(_ALL)
         if text is not None and not (number == _ALL and known):

@@ -46,13 +46,28 @@ class Part:
 
     def __init__(self, peer: Peer, message: Portion, sign: Micros) -> None:
         self.peer, self.message, self.offsets = peer, message, message.places
-        self.attempts, self.due_at, self.sign = 0, NEVER, sign  # sign of its peer: by the same clock
+        self.attempts, self.due_at, self.sign = (
+            0,
+            NEVER,
+            sign,
+        )  # sign of its peer: by the same clock
 
 
 class Flight:
     """A batch of ours on its way."""
 
-    __slots__ = ("batch", "each", "most", "parts", "payload", "sending", "source", "total", "tried", "waiting")
+    __slots__ = (
+        "batch",
+        "each",
+        "most",
+        "parts",
+        "payload",
+        "sending",
+        "source",
+        "total",
+        "tried",
+        "waiting",
+    )
 
     def __init__(self, source: Source, batch: Batch, payload: Payload) -> None:
         self.source, self.batch, self.payload = source, batch, payload
@@ -62,4 +77,6 @@ class Flight:
         self.each = 0  # so many nodes' subscriptions took all events alike;
         self.total: list[int] = []  # and how many each event, once somebody has told them apart
         self.most = 0  # none of these is larger
-        self.tried: dict[tuple[str, int], list[Peer]] = {}  # by group and offset: members that did not take it
+        self.tried: dict[
+            tuple[str, int], list[Peer]
+        ] = {}  # by group and offset: members that did not take it

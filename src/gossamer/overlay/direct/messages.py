@@ -16,7 +16,14 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from gossamer.machine import Message
-from gossamer.overlay.batch import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, TOPIC_LENGTH_MAX, Count, Matched, Uint64
+from gossamer.overlay.batch import (
+    BATCH_BYTES_MAX,
+    BATCH_EVENTS_MAX,
+    TOPIC_LENGTH_MAX,
+    Count,
+    Matched,
+    Uint64,
+)
 
 DIRECT_SINCE = 2  # the wire version that these came with
 FILTER_TEXT_MAX = 65_536
@@ -36,7 +43,9 @@ class _New(Message, frozen=True, array_like=True):
 
 class Watch(_New, frozen=True, array_like=True, tag=81):
     topic: Uint64  # hash of the name
-    epoch: Count  # of the subscriber, which numbers its changes anew in each; 0: nothing is known yet
+    epoch: (
+        Count  # of the subscriber, which numbers its changes anew in each; 0: nothing is known yet
+    )
     have: Count
     session: Count = 0  # the publisher numbers them: what is said of an earlier one comes too late
 
@@ -68,10 +77,14 @@ class Portion(_New, frozen=True, array_like=True, tag=84):
     first: Count
     part: Count  # of what the receiver gets of this batch: 0, 1, ...
     floor: Count
-    offsets: Annotated[tuple[Offset, ...], Meta(max_length=BATCH_EVENTS_MAX)]  # ascending, from ``first``; none: see count
+    offsets: Annotated[
+        tuple[Offset, ...], Meta(max_length=BATCH_EVENTS_MAX)
+    ]  # ascending, from ``first``; none: see count
     group: GroupName
     rows: Annotated[bytes, Meta(max_length=BATCH_BYTES_MAX)]
-    count: Annotated[int, Meta(ge=0, le=BATCH_EVENTS_MAX)] = 0  # without offsets: the whole batch, of so many events
+    count: Annotated[int, Meta(ge=0, le=BATCH_EVENTS_MAX)] = (
+        0  # without offsets: the whole batch, of so many events
+    )
 
     @property
     def places(self) -> Sequence[int]:
@@ -83,7 +96,9 @@ class Taken(_New, frozen=True, array_like=True, tag=85):
     incarnation: Count
     first: Count
     part: Count
-    matched: Annotated[tuple[Matched, ...], Meta(max_length=BATCH_EVENTS_MAX)] = ()  # an event; one: of each; empty: none
+    matched: Annotated[
+        tuple[Matched, ...], Meta(max_length=BATCH_EVENTS_MAX)
+    ] = ()  # an event; one: of each; empty: none
 
     is_report: ClassVar[bool] = True
 

@@ -55,7 +55,9 @@ class Payload:
         self._batch, self._packed, self._rows = batch, packed, rows
         self.count = batch.count
         self._cutter: loops.Cutter | None = None
-        self._record: Any = packed.columns(batch.rows, batch.count) if rows is None and batch.is_columns else None
+        self._record: Any = (
+            packed.columns(batch.rows, batch.count) if rows is None and batch.is_columns else None
+        )
         if rows is None and self._record is None:
             self._rows = packed.decode(batch.rows)
 
@@ -73,7 +75,9 @@ class Payload:
     def rows(self) -> list[Row]:
         if self._rows is None:
             batch, record = self._batch, self._record
-            self._rows = self._packed.decode(batch.rows) if record is None else self._packed.rows(record)
+            self._rows = (
+                self._packed.decode(batch.rows) if record is None else self._packed.rows(record)
+            )
         return self._rows
 
     def rest(self) -> None:
@@ -113,11 +117,19 @@ class _Memory:
     """Who wants a row, by the values of the attributes that the filters look at: equal values, equal answers."""
 
     def __init__(self, schema: Schema, some: dict[Peer, dict[int, Filter]]) -> None:
-        names = dict.fromkeys(name for filters in some.values() for each in filters.values() for name in each.attributes)
+        names = dict.fromkeys(
+            name
+            for filters in some.values()
+            for each in filters.values()
+            for name in each.attributes
+        )
         self.is_worth_it = len(some) >= MEMORY_FROM and 0 < len(names) <= MEMORY_ATTRIBUTES
         if self.is_worth_it:
             self._where = tuple(map(schema.names.index, names))
-            self._tried = [(peer, [each.matches_row for each in filters.values()]) for peer, filters in some.items()]
+            self._tried = [
+                (peer, [each.matches_row for each in filters.values()])
+                for peer, filters in some.items()
+            ]
         self._known: dict[Any, tuple[int, ...]] = {}
         self._new = self._asked = self._bytes = 0
 
@@ -133,13 +145,23 @@ class _Memory:
                 self._bytes = 0
         self._asked += len(rows)
         if self._asked > MEMORY_MAX:
-            self._new, self._asked, self.is_worth_it = self._new // 2, self._asked // 2, self._new * 4 < self._asked
+            self._new, self._asked, self.is_worth_it = (
+                self._new // 2,
+                self._asked // 2,
+                self._new * 4 < self._asked,
+            )
             if not self.is_worth_it:
                 known.clear()
         return [(peer, some) for (peer, _), some in zip(self._tried, places, strict=True) if some]
 
     def _takers(self, row: Row) -> tuple[int, ...]:
-        return tuple([at for at, (_, tried) in enumerate(self._tried) if any(matches(row) for matches in tried)])
+        return tuple(
+            [
+                at
+                for at, (_, tried) in enumerate(self._tried)
+                if any(matches(row) for matches in tried)
+            ]
+        )
 
 
 class Plan:
@@ -148,7 +170,9 @@ class Plan:
     def __init__(self, packed: Packed) -> None:
         self._packed = packed
         self._masks: dict[Filter, Any] = {}
-        self._wants: dict[Peer, dict[int, tuple[Filter | None, str]]] = {}  # by the node's number for it: filter, group
+        self._wants: dict[
+            Peer, dict[int, tuple[Filter | None, str]]
+        ] = {}  # by the node's number for it: filter, group
         self._everything: dict[Peer, int] = {}  # nodes that take all rows, and for how many wants
         self._some: dict[Peer, dict[int, Filter]] = {}
         self.groups: dict[str, dict[Peer, dict[int, Filter | None]]] = {}  # None: all
@@ -201,7 +225,9 @@ class Plan:
             if self._index is not None:
                 self._index.remove(self._ids.pop((peer, number)))
                 if len(self._owners) > 2 * self._filters + GONE_MANY:
-                    self._index = None  # ids are never used twice: it is laid out anew when it is needed
+                    self._index = (
+                        None  # ids are never used twice: it is laid out anew when it is needed
+                    )
 
     def forget(self, peer: Peer) -> None:
         for number in list(self._wants.get(peer, ())):
@@ -213,7 +239,12 @@ class Plan:
         # more of them until they have been tried on many rows. What is remembered is found in half the time.
         if self._filters > FEW:
             self._tried += payload.count * self._filters
-            worth_it = self._index is not None or _is_loaded() or self._filters > MANY or self._tried >= TRIED_MANY
+            worth_it = (
+                self._index is not None
+                or _is_loaded()
+                or self._filters > MANY
+                or self._tried >= TRIED_MANY
+            )
         else:
             worth_it = self._filters > FEWEST and payload.count >= ROWS_MANY and _is_loaded()
             if worth_it and payload.record is None:
@@ -246,7 +277,11 @@ class Plan:
         else:
             found += [
                 (peer, "", places if len(places) < payload.count else None)
-                for peer, places in (self._remembered(payload) if payload.record is None else self._masked(payload.record))
+                for peer, places in (
+                    self._remembered(payload)
+                    if payload.record is None
+                    else self._masked(payload.record)
+                )
                 if places and peer not in self._everything
             ]
         for group in self.groups:
@@ -295,7 +330,9 @@ class Plan:
 
         count = payload.count
         matches = (
-            self._index.match_rows(payload.rows) if payload.record is None else self._index.match_columns(payload.record)
+            self._index.match_rows(payload.rows)
+            if payload.record is None
+            else self._index.match_columns(payload.record)
         )
         events, filters = matches.pairs()
         each = np.unique(np.frombuffer(self._owners, np.int64)[filters] * count + events)
@@ -312,7 +349,9 @@ class Plan:
         """The member of a group that gets this event; None: nobody wants it, or all were tried."""
         best, least = None, -1
         for peer, filters in self.groups.get(group, {}).items():
-            if peer not in tried and any(each is None or each.matches_row(row) for each in filters.values()):
+            if peer not in tried and any(
+                each is None or each.matches_row(row) for each in filters.values()
+            ):
                 score = _score(peer, sequence)
                 if score > least:
                     best, least = peer, score

@@ -14,11 +14,15 @@ from gossamer.trace import Dropped, Duplicate, Rejected, hex_peer
 
 ORIGINS_MAX = 65_536  # lives of publishers of which something is remembered
 LIVES_MAX = 16  # of one publisher: those that it has used least lately are forgotten
-TAKEN_MAX = 1 << 18  # portions of one life: an honest publisher sends what does not fit again, when its floor has risen
+TAKEN_MAX = (
+    1 << 18
+)  # portions of one life: an honest publisher sends what does not fit again, when its floor has risen
 
 Key = tuple[int, int, int, int]
 """Publisher, incarnation, first, part."""
-Arrive = Callable[[Batch, Sequence[int], str, int, Mapping[int, int], Micros], "tuple[int, ...] | None"]
+Arrive = Callable[
+    [Batch, Sequence[int], str, int, Mapping[int, int], Micros], "tuple[int, ...] | None"
+]
 """A portion is here: the batch with its rows, their numbers, the group, the part, and which of them were taken before.
 None: ``took`` will say."""
 
@@ -36,7 +40,12 @@ class _Taken:
     def took(self, matched: tuple[int, ...]) -> tuple[int, ...]:
         if self.before:
             counts = spread(matched or (0,), len(self.places))
-            matched = tuple([self.before.get(place, count) for place, count in zip(self.places, counts, strict=True)])
+            matched = tuple(
+                [
+                    self.before.get(place, count)
+                    for place, count in zip(self.places, counts, strict=True)
+                ]
+            )
         self.matched = matched
         return matched
 
@@ -57,7 +66,9 @@ class Received:
     def __init__(self, arrive: Arrive, out: list[Effect]) -> None:
         self._arrive, self._out = arrive, out
         self._origins: OrderedDict[tuple[int, int], _Origin] = OrderedDict()
-        self._lives: dict[int, OrderedDict[int, None]] = {}  # by publisher, the one used last at the end
+        self._lives: dict[
+            int, OrderedDict[int, None]
+        ] = {}  # by publisher, the one used last at the end
 
     @property
     def remembered(self) -> int:
@@ -85,11 +96,21 @@ class Received:
             self._answer(sender, message, known.matched if known is not None else ())
             return
         shares = origin.shares.setdefault((first, message.group), [])
-        if (known is not None and known.matched is None) or (shares and any(one.matched is None for one in shares)):
-            self._answer(sender, message, None)  # of an earlier life of the publisher: first that, then what is new
+        if (known is not None and known.matched is None) or (
+            shares and any(one.matched is None for one in shares)
+        ):
+            self._answer(
+                sender, message, None
+            )  # of an earlier life of the publisher: first that, then what is new
             return
         if known is None and len(origin.taken) >= TAKEN_MAX:
-            self._out.append(Note(Dropped("batch", len(places), f"more than {TAKEN_MAX} portions of one publisher")))
+            self._out.append(
+                Note(
+                    Dropped(
+                        "batch", len(places), f"more than {TAKEN_MAX} portions of one publisher"
+                    )
+                )
+            )
             return
         before: dict[int, int] = {}
         if shares:
@@ -102,17 +123,27 @@ class Received:
             heapq.heappush(origin.firsts, (first, part))
         entry = origin.taken[first, part] = _Taken(message.group, places, before)
         shares.append(entry)
-        matched = self.hand_over(sender, message, 1, now, before) if len(before) < len(places) else ()
+        matched = (
+            self.hand_over(sender, message, 1, now, before) if len(before) < len(places) else ()
+        )
         if matched is not None:
             self._answer(sender, message, entry.took(matched))
 
     def _answer(self, sender: Peer, message: Portion, matched: tuple[int, ...] | None) -> None:
         self._out.append(
-            Send((sender,), Holding(*_id(message)) if matched is None else Taken(*_id(message), brief(matched)))
+            Send(
+                (sender,),
+                Holding(*_id(message)) if matched is None else Taken(*_id(message), brief(matched)),
+            )
         )
 
     def hand_over(
-        self, publisher: Peer, message: Portion, hops: int, now: Micros, before: Mapping[int, int] | None = None
+        self,
+        publisher: Peer,
+        message: Portion,
+        hops: int,
+        now: Micros,
+        before: Mapping[int, int] | None = None,
     ) -> tuple[int, ...] | None:
         """To the owner; how many took each event, or None: that will be said later."""
         first, offsets = message.first, message.places
@@ -120,7 +151,9 @@ class Received:
             message.topic, publisher, message.incarnation, first, len(offsets), message.floor, 0, hops, message.rows
         )  # fmt: skip
         whole = offsets[-1] == len(offsets) - 1
-        numbers: Sequence[int] = range(first, first + len(offsets)) if whole else loops.shifted(offsets, first)
+        numbers: Sequence[int] = (
+            range(first, first + len(offsets)) if whole else loops.shifted(offsets, first)
+        )
         done = {first + place: count for place, count in before.items()} if before else {}
         return self._arrive(batch, numbers, message.group, message.part, done, now)
 

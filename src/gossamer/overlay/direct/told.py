@@ -11,7 +11,15 @@ from collections.abc import Iterator
 from itertools import count, takewhile
 
 from gossamer.machine import MILLISECOND, NEVER, Micros, Peer
-from gossamer.overlay.direct.messages import CHANGES_CHARACTERS, CHANGES_MAX, FILTER_TEXT_MAX, Unwatch, Want, Wanted, Watch
+from gossamer.overlay.direct.messages import (
+    CHANGES_CHARACTERS,
+    CHANGES_MAX,
+    FILTER_TEXT_MAX,
+    Unwatch,
+    Want,
+    Wanted,
+    Watch,
+)
 
 AGAIN = Micros(250 * MILLISECOND)
 WANTS_MAX = 65_536  # different filters that a node tells of a topic; with more, it takes all events and looks for itself
@@ -34,9 +42,15 @@ class Topic:
         self.version = 0  # of its last change
         self.numbers = 0
         self._versions = versions  # of all topics together: a topic that is forgotten and comes back repeats none
-        self.log: dict[int, tuple[int, str | None, str]] = {}  # number -> version, text, group; in the order of versions
-        self.gone: dict[int, int] = {}  # those of them that are no longer wanted, and their versions; in the same order
-        self.wishes: dict[_Wish, tuple[int, dict[int, None]]] = {}  # its number, and the subscriptions that share it
+        self.log: dict[
+            int, tuple[int, str | None, str]
+        ] = {}  # number -> version, text, group; in the order of versions
+        self.gone: dict[
+            int, int
+        ] = {}  # those of them that are no longer wanted, and their versions; in the same order
+        self.wishes: dict[
+            _Wish, tuple[int, dict[int, None]]
+        ] = {}  # its number, and the subscriptions that share it
         self.of: dict[int, _Wish] = {}  # by subscription
         self.watchers: dict[Peer, Watcher] = {}
         self.unlaid: list[tuple[int, int]] = []  # version, subscription
@@ -60,7 +74,9 @@ class Topic:
         everywhere = self.everywhere
         done = [number for version, number in self.unlaid if version <= everywhere]
         if done:
-            self.unlaid = [(version, number) for version, number in self.unlaid if version > everywhere]
+            self.unlaid = [
+                (version, number) for version, number in self.unlaid if version > everywhere
+            ]
         return done
 
     def forget_gone(self) -> None:
@@ -75,7 +91,9 @@ class Topic:
         """The changes that follow, as many as one message takes; and the version they lead to."""
         changes: list[Want] = []
         version, characters = has, 0
-        later = list(takewhile(lambda one: one[1][0] > has, reversed(self.log.items())))  # the last ones are the latest
+        later = list(
+            takewhile(lambda one: one[1][0] > has, reversed(self.log.items()))
+        )  # the last ones are the latest
         for number, (changed, text, group) in reversed(later):
             characters += len(text or "") + len(group)
             if changes and (len(changes) == CHANGES_MAX or characters > CHANGES_CHARACTERS):
@@ -97,10 +115,14 @@ class Told:
         self._of: dict[int, int] = {}  # topic by subscription
         self._behind: dict[int, None] = {}  # topics of which somebody may lack something
 
-    def subscribe(self, number: int, hash: int, text: str, group: str, now: Micros) -> tuple[int, str, str] | None:
+    def subscribe(
+        self, number: int, hash: int, text: str, group: str, now: Micros
+    ) -> tuple[int, str, str] | None:
         """Want something; its number, text and group, if nobody here wanted it before."""
         topic = self.topics.setdefault(hash, Topic(self._versions))
-        if len(text) > FILTER_TEXT_MAX or (len(topic.wishes) >= WANTS_MAX and (text, group) not in topic.wishes):
+        if len(text) > FILTER_TEXT_MAX or (
+            len(topic.wishes) >= WANTS_MAX and (text, group) not in topic.wishes
+        ):
             text = ""  # all events: what fits is found here
         wish = (text, group)
         known = topic.wishes.get(wish)
@@ -140,7 +162,9 @@ class Told:
         """Others had taken this node for dead, and forgotten what it wants: they ask again, and hear all of it."""
         for topic in self.topics.values():
             topic.watchers.clear()
-            topic.unlaid = [(topic.log[topic.wishes[wish][0]][0], number) for number, wish in topic.of.items()]
+            topic.unlaid = [
+                (topic.log[topic.wishes[wish][0]][0], number) for number, wish in topic.of.items()
+            ]
             topic.forget_gone()
             self.laid += topic.laid()
 
@@ -199,7 +223,11 @@ class Told:
         self.deadline = NEVER
         for hash in list(self._behind):
             topic = self.topics.get(hash)
-            lacking = [(p, w) for p, w in topic.watchers.items() if w.has < topic.version] if topic is not None else []
+            lacking = (
+                [(p, w) for p, w in topic.watchers.items() if w.has < topic.version]
+                if topic is not None
+                else []
+            )
             if topic is None or not lacking:
                 del self._behind[hash]
                 continue
@@ -214,7 +242,9 @@ class Told:
         self._behind[hash] = None
         self.deadline = min(self.deadline, Micros(now + AGAIN))
         version, changes = topic.after(watcher.has)
-        return Wanted(hash, self.epoch, watcher.has, version, topic.version, changes, watcher.session)
+        return Wanted(
+            hash, self.epoch, watcher.has, version, topic.version, changes, watcher.session
+        )
 
     def _settle(self, topic: Topic, hash: int) -> None:
         topic.forget_gone()

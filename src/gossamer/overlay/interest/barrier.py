@@ -57,7 +57,9 @@ class _Line:
 class Barriers:
     def __init__(self, me: Peer, view: View, links: Links) -> None:
         self.mark: Callable[[], int] = lambda: 0  # counts what this node has published
-        self.is_settled: Callable[[int], bool] = lambda mark: True  # whether all up to there has its receipts
+        self.is_settled: Callable[[int], bool] = lambda mark: (
+            True
+        )  # whether all up to there has its receipts
         self.done: list[int] = []  # numbers of barriers that were reached
         self._me, self._view, self._links = me, view, links
         self._numbers = 0
@@ -68,7 +70,11 @@ class Barriers:
     @property
     def deadline(self) -> Micros:
         least = min(self._lines[False].start_at, self._lines[True].start_at)
-        return min(least, min(wave.again_at for wave in self._active.values())) if self._active else least
+        return (
+            min(least, min(wave.again_at for wave in self._active.values()))
+            if self._active
+            else least
+        )
 
     @property
     def is_waiting(self) -> bool:
@@ -106,8 +112,12 @@ class Barriers:
         if message.origin == self._me:
             return []  # of an earlier life
         if len(self._waves) >= WAVES_MAX:
-            self._evict(next(key for key in self._waves if key[0] != self._me), now)  # nobody can push out ours
-        others = {peer: None for peer in self._neighbours() if peer != sender and peer != message.origin}
+            self._evict(
+                next(key for key in self._waves if key[0] != self._me), now
+            )  # nobody can push out ours
+        others = {
+            peer: None for peer in self._neighbours() if peer != sender and peer != message.origin
+        }
         wave = self._waves[key] = self._active[key] = _Wave(message, sender, others)
         return self._pass_on(wave, now) + self._maybe_answer(wave, now)
 
@@ -211,6 +221,8 @@ class Barriers:
         self._numbers += 1  # waves and barriers share the numbers
         barrier = Barrier(self._me, self._numbers, life, version, settled)
         key = (self._me, self._numbers)
-        wave = self._waves[key] = self._active[key] = line.own = _Wave(barrier, None, dict.fromkeys(self._neighbours()))
+        wave = self._waves[key] = self._active[key] = line.own = _Wave(
+            barrier, None, dict.fromkeys(self._neighbours())
+        )
         line.served = list(line.asked)
         return self._pass_on(wave, now) + self._maybe_answer(wave, now)

@@ -20,7 +20,19 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gossamer.machine import NEVER, SECOND, Deliver, Dial, Effect, LinkState, Message, Micros, Peer, Send, Token
+from gossamer.machine import (
+    NEVER,
+    SECOND,
+    Deliver,
+    Dial,
+    Effect,
+    LinkState,
+    Message,
+    Micros,
+    Peer,
+    Send,
+    Token,
+)
 from gossamer.overlay.interest.barrier import Barriers
 from gossamer.overlay.interest.config import InterestConfig
 from gossamer.overlay.interest.detector import Detector, Suspect
@@ -53,9 +65,15 @@ from gossamer.overlay.interest.sync import Sync
 from gossamer.overlay.interest.view import View
 
 SURE_AFTER = 3 * SECOND  # when all are newcomers: a fabric that starts, or restarts, all at once
-ALONE_AFTER = 10 * SECOND  # none of the addresses to begin with has answered: then this node is the fabric
+ALONE_AFTER = (
+    10 * SECOND
+)  # none of the addresses to begin with has answered: then this node is the fabric
 TICKS = 4  # looks at the neighbours in each beat
-WAITS, BUSY_WAITS, RUSH_WAITS = 2, 8, 32  # times ``coalesce`` that a round waits at most: else, when busy, in a rush
+WAITS, BUSY_WAITS, RUSH_WAITS = (
+    2,
+    8,
+    32,
+)  # times ``coalesce`` that a round waits at most: else, when busy, in a rush
 RUSH = 20  # times ``busy``: a fabric that starts, or restarts, all at once; then fewer and larger rounds
 _PEER = re.compile("[0-9a-f]{16}")
 
@@ -79,12 +97,18 @@ class Interest:
         remembered = _read_peers(restored)
         # Somebody else may be there by now. Whoever was told no address has nothing but these, and takes who answers: nodes
         # without a data directory or keys come back under other names.
-        named = {address: peer for address, peer in remembered.items() if config.join and address not in config.join}
+        named = {
+            address: peer
+            for address, peer in remembered.items()
+            if config.join and address not in config.join
+        }
         if remembered:
             config = replace(config, join=tuple(dict.fromkeys([*config.join, *remembered])))
         self.me, self.config, self.rng = me, config, rng
         incarnation = max(1, incarnation, _read_life(restored) + 1)
-        self.view = View(config.k, members_max=config.members_max, pairs_max=config.pairs_max, pool=pool)
+        self.view = View(
+            config.k, members_max=config.members_max, pairs_max=config.pairs_max, pool=pool
+        )
         self.names = Names(hash)
         self._own = Own(me, incarnation, int(rng.random() * 256), address, self.names)
         self._gossip = Gossip(whole=config.news == "whole")
@@ -143,7 +167,9 @@ class Interest:
         sync = self._sync
         if not sync.sure and self._began is not None:
             here = now - self._began
-            sync.sure = (sync.equal and here > SURE_AFTER) or (not self._links.up and here > ALONE_AFTER)
+            sync.sure = (sync.equal and here > SURE_AFTER) or (
+                not self._links.up and here > ALONE_AFTER
+            )
         return sync.sure
 
     @property
@@ -175,7 +201,9 @@ class Interest:
     def leave(self, now: Micros) -> None:
         """Say goodbye: neighbours that lose a link by it open another one first."""
         self._state.has_left = self._links.leaving = True
-        self._links.deadline = self._round_at = Micros(0)  # at once, whatever starts rounds otherwise
+        self._links.deadline = self._round_at = Micros(
+            0
+        )  # at once, whatever starts rounds otherwise
         self._gossip.rumour(Gone(self.me, self.record.life, True), None)
         self._command()
 
@@ -316,7 +344,11 @@ class Interest:
         gossip, config = self._gossip, self.config
         if not gossip or self._round_at <= now:
             return
-        if config.threshold and gossip.changes >= config.threshold and (self._gossip.own or not config.coalesce):
+        if (
+            config.threshold
+            and gossip.changes >= config.threshold
+            and (self._gossip.own or not config.coalesce)
+        ):
             self._round_at = now
         elif config.coalesce and (self._gossip.theirs or not (config.threshold or config.period)):
             if not self._is_coalescing:
@@ -340,7 +372,13 @@ class Interest:
     def _pace(self) -> int:
         """How long rounds wait, by the changes since the last beat."""
         many = self.config.busy * self.config.beat
-        return WAITS if self._recent * SECOND < many else BUSY_WAITS if self._recent * SECOND < RUSH * many else RUSH_WAITS
+        return (
+            WAITS
+            if self._recent * SECOND < many
+            else BUSY_WAITS
+            if self._recent * SECOND < RUSH * many
+            else RUSH_WAITS
+        )
 
     def _tick(self, now: Micros) -> None:
         config = self.config
@@ -390,19 +428,31 @@ class Interest:
 
     def _flip(self, sender: Peer, message: Flip, now: Micros) -> None:
         changes = flip_changes(message.topic, message.stamp)
-        self._state.diff(sender, Peer(message.peer), message.life, message.version, message.version - 1, changes, now)
+        self._state.diff(
+            sender,
+            Peer(message.peer),
+            message.life,
+            message.version,
+            message.version - 1,
+            changes,
+            now,
+        )
 
     def _flips(self, sender: Peer, message: Flips, now: Micros) -> None:
         for flip in message.flips:
             changes = flip_changes(flip.topic, flip.stamp)
-            self._state.diff(sender, Peer(flip.peer), flip.life, flip.version, flip.version - 1, changes, now)
+            self._state.diff(
+                sender, Peer(flip.peer), flip.life, flip.version, flip.version - 1, changes, now
+            )
 
     def _news(self, sender: Peer, message: News, now: Micros) -> None:
         for diff in message.diffs:
             if len(diff.changes) % CHANGE or diff.base >= diff.version:
                 self._state.reject(sender, "a change that is no change")
                 continue
-            self._state.diff(sender, Peer(diff.peer), diff.life, diff.version, diff.base, diff.changes, now)
+            self._state.diff(
+                sender, Peer(diff.peer), diff.life, diff.version, diff.base, diff.changes, now
+            )
         for record in message.records:
             self._state.whole(sender, record, now)
         for claim in message.suspicions:

@@ -32,7 +32,17 @@ PROBES_MAX = 1024  # probes that others have asked us for
 
 
 class Suspect:
-    __slots__ = ("by", "condemned", "life", "membership", "mine", "resets", "since", "version", "watchers")
+    __slots__ = (
+        "by",
+        "condemned",
+        "life",
+        "membership",
+        "mine",
+        "resets",
+        "since",
+        "version",
+        "watchers",
+    )
 
     def __init__(self, life: int, version: int, now: Micros) -> None:
         self.life, self.version, self.since = life, version, now
@@ -45,11 +55,26 @@ class Suspect:
 
 
 class Detector:
-    def __init__(self, me: Peer, config: InterestConfig, view: View, links: Links, gossip: Gossip, rng: Random) -> None:
+    def __init__(
+        self,
+        me: Peer,
+        config: InterestConfig,
+        view: View,
+        links: Links,
+        gossip: Gossip,
+        rng: Random,
+    ) -> None:
         self.suspects: dict[Peer, Suspect] = {}
         self.strain = 0
         self.verdicts: list[tuple[Peer, int]] = []  # to be carried out by the owner: peer, life
-        self._me, self._config, self._view, self._links, self._gossip, self._rng = me, config, view, links, gossip, rng
+        self._me, self._config, self._view, self._links, self._gossip, self._rng = (
+            me,
+            config,
+            view,
+            links,
+            gossip,
+            rng,
+        )
         self._vouched: dict[Peer, Micros] = {}
         self._reset: dict[Peer, Micros] = {}  # links that broke, and when
         self._asked: dict[Peer, dict[Peer, None]] = {}  # whom we probe for others, and for whom
@@ -67,7 +92,9 @@ class Detector:
         effects: list[Effect] = []
         askers = self._asked.pop(peer, None)
         if askers:
-            effects.append(Send(tuple(asker for asker in askers if asker in self._links.up), Vouch(peer)))
+            effects.append(
+                Send(tuple(asker for asker in askers if asker in self._links.up), Vouch(peer))
+            )
         if self.suspects and peer in self.suspects:
             self._withdraw(peer)
         return effects
@@ -140,8 +167,14 @@ class Detector:
             if quiet > 2 * config.beat:
                 silent += 1
             broke = self._reset.get(peer)
-            was_reset = broke is not None and peer not in links.up and self._vouched.get(peer, Micros(-1)) < broke
-            is_overdue = quiet > patience or (was_reset and now - (broke or now) > config.reset_after)
+            was_reset = (
+                broke is not None
+                and peer not in links.up
+                and self._vouched.get(peer, Micros(-1)) < broke
+            )
+            is_overdue = quiet > patience or (
+                was_reset and now - (broke or now) > config.reset_after
+            )
             if quiet > config.beat * 3 // 2 or was_reset:
                 effects += self._probe_all(peer)
             if is_overdue:
@@ -178,19 +211,30 @@ class Detector:
             suspect = self.suspects[peer] = Suspect(known.record.life, known.record.version, now)
         if not suspect.mine or (was_reset and self._me not in suspect.resets):
             if not suspect.mine:
-                suspect.mine, suspect.since = True, now  # what others said before, or we withdrew, is no haste
+                suspect.mine, suspect.since = (
+                    True,
+                    now,
+                )  # what others said before, or we withdrew, is no haste
             suspect.by[self._me] = None
             if was_reset:
                 suspect.resets[self._me] = None
-            self._gossip.rumour(Suspicion(peer, suspect.life, suspect.version, self._me, was_reset), None)
+            self._gossip.rumour(
+                Suspicion(peer, suspect.life, suspect.version, self._me, was_reset), None
+            )
 
     def _judge(self, now: Micros) -> list[Effect]:
         effects: list[Effect] = []
         for peer, suspect in list(self.suspects.items()):
-            if now >= suspect.condemned or (suspect.mine and now - suspect.since >= self._delay(peer, suspect)):
+            if now >= suspect.condemned or (
+                suspect.mine and now - suspect.since >= self._delay(peer, suspect)
+            ):
                 del self.suspects[peer]
                 self.verdicts.append((peer, suspect.life))
-            elif not suspect.mine and suspect.condemned == NEVER and now - suspect.since > 2 * self._config.verdict_alone:
+            elif (
+                not suspect.mine
+                and suspect.condemned == NEVER
+                and now - suspect.since > 2 * self._config.verdict_alone
+            ):
                 del self.suspects[peer]  # whoever said so has had time for a verdict, and gave none
             elif suspect.mine and peer in self._links.up:  # the suspect should know: it can answer
                 claim = Suspicion(peer, suspect.life, suspect.version, self._me, False)
@@ -235,7 +279,9 @@ class Detector:
         """A verdict was heard. True: carry it out now. Otherwise the peer has a moment to answer."""
         peer = Peer(gone.peer)
         suspect = self.suspects.get(peer)
-        if gone.left or (suspect is not None and suspect.condemned == NEVER and len(suspect.by) > 0):
+        if gone.left or (
+            suspect is not None and suspect.condemned == NEVER and len(suspect.by) > 0
+        ):
             self.suspects.pop(peer, None)
             return True
         if suspect is None:
@@ -248,7 +294,9 @@ class Detector:
     def renewed(self, peer: Peer, life: int, version: int) -> None:
         """A greater record of a peer has come."""
         suspect = self.suspects.get(peer)
-        if suspect is not None and (life > suspect.life or (suspect.condemned == NEVER and version > suspect.version)):
+        if suspect is not None and (
+            life > suspect.life or (suspect.condemned == NEVER and version > suspect.version)
+        ):
             del self.suspects[peer]
 
     def removed(self, peer: Peer) -> None:

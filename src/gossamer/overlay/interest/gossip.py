@@ -12,10 +12,32 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gossamer.machine import Message, Peer, Send
-from gossamer.overlay.interest.messages import ITEMS_MAX, NEWS_BYTES, Diff, Flip, Flips, Gone, Lone, News, Offer, Suspicion
-from gossamer.overlay.interest.record import CHANGE, LEFT, STAMP, TOPIC, TOPICS_MAX, Known, Record, pack_entries
+from gossamer.overlay.interest.messages import (
+    ITEMS_MAX,
+    NEWS_BYTES,
+    Diff,
+    Flip,
+    Flips,
+    Gone,
+    Lone,
+    News,
+    Offer,
+    Suspicion,
+)
+from gossamer.overlay.interest.record import (
+    CHANGE,
+    LEFT,
+    STAMP,
+    TOPIC,
+    TOPICS_MAX,
+    Known,
+    Record,
+    pack_entries,
+)
 
-OFFER_BYTES = 256  # of topics in whole records, to one link in one round: from there on they are offered
+OFFER_BYTES = (
+    256  # of topics in whole records, to one link in one round: from there on they are offered
+)
 RUMOURS_MAX = 65_536  # suspicions and deaths waiting for a round: one of each a member
 
 
@@ -24,7 +46,9 @@ class Fresh:
 
     __slots__ = ("base", "is_own", "known", "order", "record", "touched")
 
-    def __init__(self, new: Known, base: int, touched: dict[bytes, bytes] | None, source: Peer | None) -> None:
+    def __init__(
+        self, new: Known, base: int, touched: dict[bytes, bytes] | None, source: Peer | None
+    ) -> None:
         self.record, self.order, self.base = new.record, new.order, base
         self.known: dict[Peer, None] = {} if source is None else {source: None}  # who has it
         self.is_own = source is None  # this node's own record: nobody can have it yet
@@ -97,17 +121,27 @@ class Gossip:
         self.own = self.theirs = False
         if len(fresh) == 1 and not rumours:
             only = fresh[0]
-            to = tuple([link for link in links if link not in only.known and link != only.record.peer])
+            to = tuple(
+                [link for link in links if link not in only.known and link != only.record.peer]
+            )
             return [Send(to, message) for message in self._offer([only])] if to else []
         groups: dict[tuple[int, ...], list[Peer]] = {}
         for link in links:
-            lacks = [place for place, item in enumerate(fresh) if link not in item.known and link != item.record.peer]
-            lacks += [place for place, (_, known) in enumerate(rumours, len(fresh)) if link not in known]
+            lacks = [
+                place
+                for place, item in enumerate(fresh)
+                if link not in item.known and link != item.record.peer
+            ]
+            lacks += [
+                place for place, (_, known) in enumerate(rumours, len(fresh)) if link not in known
+            ]
             if lacks:
                 groups.setdefault(tuple(lacks), []).append(link)
         sends: list[Send] = []
         for places, peers in groups.items():
-            items: list[Fresh | Rumour] = [fresh[p] if p < len(fresh) else rumours[p - len(fresh)][0] for p in places]
+            items: list[Fresh | Rumour] = [
+                fresh[p] if p < len(fresh) else rumours[p - len(fresh)][0] for p in places
+            ]
             sends += [Send(tuple(peers), message) for message in self._offer(items)]
         return sends
 
@@ -115,26 +149,43 @@ class Gossip:
         """Messages for these items. Whole records of others, unless they are short, are offered: most links have them by then."""
         if len(items) == 1 and isinstance(items[0], Fresh) and items[0].touched is not None:
             return [_lone(items[0])]
-        whole = [item for item in items if isinstance(item, Fresh) and item.touched is None and not item.is_own]
+        whole = [
+            item
+            for item in items
+            if isinstance(item, Fresh) and item.touched is None and not item.is_own
+        ]
         if self._whole or sum(len(item.record.topics) for item in whole) < OFFER_BYTES:
             return list(pack(items))
-        rest = [item for item in items if not (isinstance(item, Fresh) and item.touched is None and not item.is_own)]
+        rest = [
+            item
+            for item in items
+            if not (isinstance(item, Fresh) and item.touched is None and not item.is_own)
+        ]
         offers = [
-            Offer(pack_entries({Peer(item.record.peer): item.order for item in whole[at : at + ITEMS_MAX]}))
+            Offer(
+                pack_entries(
+                    {Peer(item.record.peer): item.order for item in whole[at : at + ITEMS_MAX]}
+                )
+            )
             for at in range(0, len(whole), ITEMS_MAX)
         ]
         return [*offers, *pack(rest)]
 
 
 def _read(changes: bytes) -> dict[bytes, bytes]:
-    return {changes[at : at + TOPIC]: changes[at + TOPIC : at + CHANGE] for at in range(0, len(changes), CHANGE)}
+    return {
+        changes[at : at + TOPIC]: changes[at + TOPIC : at + CHANGE]
+        for at in range(0, len(changes), CHANGE)
+    }
 
 
 def _lone(item: Fresh) -> Message:
     record, touched = item.record, item.touched
     if touched is not None and len(touched) == 1 and record.version == item.base + 1:
         ((topic, stamp),) = touched.items()
-        return Flip(record.peer, record.life, record.version, int.from_bytes(topic, "big"), _number(stamp))
+        return Flip(
+            record.peer, record.life, record.version, int.from_bytes(topic, "big"), _number(stamp)
+        )
     return pack([item])[0]
 
 
@@ -184,9 +235,21 @@ def pack(items: Iterable[Fresh | Rumour | Record]) -> list[Flips | News]:
                     + len(record.extra)
                     + len(record.certificate)
                 )
-            elif len(touched) == 1 and not isinstance(item, Record) and record.version == item.base + 1:
+            elif (
+                len(touched) == 1
+                and not isinstance(item, Record)
+                and record.version == item.base + 1
+            ):
                 ((topic, stamp),) = touched.items()
-                lone.append(Lone(record.peer, record.life, record.version, int.from_bytes(topic, "big"), _number(stamp)))
+                lone.append(
+                    Lone(
+                        record.peer,
+                        record.life,
+                        record.version,
+                        int.from_bytes(topic, "big"),
+                        _number(stamp),
+                    )
+                )
             else:
                 assert not isinstance(item, Record)
                 changes = b"".join([topic + stamp for topic, stamp in touched.items()])

@@ -47,7 +47,10 @@ from gossamer.machine import Peer
 
 SMALL = 5  # up to 5 K members: the Harary graph, whose 5 hops are still within the bound on the diameter
 SPAN = 3  # nearest a pick may be, in places on ring 0
-SPAN_LOW = {3: 8, 4: 6}  # the same where a node has few picks: so that a larger group must conspire. 8 just fits into 16
+SPAN_LOW = {
+    3: 8,
+    4: 6,
+}  # the same where a node has few picks: so that a larger group must conspire. 8 just fits into 16
 DOUBT = 40  # a pick is sought so far that the chance to find none is below 2^-DOUBT
 BULK = 64  # that many additions at once are sorted in rather than inserted
 REMEMBERED = 1 << 17  # hashes; more members than that work, slowly
@@ -78,7 +81,9 @@ class Graph:
         if at < len(members) and members[at] == peer:
             return
         places = self._places(peer)
-        members[at:at] = places[:1]  # the remembered integer, not yet another one; and quicker than insert()
+        members[at:at] = places[
+            :1
+        ]  # the remembered integer, not yet another one; and quicker than insert()
         for ring, place in zip(self._further, places[1:], strict=True):
             insort(ring, place)
 
@@ -89,7 +94,9 @@ class Graph:
             for peer in fresh:
                 self.add(peer)
             return
-        for ring, places in zip(self._rings, zip(*map(self._places, fresh), strict=True), strict=True):
+        for ring, places in zip(
+            self._rings, zip(*map(self._places, fresh), strict=True), strict=True
+        ):
             ring.extend(places)
             ring.sort()
 
@@ -152,13 +159,17 @@ class Graph:
         linked = {(me - 1) % size: None, (me + 1) % size: None}
         linked.update(dict.fromkeys(self._picks(me, wanted, reach)))
         places = self._places(Peer(self._members[me]))
-        for number in range(1, len(self._rings)):  # who has picked me there is within reach of me there
+        for number in range(
+            1, len(self._rings)
+        ):  # who has picked me there is within reach of me there
             ring = self._rings[number]
             start = bisect_left(ring, places[number])
             for side in (1, -1):  # who stands before me has picked forwards
                 count = min(2 * number - (side > 0), wanted)
                 for hop in range(1, reach + 1):
-                    other = bisect_left(self._members, _peer(number, ring[(start - side * hop) % size]))
+                    other = bisect_left(
+                        self._members, _peer(number, ring[(start - side * hop) % size])
+                    )
                     if other not in linked and self._picks(other, count, reach)[-1] == me:
                         linked[other] = None
         return linked
@@ -166,12 +177,16 @@ class Graph:
     def _few(self, me: int) -> dict[int, None]:
         """The Harary graph; for K + 1 members or fewer it is complete."""
         size = len(self._members)
-        linked = {(me + hop * side) % size: None for hop in range(1, self._k // 2 + 1) for side in (-1, 1)}
+        linked = {
+            (me + hop * side) % size: None for hop in range(1, self._k // 2 + 1) for side in (-1, 1)
+        }
         if self._k % 2:
             half = size // 2
             if size % 2 == 0 or me <= half:
                 linked[(me + half) % size] = None
-            if size % 2 and me >= half:  # an odd number cannot pair up: the one in the middle has two
+            if (
+                size % 2 and me >= half
+            ):  # an odd number cannot pair up: the one in the middle has two
                 linked[me - half] = None
         linked.pop(me, None)
         return linked
@@ -190,14 +205,23 @@ class Graph:
             pick = self._pick(me, number, start, 1, picks, reach)
             if index == self._k - 3:  # the last, and no other side follows: a half ring
                 back = self._pick(me, number, start, -1, picks, reach)
-                forth_place, back_place = (self._places(Peer(self._members[at]))[number] for at in (pick, back))
+                forth_place, back_place = (
+                    self._places(Peer(self._members[at]))[number] for at in (pick, back)
+                )
                 if _mix(places[number] ^ back_place) > _mix(places[number] ^ forth_place):
                     pick = back
             picks.append(pick)
         return picks
 
-    def _pick(self, me: int, number: int, start: int, side: int, picks: list[int], reach: int) -> int:
-        members, ring, size, span = self._members, self._rings[number], len(self._members), self._span
+    def _pick(
+        self, me: int, number: int, start: int, side: int, picks: list[int], reach: int
+    ) -> int:
+        members, ring, size, span = (
+            self._members,
+            self._rings[number],
+            len(self._members),
+            self._span,
+        )
         other = me
         for hop in range(side, side * (reach + 1), side):
             other = bisect_left(members, _peer(number, ring[(start + hop) % size]))

@@ -27,7 +27,16 @@ LOST_A_TICK = 4  # lost peers dialled at once by one node
 class Link:
     """A link that is up."""
 
-    __slots__ = ("differs", "greeted", "heard", "mine", "refused", "theirs", "unwanted_since", "up_at")
+    __slots__ = (
+        "differs",
+        "greeted",
+        "heard",
+        "mine",
+        "refused",
+        "theirs",
+        "unwanted_since",
+        "up_at",
+    )
 
     def __init__(self, now: Micros) -> None:
         self.up_at = self.heard = now
@@ -46,7 +55,12 @@ class Link:
 
 class Links:
     def __init__(
-        self, me: Peer, config: InterestConfig, view: View, rng: Random, named: Mapping[str, Peer | None] | None = None
+        self,
+        me: Peer,
+        config: InterestConfig,
+        view: View,
+        rng: Random,
+        named: Mapping[str, Peer | None] | None = None,
     ) -> None:
         """``named``: whom to expect at addresses to begin with, where that is known."""
         self.up: dict[Peer, Link] = {}
@@ -82,7 +96,9 @@ class Links:
             self.missing.setdefault(peer, now)
             known = self._view.members.get(peer)
             if known is not None:
-                self._dialled.pop(known.record.address, None)  # at once: a connection that broke is not a host that died
+                self._dialled.pop(
+                    known.record.address, None
+                )  # at once: a connection that broke is not a host that died
         self.deadline = min(self.deadline, Micros(now + self._config.settle))
         return self.closing.pop(peer, 0) is None
 
@@ -98,14 +114,22 @@ class Links:
 
     def carriers(self) -> list[Peer]:
         """Links that news goes over; that this node leaves, over all: who has not said yet whether it wants one hears it, too."""
-        return [peer for peer, link in self.up.items() if link.greeted and (link.mine or link.theirs or self.leaving)]
+        return [
+            peer
+            for peer, link in self.up.items()
+            if link.greeted and (link.mine or link.theirs or self.leaving)
+        ]
 
     def _wants(self, peer: Peer) -> bool:
         if self.leaving:
             return False
-        if peer in self.wanted or self.missing:  # some neighbour is not linked yet: every link is dear
+        if (
+            peer in self.wanted or self.missing
+        ):  # some neighbour is not linked yet: every link is dear
             return True
-        return len(self._view.members) == 1 and peer not in self._view.tombs  # nobody is known: so is a newcomer's
+        return (
+            len(self._view.members) == 1 and peer not in self._view.tombs
+        )  # nobody is known: so is a newcomer's
 
     # ------------------------------------------------------------------ upkeep
 
@@ -117,7 +141,9 @@ class Links:
             self._membership = view.membership
             before = self.wanted
             self.wanted = {peer: before.get(peer, now) for peer in view.neighbours(self._me)}
-        self.missing = {peer: self.missing.get(peer, now) for peer in self.wanted if peer not in self.up}
+        self.missing = {
+            peer: self.missing.get(peer, now) for peer in self.wanted if peer not in self.up
+        }
         for peer in self.missing if not self.leaving else ():
             effects += self._dial_member(peer, now)
         effects += self._tell_wants(now)
@@ -134,7 +160,10 @@ class Links:
             return Micros(now + config.settle)
         if len(self._view.members) == 1 and config.join:
             return Micros(now + config.dial // 4)
-        if any(link.refused or not link.greeted or link.unwanted_since != NEVER for link in self.up.values()):
+        if any(
+            link.refused or not link.greeted or link.unwanted_since != NEVER
+            for link in self.up.values()
+        ):
             return Micros(now + config.linger // 4)
         return NEVER
 
@@ -159,7 +188,9 @@ class Links:
         if not join or len(self._view.members) > 1 or self.up:
             return []
         if not self._joins:
-            self._joins = 1 + int(self._rng.random() * len(join))  # not all newcomers at the first one
+            self._joins = 1 + int(
+                self._rng.random() * len(join)
+            )  # not all newcomers at the first one
         self._joins += 1
         address = join[self._joins % len(join)]
         return [Dial(address, self._named.get(address))]
@@ -172,14 +203,20 @@ class Links:
             self._lost_at = view.membership
             self._taken = {member.record.address for member in view.members.values()}
             # An address to begin with whose node is not a member: lost, too.
-            self._lost_joins = [address for address in self._config.join if address not in self._taken]
+            self._lost_joins = [
+                address for address in self._config.join if address not in self._taken
+            ]
         if not view.tombs and not self._lost_joins:
             return []
-        addresses: list[tuple[str, Peer | None]] = [(address, self._named.get(address)) for address in self._lost_joins]
+        addresses: list[tuple[str, Peer | None]] = [
+            (address, self._named.get(address)) for address in self._lost_joins
+        ]
         addresses += [
             (tomb.address, peer)
             for peer, tomb in view.tombs.items()
-            if tomb.address and not tomb.left and tomb.address not in self._taken  # by somebody who came after it
+            if tomb.address
+            and not tomb.left
+            and tomb.address not in self._taken  # by somebody who came after it
         ]
         expected = chance * len(addresses)
         count = min(LOST_A_TICK, int(expected) + (rng.random() < expected % 1))
@@ -195,7 +232,9 @@ class Links:
             if mine != link.mine:
                 link.mine = mine
                 turned[mine].append(peer)
-            unwanted = not mine and link.greeted and not (link.theirs and peer in self._view.members)
+            unwanted = (
+                not mine and link.greeted and not (link.theirs and peer in self._view.members)
+            )
             if not unwanted:
                 link.unwanted_since = NEVER
             elif link.unwanted_since == NEVER:
@@ -204,7 +243,13 @@ class Links:
 
     def remind(self) -> list[Effect]:
         """Once a beat: both ends may have let a link go and not heard of each other's word, which would keep it for ever."""
-        peers = tuple([peer for peer, link in self.up.items() if link.greeted and link.theirs and not link.mine])
+        peers = tuple(
+            [
+                peer
+                for peer, link in self.up.items()
+                if link.greeted and link.theirs and not link.mine
+            ]
+        )
         return [Send(peers, Want(False))] if peers else []
 
     def _close_unwanted(self, now: Micros) -> list[Effect]:
@@ -215,7 +260,9 @@ class Links:
             if link.refused and peer in self.wanted:
                 link.refused = False
             overdue = link.refused and now - link.up_at > config.linger
-            if peer not in self.closing and (is_stranger or overdue or now - link.unwanted_since >= config.linger):
+            if peer not in self.closing and (
+                is_stranger or overdue or now - link.unwanted_since >= config.linger
+            ):
                 self.closing[peer] = None
                 effects.append(Hangup(peer))
         excess = len(self.up) - 2 * config.links_max

@@ -24,7 +24,15 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from gossamer.machine import Message
-from gossamer.overlay.interest.record import CHANGE, TOPIC, TOPICS_MAX, Life, Record, Uint64, Version
+from gossamer.overlay.interest.record import (
+    CHANGE,
+    TOPIC,
+    TOPICS_MAX,
+    Life,
+    Record,
+    Uint64,
+    Version,
+)
 
 ITEMS_MAX = 4096  # of a kind in one message
 BUCKETS_MAX = 256
@@ -122,7 +130,9 @@ class Vouch(Message, frozen=True, array_like=True, tag=36):
 
 
 class Buckets(Message, frozen=True, array_like=True, tag=37):
-    digests: Annotated[bytes, Meta(max_length=8 * BUCKETS_MAX)]  # 8 bytes each; their number is a power of two
+    digests: Annotated[
+        bytes, Meta(max_length=8 * BUCKETS_MAX)
+    ]  # 8 bytes each; their number is a power of two
 
 
 class Have(Message, frozen=True, array_like=True, tag=38):
@@ -158,7 +168,9 @@ class NameAsk(Message, frozen=True, array_like=True, tag=42):
 
 
 class NameTell(Message, frozen=True, array_like=True, tag=43):
-    names: Annotated[tuple[Annotated[str, Meta(max_length=NAME_MAX)], ...], Meta(max_length=NAMES_MAX)]
+    names: Annotated[
+        tuple[Annotated[str, Meta(max_length=NAME_MAX)], ...], Meta(max_length=NAMES_MAX)
+    ]
 
 
 InterestMessage = (

@@ -43,12 +43,16 @@ class Own:
     def join(self, topic: str, routes: int, source: str) -> bytes:
         """Want a topic; returns the change, empty if others want it already, by the same routes."""
         if not 0 <= routes <= ROUTES_ALL:
-            raise InterestError(f"routes {routes} are no sum of {', '.join(ROUTES)} (0 to {ROUTES_ALL})")
+            raise InterestError(
+                f"routes {routes} are no sum of {', '.join(ROUTES)} (0 to {ROUTES_ALL})"
+            )
         name = self._names.learn(topic)
         sources = self._sources.get(name)
         if sources is None:
             if len(self._sources) >= TOPICS_MAX:
-                raise InterestError(f"this node wants {TOPICS_MAX} topics already, the most allowed")
+                raise InterestError(
+                    f"this node wants {TOPICS_MAX} topics already, the most allowed"
+                )
             sources = self._sources[name] = {}
         sources[source, topic, routes] = sources.get((source, topic, routes), 0) + 1
         return self._restamp(name)
@@ -67,7 +71,10 @@ class Own:
 
     def drop_source(self, source: str) -> bytes:
         """A source is gone: what only it wanted is left."""
-        ends = {name: [who for who in sources if who[0] == source] for name, sources in self._sources.items()}
+        ends = {
+            name: [who for who in sources if who[0] == source]
+            for name, sources in self._sources.items()
+        }
         return b"".join([self._drop(name, whose) for name, whose in ends.items() if whose])
 
     def _drop(self, name: bytes, whose: list[_Who]) -> bytes:
@@ -107,7 +114,9 @@ class Own:
     def add(self, extra: bytes) -> Record:
         """Say something else in ``extra``."""
         if len(extra) > EXTRA_MAX:
-            raise InterestError(f"{len(extra)} bytes for all other nodes to keep; at most {EXTRA_MAX} are allowed")
+            raise InterestError(
+                f"{len(extra)} bytes for all other nodes to keep; at most {EXTRA_MAX} are allowed"
+            )
         self.record = replace(self.record, version=self.record.version + 1, extra=extra)
         return self.record
 

@@ -30,7 +30,12 @@ LIFE_MAX = VERSION_MAX = 2**32 - 1
 INCARNATION_MAX = LIFE_MAX >> 8
 EXTRA_MAX = 4096
 CERTIFICATE_MAX = 2048
-ROUTES = ("direct", "skiplist", "tree", "flood")  # how a node's subscriptions to a topic are served: a bit each in its stamp
+ROUTES = (
+    "direct",
+    "skiplist",
+    "tree",
+    "flood",
+)  # how a node's subscriptions to a topic are served: a bit each in its stamp
 ROUTE_BITS = len(ROUTES)
 ROUTES_ALL = (1 << ROUTE_BITS) - 1
 COUNTER_MAX = (1 << 32 - ROUTE_BITS) - 2  # leaves within a life; beyond it a new life begins
@@ -53,7 +58,9 @@ class Record(Struct, frozen=True, array_like=True, gc=False):
     address: Address = ""  # where others can reach it; empty if they cannot
     topics: Annotated[bytes, Meta(max_length=TOPIC * TOPICS_MAX)] = b""
     stamps: Annotated[bytes, Meta(max_length=STAMP * TOPICS_MAX)] = b""
-    extra: Annotated[bytes, Meta(max_length=EXTRA_MAX)] = b""  # what its owner adds for others to read; opaque here
+    extra: Annotated[bytes, Meta(max_length=EXTRA_MAX)] = (
+        b""  # what its owner adds for others to read; opaque here
+    )
     certificate: Annotated[bytes, Meta(max_length=CERTIFICATE_MAX)] = (
         b""  # proves who it is, where there are keys; opaque here
     )
@@ -75,7 +82,8 @@ class Record(Struct, frozen=True, array_like=True, gc=False):
     def pairs(self) -> dict[bytes, bytes]:
         topics, stamps = self.topics, self.stamps
         return {
-            topics[8 * place : 8 * place + 8]: stamps[4 * place : 4 * place + 4] for place in range(len(topics) // TOPIC)
+            topics[8 * place : 8 * place + 8]: stamps[4 * place : 4 * place + 4]
+            for place in range(len(topics) // TOPIC)
         }
 
 
@@ -125,7 +133,16 @@ def apply(record: Record, version: int, changes: bytes) -> Record:
                 pairs[topic] = stamp
         ordered = sorted(pairs)
         topics, stamps = b"".join(ordered), b"".join(map(pairs.__getitem__, ordered))
-    return Record(record.peer, record.life, version, record.address, topics, stamps, record.extra, record.certificate)
+    return Record(
+        record.peer,
+        record.life,
+        version,
+        record.address,
+        topics,
+        stamps,
+        record.extra,
+        record.certificate,
+    )
 
 
 def _apply_one(topics: bytes, stamps: bytes, topic: bytes, stamp: bytes) -> tuple[bytes, bytes]:
@@ -172,7 +189,15 @@ class Known:
 
     def __init__(self, record: Record) -> None:
         head = _HEAD.pack(record.peer, record.life, record.version)
-        content = head + record.address.encode() + b"\0" + record.topics + record.stamps + record.extra + record.certificate
+        content = (
+            head
+            + record.address.encode()
+            + b"\0"
+            + record.topics
+            + record.stamps
+            + record.extra
+            + record.certificate
+        )
         self.record = record
         self.digest = int.from_bytes(blake2b(content, digest_size=8).digest(), "big")
         self.spread = mix(record.peer)
@@ -208,7 +233,10 @@ def pack_entries(entries: dict[Peer, tuple[int, int, int]]) -> bytes:
 
 def read_entries(data: bytes) -> dict[Peer, tuple[int, int, int]]:
     whole = len(data) - len(data) % _ENTRY.size
-    return {Peer(peer): (life, version, check) for peer, life, version, check in _ENTRY.iter_unpack(data[:whole])}
+    return {
+        Peer(peer): (life, version, check)
+        for peer, life, version, check in _ENTRY.iter_unpack(data[:whole])
+    }
 
 
 class ViewChange(Struct, frozen=True):
@@ -232,7 +260,9 @@ class ViewChange(Struct, frozen=True):
         """More than a sign of life: what it wants, where it is, or what its owner says of it."""
         old, new = self.before, self.after
         return self.is_interest or (
-            old is not None and new is not None and (old.address, old.extra) != (new.address, new.extra)
+            old is not None
+            and new is not None
+            and (old.address, old.extra) != (new.address, new.extra)
         )
 
     @property
@@ -251,7 +281,11 @@ class ViewChange(Struct, frozen=True):
     def _compare(self) -> tuple[tuple[bytes, ...], tuple[bytes, ...], tuple[bytes, ...]]:
         old = self.before.pairs() if self.before else {}
         new = self.after.pairs() if self.after else {}
-        other_life = self.before is not None and self.after is not None and self.before.life != self.after.life
+        other_life = (
+            self.before is not None
+            and self.after is not None
+            and self.before.life != self.after.life
+        )
         joined = tuple(topic for topic in new if topic not in old)
         left = tuple(topic for topic in old if topic not in new)
         returned = tuple(

@@ -26,10 +26,16 @@ LIFE_KEY = "interest"
 PEERS_KEY = "peers"
 PEERS_KEPT = 64  # addresses on disk, to find the fabric again by
 KEEP_EVERY = Micros(10 * SECOND)
-REFUTE_GAP = Micros(100_000)  # between answers to what others say of this node: a liar cannot make it shout
-CONFLICT_GAP = Micros(5 * SECOND)  # the same, once another process is known to use this name: neither can win
+REFUTE_GAP = Micros(
+    100_000
+)  # between answers to what others say of this node: a liar cannot make it shout
+CONFLICT_GAP = Micros(
+    5 * SECOND
+)  # the same, once another process is known to use this name: neither can win
 CONFLICT_MEMORY = Micros(60 * SECOND)
-CONFLICTS = 3  # answers to another life within a minute: then it is no old life, it is another process
+CONFLICTS = (
+    3  # answers to another life within a minute: then it is no old life, it is another process
+)
 CLAIM_BYTES = 64 << 20  # of records that change by one neighbour's news, a second
 CLAIM_BURST = 2  # seconds of it at once: a whole view of a million pairs is 12 MB
 CLAIM_COST = 512  # of a small one
@@ -72,13 +78,24 @@ class State:
 
     # -------------------------------------------------------------------- news
 
-    def diff(self, sender: Peer, peer: Peer, life: int, version: int, base: int, changes: bytes, now: Micros) -> None:
+    def diff(
+        self,
+        sender: Peer,
+        peer: Peer,
+        life: int,
+        version: int,
+        base: int,
+        changes: bytes,
+        now: Micros,
+    ) -> None:
         known = self.view.members.get(peer)
         if peer == self.me:
             self._about_me(life, version, None, now)
         elif known is None:
             if not self._is_buried(sender, peer, life):
-                self.out += self.sync.want(sender, [peer], now)  # the whole of it: its base is not here
+                self.out += self.sync.want(
+                    sender, [peer], now
+                )  # the whole of it: its base is not here
         else:
             record = known.record
             if life < record.life or (life == record.life and version <= record.version):
@@ -160,7 +177,10 @@ class State:
         self._answer_life(life, now)
 
     def _answer_life(self, life: int, now: Micros) -> None:
-        if now - self._refuted_at < (CONFLICT_GAP if self.conflict else REFUTE_GAP) or self.has_left:
+        if (
+            now - self._refuted_at < (CONFLICT_GAP if self.conflict else REFUTE_GAP)
+            or self.has_left
+        ):
             return
         self._refuted_at = now
         self._refutes = [at for at in self._refutes if now - at < CONFLICT_MEMORY] + [now]
@@ -190,11 +210,17 @@ class State:
 
     # ------------------------------------------------------------ view changes
 
-    def _adopt(self, sender: Peer, record: Record, base: int, changes: bytes | None, now: Micros) -> None:
+    def _adopt(
+        self, sender: Peer, record: Record, base: int, changes: bytes | None, now: Micros
+    ) -> None:
         """News: take it, tell the owner, and pass it on to those who may not have it."""
         if not self._affords(sender, record, now):
-            self.counters["claims dropped"] += 1  # views differ now, which the exchange of digests mends in its own time
-            self.out.append(Note(Dropped("claim", 1, "more news than one neighbour may bring in a second")))
+            self.counters["claims dropped"] += (
+                1  # views differ now, which the exchange of digests mends in its own time
+            )
+            self.out.append(
+                Note(Dropped("claim", 1, "more news than one neighbour may bring in a second"))
+            )
             return
         known = self.view.learn(record, flipped=changes is not None and len(changes) == CHANGE)
         if known is None:
@@ -218,7 +244,12 @@ class State:
     def _affords(self, sender: Peer, record: Record, now: Micros) -> bool:
         """A change of a large record costs a hash of all of it: what a neighbour may bring about is measured in that."""
         spent, since = self._spent.get(sender, (0, now))
-        spent = max(0, spent - (now - since) * CLAIM_BYTES // SECOND) + len(record.topics) + len(record.stamps) + CLAIM_COST
+        spent = (
+            max(0, spent - (now - since) * CLAIM_BYTES // SECOND)
+            + len(record.topics)
+            + len(record.stamps)
+            + CLAIM_COST
+        )
         if spent > CLAIM_BYTES * CLAIM_BURST:
             return False
         self._spent.pop(sender, None)
@@ -275,8 +306,12 @@ class State:
             return
         self._kept_at = now
         members = self.view.members
-        some = [(members[peer].record.address, peer) for peer in self.links.up if peer in members][:PEERS_KEPT]
-        kept = "\n".join(sorted(f"{address} {peer:016x}" for address, peer in some if address)).encode()
+        some = [(members[peer].record.address, peer) for peer in self.links.up if peer in members][
+            :PEERS_KEPT
+        ]
+        kept = "\n".join(
+            sorted(f"{address} {peer:016x}" for address, peer in some if address)
+        ).encode()
         if kept and kept != self._kept:
             self._kept = kept
             self._store(Keep(PEERS_KEY, kept))

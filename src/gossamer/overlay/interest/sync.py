@@ -13,11 +13,23 @@ import struct
 from gossamer.machine import MILLISECOND, SECOND, Effect, Micros, Peer, Send
 from gossamer.overlay.interest.gossip import pack
 from gossamer.overlay.interest.links import Link
-from gossamer.overlay.interest.messages import BUCKETS_MAX, HAVE_ENTRY, ITEMS_MAX, Ask, Beat, Buckets, Gone, Have, Offer
+from gossamer.overlay.interest.messages import (
+    BUCKETS_MAX,
+    HAVE_ENTRY,
+    ITEMS_MAX,
+    Ask,
+    Beat,
+    Buckets,
+    Gone,
+    Have,
+    Offer,
+)
 from gossamer.overlay.interest.record import Record, pack_entries, read_entries
 from gossamer.overlay.interest.view import View
 
-QUIET = Micros(300 * MILLISECOND)  # a view that changed later than this differs because news is on its way
+QUIET = Micros(
+    300 * MILLISECOND
+)  # a view that changed later than this differs because news is on its way
 ASK_AGAIN = Micros(1 * SECOND)
 ENTRIES_A_MESSAGE = 4096
 ASKED_MAX = 65_536
@@ -40,7 +52,9 @@ class Sync:
         if len(view.members) <= 1:
             return []
         if members <= 1:  # a newcomer; the sign of life tells it when it has all of it
-            whole = self._send(peer, [known.record for other, known in view.members.items() if other != peer], [])
+            whole = self._send(
+                peer, [known.record for other, known in view.members.items() if other != peer], []
+            )
             return [*whole, Send((peer,), Beat(view.digest, self.sure))]
         return self.start(peer) if self._me < peer else []
 
@@ -70,12 +84,18 @@ class Sync:
             return None
         view = self._view
         theirs = struct.unpack(f">{parts}Q", message.digests)
-        differing = [place for place, (a, b) in enumerate(zip(theirs, view.bucket_digests(parts), strict=True)) if a != b]
+        differing = [
+            place
+            for place, (a, b) in enumerate(zip(theirs, view.bucket_digests(parts), strict=True))
+            if a != b
+        ]
         effects: list[Effect] = []
         each = max(1, ENTRIES_A_MESSAGE * parts // max(1, len(view.members)))  # parts a message
         for start in range(0, len(differing), each):
             some = bytes(differing[start : start + each])
-            effects.append(Send((peer,), Have(parts, some, pack_entries(view.entries(parts, some)))))
+            effects.append(
+                Send((peer,), Have(parts, some, pack_entries(view.entries(parts, some))))
+            )
         return effects
 
     def have(self, peer: Peer, message: Have, now: Micros) -> list[Effect] | None:
@@ -98,7 +118,9 @@ class Sync:
                 wanted.append(other)
             elif order < here:
                 records.append(view.members[other].record)
-        records += [view.members[other].record for other in mine if other not in theirs and other != peer]
+        records += [
+            view.members[other].record for other in mine if other not in theirs and other != peer
+        ]
         return self._send(peer, records, gone) + self.want(peer, wanted, now)
 
     def offer(self, peer: Peer, message: Offer, now: Micros) -> list[Effect] | None:

@@ -32,12 +32,18 @@ class Tomb:
 
 
 class View:
-    def __init__(self, k: int, *, members_max: int, pairs_max: int, pool: Pool | None = None) -> None:
+    def __init__(
+        self, k: int, *, members_max: int, pairs_max: int, pool: Pool | None = None
+    ) -> None:
         self.members: dict[Peer, Known] = {}
         self._graph = Graph(k)
         self._k = k
-        self._guests: list[Peer] = []  # members that nobody can dial, sorted; they are not in the graph
-        self._newcomers: list[Peer] = []  # members that the graph has not been told of: many at once cost less
+        self._guests: list[
+            Peer
+        ] = []  # members that nobody can dial, sorted; they are not in the graph
+        self._newcomers: list[
+            Peer
+        ] = []  # members that the graph has not been told of: many at once cost less
         self.tombs: dict[Peer, Tomb] = {}  # oldest first
         self.digest = 0
         self.total = 0  # of the members' spreads: what a barrier must add up to
@@ -47,7 +53,9 @@ class View:
         self.changed_at = Micros(0)
         self._members_max, self._pairs_max = members_max, pairs_max
         self._learn = pool.get if pool is not None else learn
-        self.proves: Callable[[Peer, bytes], bool] | None = None  # whether a certificate is the peer's, where there are keys
+        self.proves: Callable[[Peer, bytes], bool] | None = (
+            None  # whether a certificate is the peer's, where there are keys
+        )
         self._buckets = [0] * BUCKETS_MAX
         self._watched: dict[bytes, dict[Peer, bytes]] = {}
 
@@ -214,7 +222,9 @@ class View:
             topics = list(self._watched)
         else:  # few changed topics, or many watched ones: look at what this peer has or had
             topics = [
-                topic for topic in {**(old.pairs() if old else {}), **(new.pairs() if new else {})} if topic in self._watched
+                topic
+                for topic in {**(old.pairs() if old else {}), **(new.pairs() if new else {})}
+                if topic in self._watched
             ]
         for topic in topics:
             stamp = new.stamp(topic) if new else None
@@ -228,7 +238,9 @@ class View:
     def parts(self) -> int:
         """Into how many parts to cut the view, so that the parts' digests and a part's entries are of like size; a power of two."""
         count = 1
-        while count < BUCKETS_MAX and 2 * count * count < 5 * len(self.members):  # 8 bytes a digest, 20 an entry
+        while count < BUCKETS_MAX and 2 * count * count < 5 * len(
+            self.members
+        ):  # 8 bytes a digest, 20 an entry
             count *= 2
         return count
 
@@ -250,4 +262,8 @@ class View:
             if bucket < parts:
                 wanted[bucket] = 1
         width = BUCKETS_MAX // parts
-        return {peer: known.order for peer, known in self.members.items() if wanted[(known.spread >> 56) // width]}
+        return {
+            peer: known.order
+            for peer, known in self.members.items()
+            if wanted[(known.spread >> 56) // width]
+        }

@@ -21,7 +21,11 @@ class Beside:
         """The message of level 0: heartbeat, Figure 2, and what rides on them."""
         clear = self._leases.is_clear(entry, rightward=True, now=now)
         marks = self._marks.to_pass_on(entry, to, now)
-        self._host.send(to[1], Gossip(self._host.topic, to[0], 0, items, (), clear, marks, True, entry.born), now)
+        self._host.send(
+            to[1],
+            Gossip(self._host.topic, to[0], 0, items, (), clear, marks, True, entry.born),
+            now,
+        )
 
     def probe(self, entry: Entry, now: Micros) -> None:
         """Talk to the right neighbour now instead of at the period."""
@@ -29,7 +33,9 @@ class Beside:
         if link is not None:
             self.gossip(entry, link.at, entry.present(0), now)
 
-    def weave(self, entry: Entry, level: int, to: Position, items: tuple[Item, ...], now: Micros) -> None:
+    def weave(
+        self, entry: Entry, level: int, to: Position, items: tuple[Item, ...], now: Micros
+    ) -> None:
         """The message of any level."""
         if level:
             chain = entry.behind(level, level % 2 == 1) if self._host.config.k == 2 else ()
@@ -47,7 +53,9 @@ class Beside:
         else:
             assert after is not None
             entry.told = (to, after, 1)
-        host.send(to[1], Beat(host.topic, to[0], entry.at, entry.left, after, clear, entry.born), now)
+        host.send(
+            to[1], Beat(host.topic, to[0], entry.at, entry.left, after, clear, entry.born), now
+        )
 
     def _set_right(self, entry: Entry, at: Position, now: Micros) -> None:
         if entry.right != at or entry.rights[0] is None:

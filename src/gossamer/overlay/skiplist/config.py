@@ -22,14 +22,18 @@ class SkipConfig(Struct, frozen=True, kw_only=True):
     successors: int = 8  # so many neighbours may die at once
     silence: int = 3  # periods without a word from a level-0 neighbour, and it counts as gone
     stale: int = 5  # periods of its level in which no gossip renewed a long link, and it is dropped
-    check: int = (
-        64  # at most so many periods between looks, through some other member, at whether one's place is right; 0: never
+    check: int = 64  # at most so many periods between looks, through some other member, at whether one's place is right; 0: never
+    routing: str = (
+        "gossamer"  # or "paper": greedy by comparison alone, contiguous matches one by one
     )
-    routing: str = "gossamer"  # or "paper": greedy by comparison alone, contiguous matches one by one
     pace: str = "prompt"  # or "paper": levels come with the periods alone
-    ranges: str = "cells"  # or "entries": the seed's 3.5, special routing entries at every peer of the range
+    ranges: str = (
+        "cells"  # or "entries": the seed's 3.5, special routing entries at every peer of the range
+    )
     lease: int = 10 * SECOND  # for how long a publisher may rely on an empty gap; 0: not at all
-    patience: int = 8 * SECOND  # how long a publisher waits for reports before it asks again for what is missing
+    patience: int = (
+        8 * SECOND
+    )  # how long a publisher waits for reports before it asks again for what is missing
     entries_max: int = MOVING_MAX
 
     def __post_init__(self) -> None:

@@ -48,7 +48,9 @@ Published = tuple[int, Sequence[tuple[bytes, bytes]], bytes]
 
 def _owned(intervals: Sequence[tuple[bytes, bytes]]) -> list[Interval]:
     """What walks are to own; nothing is between keys that differ only where no entry's key reaches."""
-    return [(low, high) for low, high in (keys_to_interval(*keys) for keys in intervals) if low < high]
+    return [
+        (low, high) for low, high in (keys_to_interval(*keys) for keys in intervals) if low < high
+    ]
 
 
 class SkipListError(Exception):
@@ -149,7 +151,9 @@ class SkipList:
     @property
     def wanted(self) -> list[Peer]:
         """Whom this node's entries are linked with: connections that should stay."""
-        peers = dict.fromkeys(link.at[1] for entry in self.entries.values() for _, _, link in entry.links())
+        peers = dict.fromkeys(
+            link.at[1] for entry in self.entries.values() for _, _, link in entry.links()
+        )
         return [Peer(peer) for peer in peers if peer != self.me]
 
     # -------------------------------------------------------------------- commands
@@ -157,7 +161,9 @@ class SkipList:
     def enter(self, key: bytes, now: Micros, until: bytes | None = None) -> None:
         """Place an entry. ``until``: with the seed's ranges, it wants every event from ``key`` to that, both included."""
         if key in self.entries:
-            raise SkipListError("this key is entered already: a node's identical filters share one entry")
+            raise SkipListError(
+                "this key is entered already: a node's identical filters share one entry"
+            )
         if len(self.entries) >= self.config.entries_max:
             raise SkipListError(
                 f"a node places at most {self.config.entries_max} entries in a topic; merge some (places.py)"
@@ -212,8 +218,12 @@ class SkipList:
 
         ``id``: incarnation, sequence and how often it has been published before, if the owner counts; not to be mixed.
         """
-        incarnation, sequence, again = id if id is not None else (self.incarnation, self.next_sequence, 0)
-        self.publish_all([(sequence, intervals, payload)], now, incarnation=incarnation, again=again, floor=floor)
+        incarnation, sequence, again = (
+            id if id is not None else (self.incarnation, self.next_sequence, 0)
+        )
+        self.publish_all(
+            [(sequence, intervals, payload)], now, incarnation=incarnation, again=again, floor=floor
+        )
         return sequence
 
     def publish_all(
@@ -228,7 +238,9 @@ class SkipList:
         life = self.incarnation if incarnation is None else incarnation
         self._events.publish(
             [
-                Publication(sequence, life, floor, _owned(intervals), payload, DELIVER, again * ROUNDS)
+                Publication(
+                    sequence, life, floor, _owned(intervals), payload, DELIVER, again * ROUNDS
+                )
                 for sequence, intervals, payload in events
             ],
             now,
@@ -240,14 +252,18 @@ class SkipList:
         self._events.took(key, matched, now)
         return self._flush(now)
 
-    def lookup(self, intervals: Sequence[tuple[bytes, bytes]], now: Micros, payload: bytes = b"") -> int:
+    def lookup(
+        self, intervals: Sequence[tuple[bytes, bytes]], now: Micros, payload: bytes = b""
+    ) -> int:
         """Which entries are there, and with a payload: which subscriptions at them want this event?
 
         Nothing is handed over. Returns the number that ``Found`` will carry.
         """
         self._questions += 1
         number = QUESTIONS + self._questions
-        self._events.publish([Publication(number, self.incarnation, 0, _owned(intervals), payload, FIND)], now)
+        self._events.publish(
+            [Publication(number, self.incarnation, 0, _owned(intervals), payload, FIND)], now
+        )
         self._host.sooner(now)
         return number
 
@@ -281,7 +297,9 @@ class SkipList:
             handler(sender, message, now)
         if self._lines.loop:
             return self._flush(now)
-        host = self._host  # as _flush does, without the call: this is the way of nearly all messages
+        host = (
+            self._host
+        )  # as _flush does, without the call: this is the way of nearly all messages
         out, host.out = host.out, []
         return out
 

@@ -39,10 +39,10 @@ class Link:
     def __init__(self, at: Position, heard: Micros) -> None:
         self.at, self.heard = at, heard
         self.chain: tuple[Position, ...] = ()
-        self.sure = False  # at level 0: it has this entry as its neighbour too, so nothing is in between
-        self.born = (
-            0  # at level 0: which of its node's entries it is, as far as it has said; a late farewell may mean another
+        self.sure = (
+            False  # at level 0: it has this entry as its neighbour too, so nothing is in between
         )
+        self.born = 0  # at level 0: which of its node's entries it is, as far as it has said; a late farewell may mean another
         self.guess_until = Micros(0)  # before this it is not sure, whatever it says
         self.is_free = False  # it has gone, and nobody relies on the gaps that were beside it
 
@@ -63,26 +63,44 @@ class Entry:
         self.times: list[Micros] = [NEVER]  # when each level gossips next
         self._soon: Micros = NEVER  # the first of them
         self._rounds = 0
-        self.fresh: dict[int, bool] = {}  # levels whose links have changed since they were told of; True: there was none
-        self._heard: dict[int, tuple[Item, ...]] = {}  # what came with the last message of a level, to be passed on
-        self._prompted: dict[int, tuple[Micros, int]] = {}  # by level: messages out of turn since then
+        self.fresh: dict[
+            int, bool
+        ] = {}  # levels whose links have changed since they were told of; True: there was none
+        self._heard: dict[
+            int, tuple[Item, ...]
+        ] = {}  # what came with the last message of a level, to be passed on
+        self._prompted: dict[
+            int, tuple[Micros, int]
+        ] = {}  # by level: messages out of turn since then
         self._acked: dict[int, tuple[tuple[Position, ...], int]] = {}
         self._points: list[Position] | None = None
         self._mids: list[Position | None] = []
-        self._span = (config.k + 2) // 2  # links of a level up to the middle of the span to the next level
+        self._span = (
+            config.k + 2
+        ) // 2  # links of a level up to the middle of the span to the next level
         # Level 0 (level0.py).
         self.is_placed = False  # it has neighbours, or knows that it is alone
-        self.is_joined = False  # both neighbours know it, and nobody relies on the gap that it came into
+        self.is_joined = (
+            False  # both neighbours know it, and nobody relies on the gap that it came into
+        )
         self.follows = False  # it came when this node was in the list already
         self.cleared_left = self.cleared_right = False
         self.agreed_at: Micros = NEVER  # when both neighbours first knew it
         self.successors: list[Position] = []
-        self.told: tuple[Position, tuple[Position, ...], int] | None = None  # whom, which successors, how often since
-        self.failed: dict[Position, Micros] = {}  # neighbours that fell silent: not to be taken back at once
-        self.answered: dict[Position, Micros] = {}  # successors that were asked during a repair, and are there
+        self.told: tuple[Position, tuple[Position, ...], int] | None = (
+            None  # whom, which successors, how often since
+        )
+        self.failed: dict[
+            Position, Micros
+        ] = {}  # neighbours that fell silent: not to be taken back at once
+        self.answered: dict[
+            Position, Micros
+        ] = {}  # successors that were asked during a repair, and are there
         self.check_at: Micros = NEVER
         self.attempts = 0  # to find a place
-        self.born = 0  # counts this node's entries: a key that is left and entered again is another entry
+        self.born = (
+            0  # counts this node's entries: a key that is left and entered again is another entry
+        )
         self.refused: dict[int, None] = {}  # members that are not in the list themselves
         self.refused_twice = False  # those are so already for the second time
         self.checks = 0  # of it, since it was last in doubt
@@ -91,10 +109,14 @@ class Entry:
         self.lessees_right: dict[int, Micros] = {}
         self.free_left_at = self.free_right_at = Micros(0)
         self.number = 0
-        self.waits: dict[int, tuple[Micros, int]] = {}  # who has not answered a revocation: until when, of which number
+        self.waits: dict[
+            int, tuple[Micros, int]
+        ] = {}  # who has not answered a revocation: until when, of which number
         self.lower: Micros = NEVER  # when the first of them is outlived
         # Marks (marks.py).
-        self.marks: dict[Position, tuple[Mark, Micros]] = {}  # by owner, and when it was last heard of
+        self.marks: dict[
+            Position, tuple[Mark, Micros]
+        ] = {}  # by owner, and when it was last heard of
         self.range: Mark | None = None  # its own
 
     # ------------------------------------------------------------------- neighbours
@@ -113,12 +135,17 @@ class Entry:
     @property
     def levels(self) -> int:
         """How many levels have a link."""
-        return sum(left is not None or right is not None for left, right in zip(self.lefts, self.rights, strict=True))
+        return sum(
+            left is not None or right is not None
+            for left, right in zip(self.lefts, self.rights, strict=True)
+        )
 
     def links(self) -> list[tuple[int, bool, Link]]:
         """(level, whether it is a right one, link) of all links."""
         found = [(level, False, link) for level, link in enumerate(self.lefts) if link is not None]
-        return found + [(level, True, link) for level, link in enumerate(self.rights) if link is not None]
+        return found + [
+            (level, True, link) for level, link in enumerate(self.rights) if link is not None
+        ]
 
     def put(self, level: int, rightward: bool, at: Position, now: Micros) -> Link:
         """This is the neighbour of the level from now on."""
@@ -134,7 +161,9 @@ class Entry:
             self.out.append(())
             # Together with a heartbeat, drawn which one: an entry wakes once a period, however many levels it has.
             beat = self.times[0] if now < self.times[0] < NEVER else now
-            self.times.append(Micros(beat + self.config.period * int((number + 1) * self._rng.random())))
+            self.times.append(
+                Micros(beat + self.config.period * int((number + 1) * self._rng.random()))
+            )
             self._soon = min(self.times)
         if self.config.pace == "prompt":
             self.fresh[level] = self.fresh.get(level, False) or link is None
@@ -156,7 +185,9 @@ class Entry:
 
     # ------------------------------------------------------------ Figure 2 (a): reception
 
-    def hear(self, level: int, items: Sequence[Item], chain: tuple[Position, ...], now: Micros) -> str | None:
+    def hear(
+        self, level: int, items: Sequence[Item], chain: tuple[Position, ...], now: Micros
+    ) -> str | None:
         """A gossip message of this level. Returns why it cannot be true, if so."""
         last, leftward = self.config.k - 1, level % 2 == 0  # leftward: the sender is at the left
         reason = self._misshapen(items)
@@ -181,7 +212,9 @@ class Entry:
         if len(self.out) > level:
             heard, self.out[level] = self._heard.get(level, ()), tuple(forward)
             self._heard[level] = self.out[level]
-            if last > 1 and self.config.pace == "prompt" and heard != self.out[level]:  # else only a link can be new
+            if (
+                last > 1 and self.config.pace == "prompt" and heard != self.out[level]
+            ):  # else only a link can be new
                 self.fresh[level] = self.fresh.get(level, False) or len(heard) < len(forward)
         return None
 
@@ -204,7 +237,9 @@ class Entry:
         kept, last = [items[0]], sender
         for item in items[1:]:
             place = item.at
-            if place == at or (between(sender, place, at) if leftward else between(at, place, sender)):
+            if place == at or (
+                between(sender, place, at) if leftward else between(at, place, sender)
+            ):
                 break  # around the circle, and so are all that come after
             if not (between(at, place, last) if leftward else between(last, place, at)):
                 return None
@@ -251,7 +286,11 @@ class Entry:
         fresh, self.fresh = self.fresh, {}
         found: list[tuple[int, Position, tuple[Item, ...]]] = []
         for level, is_new in fresh.items():
-            link = (self.rights if level % 2 == 0 else self.lefts)[level] if level < len(self.rights) else None
+            link = (
+                (self.rights if level % 2 == 0 else self.lefts)[level]
+                if level < len(self.rights)
+                else None
+            )
             if link is None or not (is_new or self._rng.random() * self.config.k**level < MOVES):
                 continue
             since, count = self._prompted.get(level, (now, 0))
@@ -269,7 +308,10 @@ class Entry:
         if link is None or self.config.pace != "prompt":
             return (Item(self.at, 0),)
         heard = self._heard.get(level, ())
-        return (Item(self.at, 0), *(heard if heard and heard[0].at == link.at else (Item(link.at, 1),)))
+        return (
+            Item(self.at, 0),
+            *(heard if heard and heard[0].at == link.at else (Item(link.at, 1),)),
+        )
 
     def _expire(self, now: Micros) -> None:
         """A long link that no gossip renews any longer is dropped: its other end has moved, gone, or the list is too short."""
@@ -310,7 +352,9 @@ class Entry:
     def acknowledged(self, level: int, at: Position, chain: tuple[Position, ...]) -> None:
         self.chain(level, level % 2 == 0, at, chain)
 
-    def chain(self, level: int, rightward: bool, at: Position, behind: tuple[Position, ...]) -> None:
+    def chain(
+        self, level: int, rightward: bool, at: Position, behind: tuple[Position, ...]
+    ) -> None:
         """This is what lies behind that neighbour."""
         side = self.rights if rightward else self.lefts
         link = side[level] if level < len(side) else None

@@ -51,8 +51,12 @@ from gossamer.overlay.skiplist.tiles import (
 UNDER_WAY_MAX = 65_536  # events of walks through one node, those that walk together one by one
 LOCAL_MAX = 1_024  # entries of one node that one walk visits
 RETRY = SECOND // 4
-APART = 60 * SECOND  # who has met a node that does not know of others in a walk sends events one by one for so long
-WAITING_MAX = 16  # walks that wait for the owner's word on one event: an honest publisher has one or two
+APART = (
+    60 * SECOND
+)  # who has met a node that does not know of others in a walk sends events one by one for so long
+WAITING_MAX = (
+    16  # walks that wait for the owner's word on one event: an honest publisher has one or two
+)
 SHARE = 64  # of its sender's patience each hop keeps so much for the way back
 
 Match = Callable[[Arrival], Sequence[int] | None]
@@ -75,7 +79,12 @@ class _Waiting:
     __slots__ = ("branch", "child", "counts", "left")
 
     def __init__(self, branch: Branch, child: BranchKey, counts: list[int]) -> None:
-        self.branch, self.child, self.counts, self.left = branch, child, counts, counts.count(UNKNOWN)
+        self.branch, self.child, self.counts, self.left = (
+            branch,
+            child,
+            counts,
+            counts.count(UNKNOWN),
+        )
 
     @property
     def is_over(self) -> bool:
@@ -86,7 +95,17 @@ class _Waiting:
 class Branch:
     """One walk at this node: from whom, what it owns, and what is missing."""
 
-    __slots__ = ("children", "deadline", "found", "gaps", "message", "noise", "parent", "tied", "tiles")
+    __slots__ = (
+        "children",
+        "deadline",
+        "found",
+        "gaps",
+        "message",
+        "noise",
+        "parent",
+        "tied",
+        "tiles",
+    )
 
     def __init__(self, message: Carry, parent: Peer | None, deadline: Micros) -> None:
         self.message, self.parent, self.deadline = message, parent, deadline
@@ -109,11 +128,19 @@ def _key(message: Carry | Report, parent: int) -> BranchKey:
 
 class Events:
     def __init__(self, host: Host, leases: Leases, marks: Marks, match: Match, ask: Ask) -> None:
-        self._host, self._leases, self._marks, self._match, self._ask = host, leases, marks, match, ask
+        self._host, self._leases, self._marks, self._match, self._ask = (
+            host,
+            leases,
+            marks,
+            match,
+            ask,
+        )
         self._branches: dict[BranchKey, Branch] = {}
         self._by_child: dict[BranchKey, BranchKey] = {}
         self.publications: dict[tuple[int, int], Publication] = {}  # by incarnation and sequence
-        self._deferred: dict[tuple[int, int, int], list[tuple[_Waiting, int]]] = {}  # by event; and its place in the walk
+        self._deferred: dict[
+            tuple[int, int, int], list[tuple[_Waiting, int]]
+        ] = {}  # by event; and its place in the walk
         self._asked: dict[
             tuple[int, int, int], tuple[int, ...]
         ] = {}  # arrivals that the owner has not told of: their events
@@ -142,13 +169,20 @@ class Events:
     def _round(self, publications: Sequence[Publication], now: Micros) -> None:
         """Send events for everything that is still missing of them; those that look in the same interval together."""
         walks: dict[tuple[Interval, int, int, int], list[Publication]] = {}
-        epoch, is_apart = self._host.epoch(), now < self._apart_until or self._host.config.ranges == "entries"
+        epoch, is_apart = (
+            self._host.epoch(),
+            now < self._apart_until or self._host.config.ranges == "entries",
+        )
         for publication in publications:
             if not publication.remaining:
                 self._complete(publication)
                 continue
             publication.round += 1
-            publication.sent_at, publication.walks, publication.epoch = now, len(publication.remaining), epoch
+            publication.sent_at, publication.walks, publication.epoch = (
+                now,
+                len(publication.remaining),
+                epoch,
+            )
             publication.retry_at = NEVER
             alone = publication.sequence if is_apart or publication.kind != DELIVER else -1
             for interval in publication.remaining:
@@ -185,20 +219,28 @@ class Events:
         if message.others and any(tile.others is None for tile in tiles):
             self._apart_until = Micros(now + APART)
         numbers = enumerate((message.sequence, *message.others))
-        known = [(place, self.publications.get((message.incarnation, number))) for place, number in numbers]
-        ours = [(place, one) for place, one in known if one is not None and one.round == message.round]
+        known = [
+            (place, self.publications.get((message.incarnation, number)))
+            for place, number in numbers
+        ]
+        ours = [
+            (place, one) for place, one in known if one is not None and one.round == message.round
+        ]
         if not ours:
             return
         for gap in branch.gaps:  # all of them were sent at the same time
             self._leases.hold(gap, ours[0][1].sent_at, now, ours[0][1].epoch)
         room = min([one.room for _, one in ours])
         first, others = (
-            settle(some, message, room) for some in (tiles, [tile for tile in tiles if tile.others is not None])
+            settle(some, message, room)
+            for some in (tiles, [tile for tile in tiles if tile.others is not None])
         )
         for place, publication in ours:
             self._apply(publication, place, branch, others if place else first, now)
 
-    def _apply(self, publication: Publication, place: int, branch: Branch, settled: Settled, now: Micros) -> None:
+    def _apply(
+        self, publication: Publication, place: int, branch: Branch, settled: Settled, now: Micros
+    ) -> None:
         """What a walk has come to, for one of its events."""
         counted, missing = settled
         for tile in counted:
@@ -215,7 +257,9 @@ class Events:
                 self._complete(publication)
             else:
                 self._host.counters["resent"] += 1
-                publication.retry_at = Micros(now + RETRY * min(publication.round - publication.first_round, 16))
+                publication.retry_at = Micros(
+                    now + RETRY * min(publication.round - publication.first_round, 16)
+                )
                 self._sooner(publication.retry_at)
 
     def _complete(self, publication: Publication) -> None:
@@ -233,12 +277,16 @@ class Events:
             if not is_sound(message):
                 host.reject(sender, "events in a walk that are out of order, or too many")
                 return
-            if message.kind != DELIVER or host.config.ranges == "entries":  # what is not meant for several is for the first
+            if (
+                message.kind != DELIVER or host.config.ranges == "entries"
+            ):  # what is not meant for several is for the first
                 message = structs.replace(message, others=(), payloads=())
         key = _key(message, int(sender))
         if key in self._branches:
             return  # repeated by the network
-        patience = min(message.patience, host.config.patience)  # nobody waits longer, whatever a sender says
+        patience = min(
+            message.patience, host.config.patience
+        )  # nobody waits longer, whatever a sender says
         branch = Branch(message, sender, Micros(now + patience - patience // SHARE))
         if message.to is not None and message.to not in host.entries:
             host.send(sender, Absent(host.topic, (message.to, host.me), host.births), now)
@@ -257,7 +305,9 @@ class Events:
         """Cut what the walk owns into steps, at all entries of this node that it comes to."""
         host, message = self._host, branch.message
         self._open(branch)
-        work: list[tuple[Entry, Position, Position, Position | None]] = [(entry, message.low, message.high, message.bound)]
+        work: list[tuple[Entry, Position, Position, Position | None]] = [
+            (entry, message.low, message.high, message.bound)
+        ]
         visits, took = 0, False
         while work and visits < LOCAL_MAX:
             visits += 1
@@ -271,8 +321,20 @@ class Events:
                     self._dead_end(here, step, branch, now)
                 elif isinstance(step, Forward):
                     if step.to[1] != host.me:
-                        self._send(branch, step.to[1], step.to[0], step.low, step.high, now, bound=step.bound)
-                    elif (local := host.entries.get(step.to[0])) is not None and local.is_placed and local is not here:
+                        self._send(
+                            branch,
+                            step.to[1],
+                            step.to[0],
+                            step.low,
+                            step.high,
+                            now,
+                            bound=step.bound,
+                        )
+                    elif (
+                        (local := host.entries.get(step.to[0])) is not None
+                        and local.is_placed
+                        and local is not here
+                    ):
                         work.append((local, step.low, step.high, step.bound))
         if not own and message.kind == DELIVER and not took:
             counts = self.seen.counts(message)
@@ -280,12 +342,16 @@ class Events:
             self.noise += counts.count(None)
         self._maybe_report(branch, now)
 
-    def _take(self, entry: Entry, branch: Branch, low: Position, high: Position, now: Micros) -> None:
+    def _take(
+        self, entry: Entry, branch: Branch, low: Position, high: Position, now: Micros
+    ) -> None:
         message = branch.message
         if message.kind == FIND:
             told = self._ask(entry.at[0], message.payload)
             counts = [min(len(told), MATCHED_MAX)]
-            if told or not message.payload:  # an event's residual may not pass: then this entry is no answer
+            if (
+                told or not message.payload
+            ):  # an event's residual may not pass: then this entry is no answer
                 branch.found.tell(entry.at, told)
         else:
             counts = self._hand_over(message, entry.at)
@@ -301,10 +367,18 @@ class Events:
         counts = [count[1] if count is not None and count[0] == at else 0 for count in known]
         if not fresh:
             return counts
-        numbers, payloads = (message.sequence, *message.others), (message.payload, *message.payloads)
+        numbers, payloads = (
+            (message.sequence, *message.others),
+            (message.payload, *message.payloads),
+        )
         if len(fresh) < len(known):
-            numbers, payloads = tuple(numbers[place] for place in fresh), tuple(payloads[place] for place in fresh)
-        arrival = Arrival(message.publisher, message.incarnation, numbers, message.hops, payloads, message.floor)
+            numbers, payloads = (
+                tuple(numbers[place] for place in fresh),
+                tuple(payloads[place] for place in fresh),
+            )
+        arrival = Arrival(
+            message.publisher, message.incarnation, numbers, message.hops, payloads, message.floor
+        )
         matched = self._match(arrival)
         if matched is None:
             self._asked[arrival.key] = numbers
@@ -325,7 +399,9 @@ class Events:
         several: list[tuple[int, list[tuple[_Waiting, int]]]] = []
         for place, number in enumerate((message.sequence, *message.others)):
             if counts[place] == UNKNOWN:
-                others = self._deferred.setdefault((message.publisher, message.incarnation, number), [])
+                others = self._deferred.setdefault(
+                    (message.publisher, message.incarnation, number), []
+                )
                 others[:] = [one for one in others if not one[0].is_over]
                 several.append((place, others))
         if any(len(others) >= WAITING_MAX for _, others in several):
@@ -346,7 +422,9 @@ class Events:
                 branch = waiting.branch
                 child = branch.children.pop(waiting.child, None) if not waiting.left else None
                 if child is not None:
-                    branch.tiles.append(tile_of(branch.message, child.low, child.high, waiting.counts))
+                    branch.tiles.append(
+                        tile_of(branch.message, child.low, child.high, waiting.counts)
+                    )
                     self._maybe_report(branch, now)
 
     @property
@@ -358,7 +436,12 @@ class Events:
 
     def _dead_end(self, entry: Entry, step: Empty, branch: Branch, now: Micros) -> None:
         message = branch.message
-        tied = self._tie(entry, branch, tile_of(message, step.low, step.high, [0] * (1 + len(message.others))), now)
+        tied = self._tie(
+            entry,
+            branch,
+            tile_of(message, step.low, step.high, [0] * (1 + len(message.others))),
+            now,
+        )
         if step.whole and message.lease and not tied:
             gap = self._leases.grant(entry, step.rightward, message.publisher, now)
             if gap is not None and len(branch.gaps) < 16:
@@ -368,7 +451,9 @@ class Events:
         """With the seed's ranges: the tile counts once everybody whose range holds the event has it. Whether there is such."""
         message = branch.message
         if self._host.config.ranges != "entries" or message.kind != DELIVER or tile.low[1]:
-            branch.tiles.append(tile)  # the handoffs are up to whoever has the beginning of the interval, before all peers
+            branch.tiles.append(
+                tile
+            )  # the handoffs are up to whoever has the beginning of the interval, before all peers
             return False
         key = tile.low[0]
         owners = [
@@ -377,7 +462,12 @@ class Events:
         away = [owner for owner in owners if owner[1] != self._host.me]
         matched = tile.matched
         if len(away) < len(owners):
-            matched += max(0, *self._hand_over(message, next(owner for owner in owners if owner[1] == self._host.me)))
+            matched += max(
+                0,
+                *self._hand_over(
+                    message, next(owner for owner in owners if owner[1] == self._host.me)
+                ),
+            )
         branch.tiles.append(Tile(tile.low, tile.high, matched, tile.hops, tile.noise))
         if away:
             tie = (tile.low, tile.high)
@@ -412,7 +502,9 @@ class Events:
     # ------------------------------------------------------------------- reporting
 
     def _open(self, branch: Branch) -> None:
-        self._branches[_key(branch.message, -1 if branch.parent is None else int(branch.parent))] = branch
+        self._branches[
+            _key(branch.message, -1 if branch.parent is None else int(branch.parent))
+        ] = branch
         self._under_way += 1 + len(branch.message.others)
         self._sooner(branch.deadline)
 
@@ -428,7 +520,9 @@ class Events:
         for tile in message.tiles:
             if child.tie is not None:
                 self._untie(branch, child.tie, tile)
-            elif message.low <= tile.low < tile.high <= message.high and suits(tile, branch.message):
+            elif message.low <= tile.low < tile.high <= message.high and suits(
+                tile, branch.message
+            ):
                 branch.tiles.append(tile)
             else:
                 self._host.reject(sender, "a tile of another interval")
@@ -441,7 +535,9 @@ class Events:
         for number, tile in enumerate(branch.tiles):
             if (tile.low, tile.high) == tie:
                 matched = min(tile.matched + handed.matched, MATCHED_MAX)
-                branch.tiles[number] = Tile(tile.low, tile.high, matched, max(tile.hops, handed.hops), tile.noise)
+                branch.tiles[number] = Tile(
+                    tile.low, tile.high, matched, max(tile.hops, handed.hops), tile.noise
+                )
 
     def _maybe_report(self, branch: Branch, now: Micros) -> None:
         if not branch.children:
@@ -450,12 +546,20 @@ class Events:
     def _report(self, branch: Branch, now: Micros) -> None:
         """This walk is over at this node: tell whoever sent it, or the publication if it is our own."""
         message = branch.message
-        if self._branches.pop(_key(message, -1 if branch.parent is None else int(branch.parent)), None) is not None:
+        if (
+            self._branches.pop(
+                _key(message, -1 if branch.parent is None else int(branch.parent)), None
+            )
+            is not None
+        ):
             self._under_way -= 1 + len(message.others)
         for part in branch.children:
             self._by_child.pop(part, None)
         branch.children.clear()  # what comes later is not for a walk that is over
-        tiles = merge_tiles([tile for tile in branch.tiles if not branch.tied.get((tile.low, tile.high))], branch.noise)
+        tiles = merge_tiles(
+            [tile for tile in branch.tiles if not branch.tied.get((tile.low, tile.high))],
+            branch.noise,
+        )
         if branch.parent is None:
             branch.tiles = list(tiles)
             self._over(branch, now)
@@ -483,10 +587,19 @@ class Events:
             return
         for branch in [branch for branch in self._branches.values() if branch.deadline <= now]:
             self._report(branch, now)
-        self._round([publication for publication in self.publications.values() if publication.retry_at <= now], now)
+        self._round(
+            [
+                publication
+                for publication in self.publications.values()
+                if publication.retry_at <= now
+            ],
+            now,
+        )
         self.deadline = min(
             min((branch.deadline for branch in self._branches.values()), default=NEVER),
-            min((publication.retry_at for publication in self.publications.values()), default=NEVER),
+            min(
+                (publication.retry_at for publication in self.publications.values()), default=NEVER
+            ),
         )
 
     def _sooner(self, at: Micros) -> None:

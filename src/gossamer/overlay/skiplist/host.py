@@ -37,7 +37,14 @@ class Host:
         members: Members | None = None,
     ) -> None:
         self.epoch, self.members = epoch, members
-        self.me, self.topic, self.config, self.rng, self.lines, self.contacts = me, topic, config, rng, lines, contacts
+        self.me, self.topic, self.config, self.rng, self.lines, self.contacts = (
+            me,
+            topic,
+            config,
+            rng,
+            lines,
+            contacts,
+        )
         self.entries: dict[bytes, Entry] = {}
         self.births = 0  # entries that this node has had, those of earlier lives included
         self.out: list[Effect] = []

@@ -18,9 +18,7 @@ from gossamer.overlay.skiplist.route import toward
 CHECKS_SOON = 3  # checks at an eighth, a quarter and half of the time before they come as rarely as configured
 JOIN_HOPS_MAX = 256
 DETOUR = 16  # hops that a join is charged for when the entry that it was sent to is not there
-CHECK_HOPS = (
-    8  # of a check, and for each level k + 1 more: ample in a list whose long links are there; until then it can wait
-)
+CHECK_HOPS = 8  # of a check, and for each level k + 1 more: ample in a list whose long links are there; until then it can wait
 ATTEMPTS_MAX = 8  # joins through contacts that came to nothing, and an entry is on its own until a check succeeds
 ASK_AGAIN = 4  # times a period that members are asked who is in the list
 ASK_MAX = 64  # of them at once
@@ -55,13 +53,25 @@ class Joining(Beside):
             host.sooner(entry.check_at)
         near = None if entry.is_placed else host.nearest(entry.at)
         if near is not None:
-            self.receive_join(host.me, Join(host.topic, entry.at, 0, near.at[0], None, entry.born), now)
+            self.receive_join(
+                host.me, Join(host.topic, entry.at, 0, near.at[0], None, entry.born), now
+            )
         elif host.members is not None and not entry.is_placed:
             self._ask_around(entry, host.members, now)
-        elif (contact := host.contact()) is not None and (entry.is_placed or entry.attempts < ATTEMPTS_MAX):
+        elif (contact := host.contact()) is not None and (
+            entry.is_placed or entry.attempts < ATTEMPTS_MAX
+        ):
             entry.attempts += 1
-            allowed = CHECK_HOPS + (host.config.k + 1) * len(entry.times) if entry.is_placed else JOIN_HOPS_MAX
-            host.send(contact, Join(host.topic, entry.at, max(0, JOIN_HOPS_MAX - allowed), born=entry.born), now)
+            allowed = (
+                CHECK_HOPS + (host.config.k + 1) * len(entry.times)
+                if entry.is_placed
+                else JOIN_HOPS_MAX
+            )
+            host.send(
+                contact,
+                Join(host.topic, entry.at, max(0, JOIN_HOPS_MAX - allowed), born=entry.born),
+                now,
+            )
         elif not entry.is_placed:
             self._found(entry, now)
 
@@ -133,7 +143,9 @@ class Joining(Beside):
         entry.refused.clear()
         entry.refused_twice = False
         entry.check_at = (
-            Micros(now + self._host.config.period * self._host.config.check) if self._host.config.check else NEVER
+            Micros(now + self._host.config.period * self._host.config.check)
+            if self._host.config.check
+            else NEVER
         )
         entry.start(now)
         self._host.sooner(now)
@@ -162,7 +174,11 @@ class Joining(Beside):
             following, bound = step
             if following[1] != host.me:
                 if hops < JOIN_HOPS_MAX:
-                    host.send(following[1], Join(host.topic, place, hops + 1, following[0], bound, message.born), now)
+                    host.send(
+                        following[1],
+                        Join(host.topic, place, hops + 1, following[0], bound, message.born),
+                        now,
+                    )
                 return
             nearer = host.entries.get(following[0])
             if nearer is None or nearer is entry or not nearer.is_placed or hops >= JOIN_HOPS_MAX:
@@ -174,7 +190,9 @@ class Joining(Beside):
         host = self._host
         entry = host.nearest(place)
         if entry is not None and entry.at == place:
-            others = [other for other in host.entries.values() if other.is_placed and other is not entry]
+            others = [
+                other for other in host.entries.values() if other.is_placed and other is not entry
+            ]
             entry = max(others, key=lambda other: (other.at < place, other.at), default=None)
         return entry
 
@@ -191,14 +209,18 @@ class Joining(Beside):
             right.born = max(right.born, born)
         after = [at for at in old if at != place] or [entry.at]
         lefts = tuple(link.at for link in entry.lefts[1:] if link is not None and link.at != place)
-        rights = tuple(link.at for link in entry.rights[1:] if link is not None and link.at != place)
+        rights = tuple(
+            link.at for link in entry.rights[1:] if link is not None and link.at != place
+        )
         clear = self._leases.is_clear(entry, rightward=True, now=now)
         welcome = Welcome(
             host.topic, place[0], entry.at, tuple(after[: config.successors]), lefts, rights, min(hops, HOPS_MAX), clear,
             self._marks.for_newcomer(entry, place),
         )  # fmt: skip
         if place[1] == host.me:
-            self.receive_welcome(host.me, welcome, now)  # at once: the next of this node's entries may come right behind it
+            self.receive_welcome(
+                host.me, welcome, now
+            )  # at once: the next of this node's entries may come right behind it
         else:
             host.send(place[1], welcome, now)
 
@@ -244,7 +266,12 @@ class Joining(Beside):
     def settle(self, entry: Entry, now: Micros) -> None:
         """Is the join complete?"""
         right, left = entry.rights[0], entry.lefts[0]
-        if entry.is_joined or not entry.is_placed or not (right is None or right.sure) or not (left is None or left.sure):
+        if (
+            entry.is_joined
+            or not entry.is_placed
+            or not (right is None or right.sure)
+            or not (left is None or left.sure)
+        ):
             return
         entry.agreed_at = min(entry.agreed_at, now)
         outlived = now >= entry.agreed_at + self._host.config.lease

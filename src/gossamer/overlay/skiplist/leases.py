@@ -32,7 +32,9 @@ LESSEES_MAX = 256  # of one gap
 class Leases:
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._held: dict[tuple[Position, bool], tuple[Gap, Micros, int]] = {}  # by who granted it, and at which side of it
+        self._held: dict[
+            tuple[Position, bool], tuple[Gap, Micros, int]
+        ] = {}  # by who granted it, and at which side of it
         self._distrust = Micros(
             -1
         )  # leases on events that were sent up to then are not taken: a revocation may be forgotten
@@ -60,7 +62,9 @@ class Leases:
         """Whether somebody may hold a lease of a gap beside this entry, granted by it or by one whose heir it is."""
         for lessees in (entry.lessees_left, entry.lessees_right):
             self._prune(lessees, now)
-        clear = self.is_clear(entry, rightward=True, now=now) and self.is_clear(entry, rightward=False, now=now)
+        clear = self.is_clear(entry, rightward=True, now=now) and self.is_clear(
+            entry, rightward=False, now=now
+        )
         return bool(entry.lessees_left or entry.lessees_right) or not clear
 
     def void(self, entry: Entry, rightward: bool, now: Micros) -> None:
@@ -91,7 +95,11 @@ class Leases:
         if entry.waits:
             self._outlive(entry, now)
         told = entry.is_joined or (entry.cleared_left if rightward else entry.cleared_right)
-        return told and not entry.waits and now >= (entry.free_right_at if rightward else entry.free_left_at)
+        return (
+            told
+            and not entry.waits
+            and now >= (entry.free_right_at if rightward else entry.free_left_at)
+        )
 
     def wake(self, entry: Entry, now: Micros) -> bool:
         """Whether the last lessee has just been outlived."""
@@ -126,7 +134,11 @@ class Leases:
         """A report has brought a lease on an event that was sent then, in that epoch."""
         until = Micros(sent_at + self._host.config.lease)
         void = self._void.get(gap.by)
-        if until <= now or sent_at <= self._distrust or (void is not None and gap.number <= void[0]):
+        if (
+            until <= now
+            or sent_at <= self._distrust
+            or (void is not None and gap.number <= void[0])
+        ):
             return
         if len(self._held) >= HELD_MAX:
             self._held.pop(next(iter(self._held)))

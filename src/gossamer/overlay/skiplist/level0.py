@@ -100,7 +100,12 @@ class Level0(Joining):
             return
         link = entry.rights[0] if entry is not None else None
         if entry is None or link is None or link.at != message.at:
-            if entry is not None and link is not None and not link.sure and message.at in entry.successors:
+            if (
+                entry is not None
+                and link is not None
+                and not link.sure
+                and message.at in entry.successors
+            ):
                 entry.answered[message.at] = now
             return  # else of an earlier neighbour
         link.heard, link.born = now, max(link.born, message.born)
@@ -115,17 +120,24 @@ class Level0(Joining):
                 before = list(entry.successors)
                 entry.follow(self._in_order(entry, message.at, message.successors))
                 if entry.successors != before and entry.lefts[0] is not None:
-                    self.beat(entry, entry.left, now)  # lists of successors fill at once, not by one entry a period
+                    self.beat(
+                        entry, entry.left, now
+                    )  # lists of successors fill at once, not by one entry a period
             self.settle(entry, now)
         elif between(entry.at, message.left, link.at):
-            if now - entry.failed.get(message.left, Micros(-(10**12))) > host.config.silence * host.config.period:
+            if (
+                now - entry.failed.get(message.left, Micros(-(10**12)))
+                > host.config.silence * host.config.period
+            ):
                 entry.successors = insert(entry.successors, message.left, host.config.successors)
                 self._set_right(entry, message.left, now)
                 self.probe(entry, now)
         elif message.left != message.at:
             host.reject(sender, "a left neighbour that is not at its left")
 
-    def _in_order(self, entry: Entry, first: Position, others: tuple[Position, ...]) -> list[Position]:
+    def _in_order(
+        self, entry: Entry, first: Position, others: tuple[Position, ...]
+    ) -> list[Position]:
         """The successor list, as far as it runs rightward from here without coming around."""
         found = [first]
         for place in others:
@@ -139,7 +151,9 @@ class Level0(Joining):
     def look(self, entry: Entry, now: Micros) -> None:
         """Once a period: has a neighbour fallen silent?"""
         right, left = entry.rights[0], entry.lefts[0]
-        if right is not None and self._is_silent(right, now, doubted=not right.sure and bool(entry.answered)):
+        if right is not None and self._is_silent(
+            right, now, doubted=not right.sure and bool(entry.answered)
+        ):
             self.fail_right(entry, now)
         if left is not None and self._is_silent(left, now):
             left.sure = False
@@ -160,12 +174,18 @@ class Level0(Joining):
             entry.failed.pop(next(iter(entry.failed)))
         entry.failed[gone] = now
         entry.checks = 0
-        entry.check_at = min(entry.check_at, Micros(now + CHECK_DOUBT * host.config.period)) if host.config.check else NEVER
+        entry.check_at = (
+            min(entry.check_at, Micros(now + CHECK_DOUBT * host.config.period))
+            if host.config.check
+            else NEVER
+        )
         entry.drop_long(gone)
         entry.successors = [at for at in entry.successors if at != gone]
         guesses = not entry.successors
         if guesses:
-            others = [link.at for _, rightward, link in entry.links() if rightward and link.at != gone]
+            others = [
+                link.at for _, rightward, link in entry.links() if rightward and link.at != gone
+            ]
             entry.successors = others[:1]
         self._leases.void(entry, rightward=True, now=now)
         entry.free_right_at = Micros(now + host.config.lease)
@@ -173,13 +193,19 @@ class Level0(Joining):
             known = [number for number, at in enumerate(entry.successors) if at in entry.answered]
             entry.successors = entry.successors[known[0] if known else 0 :]
             link = entry.put(0, True, entry.successors[0], now)
-            if guesses:  # others may be in between: time for them to say so, before this gap is called empty
+            if (
+                guesses
+            ):  # others may be in between: time for them to say so, before this gap is called empty
                 link.guess_until = Micros(now + GUESS * host.config.period)
             # Several neighbours may be dead: ask all who may come next, so that the first of those alive is known.
             self.probe(entry, now)
             for place in entry.successors[1:]:
                 host.send(
-                    place[1], Gossip(host.topic, place[0], 0, (Item(entry.at, 0),), claims=False, born=entry.born), now
+                    place[1],
+                    Gossip(
+                        host.topic, place[0], 0, (Item(entry.at, 0),), claims=False, born=entry.born
+                    ),
+                    now,
                 )
         elif entry.lefts[0] is not None and entry.left != gone:
             entry.put(0, True, entry.left, now)  # around the circle, which is all that is known
@@ -239,7 +265,14 @@ class Level0(Joining):
         """Politely: neighbours at all levels are told, and who comes next."""
         host = self._host
         after = tuple(at for at in entry.successors if at[1] != host.me or at[0] in host.entries)
-        message = Leave(host.topic, entry.at, entry.left, after, self._leases.is_relied_on(entry, now), entry.born)
+        message = Leave(
+            host.topic,
+            entry.at,
+            entry.left,
+            after,
+            self._leases.is_relied_on(entry, now),
+            entry.born,
+        )
         told = dict.fromkeys(link.at[1] for _, _, link in entry.links())
         for peer in told:
             host.send(peer, message, now)
@@ -285,15 +318,26 @@ class Level0(Joining):
             self._refused(sender, host.members, now)
         for entry in host.entries.values():
             entry.drop_long(gone)
-            if host.members is None and not entry.is_placed and entry.attempts > 2 and host.me < sender:
+            if (
+                host.members is None
+                and not entry.is_placed
+                and entry.attempts > 2
+                and host.me < sender
+            ):
                 self._found(entry, now)  # two that have lost everybody: one of them must begin
             elif host.members is None and not entry.is_placed:
-                entry.check_at = min(entry.check_at, Micros(now + host.config.period // 4 + 1))  # another contact
+                entry.check_at = min(
+                    entry.check_at, Micros(now + host.config.period // 4 + 1)
+                )  # another contact
                 host.sooner(entry.check_at)
             left, right = entry.lefts[0], entry.rights[0]
             if left is not None and left.at == gone and _is_meant(left, message.born):
                 left.sure = False
-            if right is not None and right.at == gone != entry.at and _is_meant(right, message.born):
+            if (
+                right is not None
+                and right.at == gone != entry.at
+                and _is_meant(right, message.born)
+            ):
                 self.fail_right(entry, now)
 
 

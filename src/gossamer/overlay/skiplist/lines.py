@@ -27,7 +27,9 @@ class _Waiting:
 
 
 class Lines:
-    def __init__(self, me: Peer, address: Callable[[Peer], str | None], *, hangs_up: bool = False) -> None:
+    def __init__(
+        self, me: Peer, address: Callable[[Peer], str | None], *, hangs_up: bool = False
+    ) -> None:
         self.me = me
         self.up: dict[Peer, Micros] = {}  # when something was last sent
         self.dropped = 0

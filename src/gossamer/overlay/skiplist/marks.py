@@ -61,7 +61,9 @@ class Marks:
                 continue  # not on its way from left to right
             if known is None and len(entry.marks) >= MARKS_MAX:
                 continue
-            if (known is None and not mark.gone) or (known is not None and known[0].version < mark.version):
+            if (known is None and not mark.gone) or (
+                known is not None and known[0].version < mark.version
+            ):
                 news = True
             entry.marks[mark.owner] = (mark, now)
         self._expire(entry, now)
@@ -107,7 +109,11 @@ class Marks:
 
     def owners(self, entry: Entry, key: bytes) -> list[Position]:
         """Whose ranges hold this key, as far as this entry knows."""
-        found = [mark.owner for mark, _ in entry.marks.values() if not mark.gone and mark.low <= key <= mark.high]
+        found = [
+            mark.owner
+            for mark, _ in entry.marks.values()
+            if not mark.gone and mark.low <= key <= mark.high
+        ]
         if entry.range is not None and entry.range.low <= key <= entry.range.high:
             found.append(entry.at)
         return found

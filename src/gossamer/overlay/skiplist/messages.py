@@ -68,9 +68,13 @@ class Gossip(Message, frozen=True, array_like=True, tag=70):
     topic: Uint64
     to: Key  # the receiving entry
     level: Level
-    items: Annotated[tuple[Item, ...], Meta(min_length=1, max_length=K_MAX)]  # the first is the sender's own, counter 0
+    items: Annotated[
+        tuple[Item, ...], Meta(min_length=1, max_length=K_MAX)
+    ]  # the first is the sender's own, counter 0
     chain: Chain = ()
-    clear: bool = True  # at level 0: nobody relies any longer on the gap that the receiver came into
+    clear: bool = (
+        True  # at level 0: nobody relies any longer on the gap that the receiver came into
+    )
     marks: Annotated[tuple[Mark, ...], Meta(max_length=MARKS_MAX)] = ()
     claims: bool = True  # at level 0: False only asks whether the receiver is there; the sender is not its neighbour
     born: Number = 0  # at level 0: which of the entries that the sender's node has had, in order; as are the others below
@@ -149,9 +153,15 @@ class Carry(Message, frozen=True, array_like=True, tag=77):
     kind: Annotated[int, Meta(ge=0, le=2)]  # DELIVER, FIND, HANDOFF
     lease: bool
     payload: Payload
-    bound: Position | None = None  # outside the interval: it lies between the receiving entry and this
-    others: Annotated[tuple[Number, ...], Meta(max_length=TOGETHER_MAX - 1)] = ()  # events that go with this one (tiles.py),
-    payloads: Annotated[tuple[Payload, ...], Meta(max_length=TOGETHER_MAX - 1)] = ()  # and what they are
+    bound: Position | None = (
+        None  # outside the interval: it lies between the receiving entry and this
+    )
+    others: Annotated[
+        tuple[Number, ...], Meta(max_length=TOGETHER_MAX - 1)
+    ] = ()  # events that go with this one (tiles.py),
+    payloads: Annotated[
+        tuple[Payload, ...], Meta(max_length=TOGETHER_MAX - 1)
+    ] = ()  # and what they are
 
 
 DELIVER, FIND, HANDOFF = 0, 1, 2
@@ -165,7 +175,9 @@ class Tile(Struct, frozen=True, array_like=True, gc=False):
     matched: Matched
     hops: Hops
     noise: Number
-    others: Annotated[tuple[Matched, ...], Meta(min_length=1, max_length=TOGETHER_MAX - 1)] | None = None
+    others: (
+        Annotated[tuple[Matched, ...], Meta(min_length=1, max_length=TOGETHER_MAX - 1)] | None
+    ) = None
     """How many took the events that went with it: of each, or one number for all. None: there are none, or they were not here."""
 
 
@@ -216,4 +228,6 @@ class Revoked(Message, frozen=True, array_like=True, tag=80):
     number: Number
 
 
-SkiplistMessage = Gossip | Beat | Ack | Join | Welcome | Leave | Absent | Carry | Report | Revoke | Revoked
+SkiplistMessage = (
+    Gossip | Beat | Ack | Join | Welcome | Leave | Absent | Carry | Report | Revoke | Revoked
+)

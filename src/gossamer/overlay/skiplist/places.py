@@ -69,7 +69,11 @@ class Classes:
         """Use it from now on, if there is room. One place is kept for ALL, which takes every filter."""
         if cls in self._own:
             return True
-        if cls not in self._uses and cls != ALL and len(self._uses) >= CLASSES_MAX - (ALL not in self._uses):
+        if (
+            cls not in self._uses
+            and cls != ALL
+            and len(self._uses) >= CLASSES_MAX - (ALL not in self._uses)
+        ):
             return False
         self._own[cls] = False
         self._uses[cls] = self._uses.get(cls, 0) + 1
@@ -125,7 +129,9 @@ class Places:
         self.filters: dict[int, Filter] = {}
         self.keys: dict[bytes, int] = {}  # and how many placements share each
         self.class_of: dict[bytes, Class] = {}
-        self.until: dict[bytes, bytes] = {}  # with the seed's ranges (marks.py): up to where an entry wants everything
+        self.until: dict[
+            bytes, bytes
+        ] = {}  # with the seed's ranges (marks.py): up to where an entry wants everything
         self._placed: dict[int, list[bytes]] = {}  # the keys of each filter
         self._barred: dict[Class, None] = {}  # classes that have given way to coarser ones
 
@@ -153,7 +159,9 @@ class Places:
 
     def _changes(self, before: list[bytes]) -> tuple[list[bytes], list[bytes]]:
         known = dict.fromkeys(before)
-        return [key for key in self.keys if key not in known], [key for key in before if key not in self.keys]
+        return [key for key in self.keys if key not in known], [
+            key for key in before if key not in self.keys
+        ]
 
     def keys_of(self, number: int) -> list[bytes]:
         """What a subscription relies on: an event that it wants comes to one of these entries."""
@@ -169,11 +177,21 @@ class Places:
     def _place(self, number: int) -> None:
         filter = self.filters[number]
         best = self._placements(filter, None)
-        wanted = [cls for cls in dict.fromkeys(placement.cls for placement in best) if cls not in self._barred]
-        there_is_room = [self.classes.announce(cls) for cls in wanted]  # all of them, also after one without
+        wanted = [
+            cls
+            for cls in dict.fromkeys(placement.cls for placement in best)
+            if cls not in self._barred
+        ]
+        there_is_room = [
+            self.classes.announce(cls) for cls in wanted
+        ]  # all of them, also after one without
         if not all(there_is_room) or any(placement.cls in self._barred for placement in best):
-            best = self._placements(filter, [cls for cls in self.classes if cls not in self._barred])
-        placed = self._placed[number] = list(dict.fromkeys(key for placement in best for key in placement.keys))
+            best = self._placements(
+                filter, [cls for cls in self.classes if cls not in self._barred]
+            )
+        placed = self._placed[number] = list(
+            dict.fromkeys(key for placement in best for key in placement.keys)
+        )
         for placement in best:
             self.classes.announce(placement.cls)
             for key in placement.keys:
@@ -198,7 +216,9 @@ class Places:
         counts: dict[Class, int] = {}
         for cls in self.class_of.values():
             counts[cls] = counts.get(cls, 0) + 1
-        fullest = max((cls for cls in counts if cls != ALL), key=lambda cls: (counts[cls], cls.prefix))
+        fullest = max(
+            (cls for cls in counts if cls != ALL), key=lambda cls: (counts[cls], cls.prefix)
+        )
         self._barred[fullest] = None
         one = coarser(fullest)
         while one in self._barred or not self.classes.announce(one):

@@ -21,7 +21,10 @@ from gossamer.overlay.skiplist.position import Interval, Position
 PUBLISHERS_MAX = 65_536
 PIECES_MAX = 256  # that are missing of one event, beyond its intervals: who reports many small tiles makes no more of it
 UNKNOWN = -1  # the owner has the event, and will say later how many took it
-_BELOW: tuple[Position | None, int] = (None, 0)  # the publisher's floor: done, whatever became of it
+_BELOW: tuple[Position | None, int] = (
+    None,
+    0,
+)  # the publisher's floor: done, whatever became of it
 SEEN_MAX = 65_536  # events of one publisher that have no receipt yet, as far as this node knows
 
 
@@ -99,7 +102,9 @@ class Hits:
         self.add(Hit(at, tuple((number, text[:TEXT_MAX]) for number, text in told[:TOLD_MAX])))
 
     def extend(self, hits: Sequence[Hit], left_off: int) -> None:
-        self.left_off = min(self.left_off + left_off, NUMBER_MAX // 2)  # what is added here, one by one, still fits
+        self.left_off = min(
+            self.left_off + left_off, NUMBER_MAX // 2
+        )  # what is added here, one by one, still fits
         for hit in hits:
             self.add(hit)
 
@@ -114,7 +119,13 @@ class Publication:
         self, sequence: int, incarnation: int, floor: int, intervals: Sequence[Interval], payload: bytes, kind: int,
         first_round: int = 0,
     ) -> None:  # fmt: skip
-        self.sequence, self.incarnation, self.floor, self.payload, self.kind = sequence, incarnation, floor, payload, kind
+        self.sequence, self.incarnation, self.floor, self.payload, self.kind = (
+            sequence,
+            incarnation,
+            floor,
+            payload,
+            kind,
+        )
         self.remaining: list[Interval] = list(intervals)
         self.by_interval: dict[Interval, int] = dict.fromkeys(intervals, 0)
         self.round = self.first_round = first_round
@@ -163,7 +174,9 @@ class Seen:
         numbers = (message.sequence, *message.others)
         return [_BELOW if number < floor else table.get(number) for number in numbers]
 
-    def add(self, message: Carry, numbers: Sequence[int], at: Position, matched: Sequence[int]) -> None:
+    def add(
+        self, message: Carry, numbers: Sequence[int], at: Position, matched: Sequence[int]
+    ) -> None:
         """These events of the walk are here."""
         who = (message.publisher, message.incarnation)
         table = self._tables.get(who)

@@ -66,7 +66,9 @@ def spread(entry: Entry, low: Position, high: Position, bound: Position | None) 
     return [Forward(to, low, high, other)]
 
 
-def toward(entry: Entry, place: Position, bound: Position | None) -> tuple[Position, Position | None] | None:
+def toward(
+    entry: Entry, place: Position, bound: Position | None
+) -> tuple[Position, Position | None] | None:
     """The next entry on the way to the one at the left of a place, and the new bound; None if this is it."""
     at, right = entry.at, entry.right
     if right == at or place in (at, right) or between(at, place, right):
@@ -74,7 +76,9 @@ def toward(entry: Entry, place: Position, bound: Position | None) -> tuple[Posit
     return _nearer(entry, place, bound)
 
 
-def _nearer(entry: Entry, place: Position, bound: Position | None) -> tuple[Position, Position | None]:
+def _nearer(
+    entry: Entry, place: Position, bound: Position | None
+) -> tuple[Position, Position | None]:
     """Of the two known entries around a place the one that is nearer to it, and the other one as the new bound.
 
     Every step goes strictly between the last entry and its bound, so a walk ends even while the links are being rebuilt.
@@ -114,7 +118,9 @@ def _inside(entry: Entry, low: Position, high: Position) -> list[Step]:
     until = after[0] if after else high
     steps.append(Take(until) if _sure(entry, rightward=True) else Unsure(at, until))
     for number, place in enumerate(after):
-        steps.append(Forward(place, place, after[number + 1] if number + 1 < len(after) else high, None))
+        steps.append(
+            Forward(place, place, after[number + 1] if number + 1 < len(after) else high, None)
+        )
     if before:
         for number, place in enumerate(before):
             until = before[number + 1] if number + 1 < len(before) else at
@@ -140,14 +146,20 @@ def _gap(entry: Entry, low: Position, high: Position) -> Empty | Unsure | None:
         else:  # the gap between the last and the first; of a lone entry, everything
             within = left < low or high <= right
         if within:
-            return Empty(low, high, rightward, True) if _sure(entry, rightward=rightward) else Unsure(low, high)
+            return (
+                Empty(low, high, rightward, True)
+                if _sure(entry, rightward=rightward)
+                else Unsure(low, high)
+            )
     return None
 
 
 def _share(places: list[Position], low: Position, high: Position) -> list[Step]:
     """Each of these entries, all of them in the interval, gets the part from itself to the next; the first also what is before."""
     cuts = [low, *places[1:], high]
-    return [Forward(place, cuts[number], cuts[number + 1], None) for number, place in enumerate(places)]
+    return [
+        Forward(place, cuts[number], cuts[number + 1], None) for number, place in enumerate(places)
+    ]
 
 
 def _greedy(entry: Entry, low: Position, high: Position) -> Position:

@@ -21,8 +21,12 @@ from gossamer.overlay.skiplist.places import Places
 class Subscriber:
     def __init__(self, machine: SkipList, places: Places) -> None:
         self.machine, self.places, self.classes = machine, places, places.classes
-        self._served: dict[int, tuple[bytes, ...]] = {}  # subscriptions that are ready, and at which keys
-        self._waiting: dict[int, None] = {}  # those that are not ready at the keys that they have now
+        self._served: dict[
+            int, tuple[bytes, ...]
+        ] = {}  # subscriptions that are ready, and at which keys
+        self._waiting: dict[
+            int, None
+        ] = {}  # those that are not ready at the keys that they have now
         self._news: list[int] = []
         self._class_of: dict[bytes, Class] = {}  # of entries, also of those that are to go
 
@@ -84,7 +88,11 @@ class Subscriber:
 
     def answer(self, key: bytes, row: tuple[Any, ...] | None) -> list[tuple[int, str]]:
         """To a look-up that has come to this entry: its subscriptions, or those of them that want the event."""
-        found = [number for number in self.places.at(key) if row is None or self.filters[number].matches_row(row)]
+        found = [
+            number
+            for number in self.places.at(key)
+            if row is None or self.filters[number].matches_row(row)
+        ]
         return [(number, self.filters[number].text) for number in found]
 
     # -------------------------------------------------------------------------- inside
@@ -104,7 +112,10 @@ class Subscriber:
         moved = False
         for number in numbers:
             keys = self.places.keys_of(number)
-            if all(key in entries and entries[key].is_joined and self.classes.is_settled(class_of[key]) for key in keys):
+            if all(
+                key in entries and entries[key].is_joined and self.classes.is_settled(class_of[key])
+                for key in keys
+            ):
                 del self._waiting[number]
                 if number not in self._served:
                     self._news.append(number)

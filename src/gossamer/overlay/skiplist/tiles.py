@@ -12,7 +12,15 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 
-from gossamer.overlay.skiplist.messages import MATCHED_MAX, NUMBER_MAX, PAYLOAD_MAX, TILES_MAX, TOGETHER_MAX, Carry, Tile
+from gossamer.overlay.skiplist.messages import (
+    MATCHED_MAX,
+    NUMBER_MAX,
+    PAYLOAD_MAX,
+    TILES_MAX,
+    TOGETHER_MAX,
+    Carry,
+    Tile,
+)
 from gossamer.overlay.skiplist.position import Interval, Position
 from gossamer.overlay.skiplist.receipts import Publication
 
@@ -26,7 +34,11 @@ def is_sound(message: Carry) -> bool:
     """
     numbers = (message.sequence, *message.others)
     size = len(message.payload) + sum(map(len, message.payloads))
-    return size <= PAYLOAD_MAX and len(message.others) == len(message.payloads) and all(a < b for a, b in pairwise(numbers))
+    return (
+        size <= PAYLOAD_MAX
+        and len(message.others) == len(message.payloads)
+        and all(a < b for a, b in pairwise(numbers))
+    )
 
 
 def tile_of(message: Carry, low: Position, high: Position, counts: Sequence[int]) -> Tile:
@@ -95,7 +107,10 @@ def settle(tiles: Sequence[Tile], message: Carry, room: int) -> Settled:
 def reportable(tiles: Sequence[Tile]) -> tuple[Tile, ...]:
     """As many as a report has room for; what is left out will be asked for again."""
     sizes = accumulate(
-        [40 + len(tile.low[0]) + len(tile.high[0]) + 5 * len(tile.others or ()) for tile in tiles[:TILES_MAX]]
+        [
+            40 + len(tile.low[0]) + len(tile.high[0]) + 5 * len(tile.others or ())
+            for tile in tiles[:TILES_MAX]
+        ]
     )
     return tuple(tiles[: bisect_right(list(sizes), TILES_BYTES)])
 
@@ -121,7 +136,9 @@ def _one(run: list[Tile]) -> list[Tile]:
     matched = min(sum([tile.matched for tile in run]), MATCHED_MAX)
     noise = min(sum([tile.noise for tile in run]), NUMBER_MAX)
     others = _sum([tile.others for tile in run if tile.others is not None])
-    return [Tile(run[0].low, run[-1].high, matched, max([tile.hops for tile in run]), noise, others)]
+    return [
+        Tile(run[0].low, run[-1].high, matched, max([tile.hops for tile in run]), noise, others)
+    ]
 
 
 def _sum(several: list[tuple[int, ...]]) -> tuple[int, ...] | None:
@@ -131,7 +148,10 @@ def _sum(several: list[tuple[int, ...]]) -> tuple[int, ...] | None:
     alike = sum([counts[0] for counts in several if len(counts) == 1])
     each = [counts for counts in several if len(counts) > 1]
     return _brief(
-        tuple([min(alike + sum(counts), MATCHED_MAX) for counts in zip(*each, strict=True)] or [min(alike, MATCHED_MAX)])
+        tuple(
+            [min(alike + sum(counts), MATCHED_MAX) for counts in zip(*each, strict=True)]
+            or [min(alike, MATCHED_MAX)]
+        )
     )
 
 

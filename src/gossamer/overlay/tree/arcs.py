@@ -153,6 +153,9 @@ class Cover:
         return both
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Cover) and (self._begins, self._ends) == (other._begins, other._ends)
+        return isinstance(other, Cover) and (self._begins, self._ends) == (
+            other._begins,
+            other._ends,
+        )
 
     __hash__ = None  # type: ignore[assignment]

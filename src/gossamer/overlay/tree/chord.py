@@ -47,7 +47,14 @@ class Question:
 class Chord:
     steady = False
 
-    def __init__(self, me: Host, config: TreeConfig, links: Links, rng: Random, contacts: tuple[Host, ...] = ()) -> None:
+    def __init__(
+        self,
+        me: Host,
+        config: TreeConfig,
+        links: Links,
+        rng: Random,
+        contacts: tuple[Host, ...] = (),
+    ) -> None:
         """Without contacts it is the first of its ring."""
         self.me, self.config, self.bits = me, config, config.bits
         self.member = not contacts
@@ -65,11 +72,15 @@ class Chord:
         self._before_knows = self._after_knows = self.member  # that we are between them
         self._arc: Arc | None = None
         self._rectify: Host | None = None  # who has notified us
-        self._candidates: dict[int, Host] = {}  # that may be closer than the successor, to be asked first
+        self._candidates: dict[
+            int, Host
+        ] = {}  # that may be closer than the successor, to be asked first
         self._stabilise_at = self._finger_at = self._passive_at = Micros(0)
         self._exponent = config.bits - 1
         self._met: dict[int, None] = {}
-        self._meetings: dict[int, tuple[Host, int]] = {}  # look-ups in other rings: who told us, tries left
+        self._meetings: dict[
+            int, tuple[Host, int]
+        ] = {}  # look-ups in other rings: who told us, tries left
 
     # ---------------------------------------------------------------- interface
 
@@ -129,7 +140,10 @@ class Chord:
 
     def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
         if state is LinkState.DOWN:
-            for host in (*self.successors, *((self.predecessor,) if self.predecessor is not None else ())):
+            for host in (
+                *self.successors,
+                *((self.predecessor,) if self.predecessor is not None else ()),
+            ):
                 if host.peer == peer:  # a verdict, or another link, soon
                     self._links.dial(host, now)
         elif state is LinkState.UP and peer in self.passive:
@@ -144,7 +158,11 @@ class Chord:
             self.refused += not self._lookups.receive(sender, message, now)
         elif kind is Ask:
             busy = self._question is not None or not self.member
-            answer = Occupied(message.token) if busy else State(message.token, self.predecessor, tuple(self.successors))
+            answer = (
+                Occupied(message.token)
+                if busy
+                else State(message.token, self.predecessor, tuple(self.successors))
+            )
             self._reply(sender, answer, now)
         elif kind is State or kind is Occupied:
             self._answered(sender, message, now)
@@ -239,7 +257,11 @@ class Chord:
             self._after_knows = self._after_knows or message.predecessor == self.me
             self._adopt(host, message.successors)
             closer = message.predecessor
-            if closer is not None and closer.peer != self.me.peer and between(self.me.key, closer.key, host.key):
+            if (
+                closer is not None
+                and closer.peer != self.me.peer
+                and between(self.me.key, closer.key, host.key)
+            ):
                 self._ask("closer", closer, now)
             else:
                 self._notify(now)
@@ -249,7 +271,9 @@ class Chord:
                 if not self.successors:
                     self._candidates = {}  # one that lives is enough: those in between will be found
                 self._adopt(host, message.successors)
-                self._stabilise_at = now  # there may be another in between: go on until there is none
+                self._stabilise_at = (
+                    now  # there may be another in between: go on until there is none
+                )
             self._notify(now)
         elif kind == "place":
             before = message.predecessor
@@ -267,7 +291,9 @@ class Chord:
         if first.peer == self.me.peer and len(state.successors) > 1:
             first = state.successors[1]
         if not between(before.key, self.me.key, first.key) or before.key == self.me.key:
-            self._stabilise_at = self._later(now, OCCUPIED_WAIT)  # the ring has changed: find the place again
+            self._stabilise_at = self._later(
+                now, OCCUPIED_WAIT
+            )  # the ring has changed: find the place again
             return
         listed = [host for host in state.successors if host.peer != self.me.peer]
         self.successors = self._cut(listed or [before])
@@ -299,7 +325,12 @@ class Chord:
         To own all keys at once would be to answer for hosts that live, and that a list of one or two did not name.
         """
         before = (self.predecessor,) if self.predecessor is not None else ()
-        known = (*self.passive.values(), *self._contacts, *self.fingers.values(), *before)  # the likeliest last: asked first
+        known = (
+            *self.passive.values(),
+            *self._contacts,
+            *self.fingers.values(),
+            *before,
+        )  # the likeliest last: asked first
         self._candidates = {host.peer: host for host in known if host.peer != self.me.peer}
         self._before_knows = self._after_knows = False
         self._be_alone()
@@ -311,7 +342,11 @@ class Chord:
 
     def _replace(self, old: Host, *, alive: bool, now: Micros) -> None:
         new, self._rectify = self._rectify, None
-        if new is not None and self.predecessor == old and (not alive or between(old.key, new.key, self.me.key)):
+        if (
+            new is not None
+            and self.predecessor == old
+            and (not alive or between(old.key, new.key, self.me.key))
+        ):
             if not alive:
                 self._give_up(old)
             self.predecessor = new
@@ -324,7 +359,11 @@ class Chord:
         """Up to r of them, ending before we come round to ourselves; keys that do not fit this ring are no hosts."""
         found: list[Host] = []
         for host in hosts:
-            if host.peer == self.me.peer or host.key == self.me.key or len(found) == self.config.successors:
+            if (
+                host.peer == self.me.peer
+                or host.key == self.me.key
+                or len(found) == self.config.successors
+            ):
                 break
             if host.key >> self.bits:
                 self.refused += 1
@@ -385,7 +424,9 @@ class Chord:
         size, before = 1 << self.bits, self.me.key
         for host in self.successors:
             if within(before, key, host.key):
-                rest = sorted((h for h in hosts.values() if h is not host), key=lambda h: (h.key - key) % size)
+                rest = sorted(
+                    (h for h in hosts.values() if h is not host), key=lambda h: (h.key - key) % size
+                )
                 return [*rest[-2:], *self.successors[:1], host]
             before = host.key
         return sorted(hosts.values(), key=lambda host: (host.key - key) % size)
@@ -467,7 +508,10 @@ class Chord:
     def _met_owner(self, meeting: int, arc: Arc | None, now: Micros) -> None:
         host, tries = self._meetings.pop(meeting)
         if arc is not None:
-            if between(self.me.key, arc.host.key, self._first.key) and len(self._candidates) < CANDIDATES_MAX:
+            if (
+                between(self.me.key, arc.host.key, self._first.key)
+                and len(self._candidates) < CANDIDATES_MAX
+            ):
                 self._candidates[arc.host.peer] = arc.host
         elif tries > 1:
             self._meetings[meeting] = (host, tries - 1)

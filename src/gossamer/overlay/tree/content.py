@@ -42,7 +42,10 @@ class SchemaContent:
         self._decoders: dict[str, Packed] = {}
         self._filter = lru_cache(maxsize=CACHED)(self._parse)
         self._mask = lru_cache(maxsize=CACHED)(self._compile)
-        self._rows: tuple[object, Any] = (None, None)  # the last batch, and its rows or its record batch
+        self._rows: tuple[object, Any] = (
+            None,
+            None,
+        )  # the last batch, and its rows or its record batch
         self.covers = lru_cache(maxsize=CACHED)(self._covers)
 
     def learn(self, topic: str, schema: Schema) -> None:
@@ -84,7 +87,9 @@ class SchemaContent:
         return any(map(found.matches_row, rows))
 
     def _compile(self, topic: str, filter: str) -> Any:
-        from gossamer.filters.mask import compile_mask  # needs NumPy, as whoever made the record batch has
+        from gossamer.filters.mask import (
+            compile_mask,
+        )  # needs NumPy, as whoever made the record batch has
 
         found = self._filter(topic, filter)
         assert found is not None
@@ -96,7 +101,11 @@ class SchemaContent:
             try:
                 packed = self._decoders[batch.topic]
                 is_columns = batch.is_columns
-                read = packed.columns(batch.rows, batch.count) if is_columns else packed.decode(batch.rows)
+                read = (
+                    packed.columns(batch.rows, batch.count)
+                    if is_columns
+                    else packed.decode(batch.rows)
+                )
                 self._rows = (batch.rows, read)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 self._rows = (batch.rows, None)

@@ -26,7 +26,15 @@ from gossamer.overlay.shares import Shares
 from gossamer.overlay.tree.arcs import Arc, Cover
 from gossamer.overlay.tree.config import TreeConfig
 from gossamer.overlay.tree.links import Links
-from gossamer.overlay.tree.messages import OFFERS_MAX, PIECES_MAX, BatchId, Carry, Offer, Pieces, Reached
+from gossamer.overlay.tree.messages import (
+    OFFERS_MAX,
+    PIECES_MAX,
+    BatchId,
+    Carry,
+    Offer,
+    Pieces,
+    Reached,
+)
 from gossamer.overlay.tree.outgoing import Finished, Outgoing
 from gossamer.overlay.tree.ring import Ring
 from gossamer.overlay.tree.routes import Routes
@@ -41,7 +49,19 @@ UNASKED_MAX = 4_096
 class Wave:
     """A batch at this host."""
 
-    __slots__ = ("at", "batch", "cover", "done", "here", "matched", "parent", "round", "taken", "waiting", "want")
+    __slots__ = (
+        "at",
+        "batch",
+        "cover",
+        "done",
+        "here",
+        "matched",
+        "parent",
+        "round",
+        "taken",
+        "waiting",
+        "want",
+    )
 
     def __init__(self, batch: Batch, now: Micros) -> None:
         self.batch, self.at = batch, now
@@ -77,12 +97,18 @@ class Forward:
         self.late = 0  # reports that nobody waits for
         self.offers_from = NEVER  # before this, what is offered may be older than our subscriptions
         self._origins: Shares[tuple[int, int], _Origin] = Shares(
-            ORIGINS_MAX, ORIGINS_A_LINK, lambda key, origin: key[0] != self.me and not self._is_active(key, origin)
+            ORIGINS_MAX,
+            ORIGINS_A_LINK,
+            lambda key, origin: key[0] != self.me and not self._is_active(key, origin),
         )
         self._active: dict[BatchId, Wave] = {}
-        self._unasked: dict[BatchId, Micros] = {}  # taken here, when; came by an offer: the publisher does not know yet
+        self._unasked: dict[
+            BatchId, Micros
+        ] = {}  # taken here, when; came by an offer: the publisher does not know yet
         self._outgoing: dict[BatchId, Outgoing] = {}
-        self._lookups: dict[int, list[BatchId]] = {}  # keys whose owners are being looked up, for these
+        self._lookups: dict[
+            int, list[BatchId]
+        ] = {}  # keys whose owners are being looked up, for these
         self.deadline = NEVER
 
     @property
@@ -131,7 +157,11 @@ class Forward:
         batch = message.batch
         id = (batch.publisher, batch.incarnation, batch.first)
         want = Cover(self._ring.bits, message.want)
-        if batch.floor > batch.first or batch.first + batch.count - batch.floor > WINDOW_MAX or batch.hops >= HOPS_MAX:
+        if (
+            batch.floor > batch.first
+            or batch.first + batch.count - batch.floor > WINDOW_MAX
+            or batch.hops >= HOPS_MAX
+        ):
             self._links.reject(sender, "a batch outside its publisher's window")
             return
         if any(low >> self._ring.bits or high >> self._ring.bits for low, high in message.want):
@@ -139,7 +169,9 @@ class Forward:
             return
         origin = self._origin(batch, sender)
         wave = origin.waves.get(batch.first) if origin is not None else None
-        if origin is None or (wave is None and (batch.first < origin.floor or batch.publisher == self.me)):
+        if origin is None or (
+            wave is None and (batch.first < origin.floor or batch.publisher == self.me)
+        ):
             self._duplicate(sender, batch)  # taken long ago, or of an earlier life of ours
             self._answer(sender, id, batch.round, Cover(self._ring.bits), (), now)
             return
@@ -148,7 +180,15 @@ class Forward:
             self._out.append(Deliver(0, (batch,)))
             if want.empty:
                 self.recovered += 1
-                self._offer([p for p in self._routes.tables if p != sender and self._routes.passes(p, batch)], [id], now)
+                self._offer(
+                    [
+                        p
+                        for p in self._routes.tables
+                        if p != sender and self._routes.passes(p, batch)
+                    ],
+                    [id],
+                    now,
+                )
             else:
                 self._begin(id, wave, batch, sender, want, now)
             return
@@ -163,14 +203,19 @@ class Forward:
                 self._finish(id, wave, now)  # who waits for an earlier round gets what there is
             self._begin(id, wave, batch, sender, want, now)
         elif sender != wave.parent or wave.done:
-            self._answer(sender, id, batch.round, Cover(self._ring.bits), (), now)  # another answers for us
+            self._answer(
+                sender, id, batch.round, Cover(self._ring.bits), (), now
+            )  # another answers for us
 
     def reached(self, sender: Peer, message: Reached, now: Micros) -> None:
         pieces, matched = Cover(self._ring.bits, message.pieces), message.matched
         outgoing, own = self._outgoing.get(message.id), self._ring.me.key
         if any(max(piece) >> self._ring.bits for piece in message.pieces):
             self._links.reject(sender, "a report for keys that do not exist")
-            pieces, matched = Cover(self._ring.bits), ()  # all of it is asked for again: who counts now would count twice
+            pieces, matched = (
+                Cover(self._ring.bits),
+                (),
+            )  # all of it is asked for again: who counts now would count twice
         wave = self._active.get(message.id)
         if wave is None or wave.round != message.round or sender not in wave.waiting:
             round = outgoing.rounds.get(message.round) if outgoing is not None else None
@@ -191,7 +236,9 @@ class Forward:
         if self._ring.arc is not None and pieces.has(own):
             # While links are being made, two neighbours may have heard of a newcomer, and one answers to the other for it. What is
             # taken here is counted here, once a round: the rest of the report holds, and for our own key it says nothing.
-            pieces = pieces.common(Cover(self._ring.bits, [((own - 1) % pieces.size, own)]).missing())
+            pieces = pieces.common(
+                Cover(self._ring.bits, [((own - 1) % pieces.size, own)]).missing()
+            )
         del wave.waiting[sender]
         for piece in pieces.pieces():
             wave.cover.add(piece)
@@ -271,7 +318,9 @@ class Forward:
             origin = _Origin()
             if not self._origins.add(key, origin, link, always=batch.publisher == self.me):
                 self.dropped += 1
-                self._out.append(Note(Dropped("batch", 1, f"more than {ORIGINS_A_LINK} publishers by one link")))
+                self._out.append(
+                    Note(Dropped("batch", 1, f"more than {ORIGINS_A_LINK} publishers by one link"))
+                )
                 return None
         if batch.floor > origin.floor:
             origin.floor = batch.floor
@@ -294,7 +343,9 @@ class Forward:
         heapq.heappush(origin.firsts, batch.first)
         return wave
 
-    def _begin(self, id: BatchId, wave: Wave, batch: Batch, parent: Peer, want: Cover, now: Micros) -> None:
+    def _begin(
+        self, id: BatchId, wave: Wave, batch: Batch, parent: Peer, want: Cover, now: Micros
+    ) -> None:
         wave.round, wave.parent, wave.want, wave.done = batch.round, parent, want, False
         wave.cover, wave.matched, wave.waiting = Cover(self._ring.bits), [], {}
         self._active[id] = wave
@@ -326,7 +377,9 @@ class Forward:
         arc = self._ring.arc
         if arc is not None:
             for piece in Cover(self._ring.bits, [arc.piece]).common(wave.want).pieces():
-                wave.cover.add(piece)  # perhaps without our own key: some keys may have been a host's that is no more
+                wave.cover.add(
+                    piece
+                )  # perhaps without our own key: some keys may have been a host's that is no more
             if wave.want.has(arc.high):
                 self._add_matched(wave, wave.taken)  # counted with its own key, so once
 
@@ -334,7 +387,9 @@ class Forward:
     def _add_matched(wave: Wave, matched: tuple[int, ...]) -> None:
         if any(matched):
             before = wave.matched or [0] * wave.batch.count
-            wave.matched = [min(one + more, MATCHED_MAX) for one, more in zip(before, matched, strict=True)]
+            wave.matched = [
+                min(one + more, MATCHED_MAX) for one, more in zip(before, matched, strict=True)
+            ]
 
     def _maybe_finish(self, id: BatchId, wave: Wave, now: Micros) -> None:
         if not wave.done and not wave.waiting and not wave.here:
@@ -352,7 +407,9 @@ class Forward:
         elif wave.parent is not None:
             self._answer(wave.parent, id, wave.round, wave.cover, tuple(wave.matched), now)
 
-    def _answer(self, to: Peer, id: BatchId, round: int, cover: Cover, matched: tuple[int, ...], now: Micros) -> None:
+    def _answer(
+        self, to: Peer, id: BatchId, round: int, cover: Cover, matched: tuple[int, ...], now: Micros
+    ) -> None:
         pieces: Pieces = cover.pieces()[:PIECES_MAX]
         self._links.say(to, Reached(id, round, pieces, matched), now)
 
@@ -385,7 +442,12 @@ class Forward:
         outgoing.expire(now)
         arc = self._ring.arc
         own = self._origins[id[:2]].waves.get(id[2])
-        if arc is not None and own is not None and not own.here and not outgoing.cover.has(arc.high):
+        if (
+            arc is not None
+            and own is not None
+            and not own.here
+            and not outgoing.cover.has(arc.high)
+        ):
             outgoing.add(arc.piece, own.taken)
         elif arc is not None and own is not None and not own.here:
             outgoing.cover.add(arc.piece)  # our keys have become more
@@ -395,7 +457,9 @@ class Forward:
             return
         for low, high in outgoing.missing()[: self._config.rounds_at_once - len(outgoing.rounds)]:
             key = (low + 1) % (1 << self._ring.bits)
-            if arc is None and low == high:  # all of it: from our own key, so that not one host starts for all publishers
+            if (
+                arc is None and low == high
+            ):  # all of it: from our own key, so that not one host starts for all publishers
                 key = self._ring.me.key
             waiting = self._lookups.setdefault(key, [])
             if id not in waiting:

@@ -41,13 +41,20 @@ from gossamer.overlay.tree.routes import Routes
 
 YIELD_AGAIN = Micros(500 * MILLISECOND)
 YIELDING_MAX = 64
-HEED = 10 * SECOND  # so long what is laid waits for a neighbour that lives and does not agree: it may be a liar
+HEED = (
+    10 * SECOND
+)  # so long what is laid waits for a neighbour that lives and does not agree: it may be a liar
 YIELDERS_MAX = 8  # newcomers in a row; where there are more, the whole tree has just begun
 
 
 class TreeHost:
     def __init__(
-        self, me: Host, config: TreeConfig, tree: ReferenceTree, make_ring: Callable[[Links], Ring], content: Content
+        self,
+        me: Host,
+        config: TreeConfig,
+        tree: ReferenceTree,
+        make_ring: Callable[[Links], Ring],
+        content: Content,
     ) -> None:
         self.me, self.config = me, config
         self.links = Links(me.to, config)
@@ -69,7 +76,9 @@ class TreeHost:
         self._yielder: Arc | None = None  # who was asked last
         self._yielded = [me.key]  # keys of those that are done, newcomers like us, and our own
         self._yielding: dict[Peer, Arc] = {}
-        self.refuses: Callable[[Peer, Batch], str | None] = lambda sender, batch: None  # why a batch must not be taken
+        self.refuses: Callable[[Peer, Batch], str | None] = lambda sender, batch: (
+            None
+        )  # why a batch must not be taken
         self._handlers: dict[type, Callable[[Peer, Any, Micros], None]] = {
             Attach: self._on_attach,
             Notice: self.hood.notice,
@@ -254,4 +263,6 @@ class TreeHost:
             self._yield_at = now
             return
         self.ready = True
-        self.forward.offers_from = min(self.forward.offers_from, Micros(now + self.config.offer_age))
+        self.forward.offers_from = min(
+            self.forward.offers_from, Micros(now + self.config.offer_age)
+        )

@@ -14,7 +14,18 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from gossamer.machine import NEVER, Dial, Effect, Hangup, LinkState, Message, Micros, Note, Peer, Send
+from gossamer.machine import (
+    NEVER,
+    Dial,
+    Effect,
+    Hangup,
+    LinkState,
+    Message,
+    Micros,
+    Note,
+    Peer,
+    Send,
+)
 from gossamer.overlay.tree.arcs import Host
 from gossamer.overlay.tree.config import TreeConfig
 from gossamer.overlay.tree.messages import Attach, Body, Cargo, Carry, Got, Parcel
@@ -64,7 +75,9 @@ class Links:
         self.me, self.config = me, config
         self.up: dict[Peer, Link] = {}
         self.failed: list[Peer] = []  # verdicts, for the owner to take
-        self.kept: Callable[[Peer], bool] = lambda _peer: False  # whether somebody needs the link though it is silent
+        self.kept: Callable[[Peer], bool] = lambda _peer: (
+            False
+        )  # whether somebody needs the link though it is silent
         self.rejected = 0
         self.retransmitted = 0
         self.dropped = 0  # of what waited for a link
@@ -104,7 +117,9 @@ class Links:
         if len(queue) == QUEUE_MAX:
             queue.popleft()
             self.dropped += 1
-            self.out.append(Note(Dropped("tree", 1, f"more than {QUEUE_MAX} messages wait for a link")))
+            self.out.append(
+                Note(Dropped("tree", 1, f"more than {QUEUE_MAX} messages wait for a link"))
+            )
         queue.append(message)
 
     def say(self, peer: Peer, body: Body, now: Micros) -> bool:
@@ -174,7 +189,9 @@ class Links:
         while out and out[0].number < got:
             done = out.popleft()
             if done.tries == 1:
-                link.rtt = now - done.sent if not link.rtt else (7 * link.rtt + now - done.sent) // 8
+                link.rtt = (
+                    now - done.sent if not link.rtt else (7 * link.rtt + now - done.sent) // 8
+                )
         self._arm_resend(link, now)
 
     def _arm_resend(self, link: Link, now: Micros) -> None:
@@ -183,7 +200,8 @@ class Links:
             return
         first = link.out[0]
         wait = min(
-            max(self.config.resend, 3 * link.rtt) << min(first.tries - 1, 6), max(self.config.resend_max, 3 * link.rtt)
+            max(self.config.resend, 3 * link.rtt) << min(first.tries - 1, 6),
+            max(self.config.resend_max, 3 * link.rtt),
         )
         link.resend_at = Micros(max(first.sent + wait, now + 1))
         self.deadline = min(self.deadline, link.resend_at)

@@ -33,7 +33,11 @@ class Lookups:
     """Those under way. ``done`` is told the purpose, the key, and the owner's arc, or None if nobody knew."""
 
     def __init__(
-        self, me: Host, config: TreeConfig, links: Links, done: Callable[[str, int, Arc | None, Micros], None]
+        self,
+        me: Host,
+        config: TreeConfig,
+        links: Links,
+        done: Callable[[str, int, Arc | None, Micros], None],
     ) -> None:
         self._me, self._config, self._links, self._done = me, config, links, done
         self._under_way: dict[int, Lookup] = {}
@@ -45,7 +49,9 @@ class Lookups:
             self._done(purpose, key, None, now)
             return
         self._token += 1
-        lookup = self._under_way[self._token] = Lookup(key, purpose, [host for host in ways if host.peer != self._me.peer])
+        lookup = self._under_way[self._token] = Lookup(
+            key, purpose, [host for host in ways if host.peer != self._me.peer]
+        )
         self._next(self._token, lookup, now)
 
     def busy(self, purpose: str) -> bool:
@@ -62,7 +68,9 @@ class Lookups:
             del self._under_way[message.token]
             self._done(lookup.purpose, lookup.key, message.arc, now)
         elif type(message) is Nearer:
-            fresh = [h for h in message.hosts if h.peer not in lookup.tried and h.peer != self._me.peer]
+            fresh = [
+                h for h in message.hosts if h.peer not in lookup.tried and h.peer != self._me.peer
+            ]
             lookup.ways += reversed(fresh)
             self._next(message.token, lookup, now)
         return True

@@ -49,7 +49,9 @@ class Edge:
 class Neighbourhood:
     def __init__(self, ring: Ring, tree: ReferenceTree, config: TreeConfig, links: Links) -> None:
         self.ring, self.tree, self.config, self._links = ring, tree, config, links
-        self.whole: Callable[[list[Peer]], bool] = lambda _peers: True  # whether every key is behind one of these
+        self.whole: Callable[[list[Peer]], bool] = lambda _peers: (
+            True
+        )  # whether every key is behind one of these
         self.neighbours: Neighbours | None = None  # as last reckoned
         self.edges: dict[Peer, Edge] = {}
         self.renewed: list[Peer] = []  # neighbours that have lost what we told them, for the routes
@@ -81,7 +83,11 @@ class Neighbourhood:
     @property
     def fading(self) -> list[Peer]:
         """Of these, the ones that are used only until others have taken their place."""
-        return [peer for peer, edge in self.edges.items() if edge.theirs and not edge.mine and edge.retire_at != NEVER]
+        return [
+            peer
+            for peer, edge in self.edges.items()
+            if edge.theirs and not edge.mine and edge.retire_at != NEVER
+        ]
 
     @property
     def agreed(self) -> bool:
@@ -181,7 +187,9 @@ class Neighbourhood:
 
     def advance(self, now: Micros) -> None:
         """Do what is due: reckon, tell, retire."""
-        idle = now < self.deadline and not (self._stirred or self._dirty or self._fades or self.ring.found)
+        idle = now < self.deadline and not (
+            self._stirred or self._dirty or self._fades or self.ring.found
+        )
         if idle and self.ring.arc is self._arc:
             return
         self._stirred = False
@@ -201,7 +209,9 @@ class Neighbourhood:
         if self._fades:
             self._retire(now)
         self.deadline = min(
-            self._retry_at, self._verify_at, min((edge.retire_at for edge in self.edges.values()), default=NEVER)
+            self._retry_at,
+            self._verify_at,
+            min((edge.retire_at for edge in self.edges.values()), default=NEVER),
         )
 
     def _start(self, now: Micros) -> None:
@@ -276,7 +286,12 @@ class Neighbourhood:
             self._again(now)
 
     def _tell(self, edge: Edge, now: Micros) -> None:
-        if not edge.attached and self._arc is not None and self.neighbours is not None and edge.wait_until <= now:
+        if (
+            not edge.attached
+            and self._arc is not None
+            and self.neighbours is not None
+            and edge.wait_until <= now
+        ):
             edge.attached = True
             above = any(child.peer == edge.host.peer for child in self.neighbours.children)
             self._links.post(edge.host, Attach(self._arc, above, edge.theirs), now)
@@ -287,7 +302,10 @@ class Neighbourhood:
     def _retire(self, now: Micros) -> None:
         mine = [peer for peer, edge in self.edges.items() if edge.mine]
         ready = (
-            all(self.edges[peer].theirs for peer in mine) and not self._dirty and self._asking is None and self.whole(mine)
+            all(self.edges[peer].theirs for peer in mine)
+            and not self._dirty
+            and self._asking is None
+            and self.whole(mine)
         )
         self._fades = False
         for peer, edge in list(self.edges.items()):

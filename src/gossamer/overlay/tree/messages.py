@@ -33,7 +33,8 @@ FILTER_TEXT_MAX = 65_536
 Hosts = Annotated[tuple[Host, ...], Meta(max_length=SUCCESSORS_MAX)]
 Pieces = Annotated[tuple[Piece, ...], Meta(max_length=PIECES_MAX)]
 Wish = tuple[
-    Annotated[str, Meta(min_length=1, max_length=TOPIC_LENGTH_MAX)], Annotated[str, Meta(max_length=FILTER_TEXT_MAX)]
+    Annotated[str, Meta(min_length=1, max_length=TOPIC_LENGTH_MAX)],
+    Annotated[str, Meta(max_length=FILTER_TEXT_MAX)],
 ]
 """A topic and the text of a filter on it."""
 BatchId = tuple[Uint64, Count, Count]

@@ -39,7 +39,9 @@ class Outgoing:
         self.matched = [0] * batch.count
         self.round = batch.round
         self.pauses = 0
-        self.rounds: dict[int, Round] = {batch.round: Round(Peer(batch.publisher), Cover(bits).missing(), at)}
+        self.rounds: dict[int, Round] = {
+            batch.round: Round(Peer(batch.publisher), Cover(bits).missing(), at)
+        }
 
     def collect(self, round: int, pieces: Cover, matched: tuple[int, ...]) -> None:
         del self.rounds[round]
@@ -53,14 +55,21 @@ class Outgoing:
 
     def _count(self, matched: tuple[int, ...]) -> None:
         if matched and len(matched) == len(self.matched):
-            self.matched = [min(one + more, MATCHED_MAX) for one, more in zip(self.matched, matched, strict=True)]
+            self.matched = [
+                min(one + more, MATCHED_MAX)
+                for one, more in zip(self.matched, matched, strict=True)
+            ]
 
     def total(self) -> tuple[int, ...]:
         return tuple(self.matched)
 
     def lose(self, peer: Peer) -> bool:
         """The host that was to report cannot be reached; returns whether there was one."""
-        lost = [round for round, each in self.rounds.items() if each.peer == peer and peer != self.batch.publisher]
+        lost = [
+            round
+            for round, each in self.rounds.items()
+            if each.peer == peer and peer != self.batch.publisher
+        ]
         for round in lost:
             del self.rounds[round]
         return bool(lost)
@@ -83,8 +92,12 @@ class Outgoing:
     def begin(self, arc: Arc, now: Micros, config: TreeConfig) -> Pieces | None:
         """Ask this host for the missing piece that begins with its keys; None if nothing is missing there."""
         for low, high in self.missing():
-            if low == high or arc.has((low + 1) % (1 << self.bits)):  # all is missing, or it begins here
+            if low == high or arc.has(
+                (low + 1) % (1 << self.bits)
+            ):  # all is missing, or it begins here
                 self.round += 1
-                self.rounds[self.round] = Round(arc.host.to, Cover(self.bits, [(low, high)]), Micros(now + config.round))
+                self.rounds[self.round] = Round(
+                    arc.host.to, Cover(self.bits, [(low, high)]), Micros(now + config.round)
+                )
                 return ((low, high),)
         return None

@@ -204,13 +204,19 @@ class SeedTree(_Binary):
                 return None
             piece = min(ends, key=lambda each: trailing_zeros(each.top))
             if piece.first:
-                return piece.host  # else it is the other end of an arc that has its place elsewhere: look above it
+                return (
+                    piece.host
+                )  # else it is the other end of an arc that has its place elsewhere: look above it
 
     def _below(self, piece: _Piece, seen: list[Arc]) -> Generator[int, Arc, list[Host]]:
         key = piece.top
         step = key & -key
         low = (yield from self._piece(key - step, seen)).high if key - step > 0 else 0
-        high = (yield from self._piece(key + step, seen)).low if key + step < self.size else self.size - 1
+        high = (
+            (yield from self._piece(key + step, seen)).low
+            if key + step < self.size
+            else self.size - 1
+        )
         found: list[Host] = []
         for begin, end in ((low, piece.low), (piece.high, high)):
             if begin < end:
@@ -224,7 +230,9 @@ def make_tree(config: TreeConfig) -> ReferenceTree:
 
     if config.arity == 2:
         return ZeroTree(config.bits) if config.rooting == "zero" else SeedTree(config.bits)
-    return (CappedTree if config.cap else WideTree)(config.bits, config.arity, zero=config.rooting == "zero")
+    return (CappedTree if config.cap else WideTree)(
+        config.bits, config.arity, zero=config.rooting == "zero"
+    )
 
 
 def broken_rules(tree: ReferenceTree) -> list[str]:
@@ -236,10 +244,16 @@ def broken_rules(tree: ReferenceTree) -> list[str]:
             continue
         if key not in tree.children(above):
             found.append(f"{above} does not know its child {key}")
-        outside = [child for child in tree.children(key) if not min(key, above) < child < max(key, above)]
+        outside = [
+            child for child in tree.children(key) if not min(key, above) < child < max(key, above)
+        ]
         if len(outside) > 1:
             found.append(f"{key}, child of {above}, has the children {outside} outside")
-        found += [f"{child} is on the wrong side of {key}" for child in outside if (child < key) != (key < above)]
+        found += [
+            f"{child} is on the wrong side of {key}"
+            for child in outside
+            if (child < key) != (key < above)
+        ]
         if len(tree.children(key)) > tree.children_max:
             found.append(f"{key} has more than {tree.children_max} children")
     return found

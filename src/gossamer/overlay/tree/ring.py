@@ -37,7 +37,9 @@ class Ring(Protocol):
     bits: int
     me: Host
     steady: bool  # answers are never wrong for long without a change of ``arc``, a notice or a broken link following
-    found: list[tuple[int, Arc | None]]  # answers that came later: the key, and the owner's arc or None (ask again)
+    found: list[
+        tuple[int, Arc | None]
+    ]  # answers that came later: the key, and the owner's arc or None (ask again)
 
     @property
     def deadline(self) -> Micros: ...
@@ -73,7 +75,9 @@ class Members:
         if host.key >> self.bits:
             raise RingError(f"key {host.key} does not fit into {self.bits} bits")
         if len(self.keys) >> self.bits:
-            raise TooManyHostsError(f"{1 << self.bits} keys are all taken: no room for another host")
+            raise TooManyHostsError(
+                f"{1 << self.bits} keys are all taken: no room for another host"
+            )
         if host.key in self.hosts:
             raise TakenError(f"key {host.key} is the key of another host")
         insort(self.keys, host.key)
@@ -149,14 +153,20 @@ class ViewRing(KnownRing):
 
     def __init__(self, me: Host, bits: int, hosts: Iterable[Host] = ()) -> None:
         super().__init__(me, Members(bits, hosts))
-        self._others: dict[int, list[Host]] = {}  # by key: members that claim it too, and have it when the smallest is gone
+        self._others: dict[
+            int, list[Host]
+        ] = {}  # by key: members that claim it too, and have it when the smallest is gone
 
     def learn(self, host: Host) -> bool:
         """A member, perhaps at another address than before; returns whether that changes who has its key."""
         known, others = self.members.hosts.get(host.key), self._others.get(host.key, [])
         if known == host or host in others:
             return False
-        claims = [one for one in (*others, known, host) if one is not None and (one is host or one.peer != host.peer)]
+        claims = [
+            one
+            for one in (*others, known, host)
+            if one is not None and (one is host or one.peer != host.peer)
+        ]
         first = min(claims, key=lambda one: one.peer)
         claims.remove(first)
         if claims:

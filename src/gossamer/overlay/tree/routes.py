@@ -62,20 +62,24 @@ class _Told:
 class Routes:
     def __init__(self, ring: Ring, config: TreeConfig, links: Links, content: Content) -> None:
         self._ring, self._config, self._links, self._content = ring, config, links, content
-        self.agreed: Callable[[], bool] = lambda: True  # whether our neighbours are known, and know us
+        self.agreed: Callable[[], bool] = lambda: (
+            True
+        )  # whether our neighbours are known, and know us
         self.own: dict[int, Wish] = {}  # by subscription, as others are told
         self.tables: dict[Peer, Table | None] = {}  # by active neighbour; None: it has not told
         self.laid: list[int] = []  # subscriptions that everybody knows, for the owner to take
         self.deadline = NEVER
         self.announced = 0
-        self.turning = (
-            0  # announcements of hosts that have not agreed with us who is above whom; they tell again when they do
+        self.turning = 0  # announcements of hosts that have not agreed with us who is above whom; they tell again when they do
+        self.disputed = (
+            0  # announcements of our own keys as those of others; what is for us we take ourselves
         )
-        self.disputed = 0  # announcements of our own keys as those of others; what is for us we take ourselves
         self._told: dict[Peer, _Told] = {}
         self._parent: Peer | None = None
         self._fading: list[Peer] = []  # links that are about to go
-        self._early: dict[Peer, Announce] = {}  # from those who agree that we are neighbours before we do
+        self._early: dict[
+            Peer, Announce
+        ] = {}  # from those who agree that we are neighbours before we do
         self._owed: dict[Peer, int] = {}  # neighbours that wait for Laid, and for which version
         self._barriers: dict[int, dict[Peer, int]] = {}
 
@@ -85,7 +89,9 @@ class Routes:
         topic, text = wish
         self.own[number] = (topic, self._content.weaken(topic, text))
         self.update(now, at_once=True)
-        self._barriers[number] = {peer: told.version for peer, told in self._told.items() if told.laid < told.version}
+        self._barriers[number] = {
+            peer: told.version for peer, told in self._told.items() if told.laid < told.version
+        }
         self.settled(now)
 
     def unsubscribe(self, number: int, now: Micros) -> None:
@@ -110,7 +116,12 @@ class Routes:
         turned = parent != self._parent
         if turned:
             for peer in (parent, self._parent):
-                if peer is not None and peer in self.tables and peer in active and peer not in fading:
+                if (
+                    peer is not None
+                    and peer in self.tables
+                    and peer in active
+                    and peer not in fading
+                ):
                     self.tables[peer] = None
                     self._told[peer] = _Told()
                     self._told[peer].again = True
@@ -127,14 +138,18 @@ class Routes:
         if came or went or turned or fading != self._fading:
             for peer in fading:
                 self.tables[peer] = None
-            stay = [peer for peer in self._fading if peer in self.tables and peer not in fading]  # after all
+            stay = [
+                peer for peer in self._fading if peer in self.tables and peer not in fading
+            ]  # after all
             for peer in stay:
                 self._told[peer] = _Told()
                 self._told[peer].again = True
             self._fading = fading
             self.update(now)
             for waits in self._barriers.values():  # what is being laid is news to these
-                waits |= {peer: self._told[peer].version for peer in (*came, *stay) if peer not in fading}
+                waits |= {
+                    peer: self._told[peer].version for peer in (*came, *stay) if peer not in fading
+                }
             self.settled(now)
         for peer in came:
             if (early := self._early.pop(peer, None)) is not None:
@@ -152,7 +167,9 @@ class Routes:
         if message.again:
             self._told[sender] = _Told()
         if message.below == (sender == self._parent):
-            self.turning += 1  # one of us is behind: what it told would be taken for the other side of the tree
+            self.turning += (
+                1  # one of us is behind: what it told would be taken for the other side of the tree
+            )
             self.update(now)
             return
         cover = Cover(self._ring.bits, message.pieces)
@@ -210,7 +227,10 @@ class Routes:
         tables = [self.tables.get(peer) for peer in peers]
         if arc is None or any(table is None for table in tables):
             return False
-        return Cover(self._ring.bits, [arc.piece, *(p for table in tables if table for p in table.cover.pieces())]).full
+        return Cover(
+            self._ring.bits,
+            [arc.piece, *(p for table in tables if table for p in table.cover.pieces())],
+        ).full
 
     # ------------------------------------------------------------------ matching
 
@@ -244,7 +264,9 @@ class Routes:
         told.due = min(told.due, at)
         self.deadline = min(self.deadline, told.due)
 
-    def _gains(self, told: _Told, pieces: Pieces, everything: bool, wishes: tuple[Wish, ...]) -> bool:
+    def _gains(
+        self, told: _Told, pieces: Pieces, everything: bool, wishes: tuple[Wish, ...]
+    ) -> bool:
         """Whether there are keys or wishes behind us that the neighbour has not been told of."""
         bits = self._ring.bits
         if pieces != told.pieces and not Cover(bits, told.pieces or ()).holds(Cover(bits, pieces)):
@@ -253,7 +275,8 @@ class Routes:
             return False
         covers = self._content.covers
         return everything or any(
-            not any(topic == known and covers(topic, outer, text) for known, outer in told.wishes) for topic, text in wishes
+            not any(topic == known and covers(topic, outer, text) for known, outer in told.wishes)
+            for topic, text in wishes
         )
 
     def _behind(self, peer: Peer) -> tuple[Pieces, bool, tuple[Wish, ...]]:
@@ -294,10 +317,22 @@ class Routes:
 
     def _tell(self, peer: Peer, told: _Told, now: Micros) -> None:
         pieces, everything, wishes = self._behind(peer)
-        told.pieces, told.everything, told.wishes, told.due, told.at = pieces, everything, wishes, NEVER, now
+        told.pieces, told.everything, told.wishes, told.due, told.at = (
+            pieces,
+            everything,
+            wishes,
+            NEVER,
+            now,
+        )
         self.announced += 1
-        told.version = self.announced  # never one that was used before: a late answer means nothing else
-        self._links.say(peer, Announce(told.version, pieces, everything, told.again, peer == self._parent, wishes), now)
+        told.version = (
+            self.announced
+        )  # never one that was used before: a late answer means nothing else
+        self._links.say(
+            peer,
+            Announce(told.version, pieces, everything, told.again, peer == self._parent, wishes),
+            now,
+        )
         told.again = False
 
     def settled(self, now: Micros) -> None:
@@ -308,7 +343,11 @@ class Routes:
         """
         if self._fading or not self.agreed():
             return
-        open_at = [peer for peer, told in self._told.items() if told.due != NEVER or told.laid < told.version]
+        open_at = [
+            peer
+            for peer, told in self._told.items()
+            if told.due != NEVER or told.laid < told.version
+        ]
         for peer, version in list(self._owed.items()):
             if all(other == peer for other in open_at) and self._told[peer].due == NEVER:
                 del self._owed[peer]

@@ -16,7 +16,9 @@ from functools import lru_cache
 from gossamer.overlay.tree.arcs import Arc, Host
 from gossamer.overlay.tree.reference import Asking, Neighbours
 
-Stretch = tuple[int, int, int]  # first and last key; and the side on which the parent is: -1, 1, 0 for none
+Stretch = tuple[
+    int, int, int
+]  # first and last key; and the side on which the parent is: -1, 1, 0 for none
 
 
 class _Node:
@@ -139,7 +141,11 @@ class WideTree:
 
     def _below(self, top: int, arc: Arc, seen: list[Arc]) -> Generator[int, Arc, list[Host]]:
         """Depth first; a stretch with one owner, whose topmost key is not in it, is passed over."""
-        stack = [self._node(self._whole)] if top == 0 else [self._node(p) for p in reversed(list(self._way(top))[-1].parts)]
+        stack = (
+            [self._node(self._whole)]
+            if top == 0
+            else [self._node(p) for p in reversed(list(self._way(top))[-1].parts)]
+        )
         found: list[Host] = []
         while stack:
             node = stack.pop()
@@ -147,7 +153,9 @@ class WideTree:
             peak = self.topmost(*owner.piece)
             if peak == node.key and owner.high != arc.high:
                 found.append(owner.host)
-            elif not self._all_of(node, owner) or (peak is not None and node.first <= peak <= node.last):
+            elif not self._all_of(node, owner) or (
+                peak is not None and node.first <= peak <= node.last
+            ):
                 stack += [self._node(part) for part in reversed(node.parts)]
         return found
 

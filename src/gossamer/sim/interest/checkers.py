@@ -73,7 +73,9 @@ class Watch(Findings):
     def linked(self, node: Node, peer: Peer, state: LinkState, now: int) -> None: ...
     def commanded(self, node: Node, topic: bytes, left: bool, version: int) -> None: ...
     def changed(self, node: Node, change: ViewChange, now: int) -> None: ...
-    def sending(self, node: Node, to: tuple[Peer, ...], message: Message, now: int, is_answer: bool) -> None: ...
+    def sending(
+        self, node: Node, to: tuple[Peer, ...], message: Message, now: int, is_answer: bool
+    ) -> None: ...
     def receiving(self, node: Node, sender: Node, packet: Packet, now: int) -> None: ...
     def quiet(self, fabric: Snapshot) -> None: ...
 
@@ -88,7 +90,10 @@ def _pairs(record: Record | None) -> dict[bytes, int]:
         return {}
     topics, stamps = record.topics, record.stamps
     count = len(topics) // 8
-    return {topics[8 * i : 8 * i + 8]: int.from_bytes(stamps[4 * i : 4 * i + 4], "big") for i in range(count)}
+    return {
+        topics[8 * i : 8 * i + 8]: int.from_bytes(stamps[4 * i : 4 * i + 4], "big")
+        for i in range(count)
+    }
 
 
 class Topics(Watch):
@@ -116,9 +121,13 @@ class Agreement(Watch):
             for peer, record in truth.items():
                 known = members.get(peer)
                 if known is None:
-                    self.fail(f"node {node.index} does not know node {index[peer]} ({_name(record)})")
+                    self.fail(
+                        f"node {node.index} does not know node {index[peer]} ({_name(record)})"
+                    )
                 elif known.record is not record and known.record != record:
-                    self.fail(f"node {node.index} has node {index[peer]} as {_name(known.record)}; right is {_name(record)}")
+                    self.fail(
+                        f"node {node.index} has node {index[peer]} as {_name(known.record)}; right is {_name(record)}"
+                    )
             for peer, known in members.items():
                 if peer not in truth:
                     self.fail(f"node {node.index} holds {_name(known.record)}, which is not alive")
@@ -137,7 +146,9 @@ class Connectivity(Watch):
         nodes = len(fabric.adjacency)
         self.found = vertex_connectivity(fabric.adjacency) if nodes > 1 else 0
         if self.found < min(self._k, nodes - 1):
-            self.fail(f"{self.found} nodes can cut this fabric of {nodes} apart; it takes {self._k} or all others")
+            self.fail(
+                f"{self.found} nodes can cut this fabric of {nodes} apart; it takes {self._k} or all others"
+            )
 
 
 class Degrees(Watch):
@@ -176,7 +187,9 @@ class Diameter(Watch):
         nodes = len(fabric.adjacency)
         self.found = diameter(fabric.adjacency) if nodes > 1 else 0
         if nodes > 1 and not 0 <= self.found <= diameter_bound(nodes, self._k):
-            self.fail(f"{self.found} hops across {nodes} nodes; at most {diameter_bound(nodes, self._k)} are right")
+            self.fail(
+                f"{self.found} hops across {nodes} nodes; at most {diameter_bound(nodes, self._k)} are right"
+            )
 
 
 class Removals(Watch):
@@ -193,7 +206,9 @@ class Removals(Watch):
         if change.reason == "left" or change.after is not None:
             return  # it said so itself, or it is not removed
         if before is not None and self._life(change.peer) == before.life:
-            self.fail(f"node {node.index} took {_name(before)} out of its view at {now / 1e6:.3f} s, and it is alive")
+            self.fail(
+                f"node {node.index} took {_name(before)} out of its view at {now / 1e6:.3f} s, and it is alive"
+            )
 
 
 class Burial(Watch):
@@ -201,10 +216,16 @@ class Burial(Watch):
 
     def __init__(self) -> None:
         super().__init__()
-        self._holders: dict[tuple[int, int], dict[int, None]] = {}  # (peer, life) -> nodes whose view has it
+        self._holders: dict[
+            tuple[int, int], dict[int, None]
+        ] = {}  # (peer, life) -> nodes whose view has it
         self._holds: dict[int, dict[int, int]] = {}  # node -> peer -> life
-        self._dead: dict[tuple[int, int], int] = {}  # lives that are over -> when the last view dropped them
-        self._resumed: dict[int, int] = {}  # when a node goes through what came while it stood still
+        self._dead: dict[
+            tuple[int, int], int
+        ] = {}  # lives that are over -> when the last view dropped them
+        self._resumed: dict[
+            int, int
+        ] = {}  # when a node goes through what came while it stood still
 
     def resumed(self, node: Node, now: int) -> None:
         self._resumed[node.index] = now
@@ -237,7 +258,12 @@ class Burial(Watch):
         key = (int(change.peer), life)
         since = self._dead.get(key)
         is_backlog = self._resumed.get(node.index) == now
-        if since is not None and not self._holders.get(key) and now > since + LATE and not is_backlog:
+        if (
+            since is not None
+            and not self._holders.get(key)
+            and now > since + LATE
+            and not is_backlog
+        ):
             self.fail(
                 f"node {node.index} took up {_name(change.after)} at {now / 1e6:.3f} s: "
                 f"that life is over, and the last view had dropped it at {since / 1e6:.3f} s"
@@ -262,12 +288,17 @@ class Hidden(Watch):
 
     def __init__(self) -> None:
         super().__init__()
-        self._left: dict[tuple[int, int], dict[bytes, list[int]]] = {}  # (peer, life) -> topic -> versions that left it
+        self._left: dict[
+            tuple[int, int], dict[bytes, list[int]]
+        ] = {}  # (peer, life) -> topic -> versions that left it
 
     def commanded(self, node: Node, topic: bytes, left: bool, version: int) -> None:
         if left:
             machine: Any = node.machine
-            insort(self._left.setdefault((node.peer, machine.record.life), {}).setdefault(topic, []), version)
+            insort(
+                self._left.setdefault((node.peer, machine.record.life), {}).setdefault(topic, []),
+                version,
+            )
 
     def changed(self, node: Node, change: ViewChange, now: int) -> None:
         before, after = change.before, change.after
@@ -277,7 +308,9 @@ class Hidden(Watch):
             told = dict.fromkeys((*change.left, *change.returned))
             for topic in _pairs(before):
                 if topic not in told:
-                    self.fail(f"node {node.index} was not told that {topic.hex()} ended with {_name(before)}")
+                    self.fail(
+                        f"node {node.index} was not told that {topic.hex()} ended with {_name(before)}"
+                    )
             return
         for topic, versions in self._left.get((int(change.peer), after.life), {}).items():
             missed = bisect_right(versions, after.version)
@@ -300,17 +333,23 @@ class Exact(Watch):
 
     def started(self, node: Node, now: int) -> None:
         machine: Any = node.machine
-        self._shown[node.index] = {p: known.record for p, known in machine.view.members.items() if p != node.peer}
+        self._shown[node.index] = {
+            p: known.record for p, known in machine.view.members.items() if p != node.peer
+        }
 
     def changed(self, node: Node, change: ViewChange, now: int) -> None:
         shown = self._shown.setdefault(node.index, {})
         before, after = change.before, change.after
         was, old, new = shown.get(change.peer), _pairs(before), _pairs(after)
         where = f"node {node.index}, {change.peer:016x} at {now / 1e6:.3f} s"
-        if was is not before and (_pairs(was) != old or (was.life if was else -1) != (before.life if before else -1)):
+        if was is not before and (
+            _pairs(was) != old or (was.life if was else -1) != (before.life if before else -1)
+        ):
             self.fail(f"{where}: the change starts from something else than what was told before")
         if before is not None and after is not None and before.life == after.life and old == new:
-            self.empty += 1  # a greater version of the same interest: exact, but nobody needed to be told
+            self.empty += (
+                1  # a greater version of the same interest: exact, but nobody needed to be told
+            )
         new_life = before is not None and after is not None and before.life != after.life
         joined = [topic for topic in new if topic not in old]
         left = [topic for topic in old if topic not in new]
@@ -331,11 +370,17 @@ class Exact(Watch):
             for peer, known in member.view.members.items():
                 told = shown.pop(peer, None)
                 if peer != node.peer and (
-                    told is None or told.life != known.record.life or _pairs(told) != _pairs(known.record)
+                    told is None
+                    or told.life != known.record.life
+                    or _pairs(told) != _pairs(known.record)
                 ):
-                    self.fail(f"node {node.index}: its changes do not add up to its view at {peer:016x}")
+                    self.fail(
+                        f"node {node.index}: its changes do not add up to its view at {peer:016x}"
+                    )
             if shown:
-                self.fail(f"node {node.index}: its changes add up to {len(shown)} members that its view has not")
+                self.fail(
+                    f"node {node.index}: its changes add up to {len(shown)} members that its view has not"
+                )
 
 
 class NewsOnly(Watch):
@@ -347,7 +392,9 @@ class NewsOnly(Watch):
 
     def __init__(self) -> None:
         super().__init__()
-        self._said: dict[tuple[int, Peer], dict[int, tuple[int, int]]] = {}  # (sender, receiver) -> what was said last
+        self._said: dict[
+            tuple[int, Peer], dict[int, tuple[int, int]]
+        ] = {}  # (sender, receiver) -> what was said last
 
     def linked(self, node: Node, peer: Peer, state: LinkState, now: int) -> None:
         if state in (LinkState.UP, LinkState.DOWN):
@@ -357,7 +404,9 @@ class NewsOnly(Watch):
         for key in [key for key in self._said if key[0] == node.index]:
             del self._said[key]
 
-    def sending(self, node: Node, to: tuple[Peer, ...], message: Message, now: int, is_answer: bool) -> None:
+    def sending(
+        self, node: Node, to: tuple[Peer, ...], message: Message, now: int, is_answer: bool
+    ) -> None:
         if is_answer or not isinstance(message, NEWS):
             return
         items = contents(message)
@@ -367,7 +416,9 @@ class NewsOnly(Watch):
                 order = (item.life, item.version)
                 if order <= said.get(item.peer, (-1, -1)):
                     what = f"{type(item).__name__} of {item.peer:016x}, life {item.life}, version {item.version}"
-                    self.fail(f"node {node.index} told {peer:016x} again at {now / 1e6:.3f} s: {what}")
+                    self.fail(
+                        f"node {node.index} told {peer:016x} again at {now / 1e6:.3f} s: {what}"
+                    )
                 else:
                     said[item.peer] = order
 

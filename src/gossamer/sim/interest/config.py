@@ -7,7 +7,14 @@ from msgspec import Struct
 from gossamer.overlay.interest.config import InterestConfig, InterestConfigError
 from gossamer.overlay.interest.record import TOPICS_MAX
 from gossamer.sim.clock import duration
-from gossamer.sim.config import ConfigError, check_duration, check_faults, check_latency, dump, parse
+from gossamer.sim.config import (
+    ConfigError,
+    check_duration,
+    check_faults,
+    check_latency,
+    dump,
+    parse,
+)
 from gossamer.sim.faults import AnyFault
 
 NODES_MAX = 20_000
@@ -18,9 +25,7 @@ JOIN_AMONG, JOIN_COUNT = 8, 3  # a node is given so many addresses among those o
 class Setup(Struct, frozen=True, kw_only=True):
     overlay: str = "interest"
     nodes: int = 1_000
-    start: str = (
-        "auto"  # "cold": nobody knows anybody; "formed": views are right, links are to be opened; auto: cold up to 2,000
-    )
+    start: str = "auto"  # "cold": nobody knows anybody; "formed": views are right, links are to be opened; auto: cold up to 2,000
     topics: int = 10_000  # names to draw from
     subscriptions: int = 50  # topics of each node at the start
     spread: str = "zipf"  # how topics are drawn: by rank, the n-th with weight 1 / n; or "uniform"
@@ -32,7 +37,9 @@ class Setup(Struct, frozen=True, kw_only=True):
     links_max: int = 64  # links at a node, those of newcomers included
     durable: bool = False  # nodes have disks: they know their earlier lives
     disk: str = "1ms"
-    changes: int = 20  # of subscriptions: one by one in a measured run, all over the place among faults
+    changes: int = (
+        20  # of subscriptions: one by one in a measured run, all over the place among faults
+    )
     interval: str = "50ms"  # between changes among faults
     rate: int = 100  # changes a second, for the amortised cost
     latency: str = "constant:1ms"
@@ -41,8 +48,12 @@ class Setup(Struct, frozen=True, kw_only=True):
     reorder: float = 0.0
     late: str = "20ms"
     detect: str = "100ms"  # a process that died is noticed after half to one and a half of this
-    stop: str = ""  # when loss, duplication and reordering stop, after the first change; empty: never
-    seconds_max: float = 60.0  # virtual seconds that views and overlay have to become right once all is calm
+    stop: str = (
+        ""  # when loss, duplication and reordering stop, after the first change; empty: never
+    )
+    seconds_max: float = (
+        60.0  # virtual seconds that views and overlay have to become right once all is calm
+    )
     seed: int = 0
     faults: tuple[AnyFault, ...] = ()
 
@@ -58,7 +69,9 @@ class Setup(Struct, frozen=True, kw_only=True):
         if self.overlay != "interest":
             raise ConfigError(f"overlay is {self.overlay!r}; this is a run of 'interest'")
         if self.subscriptions > self.topics:
-            raise ConfigError(f"a node cannot want {self.subscriptions} topics when there are {self.topics}")
+            raise ConfigError(
+                f"a node cannot want {self.subscriptions} topics when there are {self.topics}"
+            )
         if self.start not in ("auto", "cold", "formed"):
             raise ConfigError(f"start is {self.start!r}; it must be 'auto', 'cold' or 'formed'")
         if self.spread not in ("zipf", "uniform"):
@@ -92,7 +105,19 @@ _BOUNDS: tuple[tuple[str, float, float], ...] = (
 )  # fmt: skip
 
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "fabric": ("overlay", "nodes", "start", "k", "news", "threshold", "coalesce", "period", "links_max", "durable", "disk"),
+    "fabric": (
+        "overlay",
+        "nodes",
+        "start",
+        "k",
+        "news",
+        "threshold",
+        "coalesce",
+        "period",
+        "links_max",
+        "durable",
+        "disk",
+    ),
     "workload": ("topics", "subscriptions", "spread", "changes", "interval", "rate"),
     "network": ("latency", "loss", "duplicate", "reorder", "late", "detect"),
     "run": ("seed", "stop", "seconds_max"),

@@ -44,7 +44,9 @@ from gossamer.sim.memory import rare_collections
 from gossamer.sim.rules import Cut, Loss
 from gossamer.sim.world import BreachError, Node
 
-THOROUGH_MAX = 150  # nodes: beyond it, checkers that read every topic of every change cost more than the run
+THOROUGH_MAX = (
+    150  # nodes: beyond it, checkers that read every topic of every change cost more than the run
+)
 TRIALS = 6
 HEAL_MAX = 2.0  # seconds from healing to equal views
 LOSS, LOSS_S = 0.5, 30.0
@@ -89,7 +91,9 @@ class Trouble:
         self.figures: dict[str, float | int | str] = {}
         self.removals = Removals(self.run.life)
         self.burial = Burial()
-        thorough: list[Watch] = [Hidden(), Exact(), NewsOnly()] if setup.nodes <= THOROUGH_MAX else []
+        thorough: list[Watch] = (
+            [Hidden(), Exact(), NewsOnly()] if setup.nodes <= THOROUGH_MAX else []
+        )
         for watch in (Agreement(), Topics(), self.burial, *thorough):
             self.run.watch(watch)
 
@@ -148,19 +152,30 @@ def crashes(trouble: Trouble) -> str:
         for number in range(5):
             node = cast(Node, run.random_node())
             record = cast(Any, node.machine).record
-            trails.append(Trail(node.peer, record.life, record.version + 1, node.index, run.world.clock.now))
+            trails.append(
+                Trail(node.peer, record.life, record.version + 1, node.index, run.world.clock.now)
+            )
             run.change(node)
             del number
         took = run.until(lambda: all(_known(run, trail) for trail in trails), 5.0, 1_000)  # noqa: B023
-        trouble.demand(took is not None, f"trial {trial}: not every survivor heard of every change within 5 s")
+        trouble.demand(
+            took is not None, f"trial {trial}: not every survivor heard of every change within 5 s"
+        )
         times.append(took if took is not None else 5.0)
         run.wait(12.0)
         for node in victims:
             run.world.restart(node)
-        trouble.demand(run.until(lambda: run.agree() and run.is_woven(), 30.0) is not None, f"trial {trial}: no repair")
+        trouble.demand(
+            run.until(lambda: run.agree() and run.is_woven(), 30.0) is not None,
+            f"trial {trial}: no repair",
+        )
         run.wait(1.0)
         trouble.progress(0.3 + 0.7 * (trial + 1) / TRIALS)
-    trouble.figures |= {"crashed at once": count, "trials": TRIALS, "heard by all, worst ms": round(max(times) * 1000, 3)}
+    trouble.figures |= {
+        "crashed at once": count,
+        "trials": TRIALS,
+        "heard by all, worst ms": round(max(times) * 1000, 3),
+    }
     trouble.demand(max(times) < 0.4, "somebody heard only after links were repaired")
     run.look(Connectivity(setup.k))
     return "every survivor hears of every change, at once"
@@ -199,7 +214,9 @@ def pause(trouble: Trouble) -> str:
     run = trouble.run
     seconds = trouble.options.lasts or PAUSE_S
     run.watch(trouble.removals)
-    some = sorted(run.world.nodes, key=lambda _: run.rng.random())[: max(1, trouble.setup.nodes // 4)]
+    some = sorted(run.world.nodes, key=lambda _: run.rng.random())[
+        : max(1, trouble.setup.nodes // 4)
+    ]
     for node in some:
         run.world.pause(node)
     trouble.changing(seconds, 0.2)
@@ -227,9 +244,16 @@ def partition(trouble: Trouble) -> str:
     run.world.heal(cut)
     trouble.agree(30.0, "heal_s")
     heal = cast(float, trouble.figures["heal_s"])
-    trouble.demand(0 <= heal <= HEAL_MAX, f"healing took {heal:g} s; at most {HEAL_MAX:g} s is right")
-    trouble.figures |= {"lasted_s": seconds, "members seen before healing": ", ".join(map(str, sizes))}
-    trouble.demand(run.until(run.is_woven, 30.0) is not None, "the overlay is not as wanted 30 s after healing")
+    trouble.demand(
+        0 <= heal <= HEAL_MAX, f"healing took {heal:g} s; at most {HEAL_MAX:g} s is right"
+    )
+    trouble.figures |= {
+        "lasted_s": seconds,
+        "members seen before healing": ", ".join(map(str, sizes)),
+    }
+    trouble.demand(
+        run.until(run.is_woven, 30.0) is not None, "the overlay is not as wanted 30 s after healing"
+    )
     run.until(run.agree, 5.0)
     run.look(connectivity := Connectivity(setup.k))
     trouble.reasons += connectivity.told()
@@ -275,7 +299,9 @@ def churn(trouble: Trouble) -> str:
     clock, start = run.world.clock, run.world.clock.now
     source = churning.parse(trouble.options.churn)
     leaves = 0
-    for number, leaving in enumerate(churning.schedule(source, setup.nodes, seconds, CHURN_SHARE, setup.seed)):
+    for number, leaving in enumerate(
+        churning.schedule(source, setup.nodes, seconds, CHURN_SHARE, setup.seed)
+    ):
         node = run.world.nodes[leaving.node]
         leaves += leaving.at > 0
         clock.push(start + leaving.at, _depart, run, node, number % 3)
@@ -285,7 +311,9 @@ def churn(trouble: Trouble) -> str:
     for look in range(LOOKS):
         if look:  # not at the end: all who are away come back then, at once
             least = min(least, vertex_connectivity(_settled(run)))
-        trouble.go((seconds + 0.1) / LOOKS, 0.3 + 0.7 * look / LOOKS, 0.3 + 0.7 * (look + 1) / LOOKS)
+        trouble.go(
+            (seconds + 0.1) / LOOKS, 0.3 + 0.7 * look / LOOKS, 0.3 + 0.7 * (look + 1) / LOOKS
+        )
     for node in run.world.nodes:  # one that left a moment before it came back
         run.world.restart(node)
     trouble.agree(30.0, "agree_s")
@@ -314,12 +342,19 @@ def leave(trouble: Trouble) -> str:
             left = len(run.live())
             found = vertex_connectivity(run.snapshot().adjacency)
             least = min(least, found)
-            trouble.demand(found >= min(setup.k, left - 1), f"connectivity {found} while node {node.index} left")
+            trouble.demand(
+                found >= min(setup.k, left - 1),
+                f"connectivity {found} while node {node.index} left",
+            )
             if node.machine is not None:
                 slowest = max(slowest, (run.world.clock.now - began) / 1e6)
         trouble.progress(0.3 + 0.7 * (number + 1) / count)
     trouble.agree(10.0, "agree_s")
-    trouble.figures |= {"left": count, "least connectivity": least, "slowest to go_s": round(slowest, 3)}
+    trouble.figures |= {
+        "left": count,
+        "least connectivity": least,
+        "slowest to go_s": round(slowest, 3),
+    }
     run.look()
     return f"{count} nodes leave one by one: at every moment the fabric is K-connected"
 
@@ -332,7 +367,9 @@ def dead(trouble: Trouble) -> str:
         peer = node.peer
         took = run.until(lambda: not any(peer in m.view.members for _, m in run.live()), 60.0)  # noqa: B023
         trouble.figures[name] = -1.0 if took is None else took
-        trouble.demand(took is not None and took <= most, f"{name} is {took}; at most {most:g} s is right")
+        trouble.demand(
+            took is not None and took <= most, f"{name} is {took}; at most {most:g} s is right"
+        )
         trouble.demand(run.until(run.agree, 10.0) is not None, "the views do not agree afterwards")
         run.until(run.is_woven, 30.0)
         run.look()
@@ -457,10 +494,17 @@ def flips(setup: Setup, options: Options, progress: Progress) -> Verdict:
     if any(view != views[0] for view in views):
         reasons.append("the views do not agree afterwards")
     if growth > GROWTH_MAX:
-        reasons.append(f"memory grew by {growth} bytes from a tenth of the flips to all; at most {GROWTH_MAX} is flat")
+        reasons.append(
+            f"memory grew by {growth} bytes from a tenth of the flips to all; at most {GROWTH_MAX} is flat"
+        )
     if machine.deadline == NEVER:
         reasons.append("the machine stopped")
     figures: dict[str, float | int | str] = {
         "flips": rounds * each, "nodes": nodes, "growth_bytes": growth, "view changes": wired.told,
     }  # fmt: skip
-    return Verdict(scenario="flips", demand="memory is flat after a million flips", figures=figures, reasons=reasons)
+    return Verdict(
+        scenario="flips",
+        demand="memory is flat after a million flips",
+        figures=figures,
+        reasons=reasons,
+    )

@@ -103,9 +103,13 @@ class Weigh(Watch):
         self._names = run.names.by_hash
         self.extra = 0
 
-    def sending(self, node: Node, to: tuple[Peer, ...], message: Message, now: int, is_answer: bool) -> None:
+    def sending(
+        self, node: Node, to: tuple[Peer, ...], message: Message, now: int, is_answer: bool
+    ) -> None:
         if type(message) in NEWS:
-            self.extra += (named_size(message, self._names) - 4 - len(_encoder.encode(message))) * len(to)
+            self.extra += (
+                named_size(message, self._names) - 4 - len(_encoder.encode(message))
+            ) * len(to)
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -130,7 +134,10 @@ def cold_start(run: InterestRun, progress: Progress | None = None) -> float | No
     """Seconds until every view is the truth and every wanted link is up."""
     booted = SECOND
     return run.until(
-        lambda: run.world.clock.now >= booted and run.agree() and run.has_links(), run.setup.seconds_max, 10_000, progress
+        lambda: run.world.clock.now >= booted and run.agree() and run.has_links(),
+        run.setup.seconds_max,
+        10_000,
+        progress,
     )
 
 
@@ -145,11 +152,19 @@ def unsettled(run: InterestRun) -> str:
     """What is not as it should be."""
     if not run.agree():
         return "the views do not agree"
-    return "links are up that nobody wants" if run.has_links() else "links that the overlay wants are not up"
+    return (
+        "links are up that nobody wants"
+        if run.has_links()
+        else "links that the overlay wants are not up"
+    )
 
 
 def lone_changes(
-    run: InterestRun, changes: int, hops: Hops, progress: Progress | None = None, told: Told | None = None
+    run: InterestRun,
+    changes: int,
+    hops: Hops,
+    progress: Progress | None = None,
+    told: Told | None = None,
 ) -> Lone:
     found = Lone()
     weigh = Weigh(run)
@@ -161,7 +176,9 @@ def lone_changes(
         copies, bytes = run.received()
         named = weigh.extra
         record = node.machine.record  # type: ignore[union-attr]
-        trail = run.trail = Trail(node.peer, record.life, record.version + 1, node.index, run.world.clock.now)
+        trail = run.trail = Trail(
+            node.peer, record.life, record.version + 1, node.index, run.world.clock.now
+        )
         run.change(node)
         run.until(lambda: len(trail.hops) == nodes, LONE_MAX, 1_000)  # noqa: B023
         run.wait(1.0)  # the last copies, and what beats with old digests may have caused
@@ -202,7 +219,9 @@ def barriers(run: InterestRun) -> tuple[list[int], list[str]]:
         for other, member in run.live():
             known = member.view.members.get(node.peer)
             if known is None or (known.record.life, known.record.version) < (life, version):
-                wrong.append(f"barrier: node {node.index}'s was reached, and node {other.index} did not know")
+                wrong.append(
+                    f"barrier: node {node.index}'s was reached, and node {other.index} did not know"
+                )
         run.wait(0.5)
     return sorted(times), wrong
 
@@ -248,7 +267,9 @@ def memory_per_million_pairs(nodes: int = 1_000, topics: int = 1_000) -> float:
     before = tracemalloc.get_traced_memory()[0]
     view = View(6, members_max=nodes, pairs_max=nodes * topics)
     for number, peer in enumerate(peers):  # each with bytes of its own, as if decoded
-        record = Record(peer, 256, 1, f"host-{number}.example:7400", bytes(bytearray(packed)), bytes(4 * topics))
+        record = Record(
+            peer, 256, 1, f"host-{number}.example:7400", bytes(bytearray(packed)), bytes(4 * topics)
+        )
         known = learn(record)
         assert known is not None
         view.put(known, Micros(0))
@@ -284,12 +305,16 @@ def measure(
     """
     whole: Future[float] | None = None
     is_second = setup.news != "whole" and setup.is_cold  # large fabrics are measured once
-    executor = ProcessPoolExecutor(1, mp_context=get_context("spawn")) if jobs > 1 and is_second else None
+    executor = (
+        ProcessPoolExecutor(1, mp_context=get_context("spawn")) if jobs > 1 and is_second else None
+    )
     if executor is not None:
         whole = executor.submit(whole_bytes, setup)
     try:
         with rare_collections():
-            found = _measure(InterestRun(setup, make=make), progress or (lambda _: None), told, memory=memory)
+            found = _measure(
+                InterestRun(setup, make=make), progress or (lambda _: None), told, memory=memory
+            )
         found_whole = found.bytes_per_change if setup.news == "whole" else 0.0
         if is_second:
             found_whole = whole.result() if whole is not None else whole_bytes(setup)
@@ -301,10 +326,20 @@ def measure(
     return msgspec.structs.replace(found, bytes_per_change_whole=found_whole)
 
 
-def _measure(run: InterestRun, progress: Progress, told: Told | None = None, *, memory: bool = True) -> Measured:
+def _measure(
+    run: InterestRun, progress: Progress, told: Told | None = None, *, memory: bool = True
+) -> Measured:
     setup = run.setup
     hops, connectivity, across = Hops(), Connectivity(setup.k), Diameter(setup.k)
-    for watch in (Topics(), Agreement(), connectivity, Degrees(degree_bound(setup.k)), across, Removals(run.life), hops):
+    for watch in (
+        Topics(),
+        Agreement(),
+        connectivity,
+        Degrees(degree_bound(setup.k)),
+        across,
+        Removals(run.life),
+        hops,
+    ):
         run.watch(watch)
     cold: float | None = None
     is_right, lone, amortised, idle, cold_bytes = False, Lone(), None, 0.0, 0.0
@@ -320,7 +355,9 @@ def _measure(run: InterestRun, progress: Progress, told: Told | None = None, *, 
         run.look()
         degrees = [len(others) for others in run.snapshot().adjacency.values()]
         run.watch(NewsOnly())
-        lone = lone_changes(run, setup.changes, hops, lambda share: progress(0.5 + 0.2 * share), told)
+        lone = lone_changes(
+            run, setup.changes, hops, lambda share: progress(0.5 + 0.2 * share), told
+        )
         waits, wrong = barriers(run)
         violations += wrong
         amortised = steady_changes(run)
@@ -332,7 +369,9 @@ def _measure(run: InterestRun, progress: Progress, told: Told | None = None, *, 
     except BreachError as breach:
         violations.append(f"contract: {breach}")
     if lone.lost:
-        violations.append(f"lone: {lone.lost} times a node had not heard of a change after {LONE_MAX} s")
+        violations.append(
+            f"lone: {lone.lost} times a node had not heard of a change after {LONE_MAX} s"
+        )
     times, counts = sorted(lone.times), sorted(lone.hops)
     return Measured(
         nodes=setup.nodes,

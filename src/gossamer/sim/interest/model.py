@@ -41,10 +41,18 @@ class Overlay:
 
     def __init__(self, peers: Peers, k: int) -> None:
         self.size, self.k = len(peers), k
-        pairs = _few(peers, k) if self.size <= graph.SMALL * max(k, 2) else _many(peers, max(k, 2), k)
-        both = np.sort(np.concatenate([pairs[:, 0] * self.size + pairs[:, 1], pairs[:, 1] * self.size + pairs[:, 0]]))
+        pairs = (
+            _few(peers, k) if self.size <= graph.SMALL * max(k, 2) else _many(peers, max(k, 2), k)
+        )
+        both = np.sort(
+            np.concatenate(
+                [pairs[:, 0] * self.size + pairs[:, 1], pairs[:, 1] * self.size + pairs[:, 0]]
+            )
+        )
         both = both[np.concatenate([[True], both[1:] != both[:-1]])] if len(both) else both
-        self.begins: Ints = np.searchsorted(both, np.arange(self.size + 1) * self.size).astype(np.int64)
+        self.begins: Ints = np.searchsorted(both, np.arange(self.size + 1) * self.size).astype(
+            np.int64
+        )
         self.near: Ints = (both % self.size).astype(np.int64)
         self.degree: Ints = np.diff(self.begins)
 

@@ -16,7 +16,17 @@ from gossamer.overlay.interest.record import CHANGE, TOPIC, Record, topic_hash
 
 HEADER = 4  # of a frame
 _FIELDS = ("orders", "sensors", "prices", "logs", "telemetry", "alerts", "inventory", "users")
-_PLACES = ("eu", "us-east", "asia", "geneva", "zurich", "haifa", "new-york", "frankfurt", "sao-paulo")
+_PLACES = (
+    "eu",
+    "us-east",
+    "asia",
+    "geneva",
+    "zurich",
+    "haifa",
+    "new-york",
+    "frankfurt",
+    "sao-paulo",
+)
 _KINDS = ("raw", "daily", "updates", "errors", "v2", "audit", "minute")
 
 
@@ -59,11 +69,22 @@ def _twin(message: Any, names: Mapping[bytes, str]) -> Any:
         return [44, [_twin(item, names) for item in message.flips]]
     if kind is Diff:
         at = range(0, len(message.changes), CHANGE)
-        changes = [[names.get(message.changes[a : a + 8], ""), message.changes[a + 8 : a + 12]] for a in at]
+        changes = [
+            [names.get(message.changes[a : a + 8], ""), message.changes[a + 8 : a + 12]] for a in at
+        ]
         return [message.peer, message.life, message.version, message.base, changes]
     if kind is Record:
-        topics = [names.get(message.topics[a : a + 8], "") for a in range(0, len(message.topics), TOPIC)]
-        return [message.peer, message.life, message.version, message.address, topics, message.stamps]
+        topics = [
+            names.get(message.topics[a : a + 8], "") for a in range(0, len(message.topics), TOPIC)
+        ]
+        return [
+            message.peer,
+            message.life,
+            message.version,
+            message.address,
+            topics,
+            message.stamps,
+        ]
     if kind is Greet:
         return [32, _twin(message.record, names), message.digest, message.members, message.want]
     return message

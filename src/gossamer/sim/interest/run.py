@@ -41,13 +41,16 @@ def address(index: int) -> str:
     return f"node-{index}"
 
 
-def make_interest(node: Node, setup: Setup, pool: Pool, kind: type[Interest] = Interest) -> Interest:
+def make_interest(
+    node: Node, setup: Setup, pool: Pool, kind: type[Interest] = Interest
+) -> Interest:
     rng = Random(f"node {setup.seed} {node.index} {node.incarnation}")
     others = [index for index in range(min(JOIN_AMONG, setup.nodes)) if index != node.index]
     join = sorted(others, key=lambda _: rng.random())[:JOIN_COUNT]
     return kind(
         node.peer,
-        incarnation=1 + (node.remembers if setup.durable else 0),  # without a disk it has never lived before
+        incarnation=1
+        + (node.remembers if setup.durable else 0),  # without a disk it has never lived before
         address=address(node.index),
         rng=rng,
         config=setup.protocol(tuple(map(address, join))),
@@ -71,12 +74,16 @@ class Trail:
 
 
 class InterestRun(Probe):
-    def __init__(self, setup: Setup, watches: Iterable[Watch] = (), make: Make = make_interest) -> None:
+    def __init__(
+        self, setup: Setup, watches: Iterable[Watch] = (), make: Make = make_interest
+    ) -> None:
         self.setup = setup
         self.pool = Pool()
         self.names = Names(setup.topics)
         self.wanted: dict[int, dict[bytes, str]] = {index: {} for index in range(setup.nodes)}
-        self.traffic: dict[type[Message], list[int]] = {}  # kind -> messages and bytes that have arrived
+        self.traffic: dict[
+            type[Message], list[int]
+        ] = {}  # kind -> messages and bytes that have arrived
         self.notes: dict[str, int] = {}
         self.trail: Trail | None = None
         self.up_since: dict[int, int] = {}
@@ -85,7 +92,9 @@ class InterestRun(Probe):
         self._hooks: dict[str, list[Callable[..., None]]] = {hook: [] for hook in HOOKS}
         for watch in watches:
             self.watch(watch)
-        weights = [1 / (rank + 1) if setup.spread == "zipf" else 1.0 for rank in range(setup.topics)]
+        weights = [
+            1 / (rank + 1) if setup.spread == "zipf" else 1.0 for rank in range(setup.topics)
+        ]
         self._weights = list(accumulate(weights))
         self.world = World(
             seed=setup.seed,
@@ -106,7 +115,10 @@ class InterestRun(Probe):
             peers[int(rng.random() * 2**53) << 11 | int(rng.random() * 2**11)] = None
         for index, peer in enumerate(peers):
             node = world.add_node(Peer(peer), address(index))
-            self.wanted[index] = {self.names.hashes[n]: self.names.names[n] for n in self._draw_topics(setup.subscriptions)}
+            self.wanted[index] = {
+                self.names.hashes[n]: self.names.names[n]
+                for n in self._draw_topics(setup.subscriptions)
+            }
             at = int(rng.random() * SECOND) if setup.nodes > 1 else 0
             world.clock.push(at if setup.is_cold else 0, self._boot, node)
         if not setup.is_cold:
@@ -136,7 +148,9 @@ class InterestRun(Probe):
     def calm(self) -> None:
         """No message is lost, repeated or late from here on."""
         network = self.world.network
-        network.rules = [rule for rule in network.rules if rule.name not in ("loss", "duplicate", "reorder")]
+        network.rules = [
+            rule for rule in network.rules if rule.name not in ("loss", "duplicate", "reorder")
+        ]
 
     # ------------------------------------------------------------------ checkers
 
@@ -218,7 +232,11 @@ class InterestRun(Probe):
     # --------------------------------------------------------------------- looks
 
     def live(self) -> list[tuple[Node, Member]]:
-        return [(node, cast(Member, node.machine)) for node in self.world.nodes if node.machine is not None]
+        return [
+            (node, cast(Member, node.machine))
+            for node in self.world.nodes
+            if node.machine is not None
+        ]
 
     def life(self, peer: Peer) -> int | None:
         node = self.world.nodes[self.world.switchboard.by_peer(peer)]
@@ -227,7 +245,11 @@ class InterestRun(Probe):
     def snapshot(self) -> Snapshot:
         live = self.live()
         adjacency = {
-            node.index: [link.to for link in self.world.network.links[node.index].values() if link.up and link.back.up]
+            node.index: [
+                link.to
+                for link in self.world.network.links[node.index].values()
+                if link.up and link.back.up
+            ]
             for node, _ in live
         }
         return Snapshot(self.world.clock.now, live, self.wanted, adjacency)
@@ -251,7 +273,9 @@ class InterestRun(Probe):
         for node, _ in self.live():
             machine, links = cast(Any, node.machine), self.world.network.links[node.index]
             wanted = machine.neighbours
-            if len(wanted) != len(links) or not all(peer in links and links[peer].back.up for peer in wanted):
+            if len(wanted) != len(links) or not all(
+                peer in links and links[peer].back.up for peer in wanted
+            ):
                 return False
         return True
 
@@ -316,7 +340,10 @@ class InterestRun(Probe):
         if trail is None or node.index in trail.hops:
             return
         known = cast(Any, node.machine).view.members.get(trail.peer)
-        if known is not None and (known.record.life, known.record.version) >= (trail.life, trail.version):
+        if known is not None and (known.record.life, known.record.version) >= (
+            trail.life,
+            trail.version,
+        ):
             sender = self.world.handling_from if self.world.handling is not None else -1
             trail.hops[node.index] = trail.hops.get(sender, 0) + 1
             trail.at[node.index] = self.world.clock.now
@@ -356,4 +383,6 @@ class InterestRun(Probe):
     def received(self) -> tuple[int, int]:
         """Copies of news, and bytes of everything but signs of life, that have arrived so far."""
         copies = sum(self.traffic.get(kind, (0, 0))[0] for kind in NEWS)
-        return copies, sum(bytes for kind, (_, bytes) in self.traffic.items() if kind not in SIGNS_OF_LIFE)
+        return copies, sum(
+            bytes for kind, (_, bytes) in self.traffic.items() if kind not in SIGNS_OF_LIFE
+        )

@@ -17,7 +17,17 @@ from msgspec import Struct
 
 from gossamer.machine import SECOND
 from gossamer.sim.clock import duration
-from gossamer.sim.faults import AnyFault, Clogging, Crash, FullDisk, Leave, Partition, Pause, Swizzle, schedule
+from gossamer.sim.faults import (
+    AnyFault,
+    Clogging,
+    Crash,
+    FullDisk,
+    Leave,
+    Partition,
+    Pause,
+    Swizzle,
+    schedule,
+)
 from gossamer.sim.interest import checkers as check
 from gossamer.sim.interest.config import JOIN_AMONG, Setup, to_toml
 from gossamer.sim.interest.measure import unsettled
@@ -91,9 +101,21 @@ def _draw_faults(dice: Dice, nodes: int, durable: bool) -> tuple[AnyFault, ...]:
         lasts = long if dice.chance(0.4) else short
         kind = dice.between(0, 7)
         if kind <= 1:
-            faults.append(Partition(at=at, lasts=lasts, share=share, one_way=dice.chance(0.4), silent=dice.chance(0.4)))
+            faults.append(
+                Partition(
+                    at=at,
+                    lasts=lasts,
+                    share=share,
+                    one_way=dice.chance(0.4),
+                    silent=dice.chance(0.4),
+                )
+            )
         elif kind <= 3:
-            faults.append(Crash(at=at, lasts=lasts, share=share, silent=dice.chance(0.4), wipe=dice.chance(0.5)))
+            faults.append(
+                Crash(
+                    at=at, lasts=lasts, share=share, silent=dice.chance(0.4), wipe=dice.chance(0.5)
+                )
+            )
         elif kind == 4:
             faults.append(Pause(at=at, lasts=lasts, share=share))
         elif kind == 5:
@@ -103,10 +125,20 @@ def _draw_faults(dice: Dice, nodes: int, durable: bool) -> tuple[AnyFault, ...]:
         else:
             faults.append(Swizzle(at=at, lasts=short, share=share))
     if durable and dice.chance(0.3):
-        faults.append(FullDisk(at=dice.time(0, 5_000), lasts=dice.time(100, 10_000), share=round(0.1 + dice.share(0.8), 3)))
-    if nodes > JOIN_AMONG + 2 and dice.chance(0.3):  # one that stays away; not one that newcomers look for
+        faults.append(
+            FullDisk(
+                at=dice.time(0, 5_000),
+                lasts=dice.time(100, 10_000),
+                share=round(0.1 + dice.share(0.8), 3),
+            )
+        )
+    if nodes > JOIN_AMONG + 2 and dice.chance(
+        0.3
+    ):  # one that stays away; not one that newcomers look for
         gone = (dice.between(JOIN_AMONG, nodes - 1),)
-        faults.append(Crash(at=dice.time(0, 10_000), lasts="0s", nodes=gone, silent=dice.chance(0.5)))
+        faults.append(
+            Crash(at=dice.time(0, 10_000), lasts="0s", nodes=gone, silent=dice.chance(0.5))
+        )
     return tuple(faults)
 
 
@@ -118,7 +150,9 @@ class Flown:
         self.run = InterestRun(setup, make=make)
         self.violations: list[str] = []
         self.settled_s = -1.0
-        gentle = setup.loss <= LOSS_FAIR and all(isinstance(fault, Crash | Leave | FullDisk) for fault in setup.faults)
+        gentle = setup.loss <= LOSS_FAIR and all(
+            isinstance(fault, Crash | Leave | FullDisk) for fault in setup.faults
+        )
         watches: list[check.Watch] = [
             check.Topics(), check.Agreement(), check.Connectivity(setup.k), check.Degrees(check.degree_bound(setup.k)),
             check.Diameter(setup.k), check.Burial(), check.Hidden(), check.Exact(), check.NewsOnly(),
@@ -145,7 +179,9 @@ class Flown:
             over = max(over, start + number * interval)
             clock.push(start + number * interval, self._change)
         for number, fault in enumerate(setup.faults):
-            over = max(over, schedule(fault, run.world, start, Random(f"fault {setup.seed} {number}")))
+            over = max(
+                over, schedule(fault, run.world, start, Random(f"fault {setup.seed} {number}"))
+            )
         over = max(over, start + duration(setup.stop))
         run.wait((over - start) / SECOND + 0.001)
         run.calm()
@@ -168,7 +204,9 @@ class Flown:
             # What was late has done its harm; a suspicion of before may just be being refuted, which takes a moment.
             took = run.until(self._is_right, LINGER, 20_000)
         if took is None:
-            self.violations.append(f"converged: {self.setup.seconds_max:g} s after all faults {unsettled(run)}")
+            self.violations.append(
+                f"converged: {self.setup.seconds_max:g} s after all faults {unsettled(run)}"
+            )
         run.look()
 
     def _is_right(self) -> bool:
@@ -201,5 +239,9 @@ def swarm(start: int, seeds: int, jobs: int = 1) -> Iterator[InterestFlight]:
     if jobs <= 1 or seeds <= 1:
         yield from map(fly, range(start, start + seeds))
         return
-    with ProcessPoolExecutor(min(jobs, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
-        yield from pool.map(fly, range(start, start + seeds), chunksize=max(1, min(16, seeds // (4 * jobs))))
+    with ProcessPoolExecutor(
+        min(jobs, os.cpu_count() or 1), mp_context=get_context("spawn")
+    ) as pool:
+        yield from pool.map(
+            fly, range(start, start + seeds), chunksize=max(1, min(16, seeds // (4 * jobs)))
+        )

@@ -51,7 +51,9 @@ class Circle(Findings):
                 want = ordered[(number + step) % count].at if count > 1 else None
                 link = side[0]
                 if (link.at if link is not None else None) != want:
-                    self.fail(f"entry {number} of {count} has {_show(link)} at its {name}, not {_show_place(want)}")
+                    self.fail(
+                        f"entry {number} of {count} has {_show(link)} at its {name}, not {_show_place(want)}"
+                    )
 
 
 class Perfection(Findings):
@@ -65,9 +67,13 @@ class Perfection(Findings):
             for side, sign, name in ((entry.rights, 1, "right"), (entry.lefts, -1, "left")):
                 for level in range(max(levels, len(side))):
                     link = side[level] if level < len(side) else None
-                    want = ordered[(number + sign * k**level) % count].at if level < levels else None
+                    want = (
+                        ordered[(number + sign * k**level) % count].at if level < levels else None
+                    )
                     if (link.at if link is not None else None) != want:
-                        self.fail(f"entry {number} of {count}, level {level} {name}: {_show(link)}, not {_show_place(want)}")
+                        self.fail(
+                            f"entry {number} of {count}, level {level} {name}: {_show(link)}, not {_show_place(want)}"
+                        )
 
 
 class Links(Findings):
@@ -92,17 +98,25 @@ class Deliveries(Findings):
     def __init__(self) -> None:
         super().__init__()
         self.expected = self.delivered = self.missed = self.duplicate = self.spurious = 0
-        self._handed: dict[tuple[int, int, int], int] = {}  # (event, subscription, life of its node) -> times
+        self._handed: dict[
+            tuple[int, int, int], int
+        ] = {}  # (event, subscription, life of its node) -> times
 
     def handed(self, event: int, subscription: int, life: int = 0) -> None:
         """A node that crashed and came back has a new subscription, which knows nothing of what the old one had."""
         key = (event, subscription, life)
         self._handed[key] = self._handed.get(key, 0) + 1
 
-    def judge(self, due: Mapping[int, Iterable[int]], allowed: Mapping[int, Iterable[int]] | None = None) -> None:
+    def judge(
+        self, due: Mapping[int, Iterable[int]], allowed: Mapping[int, Iterable[int]] | None = None
+    ) -> None:
         """``due``: event -> subscriptions that must have it; ``allowed``: those that may, because they overlapped."""
-        wanted = {(event, subscription) for event, several in due.items() for subscription in several}
-        maybe = {(event, one) for event, several in (allowed or {}).items() for one in several} | wanted
+        wanted = {
+            (event, subscription) for event, several in due.items() for subscription in several
+        }
+        maybe = {
+            (event, one) for event, several in (allowed or {}).items() for one in several
+        } | wanted
         got = {(event, subscription) for event, subscription, _ in self._handed}
         self.expected = len(wanted)
         self.delivered = len(wanted & got)
@@ -115,7 +129,9 @@ class Deliveries(Findings):
                 self.fail(f"event {event} came {times} times to subscription {subscription}")
             if (event, subscription) not in maybe:
                 self.spurious += 1
-                self.fail(f"event {event} came to subscription {subscription}, which does not want it")
+                self.fail(
+                    f"event {event} came to subscription {subscription}, which does not want it"
+                )
 
 
 class LeaseValidity(Findings):
@@ -136,7 +152,9 @@ class Tiles(Findings):
 
     def receipt(self, event: int, matched: int, took: int) -> None:
         if matched != took:
-            self.fail(f"the receipt of event {event} says {matched}, and {took} subscriptions took it")
+            self.fail(
+                f"the receipt of event {event} says {matched}, and {took} subscriptions took it"
+            )
 
 
 def link_errors(entries: Sequence[Entry], k: int) -> dict[int, float]:

@@ -6,7 +6,14 @@ from msgspec import Struct
 
 from gossamer.overlay.skiplist.config import FEW, SkipConfig, SkipConfigError
 from gossamer.sim.clock import duration
-from gossamer.sim.config import ConfigError, check_duration, check_faults, check_latency, dump, parse
+from gossamer.sim.config import (
+    ConfigError,
+    check_duration,
+    check_faults,
+    check_latency,
+    dump,
+    parse,
+)
 from gossamer.sim.faults import AnyFault
 
 FULL_MAX = 50_000  # entries of a full simulation; beyond that, the vectorised model
@@ -31,7 +38,9 @@ class Setup(Struct, frozen=True, kw_only=True):
     events: int = 2_500
     interval: str = "1ms"  # between events
     together: int = 1  # so many are published at once, of two kinds in turn (swarm)
-    grow_from: int = 0  # the seed's Figure 5: from so many entries on, an event to each newcomer; 0: not
+    grow_from: int = (
+        0  # the seed's Figure 5: from so many entries on, an event to each newcomer; 0: not
+    )
     churn: float = 0.0  # share of the entries that join, and that crash, per minute
     churn_s: float = 60.0  # virtual seconds of it
     latency: str = "constant:10ms"
@@ -54,7 +63,9 @@ class Setup(Struct, frozen=True, kw_only=True):
             raise ConfigError(f"overlay is {self.overlay!r}; this is a run of 'skiplist'")
         for name, choices in _CHOICES:
             if getattr(self, name) not in choices:
-                raise ConfigError(f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(choices)}")
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(choices)}"
+                )
         if self.grow_from >= self.entries:
             raise ConfigError(f"a list of {self.entries} entries cannot grow from {self.grow_from}")
         for name in ("period", "lease", "announce", "interval", "late", "detect", "stop"):
@@ -109,7 +120,17 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "few",
         "announce",
     ),
-    "workload": ("workload", "trace", "kinds", "events", "interval", "together", "grow_from", "churn", "churn_s"),
+    "workload": (
+        "workload",
+        "trace",
+        "kinds",
+        "events",
+        "interval",
+        "together",
+        "grow_from",
+        "churn",
+        "churn_s",
+    ),
     "network": ("latency", "loss", "duplicate", "reorder", "late", "detect"),
     "run": ("seed", "stop", "seconds_max"),
 }

@@ -19,7 +19,9 @@ class Directory:
         self._delay = delay
         self._of_node: dict[int, tuple[Class, ...]] = {}
         self._uses: dict[Class, int] = {}
-        self._since: dict[Class, tuple[Micros, int]] = {}  # when it was announced, and the how manieth class it is
+        self._since: dict[
+            Class, tuple[Micros, int]
+        ] = {}  # when it was announced, and the how manieth class it is
         self._started: dict[int, Micros] = {}
         self._number = 0
 

@@ -82,7 +82,9 @@ class Measured(Struct, kw_only=True):
     entries_per_range: dict[str, float] = {}
     compared_per_event: float = 0.0  # filters that an event is compared with on its way, the subscribers' own matching aside
     hops_per_class: dict[str, float] = {}
-    gap_load: dict[str, float] = {}  # the hottest peer's share of a pathological publisher's events, before and after
+    gap_load: dict[
+        str, float
+    ] = {}  # the hottest peer's share of a pathological publisher's events, before and after
     events: int = 0
     resent: int = 0
     messages: int = 0
@@ -111,7 +113,9 @@ class _Measuring:
         self.run = SkipRun(setup, make(setup))
         self.period = duration(setup.period)
         self.violations: list[str] = []
-        self.found = Measured(entries=0, hops=Hops.of([]), noise=Noise.of([0], 1), join_hops=Hops.of([]))
+        self.found = Measured(
+            entries=0, hops=Hops.of([]), noise=Noise.of([0], 1), join_hops=Hops.of([])
+        )
 
     def go(self) -> Measured:
         try:
@@ -191,9 +195,15 @@ class _Measuring:
     def _settle(self) -> None:
         """Wait until every receipt is complete."""
         run = self.run
-        done = run.until(lambda: not any(sent.done is None for sent in run.events if sent.due), SETTLE_S, self.period)
+        done = run.until(
+            lambda: not any(sent.done is None for sent in run.events if sent.due),
+            SETTLE_S,
+            self.period,
+        )
         if done is None:
-            self.violations.append(f"receipts: some are not complete {SETTLE_S:g} s after the last event")
+            self.violations.append(
+                f"receipts: some are not complete {SETTLE_S:g} s after the last event"
+            )
 
     def _count(self, events: list[Sent]) -> None:
         run, found = self.run, self.found
@@ -212,7 +222,9 @@ class _Measuring:
         for sent in events:
             for cls, hops in zip(sent.classes, sent.by_class, strict=False):  # no receipt: no hops
                 by_class.setdefault(class_text(cls), []).append(hops)
-        found.hops_per_class = {name: round(sum(hops) / len(hops), 3) for name, hops in sorted(by_class.items())}
+        found.hops_per_class = {
+            name: round(sum(hops) / len(hops), 3) for name, hops in sorted(by_class.items())
+        }
 
     def _gap_load(self) -> None:
         """One publisher whose events all fall into one gap: what the hottest peer gets of them."""
@@ -221,7 +233,11 @@ class _Measuring:
         if len(nodes) < 2:
             return
         publisher = nodes[0]
-        row = ("file-0000000", "zzz", 1) if self.setup.workload != "trace" else ("nobody shares this", "zzz", 1)
+        row = (
+            ("file-0000000", "zzz", 1)
+            if self.setup.workload != "trace"
+            else ("nobody shares this", "zzz", 1)
+        )
         for name, yes in (("before", False), ("after", True)):
             self._hold_back(yes)
             before = {node.index: cast(SkipList, node.machine).noise for node in nodes}
@@ -243,9 +259,15 @@ class _Measuring:
             run.boot(index)
             node = run.world.nodes[index]
             machine = cast(SkipList, node.machine)
-            joined = run.until(lambda m=machine: all(e.is_joined for e in m.entries.values()), SETTLE_S, 2_000)  # type: ignore[misc]
+            joined = run.until(
+                lambda m=machine: all(e.is_joined for e in m.entries.values()),  # type: ignore[misc]
+                SETTLE_S,
+                2_000,
+            )
             if joined is None:
-                self.violations.append(f"join: node {index} is not in the list after {SETTLE_S:g} s")
+                self.violations.append(
+                    f"join: node {index} is not in the list after {SETTLE_S:g} s"
+                )
                 continue
             sent = run.publish(self._another(node), self._wanted_by(index))
             run.until(lambda s=sent: s.done is not None, SETTLE_S, 2_000)  # type: ignore[misc]
@@ -278,7 +300,9 @@ class _Measuring:
         lasts = int(setup.churn_s * SECOND)
         count = int(setup.churn * setup.nodes * setup.churn_s / 60)
         down: list[tuple[int, Node]] = []
-        acts: list[tuple[int, int, Any]] = [(start + int(lasts * rng.random()), 0, None) for _ in range(count)]
+        acts: list[tuple[int, int, Any]] = [
+            (start + int(lasts * rng.random()), 0, None) for _ in range(count)
+        ]
         every = max(1, lasts // max(1, setup.events))
         acts += [(start + number * every, 1, row) for number, row in enumerate(run.workload.rows)]
         acts += [(start + (number + 1) * lasts // 10, 2, None) for number in range(10)]
@@ -301,7 +325,9 @@ class _Measuring:
                     run.world.crash(node)
                     down.append((int(clock.now), node))
                     self.found.churned += 1
-        self.found.link_error_by_level = {level: round(sum(e) / len(e), 4) for level, e in sorted(errors.items())}
+        self.found.link_error_by_level = {
+            level: round(sum(e) / len(e), 4) for level, e in sorted(errors.items())
+        }
         for _, node in down:
             run.world.restart(node)
         self._perfect("reperfect_periods", 0.9, 0.98)
@@ -335,7 +361,9 @@ def entries_per_range(entries: int) -> dict[str, float]:
         keys = seed = 0
         for number in range(50):
             low = number * entries // 100
-            filter = Filter.parse(f"value BETWEEN {1_000 * low} AND {1_000 * (low + width) - 1}", schema)
+            filter = Filter.parse(
+                f"value BETWEEN {1_000 * low} AND {1_000 * (low + width) - 1}", schema
+            )
             keys += sum(len(placement.keys) for placement in filter.placements())
             seed += width + 1  # everyone in it, its own entry aside, and the first beyond
         found[f"{name}_cells"], found[f"{name}_seed"] = keys / 50, seed / 50

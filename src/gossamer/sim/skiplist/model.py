@@ -53,8 +53,12 @@ class Model:
 
         self.count, self.k, self.routing = count, k, routing
         points, mids = perfect_entry(count, k).table()
-        self._points = np.array([2 * int.from_bytes(at[0], "big") for at in points] + [2 * count], dtype=np.int64)
-        self._mids = np.array([2 * int.from_bytes(m[0], "big") if m is not None else -1 for m in mids], dtype=np.int64)
+        self._points = np.array(
+            [2 * int.from_bytes(at[0], "big") for at in points] + [2 * count], dtype=np.int64
+        )
+        self._mids = np.array(
+            [2 * int.from_bytes(m[0], "big") if m is not None else -1 for m in mids], dtype=np.int64
+        )
 
     def walk(self, sources: Any, targets: Any) -> tuple[Any, Any]:
         """From entries to doubled places (even: an entry, odd: the gap after it). Returns hops, and visits of each entry."""
@@ -89,7 +93,9 @@ class Model:
 
         around, points, mids = 2 * self.count, self._points, self._mids
         first = np.searchsorted(points, distance)
-        known = points[np.minimum(first, len(points) - 1)] == distance  # the goal itself is a neighbour
+        known = (
+            points[np.minimum(first, len(points) - 1)] == distance
+        )  # the goal itself is a neighbour
         before, after = points[first - 1], points[first]
         none = bound < 0
         fresh_before = none | (bound >= distance) | (before > bound)
@@ -97,7 +103,9 @@ class Model:
         can_before, can_after = fresh_before & (before != 0), fresh_after & (after != around)
         mid = mids[first - 1]
         left = can_before & (~can_after | (mid < 0) | (distance <= mid))
-        step = np.where(left, before, np.where(can_after, after, np.where(before == 0, points[1], points[-2])))
+        step = np.where(
+            left, before, np.where(can_after, after, np.where(before == 0, points[1], points[-2]))
+        )
         limit_left = np.where(fresh_after | (after == around), after % around, bound)
         limit_right = np.where(fresh_before | (before == 0), before, bound)
         limit = np.where(left, limit_left, np.where(can_after, limit_right, bound))

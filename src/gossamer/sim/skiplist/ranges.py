@@ -96,7 +96,9 @@ class SeedPlaces(Places):
         self.class_of = dict.fromkeys(self.keys, ALL)
         self.until = {low: high for low, high in merged if low < high}
         lows = list(self.keys)
-        self._placed = {number: [lows[bisect_right(lows, low) - 1]] for number, (low, _) in spans.items()}
+        self._placed = {
+            number: [lows[bisect_right(lows, low) - 1]] for number, (low, _) in spans.items()
+        }
 
 
 def _span(filter: Filter) -> tuple[bytes, bytes]:
@@ -104,7 +106,9 @@ def _span(filter: Filter) -> tuple[bytes, bytes]:
     if domain.values is not None:
         key = order.encode(domain.line.value(domain.values[0]))
         return key, key
-    return order.encode(domain.line.value(domain.low)), order.encode(domain.line.value(cast(int, domain.high) - 1))
+    return order.encode(domain.line.value(domain.low)), order.encode(
+        domain.line.value(cast(int, domain.high) - 1)
+    )
 
 
 class SeedRanges(SkipRun):
@@ -120,7 +124,12 @@ class SeedRanges(SkipRun):
 
 def compare(setup: Setup, progress: Callable[[float], None] = lambda _: None) -> list[Compared]:
     found: list[Compared] = []
-    cases = [(ranges, wide, churn) for ranges in ("cells", "entries") for wide in (False, True) for churn in (0.0, CHURN)]
+    cases = [
+        (ranges, wide, churn)
+        for ranges in ("cells", "entries")
+        for wide in (False, True)
+        for churn in (0.0, CHURN)
+    ]
     with rare_collections():
         for number, (ranges, wide, churn) in enumerate(cases):
             found.append(_one(setup, ranges, wide, churn))
@@ -133,7 +142,9 @@ def _one(setup: Setup, ranges: str, wide: bool, churn: float) -> Compared:
     workload = range_workload(setup, wide)
     run = (SeedRanges if ranges == "entries" else SkipRun)(setup, workload)
     run.boot_in_waves(setup.nodes)
-    run.until(lambda: run.is_perfect() and run.all_joined(), setup.seconds_max, duration(setup.period))
+    run.until(
+        lambda: run.is_perfect() and run.all_joined(), setup.seconds_max, duration(setup.period)
+    )
     period = duration(setup.period)
     run.run_until(run.world.clock.now + SETTLE_PERIODS * period)
     before = run.world.bytes

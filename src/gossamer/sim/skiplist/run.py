@@ -92,10 +92,16 @@ class SkipRun(Probe):
         self.setup, self.workload, self._kind = setup, workload, kind
         self.directory = Directory(duration(setup.announce))
         self.oracle = Oracle(workload.filters)
-        self.deliveries, self.tiles, self.lease_checks = check.Deliveries(), check.Tiles(), check.LeaseValidity()
+        self.deliveries, self.tiles, self.lease_checks = (
+            check.Deliveries(),
+            check.Tiles(),
+            check.LeaseValidity(),
+        )
         self.events: list[Sent] = []
         self.subscribers: dict[int, Subscriber] = {}  # of nodes that are up
-        self.members: list[Peer] = []  # nodes with an entry whose place is found: what a view would list
+        self.members: list[
+            Peer
+        ] = []  # nodes with an entry whose place is found: what a view would list
         self.epoch = 0
         self.steps_max = STEPS_MAX
         self.joined: dict[int, Micros] = {}  # subscriptions whose entries have all joined
@@ -143,7 +149,9 @@ class SkipRun(Probe):
             rng=Random(f"node {self.setup.seed} {node.index} {node.incarnation}"),
             config=self.setup.protocol(),
             match=lambda arrival: self._take(node, arrival),
-            ask=lambda key, payload: self.subscribers[node.index].answer(key, tuple(_unpack(payload)) if payload else None),
+            ask=lambda key, payload: self.subscribers[node.index].answer(
+                key, tuple(_unpack(payload)) if payload else None
+            ),
             address=self._addresses.get,
             contacts=lambda: self.members,
             epoch=lambda: self.epoch,
@@ -186,7 +194,9 @@ class SkipRun(Probe):
 
     def subscribe(self, node: Node, number: int, *, command: bool = True) -> None:
         self._look_up_classes(node.index)
-        self.subscribers[node.index].subscribe(number, self.workload.filters[number], self.world.clock.now)
+        self.subscribers[node.index].subscribe(
+            number, self.workload.filters[number], self.world.clock.now
+        )
         self._changed(node)
         if command:
             self.world.command(node)
@@ -221,7 +231,9 @@ class SkipRun(Probe):
             self.world.command(node)
 
     def _look_up_classes(self, index: int) -> None:
-        self.subscribers[index].classes.hear(VIEW, self.directory.known(index, self.world.clock.now))
+        self.subscribers[index].classes.hear(
+            VIEW, self.directory.known(index, self.world.clock.now)
+        )
 
     def intervals(self, node: Node, row: Row) -> list[tuple[Class, bytes, bytes]]:
         """Where an event from this node looks: in the classes that it knows of."""
@@ -242,7 +254,9 @@ class SkipRun(Probe):
             self.joined.pop(number, None)
             self._ended(number)
         for key in [key for key in self._published if key[0] == node.index]:
-            self._published.pop(key).due.clear()  # its publisher is gone: there will be no receipt to outlive
+            self._published.pop(
+                key
+            ).due.clear()  # its publisher is gone: there will be no receipt to outlive
 
     def _forget_member(self, peer: Peer) -> None:
         place = self._member_at.pop(peer, None)
@@ -281,11 +295,17 @@ class SkipRun(Probe):
         found, events = [], []
         for sequence, row in enumerate(rows, machine.next_sequence):
             sent = Sent(len(self.events), row, node.index, now)
-            sent.due = [number for number in self.oracle.wants(row) if number in self.joined and self._is_entered(number)]
+            sent.due = [
+                number
+                for number in self.oracle.wants(row)
+                if number in self.joined and self._is_entered(number)
+            ]
             self.events.append(sent)
             looked = self.intervals(node, row)
             sent.classes = [cls for cls, _, _ in looked]
-            events.append((sequence, [(low, high) for _, low, high in looked], _pack((sent.number, *row))))
+            events.append(
+                (sequence, [(low, high) for _, low, high in looked], _pack((sent.number, *row)))
+            )
             self._published[node.index, machine.incarnation, sequence] = sent
             found.append(sent)
         machine.publish_all(events, now)
@@ -329,7 +349,9 @@ class SkipRun(Probe):
                 sent.done, sent.matched, sent.rounds = now, what.matched, what.rounds
                 sent.hops, sent.by_class = max(sent.hops, what.hops), what.by_interval
                 # Who said goodbye meanwhile has not outlived the receipt.
-                sent.due = [number for number in sent.due if number in sent.took or self._is_entered(number)]
+                sent.due = [
+                    number for number in sent.due if number in sent.took or self._is_entered(number)
+                ]
             elif isinstance(what, Found):
                 self.found.append(what)
 
@@ -350,7 +372,9 @@ class SkipRun(Probe):
         count, k = len(entries), self.setup.k
         spans = [k**level for level in range(check.levels_of(count, k))]
         top = len(spans) - 1
-        if spans and any(len(entry.rights) <= top or entry.rights[top] is None for entry in entries):
+        if spans and any(
+            len(entry.rights) <= top or entry.rights[top] is None for entry in entries
+        ):
             return False  # most of the time the highest level is not there yet
         ordered = sorted(entry.at for entry in entries)
         places = {at: number for number, at in enumerate(ordered)}
@@ -380,14 +404,20 @@ class SkipRun(Probe):
     def run_until(self, at: int) -> None:
         clock = self.world.clock
         if clock.run(at, self.steps_max - clock.steps):
-            raise BreachError(f"{clock.steps:,} steps in {clock.now / SECOND:g} virtual seconds: a storm of messages")
+            raise BreachError(
+                f"{clock.steps:,} steps in {clock.now / SECOND:g} virtual seconds: a storm of messages"
+            )
         clock.now = Micros(max(at, clock.now))
 
     def wait(self, seconds: float) -> None:
         self.run_until(int(self.world.clock.now + seconds * SECOND))
 
     def until(
-        self, done: Callable[[], bool], seconds_max: float, step: int, progress: Callable[[float], None] | None = None
+        self,
+        done: Callable[[], bool],
+        seconds_max: float,
+        step: int,
+        progress: Callable[[float], None] | None = None,
     ) -> float | None:
         """Go on until it is so; returns the virtual seconds that took, or None if it took too long."""
         began = int(self.world.clock.now)
@@ -403,7 +433,9 @@ class SkipRun(Probe):
     def calm(self) -> None:
         """No message is lost, repeated or late from here on."""
         network = self.world.network
-        network.rules = [rule for rule in network.rules if rule.name not in ("loss", "duplicate", "reorder")]
+        network.rules = [
+            rule for rule in network.rules if rule.name not in ("loss", "duplicate", "reorder")
+        ]
 
     # ---------------------------------------------------------------------- the probe
 

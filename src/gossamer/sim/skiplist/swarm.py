@@ -19,7 +19,16 @@ from gossamer.machine import SECOND
 from gossamer.overlay.skiplist.config import FEW
 from gossamer.overlay.skiplist.core import SkipList
 from gossamer.sim.clock import duration
-from gossamer.sim.faults import AnyFault, Clogging, Crash, Leave, Partition, Pause, Swizzle, schedule
+from gossamer.sim.faults import (
+    AnyFault,
+    Clogging,
+    Crash,
+    Leave,
+    Partition,
+    Pause,
+    Swizzle,
+    schedule,
+)
 from gossamer.sim.skiplist import checkers as check
 from gossamer.sim.skiplist.config import Setup, to_toml
 from gossamer.sim.skiplist.run import SkipRun
@@ -80,7 +89,9 @@ def draw_setup(seed: int) -> Setup:
         seed=seed,
         faults=_draw_faults(dice, gentle),
         announce=dice.time(1, 3_000),
-        few=1 if gentle and dice.chance(0.7) else FEW,  # else revocations would never be all that there is
+        few=1
+        if gentle and dice.chance(0.7)
+        else FEW,  # else revocations would never be all that there is
         pace="prompt" if dice.chance(0.7) else "paper",
         together=dice.between(2, 9) if dice.chance(0.5) else 1,
     )
@@ -98,7 +109,15 @@ def _draw_faults(dice: Dice, gentle: bool) -> tuple[AnyFault, ...]:
         elif kind <= 3:
             faults.append(Leave(at=at, lasts=short, share=share))
         elif kind <= 5:
-            faults.append(Partition(at=at, lasts=lasts, share=share, one_way=dice.chance(0.3), silent=dice.chance(0.3)))
+            faults.append(
+                Partition(
+                    at=at,
+                    lasts=lasts,
+                    share=share,
+                    one_way=dice.chance(0.3),
+                    silent=dice.chance(0.3),
+                )
+            )
         elif kind == 6:
             faults.append(Pause(at=at, lasts=lasts, share=share))
         elif kind == 7:
@@ -110,7 +129,9 @@ def _draw_faults(dice: Dice, gentle: bool) -> tuple[AnyFault, ...]:
 
 def is_gentle(setup: Setup) -> bool:
     """Sound links, and nodes that only crash or leave, one fault at a time: nobody is taken for dead who is not."""
-    only = all(isinstance(fault, Crash | Leave) for fault in setup.faults) and len(setup.faults) <= 1
+    only = (
+        all(isinstance(fault, Crash | Leave) for fault in setup.faults) and len(setup.faults) <= 1
+    )
     return only and not setup.loss and not setup.reorder
 
 
@@ -181,12 +202,16 @@ class Flown:
         if took is None:
             perfection = check.Perfection()
             perfection.look(run.entries(), self.setup.k)
-            self.violations.append(f"converged: {CALM_S:g} s after all faults the list is not perfect or not joined")
+            self.violations.append(
+                f"converged: {CALM_S:g} s after all faults the list is not perfect or not joined"
+            )
             self.violations += perfection.told()[:3]
             return
         self.settled_s = took
         if run.until(self._no_receipt_missing, RECEIPTS_S, SECOND) is None:
-            self.violations.append(f"receipts: some are not complete {RECEIPTS_S:g} s after the list was perfect")
+            self.violations.append(
+                f"receipts: some are not complete {RECEIPTS_S:g} s after the list was perfect"
+            )
         if not is_gentle(self.setup):
             for sent in run.events:
                 sent.due = [number for number in sent.due if number in sent.took]
@@ -232,5 +257,9 @@ def swarm(start: int, seeds: int, jobs: int = 1) -> Iterator[SkipFlight]:
     if jobs <= 1 or seeds <= 1:
         yield from map(fly, range(start, start + seeds))
         return
-    with ProcessPoolExecutor(min(jobs, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
-        yield from pool.map(fly, range(start, start + seeds), chunksize=max(1, min(16, seeds // (4 * jobs))))
+    with ProcessPoolExecutor(
+        min(jobs, os.cpu_count() or 1), mp_context=get_context("spawn")
+    ) as pool:
+        yield from pool.map(
+            fly, range(start, start + seeds), chunksize=max(1, min(16, seeds // (4 * jobs)))
+        )

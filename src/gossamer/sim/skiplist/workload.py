@@ -67,7 +67,12 @@ class Oracle:
 def _name_of(conjunction: tuple[Any, ...]) -> str | None:
     """The name that a conjunction demands, read off its text-level predicates."""
     for predicate in conjunction:
-        if isinstance(predicate, In) and predicate.attribute == 0 and not predicate.negated and len(predicate.values) == 1:
+        if (
+            isinstance(predicate, In)
+            and predicate.attribute == 0
+            and not predicate.negated
+            and len(predicate.values) == 1
+        ):
             return str(predicate.values[0])
     return None
 
@@ -120,7 +125,11 @@ def _filter(row: Row, setup: Setup, rng: Random, number: int) -> Filter:
 
 
 def _trace(setup: Setup, rng: Random) -> Workload:
-    shared = _read(Path(setup.trace), setup.entries, rng) if setup.trace else _stand_in(setup.entries, rng)
+    shared = (
+        _read(Path(setup.trace), setup.entries, rng)
+        if setup.trace
+        else _stand_in(setup.entries, rng)
+    )
     filters, rows = [], []
     for files in shared:
         name, kind, size = files[int(rng.random() * len(files))]
@@ -149,7 +158,9 @@ def _read(folder: Path, peers: int, rng: Random) -> list[list[Row]]:
                 gzip.open(packed, "rt", newline="") as file,
             ):
                 for line in csv.DictReader(file):
-                    of_peer.setdefault(line["peer"], []).append((line["name"], line["type"], int(line["size"])))
+                    of_peer.setdefault(line["peer"], []).append(
+                        (line["name"], line["type"], int(line["size"]))
+                    )
             return _drawn(of_peer, folder, peers, rng)
         with gzip.open(folder / "files.csv.gz", "rt", encoding="utf-8", newline="") as file:
             for line in csv.DictReader(file):

@@ -37,14 +37,22 @@ def shape(edges: Mapping[int, list[int]], degree_max: int | None = None) -> list
     if links != len(edges) - 1:
         found.append(f"not a tree: {links} links among {len(edges)} hosts")
     if degree_max is not None:
-        found += [f"{key} has {len(near)} neighbours" for key, near in edges.items() if len(near) > degree_max]
+        found += [
+            f"{key} has {len(near)} neighbours"
+            for key, near in edges.items()
+            if len(near) > degree_max
+        ]
     return found
 
 
 def form(run: TreeRun) -> list[str]:
     """Every host reckons what the seed's definitions say of the true ring."""
     right, reckoned = truth(run.tree, run.truth), run.neighbours()
-    return [f"{key} reckons {reckoned.get(key)}; it is {right[key]}" for key in right if reckoned.get(key) != right[key]]
+    return [
+        f"{key} reckons {reckoned.get(key)}; it is {right[key]}"
+        for key in right
+        if reckoned.get(key) != right[key]
+    ]
 
 
 def claims(run: TreeRun) -> list[str]:
@@ -73,14 +81,22 @@ def closure(run: TreeRun) -> list[str]:
                 found.append(f"{key} does not know what is behind {by_key[peer]}")
                 continue
             arcs = [run.truth.owner(host) for host in behind]
-            if table.cover != Cover(run.setup.key_bits, [arc.piece for arc in arcs if arc is not None]):
+            if table.cover != Cover(
+                run.setup.key_bits, [arc.piece for arc in arcs if arc is not None]
+            ):
                 found.append(f"{key} has other keys behind {by_key[peer]} than there are")
-            wanted = [wish for host in behind for wish in run.machine(run.up[host]).routes.own.values()]
+            wanted = [
+                wish for host in behind for wish in run.machine(run.up[host]).routes.own.values()
+            ]
             for topic, text in wanted if not table.everything else ():
-                if not any(covers(topic, outer, text) for known, outer in table.wishes if known == topic):
+                if not any(
+                    covers(topic, outer, text) for known, outer in table.wishes if known == topic
+                ):
                     found.append(f"{key} has nothing that covers {text!r} behind {by_key[peer]}")
             found += [
-                f"{key} has {wish} behind {by_key[peer]}, which nobody wants" for wish in table.wishes if wish not in wanted
+                f"{key} has {wish} behind {by_key[peer]}, which nobody wants"
+                for wish in table.wishes
+                if wish not in wanted
             ]
     return found
 
@@ -99,7 +115,9 @@ def at_rest(run: TreeRun) -> list[str]:
     """All of them, for a fabric that is said to be quiet."""
     edges = run.edges()
     placed = {
-        key: near for key, near in edges.items() if near or len(edges) == 1 or run.tree.topmost(*_arc(run, key)) is not None
+        key: near
+        for key, near in edges.items()
+        if near or len(edges) == 1 or run.tree.topmost(*_arc(run, key)) is not None
     }
     degree = run.setup.arity + 1 if run.setup.arity == 2 or run.setup.cap else None
     return [*mutual(edges), *shape(placed, degree), *form(run), *claims(run), *closure(run)]

@@ -29,4 +29,7 @@ class TreeCodec:
     def ids(self, message: Message) -> tuple[EventId, ...]:
         assert isinstance(message, Cargo)
         batch = message.body.batch
-        return tuple((batch.publisher, batch.incarnation, batch.first + offset) for offset in range(batch.count))
+        return tuple(
+            (batch.publisher, batch.incarnation, batch.first + offset)
+            for offset in range(batch.count)
+        )

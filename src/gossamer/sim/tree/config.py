@@ -27,18 +27,24 @@ class Setup(Struct, frozen=True, kw_only=True):
     publishers: int = 5  # hosts that publish; they stay
     filters: str = "all"  # what hosts subscribe to: everything, or a "mix" drawn from the seed
     loss: float = 0.0
-    churn_per_second: float = 0.0  # share of hosts replaced each second: half of them leave, half fail
+    churn_per_second: float = (
+        0.0  # share of hosts replaced each second: half of them leave, half fail
+    )
     latency: str = "uniform:1ms:10ms"
     detect: str = "100ms"  # until a process that died is noticed
     lag: str = "300ms"  # views are behind the truth by up to this
-    seconds_max: float = 60.0  # virtual seconds that all has to become whole once nothing happens any more
+    seconds_max: float = (
+        60.0  # virtual seconds that all has to become whole once nothing happens any more
+    )
     seed: int = 0
 
     def __post_init__(self) -> None:
         for name, low, high in _BOUNDS:
             value = getattr(self, name)
             if not low <= value <= high:
-                raise ConfigError(f"{name.replace('_', '-')} is {value}; it must be from {low} to {high}")
+                raise ConfigError(
+                    f"{name.replace('_', '-')} is {value}; it must be from {low} to {high}"
+                )
         if self.dht not in DHTS:
             raise ConfigError(f"dht is {self.dht!r}; it must be one of {', '.join(DHTS)}")
         if self.filters not in ("all", "mix"):

@@ -54,9 +54,17 @@ def merge(setup: Setup, progress: Progress = lambda _: None) -> Merged:
 
     def formed() -> bool:
         reckoned = run.neighbours()
-        return all(reckoned.get(key) == near for each in members for key, near in truth(run.tree, each).items())
+        return all(
+            reckoned.get(key) == near
+            for each in members
+            for key, near in truth(run.tree, each).items()
+        )
 
-    violations = [] if run.until(formed, setup.seconds_max) is not None else ["the two rings have not formed their trees"]
+    violations = (
+        []
+        if run.until(formed, setup.seconds_max) is not None
+        else ["the two rings have not formed their trees"]
+    )
     before = run.world.messages
     progress(0.2)
     node = run.up[halves[0][0]]
@@ -69,7 +77,11 @@ def merge(setup: Setup, progress: Progress = lambda _: None) -> Merged:
         run.until(done, MERGE_MAX, STEP)
         took.append((run.world.clock.now - start) / 1e6 if done() else -1.0)
         progress(0.2 + 0.4 * len(took))
-    violations += [text for text, seconds in zip(("not one ring", "not one tree"), took, strict=True) if seconds < 0]
+    violations += [
+        text
+        for text, seconds in zip(("not one ring", "not one tree"), took, strict=True)
+        if seconds < 0
+    ]
     period = run.config.stabilise / 1e6
     return Merged(
         hosts=setup.hosts, seconds_ring=took[0], seconds_tree=took[1],
@@ -120,7 +132,11 @@ def root_failure(setup: Setup, progress: Progress = lambda _: None) -> RootFailu
     run.publish(others[0])  # under way when it happens
     start = run.world.clock.now
     run.stop(root)
-    violations = [] if run.until(run.agreed, setup.seconds_max, 0.01) is not None else ["the tree is not whole again"]
+    violations = (
+        []
+        if run.until(run.agreed, setup.seconds_max, 0.01) is not None
+        else ["the tree is not whole again"]
+    )
     seconds = (run.world.clock.now - start) / 1e6
     run.publish(others[-1])
     if run.until(run.quiet, setup.seconds_max) is None:
@@ -141,7 +157,11 @@ def root_failure(setup: Setup, progress: Progress = lambda _: None) -> RootFailu
 
 
 def _links(tree: Tree) -> dict[tuple[int, int], None]:
-    return {(min(key, child), max(key, child)): None for key, (_, children) in tree.items() for child in children}
+    return {
+        (min(key, child), max(key, child)): None
+        for key, (_, children) in tree.items()
+        for child in children
+    }
 
 
 def rendezvous(members: Members, key: int = 0) -> dict[int, int | None]:
@@ -163,7 +183,10 @@ def rendezvous(members: Members, key: int = 0) -> dict[int, int | None]:
             for exponent in range(members.bits):
                 finger = members.owner((host + (1 << exponent)) % size)
                 assert finger is not None
-                if between(host, finger.high, key) and (key - finger.high) % size < (key - best) % size:
+                if (
+                    between(host, finger.high, key)
+                    and (key - finger.high) % size < (key - best) % size
+                ):
                     best = finger.high
         found[host] = best
     return found

@@ -46,7 +46,9 @@ class Spread(Struct, frozen=True):
     @classmethod
     def of(cls, values: list[int]) -> Spread:
         counts = {str(value): values.count(value) for value in sorted(dict.fromkeys(values))}
-        return cls(len(values), round(fmean(values), 3) if values else 0.0, max(values, default=0), counts)
+        return cls(
+            len(values), round(fmean(values), 3) if values else 0.0, max(values, default=0), counts
+        )
 
 
 class Measured(Struct, frozen=True, kw_only=True):
@@ -76,7 +78,9 @@ class Measured(Struct, frozen=True, kw_only=True):
     spurious: int
     replaced: int
     messages: int
-    invariants_looked: int  # with Chord, steps at which a list had changed and Zave's invariants were looked at
+    invariants_looked: (
+        int  # with Chord, steps at which a list had changed and Zave's invariants were looked at
+    )
     seconds_quiet: float  # virtual seconds from the last publication until all was whole
     digest: str
     violations: list[str]
@@ -89,9 +93,15 @@ class Measured(Struct, frozen=True, kw_only=True):
 Told = Callable[["Changes"], None]
 
 
-def measure(setup: Setup, progress: Progress = lambda _: None, told: Told = lambda _: None) -> Measured:
+def measure(
+    setup: Setup, progress: Progress = lambda _: None, told: Told = lambda _: None
+) -> Measured:
     """``told`` is given what joins and leaves have changed, one by one; of a steady state there is none to tell."""
-    return simulated(setup, progress, told) if setup.hosts <= SIMULATED_MAX else at_steady_state(setup, progress)
+    return (
+        simulated(setup, progress, told)
+        if setup.hosts <= SIMULATED_MAX
+        else at_steady_state(setup, progress)
+    )
 
 
 # Simulated.
@@ -150,7 +160,9 @@ class Changes:
         self.announced.append(len(self._told))
         run.contacts = run.told = None
 
-    def _compare(self, without: steady.Tree, with_it: steady.Tree, areas: list[int], key: int) -> None:
+    def _compare(
+        self, without: steady.Tree, with_it: steady.Tree, areas: list[int], key: int
+    ) -> None:
         old, new = _links(without), _links(with_it)
         changed = [link for link in (*old, *new) if (link in old) != (link in new)]
         self.links.append(len(changed))
@@ -171,13 +183,20 @@ class Changes:
                 contacted=self.contacted[-1],
                 links=self.links[-1],
                 area=(self.joins if joins else self.leaves)[-1],
-                degree_max=max((len(children) + (parent is not None) for parent, children in after.values()), default=0),
+                degree_max=max(
+                    (len(children) + (parent is not None) for parent, children in after.values()),
+                    default=0,
+                ),
             )
         )
 
 
 def _links(tree: steady.Tree) -> dict[tuple[int, int], None]:
-    return {(min(key, child), max(key, child)): None for key, (_, children) in tree.items() for child in children}
+    return {
+        (min(key, child), max(key, child)): None
+        for key, (_, children) in tree.items()
+        for child in children
+    }
 
 
 def grow(setup: Setup, progress: Progress = lambda _: None) -> TreeRun:
@@ -197,7 +216,9 @@ def grow(setup: Setup, progress: Progress = lambda _: None) -> TreeRun:
     return run
 
 
-def simulated(setup: Setup, progress: Progress = lambda _: None, told: Told = lambda _: None) -> Measured:
+def simulated(
+    setup: Setup, progress: Progress = lambda _: None, told: Told = lambda _: None
+) -> Measured:
     run = grow(setup, progress)
     run.until(lambda: not ring(run), setup.seconds_max)
     violations = [] if run.quiet() else ["the network did not come to rest after it had grown"]
@@ -205,7 +226,9 @@ def simulated(setup: Setup, progress: Progress = lambda _: None, told: Told = la
     copies, handed, lookups = run.copies, run.handed_over, _lookups(run)
     changes = Changes(run)
     run.watch.on = _meets_assumptions(run)
-    replaced = _churn(run, progress) if setup.churn_per_second else _by_turns(run, changes, progress)
+    replaced = (
+        _churn(run, progress) if setup.churn_per_second else _by_turns(run, changes, progress)
+    )
     told(changes)
     quiet = run.until(run.quiet, setup.seconds_max)
     if quiet is None:
@@ -239,7 +262,13 @@ def simulated(setup: Setup, progress: Progress = lambda _: None, told: Told = la
 def _meets_assumptions(run: TreeRun) -> bool:
     """Zave's: enough hosts that no change by turns breaks the invariant, and true verdicts."""
     enough = len(run.up) >= 2 * (run.config.successors + 1)
-    return run.setup.dht == "chord" and enough and not run.setup.loss and not run.setup.churn_per_second and not ring(run)
+    return (
+        run.setup.dht == "chord"
+        and enough
+        and not run.setup.loss
+        and not run.setup.churn_per_second
+        and not ring(run)
+    )
 
 
 def _by_turns(run: TreeRun, changes: Changes, progress: Progress) -> int:
@@ -295,7 +324,11 @@ def _publishers(run: TreeRun) -> dict[int, Node]:
 
 def _lookups(run: TreeRun) -> tuple[int, int, int]:
     hoods = [run.machine(node).hood for node in run.up.values()]
-    return sum(h.lookups for h in hoods), sum(h.reckoned for h in hoods), max((h.lookups_max for h in hoods), default=0)
+    return (
+        sum(h.lookups for h in hoods),
+        sum(h.reckoned for h in hoods),
+        max((h.lookups_max for h in hoods), default=0),
+    )
 
 
 def _depths(tree: steady.Tree) -> list[int]:
@@ -321,7 +354,9 @@ def at_steady_state(setup: Setup, progress: Progress = lambda _: None) -> Measur
     tree = make_tree(setup.protocol())
 
     def draw() -> int:
-        return (int(rng.random() * 2**53) << 11 | int(rng.random() * 2**11)) >> (64 - setup.key_bits)
+        return (int(rng.random() * 2**53) << 11 | int(rng.random() * 2**11)) >> (
+            64 - setup.key_bits
+        )
 
     keys: dict[int, None] = {}
     while len(keys) < setup.hosts:
@@ -331,13 +366,17 @@ def at_steady_state(setup: Setup, progress: Progress = lambda _: None) -> Measur
         members.add(Host(key, place))
     rest = steady.Rest(tree, members, lambda share: progress(0.7 * share))
     depths, degrees = rest.depths(), rest.degrees()
-    joins, leaves = _sampled(tree, members, draw, list(keys), lambda share: progress(0.7 + 0.25 * share))
+    joins, leaves = _sampled(
+        tree, members, draw, list(keys), lambda share: progress(0.7 + 0.25 * share)
+    )
     events = min(setup.events, STEADY_EVENTS_MAX)
     placed = list(rest.links)
     floods = [rest.flood(placed[int(rng.random() * len(placed))]) for _ in range(events)]
     copies, delivered = sum(c for c, _ in floods), sum(d for _, d in floods)
     expected = events * len(placed)
-    digest = blake2b(msgspec.msgpack.encode([list(rest.links.items()), floods]), digest_size=16).hexdigest()
+    digest = blake2b(
+        msgspec.msgpack.encode([list(rest.links.items()), floods]), digest_size=16
+    ).hexdigest()
     contacted = [each.hosts for each in (*joins, *leaves)]
     violations = [] if rest.is_tree() else ["not a tree"]
     return Measured(
@@ -355,7 +394,11 @@ def at_steady_state(setup: Setup, progress: Progress = lambda _: None) -> Measur
 
 
 def _sampled(
-    tree: ReferenceTree, members: Members, draw: Callable[[], int], keys: list[int], progress: Progress
+    tree: ReferenceTree,
+    members: Members,
+    draw: Callable[[], int],
+    keys: list[int],
+    progress: Progress,
 ) -> tuple[list[steady.Change], list[steady.Change]]:
     """What joins of hosts with random keys would change, and leaves of hosts that are there."""
     joins, leaves = [], []

@@ -69,10 +69,14 @@ class Tree:
             if np.array_equal(further, self.depth):
                 break
             self.depth, above = further, above[above]
-        self.degree: Ints = np.bincount(self.parent[self.parent >= 0], minlength=count) + (self.parent >= 0)
+        self.degree: Ints = np.bincount(self.parent[self.parent >= 0], minlength=count) + (
+            self.parent >= 0
+        )
         order = np.argsort(self.depth, kind="stable")
         ends = np.cumsum(np.bincount(self.depth))
-        self.levels: list[Ints] = [order[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+        self.levels: list[Ints] = [
+            order[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)
+        ]
 
     def distances(self, source: int) -> Ints:
         """Links between one host and every other."""

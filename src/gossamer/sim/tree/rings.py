@@ -31,7 +31,9 @@ def address(index: int) -> str:
 class RingHost:
     """Chord and its links as one machine."""
 
-    def __init__(self, me: Host, config: TreeConfig, rng: Random, contacts: tuple[Host, ...]) -> None:
+    def __init__(
+        self, me: Host, config: TreeConfig, rng: Random, contacts: tuple[Host, ...]
+    ) -> None:
         self.links = Links(me.to, config)
         self.chord = Chord(me, config, self.links, rng, contacts)
         self.links.kept = self.chord.known
@@ -127,7 +129,8 @@ class RingRun(Probe):
 
     def lists(self) -> Lists:
         return Lists.of(
-            {key: self.chord(key).successors for key in self.hosts if self.chord(key).member}, self.config.successors
+            {key: self.chord(key).successors for key in self.hosts if self.chord(key).member},
+            self.config.successors,
         )
 
     def may_fail(self, key: int) -> bool:
@@ -194,7 +197,10 @@ def assumed(seed: int, turns: int = 30) -> tuple[int, list[str]]:
             if len(members) > config.successors + 2 and run.may_fail(key):
                 run.fail(key)
         elif (new := int(rng.random() * 2**16)) not in run.hosts:
-            run.add(new, tuple(dict.fromkeys(members[int(rng.random() * len(members))] for _ in range(4))))
+            run.add(
+                new,
+                tuple(dict.fromkeys(members[int(rng.random() * len(members))] for _ in range(4))),
+            )
     for key in [key for key in run.hosts if not run.chord(key).member]:
         run.fail(key)  # those that it knows may have died before it could join
     if run.until_ideal(60) is None:

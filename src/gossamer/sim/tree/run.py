@@ -90,7 +90,9 @@ class TreeRun(Probe):
         self.published: list[Published] = []
         self.copies = 0
         self.rejected: dict[str, int] = {}
-        self.contacts: dict[int, None] | None = None  # hosts that neighbours have contacted, while somebody watches
+        self.contacts: dict[int, None] | None = (
+            None  # hosts that neighbours have contacted, while somebody watches
+        )
         self.told: dict[int, None] | None = None  # and those that heard of new routes
         self.watch = Watch()  # of Chord's lists, when it is on
         self.rng = Random(f"users {setup.seed}")
@@ -116,13 +118,17 @@ class TreeRun(Probe):
 
     def _make(self, node: Node) -> TreeHost:
         me = self.hosts[node.index]
-        return self._make_host(me, self.config, self.tree, lambda links: self._ring(node, me, links), self.content)
+        return self._make_host(
+            me, self.config, self.tree, lambda links: self._ring(node, me, links), self.content
+        )
 
     def _ring(self, node: Node, me: Host, links: Links) -> Ring:
         if self.setup.dht == "ideal":
             return IdealRing(me, self.truth)
         if self.setup.dht == "view":
-            return ViewRing(me, self.setup.key_bits, [self.truth.hosts[key] for key in self.truth.keys])
+            return ViewRing(
+                me, self.setup.key_bits, [self.truth.hosts[key] for key in self.truth.keys]
+            )
         rng = Random(f"host {self.setup.seed} {node.index}")
         return Chord(me, self.config, links, rng, self._chord_contacts[node.index])
 
@@ -137,7 +143,11 @@ class TreeRun(Probe):
         """A new host with this key; with Chord, it knows the hosts with the given keys (else three members)."""
         if contacts is None:
             keys = list(self.up)
-            contacts = (keys[0], *(keys[self.below(len(keys))] for _ in range(CONTACTS - 1))) if keys else ()
+            contacts = (
+                (keys[0], *(keys[self.below(len(keys))] for _ in range(CONTACTS - 1)))
+                if keys
+                else ()
+            )
         known = tuple(dict.fromkeys(self.hosts[self.up[each].index] for each in contacts))
         node = self._add(key, known)
         me = self.hosts[node.index]
@@ -153,7 +163,9 @@ class TreeRun(Probe):
         self._chord_contacts[index] = contacts
         self.truth.add(me)
         node = self.up[key] = self.world.add_node(peer, me.address)
-        self.users[index] = User(MIX[self.below(len(MIX))] if self.setup.filters == "mix" else "", self.world.clock.now)
+        self.users[index] = User(
+            MIX[self.below(len(MIX))] if self.setup.filters == "mix" else "", self.world.clock.now
+        )
         return node
 
     def start_all(self, *groups: list[int]) -> None:
@@ -195,7 +207,9 @@ class TreeRun(Probe):
         if self.setup.dht == "ideal":
             arc = self.truth.owner(key + 1 if key in self.truth.hosts else key)
             if arc is not None and arc.high in self.up:
-                self.changed(self.up[arc.high], key)  # its keys are others now, and it is aware of its keys
+                self.changed(
+                    self.up[arc.high], key
+                )  # its keys are others now, and it is aware of its keys
         elif self.setup.dht == "view":
             lag = duration(self.setup.lag)
             groups: list[list[Node]] = [[] for _ in range(GROUPS)]
@@ -243,7 +257,9 @@ class TreeRun(Probe):
         self._open[node.index, sequence] = event
         floor = min(each for index, each in self._open if index == node.index)
         rows = msgspec.msgpack.encode([row])
-        self.machine(node).publish(Batch(TOPIC, node.peer, 1, sequence, 1, floor, 0, 0, rows), self.world.clock.now)
+        self.machine(node).publish(
+            Batch(TOPIC, node.peer, 1, sequence, 1, floor, 0, 0, rows), self.world.clock.now
+        )
         self.world.command(node)
 
     def delivered(self, node: Node, effect: Deliver) -> None:
@@ -256,7 +272,9 @@ class TreeRun(Probe):
                 if key in user.got:
                     user.twice += 1
                 user.got[key] = None
-            self.machine(node).took((batch.publisher, batch.incarnation, batch.first), (took,), self.world.clock.now)
+            self.machine(node).took(
+                (batch.publisher, batch.incarnation, batch.first), (took,), self.world.clock.now
+            )
 
     def called(self, node: Node) -> None:
         host = node.machine
@@ -308,8 +326,14 @@ class TreeRun(Probe):
 
     def lists(self) -> Lists:
         """Chord's successor lists."""
-        there = {key: cast(Chord, self.machine(node).ring) for key, node in (self._leaving | self.up).items()}
-        return Lists.of({key: ring.successors for key, ring in there.items() if ring.member}, self.config.successors)
+        there = {
+            key: cast(Chord, self.machine(node).ring)
+            for key, node in (self._leaving | self.up).items()
+        }
+        return Lists.of(
+            {key: ring.successors for key, ring in there.items() if ring.member},
+            self.config.successors,
+        )
 
     def edges(self) -> dict[int, list[int]]:
         """Links in use, by key of both ends, as each end sees them."""
@@ -321,9 +345,10 @@ class TreeRun(Probe):
 
     def agreed(self) -> bool:
         """The links in use are the tree."""
-        return all(self.machine(node).hood.agreed and not self.machine(node).hood.fading for node in self.up.values()) and (
-            self.whole()
-        )
+        return all(
+            self.machine(node).hood.agreed and not self.machine(node).hood.fading
+            for node in self.up.values()
+        ) and (self.whole())
 
     def quiet(self) -> bool:
         """All agree on the tree and on its routes, and every receipt is complete."""
@@ -336,7 +361,9 @@ class TreeRun(Probe):
 
     def whole(self) -> bool:
         """Every host has the keys and the neighbours that it has in the true ring."""
-        if any(self.machine(node).ring.arc != self.truth.owner(key) for key, node in self.up.items()):
+        if any(
+            self.machine(node).ring.arc != self.truth.owner(key) for key, node in self.up.items()
+        ):
             return False
         return self.neighbours() == truth(self.tree, self.truth)
 
@@ -358,15 +385,32 @@ class TreeRun(Probe):
                 continue  # its publisher is gone: nobody promised it
             for node in self.up.values():
                 user = self.users[node.index]
-                if user.laid_at is not None and user.laid_at <= event.at and user.matches(event.row):
+                if (
+                    user.laid_at is not None
+                    and user.laid_at <= event.at
+                    and user.matches(event.row)
+                ):
                     expected += 1
                     delivered += (publisher, event.sequence) in user.got
-        return expected, delivered, expected - delivered, sum(user.twice for user in self.users.values())
+        return (
+            expected,
+            delivered,
+            expected - delivered,
+            sum(user.twice for user in self.users.values()),
+        )
 
     def spurious(self) -> int:
         """Hand-overs of events whose receipts were complete before their host joined."""
-        done = {(self.hosts[e.publisher].peer, e.sequence): e.completed for e in self.published if e.completed is not None}
-        return sum(done.get(key, user.joined_at) < user.joined_at for user in self.users.values() for key in user.got)
+        done = {
+            (self.hosts[e.publisher].peer, e.sequence): e.completed
+            for e in self.published
+            if e.completed is not None
+        }
+        return sum(
+            done.get(key, user.joined_at) < user.joined_at
+            for user in self.users.values()
+            for key in user.got
+        )
 
     @property
     def unfinished(self) -> int:
@@ -384,7 +428,9 @@ def fill(chord: Chord, members: Members) -> None:
     place = keys.index(chord.me.key)
     count = min(chord.config.successors, len(keys) - 1)
     chord.predecessor = members.hosts[keys[place - 1]]
-    chord.successors = [members.hosts[keys[(place + step) % len(keys)]] for step in range(1, count + 1)]
+    chord.successors = [
+        members.hosts[keys[(place + step) % len(keys)]] for step in range(1, count + 1)
+    ]
     for exponent in range(chord.bits):
         arc = members.owner((chord.me.key + (1 << exponent)) % size)
         if arc is not None and arc.host not in (chord.me, *chord.successors):

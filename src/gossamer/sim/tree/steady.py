@@ -36,7 +36,12 @@ def reckon(tree: ReferenceTree, members: Members, key: int) -> tuple[Neighbours,
 class Rest:
     """A whole tree at rest."""
 
-    def __init__(self, tree: ReferenceTree, members: Members, progress: Callable[[float], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        tree: ReferenceTree,
+        members: Members,
+        progress: Callable[[float], None] = lambda _: None,
+    ) -> None:
         self.tree, self.members = tree, members
         self.links: Tree = {}
         self.lookups: list[int] = []
@@ -73,7 +78,11 @@ class Rest:
     def is_tree(self) -> bool:
         """One root, everybody below it once, and claims that agree."""
         roots = [key for key, (parent, _) in self.links.items() if parent is None]
-        mutual = all(self.links[child][0] == key for key, (_, children) in self.links.items() for child in children)
+        mutual = all(
+            self.links[child][0] == key
+            for key, (_, children) in self.links.items()
+            for child in children
+        )
         return len(roots) == 1 and mutual and len(self.depths()) == len(self.links)
 
     def flood(self, source: int) -> tuple[int, int]:
@@ -125,9 +134,17 @@ def change(tree: ReferenceTree, members: Members, host: Host) -> Change:
         members.remove(host.key)
         before[key] = near(key) if key in members.hosts else {}
         members.add(host)
-        todo += [each for each in (*before[key], *after[key]) if (each in before[key]) != (each in after[key])]
-    added = {_pair(key, each): None for key in looked for each in after[key] if each not in before[key]}
-    removed = {_pair(key, each): None for key in looked for each in before[key] if each not in after[key]}
+        todo += [
+            each
+            for each in (*before[key], *after[key])
+            if (each in before[key]) != (each in after[key])
+        ]
+    added = {
+        _pair(key, each): None for key in looked for each in after[key] if each not in before[key]
+    }
+    removed = {
+        _pair(key, each): None for key in looked for each in before[key] if each not in after[key]
+    }
     ends = dict.fromkeys(end for link in (*added, *removed) for end in link)
     parents = {key: reckon(tree, members, key)[0].parent for key in ends}
     size = len(area(ends, lambda key: _parent(tree, members, parents, key)))
@@ -139,7 +156,9 @@ def _pair(one: int, other: int) -> tuple[int, int]:
     return (min(one, other), max(one, other))
 
 
-def _parent(tree: ReferenceTree, members: Members, known: dict[int, Host | None], key: int) -> int | None:
+def _parent(
+    tree: ReferenceTree, members: Members, known: dict[int, Host | None], key: int
+) -> int | None:
     if key not in known:
         known[key] = reckon(tree, members, key)[0].parent
     parent = known[key]

@@ -125,8 +125,12 @@ def swarm(start: int, seeds: int, jobs: int = 1) -> Iterator[TreeFlight]:
     if jobs <= 1 or seeds <= 1:
         yield from map(fly, range(start, start + seeds))
         return
-    with ProcessPoolExecutor(min(jobs, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
-        yield from pool.map(fly, range(start, start + seeds), chunksize=max(1, min(16, seeds // (4 * jobs))))
+    with ProcessPoolExecutor(
+        min(jobs, os.cpu_count() or 1), mp_context=get_context("spawn")
+    ) as pool:
+        yield from pool.map(
+            fly, range(start, start + seeds), chunksize=max(1, min(16, seeds // (4 * jobs)))
+        )
 
 
 def fly(seed: int) -> TreeFlight:
@@ -142,7 +146,9 @@ def fly_plan(plan: Plan) -> TreeFlight:
         _safety(run, plan)
         _calm(run)
         if run.until(run.quiet, setup.seconds_max) is None:
-            violations.append(f"not whole {setup.seconds_max:g} s after faults had stopped: {_what(run)}")
+            violations.append(
+                f"not whole {setup.seconds_max:g} s after faults had stopped: {_what(run)}"
+            )
         else:
             violations += at_rest(run)[:5]
             run.until(lambda: not ring(run), LISTS_SECONDS)
@@ -184,7 +190,10 @@ def _safety(run: TreeRun, plan: Plan) -> None:
         if others and run.rng.random() < plan.pauses:
             node = run.up[others[run.below(len(others))]]
             world.pause(node)
-            world.clock.call(world.clock.now + int(400_000 * run.rng.random()), lambda node=node: world.resume(node))  # type: ignore[misc]
+            world.clock.call(
+                world.clock.now + int(400_000 * run.rng.random()),
+                lambda node=node: world.resume(node),  # type: ignore[misc]
+            )
         for _ in range(plan.publications):
             run.publish(run.up[safe[run.below(len(safe))]])
         run.run(STEP)

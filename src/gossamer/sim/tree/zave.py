@@ -27,10 +27,14 @@ class Lists:
 
     @classmethod
     def of(cls, members: Mapping[int, Sequence[Host]], redundancy: int) -> Lists:
-        return cls({key: [host.key for host in hosts] for key, hosts in members.items()}, redundancy)
+        return cls(
+            {key: [host.key for host in hosts] for key, hosts in members.items()}, redundancy
+        )
 
     def without(self, dead: int) -> Lists:
-        return Lists({key: value for key, value in self.lists.items() if key != dead}, self.redundancy)
+        return Lists(
+            {key: value for key, value in self.lists.items() if key != dead}, self.redundancy
+        )
 
     # ------------------------------------------------------------------ conjuncts
 
@@ -38,7 +42,11 @@ class Lists:
         """Members whose lists have no live entry."""
         if len(self.lists) == 1:
             return []
-        return [key for key, listed in self.lists.items() if not any(each in self.lists for each in listed)]
+        return [
+            key
+            for key, listed in self.lists.items()
+            if not any(each in self.lists for each in listed)
+        ]
 
     def principals(self) -> list[int]:
         """Members that no adjacent pair of any extended list skips."""
@@ -63,9 +71,9 @@ class Lists:
         bad = []
         for key, listed in self.lists.items():
             line = [key, *listed]
-            if any(not between(line[i], line[i + 1], line[i + 2]) for i in range(len(line) - 2)) or len(
-                dict.fromkeys(listed)
-            ) < len(listed):
+            if any(
+                not between(line[i], line[i + 1], line[i + 2]) for i in range(len(line) - 2)
+            ) or len(dict.fromkeys(listed)) < len(listed):
                 bad.append(key)
         return bad
 
@@ -100,7 +108,9 @@ class Lists:
         found = [f"OneLiveSuccessor: no live entry in the list of {key}" for key in self.lonely()]
         principals = self.principals()
         if len(principals) <= self.redundancy:
-            found.append(f"SufficientPrincipals: {len(principals)} principals, {self.redundancy + 1} are needed")
+            found.append(
+                f"SufficientPrincipals: {len(principals)} principals, {self.redundancy + 1} are needed"
+            )
         found += [f"ordered lists: {key} has {self.lists[key]}" for key in self.disordered()]
         rings = self.rings()
         if len(rings) != 1:
@@ -131,8 +141,14 @@ class Watch:
 
     def look(self, chord: Chord, lists: Callable[[], Lists], now: int) -> None:
         seen = (chord.member, tuple(chord.successors))
-        if not self.on or self._before.get(chord.me.peer) == seen or len(self.complaints) >= COMPLAINTS_MAX:
+        if (
+            not self.on
+            or self._before.get(chord.me.peer) == seen
+            or len(self.complaints) >= COMPLAINTS_MAX
+        ):
             return
         self._before[chord.me.peer] = seen
         self.looked += 1
-        self.complaints += [f"at {now} us, after host {chord.me.key}: {text}" for text in lists().complaints()]
+        self.complaints += [
+            f"at {now} us, after host {chord.me.key}: {text}" for text in lists().complaints()
+        ]
