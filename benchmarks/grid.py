@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import gossamer
-from gossamer.pipeline.experiments import Cell, cells, execute
+from gossamer.lab.experiments import Cell, cells, execute
 
 OPTIONS = {"key_bits": 8, "measure": "30s"}
 
@@ -42,7 +42,7 @@ def one(cell: Cell) -> str:
 
 def on_spark(cores: int, runs: int) -> dict[str, float]:
     """Seconds of the grid on a session of so many cores."""
-    from gossamer.pipeline import grid
+    from gossamer.lab import grid
     from gossamer.pipeline.session import SMALL, session
 
     with (

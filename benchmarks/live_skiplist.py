@@ -27,9 +27,9 @@ from typing import Any
 
 import gossamer
 from gossamer.cli.fabric import Fabric, Process
-from gossamer.sim.skiplist.config import Setup
-from gossamer.sim.skiplist.measure import measure
-from gossamer.sim.skiplist.workload import SCHEMA, Oracle, make
+from gossamer.lab.skiplist.config import Setup
+from gossamer.lab.skiplist.measure import measure
+from gossamer.lab.skiplist.workload import SCHEMA, Oracle, make
 
 TOPIC = "files"
 WEAVE_SECONDS = 300

@@ -10,6 +10,7 @@ from statistics import mean
 
 import pytest
 
+from gossamer.lab.connectivity import diameter, vertex_connectivity
 from gossamer.machine import SECOND, Message, Micros, Peer
 from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.messages import (
@@ -25,7 +26,6 @@ from gossamer.overlay.interest.messages import (
     News,
 )
 from gossamer.overlay.interest.record import Record, ViewChange, read_stamp, topic_hash
-from gossamer.sim.connectivity import diameter, vertex_connectivity
 from interestnet import Line, Net, Place, befriend, sends, single, through_codec, told
 
 NEWS = (Flip, Flips, News)

@@ -11,6 +11,12 @@ import msgspec
 import pytest
 
 from gossamer.filters import Filter, Schema
+from gossamer.lab.skiplist import checkers as check
+from gossamer.lab.skiplist.config import Setup
+from gossamer.lab.skiplist.measure import measure
+from gossamer.lab.skiplist.ranges import SeedRanges, compare
+from gossamer.lab.skiplist.run import CountedRun, SkipRun
+from gossamer.lab.skiplist.workload import SCHEMA, Row, Workload, make
 from gossamer.machine import SECOND, Micros
 from gossamer.overlay.skiplist.config import SkipConfig
 from gossamer.overlay.skiplist.core import SkipList
@@ -18,12 +24,6 @@ from gossamer.overlay.skiplist.entry import Entry
 from gossamer.overlay.skiplist.messages import Gossip, Item, Join
 from gossamer.overlay.skiplist.position import Position
 from gossamer.sim.network import Packet
-from gossamer.sim.skiplist import checkers as check
-from gossamer.sim.skiplist.config import Setup
-from gossamer.sim.skiplist.measure import measure
-from gossamer.sim.skiplist.ranges import SeedRanges, compare
-from gossamer.sim.skiplist.run import CountedRun, SkipRun
-from gossamer.sim.skiplist.workload import SCHEMA, Row, Workload, make
 from gossamer.sim.world import Node
 
 pytestmark = pytest.mark.slow  # all of it together takes seconds

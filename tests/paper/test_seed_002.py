@@ -12,6 +12,13 @@ from statistics import fmean
 
 import pytest
 
+from gossamer.lab.tree import steady
+from gossamer.lab.tree.checkers import at_rest, claims, deliveries, mutual, shape
+from gossamer.lab.tree.config import Setup
+from gossamer.lab.tree.experiments import rendezvous, root_failure
+from gossamer.lab.tree.measure import Changes, grow
+from gossamer.lab.tree.rings import RingRun
+from gossamer.lab.tree.run import TreeRun, fill
 from gossamer.machine import NEVER
 from gossamer.overlay.tree.arcs import Host
 from gossamer.overlay.tree.config import TreeConfig
@@ -20,13 +27,6 @@ from gossamer.overlay.tree.reference import SeedTree, ZeroTree, broken_rules
 from gossamer.overlay.tree.ring import Members, TooManyHostsError
 from gossamer.overlay.tree.wide import CappedTree, WideTree
 from gossamer.sim.network import Packet
-from gossamer.sim.tree import steady
-from gossamer.sim.tree.checkers import at_rest, claims, deliveries, mutual, shape
-from gossamer.sim.tree.config import Setup
-from gossamer.sim.tree.experiments import rendezvous, root_failure
-from gossamer.sim.tree.measure import Changes, grow
-from gossamer.sim.tree.rings import RingRun
-from gossamer.sim.tree.run import TreeRun, fill
 from gossamer.sim.world import Node
 
 pytestmark = pytest.mark.slow  # all of it together takes seconds

@@ -288,7 +288,7 @@ def test_the_package_that_is_shipped_is_whole_and_always_the_same(tmp_path: Path
     assert "gossamer/data/debian-sample.csv.gz" in names
     assert not [name for name in names if "__pycache__" in name]
     script = (
-        "import gossamer, gossamer.sim.config as c, gossamer.sim.skiplist.workload as w, random; print(gossamer.__file__); "
+        "import gossamer, gossamer.sim.config as c, gossamer.lab.skiplist.workload as w, random; print(gossamer.__file__); "
         "assert c.load('lossy').config.loss; assert w._read(w.Path('sample'), 3, random.Random(0))"
     )
     done = subprocess.run(

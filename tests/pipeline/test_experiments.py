@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from gossamer.cli.simulate import simulate
-from gossamer.pipeline import experiments
-from gossamer.pipeline.experiments import (
+from gossamer.lab import experiments
+from gossamer.lab.experiments import (
     FAULTS,
     NONE,
     OPTIONS,

@@ -18,9 +18,10 @@ from click.testing import CliRunner
 pytest.importorskip("pyspark")
 
 from gossamer.cli.app import app
-from gossamer.pipeline import grid, job
+from gossamer.lab import grid
+from gossamer.lab.experiments import Found, cells
+from gossamer.pipeline import job
 from gossamer.pipeline.contracts import check_rows, check_schema
-from gossamer.pipeline.experiments import Found, cells
 from gossamer.pipeline.tables import GRID, MEASURES, NEWS, RECONFIGURATIONS, SPREADS
 
 if TYPE_CHECKING:
@@ -145,8 +146,8 @@ def test_real_runs_fill_every_table(spark: SparkSession) -> None:
 KILLED = """
 import sys, time
 from pathlib import Path
-from gossamer.pipeline import grid
-from gossamer.pipeline.experiments import Found, cells
+from gossamer.lab import grid
+from gossamer.lab.experiments import Found, cells
 from gossamer.pipeline.session import SMALL, session
 out, marks = Path(sys.argv[1]), Path(sys.argv[2])
 def run(overlay, flags):

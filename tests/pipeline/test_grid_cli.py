@@ -14,8 +14,8 @@ pytest.importorskip("pyspark")
 from gossamer.cli.app import app
 from gossamer.cli.pipeline import wave_bar
 from gossamer.cli.progress import Stages
-from gossamer.pipeline import grid
-from gossamer.pipeline.experiments import cells
+from gossamer.lab import grid
+from gossamer.lab.experiments import cells
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ pytest.importorskip("pyspark")
 
 import numpy as np
 
-from gossamer.pipeline import models
+from gossamer.lab import models
+from gossamer.lab.models import ModelError, Plan
 from gossamer.pipeline.contracts import check_rows, check_schema
-from gossamer.pipeline.models import ModelError, Plan
 from gossamer.pipeline.tables import MODELS
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from pipeline.pages import assert_self_contained
 
 pytest.importorskip("pyspark")
 
-from gossamer.pipeline import reproduce, seedfigures, studies, tables
-from gossamer.pipeline.studies import QUICK
+from gossamer.lab import reproduce, seedfigures, studies
+from gossamer.lab.studies import QUICK
+from gossamer.pipeline import tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

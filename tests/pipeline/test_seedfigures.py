@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from gossamer.pipeline import book, seedfigures
-from gossamer.pipeline.book import Book
-from gossamer.pipeline.studies import QUICK, Study
+from gossamer.lab import book, seedfigures
+from gossamer.lab.book import Book
+from gossamer.lab.studies import QUICK, Study
 
 
 class Tables:
@@ -172,7 +172,7 @@ def test_runs_are_found_by_what_they_were_told() -> None:
 
 def test_a_figure_that_lacks_its_run_says_which_failed() -> None:
     pytest.importorskip("pyspark")
-    from gossamer.pipeline import reproduce
+    from gossamer.lab import reproduce
     from gossamer.pipeline.job import JobError
 
     tables = Tables()

@@ -88,7 +88,7 @@ def grid(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
       gossamer pipeline grid --out grid --overlay skiplist --size 200 --parameter 2,4 --set events=500 --set routing=paper
     """
     with shared._errors():
-        from gossamer.pipeline import experiments
+        from gossamer.lab import experiments
 
         axes = (
             given["overlays"],
@@ -107,8 +107,8 @@ def grid(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
             f"{len(cells):,} runs are more than {shared.RUNS_MAX:,}; cut the grid"
         )
     with shared._errors(), shared._spark(given["master"], "grid", SMALL) as (spark, progress):
+        from gossamer.lab.grid import stage
         from gossamer.pipeline import job
-        from gossamer.pipeline.grid import stage
 
         bar = progress.add_task("runs", total=len(cells))
         planned = stage(cells, given["wave"], shared.wave_bar(progress, bar))
@@ -186,7 +186,7 @@ def models(as_json: bool, **given: Any) -> None:
       gossamer pipeline models --out models --plane robustness --parameter 3 --size 100000 --json
     """
     with shared._errors():
-        from gossamer.pipeline import models as module
+        from gossamer.lab import models as module
 
         try:
             plans = [

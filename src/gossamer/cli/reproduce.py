@@ -49,9 +49,10 @@ def reproduce(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
       gossamer reproduce --out results --trace debian-sources --master spark://host:7077
     """
     with shared._errors():
-        from gossamer.pipeline import drawing, experiments, studies
+        from gossamer.lab import experiments, studies
+        from gossamer.lab.skiplist.workload import check_trace
+        from gossamer.pipeline import drawing
         from gossamer.sim import ConfigError
-        from gossamer.sim.skiplist.workload import check_trace
 
         study = studies.QUICK if given["quick"] else studies.Study()
         changed = {name: given[name] for name in ("trace", "seed") if given[name] is not None}
@@ -71,7 +72,7 @@ def reproduce(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
             hint = "; or give --no-png" if isinstance(error, drawing.PngError) else ""
             raise shared.PipelineError(f"{error}{hint}") from None
     with shared._errors(), shared._spark(given["master"], "reproduce", SMALL) as (spark, progress):
-        from gossamer.pipeline import reproduce as module
+        from gossamer.lab import reproduce as module
 
         names = [stage.name for stage in module.plan(given["out"], study)]
         bar, runs = (

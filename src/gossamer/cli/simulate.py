@@ -22,12 +22,12 @@ from gossamer.cli.simulate_tree import tree
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from gossamer.lab.interest.swarm import InterestFlight
+    from gossamer.lab.skiplist.swarm import SkipFlight
+    from gossamer.lab.tree.swarm import TreeFlight
     from gossamer.sim.config import Config
-    from gossamer.sim.interest.swarm import InterestFlight
     from gossamer.sim.run import Outcome
-    from gossamer.sim.skiplist.swarm import SkipFlight
     from gossamer.sim.swarm import Flight
-    from gossamer.sim.tree.swarm import TreeFlight
 
     AnyFlight = Flight | InterestFlight | SkipFlight | TreeFlight
 
@@ -185,10 +185,10 @@ def swarm(overlay: str, seeds: int, start: int, jobs: int, as_json: bool) -> int
       gossamer simulate swarm --overlay skiplist --seeds 100
       gossamer simulate swarm --overlay tree --seeds 100
     """
-    from gossamer.sim.interest.swarm import swarm as fly_interest
-    from gossamer.sim.skiplist.swarm import swarm as fly_skiplist
+    from gossamer.lab.interest.swarm import swarm as fly_interest
+    from gossamer.lab.skiplist.swarm import swarm as fly_skiplist
+    from gossamer.lab.tree.swarm import swarm as fly_tree
     from gossamer.sim.swarm import swarm as fly_flood
-    from gossamer.sim.tree.swarm import swarm as fly_tree
 
     flights: list[AnyFlight] = []
     planes: dict[str, Callable[[int, int, int], Iterator[AnyFlight]]] = {

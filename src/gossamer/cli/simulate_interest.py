@@ -15,9 +15,9 @@ from gossamer.cli.common import json_option
 from gossamer.cli.progress import Bar
 
 if TYPE_CHECKING:
-    from gossamer.sim.interest.config import Setup
-    from gossamer.sim.interest.experiments import Verdict
-    from gossamer.sim.interest.measure import Measured
+    from gossamer.lab.interest.config import Setup
+    from gossamer.lab.interest.experiments import Verdict
+    from gossamer.lab.interest.measure import Measured
 
 SCENARIO_NODES = 100  # of an experiment, unless told otherwise
 SCENARIOS = ("crashes", "loss", "pause", "partition", "restart", "churn", "leave", "flips", "dead")
@@ -131,10 +131,10 @@ def interest(as_json: bool, jobs: int, **given: Any) -> int:
       gossamer simulate interest --scenario partition --lasts 60
       gossamer simulate interest --scenario churn --churn sessions_60d.csv.gz
     """
+    from gossamer.lab.interest.experiments import Options, experiment
+    from gossamer.lab.interest.measure import measure
     from gossamer.sim import ConfigError
     from gossamer.sim.churn import ChurnError
-    from gossamer.sim.interest.experiments import Options, experiment
-    from gossamer.sim.interest.measure import measure
     from gossamer.sim.latency import LatencyError
 
     name = given["scenario"]
@@ -154,7 +154,7 @@ def interest(as_json: bool, jobs: int, **given: Any) -> int:
 
 
 def _configure(given: dict[str, Any]) -> Setup:
-    from gossamer.sim.interest.config import Setup
+    from gossamer.lab.interest.config import Setup
 
     for option, scenarios in (
         ("churn", ("churn",)),

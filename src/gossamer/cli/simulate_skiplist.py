@@ -14,9 +14,9 @@ from gossamer.cli.common import json_option
 from gossamer.cli.progress import Bar
 
 if TYPE_CHECKING:
-    from gossamer.sim.skiplist.config import Setup
-    from gossamer.sim.skiplist.measure import Measured
-    from gossamer.sim.skiplist.ranges import Compared
+    from gossamer.lab.skiplist.config import Setup
+    from gossamer.lab.skiplist.measure import Measured
+    from gossamer.lab.skiplist.ranges import Compared
 
 _ROWS: tuple[tuple[str, str, str], ...] = (
     ("entries", "entries in the list", "{:,}"),
@@ -113,10 +113,10 @@ def skiplist(as_json: bool, compare_ranges: bool, **given: Any) -> int:
       gossamer simulate skiplist --entries 1000000 --events 100000
       gossamer simulate skiplist --entries 200 --compare-ranges
     """
+    from gossamer.lab.skiplist.measure import measure
+    from gossamer.lab.skiplist.ranges import compare
     from gossamer.sim import ConfigError
     from gossamer.sim.latency import LatencyError
-    from gossamer.sim.skiplist.measure import measure
-    from gossamer.sim.skiplist.ranges import compare
 
     try:
         setup = _configure(given)
@@ -131,7 +131,7 @@ def skiplist(as_json: bool, compare_ranges: bool, **given: Any) -> int:
 
 
 def _configure(given: dict[str, Any]) -> Setup:
-    from gossamer.sim.skiplist.config import Setup
+    from gossamer.lab.skiplist.config import Setup
 
     fields = {name: value for name, value in given.items() if value is not None and name != "rtt"}
     if given["rtt"]:

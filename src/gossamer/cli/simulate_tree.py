@@ -15,11 +15,11 @@ from gossamer.cli.common import json_option
 from gossamer.cli.progress import Bar
 
 if TYPE_CHECKING:
-    from gossamer.sim.tree.config import Setup
-    from gossamer.sim.tree.experiments import Merged, RootFailure
-    from gossamer.sim.tree.measure import Measured
+    from gossamer.lab.tree.config import Setup
+    from gossamer.lab.tree.experiments import Merged, RootFailure
+    from gossamer.lab.tree.measure import Measured
 
-# flag, type, help: what is not given comes from the defaults of gossamer.sim.tree.config.Setup.
+# flag, type, help: what is not given comes from the defaults of gossamer.lab.tree.config.Setup.
 _OPTIONS: tuple[tuple[str, Any, str], ...] = (
     (
         "hosts",
@@ -117,11 +117,11 @@ def tree(as_json: bool, root_failure: bool, merge: bool, uncapped: bool, **given
       gossamer simulate tree --root-failure --hosts 120
       gossamer simulate tree --merge --hosts 1000
     """
+    from gossamer.lab.tree.experiments import merge as merge_rings
+    from gossamer.lab.tree.experiments import root_failure as fail_root
+    from gossamer.lab.tree.measure import measure
     from gossamer.sim import ConfigError
     from gossamer.sim.latency import LatencyError
-    from gossamer.sim.tree.experiments import merge as merge_rings
-    from gossamer.sim.tree.experiments import root_failure as fail_root
-    from gossamer.sim.tree.measure import measure
 
     if merge and root_failure:
         raise click.UsageError("--merge and --root-failure are two experiments; give one of them")
@@ -152,7 +152,7 @@ def tree(as_json: bool, root_failure: bool, merge: bool, uncapped: bool, **given
 
 
 def _setup(fields: dict[str, Any], cap: bool) -> Setup:
-    from gossamer.sim.tree.config import Setup
+    from gossamer.lab.tree.config import Setup
 
     return Setup(cap=cap, **fields)
 

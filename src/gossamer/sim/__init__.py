@@ -17,8 +17,8 @@
     run         ``simulate``: from Config to Outcome
     swarm       configurations, workloads and faults drawn from seeds
     churn       who comes and goes, as measured
-    connectivity  how many nodes must fail to cut a graph apart
-    interest/   the same for the interest plane: runs, checkers, figures, experiments, swarm
+
+The experiments of the three overlays use this world; they live in ``gossamer.lab``.
 
 The same seed gives the same run to the byte: one random.Random per node and one for the network, integers for time, ties by
 sequence number, and nothing iterates a set.

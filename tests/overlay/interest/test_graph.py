@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gossamer.lab.connectivity import degrees, diameter, is_connected_to_degree, vertex_connectivity
 from gossamer.machine import Micros, Peer
 from gossamer.overlay.interest.graph import SMALL, Graph, _mix, _peer, _place, _unmix, edges
 from gossamer.overlay.interest.record import Record
 from gossamer.overlay.interest.view import View
-from gossamer.sim.connectivity import degrees, diameter, is_connected_to_degree, vertex_connectivity
 
 pytestmark = pytest.mark.slow  # all of it together takes seconds
 

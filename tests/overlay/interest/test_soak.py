@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
+from gossamer.lab.connectivity import vertex_connectivity
 from gossamer.machine import SECOND, Peer
 from gossamer.overlay.interest.record import Record, topic_hash
-from gossamer.sim.connectivity import vertex_connectivity
 from interestnet import Net, Place, interest
 
 NODES, K = 10, 3

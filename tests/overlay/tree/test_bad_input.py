@@ -5,6 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from gossamer.lab.tree.checkers import at_rest, deliveries
+from gossamer.lab.tree.config import Setup
+from gossamer.lab.tree.run import TreeRun
 from gossamer.machine import LinkState, Micros, Note, Peer, Send
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.tree.arcs import Arc, Host
@@ -26,9 +29,6 @@ from gossamer.overlay.tree.messages import (
 )
 from gossamer.overlay.tree.reference import ZeroTree
 from gossamer.overlay.tree.ring import IdealRing, Members
-from gossamer.sim.tree.checkers import at_rest, deliveries
-from gossamer.sim.tree.config import Setup
-from gossamer.sim.tree.run import TreeRun
 
 NOW = Micros(1)
 

@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from gossamer.filters import Schema
+from gossamer.lab.tree.chord import Chord
 from gossamer.machine import LinkState, Micros, Peer
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.tree.arcs import Arc, Host
-from gossamer.overlay.tree.chord import Chord
 from gossamer.overlay.tree.config import TreeConfig
 from gossamer.overlay.tree.content import SchemaContent
 from gossamer.overlay.tree.host import TreeHost

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from gossamer.lab.tree.checkers import mutual, shape
 from gossamer.overlay.tree.arcs import Arc, Host
 from gossamer.overlay.tree.config import TreeConfig, TreeConfigError
 from gossamer.overlay.tree.reference import (
@@ -21,7 +22,6 @@ from gossamer.overlay.tree.reference import (
 )
 from gossamer.overlay.tree.ring import Members, RingError, TakenError, TooManyHostsError
 from gossamer.overlay.tree.wide import CappedTree, WideTree
-from gossamer.sim.tree.checkers import mutual, shape
 
 pytestmark = pytest.mark.slow  # all of it together takes seconds
 

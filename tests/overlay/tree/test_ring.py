@@ -6,13 +6,13 @@ from random import Random
 
 import pytest
 
+from gossamer.lab.tree.rings import RingRun, assumed
+from gossamer.lab.tree.zave import Lists
 from gossamer.machine import Micros
 from gossamer.overlay.tree.arcs import Cover, Host, between, within
 from gossamer.overlay.tree.config import TreeConfig
 from gossamer.overlay.tree.ring import IdealRing, Members, ViewRing
 from gossamer.sim.rules import Cut
-from gossamer.sim.tree.rings import RingRun, assumed
-from gossamer.sim.tree.zave import Lists
 
 BITS = 10
 

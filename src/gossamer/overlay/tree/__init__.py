@@ -3,7 +3,6 @@
 arcs         keys, arcs, and pieces that tile the ring
 messages     everything that travels
 ring         the ``Ring`` interface (section 3) and its providers that know all hosts: ideal, view
-chord        the provider that does not: Chord, as corrected by Zave
 reference    trees over the keys (3.2) and who is whose neighbour in them (3.3, 3.4)
 maintain     neighbours, kept (3.4)
 links        links that are dialled when needed; what is sent over them is numbered and repeated until acknowledged

@@ -5,7 +5,7 @@ The three properties. 1: the keys of a host are one arc. 2: each key has one own
 
 ``IdealRing`` is the seed's abstract component (section 4.1): one consistent object that all hosts share, which never errs.
 ``ViewRing`` is fed by whoever knows the members (in a node, the interest plane), so each host has its own and they may
-differ for a moment. Both answer at once. Chord (chord.py) asks other hosts; its answers come later, in ``found``.
+differ for a moment. Both answer at once. Chord (lab/tree/chord.py) asks other hosts; its answers come later, in ``found``.
 """
 
 from __future__ import annotations

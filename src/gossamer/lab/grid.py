@@ -1,0 +1,261 @@
+"""A grid of simulations as a DataFrame of configurations: one run a row, one row a task, fanned out over Spark through Arrow.
+
+A run that fails is a row with its error and the command that does it again; it never fails the job. A large grid is committed in
+**waves**: each is one Spark job whose results are written beside their place and renamed, so a grid that was killed goes on with
+what is missing, and one that grows runs what is new. When nothing is missing, the waves become the tables.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+import gossamer
+from gossamer.lab.experiments import Cell, Found, execute
+from gossamer.lab.skiplist.workload import SAMPLE
+from gossamer.pipeline.job import WAVES, Stage, Step, literal
+from gossamer.pipeline.runs import latency_files
+from gossamer.pipeline.tables import GRID, MEASURES, NEWS, RECONFIGURATIONS, SPREADS, parse_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+WAVE = 64
+"""Runs that are committed together: what a killed grid loses at most."""
+
+_CONFIGURED = ("run", "overlay", "size", "parameter", "seed", "fault", "options", "replay")
+CONFIGURATIONS = (
+    ", ".join(f"{c.name} {c.type}" for c in GRID.columns if c.name in _CONFIGURED)
+    + ", flags STRING, place BIGINT"
+)
+"""``flags``: everything the run is told, as JSON. ``place``: the order in which runs begin, the longest first."""
+
+
+def _inner(table: Any) -> str:
+    return ", ".join(f"{c.name}: {c.type}" for c in table.columns if c.name != "run")
+
+
+RESULTS = (
+    f"{GRID.ddl}, measures ARRAY<STRUCT<{_inner(MEASURES)}>>, spreads ARRAY<STRUCT<{_inner(SPREADS)}>>, "
+    f"news ARRAY<STRUCT<{_inner(NEWS)}>>, reconfigurations ARRAY<STRUCT<{_inner(RECONFIGURATIONS)}>>"
+)
+"""A whole run in one row: what a task returns, before it is split into tables."""
+
+Execute = Callable[[str, Mapping[str, Any]], Found]
+
+
+def configurations(spark: SparkSession, cells: Sequence[Cell]) -> DataFrame:
+    """One row a run, in the order in which they are to begin."""
+    rows = []
+    for place, cell in enumerate(sorted(dict.fromkeys(cells), key=lambda one: (-one.cost(), one))):
+        flags = cell.flags()
+        parameter = cell.flags()[_parameter(cell)]
+        options = msgspec.json.encode(dict(cell.options)).decode()
+        told = msgspec.json.encode(flags).decode()
+        named = (
+            cell.run(),
+            cell.overlay,
+            cell.size,
+            parameter,
+            cell.seed,
+            cell.fault,
+            options,
+            cell.replay(),
+        )
+        rows.append((*named, told, place))
+    return spark.createDataFrame(rows, CONFIGURATIONS)
+
+
+def _parameter(cell: Cell) -> str:
+    from gossamer.lab.experiments import PARAMETER
+
+    return PARAMETER[cell.overlay]
+
+
+def simulate(configured: DataFrame, runs: int, run: Execute = execute) -> DataFrame:
+    """Configurations -> RESULTS, one run a task. ``run`` replaces the simulators in tests."""
+    schema = parse_schema(RESULTS)
+
+    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        arrow = to_arrow_schema(schema)
+        for batch in batches:
+            for row in batch.to_pylist():
+                yield pa.RecordBatch.from_pylist([_attempt(row, run)], schema=arrow)
+
+    return configured.repartitionByRange(max(1, runs), "place").mapInArrow(each, schema)
+
+
+def _attempt(row: dict[str, Any], run: Execute) -> dict[str, Any]:
+    """One run as a row of RESULTS, whatever happens."""
+    kept = {name: row[name] for name in _CONFIGURED}
+    try:
+        found = run(row["overlay"], msgspec.json.decode(row["flags"]))
+    except Exception as error:  # a failed run is a row, never a failed job
+        said = f"{type(error).__name__}: {error}".encode("utf-8", "backslashreplace").decode()
+        return {
+            **kept,
+            "status": "failed",
+            "error": said,
+            "measures": [],
+            "spreads": [],
+            "news": [],
+            "reconfigurations": [],
+        }
+    spreads = [
+        {"name": name, "at": at, "count": count}
+        for name, counts in sorted(found.spreads.items())
+        for at, count in counts.items()
+    ]
+    return {
+        **kept,
+        "status": "ok" if found.good else "bad",
+        "error": None if found.good else "; ".join(found.violations[:5]) or "the run is not good",
+        "digest": found.digest,
+        "measures": [
+            {"name": name, "value": value} for name, value in sorted(found.measures.items())
+        ],
+        "spreads": spreads,
+        "news": found.news,
+        "reconfigurations": found.reconfigurations,
+    }
+
+
+# ----------------------------------------------------------------------------------- waves
+
+
+OnWave = Callable[[int, int], None]
+"""Told how many runs are committed, of how many."""
+
+
+def inputs(cells: Iterable[Cell]) -> tuple[Path, ...]:
+    """The files that runs of a grid read: traces, and matrices of round-trip times. One that is missing fails its runs."""
+    told = [dict(cell.options) for cell in cells]
+    traces = {Path(str(one["trace"])) for one in told if one.get("trace", SAMPLE) != SAMPLE}
+    found = [
+        path for trace in traces for path in (trace.glob("*.csv.gz") if trace.is_dir() else [trace])
+    ]
+    found += latency_files(str(one["latency"]) for one in told if "latency" in one)
+    return tuple(sorted(path for path in found if path.is_file()))
+
+
+def version(cells: Iterable[Cell]) -> str:
+    """A digest of everything that decides what a run finds; results of other code, or of other files, are not taken up again."""
+    if not (files := inputs(cells)):
+        return code_version()
+    read = hashlib.blake2b(code_version().encode(), digest_size=8)
+    for path in files:
+        read.update(str(path).encode() + b"\0" + path.read_bytes())
+    return read.hexdigest()
+
+
+def code_version() -> str:
+    """A digest of the code that decides what a run finds."""
+    root = Path(gossamer.__file__).parent
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted(root.rglob("*.py")):
+        if path.relative_to(root).parts[0] not in ("cli", "pipeline", "net"):
+            digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    digest.update((root / "pipeline" / "experiments.py").read_bytes())
+    return digest.hexdigest()
+
+
+def run_waves(
+    spark: SparkSession,
+    cells: Sequence[Cell],
+    folder: Path,
+    wave: int = WAVE,
+    on_wave: OnWave = lambda done, all: None,
+    run: Execute = execute,
+) -> DataFrame:
+    """Run what is missing, wave by wave, and return the RESULTS of exactly these cells."""
+    home = folder / WAVES / version(cells)
+    home.mkdir(parents=True, exist_ok=True)
+    for left in home.glob(".*"):  # of a job that was killed in the middle of a wave
+        shutil.rmtree(left, ignore_errors=True)
+    wanted = {cell.run(): cell for cell in cells}
+    committed = _committed(home)
+    todo = sorted(
+        (cell for number, cell in wanted.items() if number not in committed),
+        key=lambda one: (-one.cost(), one),
+    )
+    on_wave(len(wanted) - len(todo), len(wanted))
+    while todo:
+        now, todo = todo[:wave], todo[wave:]
+        name = hashlib.blake2b(
+            ",".join(str(cell.run()) for cell in now).encode(), digest_size=8
+        ).hexdigest()
+        fresh = home / f".{name}"
+        results = simulate(configurations(spark, now), len(now), run)
+        results.write.mode("overwrite").parquet(str(fresh))
+        (fresh / "_runs.json").write_bytes(msgspec.json.encode([cell.run() for cell in now]))
+        shutil.rmtree(home / name, ignore_errors=True)
+        fresh.rename(home / name)
+        on_wave(len(wanted) - len(todo), len(wanted))
+    return _results(spark, home, list(wanted))
+
+
+def _committed(home: Path) -> dict[int, Path]:
+    """Runs that are there, and the wave that has them; failed runs are there, too: the same run would fail again."""
+    return {
+        number: listed.parent
+        for listed in sorted(home.glob("*/_runs.json"))
+        for number in msgspec.json.decode(listed.read_bytes(), type=list[int])
+    }
+
+
+def _results(spark: SparkSession, home: Path, wanted: list[int]) -> DataFrame:
+    schema = parse_schema(RESULTS)
+    committed = _committed(home)
+    places = sorted({committed[number] for number in wanted})
+    if not places:
+        return spark.createDataFrame([], schema)
+    asked = spark.createDataFrame([(number,) for number in wanted], "run BIGINT")
+    return (
+        spark.read.schema(schema)
+        .parquet(*map(literal, places))
+        .join(sf.broadcast(asked), on="run", how="semi")
+    )
+
+
+# ---------------------------------------------------------------------------------- tables
+
+
+def split(results: DataFrame) -> dict[str, DataFrame]:
+    """RESULTS -> the rows of each table, by its name."""
+    found = {"grid": results.select(*GRID.names)}
+    for table in (MEASURES, SPREADS, NEWS, RECONFIGURATIONS):
+        rows = results.select("run", sf.explode(table.name).alias("each")).select("run", "each.*")
+        found[table.name] = rows.select(*table.names)
+    return found
+
+
+def stage(
+    cells: Sequence[Cell],
+    wave: int = WAVE,
+    on_wave: OnWave = lambda done, all: None,
+    run: Execute = execute,
+) -> Stage:
+    """The grid as a stage of a job. Its waves outlive it: another grid in the same folder takes up what it needs."""
+
+    def make(step: Step) -> dict[str, DataFrame]:
+        return split(step.keep(run_waves(step.spark, cells, step.out, wave, on_wave, run)))
+
+    return Stage(
+        "grid",
+        make,
+        writes=(GRID, MEASURES, SPREADS, NEWS, RECONFIGURATIONS),
+        files=inputs(cells),
+        settings=sorted(cell.run() for cell in cells),
+        code=("gossamer.filters", "gossamer.machine", "gossamer.overlay", "gossamer.node", "gossamer.sim",
+              "gossamer.lab.experiments", "gossamer.lab.grid"),
+    )  # fmt: skip

@@ -1,0 +1,461 @@
+"""Lists in the simulator: nodes that start, subscriptions that are placed and go, events, and what is counted.
+
+``SkipRun`` is the simulator's probe. Node n has the subscriptions from n * per_node on. Nodes start in waves, each as large as what
+is there already, so a newcomer finds a list with long links; contacts are drawn from all members, as an interest view would
+give them. What is due follows DESIGN.md section 9: every entry of a subscription had joined before the event was published, and
+the subscription outlived the receipt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import cast
+
+import msgspec
+
+from gossamer.filters.place import Class
+from gossamer.lab.skiplist import checkers as check
+from gossamer.lab.skiplist.config import Setup
+from gossamer.lab.skiplist.directory import Directory
+from gossamer.lab.skiplist.workload import Oracle, Row, Workload
+from gossamer.machine import SECOND, Deliver, Message, Micros, Peer
+from gossamer.overlay.skiplist.core import SkipList
+from gossamer.overlay.skiplist.entry import Entry
+from gossamer.overlay.skiplist.joining import Joined, Placed
+from gossamer.overlay.skiplist.messages import Carry, SkiplistMessage
+from gossamer.overlay.skiplist.places import Classes, Places
+from gossamer.overlay.skiplist.receipts import Arrival, Found, Receipt
+from gossamer.overlay.skiplist.subscriber import Subscriber
+from gossamer.sim import latency
+from gossamer.sim.clock import duration
+from gossamer.sim.network import EventId, Packet
+from gossamer.sim.rules import Duplication, Loss, Reordering
+from gossamer.sim.world import BreachError, Node, Probe, World
+from gossamer.trace import Record
+
+STEPS_MAX = 1 << 62
+HEADER = 4  # a frame's length
+WAVE_PERIODS = 2
+VIEW = 0  # where what a node knows of others' classes comes from, all of it together
+
+
+class SkipCodec:
+    """The messages as the wire carries them: msgpack, after a length (``HEADER``) that the simulator counts and does not write."""
+
+    def __init__(self) -> None:
+        self.encode: Callable[[Message], bytes] = msgspec.msgpack.Encoder().encode
+        self.decode: Callable[[bytes], Message] = msgspec.msgpack.Decoder(SkiplistMessage).decode
+
+    def ids(self, message: Message) -> tuple[EventId, ...]:
+        assert isinstance(message, Carry)
+        return ((message.publisher, message.incarnation, message.sequence),)
+
+
+def address(index: int) -> str:
+    return f"node-{index}"
+
+
+class Sent:
+    """One event that a user published."""
+
+    __slots__ = (
+        "began",
+        "by_class",
+        "classes",
+        "done",
+        "due",
+        "hops",
+        "matched",
+        "number",
+        "publisher",
+        "rounds",
+        "row",
+        "took",
+    )
+
+    def __init__(self, number: int, row: Row, publisher: int, now: Micros) -> None:
+        self.number, self.row, self.publisher, self.began = number, row, publisher, now
+        self.done: Micros | None = None  # when its receipt was complete
+        self.matched = self.hops = self.rounds = 0
+        self.took: list[int] = []  # subscriptions
+        self.due: list[int] = []
+        self.classes: list[Class] = []  # that it looked in
+        self.by_class: tuple[int, ...] = ()  # hops, in each of them
+
+
+_pack, _unpack = msgspec.msgpack.encode, msgspec.msgpack.decode
+
+
+class SkipRun(Probe):
+    def __init__(self, setup: Setup, workload: Workload, kind: type[SkipList] = SkipList) -> None:
+        self.setup, self.workload, self._kind = setup, workload, kind
+        self.directory = Directory(duration(setup.announce))
+        self.oracle = Oracle(workload.filters)
+        self.deliveries, self.tiles, self.lease_checks = (
+            check.Deliveries(),
+            check.Tiles(),
+            check.LeaseValidity(),
+        )
+        self.events: list[Sent] = []
+        self.subscribers: dict[int, Subscriber] = {}  # of nodes that are up
+        self.members: list[
+            Peer
+        ] = []  # nodes with an entry whose place is found: what a view would list
+        self.epoch = 0
+        self.steps_max = STEPS_MAX
+        self.joined: dict[int, Micros] = {}  # subscriptions whose entries have all joined
+        self.join_hops: list[int] = []
+        self.found: list[Found] = []
+        self.notes: dict[str, int] = {}
+        self.rejected: dict[str, int] = {}
+        self.rng = Random(f"users {setup.seed}")
+        self._published: dict[tuple[int, int, int], Sent] = {}  # (node, life, sequence)
+        self._member_at: dict[Peer, int] = {}
+        self._up: dict[int, Micros] = {}  # nodes that are up, and since when
+        self.world = World(
+            seed=setup.seed,
+            make=self._make,
+            codec=SkipCodec(),
+            latency=latency.parse(setup.latency, setup.seed),
+            probe=self,
+            detect=duration(setup.detect),
+            header=HEADER,
+            shares=True,
+        )
+        self._peers = self._draw_peers()
+        self._addresses = {peer: address(index) for index, peer in enumerate(self._peers)}
+        for index, peer in enumerate(self._peers):
+            self.world.add_node(peer, address(index))
+        late, chance = duration(setup.late), self.world.rng
+        rules = (
+            (setup.loss, Loss(setup.loss, chance)),
+            (setup.duplicate, Duplication(setup.duplicate, late, chance)),
+            (setup.reorder, Reordering(setup.reorder, late, chance)),
+        )
+        self.world.network.rules.extend(rule for share, rule in rules if share)
+
+    def _draw_peers(self) -> list[Peer]:
+        rng = Random(f"peers {self.setup.seed}")
+        peers: dict[int, None] = {}
+        while len(peers) < self.setup.nodes:
+            peers[int(rng.random() * 2**53) << 11 | int(rng.random() * 2**11)] = None
+        return [Peer(peer) for peer in peers]
+
+    def _make(self, node: Node) -> SkipList:
+        return self._kind(
+            node.peer,
+            incarnation=node.incarnation + 1,
+            rng=Random(f"node {self.setup.seed} {node.index} {node.incarnation}"),
+            config=self.setup.protocol(),
+            match=lambda arrival: self._take(node, arrival),
+            ask=lambda key, payload: self.subscribers[node.index].answer(
+                key, tuple(_unpack(payload)) if payload else None
+            ),
+            address=self._addresses.get,
+            contacts=lambda: self.members,
+            epoch=lambda: self.epoch,
+        )
+
+    # ------------------------------------------------------------------------ nodes
+
+    def boot_in_waves(self, count: int) -> None:
+        """Nodes 0 .. count - 1, each wave as large as what is there."""
+        period, clock = duration(self.setup.period), self.world.clock
+        at, there, number = int(clock.now), 1, 1
+        self.boot(0)
+        while number < count:
+            at += 1
+            wave = min(there, count - number)
+            for offset in range(wave):
+                clock.push(at + offset * WAVE_PERIODS * period // wave, self._boot, number)
+                number += 1
+            at += WAVE_PERIODS * period
+            there += wave
+        self.run_until(at + period)
+
+    def boot(self, index: int) -> None:
+        self.world.boot(self.world.nodes[index])
+
+    def _boot(self, index: int, _y: None, _z: None) -> None:
+        self.boot(index)
+
+    def started(self, node: Node) -> None:
+        """The users of a node subscribe as soon as it is up."""
+        self._up[node.index] = self.world.clock.now
+        self.directory.started(node.index, self.world.clock.now)
+        self.subscribers[node.index] = self.make_subscriber(cast(SkipList, node.machine))
+        first = node.index * self.setup.per_node
+        for number in range(first, min(first + self.setup.per_node, len(self.workload.filters))):
+            self.subscribe(node, number, command=False)
+
+    def make_subscriber(self, machine: SkipList) -> Subscriber:
+        return Subscriber(machine, Places(Classes()))
+
+    def subscribe(self, node: Node, number: int, *, command: bool = True) -> None:
+        self._look_up_classes(node.index)
+        self.subscribers[node.index].subscribe(
+            number, self.workload.filters[number], self.world.clock.now
+        )
+        self._changed(node)
+        if command:
+            self.world.command(node)
+
+    def unsubscribe(self, node: Node, number: int) -> None:
+        self.subscribers[node.index].unsubscribe(number, self.world.clock.now)
+        self.joined.pop(number, None)
+        self._ended(number)
+        if not self.subscribers[node.index].filters:
+            self._forget_member(node.peer)
+        self._changed(node)
+        self.world.command(node)
+
+    def _changed(self, node: Node) -> None:
+        """A node's subscriptions, or their places, have changed: spread its classes, and see which subscriptions are ready."""
+        now, subscriber = self.world.clock.now, self.subscribers[node.index]
+        classes = subscriber.announced
+        self.directory.announce(node.index, classes, now)
+        fresh = [cls for cls in classes if not subscriber.classes.is_settled(cls)]
+        at = self.directory.known_to_all_at(fresh)
+        if fresh and at <= now:
+            subscriber.confirmed(fresh, now)
+        elif fresh:
+            self.world.clock.push(at, self._confirmed, node, node.life, fresh)
+        for number in subscriber.ready():
+            self.joined[number] = now
+
+    def _confirmed(self, node: Node, life: int, classes: list[Class]) -> None:
+        if node.index in self._up and node.life == life:
+            self.subscribers[node.index].confirmed(classes, self.world.clock.now)
+            self._changed(node)
+            self.world.command(node)
+
+    def _look_up_classes(self, index: int) -> None:
+        self.subscribers[index].classes.hear(
+            VIEW, self.directory.known(index, self.world.clock.now)
+        )
+
+    def intervals(self, node: Node, row: Row) -> list[tuple[Class, bytes, bytes]]:
+        """Where an event from this node looks: in the classes that it knows of."""
+        self._look_up_classes(node.index)
+        return self.subscribers[node.index].classes.intervals(row)
+
+    def _ended(self, number: int) -> None:
+        """Nothing whose receipt is not complete is due to this subscription any longer."""
+        for sent in self._published.values():
+            if number in sent.due:
+                sent.due.remove(number)
+
+    def crashed(self, node: Node) -> None:
+        self._up.pop(node.index, None)
+        self._forget_member(node.peer)
+        self.directory.announce(node.index, (), self.world.clock.now)
+        for number in self.subscribers.pop(node.index).filters:
+            self.joined.pop(number, None)
+            self._ended(number)
+        for key in [key for key in self._published if key[0] == node.index]:
+            self._published.pop(
+                key
+            ).due.clear()  # its publisher is gone: there will be no receipt to outlive
+
+    def _forget_member(self, peer: Peer) -> None:
+        place = self._member_at.pop(peer, None)
+        if place is not None:
+            last = self.members.pop()
+            if last != peer:
+                self.members[place] = last
+                self._member_at[last] = place
+
+    def live(self) -> list[Node]:
+        return [self.world.nodes[index] for index in self._up if not self.world.nodes[index].paused]
+
+    def draw_node(self) -> Node:
+        """One that is up and not paused."""
+        up = list(self._up)
+        node = self.world.nodes[up[int(self.rng.random() * len(up))]]
+        if node.paused:
+            live = self.live()
+            return live[int(self.rng.random() * len(live))]
+        return node
+
+    def entries(self) -> list[Entry]:
+        found: list[Entry] = []
+        for index in self._up:
+            found += cast(SkipList, self.world.nodes[index].machine).entries.values()
+        return found
+
+    # ----------------------------------------------------------------------- events
+
+    def publish(self, node: Node, row: Row) -> Sent:
+        return self.publish_all(node, [row])[0]
+
+    def publish_all(self, node: Node, rows: Sequence[Row]) -> list[Sent]:
+        """Together."""
+        now, machine = self.world.clock.now, cast(SkipList, node.machine)
+        found, events = [], []
+        for sequence, row in enumerate(rows, machine.next_sequence):
+            sent = Sent(len(self.events), row, node.index, now)
+            sent.due = [
+                number
+                for number in self.oracle.wants(row)
+                if number in self.joined and self._is_entered(number)
+            ]
+            self.events.append(sent)
+            looked = self.intervals(node, row)
+            sent.classes = [cls for cls, _, _ in looked]
+            events.append(
+                (sequence, [(low, high) for _, low, high in looked], _pack((sent.number, *row)))
+            )
+            self._published[node.index, machine.incarnation, sequence] = sent
+            found.append(sent)
+        machine.publish_all(events, now)
+        self.world.command(node)
+        return found
+
+    def _is_entered(self, number: int) -> bool:
+        machine = self.world.nodes[number // self.setup.per_node].machine
+        return machine is not None and bool(cast(SkipList, machine).entries)
+
+    def _take(self, node: Node, arrival: Arrival) -> list[int]:
+        return [self._take_one(node, arrival, payload) for payload in arrival.payloads]
+
+    def _take_one(self, node: Node, arrival: Arrival, payload: bytes) -> int:
+        number, *row = _unpack(payload)
+        sent = self.events[number]
+        took = self.subscribers[node.index].matching(tuple(row))
+        for subscription in took:
+            self.deliveries.handed(number, subscription, node.life)
+        sent.took += took
+        if arrival.hops > sent.hops:
+            sent.hops = arrival.hops
+        return len(took)
+
+    def delivered(self, node: Node, effect: Deliver) -> None:
+        now = self.world.clock.now
+        for what in effect.events:
+            if isinstance(what, Joined):
+                self.subscribers[node.index].joined(now)
+                self._changed(node)
+            if isinstance(what, Joined | Placed):
+                if node.peer not in self._member_at:
+                    self.epoch += len(self.members) < self.setup.few
+                    self._member_at[node.peer] = len(self.members)
+                    self.members.append(node.peer)
+                if isinstance(what, Placed):
+                    self.join_hops.append(what.hops)
+            elif isinstance(what, Receipt):
+                machine = cast(SkipList, node.machine)
+                sent = self._published.pop((node.index, machine.incarnation, what.sequence))
+                sent.done, sent.matched, sent.rounds = now, what.matched, what.rounds
+                sent.hops, sent.by_class = max(sent.hops, what.hops), what.by_interval
+                # Who said goodbye meanwhile has not outlived the receipt.
+                sent.due = [
+                    number for number in sent.due if number in sent.took or self._is_entered(number)
+                ]
+            elif isinstance(what, Found):
+                self.found.append(what)
+
+    def judge(self, *, receipts: bool = True) -> None:
+        """Compare what was handed over with the oracle; ``receipts``: and with what the receipts say."""
+        allowed = {sent.number: self.oracle.wants(sent.row) for sent in self.events}
+        self.deliveries.judge({sent.number: sent.due for sent in self.events}, allowed)
+        if receipts:
+            for sent in self.events:
+                if sent.done is not None:
+                    self.tiles.receipt(sent.number, sent.matched, len(sent.took))
+
+    # ------------------------------------------------------------------------- looks
+
+    def is_perfect(self) -> bool:
+        """As the checker says, but without looking further than the first fault."""
+        entries = self.entries()
+        count, k = len(entries), self.setup.k
+        spans = [k**level for level in range(check.levels_of(count, k))]
+        top = len(spans) - 1
+        if spans and any(
+            len(entry.rights) <= top or entry.rights[top] is None for entry in entries
+        ):
+            return False  # most of the time the highest level is not there yet
+        ordered = sorted(entry.at for entry in entries)
+        places = {at: number for number, at in enumerate(ordered)}
+        for entry in entries:
+            here = places[entry.at]
+            for side, sign in ((entry.rights, 1), (entry.lefts, -1)):
+                for level, span in enumerate(spans):
+                    link = side[level] if level < len(side) else None
+                    if link is None or link.at != ordered[(here + sign * span) % count]:
+                        return False
+                if any(link is not None for link in side[len(spans) :]):
+                    return False
+        return True
+
+    def all_joined(self) -> bool:
+        return all(entry.is_joined for entry in self.entries())
+
+    def look_at_leases(self) -> None:
+        joined = [entry.at for entry in self.entries() if entry.is_joined]
+        now, held = self.world.clock.now, []
+        for index in self._up:
+            held += cast(SkipList, self.world.nodes[index].machine).leases.held
+        self.lease_checks.look((gap for gap, until in held if until > now), joined)
+
+    # -------------------------------------------------------------------------- time
+
+    def run_until(self, at: int) -> None:
+        clock = self.world.clock
+        if clock.run(at, self.steps_max - clock.steps):
+            raise BreachError(
+                f"{clock.steps:,} steps in {clock.now / SECOND:g} virtual seconds: a storm of messages"
+            )
+        clock.now = Micros(max(at, clock.now))
+
+    def wait(self, seconds: float) -> None:
+        self.run_until(int(self.world.clock.now + seconds * SECOND))
+
+    def until(
+        self,
+        done: Callable[[], bool],
+        seconds_max: float,
+        step: int,
+        progress: Callable[[float], None] | None = None,
+    ) -> float | None:
+        """Go on until it is so; returns the virtual seconds that took, or None if it took too long."""
+        began = int(self.world.clock.now)
+        end = began + int(seconds_max * SECOND)
+        while self.world.clock.now < end:
+            if done():
+                return (self.world.clock.now - began) / SECOND
+            self.run_until(self.world.clock.now + step)
+            if progress is not None:
+                progress((self.world.clock.now - began) / (end - began))
+        return (self.world.clock.now - began) / SECOND if done() else None
+
+    def calm(self) -> None:
+        """No message is lost, repeated or late from here on."""
+        network = self.world.network
+        network.rules = [
+            rule for rule in network.rules if rule.name not in ("loss", "duplicate", "reorder")
+        ]
+
+    # ---------------------------------------------------------------------- the probe
+
+    def noted(self, node: Node, record: Record) -> None:
+        kind = type(record).__name__.lower()
+        self.notes[kind] = self.notes.get(kind, 0) + 1
+        reason = getattr(record, "reason", None)
+        if reason is not None:
+            self.rejected[reason] = self.rejected.get(reason, 0) + 1
+
+
+class CountedRun(SkipRun):
+    """Counts what arrives, by kind of message. Costs a call for each, so only where it is wanted."""
+
+    def __init__(self, setup: Setup, workload: Workload, kind: type[SkipList] = SkipList) -> None:
+        self.traffic: dict[str, list[int]] = {}  # kind -> messages and bytes
+        super().__init__(setup, workload, kind)
+
+    def receiving(self, node: Node, sender: Node, packet: Packet) -> None:
+        kind = type(packet.message).__name__
+        count = self.traffic.setdefault(kind, [0, 0])
+        count[0] += 1
+        count[1] += packet.size

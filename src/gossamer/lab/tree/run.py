@@ -1,0 +1,450 @@
+"""Hosts, subscribers and publishers of a tree in the simulator.
+
+``TreeRun`` is the simulator's probe. It starts, stops and replaces hosts, feeds their rings (the ideal one is one object for
+all; views are told of every change with a delay of their own; Chord needs no feeding), subscribes and publishes, counts, and
+knows what was due: an event is due at a host whose subscription was laid before it was published, that it matches, and that
+stays to the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import cast
+
+import msgspec
+
+from gossamer.filters import Filter, Schema
+from gossamer.lab.tree.chord import Chord
+from gossamer.lab.tree.codec import TreeCodec
+from gossamer.lab.tree.config import Setup
+from gossamer.lab.tree.zave import Lists, Watch
+from gossamer.machine import Deliver, Micros, Peer
+from gossamer.overlay.batch import Batch
+from gossamer.overlay.tree.arcs import Host
+from gossamer.overlay.tree.content import SchemaContent
+from gossamer.overlay.tree.host import TreeHost
+from gossamer.overlay.tree.links import Links
+from gossamer.overlay.tree.messages import Announce, Attach, Notice, Parcel
+from gossamer.overlay.tree.reference import ReferenceTree, make_tree
+from gossamer.overlay.tree.ring import IdealRing, Members, Ring, ViewRing, reckon
+from gossamer.sim import latency
+from gossamer.sim.clock import duration
+from gossamer.sim.network import Packet
+from gossamer.sim.rules import Loss
+from gossamer.sim.world import Node, Probe, World
+from gossamer.trace import Record, Rejected
+
+STEPS_MAX = 1 << 62
+GROUPS = 8  # views learn of a change in so many groups, each after a delay of its own
+CONTACTS = 3  # that a new host of a Chord ring knows; the first of all is one of them, as a join address is
+PAUSED_LATE = 50_000
+TOPIC = "weather"
+SCHEMA = Schema.parse("city STRING, temp INT")
+MIX = (
+    "",
+    "temp > 30",
+    "temp > 10",
+    "temp BETWEEN 10 AND 20",
+    "city = 'Geneva'",
+    "city LIKE 'G%'",
+    "city RLIKE '^B.*n$'",
+    "temp <> 5",
+)
+CITIES = ("Geneva", "Bern", "Basel", "Gap")
+
+Key = tuple[int, int, int]
+
+
+class User:
+    """What happens at one host."""
+
+    __slots__ = ("filter", "got", "joined_at", "laid_at", "matches", "twice")
+
+    def __init__(self, text: str, now: int) -> None:
+        self.joined_at = now
+        self.filter = text
+        self.matches = Filter.parse(text, SCHEMA).matches_row
+        self.laid_at: int | None = None
+        self.got: dict[tuple[int, int], None] = {}  # publisher, sequence
+        self.twice = 0
+
+
+class Published(msgspec.Struct):
+    publisher: int  # index
+    sequence: int
+    at: int
+    row: tuple[str, int]
+    completed: int | None = None
+    matched: int = 0
+
+
+class TreeRun(Probe):
+    def __init__(self, setup: Setup, make_host: type[TreeHost] = TreeHost) -> None:
+        self.setup, self.config = setup, setup.protocol()
+        self.tree: ReferenceTree = make_tree(self.config)
+        self.truth = Members(setup.key_bits)
+        self.up: dict[int, Node] = {}  # by key
+        self.users: dict[int, User] = {}  # by index
+        self.hosts: dict[int, Host] = {}  # by index, the dead included
+        self.published: list[Published] = []
+        self.copies = 0
+        self.rejected: dict[str, int] = {}
+        self.contacts: dict[int, None] | None = (
+            None  # hosts that neighbours have contacted, while somebody watches
+        )
+        self.told: dict[int, None] | None = None  # and those that heard of new routes
+        self.watch = Watch()  # of Chord's lists, when it is on
+        self.rng = Random(f"users {setup.seed}")
+        self.content = SchemaContent()
+        self.content.learn(TOPIC, SCHEMA)
+        self._make_host = make_host
+        self._chord_contacts: dict[int, tuple[Host, ...]] = {}
+        self._sequences: dict[int, int] = {}
+        self._open: dict[tuple[int, int], Published] = {}
+        self._leaving: dict[int, Node] = {}  # by key: they have said so and are still there
+        self.world = World(
+            seed=setup.seed,
+            make=self._make,
+            codec=TreeCodec(),
+            latency=latency.parse(setup.latency, setup.seed),
+            probe=self,
+            detect=duration(setup.detect),
+        )
+        if setup.loss:
+            self.world.network.rules.append(Loss(setup.loss, self.world.rng))
+
+    # -------------------------------------------------------------------- hosts
+
+    def _make(self, node: Node) -> TreeHost:
+        me = self.hosts[node.index]
+        return self._make_host(
+            me, self.config, self.tree, lambda links: self._ring(node, me, links), self.content
+        )
+
+    def _ring(self, node: Node, me: Host, links: Links) -> Ring:
+        if self.setup.dht == "ideal":
+            return IdealRing(me, self.truth)
+        if self.setup.dht == "view":
+            return ViewRing(
+                me, self.setup.key_bits, [self.truth.hosts[key] for key in self.truth.keys]
+            )
+        rng = Random(f"host {self.setup.seed} {node.index}")
+        return Chord(me, self.config, links, rng, self._chord_contacts[node.index])
+
+    def free_key(self) -> int:
+        while True:
+            key = int(self.rng.random() * 2**53) << 11 | int(self.rng.random() * 2**11)
+            key >>= 64 - self.setup.key_bits
+            if key not in self.truth.hosts:
+                return key
+
+    def join(self, key: int, contacts: tuple[int, ...] | None = None) -> Node:
+        """A new host with this key; with Chord, it knows the hosts with the given keys (else three members)."""
+        if contacts is None:
+            keys = list(self.up)
+            contacts = (
+                (keys[0], *(keys[self.below(len(keys))] for _ in range(CONTACTS - 1)))
+                if keys
+                else ()
+            )
+        known = tuple(dict.fromkeys(self.hosts[self.up[each].index] for each in contacts))
+        node = self._add(key, known)
+        me = self.hosts[node.index]
+        self.world.boot(node)
+        self._subscribe(node)
+        self._spread(me)
+        return node
+
+    def _add(self, key: int, contacts: tuple[Host, ...]) -> Node:
+        index = len(self.world.nodes)
+        peer = Peer((index + 1) * 0x9E3779B97F4A7C15 % 2**64)
+        me = self.hosts[index] = Host(key, peer, f"host-{index}")
+        self._chord_contacts[index] = contacts
+        self.truth.add(me)
+        node = self.up[key] = self.world.add_node(peer, me.address)
+        self.users[index] = User(
+            MIX[self.below(len(MIX))] if self.setup.filters == "mix" else "", self.world.clock.now
+        )
+        return node
+
+    def start_all(self, *groups: list[int]) -> None:
+        """Fabrics that have formed: all at once, with rings that are right (Chord with its lists and fingers filled in)."""
+        rings = [[self._add(key, ()) for key in keys] for keys in groups]
+        for nodes in rings:
+            members = Members(self.setup.key_bits, [self.hosts[node.index] for node in nodes])
+            for node in nodes:
+                self.world.boot(node)
+                ring = self.machine(node).ring
+                if isinstance(ring, Chord):
+                    fill(ring, members)
+        for nodes in rings:
+            for node in nodes:
+                self._subscribe(node)
+
+    def stop(self, key: int, *, leave: bool = False) -> None:
+        node = self.up.pop(key)
+        me = self.truth.remove(key)
+        assert me is not None
+        if leave:
+            self.machine(node).leave(self.world.clock.now)
+            self.world.command(node)
+            life = node.life
+            self._leaving[key] = node
+            self.world.clock.call(self.world.clock.now + 20_000, lambda: self._gone(node, life))
+        else:
+            self.world.crash(node)
+        self._spread(me)
+
+    def _gone(self, node: Node, life: int) -> None:
+        self._leaving.pop(self.hosts[node.index].key, None)
+        if node.life == life:
+            self.world.crash(node)
+
+    def _spread(self, host: Host) -> None:
+        """A member came or went: whoever has a view of its own hears of it."""
+        key = host.key
+        if self.setup.dht == "ideal":
+            arc = self.truth.owner(key + 1 if key in self.truth.hosts else key)
+            if arc is not None and arc.high in self.up:
+                self.changed(
+                    self.up[arc.high], key
+                )  # its keys are others now, and it is aware of its keys
+        elif self.setup.dht == "view":
+            lag = duration(self.setup.lag)
+            groups: list[list[Node]] = [[] for _ in range(GROUPS)]
+            for node in self.up.values():
+                groups[self.below(GROUPS)].append(node)
+            for group in groups:
+                at = self.world.clock.now + 1 + int(lag * self.rng.random())
+                self.world.clock.push(at, self._tell_views, group, host)
+
+    def _tell_views(self, group: list[Node], host: Host, _z: None) -> None:
+        """They learn what is true by now: news of one host that overtake each other do not undo each other."""
+        there = self.truth.hosts.get(host.key) == host
+        late = [node for node in group if node.paused]
+        for node in group:
+            if node.machine is not None and not node.paused:
+                ring = cast(ViewRing, self.machine(node).ring)
+                if ring.learn(host) if there else ring.forget(host):
+                    self.changed(node, host.key)
+        if late:
+            self.world.clock.push(self.world.clock.now + PAUSED_LATE, self._tell_views, late, host)
+
+    def changed(self, node: Node, key: int) -> None:
+        if node.machine is not None and self.machine(node).changed(key):
+            self.world.command(node)
+
+    @staticmethod
+    def machine(node: Node) -> TreeHost:
+        return cast(TreeHost, node.machine)
+
+    def below(self, count: int) -> int:
+        return int(self.rng.random() * count)
+
+    # -------------------------------------------------------------------- users
+
+    def _subscribe(self, node: Node) -> None:
+        self.machine(node).subscribe(1, TOPIC, self.users[node.index].filter, self.world.clock.now)
+        self.world.command(node)
+
+    def publish(self, node: Node) -> None:
+        sequence = self._sequences.get(node.index, 0)
+        self._sequences[node.index] = sequence + 1
+        row = (CITIES[self.below(len(CITIES))], self.below(40))
+        event = Published(node.index, sequence, self.world.clock.now, row)
+        self.published.append(event)
+        self._open[node.index, sequence] = event
+        floor = min(each for index, each in self._open if index == node.index)
+        rows = msgspec.msgpack.encode([row])
+        self.machine(node).publish(
+            Batch(TOPIC, node.peer, 1, sequence, 1, floor, 0, 0, rows), self.world.clock.now
+        )
+        self.world.command(node)
+
+    def delivered(self, node: Node, effect: Deliver) -> None:
+        for batch in effect.events:
+            user = self.users[node.index]
+            (row,) = msgspec.msgpack.decode(batch.rows)
+            took = 1 if user.matches(tuple(row)) else 0
+            if took:
+                key = (batch.publisher, batch.first)
+                if key in user.got:
+                    user.twice += 1
+                user.got[key] = None
+            self.machine(node).took(
+                (batch.publisher, batch.incarnation, batch.first), (took,), self.world.clock.now
+            )
+
+    def called(self, node: Node) -> None:
+        host = node.machine
+        if host is None:
+            return
+        tree_host = cast(TreeHost, host)
+        if self.watch.on:
+            self.watch.look(cast(Chord, tree_host.ring), self.lists, self.world.clock.now)
+        if tree_host.finished:
+            for receipt in tree_host.finished:
+                event = self._open.pop((node.index, receipt.first))
+                event.completed, event.matched = self.world.clock.now, sum(receipt.matched)
+            tree_host.finished.clear()
+        if tree_host.routes.laid and tree_host.take_laid():
+            self.users[node.index].laid_at = self.world.clock.now
+
+    def sent(self, node: Node, packet: Packet) -> None:
+        self.copies += len(packet.ids)
+
+    def receiving(self, node: Node, sender: Node, packet: Packet) -> None:
+        if type(packet.message) is Parcel:
+            kind = type(packet.message.body)
+            if self.contacts is not None and (kind is Attach or kind is Notice):
+                self.contacts[node.index] = None
+            elif self.told is not None and kind is Announce:
+                self.told[node.index] = None
+
+    def noted(self, node: Node, record: Record) -> None:
+        if isinstance(record, Rejected):
+            self.rejected[record.reason] = self.rejected.get(record.reason, 0) + 1
+
+    # -------------------------------------------------------------------- looks
+
+    def run(self, seconds: float) -> None:
+        """Let so much virtual time pass, whether anything happens in it or not."""
+        end = int(self.world.clock.now + seconds * 1_000_000)
+        self.world.clock.call(end, lambda: None)
+        self.world.clock.run(end, STEPS_MAX)
+
+    def neighbours(self) -> dict[int, tuple[int | None, tuple[int, ...]]]:
+        """What each host reckons, by key: parent and children."""
+        found = {}
+        for key, node in self.up.items():
+            reckoned = self.machine(node).hood.neighbours
+            if reckoned is not None:
+                parent = reckoned.parent.key if reckoned.parent is not None else None
+                found[key] = (parent, tuple(sorted(child.key for child in reckoned.children)))
+        return found
+
+    def lists(self) -> Lists:
+        """Chord's successor lists."""
+        there = {
+            key: cast(Chord, self.machine(node).ring)
+            for key, node in (self._leaving | self.up).items()
+        }
+        return Lists.of(
+            {key: ring.successors for key, ring in there.items() if ring.member},
+            self.config.successors,
+        )
+
+    def edges(self) -> dict[int, list[int]]:
+        """Links in use, by key of both ends, as each end sees them."""
+        by_peer = {self.hosts[node.index].peer: key for key, node in self.up.items()}
+        return {
+            key: sorted(by_peer[peer] for peer in self.machine(node).hood.active if peer in by_peer)
+            for key, node in self.up.items()
+        }
+
+    def agreed(self) -> bool:
+        """The links in use are the tree."""
+        return all(
+            self.machine(node).hood.agreed and not self.machine(node).hood.fading
+            for node in self.up.values()
+        ) and (self.whole())
+
+    def quiet(self) -> bool:
+        """All agree on the tree and on its routes, and every receipt is complete."""
+        return (
+            not self._open
+            and all(self.machine(node).routes.quiet for node in self.up.values())
+            and all(self.users[node.index].laid_at is not None for node in self.up.values())
+            and self.agreed()
+        )
+
+    def whole(self) -> bool:
+        """Every host has the keys and the neighbours that it has in the true ring."""
+        if any(
+            self.machine(node).ring.arc != self.truth.owner(key) for key, node in self.up.items()
+        ):
+            return False
+        return self.neighbours() == truth(self.tree, self.truth)
+
+    def until(self, done: Callable[[], bool], seconds: float, step: float = 0.1) -> float | None:
+        """How long it took, in virtual seconds; None: not in time."""
+        start = self.world.clock.now
+        while not done():
+            if self.world.clock.now - start >= seconds * 1_000_000:
+                return None
+            self.run(step)
+        return (self.world.clock.now - start) / 1_000_000
+
+    def due(self) -> tuple[int, int, int, int]:
+        """Expected, delivered of these, missed and duplicate, over hosts that are up."""
+        expected = delivered = 0
+        for event in self.published:
+            publisher = self.hosts[event.publisher].peer
+            if event.completed is None and self.world.nodes[event.publisher].machine is None:
+                continue  # its publisher is gone: nobody promised it
+            for node in self.up.values():
+                user = self.users[node.index]
+                if (
+                    user.laid_at is not None
+                    and user.laid_at <= event.at
+                    and user.matches(event.row)
+                ):
+                    expected += 1
+                    delivered += (publisher, event.sequence) in user.got
+        return (
+            expected,
+            delivered,
+            expected - delivered,
+            sum(user.twice for user in self.users.values()),
+        )
+
+    def spurious(self) -> int:
+        """Hand-overs of events whose receipts were complete before their host joined."""
+        done = {
+            (self.hosts[e.publisher].peer, e.sequence): e.completed
+            for e in self.published
+            if e.completed is not None
+        }
+        return sum(
+            done.get(key, user.joined_at) < user.joined_at
+            for user in self.users.values()
+            for key in user.got
+        )
+
+    @property
+    def unfinished(self) -> int:
+        """Receipts that are not complete."""
+        return len(self._open)
+
+    @property
+    def handed_over(self) -> int:
+        return sum(len(user.got) for user in self.users.values())
+
+
+def fill(chord: Chord, members: Members) -> None:
+    """Predecessor, successors and fingers as they are once a ring has formed."""
+    keys, size = members.keys, 1 << chord.bits
+    place = keys.index(chord.me.key)
+    count = min(chord.config.successors, len(keys) - 1)
+    chord.predecessor = members.hosts[keys[place - 1]]
+    chord.successors = [
+        members.hosts[keys[(place + step) % len(keys)]] for step in range(1, count + 1)
+    ]
+    for exponent in range(chord.bits):
+        arc = members.owner((chord.me.key + (1 << exponent)) % size)
+        if arc is not None and arc.host not in (chord.me, *chord.successors):
+            chord.fingers[exponent] = arc.host
+
+
+def truth(tree: ReferenceTree, members: Members) -> dict[int, tuple[int | None, tuple[int, ...]]]:
+    """The closed form over the true ring: parent and children, by key."""
+    found: dict[int, tuple[int | None, tuple[int, ...]]] = {}
+    for key in members.keys:
+        beside = reckon(tree, members, key)
+        parent = beside.parent.key if beside.parent is not None else None
+        found[key] = (parent, tuple(sorted(child.key for child in beside.children)))
+    return found
+
+
+__all__ = ["Key", "Micros", "TreeRun", "User", "truth"]

@@ -1,0 +1,100 @@
+"""While the tree changes: links before unlinks, batches made up from neighbours, receipts that count each subscription once."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossamer.lab.tree.checkers import at_rest, deliveries
+from gossamer.lab.tree.config import Setup
+from gossamer.lab.tree.run import TreeRun
+from gossamer.sim.world import Node
+
+
+def grown(kind: type[TreeRun], setup: Setup) -> TreeRun:
+    run = kind(setup)
+    for _ in range(setup.hosts):
+        run.join(run.free_key())
+        run.run(0.1)
+    assert run.until(run.quiet, setup.seconds_max) is not None
+    return run
+
+
+class Connected(TreeRun):
+    """Counts the steps after which hosts that were there before do not all reach each other over links in use."""
+
+    before: tuple[int, ...] = ()
+    steps = apart = 0
+
+    def called(self, node: Node) -> None:
+        super().called(node)
+        if self.before:
+            edges = self.edges()
+            reached, todo = {}, [self.before[0]]
+            while todo:
+                key = todo.pop()
+                if key not in reached:
+                    reached[key] = None
+                    todo += [each for each in edges[key] if key in edges[each]]
+            self.steps += 1
+            self.apart += any(key not in reached for key in self.before)
+
+
+@pytest.mark.parametrize("dht", ["ideal", "view"])
+def test_link_before_unlink_a_join_never_takes_the_tree_apart(dht: str) -> None:
+    run = grown(Connected, Setup(hosts=16, dht=dht, seed=3))
+    for _ in range(12):
+        run.before = tuple(run.up)
+        run.join(run.free_key())
+        run.run(3)
+        run.before = ()
+    assert run.steps > 500
+    assert run.apart == 0
+    assert at_rest(run) == []
+
+
+def test_after_a_break_neighbours_make_up_what_was_lost_on_the_way() -> None:
+    """A host in the middle dies with the batches on their way to it: those behind it get them by their neighbours' digests."""
+    run = grown(TreeRun, Setup(hosts=24, seed=4))
+    recovered = 0
+    for _ in range(6):
+        edges = run.edges()
+        middle = next(key for key, near in edges.items() if len(near) == 3)
+        for _ in range(3):
+            run.publish(run.up[edges[middle][0]])
+        run.stop(middle)
+        assert run.until(run.quiet, 30) is not None
+        recovered = max(
+            recovered, sum(run.machine(node).forward.recovered for node in run.up.values())
+        )
+        run.join(run.free_key())
+        assert run.until(run.quiet, 30) is not None
+    assert recovered > 0
+    assert deliveries(run) == []
+    assert all(event.completed is not None for event in run.published)
+
+
+def test_a_receipt_counts_every_subscription_once_whatever_breaks() -> None:
+    """Reports tile the ring: `matched` is never more than the hosts that took the event, nor less than those that stayed."""
+    run = grown(TreeRun, Setup(hosts=20, dht="view", filters="mix", loss=0.1, seed=6))
+    publishers = list(run.up)[:2]
+    for number in range(25):
+        run.publish(run.up[publishers[number % 2]])
+        run.run(0.05)
+        if number % 3 == 0:
+            others = [key for key in run.up if key not in publishers]
+            run.stop(others[run.below(len(others))], leave=number % 2 == 0)
+            run.join(run.free_key())
+    assert run.until(run.quiet, 120) is not None
+    assert deliveries(run) == []
+    took = {}
+    for user in run.users.values():
+        for key in user.got:
+            took[key] = took.get(key, 0) + 1
+    stayed = [run.users[node.index] for node in run.up.values()]
+    for event in run.published:
+        key = (run.hosts[event.publisher].peer, event.sequence)
+        least = sum(
+            key in user.got and user.laid_at is not None and user.laid_at <= event.at
+            for user in stayed
+        )
+        assert least <= event.matched <= took.get(key, 0)

@@ -1,0 +1,115 @@
+"""Hosts that come to a tree at nearly the same time, and the last of them subscribes: once laid, it misses nothing.
+
+Each seed lost events once: to what a link that was about to go had told long before; because a newcomer was asked to stop
+answering for keys that an older host, which nobody asked, still answered for; or because a subscription counted as laid
+before neighbours that were still to come had heard of it.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from gossamer.lab.tree.config import Setup
+from gossamer.lab.tree.run import TOPIC, TreeRun, User
+from gossamer.sim.world import Node
+
+NOBODY, EVERYBODY = "temp > 200", "temp >= 0"
+PACE = 0.04
+
+
+class Newcomers(TreeRun):
+    text = NOBODY
+
+    def _add(self, key: int, contacts: tuple[object, ...]) -> Node:  # type: ignore[override]
+        node = super()._add(key, contacts)  # type: ignore[arg-type]
+        self.users[node.index] = User(self.text, self.world.clock.now)
+        return node
+
+    def publish_for(self, seconds: float, pace: float = PACE) -> None:
+        for _ in range(int(seconds / pace)):
+            for node in list(self.up.values()):
+                self.publish(node)
+            self.run(pace)
+
+    def subscribe_anew(self, node: Node) -> None:
+        """To everything, from now on."""
+        now, before, host = self.world.clock.now, self.users[node.index], self.machine(node)
+        host.unsubscribe(1, now)
+        after = self.users[node.index] = User(EVERYBODY, before.joined_at)
+        after.got = before.got
+        host.subscribe(1, TOPIC, EVERYBODY, now)
+        self.world.command(node)
+
+
+UNIFORM, WEIBULL = "uniform:1ms:10ms", "weibull"
+LOST = [(UNIFORM, seed) for seed in (91, 179, 210, 243, 262, 371, 411, 515, 594)]
+LOST += [(WEIBULL, seed) for seed in (64, 206, 227, 253, 259, 271, 324)]
+
+
+@pytest.mark.parametrize(("latency", "seed"), LOST)
+def test_newcomers_side_by_side_miss_nothing_once_their_subscriptions_are_laid(
+    latency: str, seed: int
+) -> None:
+    rng = Random(seed)
+    hosts, joins, lag = 3 + seed % 5, 2 + seed % 3, ("50ms", "300ms", "1s", "2s")[seed % 4]
+    run = Newcomers(Setup(dht="view", hosts=hosts, lag=lag, seed=seed, latency=latency))
+    run.start_all([rng.getrandbits(64) for _ in range(hosts)])
+    run.run(3)
+    for join in range(joins):
+        run.text = EVERYBODY if join == joins - 1 else NOBODY
+        run.join(
+            rng.getrandbits(64) if rng.random() < 0.5 else rng.getrandbits(56)
+        )  # the latter near the root
+        run.publish_for(rng.random() * rng.choice([0.0, 0.1, 0.4, 1.0]))
+    run.publish_for(6)
+    assert run.until(lambda: not run.unfinished, 60) is not None
+    expected, _, missed, twice = run.due()
+    assert expected > 100
+    assert (missed, twice) == (0, 0)
+
+
+@pytest.mark.parametrize("seed", [1, 4, 7, 21, 34, 94, 113, 183, 184, 192])
+def test_a_host_that_subscribes_while_another_comes_and_goes_misses_nothing(seed: int) -> None:
+    rng = Random(seed)
+    hosts, lag = 4 + seed % 6, ("50ms", "300ms", "20ms", "700ms")[seed % 4]
+    run = Newcomers(Setup(dht="view", hosts=hosts, lag=lag, seed=seed))
+    run.start_all([rng.getrandbits(64) for _ in range(hosts)])
+    run.run(5)
+    there = list(run.up.values())
+    key = rng.getrandbits(64) if rng.random() < 0.5 else rng.getrandbits(56)
+    run.join(key)
+    run.publish_for(rng.random() * 0.6, 0.02)
+    subscriber = there[rng.randrange(len(there))]
+    goes_first = rng.random() < 0.5
+    if goes_first:
+        run.stop(key, leave=rng.random() < 0.5)
+        run.publish_for(rng.random() * 0.2, 0.02)
+    run.subscribe_anew(subscriber)
+    run.publish_for(rng.random() * 0.2, 0.01)
+    if not goes_first:
+        run.stop(key, leave=rng.random() < 0.5)
+    run.publish_for(2, 0.02)
+    run.run(60)
+    expected, _, missed, twice = run.due()
+    assert expected > 100
+    assert (missed, twice) == (0, 0)
+
+
+def test_a_neighbour_that_never_agrees_holds_a_subscription_up_for_a_while_only() -> None:
+    """It lives, as far as anybody knows, and does not say that it is a neighbour: a liar, or stuck."""
+    run = Newcomers(Setup(dht="view", hosts=3, lag="50ms", seed=1))
+    run.start_all([1 << 62, 2 << 62, 3 << 62])
+    run.run(3)
+    stuck = run.join(5 << 60)
+    run.world.pause(stuck)
+    run.run(1)
+    subscriber = next(
+        node for node in run.up.values() if stuck.peer in run.machine(node).hood.edges
+    )
+    run.subscribe_anew(subscriber)
+    run.run(5)
+    assert run.users[subscriber.index].laid_at is None
+    run.run(10)
+    assert run.users[subscriber.index].laid_at is not None
