@@ -165,7 +165,6 @@ def code_version() -> str:
     for path in sorted(root.rglob("*.py")):
         if path.relative_to(root).parts[0] not in ("cli", "pipeline", "net"):
             digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
-    digest.update((root / "pipeline" / "experiments.py").read_bytes())
     return digest.hexdigest()
 
 
