@@ -19,8 +19,7 @@ What is measured
     polars-texts  as polars, from the texts: split_exact at the quotes, then at the spaces (faster than extract_groups, or four
                   times extract)
     floor         no join: Spark opens both files, adds up the events' numbers and the lengths of all strings and texts. No
-                  join that has Spark's own reader open both files can be much below it. (The oracle has its tasks read plain files
-                  themselves.)
+                  join that has Spark's own reader open both files can be much below it.
     least         no join and no reading: both DataFrames are made, and one task in Python hands over half as many made-up pairs as
                   there are events, which are added up as the oracle's are. Nothing that gives a DataFrame of so many pairs from
                   Python can be much below it

@@ -66,13 +66,12 @@ with session.session("gossamer-tests", master, conf=json.loads(sys.argv[4])) as 
             app.main([*command, *to, "--master", master, "--json"], standalone_mode=False)
         except SystemExit as left:
             assert not left.code, (command, left.code)
-    # Filters over files, which the executors read themselves.
+    # Filters over files.
     from pyspark.sql import functions as sf
-    from gossamer.pipeline import oracle, plain
+    from gossamer.pipeline import oracle
     whole = spark.range(0, 3000, 1, 3).selectExpr("id AS event", "concat('n', id % 7) AS name", "id % 50 AS size")
     whole.write.mode("overwrite").parquet(out + "/../files")
     events = spark.read.parquet(out + "/../files").select("event", sf.struct("name", "size").alias("values"))
-    assert plain.files(events, [("event",), ("values", "name"), ("values", "size")]) is not None
     asked = [(n, f"name = 'n{n % 9}' AND size >= {n % 40} AND size < {n % 40 + n % 5}") for n in range(200)]
     asked = spark.createDataFrame(asked, "filter BIGINT, text STRING")
     pairs = sorted(map(tuple, oracle.matches(events, asked).collect()))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import threading
-import time
 from collections.abc import Iterator
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -17,7 +14,7 @@ pytest.importorskip("numpy")
 import numpy as np
 import pyarrow as pa
 
-from gossamer.pipeline import rowgroups, scan, spans, texts
+from gossamer.pipeline import spans, texts
 
 if TYPE_CHECKING:
     Row = tuple[Any, ...]
@@ -183,17 +180,8 @@ def test_ids_and_columns_of_other_types() -> None:
     ]
 
 
-@pytest.mark.parametrize("parts", [1, 3])
-def test_texts_are_extracted_as_they_are_split(monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
-    """A known shape's texts, at once, as one by one; others are left. By several threads as by one."""
-    monkeypatch.setattr("os.cpu_count", lambda: 64)
-    monkeypatch.setattr(texts, "THREADS_MAX", parts)
-    monkeypatch.setattr(texts, "PART_MIN", 7)
-    pools: list[int] = []
-    pool = texts.ThreadPoolExecutor
-    monkeypatch.setattr(
-        texts, "ThreadPoolExecutor", lambda count: pools.append(count) or pool(count)
-    )
+def test_texts_are_extracted_as_they_are_split() -> None:
+    """A known shape's texts, at once, as one by one; others are left."""
     rng = Random(3)
     words = [
         "",
@@ -242,136 +230,14 @@ def test_texts_are_extracted_as_they_are_split(monkeypatch: pytest.MonkeyPatch, 
             if row["template"] == name
         }
         told: dict[int, list[Any]] = {}
-        for numbers, literals in texts.extract(column, shape):
-            for at, *values in zip(
-                numbers.tolist(), *(one.to_pylist() for one in literals), strict=True
-            ):
-                assert at not in told
-                told[at] = values
+        numbers, literals = texts.extract(column, shape)
+        for at, *values in zip(
+            numbers.tolist(), *(one.to_pylist() for one in literals), strict=True
+        ):
+            assert at not in told
+            told[at] = values
         assert told == right
         assert len(right) > 20
-    assert set(pools) == ({3} if parts == 3 else set())
-
-
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
-def test_numbers_and_strings_in_bytes(kind: pa.DataType) -> None:
-    """All lengths of numbers; texts that begin with what ends the one before; cut off anywhere; slices, NULLs, and none at all."""
-    numbers = [
-        "0",
-        "00",
-        *("1234567890123456789"[:n] for n in range(1, 20)),
-        *("9" * n for n in range(1, 20)),
-    ]
-    lines = [
-        f"{a} < size AND name = '{b}'" for a in numbers for b in ("", "é", "12345678", "x" * 40)
-    ]
-    lines += [line[:cut] for line in lines[:8] + lines[60:64] for cut in range(len(line))]
-    lines += [f"5 < size AND name = '{n}'x" for n in range(9)] + [
-        "5 < size AND name = 'a\\b'",
-        "5x< size AND name = ''",
-    ]
-    Random(1).shuffle(lines)
-    column = pa.array([None, *lines, None], kind)
-    shape = ("", "i", " < size AND name = ", "s", "")
-    expression = re.compile(r"(\d{1,18}) < size AND name = '([^'\\]*)'")
-    for some in (
-        column,
-        column.slice(7, 100),
-        column.slice(len(lines) // 2),
-        column.slice(3, 0),
-        column.slice(0, 1),
-    ):
-        right = [
-            (at, int(found[1]), found[2])
-            for at, text in enumerate(some.to_pylist())
-            if text is not None and (found := expression.fullmatch(text))
-        ]
-        rows, (sizes, names) = scan.take(some, shape, 18)
-        assert list(zip(rows.tolist(), sizes.to_pylist(), names.to_pylist(), strict=True)) == right
-        assert names.type == kind
-        assert right or len(some) <= 1
-    rows, values = scan.take(
-        pa.array(["size = 12", "size = ", "size = 1x", "size = 5"]), ("size = ", "i", ""), 18
-    )
-    assert (rows.tolist(), values[0].to_pylist()) == ([0, 3], [12, 5])
-
-
-def test_dictionaries_are_as_good_as_strings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of several batches, each with a dictionary of its own, NULLs in it and beside it; and plain ones between."""
-    monkeypatch.setattr(spans, "EVENTS", 70)
-    rows, sought = make(Random(5), 300, 200, list(range(9)))
-    built = build(sought)
-    assert built is not None
-    right = loop(rows, sought)
-    encoded = []
-    for number, batch in enumerate(batches(rows, 29)):
-        columns = batch.columns
-        if number % 3:
-            columns[1] = columns[1].dictionary_encode("encode" if number % 2 else "mask")
-        encoded.append(pa.RecordBatch.from_arrays(columns, names=batch.schema.names))
-    listed = [
-        (event, row["filter"])
-        for batch in spans.match(iter(encoded), [built])
-        for row in batch.to_pylist()
-        for event in row["events"]
-    ]
-    assert sorted(listed) == right
-    flat = [
-        (row["event"], row["filter"])
-        for batch in spans.pairs(iter(encoded), [built])
-        for row in batch.to_pylist()
-    ]
-    assert sorted(flat) == right
-    assert spans.expected(encoded[:1], [built]) > 0
-    monkeypatch.setattr(spans, "SOME", 10**6)
-    whole = pa.Table.from_batches(list(batches(rows, 300))).to_batches()
-    assert spans.expected(whole, [built]) == len(right) / len(rows)
-
-
-def test_threads_give_what_iterators_give() -> None:
-    """All of it, whatever the number of threads; an error comes through; and who stops early leaves no thread behind."""
-
-    def some(number: int) -> Iterator[int]:
-        yield from range(number * 100, number * 100 + number)
-
-    def fails() -> Iterator[int]:
-        yield 1
-        raise KeyError("x")
-
-    before = threading.active_count()
-    makers = [lambda n=n: some(n) for n in range(20)]
-    right = sorted(item for make in makers for item in make())
-    for threads in (1, 2, 7, 50):
-        assert sorted(rowgroups.together(makers, threads)) == right
-    assert list(rowgroups.together([], 3)) == []
-    with pytest.raises(KeyError):
-        list(rowgroups.together([*makers, fails], 2))
-    first = rowgroups.together([lambda: iter(range(10**9))] * 3, 3)
-    assert next(first) == 0
-    first.close()  # type: ignore[attr-defined]
-    ends = time.monotonic() + 20
-    while threading.active_count() > before and time.monotonic() < ends:
-        time.sleep(0.01)
-    assert threading.active_count() <= before
-
-
-def test_row_groups_are_shared_out() -> None:
-    """Each once, about as many rows each, no more shares than row groups; more of them where there is much."""
-    rng = Random(2)
-    for count in (0, 1, 2, 5, 40):
-        groups = tuple(rowgroups.Group(rng.randrange(0, 9) * 100, 1000) for _ in range(count))
-        parts = rowgroups.parts(
-            [rowgroups.Footer("a", groups, ()), rowgroups.Footer("b", groups[:1], ())]
-        )
-        assert all(part.rows for part in parts)
-        for least in (1, 2, 3, 100):
-            shares = rowgroups.share(parts, least)
-            assert [part for share in shares for part in share] == parts
-            assert len(shares) <= max(least, 1)
-            assert all(shares)
-    even = [rowgroups.Part("a", n, 100, 2**20, ()) for n in range(1000)]
-    assert [len(share) for share in rowgroups.share(even[:12], 4)] == [3, 3, 3, 3]
-    assert len(rowgroups.share(even, 2)) == 8
 
 
 @pytest.mark.parametrize("bits", [1, 15, 16, 17, 32, 33, 48, 49, 63])

@@ -13,19 +13,17 @@ condition is not evaluated again. Whatever is not so simple is handed back, to b
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
-from gossamer.pipeline import plain, rowgroups, spans, templates, texts
+from gossamer.pipeline import spans, templates, texts
 from gossamer.pipeline.flat import flat, type_of
 from gossamer.pipeline.templates import Comparison, Template
 
@@ -41,10 +39,6 @@ SAMPLES = (128, 1024)
 """Texts that are looked at to find the templates: first a few, and of what these leave some more."""
 READERS = 2
 """Tasks that bring the texts here, each as many as FILTERS_MAX at most."""
-FEW_EVENTS, FEW_PAIRS, THREADS_MAX = 4_000_000, 1_000_000, 8
-"""Of so many events with so few pairs one task does all, in so many threads at most."""
-SAMPLED, SAMPLED_ROWS = 2, 4096
-"""Row groups, and rows of each, by which is told how many pairs there are."""
 _TOPIC = "topic"
 """Not an attribute: those have quotes."""
 _STRING = st.StringType()
@@ -61,43 +55,12 @@ class Rest(NamedTuple):
 def collect(filters: DataFrame) -> pa.Table | None:
     """(filter, text, topic if there is one), all NULL where the text is too long to be brought here; None: too many."""
     names = ["filter", "text", *(["topic"] if "topic" in filters.columns else [])]
-    found = plain.files(filters, [(name,) for name in names])
-    if found is not None and sum(footer.size for footer in found.footers) <= FILTERS_MAX * TEXT_MAX:
-        with contextlib.suppress(
-            rowgroups.UnreadableError
-        ):  # Spark says better what is wrong with a file
-            return _read(found, names)
     told = filters.select(*(sf.when(_is_short(), sf.col(name)).alias(name) for name in names))
     # Not limit(): over several tasks that is a shuffle, and one task alone takes a quarter longer. The id is the row's number in
     # its task, with the task's above bit 33.
     number = sf.monotonically_increasing_id().bitwiseAND(sf.lit(2**33 - 1))
     rows = told.coalesce(READERS).where(number <= FILTERS_MAX).toArrow()
     return rows.combine_chunks() if rows.num_rows <= FILTERS_MAX else None
-
-
-def _read(found: plain.Files, names: Sequence[str]) -> pa.Table | None:
-    """As ``collect``, where the texts are in files that the driver reads itself."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if sum(footer.rows for footer in found.footers) > FILTERS_MAX:
-        return None
-    columns = {name: found.columns[(name,)] for name in names}
-
-    def read(part: rowgroups.Part) -> list[pa.RecordBatch]:
-        return list(rowgroups.read([part], columns, names, FILTERS_MAX, FILTERS_MAX * TEXT_MAX))
-
-    with ThreadPoolExecutor(THREADS_MAX) as pool:
-        batches = [
-            batch for some in pool.map(read, rowgroups.parts(found.footers)) for batch in some
-        ]
-    rows = pa.Table.from_batches(
-        batches, schema=pa.schema([(name, found.types[(name,)]) for name in names])
-    )
-    short = pc.less_equal(pc.binary_length(rows["text"]), TEXT_MAX)
-    if not pc.all(short, skip_nulls=False).as_py():
-        rows = pa.table({name: pc.if_else(short, rows[name], None) for name in names})
-    return rows.combine_chunks()
 
 
 def matches(
@@ -120,13 +83,11 @@ def matches(
             asked = _asked(template, known) if template is not None else None
             if asked is None:
                 continue
-            taken = np.zeros(len(left), np.bool_)
-            for numbers, literals in texts.extract(_some(column, left), shape):
-                built = _build(rows.drop_columns("text"), left[numbers], asked, literals, columns)
-                if built is not None:
-                    sought.append(built)
-                    taken[numbers] = True
-            left = left[~taken]
+            numbers, literals = texts.extract(_some(column, left), shape)
+            built = _build(rows.drop_columns("text"), left[numbers], asked, literals, columns)
+            if built is not None:
+                sought.append(built)
+                left = np.delete(left, numbers)
     pairs = _search(events, filters, columns, sought) if sought else None
     return pairs, _rest(filters, rows, left) if sought else Rest(filters, rows.num_rows)
 
@@ -232,14 +193,11 @@ def _search(
     events: DataFrame, filters: DataFrame, columns: dict[str, str], sought: list[spans.Spans]
 ) -> DataFrame:
     """The pairs, found by Spark's tasks: only the columns that are asked for go there."""
-    found = _in_files(events, columns)
     listed = (
         st.StructType()
         .add(filters.schema["filter"])
         .add("events", st.ArrayType(events.schema["event"].dataType))
     )
-    if found is not None:
-        return _search_files(events, *found, listed, sought)
     sent = events.sparkSession.sparkContext.broadcast(sought)
 
     def find(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -256,79 +214,6 @@ def _search(
 
     needed = events.select("event", *(asked(sql, name) for sql, name in columns.items()))
     return needed.mapInArrow(find, listed).select(sf.explode("events").alias("event"), "filter")
-
-
-def _search_files(
-    events: DataFrame,
-    parts: list[rowgroups.Part],
-    names: dict[str, plain.Path],
-    listed: st.StructType,
-    sought: list[spans.Spans],
-) -> DataFrame:
-    """Of events in files, which the tasks read themselves."""
-    session = events.sparkSession
-    cores = session.sparkContext.defaultParallelism
-    with ThreadPoolExecutor(1) as pool:  # Spark sends them while the events are looked at
-        few = pool.submit(_are_few, parts, names, sought)
-        sent = session.sparkContext.broadcast(sought)
-
-    def read(parts: Sequence[rowgroups.Part]) -> Iterator[pa.RecordBatch]:
-        return rowgroups.read(parts, names, ["event"], spans.EVENTS, spans.BYTES)
-
-    if few.result() and session.sparkContext._jsc.sc().isLocal():
-
-        def pairs(task: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for _ in task:
-                makers = [lambda part=part: spans.pairs(read([part]), sent.value) for part in parts]
-                yield from rowgroups.together(makers, min(cores, THREADS_MAX))
-
-        schema = st.StructType([events.schema["event"], listed["filter"]])
-        return session.range(0, 1, 1, 1).mapInArrow(pairs, schema)
-    shares = rowgroups.share(parts, cores)
-
-    def search(tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in (number for task in tasks for number in task.column(0).to_pylist()):
-            yield from spans.match(read(shares[number]), sent.value)
-
-    tasks = session.range(0, len(shares), 1, max(1, len(shares)))
-    return tasks.mapInArrow(search, listed).select(sf.explode("events").alias("event"), "filter")
-
-
-def _are_few(
-    parts: Sequence[rowgroups.Part], names: dict[str, plain.Path], sought: Sequence[spans.Spans]
-) -> bool:
-    """As the first events of some row groups tell: so few pairs that one task hands them over in less time than a shuffle takes."""
-    rows = sum(part.rows for part in parts)
-    if not 0 < rows <= FEW_EVENTS:
-        return False
-    asked = {name: path for name, path in names.items() if name != "event"}
-    some = parts[:: -(-len(parts) // SAMPLED)]
-    try:
-        firsts = [
-            next(rowgroups.read([part], asked, [], SAMPLED_ROWS, spans.BYTES)) for part in some
-        ]
-        # What is a dictionary in one file need not be one in another.
-        return rows * max(spans.expected([first], sought) for first in firsts) <= FEW_PAIRS
-    except rowgroups.UnreadableError:
-        return False  # the task says so
-
-
-def _in_files(
-    events: DataFrame, columns: dict[str, str]
-) -> tuple[list[rowgroups.Part], dict[str, plain.Path]] | None:
-    """The parts of files that the events are in, and the names of the columns there by those that tasks give them."""
-    asked: dict[str, plain.Path] = {"event": ("event",)}
-    for sql, name in columns.items():
-        asked[name] = (_TOPIC,) if sql == _TOPIC else ("values", *sql[1:-1].split("`.`"))
-    read = plain.files(events, list(asked.values()))
-    return (
-        None
-        if read is None
-        else (
-            rowgroups.parts(read.footers),
-            {name: read.columns[path] for name, path in asked.items()},
-        )
-    )
 
 
 def _rest(filters: DataFrame, rows: pa.Table, left: Any) -> Rest | None:

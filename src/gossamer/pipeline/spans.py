@@ -36,10 +36,6 @@ PAIRS = 1_000_000
 """In a record batch that is handed back, fewer where they are large; more only if one filter has them, all of one sort."""
 
 
-SOME = 10_000
-"""Filters by which is told how many match."""
-
-
 class Spans(NamedTuple):
     """Filters, ready to be looked for."""
 
@@ -164,47 +160,14 @@ def match(batches: Iterator[pa.RecordBatch], sought: Sequence[Spans]) -> Iterato
     import numpy as np
     import pyarrow as pa
 
-    for spans, hit, count, events in _all_found(batches, sought):
-        offsets = np.concatenate([[0], np.cumsum(count)]).astype(np.int32)
-        listed = pa.ListArray.from_arrays(pa.array(offsets), events)
-        yield pa.RecordBatch.from_arrays(
-            [spans.filters.take(hit), listed], names=["filter", "events"]
-        )
-
-
-def pairs(batches: Iterator[pa.RecordBatch], sought: Sequence[Spans]) -> Iterator[pa.RecordBatch]:
-    """As ``match``, but (event, filter): less to plan and to unfold, where there are not many."""
-    import numpy as np
-    import pyarrow as pa
-
-    for spans, hit, count, events in _all_found(batches, sought):
-        yield pa.RecordBatch.from_arrays(
-            [events, spans.filters.take(np.repeat(hit, count))], names=["event", "filter"]
-        )
-
-
-def expected(batches: Sequence[pa.RecordBatch], sought: Sequence[Spans]) -> float:
-    """Roughly how many filters match an event, as some events and some of the filters tell."""
-    import numpy as np
-    import pyarrow as pa
-
-    events = pa.Table.from_batches(batches)
-    found = 0
-    for spans in sought:
-        numbers = np.sort(_numbers(events, spans)[1])
-        step = max(1, len(spans.first) // SOME)
-        upto = np.searchsorted(numbers, spans.last[::step], "right")
-        found += step * int((upto - np.searchsorted(numbers, spans.first[::step], "left")).sum())
-    return float(found / max(1, events.num_rows))
-
-
-def _all_found(
-    batches: Iterator[pa.RecordBatch], sought: Sequence[Spans]
-) -> Iterator[tuple[Spans, Integers, Integers, pa.Array]]:
     for table in _gather(batches):
         for spans in sought:
-            for found in _found(table, spans):
-                yield spans, *found
+            for hit, count, events in _found(table, spans):
+                offsets = np.concatenate([[0], np.cumsum(count)]).astype(np.int32)
+                listed = pa.ListArray.from_arrays(pa.array(offsets), events)
+                yield pa.RecordBatch.from_arrays(
+                    [spans.filters.take(hit), listed], names=["filter", "events"]
+                )
 
 
 def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -213,10 +176,7 @@ def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        full = rows + batch.num_rows > EVENTS or size + batch.nbytes > BYTES
-        if held and (
-            full or batch.schema != held[0].schema
-        ):  # strings may be a dictionary in one file, and not in the next
+        if held and (rows + batch.num_rows > EVENTS or size + batch.nbytes > BYTES):
             yield pa.Table.from_batches(held)
             held, rows, size = [], 0, 0
         held.append(batch)
@@ -276,25 +236,11 @@ def _numbers(events: pa.Table, spans: Spans) -> tuple[Any, Integers]:
 
 
 def _codes(column: pa.ChunkedArray, values: pa.Array) -> Any:
-    """The place of each value among those sought, -1 where it is not among them or NULL. Of a dictionary each is sought once."""
-    import numpy as np
-    import pyarrow as pa
+    """The place of each value among those sought, -1 where it is not among them or NULL."""
     import pyarrow.compute as pc
 
-    def places(found: pa.Array | pa.ChunkedArray) -> Any:
-        found = found if found.type == values.type else found.cast(values.type)
-        return pc.index_in(found, value_set=values).fill_null(-1).to_numpy(zero_copy_only=False)
-
-    if not pa.types.is_dictionary(column.type):
-        return places(column)
-    # The last place is for NULLs, whose index is -1.
-    known = [np.append(places(chunk.dictionary), np.int32(-1)) for chunk in column.chunks]
-    indices = (
-        chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False) for chunk in column.chunks
-    )
-    return np.concatenate(
-        [codes[at] for codes, at in zip(known, indices, strict=True)] or [np.zeros(0, np.int32)]
-    )
+    column = column if column.type == values.type else column.cast(values.type)
+    return pc.index_in(column, value_set=values).fill_null(-1).to_numpy()
 
 
 def one(column: pa.ChunkedArray) -> pa.Array:

@@ -1,22 +1,17 @@
 """Filters' texts taken apart into what stands between their literals, and the literals: the part of ``templates`` that runs in
 Spark's Python workers, so it imports nothing of Spark.
 
-A text is split once, and what follows depends on its shape alone, of which there are few: 0.7 s for 100,000 texts where Spark's own
-expressions took 1.6 s. Where the shape is known and has only strings and integers, all its texts are taken apart at once
-(``extract``), in a thirtieth of that.
+A text is split once, and all further work depends on its shape alone, of which there are few: 0.7 s for 100,000 texts where Spark's
+own expressions took 1.6 s. Where the shape is known and has only strings and integers, one regular expression of Arrow takes all
+its texts apart at once (``extract``).
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-import os
 import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
-
-from gossamer.pipeline import scan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,9 +30,8 @@ _FIRSTS = {"'": "s"}
 INTEGER_DIGITS = 18
 # In the words of RE2, without the quotes: strings that may have quotes inside.
 _PATTERNS = {"s": r"'([^'\\]*(?:''[^'\\]*)*)'", "i": rf"(\d{{1,{INTEGER_DIGITS}}})"}
-SHAPES_MAX = 10_000  # remembered
-THREADS_MAX, PART_MIN = 4, 10_000
-"""So many threads at most take texts apart, each so many texts at least."""
+# Shapes that are remembered.
+SHAPES_MAX = 10_000
 
 
 def take_apart(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -98,63 +92,26 @@ def shape(text: str) -> tuple[str, ...]:
     return tuple(pieces)
 
 
-def extract(texts: pa.Array, shape: Sequence[str]) -> Iterator[tuple[Any, list[pa.Array]]]:
+def extract(texts: pa.Array, shape: Sequence[str]) -> tuple[Any, list[pa.Array]]:
     """The texts of one shape, by their numbers in the column, and for each place the values of the literals.
 
     For shapes with strings and integers alone and, between them, what ``templates.is_plain`` lets pass: no quotes, so a text has
     this shape in one way only, the way in which it is split.
     """
-    import numpy as np
-    import pyarrow as pa
-
-    parts = max(1, min(THREADS_MAX, os.cpu_count() or 1, len(texts) // PART_MIN))
-    ends = [len(texts) * n // parts for n in range(parts + 1)]
-    pieces = [texts.slice(begin, end - begin) for begin, end in itertools.pairwise(ends)]
-    if parts == 1:
-        found = [_extract(texts, shape)]
-    else:
-        with ThreadPoolExecutor(parts) as pool:  # Arrow and NumPy hold no lock while they work
-            found = list(pool.map(_extract, pieces, [shape] * parts))
-    both = [
-        [(rows + begin, values) for rows, values in some]
-        for begin, some in zip(ends[:-1], found, strict=True)
-    ]
-    for way in zip(*both, strict=True):
-        if sum(len(rows) for rows, _ in way):
-            places = zip(*(values for _, values in way), strict=True)
-            yield (
-                np.concatenate([rows for rows, _ in way]),
-                [pa.concat_arrays(values) for values in places],
-            )
-
-
-def _extract(texts: pa.Array, shape: Sequence[str]) -> list[tuple[Any, list[pa.Array]]]:
-    """First those with no quote inside a string, as most have none, then the others."""
-    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    rows, values = scan.take(texts, shape, INTEGER_DIGITS)
-    others = np.setdiff1d(np.flatnonzero(texts.is_valid()), rows, assume_unique=True)
-    if not len(others) or "s" not in shape[1::2]:
-        return [(rows, values), (others[:0], [value[:0] for value in values])]
     pattern = "".join(
         _PATTERNS[piece].replace("(", f"(?P<p{place // 2}>", 1) if place % 2 else re.escape(piece)
         for place, piece in enumerate(shape)
     )
-    found = pc.extract_regex(texts.take(others), rf"\A{pattern}\z")
+    found = pc.extract_regex(texts, rf"\A{pattern}\z")
     fits = found.is_valid()
-    quoted = [
-        _unquoted(value) if kind == "s" else value.cast(pa.int64())
+    values = [
+        pc.replace_substring(value, "''", "'") if kind == "s" else value.cast(pa.int64())
         for value, kind in zip(found.filter(fits).flatten(), shape[1::2], strict=True)
     ]
-    return [(rows, values), (others[fits.to_numpy(zero_copy_only=False)], quoted)]
-
-
-def _unquoted(strings: pa.Array) -> pa.Array:
-    import pyarrow.compute as pc
-
-    return pc.replace_substring(strings, "''", "'")
+    return fits.to_numpy(zero_copy_only=False).nonzero()[0], values
 
 
 def _kind(literal: str) -> str:
