@@ -1,0 +1,141 @@
+"""The path of one event: files that it passes, and Python calls, from `publish` to the subscriber's `anext` and to the receipt.
+
+    python benchmarks/path.py            # routes direct, tree and skiplist
+    python benchmarks/path.py --json
+
+What is counted
+    Two live nodes in one process, in pure Python (the compiled loops would hide calls). After some events have warmed the path, one
+    lone event is published, and `sys.setprofile` sees every call of a Python function of gossamer, on both sides, until the
+    consumer has the event and until the publisher has its receipt. A file counts once, however often its functions are called. The
+    numbers vary by a few calls, because timers of the nodes fall into the time that is counted; the figure is the median of
+    --rounds lone events. `subscribe` is counted likewise, until it is in force.
+
+    The second number of each route is what a newcomer has to read in order to follow one event; the others are what each lone
+    event costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+os.environ["GOSSAMER_PURE"] = "1"
+
+import gossamer
+
+ROOT = str(Path(gossamer.__file__).parent) + os.sep
+ROUTES = ("direct", "tree", "skiplist")
+WARM = 20
+ROW = {"country": "CH", "temp": 31}
+
+
+class Count:
+    """Calls of functions of gossamer, and the files that they are in."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.files: dict[str, None] = {}
+        self.at_hand_over: tuple[int, int] | None = None
+
+    def see(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(ROOT):
+            self.calls += 1
+            self.files[frame.f_code.co_filename[len(ROOT) :]] = None
+
+    def handed_over(self) -> None:
+        self.at_hand_over = (self.calls, len(self.files))
+
+
+@contextmanager
+def counting() -> Iterator[Count]:
+    count = Count()
+    sys.setprofile(count.see)
+    try:
+        yield count
+    finally:
+        sys.setprofile(None)
+
+
+async def lone(publisher: gossamer.Node, events: gossamer.Subscription) -> Count:
+    """Publish one event, and wait for the hand-over and for the receipt."""
+
+    async def take() -> None:
+        await anext(events)
+        count.handed_over()
+
+    taking = asyncio.create_task(take())
+    await asyncio.sleep(0)
+    with counting() as count:
+        receipt = await publisher.publish("weather", ROW)
+        await receipt
+        calls = count.calls
+        await taking
+    count.calls = calls
+    return count
+
+
+async def measure(route: str, rounds: int) -> dict[str, Any]:
+    async with gossamer.Node() as publisher, gossamer.Node(join=[publisher.address]) as reader:
+        await publisher.advertise("weather", "country STRING, temp INT")
+        with counting() as subscribing:
+            events = reader.subscribe("weather", "temp > 30", route=route)
+            await events.__aenter__()
+        for _ in range(WARM):
+            await lone(publisher, events)
+        counts = [await lone(publisher, events) for _ in range(rounds)]
+        await events.__aexit__(None, None, None)
+    handed = [count.at_hand_over for count in counts if count.at_hand_over is not None]
+    assert len(handed) == rounds
+    return {
+        "route": route,
+        "files": statistics.median_low(files for _, files in handed),
+        "calls_to_hand_over": statistics.median_low(calls for calls, _ in handed),
+        "calls_to_receipt": statistics.median_low(count.calls for count in counts),
+        "subscribe_files": len(subscribing.files),
+        "subscribe_calls": subscribing.calls,
+    }
+
+
+def imported() -> int:
+    """Lines of the modules that `import gossamer` and a running node have loaded, comments included."""
+    files = {
+        module.__file__
+        for name, module in sys.modules.items()
+        if name.split(".")[0] == "gossamer" and getattr(module, "__file__", None)
+    }
+    return sum(
+        Path(str(file)).read_bytes().count(b"\n") for file in files if str(file).endswith(".py")
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=31)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    results = [asyncio.run(measure(route, options.rounds)) for route in ROUTES]
+    if options.json:
+        print(json.dumps({"routes": results, "lines_imported": imported()}))
+        return
+    print("route      files to anext   calls to anext   to the receipt   subscribe: files   calls")
+    for one in results:
+        print(
+            f"{one['route']:<10} {one['files']:>14} {one['calls_to_hand_over']:>16} "
+            f"{one['calls_to_receipt']:>16} {one['subscribe_files']:>18} {one['subscribe_calls']:>7}"
+        )
+    print(f"lines that a live node has imported: {imported():,}")
+
+
+if __name__ == "__main__":
+    main()
