@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite", action="store_true", help="write the transcripts anew")
+
+
 def pytest_configure() -> None:
     """A shell that runs this in the background has it ignore Ctrl-C, and so would the programs that tests interrupt."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
