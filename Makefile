@@ -28,7 +28,7 @@ $(VENV)/.bench: $(VENV)/.installed locks/bench.txt
 	$(PIP) install --quiet --no-deps -r locks/bench.txt
 	@touch $@
 
-.PHONY: install demo test check bench swarm lock clean
+.PHONY: install demo test check promises bench swarm lock clean
 install: $(VENV)/.installed  ## create .venv and install the exact locked versions
 
 demo: $(VENV)/.installed  ## a fabric of real processes on loopback, judged by Spark
@@ -58,7 +58,11 @@ check: $(VENV)/.installed  ## format, lint, types, import contracts, fast tests:
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q -m "not spark and not live and not slow"
 
+promises: $(VENV)/.installed  ## the tests that hold the promises of docs/delivery.md, ten times in a row
+	$(BIN)/python scripts/promises.py --times $(or $(TIMES),10)
+
 bench: $(VENV)/.bench  ## the numbers in the README, each beside its rivals in the same run
+	$(BIN)/python benchmarks/path.py
 	$(BIN)/python benchmarks/wire.py
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/index.py
