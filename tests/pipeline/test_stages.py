@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from gossamer.pipeline import job
+from gossamer.pipeline import job, stages
 from gossamer.pipeline.contracts import ContractError
 from gossamer.pipeline.job import JobError, Stage, Step
 from gossamer.pipeline.tables import CHURN, EXPECTED, TOPICS
@@ -223,3 +223,10 @@ def test_a_manifest_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     assert job.status(tmp_path, [Stage("x", lambda step: {})])[0].state == "missing"
     with pytest.raises(JobError, match="no job has run here"):
         job.remembered(tmp_path, job.Manifest)
+
+
+def test_every_module_that_a_stage_names_exists(tmp_path: Path) -> None:
+    """Otherwise a job would end in the middle, because a stage's fingerprint reads these modules."""
+    for stage in stages.plan(stages.Job(tmp_path)):
+        for name in stage.code:
+            assert job.digest_code(name)

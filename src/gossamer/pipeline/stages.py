@@ -212,19 +212,7 @@ def _check_heeded(wanted: Job) -> None:
 
 
 _JUDGED = (tables.RUNS, tables.DELIVERIES, tables.LOADS, tables.EXPECTED)
-_ORACLE = (
-    "oracle",
-    "templates",
-    "simple",
-    "spans",
-    "texts",
-    "scan",
-    "plain",
-    "rowgroups",
-    "flat",
-    "bands",
-    "prefixes",
-)
+_ORACLE = ("oracle", "templates", "simple", "spans", "texts", "flat", "bands", "prefixes")
 """The modules that decide what matches."""
 _CHURNED = (
     tables.MATCHES,
