@@ -11,6 +11,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from gossamer.lab import reproduce
+from gossamer.lab.studies import QUICK
 from gossamer.pipeline import job, stages
 from gossamer.pipeline.contracts import ContractError
 from gossamer.pipeline.job import JobError, Stage, Step
@@ -227,6 +229,8 @@ def test_a_manifest_that_cannot_be_read_is_none(tmp_path: Path) -> None:
 
 def test_every_module_that_a_stage_names_exists(tmp_path: Path) -> None:
     """Otherwise a job would end in the middle, because a stage's fingerprint reads these modules."""
-    for stage in stages.plan(stages.Job(tmp_path)):
+    planned = stages.plan(stages.Job(tmp_path)) + reproduce.plan(tmp_path, QUICK)
+    assert len(planned) >= 9
+    for stage in planned:
         for name in stage.code:
             assert job.digest_code(name)

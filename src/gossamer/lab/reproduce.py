@@ -93,10 +93,9 @@ def drawn(read: book.Book, study: Study) -> list[Figure]:
 def plan(
     out: Path, study: Study, on_wave: grid.OnWave = lambda done, all: None, *, png: bool = True
 ) -> tuple[Stage, ...]:
-    here = "gossamer.pipeline"
-    drawn = tuple(
-        f"{here}.{name}"
-        for name in ("seedfigures", "book", "charts", "drawing", "pages", "reproduce", "studies")
+    drawn = (
+        *(f"gossamer.lab.{name}" for name in ("seedfigures", "book", "reproduce", "studies")),
+        *(f"gossamer.pipeline.{name}" for name in ("charts", "drawing", "pages")),
     )
     return (
         grid.stage(studies.grid_cells(study), WAVE, on_wave),
