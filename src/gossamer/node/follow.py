@@ -88,13 +88,33 @@ class Follow:
         for stored in tap.stored.values():
             if stored.gap is not None:
                 again.append((None, (0, 0), stored.gap, 0))
+                continue
+            try:
+                rows = self.subscription.topic.packed.decode(stored.rows)
+            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+                again.append((None, (0, 0), self._unreadable(tap, stored), 0))
             else:
-                again += self._events(stored, self.subscription.topic.packed.decode(stored.rows))
+                again += self._events(stored, rows)
         again = [one for one in again if not tap.is_acked(one[2].offset)]
         self.subscription.backlog += len(again)
         self._turn(again, again=True)
 
+    def _unreadable(self, tap: Tap, stored: Stored) -> Gap:
+        """The disk has events that the topic's schema cannot read. One gap under their last offset stands for all of them."""
+        for offset in range(stored.offset, stored.end - 1):
+            tap.ack(offset, through=False)
+        after = (stored.incarnation, stored.sequences[0] - 1)
+        before = (stored.incarnation, stored.sequences[-1] + 1)
+        reason = "they were stored under another schema of the topic"
+        return Gap(self.subscription.topic.name, stored.publisher, after, before, reason, stored.end - 1)
+
     # ---------------------------------------------------------------- events
+
+    def refused(self, batch: Batch, reason: str) -> None:
+        """A batch has come live that this node cannot read: whether anything in it was wanted is not known."""
+        after = (batch.incarnation, batch.first - 1)
+        before = (batch.incarnation, batch.first + batch.count)
+        self._gap(batch.publisher, after, before, reason)
 
     def arrived(
         self, batch: Batch, rows: Any, numbers: Sequence[int], wanted: Sequence[int], now: Micros
@@ -401,6 +421,8 @@ class Follow:
             or not self.in_force
         ):
             return  # late, or repeated
+        if self._hub.is_in_conflict(past.topic):
+            return  # its rows may be of another schema; it is asked for again
         read = self._read(progress, past)
         if isinstance(read, str):
             self._hub.out.append(
