@@ -106,7 +106,9 @@ class Follow:
         after = (stored.incarnation, stored.sequences[0] - 1)
         before = (stored.incarnation, stored.sequences[-1] + 1)
         reason = "they were stored under another schema of the topic"
-        return Gap(self.subscription.topic.name, stored.publisher, after, before, reason, stored.end - 1)
+        return Gap(
+            self.subscription.topic.name, stored.publisher, after, before, reason, stored.end - 1
+        )
 
     # ---------------------------------------------------------------- events
 

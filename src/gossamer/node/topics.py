@@ -77,7 +77,8 @@ class Adverts(Message, frozen=True, array_like=True, tag=20):
     origins: Annotated[tuple[tuple[_Epoch, _Origin], ...], Meta(max_length=ADVERTS_A_MESSAGE)] = ()
     # Other schemas of these topics, with their advertisers, which are in conflict with the first.
     rivals: Annotated[
-        tuple[tuple[Name, SchemaText, _Origin], ...], Meta(max_length=ADVERTS_A_MESSAGE * RIVALS_MAX)
+        tuple[tuple[Name, SchemaText, _Origin], ...],
+        Meta(max_length=ADVERTS_A_MESSAGE * RIVALS_MAX),
     ] = ()
 
 
@@ -146,7 +147,9 @@ class Topics:
         self.changed: list[
             str
         ] = []  # topics that are new, or have another schema, for the owner to take
-        self.replaced: list[str] = []  # those of them whose events of before cannot be read any more
+        self.replaced: list[
+            str
+        ] = []  # those of them whose events of before cannot be read any more
         # Says whether an advertiser, or the neighbour that passes its word on, may set a topic's schema. None: not known yet.
         self.trusts: Trusts | None = None
         self._me = me
@@ -204,8 +207,9 @@ class Topics:
         elif replace:
             done = self._replace(topic, schema, retention, now)
         else:
-            rivals = [one for one, _ in self.conflicts.get(topic, {}).values()] or [known]
-            if not any(_agree(schema, one) for one in rivals):
+            if self._withdraws(topic, schema):
+                return self.advertise(topic, schema, now, retention, replace=True)
+            if not any(_agree(schema, one) for one, _ in self._pool(topic).values()):
                 self.check(topic)
                 raise TopicError(
                     f"topic {topic!r} is already advertised as ({_shown(known.text)}), which is not ({_shown(schema.text)}); "
@@ -213,7 +217,9 @@ class Topics:
                     f'or replace it everywhere: gossamer advertise {topic} "SCHEMA" --replace '
                     "(in a program: advertise(..., replace=True))"
                 )
-            done = self._settle(topic, self._heads[topic].epoch, self._pool(topic) | mine, None, now)
+            done = self._settle(
+                topic, self._heads[topic].epoch, self._pool(topic) | mine, None, now
+            )
         if not done:
             raise TopicError(
                 f"no room for another topic: a node keeps {TOPICS_MAX}, with schemas of {SCHEMAS_LENGTH_MAX} characters"
@@ -225,6 +231,12 @@ class Topics:
                 "(--replace, replace=True)"
             )
         return self._flush()
+
+    def _withdraws(self, topic: str, schema: Schema) -> bool:
+        """Whether this ends a conflict: this node advertised one of two schemas, and now advertises the other one."""
+        rivals = self.conflicts.get(topic, {})
+        given_up = [origin for one, origin in rivals.values() if not _agree(schema, one)]
+        return len(rivals) == 2 and given_up == [self._me]
 
     def _replace(
         self, topic: str, schema: Schema, retention: Retention | None, now: Micros
@@ -469,7 +481,12 @@ class Topics:
         )
         rivals = dict(list(best.items())[:RIVALS_MAX]) if len(best) > 1 else {}
         before = self.conflicts.get(topic, {})
-        if head is not None and head.epoch == epoch and own == known and list(rivals) == list(before):
+        if (
+            head is not None
+            and head.epoch == epoch
+            and own == known
+            and list(rivals) == list(before)
+        ):
             return True
         characters = sum(map(len, rivals)) + len(own.text)
         if known is not None:
