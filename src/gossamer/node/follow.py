@@ -402,10 +402,14 @@ class Follow:
 
     def _absent(self, peer: int, progress: Progress, is_member: bool) -> None:
         progress.is_told = True
-        if not (progress.baseline or progress.is_gone or progress.covered) and (
-            is_member or progress.position > (0, 0)
+        is_unreadable = self._hub.is_in_conflict(self.subscription.topic.name)
+        is_known = is_member or progress.position > (0, 0)
+        if not (progress.baseline or progress.is_gone) and (
+            is_unreadable or (is_known and not progress.covered)
         ):
             reason = "the publisher does not answer" if is_member else "the publisher is not there"
+            if is_unreadable:
+                reason = "the topic's schema is in conflict"
             self._gap(peer, progress.position if progress.position > (0, 0) else None, None, reason)
         if not is_member:
             progress.is_gone = True
