@@ -277,7 +277,7 @@ class Driver:
         elif kind is trace.SchemaConflict:
             self.counters["schema_conflicts"] += 1
             self.last_problem = (
-                f"schemas of topic {record.topic!r} do not agree: gossamer status shows them"  # type: ignore[union-attr]
+                f"topic {record.topic!r} was advertised with schemas that do not agree"  # type: ignore[union-attr]
             )
         elif kind is trace.Gapped:
             self.counters["gaps"] += 1
