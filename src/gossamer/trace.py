@@ -144,7 +144,7 @@ class Conflict(Struct, frozen=True, tag="conflict", tag_field="kind"):
 
 
 class SchemaConflict(Struct, frozen=True, tag="schema_conflict", tag_field="kind"):
-    """A topic is advertised with another schema than this node's, and neither is the other one grown."""
+    """A topic is advertised with another schema than this node's; neither is the other grown."""
 
     topic: str
     schema: str  # the other schema

@@ -1,10 +1,12 @@
-"""Topics across restarts, and schemas that do not agree, between nodes on real sockets and disks."""
+"""Topics across restarts, and schemas that do not agree: nodes on real sockets and disks."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +14,10 @@ from pathlib import Path
 import pytest
 
 import gossamer
+from gossamer.machine import Peer
 from gossamer.net import admin
 from gossamer.net.loop import run as run_loop
+from gossamer.net.service import DRAINED, serve
 from gossamer.node.topics import Adverts
 from livenet import go, take, until
 
@@ -159,6 +163,55 @@ def test_a_subscription_to_a_replaced_schema_ends_with_an_error_that_names_the_n
             async with b.subscribe("weather", "city = 'Bern'") as events:
                 assert (await (await a.publish("weather", {"city": "Bern"}))).matched == 1
                 assert (await anext(events)).values == {"city": "Bern"}
+
+    go(main())
+
+
+def test_a_data_directory_from_before_topics_were_stored_still_opens(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with gossamer.Node(data_dir=tmp_path) as node:
+            await node.advertise("weather", WEATHER, retention="1h")
+            async with node.subscribe("weather", name="x") as events:
+                await (await node.publish("weather", GENEVA))
+                await anext(events)
+        with (
+            contextlib.closing(sqlite3.connect(tmp_path / "gossamer.sqlite")) as database,
+            database,
+        ):
+            gone = database.execute("DELETE FROM kept WHERE key LIKE 'topic/%'")
+            assert gone.rowcount == 1
+        async with gossamer.Node(data_dir=tmp_path) as node:
+            assert node.status()["topics"] == {}
+            with pytest.raises(gossamer.TopicError, match="was not advertised"):
+                await node.subscribe("weather", name="x", timeout=0.01)
+            await node.advertise("weather", WEATHER)
+            async with node.subscribe("weather", name="x") as events:
+                assert (await anext(events)).values == GENEVA
+            async with node.subscribe("weather", since="beginning") as events:
+                assert (await anext(events)).values == GENEVA
+        async with gossamer.Node(data_dir=tmp_path) as node:
+            assert node.status()["topics"] == {"weather": WEATHER}
+
+    go(main())
+
+
+def test_a_service_whose_topic_is_in_conflict_serves_its_other_topics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+    async def main() -> None:
+        async with gossamer.Node() as hub:
+            await hub.advertise("weather", WEATHER)
+            hub._core.receive(Peer(7), Adverts((("weather", OTHER),)), hub._driver.now())
+            assert hub.status()["schema_conflicts"]
+            node, stop = gossamer.Node(join=[hub.address]), asyncio.Event()
+            topics = {"weather": (WEATHER, ""), "numbers": ("n INT", "")}
+            task = asyncio.create_task(serve(node, stop, topics=topics, drain=1.0))
+            await until(lambda: "numbers" in hub.status()["topics"])
+            assert list(node.status()["schema_conflicts"]) == ["weather"]
+            stop.set()
+            assert await task == DRAINED
 
     go(main())
 

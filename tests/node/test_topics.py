@@ -1,4 +1,7 @@
-"""Topics across restarts, and topics with two schemas: whole nodes in memory, with disks that tear and links that break."""
+"""Topics across restarts, and topics with two schemas.
+
+Whole nodes in memory, with disks that tear and links that break.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ def advertise(fabric: Fabric, number: int, schema: str, **options: Any) -> None:
 
 
 def apart(nodes: int = 3, **options: Any) -> Fabric:
-    """Two halves of a fabric that cannot reach each other: node 0 has SCHEMA, and the last one has heard of no topic."""
+    """Two halves of a fabric that cannot reach each other.
+
+    Node 0 has advertised SCHEMA, and the last node has heard of no topic.
+    """
     fabric = Fabric(1, **options)
     for number in range(1, nodes):
         fabric.add(number + 1)
@@ -147,7 +153,7 @@ def test_a_retention_that_is_added_later_survives_too() -> None:
 
 
 def test_events_of_an_older_data_directory_are_answered_though_nobody_says_a_retention() -> None:
-    """Directories of before have events and no topics; the topic may be advertised again without its retention."""
+    """Directories of before have events and no topics; the retention may not be said again."""
     fabric = Fabric(2, retention="1h")
     fabric.publish(0, 1, 2, 3)
     fabric.run(1)
@@ -231,7 +237,7 @@ def test_an_advertisement_is_confirmed_when_it_is_on_this_nodes_own_disk() -> No
 
 
 def refuses(fabric: Fabric, number: int, *schemas: tuple[str, int]) -> None:
-    """Publishing and subscribing raise, with the schemas and with the nodes that advertised them."""
+    """Publishing and subscribing raise, with the schemas and their advertisers."""
     commands: tuple[Callable[[], object], ...] = (
         lambda: fabric.command(number, "publish", "t", {"n": 1}),
         lambda: fabric.command(number, "subscribe", "t", "n > 0"),
@@ -392,7 +398,7 @@ def test_a_node_that_was_away_with_the_losing_schema_on_its_disk_takes_the_repla
 def test_the_advertiser_of_the_losing_schema_ends_the_conflict_by_advertising_the_other_one() -> (
     None
 ):
-    """Also when it does so after a restart, with its own schema on its disk: no command is needed."""
+    """It does so after a restart, with its own schema on its disk: no command is needed."""
     fabric = met(apart(3))
     fabric.down(2)
     fabric.run(10)
@@ -415,8 +421,8 @@ def test_a_third_node_that_advertises_one_of_two_schemas_does_not_decide() -> No
 
 
 def test_events_of_the_losing_schema_are_never_read_as_events_of_the_other() -> None:
-    """On the disk of its node there are retained events, events that a durable subscriber has not acknowledged, and events
-    without a receipt. Each of them ends in a gap or a counted drop.
+    """The node's disk has retained events, events that a durable subscriber has not acknowledged,
+    and events without a receipt. Each of them ends in a gap or in a counted drop.
     """
     fabric = apart(2, retention="1h")
     fabric.enter(0, start=0, gaps=True)
@@ -485,7 +491,7 @@ def test_a_replacement_by_the_same_schema_changes_nothing_and_one_of_the_retenti
     assert fabric.numbers(1) == [1]
 
 
-# ------------------------------------------------------------------ links that lose, older nodes, keys
+# ------------------------------------------------------------------ links, older nodes, keys
 
 
 def test_a_conflict_reaches_everybody_over_links_that_lose_and_repeat() -> None:

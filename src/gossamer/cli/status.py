@@ -49,8 +49,9 @@ def status(address: str | None, as_json: bool) -> int:
                     f"({each['schema']}) by node {each['node']}" for each in schemas
                 )
                 remedy = f'say which one holds: gossamer advertise {topic} "SCHEMA" --replace'
+                what = f"the schemas of topic {topic!r} do not agree: {said}"
                 console.print(
-                    f"{one['address']}: the schemas of topic {topic!r} do not agree: {said}; {remedy}",
+                    f"{one['address']}: {what}; {remedy}",
                     style="red",
                     soft_wrap=True,
                     markup=False,

@@ -111,8 +111,8 @@ class Journal:
         self.quietly(
             logging.ERROR,
             "schemas do not agree",
-            f"topic {record.topic!r} is ({record.here}) here and ({record.schema}) at node {record.peer}; say which "
-            "one holds: gossamer advertise TOPIC SCHEMA --replace",
+            f"topic {record.topic!r} is ({record.here}) here and ({record.schema}) at node "
+            f"{record.peer}; say which one holds: gossamer advertise TOPIC SCHEMA --replace",
             topic=record.topic,
             peer=record.peer,
         )

@@ -351,8 +351,9 @@ class Node:
 
         ``retention``: how long, or how much, every publisher of the topic keeps of what it published, for those who come
         later or were away: an age ("1h"), a size ("64MB"), or both ("1h, 64MB").
-        ``replace``: this schema holds from now on, whatever was advertised before, also where others disagree about it.
-        Events of a schema that it does not extend can be read no longer; subscriptions to them end.
+        ``replace``: this schema holds from now on, whatever was advertised before, also where
+        others disagree about it. Events of a schema that it does not extend can be read no longer,
+        and subscriptions to them end.
         Raises SchemaConflictError if others advertise a schema that does not agree with this one.
         """
         self._check_open()
@@ -436,7 +437,7 @@ class Node:
     publish_batch = publish_batch
 
     async def topic(self, topic: str, timeout: float = TOPIC_SECONDS) -> str:
-        """The topic's schema, once it is advertised. Raises SchemaConflictError where there are two."""
+        """The topic's schema, once it is advertised. Two of them are a SchemaConflictError."""
         await self._waiting.topic(topic, timeout)
         self._core.topics.check(topic)
         return self._core.topics.schemas[topic].text

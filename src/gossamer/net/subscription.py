@@ -343,7 +343,8 @@ class Subscription:
         if reason == "replaced":
             text = self._node._core.topics.schemas[self.topic].text
             return TopicError(
-                f"the subscription to {self.topic!r} has ended: the topic's schema was replaced by ({text}); subscribe again"
+                f"the subscription to {self.topic!r} has ended: the topic's schema was replaced by "
+                f"({text}); subscribe again"
             )
         name, waiting = self.wish.name, self.backlog
         what, remedy = (

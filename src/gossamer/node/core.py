@@ -225,7 +225,7 @@ class NodeCore:
         *,
         replace: bool = False,
     ) -> Schema:
-        """``replace``: this schema holds from now on, whatever was advertised before, and ends a conflict."""
+        """``replace``: this schema holds from now on, whatever was advertised before."""
         if self.rights is not None:
             self.rights.check("advertise", topic)
         parsed = Schema.parse(schema) if isinstance(schema, str) else schema
@@ -249,7 +249,8 @@ class NodeCore:
         """Returns the subscription's number, which is in ``entered`` once it is in force.
 
         ``group``: of all subscriptions to the topic with this name, one gets each event.
-        Raises TopicError for a topic that is not known here (yet), SchemaConflictError, FilterError, RouteError, and TapError.
+        Raises TopicError for a topic that is not known here (yet), SchemaConflictError,
+        FilterError, RouteError, and TapError.
         """
         if self.rights is not None:
             self.rights.check("subscribe to", topic)
@@ -522,7 +523,7 @@ class NodeCore:
         return self.lists.name(topic.to_bytes(8, "big")) if self.lists is not None else None
 
     def _learn(self, now: Micros) -> None:
-        """Tell those who look at content of new topics, and of longer or replaced schemas; and store what is new."""
+        """Tell those who look at content of new topics and schemas, and store what is new."""
         changed, self.topics.changed = self.topics.changed, []
         replaced, self.topics.replaced = self.topics.replaced, []
         self.outbox.close_lanes()
@@ -541,9 +542,10 @@ class NodeCore:
         self.keeping.learn()
 
     def _end(self, topic: str, now: Micros) -> None:
-        """A topic's schema was replaced by one that cannot read its events: what this node has of them ends here, and says so.
+        """A topic's schema was replaced by one that cannot read its events.
 
-        The disk forgets the events before it hears of the replacement: a crash in between loses more, and nothing is misread.
+        What this node has of the events ends here, and whoever waits for them is told. The disk
+        forgets them before it hears of the replacement, so a crash in between makes nothing misread.
         """
         reason = f"the schema of topic {topic!r} was replaced"
         for subscription in list(self.local.subscriptions.values()):

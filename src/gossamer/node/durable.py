@@ -190,7 +190,7 @@ class Tap:
             self._records.append(Forget(f"{self._key}/p/{publisher:016x}"))
 
     def void(self, reason: str) -> None:
-        """Events that are stored can be read no longer: a gap for each of their publishers takes their place."""
+        """The stored events can be read no longer: a gap for each publisher takes their place."""
         gaps: list[Gap] = []
         lost: dict[int, list[Stored]] = {}
         for stored in self.stored.values():

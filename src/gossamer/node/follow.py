@@ -100,7 +100,10 @@ class Follow:
         self._turn(again, again=True)
 
     def _unreadable(self, tap: Tap, stored: Stored) -> Gap:
-        """The disk has events that the topic's schema cannot read. One gap under their last offset stands for all of them."""
+        """The disk has events that the topic's schema cannot read.
+
+        One gap under their last offset stands for all of them.
+        """
         for offset in range(stored.offset, stored.end - 1):
             tap.ack(offset, through=False)
         after = (stored.incarnation, stored.sequences[0] - 1)
@@ -113,7 +116,7 @@ class Follow:
     # ---------------------------------------------------------------- events
 
     def refused(self, batch: Batch, reason: str) -> None:
-        """A batch has come live that this node cannot read: whether anything in it was wanted is not known."""
+        """A batch has come live that this node cannot read; some of it may have been wanted."""
         after = (batch.incarnation, batch.first - 1)
         before = (batch.incarnation, batch.first + batch.count)
         self._gap(batch.publisher, after, before, reason)

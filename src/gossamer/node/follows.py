@@ -98,7 +98,7 @@ class Follows:
         return [Store(self._token(), tap.forget())]
 
     def void(self, topic: str, reason: str) -> None:
-        """The events of this topic that are on disk can be read no longer: gaps take their place."""
+        """The events of this topic on disk can be read no longer: gaps take their place."""
         for tap in self.taps.values():
             if tap.about.topic == topic:
                 tap.void(reason)

@@ -97,7 +97,8 @@ class Archive:
         return self._outbox.retained
 
     def answer(self, ask: Ask) -> Past | None:
-        """None: a publisher that has just come back does not know the topic yet, or its schema is in conflict. It is asked again.
+        """None: a publisher that has just come back does not know the topic yet, or the topic's
+        schema is in conflict; the publisher is asked again.
         Raises FilterError for a filter that does not fit the topic.
         """
         if ask.rows and (ask.topic not in self._schemas or ask.topic in self.conflicts):
@@ -110,7 +111,8 @@ class Archive:
         if ask.rows and ask.topic in self._retentions:
             through, done = self._read(ask, parts, self._outbox.accepted)
         elif ask.rows:
-            # No retention is known, but an earlier life may have kept events. Events without a receipt come live.
+            # No retention is known, but an earlier life may have kept events. Events without a
+            # receipt come live.
             through, done = self._read(ask, parts, settled)
         else:
             through, done = settled, True
@@ -119,7 +121,10 @@ class Archive:
         )
 
     def _read(self, ask: Ask, parts: list[Part], end: Id) -> tuple[Id, bool]:
-        """Collect what is retained up to this id; returns how far that went, and whether it is all."""
+        """Collect what is retained up to ``end``.
+
+        Returns how far that went, and whether it is all.
+        """
         filter, packed = self._filter(ask.topic, ask.filter)
         through, size, looked = ask.after, 0, 0
         for kept in self._retained.batches(ask.topic, ask.after):

@@ -366,9 +366,10 @@ class Outbox:
         return publication, [Store(self.token(), (Forget(self._key(incarnation, first)),))]
 
     def void(self, topic: str) -> tuple[int, list[Keep | Forget]]:
-        """Nobody can read this topic's events of before any more: the disk forgets those that have no receipt.
+        """Nobody can read this topic's events of before any more.
 
-        Returns how many those are, and the records. What is under way goes on; its receipts say who took it.
+        The disk forgets those that have no receipt; returns how many those are, and the records.
+        What is under way goes on, and its receipts say who took it.
         """
         self.voided[topic] = (self.incarnation, self._next - 1)
         found = [

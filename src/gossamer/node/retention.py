@@ -258,7 +258,10 @@ class Retained:
         ]
 
     def void(self, topic: str, last: Id, at: int) -> list[list[Keep | Forget]]:
-        """Nobody can read this topic's events up to an id any more: they go, and are remembered as gone. Groups of records."""
+        """Nobody can read this topic's events up to an id any more.
+
+        They go, and are remembered as gone. Returns groups of records to store.
+        """
         found = self._topics.get(topic)
         if found is None or not (found.batches or found.trimmed > (0, 0)):
             return []

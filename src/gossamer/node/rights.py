@@ -115,8 +115,10 @@ class Rights:
         return self._may(peer, topic, True)
 
     def may_advertise(self, sender: Peer, origin: Peer, topic: str) -> bool | None:
-        """Whether a schema may replace another one, or be in conflict with it: its advertiser, or the neighbour that
-        passes it on, may publish to the topic. None: nobody has proved the advertiser yet.
+        """Whether a schema may replace another one, or be in conflict with it.
+
+        Its advertiser, or the neighbour that passes it on, must be one that may publish to the
+        topic. None: nobody has proved the advertiser yet.
         """
         if self.may_publish(sender, topic) or self.may_publish(origin, topic):
             return True

@@ -1,16 +1,19 @@
 """Topics: their names and schemas, and how every node comes to know them.
 
-An advertisement goes to every neighbour and on from there. Each link keeps what its far end has not confirmed, has a bounded part
-of it on the way at a time, and sends it again, so a loss delays it and nothing more. With a data directory a node also
-stores what it knows, and a restarted node knows it again at once, even alone.
+An advertisement goes to every neighbour and on from there. Each link keeps what its far end has not
+confirmed, has a bounded part of it on the way at a time, and sends it again, so a loss delays it
+and nothing more. A node with a data directory stores what it knows; when it restarts it knows that
+again at once, even alone.
 
-A schema may grow: nullable attributes can be added at the end, and the longest schema is everybody's. Two schemas of one topic,
-neither of which is the other grown, are a conflict. Nodes pass both on, each with the node that advertised it, until every node
-knows of the conflict; from then on nobody can publish or subscribe on the topic, and nobody takes its events. A conflict ends when
-somebody replaces the schema: each schema has an epoch, a replacement has the next one, and a greater epoch wins everywhere,
-also at a node that was away and comes back with a schema on its disk.
+A schema may grow: nullable attributes can be added at the end, and the longest schema is
+everybody's. Two schemas of one topic are a conflict if neither is the other grown. Nodes pass both
+on, each with the node that advertised it, until every node knows of the conflict. From then on
+nobody can publish or subscribe on the topic, and nobody takes its events. A conflict ends when
+somebody replaces the schema. Each schema has an epoch, and a replacement has the next one; a greater
+epoch wins everywhere, also at a node that was away and comes back with a schema on its disk.
 
-A topic's retention (retention.py) may be added later; an advertisement that does not mention retention agrees with any.
+A topic's retention (retention.py) may be added later. An advertisement that does not mention
+retention agrees with any.
 
 Messages:
     Adverts        topics with their schemas
@@ -73,7 +76,7 @@ class Adverts(Message, frozen=True, array_like=True, tag=20):
     retained: Annotated[
         tuple[tuple[Name, _Seconds, _Bytes], ...], Meta(max_length=ADVERTS_A_MESSAGE)
     ] = ()
-    # The epoch and the advertiser of each of the topics. Empty: all have epoch 0 and are the sender's.
+    # The epoch and the advertiser of each of the topics. Empty: epoch 0, and the sender's own.
     origins: Annotated[tuple[tuple[_Epoch, _Origin], ...], Meta(max_length=ADVERTS_A_MESSAGE)] = ()
     # Other schemas of these topics, with their advertisers, which are in conflict with the first.
     rivals: Annotated[
@@ -87,7 +90,7 @@ class AdvertsTaken(Message, frozen=True, array_like=True, tag=21):
     lengths: Annotated[
         tuple[_Length, ...], Meta(max_length=ADVERTS_A_MESSAGE)
     ] = ()  # of the schemas' texts, as they came
-    # A checksum of all that came about each topic: a later advertisement is not taken for confirmed.
+    # A checksum of all that came about each topic, so that nothing newer is taken for confirmed.
     marks: Annotated[tuple[_Mark, ...], Meta(max_length=ADVERTS_A_MESSAGE)] = ()
 
 
@@ -96,7 +99,7 @@ class TopicError(ValueError):
 
 
 class SchemaConflictError(TopicError):
-    """A topic has been advertised with schemas that do not agree, so its events cannot be read alike everywhere."""
+    """A topic is advertised with schemas that do not agree: not everybody could read its events."""
 
     def __init__(self, topic: str, schemas: Iterable[tuple[str, Peer]]) -> None:
         """``schemas``: each with the node that advertised it; this node's own comes first."""
@@ -104,8 +107,9 @@ class SchemaConflictError(TopicError):
         self.schemas = tuple((text, hex_peer(origin)) for text, origin in schemas)
         said = " and ".join(f"({_shown(text)}) by node {origin}" for text, origin in self.schemas)
         super().__init__(
-            f"topic {topic!r} is advertised with schemas that do not agree: {said}; say which one holds: "
-            f'gossamer advertise {topic} "SCHEMA" --replace (in a program: advertise(..., replace=True))'
+            f"topic {topic!r} is advertised with schemas that do not agree: {said}; say which one "
+            f'holds: gossamer advertise {topic} "SCHEMA" --replace '
+            "(in a program: advertise(..., replace=True))"
         )
 
 
@@ -140,7 +144,8 @@ class Topics:
     def __init__(self, me: Peer = Peer(0)) -> None:  # noqa: B008
         self.schemas: dict[str, Schema] = {}
         self.retentions: dict[str, Retention] = {}  # of topics that have one
-        # The schemas of topics that are in conflict: the first few by their texts, so that all nodes keep the same ones.
+        # The schemas of topics that are in conflict: of very many the first few by their texts, so
+        # that all nodes keep the same ones.
         self.conflicts: dict[str, _Pool] = {}
         self.deadline = NEVER
         self.introduced = False  # some neighbour has told what it knows
@@ -150,7 +155,8 @@ class Topics:
         self.replaced: list[
             str
         ] = []  # those of them whose events of before cannot be read any more
-        # Says whether an advertiser, or the neighbour that passes its word on, may set a topic's schema. None: not known yet.
+        # Says whether an advertiser, or the neighbour that passes its word on, may set a topic's
+        # schema. None: that is not known yet.
         self.trusts: Trusts | None = None
         self._me = me
         self._heads: dict[str, _Head] = {}
@@ -191,7 +197,7 @@ class Topics:
         *,
         replace: bool = False,
     ) -> list[Effect]:
-        """``replace``: this schema, and this retention if there is one, hold from now on, whatever was advertised before."""
+        """``replace``: this schema, and this retention if there is one, hold from now on."""
         if not 1 <= len(topic) <= TOPIC_LENGTH_MAX:
             raise TopicError(
                 f"a topic's name has 1 to {TOPIC_LENGTH_MAX} characters, not {len(topic)}"
@@ -212,8 +218,9 @@ class Topics:
             if not any(_agree(schema, one) for one, _ in self._pool(topic).values()):
                 self.check(topic)
                 raise TopicError(
-                    f"topic {topic!r} is already advertised as ({_shown(known.text)}), which is not ({_shown(schema.text)}); "
-                    "use the same schema, with nullable attributes added at the end if need be, or another topic name, "
+                    f"topic {topic!r} is already advertised as ({_shown(known.text)}), which is "
+                    f"not ({_shown(schema.text)}); use the same schema, with nullable attributes "
+                    "added at the end if need be, or another topic name, "
                     f'or replace it everywhere: gossamer advertise {topic} "SCHEMA" --replace '
                     "(in a program: advertise(..., replace=True))"
                 )
@@ -222,18 +229,20 @@ class Topics:
             )
         if not done:
             raise TopicError(
-                f"no room for another topic: a node keeps {TOPICS_MAX}, with schemas of {SCHEMAS_LENGTH_MAX} characters"
+                f"no room for another topic: a node keeps {TOPICS_MAX}, "
+                f"with schemas of {SCHEMAS_LENGTH_MAX} characters"
             )
         if retention is not None and not self._retain(topic, retention, None, now):
             raise TopicError(
-                f"topic {topic!r} is already advertised with retention {self.retentions[topic].text!r}, which is not "
-                f"{retention.text!r}; use the same retention, or another topic name, or replace it everywhere "
+                f"topic {topic!r} is already advertised with retention "
+                f"{self.retentions[topic].text!r}, which is not {retention.text!r}; use the same "
+                "retention, or another topic name, or replace it everywhere "
                 "(--replace, replace=True)"
             )
         return self._flush()
 
     def _withdraws(self, topic: str, schema: Schema) -> bool:
-        """Whether this ends a conflict: this node advertised one of two schemas, and now advertises the other one."""
+        """Whether this node advertised one of two schemas, and now advertises the other one."""
         rivals = self.conflicts.get(topic, {})
         given_up = [origin for one, origin in rivals.values() if not _agree(schema, one)]
         return len(rivals) == 2 and given_up == [self._me]
@@ -273,7 +282,10 @@ class Topics:
         self._unsaved.clear()
 
     def records(self) -> tuple[Keep, ...]:
-        """What has changed since this was last asked, to be stored. It must be on disk before events that need it."""
+        """What has changed since this was last asked.
+
+        It must be on disk before events that need it.
+        """
         if not self._unsaved:
             return ()
         unsaved, self._unsaved = self._unsaved, {}
@@ -329,7 +341,9 @@ class Topics:
         retained = {topic: Retention(seconds, size) for topic, seconds, size in message.retained}
         rivals: dict[str, dict[str, int]] = {}
         for topic, text, origin in message.rivals:
-            rivals.setdefault(topic, {})[text] = origin
+            some = rivals.setdefault(topic, {})
+            if len(some) < RIVALS_MAX:  # no node says more of a topic
+                some[text] = origin
         origins = message.origins
         if len(origins) != len(message.topics):
             origins = ((0, sender),) * len(message.topics)
@@ -370,7 +384,7 @@ class Topics:
         retention: Retention | None,
         now: Micros,
     ) -> bool:
-        """What a neighbour says of a topic, its own schema first; returns whether that is to be confirmed."""
+        """A neighbour tells of a topic, its own schema first. Returns whether to confirm that."""
         known, head = self.schemas.get(topic), self._heads.get(topic)
         is_news = True
         if known is not None and head is not None:
@@ -411,7 +425,10 @@ class Topics:
         return pool
 
     def _may(self, sender: Peer, topic: str, epoch: int, pool: _Pool) -> bool:
-        """Take those out of the pool that are not their advertisers' to say. False: it is not known yet, so it must be told again."""
+        """Take those out of the pool that are not their advertisers' to say.
+
+        False: that is not known of one of them yet, so the pool must be told again.
+        """
         if self.trusts is None:
             return True
         mine = self._pool(topic)
@@ -465,9 +482,9 @@ class Topics:
         now: Micros,
         retention: Retention | None = None,
     ) -> bool:
-        """These are a topic's schemas at this epoch, this node's own first. False: there is no room.
+        """These are a topic's schemas at this epoch, this node's own first.
 
-        ``retention``: counts where the topic or its epoch is new.
+        ``retention`` counts where the topic or its epoch is new. False: there is no room.
         """
         known, head = self.schemas.get(topic), self._heads.get(topic)
         first, _ = next(iter(pool.values()))
@@ -541,7 +558,7 @@ class Topics:
                     self._out.append(Send((peer,), self._adverts([topic])))
 
     def _remind(self, peer: Peer, topic: str, now: Micros) -> None:
-        """This neighbour lacks something of the topic. If it is in ``pending``, that is on its way or will be."""
+        """This neighbour lacks something of the topic. What is in ``pending`` goes to it anyway."""
         pending = self._unconfirmed.get(peer)
         if pending is not None and topic not in pending:
             pending[topic] = False
