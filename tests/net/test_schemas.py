@@ -105,6 +105,7 @@ def test_schemas_that_do_not_agree_are_told_to_both_sides_until_one_of_them_is_r
                     for attempt in (
                         node.publish("weather", GENEVA),
                         node.publish_batch("weather", [GENEVA]),
+                        node.publish_batch("weather", [{"of": "another schema"}]),
                         node.topic("weather"),
                         node.advertise("weather", WEATHER if node is a else OTHER),
                     ):

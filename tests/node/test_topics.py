@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from tests.node.test_follow import SCHEMA, Fabric
 
 from gossamer.filters import Event, Schema
@@ -23,6 +24,7 @@ from gossamer.node import (
     TopicError,
     Wish,
 )
+from gossamer.node.history import Ask
 from gossamer.node.topics import RIVALS_MAX, Adverts, AdvertsTaken, Topics
 from gossamer.trace import Dropped, Rejected, SchemaConflict, hex_peer
 
@@ -327,7 +329,7 @@ def test_no_receipt_counts_a_node_that_knows_of_a_conflict_and_its_subscriber_ge
 def test_a_past_that_may_be_of_another_schema_is_not_read() -> None:
     """Both schemas have one INT: what one half retains could be taken for events of the other."""
     fabric = apart(2, retention="1h")
-    advertise(fabric, 1, OTHER)
+    advertise(fabric, 1, OTHER, retention=HOUR)
     fabric.command(1, "publish", "t", {"x": 99})
     fabric.enter(0, start=0, gaps=True)
     fabric.partition()
@@ -335,6 +337,63 @@ def test_a_past_that_may_be_of_another_schema_is_not_read() -> None:
     fabric.run(20)
     assert fabric.numbers(0) == []
     assert [gap.reason for gap in fabric.gaps(0)] == ["the topic's schema is in conflict"]
+
+
+def test_in_a_conflict_a_publisher_does_not_answer_with_its_past_and_no_answer_is_read() -> None:
+    """One of them may know of the conflict before the other one does."""
+    fabric = Fabric(2, retention="1h")
+    fabric.publish(0, 1)
+    archive = fabric.core(0).follows._archive
+    ask = Ask("t", 1, 1, (0, 0), 0, True)
+    answer = archive.answer(ask)
+    assert answer is not None
+    assert answer.parts
+    made = fabric.enter(1, start=0)
+    fabric.until(lambda: fabric.numbers(1) == [1])
+    [follow] = fabric.core(1).follows.follows.values()
+    progress = follow.publishers[fabric.peer(0)]
+    follow._begin(fabric.peer(0), progress, Micros(fabric.now))  # it wants the past once more
+    progress.position, progress._had = (0, 0), {}
+    follow.wake(Micros(fabric.now))
+    assert progress.attempts, "it has asked"
+    for number in range(2):
+        rival = Adverts((("t", OTHER),))
+        fabric.core(number).topics.receive(Peer(9), rival, Micros(fabric.now))
+    assert archive.answer(ask) is None
+    late = replace(answer, number=made, serial=progress.serial)
+    fabric.inject(0, 1, late)
+    fabric.run(1)
+    assert fabric.numbers(1) == [1]
+
+
+def test_events_on_disk_that_the_schema_cannot_read_are_a_gap_and_not_an_error() -> None:
+    """The data directory is from before topics were stored, and the topic has another schema now."""
+    fabric = Fabric(2, retention="1h")
+    fabric.enter(1, name="x")
+    fabric.publish(0, 1, 2)
+    fabric.publish(0, 3)
+    fabric.run(1)
+    for number in range(2):
+        fabric.down(number)
+        disk = fabric.places[number].disk
+        for key in [key for key in disk if key.startswith("topic/")]:
+            del disk[key]
+    fabric.run(30)
+    fabric.got.clear()
+    fabric.up(1)
+    fabric.command(1, "advertise", "t", "s STRING")
+    made = fabric.enter(1, name="x")
+    fabric.until(lambda: len(fabric.gaps(1)) == 2)
+    assert [(gap.after, gap.before) for gap in fabric.gaps(1)] == [
+        ((1, 0), (1, 3)),
+        ((1, 2), (1, 4)),
+    ]
+    assert {gap.reason for gap in fabric.gaps(1)} == {
+        "they were stored under another schema of the topic"
+    }
+    for gap in fabric.gaps(1):
+        fabric.ack(1, made, gap)
+    assert fabric.core(1).follows.taps["x"].unacked == 0
 
 
 def test_many_schemas_of_one_topic_are_bounded_and_the_nodes_become_quiet() -> None:
@@ -426,6 +485,7 @@ def test_events_of_the_losing_schema_are_never_read_as_events_of_the_other() -> 
     """
     fabric = apart(2, retention="1h")
     fabric.enter(0, start=0, gaps=True)
+    fabric.enter(0, "n > 0", Route.DIRECT)
     advertise(fabric, 1, OTHER, retention=HOUR)
     made = fabric.command(1, "subscribe", "t", "", wish=Wish(name="x"))
     fabric.until(lambda: fabric.core(1).subscriptions[made].in_force)
@@ -460,7 +520,7 @@ def test_events_of_the_losing_schema_are_never_read_as_events_of_the_other() -> 
     late = fabric.command(0, "subscribe", "t", "", wish=Wish(start=1, gaps=True))
     fabric.until(lambda: fabric.core(0).subscriptions[late].in_force)
     fabric.run(15)
-    assert [event["n"] for event in fabric.got[0] if isinstance(event, Event)] == [5, 5]
+    assert [event["n"] for event in fabric.got[0] if isinstance(event, Event)] == [5, 5, 5]
 
 
 def test_a_subscription_ends_with_a_word_when_its_schema_is_replaced() -> None:
@@ -519,6 +579,18 @@ def test_a_word_about_an_older_state_does_not_confirm_a_newer_one() -> None:
     topics.receive(Peer(2), sent(other.receive(Peer(1), again, NOW))[0], NOW)
     assert not topics.unconfirmed
     assert set(other.conflicts["t"]) == {SCHEMA, OTHER}
+
+
+def test_a_neighbour_that_tells_of_an_older_schema_is_told_of_the_replacement() -> None:
+    topics = Topics(Peer(1))
+    topics.advertise("t", Schema.parse(SCHEMA), NOW)
+    topics.advertise("t", Schema.parse(OTHER), NOW, replace=True)
+    topics.link(Peer(2), LinkState.UP, NOW)
+    del topics._unconfirmed[Peer(2)]["t"]
+    told, taken = sent(topics.receive(Peer(2), Adverts((("t", SCHEMA),)), NOW))
+    assert told == Adverts((("t", OTHER),), (), ((1, 1),))
+    assert isinstance(taken, AdvertsTaken)
+    assert topics.schemas["t"].text == OTHER
 
 
 def test_a_node_of_an_older_version_confirms_by_lengths_and_its_schemas_are_its_own() -> None:
