@@ -565,6 +565,109 @@ def test_a_conflict_reaches_everybody_over_links_that_lose_and_repeat() -> None:
         assert {text(fabric, number) for number in range(4)} == {OTHER}
 
 
+class Line:
+    """Nodes in a line that only advertise: their messages may be lost, late and in any order, and they may restart."""
+
+    def __init__(self, seed: int, nodes: int = 4) -> None:
+        self.rng = Random(seed)
+        self.now = NOW
+        self.disks: list[dict[str, bytes]] = [{} for _ in range(nodes)]
+        self.nodes = [Topics(Peer(number)) for number in range(nodes)]
+        self.under_way: list[tuple[int, int, Any]] = []
+        self.refused = 0
+        for number in range(nodes):
+            self.link(number, LinkState.UP)
+
+    def link(self, number: int, state: LinkState) -> None:
+        for other in (number - 1, number + 1):
+            if 0 <= other < len(self.nodes):
+                self.do(number, self.nodes[number].link(Peer(other), state, self.now))
+
+    def do(self, number: int, effects: list[Effect]) -> None:
+        self.disks[number].update(
+            {record.key: record.value for record in self.nodes[number].records()}
+        )
+        for effect in effects:
+            if isinstance(effect, Send):
+                self.under_way += [(number, to, effect.message) for to in effect.to]
+
+    def step(self, loss: float) -> None:
+        if not self.under_way:
+            self.now = Micros(self.now + 600_000)
+            for number, topics in enumerate(self.nodes):
+                self.do(number, topics.wake(self.now))
+            return
+        place = int(self.rng.random() * len(self.under_way))
+        sender, to, message = self.under_way.pop(place)
+        if self.rng.random() >= loss:
+            self.do(to, self.nodes[to].receive(Peer(sender), message, self.now))
+
+    def user(self) -> None:
+        number = int(self.rng.random() * len(self.nodes))
+        schema = self.rng.choice(SCHEMAS)
+        try:
+            replace = self.rng.random() < 0.2
+            topics = self.nodes[number]
+            self.do(number, topics.advertise("t", Schema.parse(schema), self.now, replace=replace))
+        except TopicError:
+            self.refused += 1
+
+    def restart(self) -> None:
+        number = int(self.rng.random() * len(self.nodes))
+        self.under_way = [one for one in self.under_way if number not in one[:2]]
+        self.nodes[number] = Topics(Peer(number))
+        self.nodes[number].restore(self.disks[number])
+        for other in (number - 1, number + 1):
+            if 0 <= other < len(self.nodes):
+                for state in (LinkState.DOWN, LinkState.UP):
+                    self.do(other, self.nodes[other].link(Peer(number), state, self.now))
+        self.link(number, LinkState.UP)
+
+
+SCHEMAS = (
+    "a INT",
+    "a INT, b INT",
+    "a INT, c INT",
+    "b INT",
+    "c INT",
+    "d INT",
+    "e INT",
+    "e INT, f INT",
+)
+
+
+def test_whatever_is_advertised_lost_and_restarted_all_nodes_end_with_the_same_schemas() -> None:
+    conflicts = refused = 0
+    for seed in range(300):
+        line = Line(seed)
+        for _ in range(60):
+            turn = line.rng.random()
+            if turn < 0.1:
+                line.user()
+            elif turn < 0.13:
+                line.restart()
+            else:
+                line.step(loss=0.3)
+        line.user()
+        steps = 0
+        while line.under_way or any(topics.unconfirmed for topics in line.nodes):
+            line.step(loss=0)
+            steps += 1
+            assert steps < 2000, f"seed {seed}: they never become quiet"
+        known = {
+            (
+                topics._heads["t"].epoch,
+                tuple(topics.conflicts.get("t") or (topics.schemas["t"].text,)),
+            )
+            for topics in line.nodes
+        }
+        assert len(known) == 1, f"seed {seed}"
+        conflicts += bool(line.nodes[0].conflicts)
+        refused += line.refused
+    assert conflicts > 20
+    assert refused > 20
+
+
 def test_a_word_about_an_older_state_does_not_confirm_a_newer_one() -> None:
     topics = Topics(Peer(1))
     topics.link(Peer(2), LinkState.UP, NOW)
