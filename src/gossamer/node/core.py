@@ -151,6 +151,7 @@ class NodeCore:
         )  # fmt: skip
         self.routing.heard = self.follows.changed
         self.routing.voided = self.outbox.voided
+        self.routing.conflicts, self.routing.life = self.topics.conflicts, incarnation
         self.tree: TreePlane | None = None
         self.lists: Lists | None = None
         self.direct: DirectPlane | None = None

@@ -116,6 +116,8 @@ class Routing:
         self._used: dict[Peer, Micros] = {}  # links, and when a plane last used them
         self._synced = interest is None
         self.voided: Mapping[str, Id] = {}  # by topic: events up to here can be read no longer
+        self.conflicts: Mapping[str, object] = {}  # topics whose schemas do not agree
+        self.life = 0  # this node's incarnation
         # Published before the fabric, or by an earlier life, before the topic was known.
         self._early: list[tuple[Batch, Rows]] = []
         self._pieces = Pieces(local)
@@ -141,6 +143,10 @@ class Routing:
             return
         is_early = not self._synced and not self._is_synced(now)
         routes = self._routes(batch.topic) if not is_early else []
+        if batch.incarnation < self.life and batch.topic in self.conflicts:
+            # An earlier life accepted this, and others would refuse it: it waits for the end of
+            # the conflict. Whoever publishes in this life is told of the conflict by an error.
+            is_early = True
         for route in routes:
             is_early = (
                 is_early or not self.planes[route].knows(batch.topic) or self._pieces.waits(batch)
