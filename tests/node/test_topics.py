@@ -225,6 +225,15 @@ def test_a_record_of_a_topic_that_cannot_be_read_is_told_and_the_others_are_rest
     assert ["bad" in one.reason or "worse" in one.reason for one in told] == [True, True]
 
 
+def test_a_name_that_no_disk_can_hold_is_refused() -> None:
+    """A data directory that fails at a record takes the node with it."""
+    node = NodeCore(Peer(1), incarnation=1, rng=Random(1), durable=True, restored={})
+    with pytest.raises(TopicError, match="half a character"):
+        node.advertise("t\udc80", SCHEMA, NOW)
+    assert not node.topics.schemas
+    node.advertise("t\N{SNOWMAN}\0", SCHEMA, NOW)
+
+
 def test_an_advertisement_is_confirmed_when_it_is_on_this_nodes_own_disk() -> None:
     node = NodeCore(Peer(1), incarnation=1, rng=Random(1), durable=True, restored={})
     node.wake(NOW)

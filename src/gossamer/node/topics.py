@@ -202,6 +202,9 @@ class Topics:
             raise TopicError(
                 f"a topic's name has 1 to {TOPIC_LENGTH_MAX} characters, not {len(topic)}"
             )
+        if any("\ud800" <= character <= "\udfff" for character in topic):
+            # Neither a message nor a data directory can hold it.
+            raise TopicError(f"{topic!r} is no name for a topic: it holds half a character")
         if len(schema.text) > SCHEMA_LENGTH_MAX:
             raise TopicError(
                 f"the schema of {topic!r} has {len(schema.text)} characters; at most {SCHEMA_LENGTH_MAX} are allowed"
