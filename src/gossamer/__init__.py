@@ -33,6 +33,7 @@ _HOMES = {
     "run": "gossamer.net.loop",
     "NodeConfig": "gossamer.node",
     "TopicError": "gossamer.node",
+    "SchemaConflictError": "gossamer.node",
     "Gap": "gossamer.node",
     "TapError": "gossamer.node",
     "RetentionError": "gossamer.node",
@@ -62,7 +63,15 @@ if TYPE_CHECKING:
     )
     from gossamer.net.receipt import BatchDone, BatchReceipt
     from gossamer.net.view import Change, Interested, ViewLagError
-    from gossamer.node import Gap, NodeConfig, RetentionError, RouteError, TapError, TopicError
+    from gossamer.node import (
+        Gap,
+        NodeConfig,
+        RetentionError,
+        RouteError,
+        SchemaConflictError,
+        TapError,
+        TopicError,
+    )
     from gossamer.node.rights import NotPermittedError
     from gossamer.overlay.interest.config import InterestConfig
 
@@ -90,6 +99,7 @@ __all__ = [
     "RetentionError",
     "RouteError",
     "Schema",
+    "SchemaConflictError",
     "SchemaError",
     "SlowSubscriberError",
     "Subscription",

@@ -143,6 +143,15 @@ class Conflict(Struct, frozen=True, tag="conflict", tag_field="kind"):
     incarnation: int
 
 
+class SchemaConflict(Struct, frozen=True, tag="schema_conflict", tag_field="kind"):
+    """A topic is advertised with another schema than this node's; neither is the other grown."""
+
+    topic: str
+    schema: str  # the other schema
+    peer: str  # the node that advertised it
+    here: str  # the schema that this node has
+
+
 Record = (
     Advertised
     | Subscribing
@@ -159,6 +168,7 @@ Record = (
     | Restored
     | Member
     | Conflict
+    | SchemaConflict
 )
 
 

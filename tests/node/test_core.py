@@ -33,6 +33,7 @@ from gossamer.trace import (
     Published,
     Rejected,
     Restored,
+    SchemaConflict,
     Subscribed,
     Unsubscribed,
 )
@@ -200,7 +201,8 @@ def test_durable_events_are_sent_once_stored_and_forgotten_once_complete() -> No
     node.advertise("weather", WEATHER, NOW)
     ticket = node.publish("weather", {"temp": 1}, NOW)
     effects = node.wake(NOW)
-    [store] = [e for e in effects if isinstance(e, Store)]
+    topic, store = [e for e in effects if isinstance(e, Store)]
+    assert [record.key for record in topic.records] == ["topic/weather"]
     assert not sends(effects, Batch)
     assert not ticket.publication.accepted
     assert sends(node.stored(store.token, NOW), Batch)
@@ -232,7 +234,7 @@ def test_a_restart_publishes_again_under_the_first_ids() -> None:
     assert all(b.round > 0 for b in batches)  # later than any round that others may remember
     again.advertise("weather", WEATHER, NOW)
     again.publish("weather", {"temp": 3}, NOW)
-    [fresh] = [e for e in again.wake(NOW) if isinstance(e, Store)]
+    fresh = [e for e in again.wake(NOW) if isinstance(e, Store)][-1]
     assert fresh.records[0].key != next(iter(k for k in disk if k.startswith("out/")))
 
 
@@ -252,7 +254,7 @@ def test_adverts_reach_new_links_and_are_sent_again_until_taken() -> None:
     assert node.deadline == NEVER
 
 
-def test_adverts_are_passed_on_but_not_back_and_conflicts_are_rejected() -> None:
+def test_adverts_are_passed_on_but_not_back_and_conflicts_are_told() -> None:
     node = core()
     for peer in (2, 3):
         node.link(Peer(peer), LinkState.UP, NOW)
@@ -262,7 +264,10 @@ def test_adverts_are_passed_on_but_not_back_and_conflicts_are_rejected() -> None
     effects = node.receive(
         Peer(3), Adverts((("weather", "temp INT"), ("bad", "no such schema at all"))), NOW
     )
-    assert len(notes(effects, Rejected)) == 2
+    assert len(notes(effects, Rejected)) == 1
+    assert notes(effects, SchemaConflict) == [
+        SchemaConflict("weather", "temp INT", "0000000000000003", Schema.parse(WEATHER).text)
+    ]
     assert node.topics.schemas["weather"] == Schema.parse(WEATHER)
     assert "bad" not in node.topics.schemas
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import click
@@ -18,6 +19,11 @@ from gossamer.cli.common import Stop, join_option, json_option, node_options, ru
     default="",
     help="How long or how much each publisher keeps: '1h', '64MB' or '1h, 64MB'.",
 )
+@click.option(
+    "--replace",
+    is_flag=True,
+    help="This schema holds from now on, whatever was advertised before: ends a conflict.",
+)
 @join_option
 @node_options
 @json_option
@@ -25,6 +31,7 @@ def advertise(
     topic: str,
     schema: str,
     retention: str,
+    replace: bool,
     join: tuple[str, ...],
     trace_dir: Path | None,
     fabric: str,
@@ -38,6 +45,7 @@ def advertise(
     Examples:
       gossamer advertise weather "country STRING, city STRING, temp INT, at TIMESTAMP"
       gossamer advertise weather "country STRING, temp INT" --retention "7d, 1GB"
+      gossamer advertise weather "country STRING, temp DOUBLE" --replace
     \b
     Types: STRING, BINARY, BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, TIMESTAMP, DATE, STRUCT<name: TYPE, ...>.
     """
@@ -51,7 +59,10 @@ def advertise(
         async with gossamer.Node(
             join=join, trace_dir=trace_dir, fabric=fabric, keys=keys, join_timeout=wait
         ) as node:
-            await node.advertise(topic, text, retention=kept)
+            if replace:  # what is to be replaced must be known here
+                with contextlib.suppress(gossamer.SchemaConflictError):
+                    await node.topic(topic, wait)
+            await node.advertise(topic, text, retention=kept, replace=replace)
             text = await node.topic(topic, wait)  # it may have had more attributes before
         if as_json:
             click.echo(

@@ -44,6 +44,18 @@ def status(address: str | None, as_json: bool) -> int:
             if one.get("conflict"):
                 text = "another process uses this node's identity; are its keys or its data directory used twice?"
                 console.print(f"{one['address']}: {text}", style="red", soft_wrap=True)
+            for topic, schemas in one.get("schema_conflicts", {}).items():
+                said = " and ".join(
+                    f"({each['schema']}) by node {each['node']}" for each in schemas
+                )
+                remedy = f'say which one holds: gossamer advertise {topic} "SCHEMA" --replace'
+                what = f"the schemas of topic {topic!r} do not agree: {said}"
+                console.print(
+                    f"{one['address']}: {what}; {remedy}",
+                    style="red",
+                    soft_wrap=True,
+                    markup=False,
+                )
             if one.get("last_problem"):
                 console.print(
                     f"last problem of {one['address']}: {one['last_problem']}",

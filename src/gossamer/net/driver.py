@@ -274,6 +274,10 @@ class Driver:
         elif kind is trace.Conflict:
             self.counters["conflicts"] += 1
             self.last_problem = "another process uses this node's identity: are its keys or its data directory used twice? stop one"
+        elif kind is trace.SchemaConflict:
+            self.counters["schema_conflicts"] += 1
+            topic = record.topic  # type: ignore[union-attr]
+            self.last_problem = f"topic {topic!r} was advertised with schemas that do not agree"
         elif kind is trace.Gapped:
             self.counters["gaps"] += 1
         elif kind is trace.Duplicate:

@@ -39,6 +39,7 @@ class Journal:
             trace.Dropped: self._dropped,
             trace.Linked: self._linked,
             trace.Conflict: self._conflict,
+            trace.SchemaConflict: self._schema_conflict,
             trace.Restored: self._restored,
             trace.Gapped: self._gapped,
             trace.Advertised: self._advertised,
@@ -104,6 +105,16 @@ class Journal:
             logging.ERROR,
             "identity used twice",
             "another process uses this node's identity: are its keys or its data directory used twice?",
+        )
+
+    def _schema_conflict(self, record: trace.SchemaConflict) -> None:
+        self.quietly(
+            logging.ERROR,
+            "schemas do not agree",
+            f"topic {record.topic!r} is ({record.here}) here and ({record.schema}) at node "
+            f"{record.peer}; say which one holds: gossamer advertise TOPIC SCHEMA --replace",
+            topic=record.topic,
+            peer=record.peer,
         )
 
     def _gapped(self, record: trace.Gapped) -> None:

@@ -26,6 +26,10 @@ GAUGES = {
     "gossamer_suspects": ("suspects", "Members that do not answer"),
     "gossamer_view_pairs": ("view_pairs", "Pairs of node and topic in the view"),
     "gossamer_topics": ("known_topics", "Topics that this node knows"),
+    "gossamer_schema_conflicts": (
+        "schema_conflicts",
+        "Topics with schemas that do not agree, on which nobody can publish",
+    ),
     "gossamer_subscriptions": ("subscriptions", "Subscriptions of this node"),
     "gossamer_blocked_subscriptions": (
         "blocked",

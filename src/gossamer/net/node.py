@@ -344,15 +344,21 @@ class Node:
 
     # ---------------------------------------------------------------- commands
 
-    async def advertise(self, topic: str, schema: str, *, retention: str = "") -> None:
+    async def advertise(
+        self, topic: str, schema: str, *, retention: str = "", replace: bool = False
+    ) -> None:
         """Make a topic known, with its schema as Spark DDL text, for example ``country STRING, temp INT``.
 
         ``retention``: how long, or how much, every publisher of the topic keeps of what it published, for those who come
         later or were away: an age ("1h"), a size ("64MB"), or both ("1h, 64MB").
+        ``replace``: this schema holds from now on, whatever was advertised before, also where
+        others disagree about it. Events of a schema that it does not extend can be read no longer,
+        and subscriptions to them end.
+        Raises SchemaConflictError if others advertise a schema that does not agree with this one.
         """
         self._check_open()
         kept = Retention.parse(retention) if retention else None
-        self._core.advertise(topic, schema, self._driver.now(), kept)
+        self._core.advertise(topic, schema, self._driver.now(), kept, replace=replace)
         self._driver.wake()
         with contextlib.suppress(
             TimeoutError
@@ -361,6 +367,7 @@ class Node:
                 await (
                     self._waiting.confirmed()
                 )  # our neighbours know it when this returns, and they pass it on
+        self._core.topics.check(topic)  # one of them may have said another schema meanwhile
 
     def subscribe(
         self,
@@ -430,8 +437,9 @@ class Node:
     publish_batch = publish_batch
 
     async def topic(self, topic: str, timeout: float = TOPIC_SECONDS) -> str:
-        """The topic's schema, once it is advertised."""
+        """The topic's schema, once it is advertised. Two of them are a SchemaConflictError."""
         await self._waiting.topic(topic, timeout)
+        self._core.topics.check(topic)
         return self._core.topics.schemas[topic].text
 
     def check_filter(self, topic: str, filter: str) -> str:

@@ -80,6 +80,7 @@ def sample(node: Node) -> dict[str, Any]:
         "view_pairs": interest.view.pairs,
         "links": links,
         "known_topics": len(core.topics.schemas),
+        "schema_conflicts": len(core.topics.conflicts),
         "subscriptions": len(core.subscriptions),
         "blocked": len(core.local.blocked),
         "outbox": {"events": core.outbox.unsettled, "bytes": core.outbox.bytes},

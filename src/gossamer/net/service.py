@@ -18,6 +18,7 @@ from gossamer.net.health import Health
 from gossamer.net.journal import say
 from gossamer.net.node import Node
 from gossamer.net.notify import notify, watchdog
+from gossamer.node import SchemaConflictError
 
 DRAINED, UNDELIVERED = 0, 1
 LEAVE_SECONDS = 5.0  # more than leaving takes beside the drain
@@ -44,7 +45,9 @@ async def serve(
         await node.start()
         stack.push_async_callback(_let_go, node)
         for topic, (schema, retention) in topics.items():
-            await node.advertise(topic, schema, retention=retention)
+            # The other topics are served all the same; status and the log tell of this one.
+            with contextlib.suppress(SchemaConflictError):
+                await node.advertise(topic, schema, retention=retention)
         server, path = await admin.serve(node.address, node.answer)
         stack.callback(path.unlink, missing_ok=True)
         stack.callback(server.close)

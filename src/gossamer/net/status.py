@@ -121,6 +121,13 @@ def describe(core: NodeCore, driver: Driver) -> dict[str, Any]:
             }
             for peer, connection in driver.links.items()
         ],
+        "schema_conflicts": {
+            topic: [
+                {"schema": text, "node": hex_peer(origin)}
+                for text, origin in core.topics.rivals(topic)
+            ]
+            for topic in core.topics.conflicts
+        },
         "topics": {topic: schema.text for topic, schema in core.topics.schemas.items()},
         "subscriptions": [
             {

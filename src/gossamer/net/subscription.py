@@ -340,6 +340,12 @@ class Subscription:
             return TopicError(
                 f"the subscription to {self.topic!r} by route {self.route.value!r} was {reason}"
             )
+        if reason == "replaced":
+            text = self._node._core.topics.schemas[self.topic].text
+            return TopicError(
+                f"the subscription to {self.topic!r} has ended: the topic's schema was replaced by "
+                f"({text}); subscribe again"
+            )
         name, waiting = self.wish.name, self.backlog
         what, remedy = (
             f"{waiting} events waited",

@@ -101,6 +101,7 @@ async def _publish_rows(node: Node, topic: str, events: Iterable[Any]) -> list[P
 
 async def _publish_columns(node: Node, topic: str, batch: Any, once: Once | None) -> list[Part]:
     core = node._core
+    core.topics.check(topic)
     record = core.local.topic(topic).packed.record(batch)
     if record.num_rows <= core.config.batch_events:
         return await _publish_piece(node, topic, record, once, 0)

@@ -12,7 +12,7 @@ from gossamer.node.core import (
 from gossamer.node.durable import Gap, TapError
 from gossamer.node.follow import Wish
 from gossamer.node.retention import Retention, RetentionError
-from gossamer.node.topics import TopicError
+from gossamer.node.topics import SchemaConflictError, TopicError
 
 __all__ = [
     "Gap",
@@ -22,6 +22,7 @@ __all__ = [
     "RetentionError",
     "Route",
     "RouteError",
+    "SchemaConflictError",
     "SlowPolicy",
     "TapError",
     "Ticket",

@@ -39,7 +39,7 @@ from gossamer.node.lists import Lists
 from gossamer.node.local import Local, SlowPolicy, Subscription
 from gossamer.node.outbox import Limits, Outbox, Publication, Ticket, WindowFullError
 from gossamer.node.planes import FloodPlane, Route, RouteError
-from gossamer.node.retention import Retained, Retention
+from gossamer.node.retention import SEQUENCE_MAX, Retained, Retention
 from gossamer.node.rights import Rights
 from gossamer.node.routing import Routing
 from gossamer.node.topics import Adverts, AdvertsTaken, TopicError, Topics
@@ -118,7 +118,8 @@ class NodeCore:
         self.peer, self.incarnation, self.rng = peer, incarnation, rng
         self.config = config = config or NodeConfig()
         self._out: list[Effect] = []
-        self.topics = Topics()
+        self.topics = Topics(peer)
+        self.topics.restore(restored or {})
         self.flood = Flood(peer, config.flood, restarted=incarnation > 1)
         self.retained = Retained(durable=durable, total=config.retained, life=incarnation)
         self.outbox = Outbox(peer, incarnation, config, durable=durable, retained=self.retained)
@@ -134,17 +135,23 @@ class NodeCore:
             self.interest = Interest(peer, rng=rng, config=config.interest, **how)
         self.local = Local(
             self.topics.schemas, self._out, buffer=config.buffer, block=config.block, tracing=config.trace,
-            durable=config.durable,
+            durable=config.durable, conflicts=self.topics.conflicts,
         )  # fmt: skip
         self.routing = Routing(
             self.flood, self.interest, self.local, self._out, rng, tracing=config.trace
         )
         self.routing.planes[Route.FLOOD] = FloodPlane(self.flood)
         self.follows = Follows(
-            peer, Archive(self.outbox, self.topics.schemas, self.topics.retentions), self.interest, self.local, self._out,
+            peer,
+            Archive(
+                self.outbox, self.topics.schemas, self.topics.retentions, self.topics.conflicts
+            ),
+            self.interest, self.local, self._out,
             token=self.outbox.token, use=self.routing.use, durable=durable, tracing=config.trace, restored=restored or {},
         )  # fmt: skip
         self.routing.heard = self.follows.changed
+        self.routing.voided = self.outbox.voided
+        self.routing.conflicts, self.routing.life = self.topics.conflicts, incarnation
         self.tree: TreePlane | None = None
         self.lists: Lists | None = None
         self.direct: DirectPlane | None = None
@@ -158,6 +165,7 @@ class NodeCore:
         self._batch_events, self._batch_bytes = config.batch_events, config.batch_bytes
         self.rights = self.local.rights = self.routing.rights = rights
         self._known, self._numbers = self.local.topics, 0
+        self._conflicts = self.topics.conflicts
         self._handlers: dict[type[Message], Callable[[Peer, Any, Micros], None]] = {
             Adverts: self._receive_topics, AdvertsTaken: self._receive_topics
         }  # fmt: skip
@@ -172,6 +180,7 @@ class NodeCore:
                 self.interest.view.proves, self.lists.rights = rights.learn, rights
                 self.direct.members.rights = self.tree.rights = rights
                 self.interest.certify(rights.me.certificate, Micros(0))
+                self.topics.trusts = rights.may_advertise
         if durable:
             # Stores are kept in order, so no publication of this incarnation is on disk without this record.
             self._out.append(
@@ -179,6 +188,7 @@ class NodeCore:
             )
         self.retained.restore(restored or {})
         self._again = self.outbox.restore(dict(restored or {}))
+        self._learn(Micros(0))  # the topics of an earlier life
         if restored is not None:
             self._out.append(
                 Note(Restored(incarnation, sum(batch.count for batch, _ in self._again)))
@@ -208,13 +218,20 @@ class NodeCore:
     # ---------------------------------------------------------------- commands
 
     def advertise(
-        self, topic: str, schema: str | Schema, now: Micros, retention: Retention | None = None
+        self,
+        topic: str,
+        schema: str | Schema,
+        now: Micros,
+        retention: Retention | None = None,
+        *,
+        replace: bool = False,
     ) -> Schema:
+        """``replace``: this schema holds from now on, whatever was advertised before."""
         if self.rights is not None:
             self.rights.check("advertise", topic)
         parsed = Schema.parse(schema) if isinstance(schema, str) else schema
-        self._out += self.topics.advertise(topic, parsed, now, retention)
-        self._learn()
+        self._out += self.topics.advertise(topic, parsed, now, retention, replace=replace)
+        self._learn(now)
         if self.direct is not None:
             self.direct.expect(topic, now)
         return parsed
@@ -233,10 +250,12 @@ class NodeCore:
         """Returns the subscription's number, which is in ``entered`` once it is in force.
 
         ``group``: of all subscriptions to the topic with this name, one gets each event.
-        Raises TopicError for a topic that is not known here (yet), FilterError, RouteError, and TapError.
+        Raises TopicError for a topic that is not known here (yet), SchemaConflictError,
+        FilterError, RouteError, and TapError.
         """
         if self.rights is not None:
             self.rights.check("subscribe to", topic)
+        self.topics.check(topic)
         known = self.local.topic(topic)
         parsed = Filter.parse(filter, known.schema)
         if len(self.local.subscriptions) >= self.config.subscriptions:
@@ -293,6 +312,8 @@ class NodeCore:
             )
         if self.rights is not None:
             self.rights.check("publish to", topic)
+        if self._conflicts:
+            self.topics.check(topic)
         known = self._known.get(topic) or self.local.topic(topic)
         row, size = known.weighed(event)
         if size > self._heavy:
@@ -481,6 +502,8 @@ class NodeCore:
                 self.changed.append(
                     publication
                 )  # accepted; if it is complete as well, that is told below
+        elif token > 0 and self.topics.saved(token):
+            pass
         elif token > 0 and self.follows.stored(token):
             self.local.stored(token)
             self._report(now)
@@ -490,7 +513,7 @@ class NodeCore:
 
     def _receive_topics(self, sender: Peer, message: Any, now: Micros) -> None:
         self._out += self.topics.receive(sender, message, now)
-        self._learn()
+        self._learn(now)
 
     def _receive_interest(self, sender: Peer, message: Any, now: Micros) -> None:
         assert self.interest is not None
@@ -500,16 +523,47 @@ class NodeCore:
         """A topic's name by its hash."""
         return self.lists.name(topic.to_bytes(8, "big")) if self.lists is not None else None
 
-    def _learn(self) -> None:
-        """Tell those who look at content of new topics, and of longer schemas."""
+    def _learn(self, now: Micros) -> None:
+        """Tell those who look at content of new topics and schemas, and store what is new."""
         changed, self.topics.changed = self.topics.changed, []
+        replaced, self.topics.replaced = self.topics.replaced, []
         self.outbox.close_lanes()
+        for topic in replaced:
+            self._end(topic, now)
+        records = self.topics.records()
+        if records and self.outbox.durable:
+            token = self.outbox.token()
+            self.topics.storing(token)
+            self._out.append(Store(token, records))
         for topic in changed:
             self.local.learn(topic)
             if self.tree is not None and self.lists is not None:
                 self.tree.learn(topic, self.topics.schemas[topic])
                 self.lists.learn(topic)
         self.keeping.learn()
+
+    def _end(self, topic: str, now: Micros) -> None:
+        """A topic's schema was replaced by one that cannot read its events.
+
+        What this node has of the events ends here, and whoever waits for them is told. The disk
+        forgets them before it hears of the replacement, so a crash in between makes nothing misread.
+        """
+        reason = f"the schema of topic {topic!r} was replaced"
+        for subscription in list(self.local.subscriptions.values()):
+            if subscription.topic.name == topic:
+                self.unsubscribe(subscription.number, now, "replaced")
+        if topic in self.outbox.open:
+            self.outbox.voided[topic] = (self.incarnation, SEQUENCE_MAX)
+            self.seal(topic, now)
+        self.follows.void(topic, reason)
+        unsettled, records = self.outbox.void(topic)
+        if unsettled and self.outbox.durable:
+            about = f"{reason}: events without a receipt are not published again after a restart"
+            self._out.append(Note(Dropped("event", unsettled, about)))
+        gone = self.retained.void(topic, self.outbox.voided[topic], self.keeping.unix + now)
+        for group in (*gone, records) if self.outbox.durable else ():
+            if group:
+                self._out.append(Store(self.outbox.token(), tuple(group)))
 
     def seal(self, topic: str, now: Micros) -> None:
         rows, packed = self.outbox.open[topic].rows, self.local.topic(topic).packed

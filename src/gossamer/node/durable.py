@@ -189,6 +189,28 @@ class Tap:
         if self.positions.pop(publisher, None) is not None:
             self._records.append(Forget(f"{self._key}/p/{publisher:016x}"))
 
+    def void(self, reason: str) -> None:
+        """The stored events can be read no longer: a gap for each publisher takes their place."""
+        gaps: list[Gap] = []
+        lost: dict[int, list[Stored]] = {}
+        for stored in self.stored.values():
+            if all(self.is_acked(offset) for offset in range(stored.offset, stored.end)):
+                continue
+            if stored.gap is not None:
+                gaps.append(stored.gap)
+            else:
+                lost.setdefault(stored.publisher, []).append(stored)
+        if not lost:
+            return
+        self.ack(self.next - 1, through=True)
+        for publisher, some in lost.items():
+            first = min((one.incarnation, one.sequences[0]) for one in some)
+            last = max((one.incarnation, one.sequences[-1]) for one in some)
+            after, before = (first[0], first[1] - 1), (last[0], last[1] + 1)
+            gaps.append(Gap(self.about.topic, publisher, after, before, reason))
+        for gap in gaps:
+            self.store_gap(gap)
+
     # ---------------------------------------------------------------- acknowledgements
 
     @property

@@ -88,13 +88,38 @@ class Follow:
         for stored in tap.stored.values():
             if stored.gap is not None:
                 again.append((None, (0, 0), stored.gap, 0))
+                continue
+            try:
+                rows = self.subscription.topic.packed.decode(stored.rows)
+            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+                again.append((None, (0, 0), self._unreadable(tap, stored), 0))
             else:
-                again += self._events(stored, self.subscription.topic.packed.decode(stored.rows))
+                again += self._events(stored, rows)
         again = [one for one in again if not tap.is_acked(one[2].offset)]
         self.subscription.backlog += len(again)
         self._turn(again, again=True)
 
+    def _unreadable(self, tap: Tap, stored: Stored) -> Gap:
+        """The disk has events that the topic's schema cannot read.
+
+        One gap under their last offset stands for all of them.
+        """
+        for offset in range(stored.offset, stored.end - 1):
+            tap.ack(offset, through=False)
+        after = (stored.incarnation, stored.sequences[0] - 1)
+        before = (stored.incarnation, stored.sequences[-1] + 1)
+        reason = "they were stored under another schema of the topic"
+        return Gap(
+            self.subscription.topic.name, stored.publisher, after, before, reason, stored.end - 1
+        )
+
     # ---------------------------------------------------------------- events
+
+    def refused(self, batch: Batch, reason: str) -> None:
+        """A batch has come live that this node cannot read; some of it may have been wanted."""
+        after = (batch.incarnation, batch.first - 1)
+        before = (batch.incarnation, batch.first + batch.count)
+        self._gap(batch.publisher, after, before, reason)
 
     def arrived(
         self, batch: Batch, rows: Any, numbers: Sequence[int], wanted: Sequence[int], now: Micros
@@ -380,10 +405,14 @@ class Follow:
 
     def _absent(self, peer: int, progress: Progress, is_member: bool) -> None:
         progress.is_told = True
-        if not (progress.baseline or progress.is_gone or progress.covered) and (
-            is_member or progress.position > (0, 0)
+        is_unreadable = self._hub.is_in_conflict(self.subscription.topic.name)
+        is_known = is_member or progress.position > (0, 0)
+        if not (progress.baseline or progress.is_gone) and (
+            is_unreadable or (is_known and not progress.covered)
         ):
             reason = "the publisher does not answer" if is_member else "the publisher is not there"
+            if is_unreadable:
+                reason = "the topic's schema is in conflict"
             self._gap(peer, progress.position if progress.position > (0, 0) else None, None, reason)
         if not is_member:
             progress.is_gone = True
@@ -401,6 +430,8 @@ class Follow:
             or not self.in_force
         ):
             return  # late, or repeated
+        if self._hub.is_in_conflict(past.topic):
+            return  # its rows may be of another schema; it is asked for again
         read = self._read(progress, past)
         if isinstance(read, str):
             self._hub.out.append(

@@ -97,6 +97,14 @@ class Follows:
         del self.taps[name]
         return [Store(self._token(), tap.forget())]
 
+    def void(self, topic: str, reason: str) -> None:
+        """The events of this topic on disk can be read no longer: gaps take their place."""
+        for tap in self.taps.values():
+            if tap.about.topic == topic:
+                tap.void(reason)
+                if tap.has_records:
+                    self._store(tap)
+
     def ack(self, number: int, offset: int, now: Micros, *, through: bool) -> Token:
         """Acknowledge; returns the token after which it is on disk, 0 if it is already."""
         follow = self.follows.get(number)
@@ -131,6 +139,9 @@ class Follows:
 
     def limit(self, subscription: Subscription) -> int:
         return self._local.limit(subscription)
+
+    def is_in_conflict(self, topic: str) -> bool:
+        return topic in self._archive.conflicts
 
     def members(self) -> list[Peer]:
         return list(self._interest.view.members) if self._interest is not None else []

@@ -81,10 +81,15 @@ class Archive:
     """Answers."""
 
     def __init__(
-        self, outbox: Outbox, schemas: Mapping[str, Schema], retentions: Mapping[str, Retention]
+        self,
+        outbox: Outbox,
+        schemas: Mapping[str, Schema],
+        retentions: Mapping[str, Retention],
+        conflicts: Mapping[str, object],
     ) -> None:
         self.answered = 0
         self._outbox, self._schemas, self._retentions = outbox, schemas, retentions
+        self.conflicts = conflicts  # topics whose events cannot be read alike everywhere
         self._filters: OrderedDict[tuple[str, str], tuple[Filter, Packed]] = OrderedDict()
 
     @property
@@ -92,37 +97,49 @@ class Archive:
         return self._outbox.retained
 
     def answer(self, ask: Ask) -> Past | None:
-        """None: a publisher that has just come back does not know the topic yet, nor what it retains of it; it is asked again.
+        """None: a publisher that has just come back does not know the topic yet, or the topic's
+        schema is in conflict; the publisher is asked again.
         Raises FilterError for a filter that does not fit the topic.
         """
-        if ask.rows and ask.topic not in self._schemas:
+        if ask.rows and (ask.topic not in self._schemas or ask.topic in self.conflicts):
             return None
         self.answered += 1
         floor = self._outbox.floor
         trimmed, at = self._retained.trimmed_through(ask.topic)
         parts: list[Part] = []
+        settled = (floor[0], max(0, floor[1] - 1))
         if ask.rows and ask.topic in self._retentions:
-            through, done = self._read(ask, parts)
+            through, done = self._read(ask, parts, self._outbox.accepted)
+        elif ask.rows:
+            # No retention is known, but an earlier life may have kept events. Events without a
+            # receipt come live.
+            through, done = self._read(ask, parts, settled)
         else:
-            through, done = (floor[0], max(0, floor[1] - 1)), True
+            through, done = settled, True
         return Past(
             ask.topic, ask.number, ask.serial, tuple(parts), through, done, trimmed, at, floor
         )
 
-    def _read(self, ask: Ask, parts: list[Part]) -> tuple[Id, bool]:
+    def _read(self, ask: Ask, parts: list[Part], end: Id) -> tuple[Id, bool]:
+        """Collect what is retained up to ``end``.
+
+        Returns how far that went, and whether it is all.
+        """
         filter, packed = self._filter(ask.topic, ask.filter)
         through, size, looked = ask.after, 0, 0
         for kept in self._retained.batches(ask.topic, ask.after):
             if size >= ANSWER_BYTES or looked >= LOOKED_AT or len(parts) == PARTS_MAX:
                 return through, False
             batch = kept.batch
+            if (batch.incarnation, batch.first) > end:
+                break
             looked += len(batch.rows)
             through = (batch.incarnation, batch.first + batch.count - 1)
             part = _part(batch, ask.after, filter, packed) if kept.at >= ask.start else None
             if part is not None:
                 parts.append(part)
                 size += len(part.rows)
-        return max(self._outbox.accepted, ask.after), True
+        return max(end, ask.after), True
 
     def _filter(self, topic: str, text: str) -> tuple[Filter, Packed]:
         key, filters = (topic, text), self._filters

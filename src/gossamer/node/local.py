@@ -221,6 +221,7 @@ class Local:
         block: Micros,
         tracing: bool,
         durable: int = 0,
+        conflicts: Mapping[str, object],
     ) -> None:
         self.subscriptions: dict[int, Subscription] = {}
         self.topics: dict[str, Topic] = {}
@@ -228,6 +229,7 @@ class Local:
         self.released: list[tuple[Route, Key, tuple[int, ...]]] = []
         self.rights: Rights | None = None
         self._schemas, self._out = schemas, out
+        self._conflicts = conflicts  # topics whose events cannot be read alike everywhere
         self._buffer, self._block, self._tracing = buffer, block, tracing
         self._durable = durable or buffer
         self._held: dict[tuple[Route, Key], _Held] = {}
@@ -394,6 +396,12 @@ class Local:
 
     def _match(self, known: Topic, arrival: _Arrival, now: Micros) -> tuple[int, ...] | None:
         route, batch = arrival.route, arrival.batch
+        if self._conflicts and batch.topic in self._conflicts:
+            # These may be rows of another schema that happen to fit this one.
+            reason = f"events on {batch.topic!r}, whose schema is in conflict"
+            self._out.append(Note(Dropped("event", batch.count, reason)))
+            self._miss(known, arrival, "the topic's schema is in conflict")
+            return ()
         wanted, is_columns = known.subscriptions.get(route, {}), batch.is_columns
         try:
             packed = known.packed
@@ -408,6 +416,7 @@ class Local:
             self._out.append(
                 Note(Rejected(hex_peer(batch.publisher), f"events on {batch.topic!r}: {error}"))
             )
+            self._miss(known, arrival, "the events are not of the topic's schema")
             return ()
         if arrival.group:
             if is_columns:
@@ -428,6 +437,13 @@ class Local:
             if not one.group
         ]
         return self._give(arrival, events, shares, now)
+
+    @staticmethod
+    def _miss(known: Topic, arrival: _Arrival, reason: str) -> None:
+        """A batch cannot be read: subscriptions that are told of what they miss are told."""
+        for subscription in known.subscriptions.get(arrival.route, {}).values():
+            if subscription.follow is not None:
+                subscription.follow.refused(arrival.batch, reason)
 
     def _give(
         self,

@@ -174,6 +174,7 @@ class Outbox:
         self.me, self.incarnation, self.limits, self.durable = me, incarnation, limits, durable
         self.retained = retained
         self.accepted: Id = (incarnation, 0)  # the last event that was
+        self.voided: dict[str, Id] = {}  # by topic: events up to here can be read no longer
         self.once: dict[str, tuple[int, ...]] = {}  # the last batch of streams that may be repeated
         self._also: tuple[Keep, ...] = ()  # to be stored with the next batch
         self.events = 0  # sealed and without a receipt
@@ -322,6 +323,10 @@ class Outbox:
             [Store(token, (Keep(key, b""), kept, *also))],
         )  # nothing is retained that was not accepted
 
+    def is_void(self, batch: Batch) -> bool:
+        """Whether the topic's schema was replaced after this was sealed."""
+        return (batch.incarnation, batch.first) <= self.voided.get(batch.topic, (0, 0))
+
     def mark(self, stream: str, number: tuple[int, ...]) -> bool:
         """The batch that is sealed next is this one of a stream that may be repeated; False if it was accepted before."""
         if self.once.get(stream, ()) >= number:
@@ -337,6 +342,7 @@ class Outbox:
 
     def _accept(self, batch: Batch, at: int, retain: bool) -> None:
         self.accepted = (batch.incarnation, batch.first + batch.count - 1)
+        retain = retain and not self.is_void(batch)
         (self.retained.add if retain else self.retained.skip)(batch, at)
 
     def stored(self, token: Token) -> tuple[Batch, Publication] | None:
@@ -358,6 +364,29 @@ class Outbox:
         if not self.durable:
             return publication, []
         return publication, [Store(self.token(), (Forget(self._key(incarnation, first)),))]
+
+    def void(self, topic: str) -> tuple[int, list[Keep | Forget]]:
+        """Nobody can read this topic's events of before any more.
+
+        The disk forgets those that have no receipt; returns how many those are, and the records.
+        What is under way goes on, and its receipts say who took it.
+        """
+        self.voided[topic] = (self.incarnation, self._next - 1)
+        found = [
+            one
+            for sealed in self._sealed.values()
+            for one in sealed.values()
+            if one.topic == topic and one.first >= 0
+        ]
+        records: list[Keep | Forget] = [
+            Forget(key)
+            for one in found
+            for key in (
+                self._key(one.incarnation, one.first),
+                Retained.key(one.incarnation, one.first),
+            )
+        ]
+        return sum(one.count for one in found), records
 
     def restore(self, kept: dict[str, bytes]) -> list[tuple[Batch, Publication]]:
         """What an earlier life had accepted and not completed, oldest first, to be published again under its first ids."""

@@ -257,6 +257,27 @@ class Retained:
             for start in range(0, len(ids), TRIMS_A_STORE)
         ]
 
+    def void(self, topic: str, last: Id, at: int) -> list[list[Keep | Forget]]:
+        """Nobody can read this topic's events up to an id any more.
+
+        They go, and are remembered as gone. Returns groups of records to store.
+        """
+        found = self._topics.get(topic)
+        if found is None or not (found.batches or found.trimmed > (0, 0)):
+            return []
+        ids = found.keys[found.head :]
+        for id in ids:
+            self._let_go(found, id)
+        found.forget(len(ids))
+        found.trimmed, found.trimmed_at = max(found.trimmed, last), at
+        return [
+            [
+                self._mark(topic, found),
+                *(Forget(self.key(*id)) for id in ids[start : start + TRIMS_A_STORE]),
+            ]
+            for start in range(0, max(1, len(ids)), TRIMS_A_STORE)
+        ]
+
     def _trim_all(self, waits: Callable[[Id], bool]) -> dict[str, list[Id]]:
         """All topics together have too much: the oldest of any goes first."""
         gone: dict[str, list[Id]] = {}

@@ -114,6 +114,16 @@ class Rights:
     def may_publish(self, peer: Peer, topic: str) -> bool:
         return self._may(peer, topic, True)
 
+    def may_advertise(self, sender: Peer, origin: Peer, topic: str) -> bool | None:
+        """Whether a schema may replace another one, or be in conflict with it.
+
+        Its advertiser, or the neighbour that passes it on, must be one that may publish to the
+        topic. None: nobody has proved the advertiser yet.
+        """
+        if self.may_publish(sender, topic) or self.may_publish(origin, topic):
+            return True
+        return None if origin not in self._proved else False
+
     def may_subscribe(self, peer: Peer, topic: str) -> bool:
         return self._may(peer, topic, False)
 

@@ -13,7 +13,7 @@ needs, or has used lately, stays.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
@@ -37,6 +37,7 @@ from gossamer.node.moves import Moves
 from gossamer.node.pieces import Pieces
 from gossamer.node.planes import BITS, Finished, Plane, Route, Rows, check_group
 from gossamer.node.reach import LINKED, Reach
+from gossamer.node.retention import Id
 from gossamer.node.rights import Rights
 from gossamer.overlay.batch import Batch, Leave, added
 from gossamer.overlay.flood import Flood
@@ -114,6 +115,9 @@ class Routing:
         self._uses: dict[str, list[Route]] = {}  # topic -> routes, as of the view now
         self._used: dict[Peer, Micros] = {}  # links, and when a plane last used them
         self._synced = interest is None
+        self.voided: Mapping[str, Id] = {}  # by topic: events up to here can be read no longer
+        self.conflicts: Mapping[str, object] = {}  # topics whose schemas do not agree
+        self.life = 0  # this node's incarnation
         # Published before the fabric, or by an earlier life, before the topic was known.
         self._early: list[tuple[Batch, Rows]] = []
         self._pieces = Pieces(local)
@@ -133,8 +137,16 @@ class Routing:
 
     def publish(self, batch: Batch, now: Micros, rows: Rows = None) -> None:
         """``rows``: the batch's, decoded, where they are at hand."""
+        if self.voided and (batch.incarnation, batch.first) <= self.voided.get(batch.topic, (0, 0)):
+            # The topic's schema was replaced after this was accepted, so nobody can read it.
+            self.finished.append(Finished(batch.incarnation, batch.first, (0,) * batch.count))
+            return
         is_early = not self._synced and not self._is_synced(now)
         routes = self._routes(batch.topic) if not is_early else []
+        if batch.incarnation < self.life and batch.topic in self.conflicts:
+            # An earlier life accepted this, and others would refuse it: it waits for the end of
+            # the conflict. Whoever publishes in this life is told of the conflict by an error.
+            is_early = True
         for route in routes:
             is_early = (
                 is_early or not self.planes[route].knows(batch.topic) or self._pieces.waits(batch)

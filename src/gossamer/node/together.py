@@ -29,6 +29,7 @@ class Rows:
     """Events of a list that all fit the schema, and how much the first ones weigh together: so all are accepted or none."""
 
     def __init__(self, core: NodeCore, topic: str, events: Iterable[Mapping[str, Any]]) -> None:
+        core.topics.check(topic)
         known = core.local.topic(topic)
         self.rows: list[Row] = known.schema.rows(events)
         self.size: int = known.weigh(self.rows)
@@ -235,6 +236,7 @@ def _gathered(
 
 
 def _check(core: NodeCore, topic: str) -> None:
+    core.topics.check(topic)
     if core.rights is not None:
         core.rights.check("publish to", topic)
     if core.outbox.is_full:

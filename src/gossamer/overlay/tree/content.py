@@ -50,6 +50,7 @@ class SchemaContent:
 
     def learn(self, topic: str, schema: Schema) -> None:
         self._schemas[topic], self._decoders[topic] = schema, Packed(schema)
+        self._rows = (None, None)  # they may be of another schema
         self._filter.cache_clear()
         self._mask.cache_clear()
         self.covers.cache_clear()
