@@ -217,6 +217,8 @@ class Subscription:
             and node._subscriptions.pop(self.number, None) is not None
             and not node._driver.closing
         ):
+            # Receipts say which events are gone, so the node must know which ones were taken.
+            self._tell()
             node._core.unsubscribe(self.number, node._driver.now())
             node._driver.wake()
         self._end(StopAsyncIteration())

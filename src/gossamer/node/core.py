@@ -557,7 +557,10 @@ class NodeCore:
                     self._out.append(
                         Note(
                             Completed(
-                                receipt.first + index, receipt.incarnation, publication.took(index)
+                                receipt.first + index,
+                                receipt.incarnation,
+                                publication.took(index),
+                                publication.lost(index),
                             )
                         )
                     )

@@ -29,7 +29,7 @@ from gossamer.machine import (
     Peer,
     Send,
 )
-from gossamer.overlay.batch import MATCHED_MAX, Batch, added
+from gossamer.overlay.batch import MATCHED_MAX, Batch, added, bounded_all, joined
 from gossamer.overlay.direct.flight import Flight, Part, Source, Taker
 from gossamer.overlay.direct.messages import (
     DirectMessage,
@@ -333,7 +333,7 @@ class Direct:
             told = tuple(flight.total)
             total = added(told, (flight.each,)) if told and flight.each else told or (flight.each,)
             if flight.most > MATCHED_MAX:
-                total = tuple([min(count, MATCHED_MAX) for count in total])
+                total = bounded_all(total)
             self.finished.append((batch.incarnation, batch.first, total))
 
     # ----------------------------------------------------------------------- inputs
@@ -449,8 +449,8 @@ class Direct:
             part.sign = self._awake(now)
             return
         assert type(message) is Taken
-        matched = message.matched
-        if len(matched) > 1 and len(matched) != len(part.offsets):
+        matched = joined(message.matched, message.dropped)
+        if matched is None or len(matched) > 1 and len(matched) != len(part.offsets):
             self.out.append(Note(Rejected(hex_peer(sender), "report for another number of events")))
             return
         self._answered(flight, part, matched, now)
