@@ -186,7 +186,7 @@ def test_a_slow_consumer_holds_reports_back_and_is_then_cut_off() -> None:
     late = Micros(NOW + SECOND)
     assert node.deadline <= late
     effects = node.wake(late)
-    assert sends(effects, Report) == [Report(7, 1, 7, 0, True, (3, 3, 3))]
+    assert sends(effects, Report) == [Report(7, 1, 7, 0, True, (2, 2, 2), (1, 1, 1))]
     assert [(n.what, n.count) for n in notes(effects, Dropped)] == [("subscription", 5)]
     assert notes(effects, Unsubscribed) == [Unsubscribed(slow, "slow")]
     assert sorted(node.subscriptions) == [fast, 3]

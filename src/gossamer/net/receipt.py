@@ -107,6 +107,4 @@ class BatchReceipt(Struct, frozen=True, eq=False, gc=False):
             matched += counts * count if len(counts) == 1 else counts[start : start + count]
             lost = publication.dropped or (0,)
             dropped += lost * count if len(lost) == 1 else lost[start : start + count]
-        return BatchDone(
-            publisher, incarnation, tuple(sequences), tuple(matched), tuple(dropped)
-        )
+        return BatchDone(publisher, incarnation, tuple(sequences), tuple(matched), tuple(dropped))

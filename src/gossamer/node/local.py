@@ -497,9 +497,7 @@ class Local:
                 origin = batch.publisher, batch.incarnation
                 gone = self._pushed_out(subscription, origin, numbers, places)
                 matched = discarded(matched, gone, batch.count)
-                self._trace_discarded(
-                    subscription, [(*origin, numbers[place]) for place in gone]
-                )
+                self._trace_discarded(subscription, [(*origin, numbers[place]) for place in gone])
         if not blockers:
             return matched
         self._held[route, key] = _Held(matched, blockers, batch, numbers)

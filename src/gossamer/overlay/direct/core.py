@@ -29,7 +29,14 @@ from gossamer.machine import (
     Peer,
     Send,
 )
-from gossamer.overlay.batch import MATCHED_MAX, Batch, added, bounded_all, joined
+from gossamer.overlay.batch import (
+    DISCARDED,
+    MATCHED_MAX,
+    Batch,
+    added,
+    bounded_all,
+    joined,
+)
 from gossamer.overlay.direct.flight import Flight, Part, Source, Taker
 from gossamer.overlay.direct.messages import (
     DirectMessage,
@@ -299,7 +306,12 @@ class Direct:
                 loops.tally(flight.total, part.offsets, matched)
         if message.group:
             taken = matched if len(matched) != 1 else matched * len(part.offsets)
-            left = [offset for at, offset in enumerate(part.offsets) if not taken or not taken[at]]
+            # A member that has discarded an event does not have it, so another one is asked.
+            left = [
+                offset
+                for at, offset in enumerate(part.offsets)
+                if not taken or not taken[at] % DISCARDED
+            ]
             if left:
                 self._choose_again(flight, part.peer, message.group, left, now)
         self._maybe_finish(flight)

@@ -128,7 +128,11 @@ def reportable(tiles: Sequence[Tile]) -> tuple[Tile, ...]:
     """As many as a report has room for; what is left out will be asked for again."""
     sizes = accumulate(
         [
-            40 + len(tile.low[0]) + len(tile.high[0]) + 5 * len(tile.others or ()) + 5 * len(tile.dropped)
+            40
+            + len(tile.low[0])
+            + len(tile.high[0])
+            + 5 * len(tile.others or ())
+            + 5 * len(tile.dropped)
             for tile in tiles[:TILES_MAX]
         ]
     )
@@ -169,8 +173,7 @@ def _sum(several: list[tuple[int, ...]]) -> tuple[int, ...] | None:
     each = [counts for counts in several if len(counts) > 1]
     return _brief(
         tuple(
-            [bounded(alike + sum(counts)) for counts in zip(*each, strict=True)]
-            or [bounded(alike)]
+            [bounded(alike + sum(counts)) for counts in zip(*each, strict=True)] or [bounded(alike)]
         )
     )
 
