@@ -21,7 +21,6 @@ from gossamer.overlay.batch import (
 )
 from gossamer.trace import Completed, Delivered, Discarded
 
-
 ROUTES = [Route.DIRECT, Route.TREE, Route.SKIPLIST, Route.FLOOD]
 SLOW, QUICK, SENDER = 1, 2, 0
 

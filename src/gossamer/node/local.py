@@ -226,6 +226,10 @@ class _Held:
         self.publisher, self.incarnation = batch.publisher, batch.incarnation
         self.count, self.numbers = batch.count, numbers
 
+    def discard(self, places: Sequence[int]) -> None:
+        """One of those who were handed the events at these places has discarded them."""
+        self.matched = discarded(self.matched, places, self.count)
+
     def id(self, place: int) -> Id:
         return self.publisher, self.incarnation, self.numbers[place]
 
@@ -642,7 +646,7 @@ class Local:
             else:
                 gone = places[max(0, subscription.passed - start) :]
             if gone:
-                entry.matched = discarded(entry.matched, gone, entry.count)
+                entry.discard(gone)
             if self._tracing:
                 told.update(dict.fromkeys([entry.id(place) for place in places]))
         if self._tracing:

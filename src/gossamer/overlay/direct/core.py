@@ -462,7 +462,7 @@ class Direct:
             return
         assert type(message) is Taken
         matched = joined(message.matched, message.dropped)
-        if matched is None or len(matched) > 1 and len(matched) != len(part.offsets):
+        if matched is None or (len(matched) > 1 and len(matched) != len(part.offsets)):
             self.out.append(Note(Rejected(hex_peer(sender), "report for another number of events")))
             return
         self._answered(flight, part, matched, now)

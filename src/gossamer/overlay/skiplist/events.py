@@ -570,9 +570,10 @@ class Events:
             branch.tiles = list(tiles)
             self._over(branch, now)
             return
+        told = reportable([as_sent(tile) for tile in tiles])
         report = Report(
             message.topic, message.publisher, message.incarnation, message.sequence, message.round, message.low, message.high,
-            message.hops, reportable([as_sent(tile) for tile in tiles]), tuple(branch.gaps), tuple(branch.found.hits.values()), branch.found.left_off,
+            message.hops, told, tuple(branch.gaps), tuple(branch.found.hits.values()), branch.found.left_off,
         )  # fmt: skip
         self._host.send(int(branch.parent), report, now)
 
