@@ -24,7 +24,6 @@ _HOMES = {
     "ViewLagError": "gossamer.net.view",
     "Change": "gossamer.net.view",
     "Interested": "gossamer.net.view",
-    "InterestConfig": "gossamer.overlay.interest.config",
     "BatchDone": "gossamer.net.receipt",
     "BatchReceipt": "gossamer.net.receipt",
     "Done": "gossamer.net.node",
@@ -64,7 +63,6 @@ if TYPE_CHECKING:
     from gossamer.net.view import Change, Interested, ViewLagError
     from gossamer.node import Gap, NodeConfig, RetentionError, RouteError, TapError, TopicError
     from gossamer.node.rights import NotPermittedError
-    from gossamer.overlay.interest.config import InterestConfig
 
 __all__ = [
     "BarrierError",
@@ -77,7 +75,6 @@ __all__ = [
     "Filter",
     "FilterError",
     "Gap",
-    "InterestConfig",
     "Interested",
     "JoinError",
     "KeysError",

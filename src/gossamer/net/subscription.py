@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from gossamer.filters import Event
 from gossamer.filters.packed import Columns
 from gossamer.net.errors import BarrierError, NodeError, SlowSubscriberError
-from gossamer.net.named import route_of
+from gossamer.net.named import check_timeout, route_of
 from gossamer.node import Gap, Route, RouteError, SlowPolicy, TopicError, Wish
 from gossamer.overlay.batch import COLUMN_ROWS
 
@@ -374,6 +374,7 @@ async def subscribe_many(
     Each is a subscription of its own, to be closed by itself. A node may have a million of them (extra ``fast``): what arrives
     is matched against an index.
     """
+    check_timeout("timeout", timeout, 0.001)
     made = [node.subscribe(topic, filter, timeout=timeout, **options) for filter in filters]
     await node._waiting.topic(topic, timeout)
     try:

@@ -21,10 +21,10 @@ from gossamer.filters.gather import sealed
 from gossamer.filters.loops import Weighed
 from gossamer.filters.packed import Bytes, Packed
 from gossamer.machine import Effect, Forget, Keep, Peer, Store, Token
+from gossamer.node.bounds import check_limits
 from gossamer.node.retention import Id, Retained
 from gossamer.overlay.batch import (
     BATCH_BYTES_MAX,
-    BATCH_EVENTS_MAX,
     COLUMN_ROWS,
     WINDOW_MAX,
     Batch,
@@ -165,12 +165,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     event_bytes: int = 1 << 20  # one event, encoded
 
     def __post_init__(self) -> None:
-        most = BATCH_EVENTS_MAX // COLUMN_ROWS
-        if not 1 <= self.batch_events <= most:
-            raise ValueError(f"batch_events is {self.batch_events}; it must be from 1 to {most}")
-        if self.batch_bytes < 1:
-            raise ValueError(f"batch_bytes is {self.batch_bytes}; it must be at least 1")
-        if not self.batch_events <= self.window <= WINDOW_MAX // 2:
+        check_limits(self)
+        if self.batch_events > self.window:
             raise ValueError(
                 f"window is {self.window}; it must be from batch_events ({self.batch_events}) to {WINDOW_MAX // 2}"
             )
