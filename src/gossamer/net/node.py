@@ -100,6 +100,8 @@ class Node:
         shared_memory: bool = True,
     ) -> None:
         """
+        All times are in seconds.
+
         listen: host:port; port 0 picks a free one (see ``address``).
         join: addresses of nodes that are in the fabric already, or DNS names of many; none starts a new fabric.
         join_required: fail if none answers in ``join_timeout`` seconds; else go on alone, and go on trying.
