@@ -69,10 +69,11 @@ def publish(
     Examples:
       gossamer publish weather '{"country": "CH", "city": "Geneva", "temp": 31}'
       gossamer publish weather --file events.jsonl
-      cat events.jsonl | gossamer publish weather --file -
+      tail -f events.jsonl | gossamer publish weather --file -
       gossamer publish weather --file events.jsonl --via 127.0.0.1:7400
     \b
     TIMESTAMP and DATE values are ISO 8601 strings, BINARY values are base64.
+    Lines of a pipe are published as they come; Ctrl-C and SIGTERM end that, with the receipts of what was sent.
     """
     if not events and source is None:
         raise click.UsageError("nothing to publish: give events as JSON objects, or --file")
