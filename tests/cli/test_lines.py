@@ -11,6 +11,7 @@ import pytest
 
 from gossamer.cli import lines
 from gossamer.cli.lines import LineError, Numbered, lines_of, numbered
+from gossamer.cli.publish import Sent
 
 TEXT = b'{"n": 1}\n\n  \n{"n": 2}\r\nx\n\n{"n": 3}'
 FOUND = [(1, b'{"n": 1}'), (4, b'{"n": 2}\r'), (5, b"x"), (7, b'{"n": 3}')]
@@ -64,3 +65,23 @@ def test_a_file_in_memory_and_more_than_is_read_ahead() -> None:
         assert found == text.splitlines()
 
     asyncio.run(main())
+
+
+def test_the_summary_says_what_was_dropped_if_anything_was(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sent = Sent(as_json=False)
+    sent.count({"matched": 2, "dropped": 0})
+    sent.summary()
+    assert capsys.readouterr().out == (
+        "1 event published; taken by 2 subscriptions in all, 0 by none\n"
+    )
+    sent.count({"matched": 0, "dropped": 3})
+    sent.summary()
+    assert capsys.readouterr().out == (
+        "2 events published; taken by 2 subscriptions in all, 1 by none; "
+        "3 times a subscription had dropped one before it was taken\n"
+    )
+    told = Sent(as_json=True)
+    told.count({"sequence": 1, "matched": 1, "dropped": 0, "publisher": "7"})
+    assert '"dropped":0' in capsys.readouterr().out
