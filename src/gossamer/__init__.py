@@ -24,7 +24,6 @@ _HOMES = {
     "ViewLagError": "gossamer.net.view",
     "Change": "gossamer.net.view",
     "Interested": "gossamer.net.view",
-    "InterestConfig": "gossamer.overlay.interest.config",
     "BatchDone": "gossamer.net.receipt",
     "BatchReceipt": "gossamer.net.receipt",
     "Done": "gossamer.net.node",
@@ -73,7 +72,6 @@ if TYPE_CHECKING:
         TopicError,
     )
     from gossamer.node.rights import NotPermittedError
-    from gossamer.overlay.interest.config import InterestConfig
 
 __all__ = [
     "BarrierError",
@@ -86,7 +84,6 @@ __all__ = [
     "Filter",
     "FilterError",
     "Gap",
-    "InterestConfig",
     "Interested",
     "JoinError",
     "KeysError",

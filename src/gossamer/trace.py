@@ -69,6 +69,7 @@ class Completed(Struct, frozen=True, tag="completed", tag_field="kind"):
     sequence: int
     incarnation: int
     matched: int
+    dropped: int = 0  # subscriptions that were handed it and had discarded it when they reported
 
 
 class Delivered(Struct, frozen=True, tag="delivered", tag_field="kind"):
@@ -80,6 +81,20 @@ class Delivered(Struct, frozen=True, tag="delivered", tag_field="kind"):
     sequence: int
     hops: int
     again: bool = False  # it was handed over before, and not acknowledged
+
+
+class Discarded(Struct, frozen=True, tag="discarded", tag_field="kind"):
+    """An event was handed to a subscription, which discarded it before its consumer took it.
+
+    One record an event. ``reported``: the report that counts it had left before. What
+    slow="drop_oldest" discards after the report has no record.
+    """
+
+    subscription: int
+    publisher: str
+    incarnation: int
+    sequence: int
+    reported: bool
 
 
 class Gapped(Struct, frozen=True, tag="gapped", tag_field="kind"):
@@ -160,6 +175,7 @@ Record = (
     | Published
     | Completed
     | Delivered
+    | Discarded
     | Gapped
     | Duplicate
     | Rejected

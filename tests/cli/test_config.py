@@ -128,7 +128,7 @@ def test_what_is_resolved_reaches_the_node(tmp_path: Path) -> None:
     arguments = settings.node_arguments()
     assert resolve({"peer_messages": 5}, {}, None).node_arguments()["limits"].messages == 5
     assert (arguments["k"], arguments["fabric"], arguments["join"]) == (2, "blue", ("127.0.0.1:1",))
-    assert (arguments["config"].block, arguments["config"].buffer) == (1_500_000, 9)
+    assert (arguments["config"].block, arguments["config"].buffer) == (1.5, 9)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +151,10 @@ def test_what_is_resolved_reaches_the_node(tmp_path: Path) -> None:
             "line 1: log_level: 'loud' must be one of debug, info, warning, error",
         ),
         ('window_bytes = "lots"', "line 1: window_bytes: 'lots' is not a size"),
+        ("block = 0", "line 1: block: 0 seconds is too short, and must be at least 0.001"),
+        ("block = nan", "line 1: block: nan is not a number of seconds"),
+        ('block = "5"', "line 1: block: '5' is not a number of seconds"),
+        ("buffer = 0", "line 1: buffer: 0 must be from 1 to"),
         ("drain = -1", "line 1: drain: -1 is not a number of seconds"),
         (
             '[topics]\nweather = "temp IN"',

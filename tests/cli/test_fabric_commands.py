@@ -379,7 +379,7 @@ def test_what_is_published_through_a_node_that_stays_is_there_for_those_who_come
     said = gossamer(env, *through, "--file", "-", "--json", given=many)
     [status] = [json.loads(line) for line in gossamer(env, "status", "--json").stdout.splitlines()]
     assert [json.loads(line) for line in said.stdout.splitlines()] == [
-        {"sequence": number, "matched": 0, "publisher": status["node"]}
+        {"sequence": number, "matched": 0, "dropped": 0, "publisher": status["node"]}
         for number in range(3, 12_003)
     ]
     past = gossamer(

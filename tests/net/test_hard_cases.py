@@ -52,9 +52,7 @@ def test_nobody_behind_one_who_leaves_is_forgotten() -> None:
 
 
 def test_a_slow_but_steady_consumer_is_not_cut_off() -> None:
-    config = gossamer.NodeConfig(
-        window=256, batch_events=64, buffer=32, block=Micros(300 * MILLISECOND)
-    )
+    config = gossamer.NodeConfig(window=256, batch_events=64, buffer=32, block=0.3)
 
     async def main() -> None:
         async with (

@@ -53,6 +53,52 @@ def test_a_subscription_that_nobody_began_says_so(
 
 
 @pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"timeout": 0}, "timeout is 0; it must be a number of seconds from 0.001 to"),
+        ({"timeout": -1}, "timeout is -1; it must be a number of seconds"),
+        ({"timeout": float("nan")}, "timeout is nan; it must be a number of seconds"),
+        ({"timeout": "5"}, "timeout is '5'; it must be a number of seconds"),
+        ({"timeout": None}, "timeout is None; it must be a number of seconds"),
+        ({"slow": "stop"}, "unknown slow='stop'; known: block, drop_oldest"),
+        ({"barrier": 1}, "barrier is 1; it must be True or False"),
+        ({"ordered": "yes"}, "ordered is 'yes'; it must be True or False"),
+        ({"gaps": None}, "gaps is None; it must be True or False"),
+        ({"group": 3}, "group is 3; it must be text"),
+        ({"name": None}, "name is None; it must be text"),
+        ({"source": b"x"}, "source is b'x'; it must be text"),
+        ({"filter": None}, "filter is None; it must be text"),
+    ],
+)
+def test_subscribe_refuses_what_an_option_cannot_be_and_says_what_it_may_be(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(gossamer.NodeError) as told:
+        gossamer.Node().subscribe("weather", **options)
+    assert message in str(told.value)
+
+
+@pytest.mark.parametrize("value", [-1, float("nan"), float("inf"), "5", None, True])
+def test_a_node_refuses_times_that_are_none(value: Any) -> None:
+    for option in ("join_timeout", "spin"):
+        with pytest.raises(gossamer.NodeError, match=f"{option} is .*; it must be a number of sec"):
+            gossamer.Node(**{option: value})
+    for limit in ("window", "shut_out"):
+        with pytest.raises(ValueError, match=f"{limit} is .*; it must be a number of seconds"):
+            gossamer.PeerLimits(**{limit: value})
+
+    async def main() -> None:
+        async with gossamer.Node() as node:
+            for asked in (node.drain, node.close):
+                with pytest.raises(gossamer.NodeError, match="it must be a number of seconds"):
+                    await asked(value)
+            with pytest.raises(gossamer.NodeError, match="it must be a number of seconds"):
+                await node.topic("weather", value)
+
+    go(main())
+
+
+@pytest.mark.parametrize(
     "command",
     [
         lambda node: node.publish("weather", GENEVA),

@@ -14,7 +14,6 @@ import pytest
 
 import gossamer
 from gossamer import trace
-from gossamer.machine import Micros
 from gossamer.net.dialler import AddressError
 from gossamer.net.disk import DataDirectoryError
 from gossamer.node import wire
@@ -120,7 +119,7 @@ def test_more_events_than_the_window_and_the_buffer_are_all_delivered_in_order()
 
 
 def test_a_subscriber_that_takes_nothing_is_cut_off_and_the_publisher_goes_on() -> None:
-    config = gossamer.NodeConfig(window=64, batch_events=8, buffer=16, block=Micros(200_000))
+    config = gossamer.NodeConfig(window=64, batch_events=8, buffer=16, block=0.2)
 
     async def main() -> None:
         async with (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from random import Random
 
 import pytest
@@ -22,6 +23,7 @@ from gossamer.machine import (
     Token,
 )
 from gossamer.node import NodeConfig, NodeCore, SlowPolicy, TopicError, WindowFullError
+from gossamer.node.bounds import SECONDS, WHOLE
 from gossamer.node.core import INCARNATION_KEY
 from gossamer.node.topics import TOPICS_MAX, Adverts, AdvertsTaken
 from gossamer.node.wire import Ping
@@ -164,7 +166,7 @@ def test_rows_that_do_not_fit_the_schema_are_rejected_and_still_reported() -> No
 
 
 def test_a_slow_consumer_holds_reports_back_and_is_then_cut_off() -> None:
-    node = core(config=NodeConfig(buffer=4, block=SECOND))
+    node = core(config=NodeConfig(buffer=4, block=1))
     node.link(Peer(2), LinkState.UP, NOW)
     node.advertise("weather", WEATHER, NOW)
     node.wake(NOW)
@@ -187,7 +189,7 @@ def test_a_slow_consumer_holds_reports_back_and_is_then_cut_off() -> None:
     late = Micros(NOW + SECOND)
     assert node.deadline <= late
     effects = node.wake(late)
-    assert sends(effects, Report) == [Report(7, 1, 7, 0, True, (3, 3, 3))]
+    assert sends(effects, Report) == [Report(7, 1, 7, 0, True, (2, 2, 2), (1, 1, 1))]
     assert [(n.what, n.count) for n in notes(effects, Dropped)] == [("subscription", 5)]
     assert notes(effects, Unsubscribed) == [Unsubscribed(slow, "slow")]
     assert sorted(node.subscriptions) == [fast, 3]
@@ -292,4 +294,42 @@ def test_config_says_what_is_wrong() -> None:
     with pytest.raises(ValueError, match="batch_events is 0"):
         NodeConfig(batch_events=0)
     with pytest.raises(ValueError, match="4 x batch_bytes"):
-        NodeConfig(event_bytes=8 << 20)
+        NodeConfig(event_bytes=4 << 20)
+
+
+def test_every_limit_refuses_what_it_cannot_be_by_name_and_says_what_it_may_be() -> None:
+    for name, (low, high) in WHOLE.items():
+        for value in (low - 1, high + 1, -1, 1.5, float("nan"), True, "7", None):
+            with pytest.raises(
+                ValueError,
+                match=f"^{name} is {re.escape(repr(value))}; it must be .* from {low} to",
+            ):
+                NodeConfig(**{name: value})
+    for name, (least, most) in SECONDS.items():
+        for value in (0, -1, least / 2, most + 1, float("nan"), float("inf"), True, "7", None):
+            with pytest.raises(
+                ValueError, match=f"^{name} is {re.escape(repr(value))}; it must be .* seconds from"
+            ):
+                NodeConfig(**{name: value})
+    for name in ("trace", "flood", "interest", "skiplist", "tree"):
+        with pytest.raises(ValueError, match=f"^{name} is 7; it must be of type"):
+            NodeConfig(**{name: 7})
+    numbers = {name for name in NodeConfig.__struct_fields__ if name not in WHOLE | SECONDS}
+    assert numbers == {"trace", "flood", "interest", "skiplist", "tree"}  # none goes unchecked
+
+
+def test_block_is_in_seconds_whole_or_broken() -> None:
+    for block in (2, 2.0, 0.5):
+        node = core(config=NodeConfig(buffer=1, block=block))
+        node.link(Peer(2), LinkState.UP, NOW)
+        node.advertise("weather", WEATHER, NOW)
+        node.wake(NOW)
+        node.subscribe("weather", "", NOW)
+        node.receive(
+            Peer(2), Batch("weather", 7, 1, 1, 2, 1, 0, 1, b"\x92\x92\xc0\xc0\x92\xc0\xc0"), NOW
+        )
+        end = Micros(NOW + round(block * SECOND))
+        node.wake(Micros(end - 1))
+        assert node.subscriptions
+        node.wake(end)
+        assert not node.subscriptions

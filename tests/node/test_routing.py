@@ -215,12 +215,13 @@ def test_long_values_fit_the_keys_of_a_list(route: Route) -> None:
 
 
 def test_one_id_on_two_topics_is_refused_while_the_first_is_held() -> None:
-    fabric = Fabric(2, buffer=0)
+    fabric = Fabric(2, buffer=1)
     fabric.command(0, "advertise", "climate", WEATHER)
     fabric.run(1)
     weather = [fabric.enter(0, text, Route.SKIPLIST) for text in ("temp > 30", "temp > 20")]
     climate = fabric.command(0, "subscribe", "climate", "temp > 30", route=Route.SKIPLIST)
     fabric.until(lambda: fabric.core(0).subscriptions[climate].in_force)
+    assert fabric.matched(fabric.publish(1, 31)) == 2  # the buffers are full: the next one is held
     for topic in ("weather", "climate"):
         number = int.from_bytes(topic_hash(topic), "big")
         payload = msgspec.msgpack.encode([("CH", "Bern", 31)])

@@ -271,7 +271,7 @@ def test_versions_that_do_not_overlap_are_refused_with_both_sides() -> None:
 
 
 def test_fields_added_at_the_end_by_a_newer_version_are_ignored() -> None:
-    newer = msgspec.msgpack.encode([11, 7, 1, 10, 0, True, [1], "a field of version 3"])
+    newer = msgspec.msgpack.encode([11, 7, 1, 10, 0, True, [1], [], "a field of version 3"])
     assert wire.Unframer().feed(frame(newer)) == [Report(7, 1, 10, 0, True, (1,))]
 
 

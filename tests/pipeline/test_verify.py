@@ -376,7 +376,7 @@ def test_what_cannot_be_judged_is_a_clear_error(spark: SparkSession, tmp_path: P
 def test_a_verdict_is_ok_only_if_nothing_is_wrong() -> None:
     fine = dict.fromkeys(Verdict.__struct_fields__, 0)
     assert Verdict(**fine).ok
-    for name in ("missed", "duplicate", "spurious", "broken"):
+    for name in ("missed", "duplicate", "spurious", "broken", "miscounted"):
         assert not Verdict(**{**fine, name: 1}).ok
 
 
@@ -574,3 +574,44 @@ def test_one_of_a_group_is_due_each_event(spark: SparkSession, tmp_path: Path) -
     # The first went to two who stayed; the second to one that had gone, and so to another; the fourth to who did not want it.
     assert (verdict.expected, verdict.delivered, verdict.missed) == (5, 4, 1)
     assert (verdict.duplicate, verdict.spurious) == (1, 1)
+
+
+@pytest.mark.spark
+def test_a_receipt_that_counts_what_was_discarded_before_the_report_is_a_violation(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def gone(at: int, sequence: int, *, reported: bool) -> Record:
+        return (at, trace.Discarded(1, trace.hex_peer(A), 1, sequence, reported))
+
+    write(
+        tmp_path,
+        B,
+        [
+            *subscribe(10, 1, "TRUE"),
+            *(delivered(100 * number + 1, 1, number) for number in (1, 2, 3)),
+            gone(900, 1, reported=True),
+            gone(900, 2, reported=False),
+            gone(900, 3, reported=False),
+            (900, trace.Unsubscribed(1, "slow")),
+        ],
+    )
+    write(
+        tmp_path,
+        0xC,
+        [*subscribe(10, 1, "TRUE"), *(delivered(100 * n + 2, 1, n) for n in (1, 2, 3))],
+    )
+
+    def told(*receipts: trace.Completed) -> Verdict:
+        sent = [publish(100 * number, number, {"size": number})[0] for number in (1, 2, 3)]
+        done = [(1000 + receipt.sequence, receipt) for receipt in receipts]
+        write(tmp_path, A, [ADVERTISED, *sent, *done])
+        return verify(spark, tmp_path)
+
+    # The first was reported before it was discarded, so it may be counted twice.
+    first = trace.Completed(1, 1, 2)
+    right = told(first, trace.Completed(2, 1, 1, 1), trace.Completed(3, 1, 1, 1))
+    assert (right.miscounted, right.ok) == (0, True)
+    wrong = told(first, trace.Completed(2, 1, 2), trace.Completed(3, 1, 1, 1))
+    assert (wrong.miscounted, wrong.ok) == (1, False)
+    print_verdict(wrong)
+    assert "miscounted 1 events whose receipts count" in capsys.readouterr().out

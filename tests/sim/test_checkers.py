@@ -11,6 +11,7 @@ import pytest
 from gossamer.filters import Event
 from gossamer.machine import Deliver, Effect, LinkState, Message, Micros, Peer, Send
 from gossamer.node.core import NodeCore
+from gossamer.node.local import Local, Subscription
 from gossamer.overlay.batch import Batch, Report
 from gossamer.overlay.flood import Flood
 from gossamer.sim import Config, Outcome
@@ -126,6 +127,22 @@ class Miscounts(NodeCore):
                 tuple(count + 1 for count in message.matched),
             )
         return super().receive(sender, message, now)
+
+
+class _CountsTheGone(Local):
+    """Reports what a subscription discards when it ends as if its consumer had it."""
+
+    def _discard(self, subscription: Subscription) -> None:
+        before = {what: entry.matched for what, entry in self._held.items()}
+        super()._discard(subscription)
+        for what, matched in before.items():
+            self._held[what].matched = matched
+
+
+class CountsTheGone(NodeCore):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.local.__class__ = _CountsTheGone
 
 
 class CompletesTwice(NodeCore):
@@ -249,6 +266,13 @@ def test_a_floor_that_passes_an_open_receipt_is_caught_whatever_else_it_breaks()
     assert "floors" in blamed(
         outcome_of(RaisesTheFloor, msgspec.structs.replace(CONFIG, interval="500us"))
     )
+
+
+def test_a_receipt_that_counts_what_a_cut_off_subscription_discarded_is_caught() -> None:
+    slow = msgspec.structs.replace(CONFIG, buffer=2, consumer="9s", seconds_max=60.0)
+    healthy = outcome_of(NodeCore, slow)
+    assert healthy.violations == []
+    assert blamed(outcome_of(CountsTheGone, slow)) == ["receipts"]
 
 
 def test_the_counts_of_the_outcome_say_the_same() -> None:

@@ -137,8 +137,8 @@ class Bytes(Count):
 class Seconds(Kind):
     metavar = "SECONDS"
 
-    def __init__(self, most: float = math.inf) -> None:
-        self.most = most
+    def __init__(self, most: float = math.inf, *, least: float = 0.0) -> None:
+        self.least, self.most = least, most
 
     def text(self, given: str) -> float:
         try:
@@ -157,6 +157,8 @@ class Seconds(Kind):
             raise ValueError(f"{given!r} is not a number of seconds")
         if given > self.most:
             raise ValueError(f"{given:g} seconds is too long, and must be at most {self.most:g}")
+        if given < self.least:
+            raise ValueError(f"{given:g} seconds is too short, and must be at least {self.least:g}")
         return float(given)
 
 

@@ -31,11 +31,12 @@ from gossamer.cli.kinds import (
 from gossamer.net.limits import PeerLimits
 from gossamer.net.spin import SPIN_MOST, SPIN_SECONDS
 from gossamer.node import NodeConfig
-from gossamer.overlay.batch import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, COLUMN_ROWS, WINDOW_MAX
+from gossamer.node.bounds import SECONDS, WHOLE
 
 F = TypeVar("F", bound=Callable[..., Any])
 PREFIX = "GOSSAMER_"
 _LIMITS, _PEERS = NodeConfig(), PeerLimits()
+BLOCK_LEAST, BLOCK_MOST = SECONDS["block"]
 
 
 class Option(Struct, frozen=True):
@@ -90,29 +91,30 @@ OPTIONS = (
     Option("log_format", Choice("text", "json"), "text", "run", "Log lines on standard error, for people or for machines."),
     Option("log_level", Choice("debug", "info", "warning", "error"), "info", "run", "The least that is logged."),
     Option(
-        "window", Count(1, WINDOW_MAX // 2), _LIMITS.window, "limits.window",
+        "window", Count(*WHOLE["window"]), _LIMITS.window, "limits.window",
         "Events without a receipt; beyond that, publishing waits.",
     ),
-    Option("window_bytes", Bytes(1, 1 << 40), _LIMITS.window_bytes, "limits.window_bytes", "The same, in bytes."),
+    Option("window_bytes", Bytes(*WHOLE["window_bytes"]), _LIMITS.window_bytes, "limits.window_bytes", "The same, in bytes."),
     Option(
-        "batch_events", Count(1, BATCH_EVENTS_MAX // COLUMN_ROWS), _LIMITS.batch_events, "limits.batch_events",
+        "batch_events", Count(*WHOLE["batch_events"]), _LIMITS.batch_events, "limits.batch_events",
         "Events that travel together, at most.",
     ),
     Option(
-        "batch_bytes", Bytes(1, BATCH_BYTES_MAX), _LIMITS.batch_bytes, "limits.batch_bytes",
+        "batch_bytes", Bytes(*WHOLE["batch_bytes"]), _LIMITS.batch_bytes, "limits.batch_bytes",
         "A batch is sent when it has about reached this.",
     ),
-    Option("event_bytes", Bytes(1, BATCH_BYTES_MAX), _LIMITS.event_bytes, "limits.event_bytes", "The largest event."),
-    Option("buffer", Count(1, 1 << 30), _LIMITS.buffer, "limits.buffer", "Events that may wait for one subscription."),
+    Option("event_bytes", Bytes(*WHOLE["event_bytes"]), _LIMITS.event_bytes, "limits.event_bytes", "The largest event."),
+    Option("buffer", Count(*WHOLE["buffer"]), _LIMITS.buffer, "limits.buffer", "Events that may wait for one subscription."),
     Option(
-        "block", Seconds(), _LIMITS.block / 1e6, "limits.block",
+        "block", Seconds(BLOCK_MOST, least=BLOCK_LEAST), _LIMITS.block, "limits.block",
         "Seconds that a full buffer holds publishers back before the subscription is cut off.",
     ),
     Option(
-        "subscriptions", Count(0, 1 << 30), _LIMITS.subscriptions, "limits.subscriptions", "Subscriptions of this node."
+        "subscriptions", Count(*WHOLE["subscriptions"]), _LIMITS.subscriptions, "limits.subscriptions",
+        "Subscriptions of this node.",
     ),
     Option(
-        "retained", Bytes(0, 1 << 40), _LIMITS.retained, "limits.retained",
+        "retained", Bytes(*WHOLE["retained"]), _LIMITS.retained, "limits.retained",
         "What this node retains of what is published through it, all topics together.",
     ),
     Option("connections", Count(8, 1 << 20), _PEERS.connections, "peers.connections", "Open connections in all."),

@@ -84,6 +84,7 @@ def print_verdict(verdict: Verdict) -> None:
         ("incomplete", "events without a complete receipt"),
         ("torn", "trace files with a torn last line"),
         ("broken", "trace lines or events that could not be read"),
+        ("miscounted", "events whose receipts count what a subscription had discarded"),
     ):
         if getattr(verdict, name):
             click.echo(f"{name:<10} {getattr(verdict, name):,} {words}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 import sys
 from collections import deque
 from collections.abc import Iterator
@@ -23,9 +25,11 @@ from gossamer.cli.common import (
     node_options,
     run_until_signal,
 )
+from gossamer.cli.lines import LineError, lines_of
 from gossamer.filters import event_of
 
 RECEIPTS_MAX = 10_000  # held at a time
+INTERRUPTED_SECONDS = 10.0  # that a command which is interrupted waits for receipts
 
 
 @click.command()
@@ -65,10 +69,11 @@ def publish(
     Examples:
       gossamer publish weather '{"country": "CH", "city": "Geneva", "temp": 31}'
       gossamer publish weather --file events.jsonl
-      cat events.jsonl | gossamer publish weather --file -
+      tail -f events.jsonl | gossamer publish weather --file -
       gossamer publish weather --file events.jsonl --via 127.0.0.1:7400
     \b
     TIMESTAMP and DATE values are ISO 8601 strings, BINARY values are base64.
+    Lines of a pipe are published as they come; Ctrl-C and SIGTERM end that, with the receipts of what was sent.
     """
     if not events and source is None:
         raise click.UsageError("nothing to publish: give events as JSON objects, or --file")
@@ -89,22 +94,44 @@ def publish(
             ) as node:
                 schema = gossamer.Schema.parse(await node.topic(topic, wait))
                 _warn(topic, node.status()["retention"].get(topic))
+
+                async def accept(place: str, text: bytes) -> None:
+                    try:
+                        sent.receipts.append(await node.publish(topic, event_of(schema, text)))
+                    except gossamer.EventError as error:
+                        raise gossamer.EventError(f"{place}: {error}") from None
+                    if len(sent.receipts) >= RECEIPTS_MAX:
+                        await sent.settle()
+
+                settling: asyncio.Task[None] | None = None
                 try:
-                    for place, text in _texts(events, source):
-                        try:
-                            sent.receipts.append(await node.publish(topic, event_of(schema, text)))
-                        except gossamer.EventError as error:
-                            raise gossamer.EventError(f"{place}: {error}") from None
-                        if len(sent.receipts) >= RECEIPTS_MAX:
-                            await sent.settle()
+                    for place, text in _texts(events, None):
+                        await accept(place, text)
+                    if source is not None:
+                        async for some in lines_of(source):
+                            for number, text in some:
+                                await accept(f"line {number}", text)
+                            # Receipts are told as they come, while the next line is waited for.
+                            if settling is None or settling.done():
+                                settling = asyncio.create_task(sent.settle())
+                except asyncio.CancelledError:
+                    await sent.settle(INTERRUPTED_SECONDS)
+                    raise
+                except (gossamer.EventError, LineError):
+                    await sent.settle()  # what has gone out is reported
+                    raise
+                else:
+                    await sent.settle()
                 finally:
-                    await sent.settle()  # what has gone out is reported, whatever stops the rest
+                    if settling is not None:
+                        settling.cancel()
+                        await asyncio.gather(settling, return_exceptions=True)
         except asyncio.CancelledError:
             sent.summary("interrupted: ")
             return INTERRUPTED
-        except gossamer.EventError:
+        except (gossamer.EventError, LineError) as error:
             sent.summary("before the error: ")
-            raise
+            raise gossamer.EventError(str(error)) from None
         sent.summary()
         return 0
 
@@ -143,11 +170,17 @@ def _through(
             places.popleft()
             sent.count(reply)
 
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)  # as Ctrl-C
     try:
         admin.send(admin.find(via), {"do": "publish", "topic": topic, "wait": wait}, lines(), heard)
     except KeyboardInterrupt:
         sent.summary("interrupted: ")
         return INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, before)
     if refused:
         sent.summary("before the error: ")
         raise gossamer.EventError(refused[0])
@@ -165,34 +198,47 @@ class Sent:
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
-        self.receipts: list[gossamer.Receipt] = []
-        self.published = self.matched = self.unmatched = 0
+        self.receipts: deque[gossamer.Receipt] = deque()
+        self.published = self.matched = self.dropped = self.unmatched = 0
+        self._turn = asyncio.Lock()  # one at a time tells receipts, in their order
 
-    async def settle(self) -> None:
-        while self.receipts:
-            done = await self.receipts[0]
-            self.receipts.pop(0)
-            self.count(
-                {
-                    "sequence": done.sequence,
-                    "matched": done.matched,
-                    "publisher": f"{done.publisher:016x}",
-                }
-            )
+    async def settle(self, seconds: float | None = None) -> None:
+        """Tell the receipts of what was sent, as they come; for so long, if a time is given."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds), self._turn:
+                while self.receipts:
+                    done = await self.receipts[0]
+                    self.receipts.popleft()
+                    self.count(
+                        {
+                            "sequence": done.sequence,
+                            "matched": done.matched,
+                            "dropped": done.dropped,
+                            "publisher": f"{done.publisher:016x}",
+                        }
+                    )
+                sys.stdout.flush()  # whoever reads a pipe sees them now
 
     def count(self, done: dict[str, Any]) -> None:
         self.published += 1
         self.matched += done["matched"]
+        self.dropped += done["dropped"]
         self.unmatched += not done["matched"]
         if self.as_json:
             sys.stdout.write(msgspec.json.encode(done).decode() + "\n")
 
     def summary(self, why: str = "") -> None:
+        waiting = len(self.receipts)
+        if waiting:
+            events = "1 event has" if waiting == 1 else f"{waiting} events have"
+            click.echo(f"gossamer: {events} no receipt yet, and may not have arrived", err=True)
         if self.as_json or (why and not self.published):
             return
         events = "event" if self.published == 1 else "events"
         subscriptions = "subscription" if self.matched == 1 else "subscriptions"
         taken = f"taken by {self.matched} {subscriptions} in all, {self.unmatched} by none"
+        if self.dropped:
+            taken += f"; {self.dropped} times a subscription had dropped one before it was taken"
         click.echo(f"{why}{self.published} {events} published; {taken}")
 
 

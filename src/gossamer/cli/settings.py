@@ -12,7 +12,6 @@ from typing import Any
 from msgspec import Struct
 
 from gossamer.cli.options import BY_NAME, OPTIONS, PREFIX, Option
-from gossamer.machine import Micros
 from gossamer.net.limits import PeerLimits
 from gossamer.node import NodeConfig
 
@@ -61,12 +60,11 @@ class Settings(Struct, frozen=True):
         return found
 
     def _limits(self) -> dict[str, Any]:
-        limits = {
+        return {
             s.option.to.partition(".")[2]: s.value
             for s in self.by_name.values()
             if s.option.to.startswith("limits.")
         }
-        return {**limits, "block": Micros(round(limits["block"] * 1e6))}
 
     def check(self) -> list[str]:
         """What no option can tell by itself."""

@@ -22,6 +22,7 @@ from typing import IO, Any
 REQUEST_MAX = 8 << 20  # a line: the largest event, in JSON
 ANSWER_SECONDS = 2.0
 WAKE_SECONDS = 6.0
+INTERRUPTED_SECONDS = 10.0  # for answers to what was sent before an interrupt
 SHOWN_MAX = 5  # nodes that an error names
 
 
@@ -161,6 +162,16 @@ def send(
                         sock.sendall(line + b"\n")
                     sock.shutdown(socket.SHUT_WR)
                 listener.join()
+            except KeyboardInterrupt:  # answers to what was sent have some time to come
+                try:
+                    with contextlib.suppress(OSError):
+                        sock.shutdown(socket.SHUT_WR)
+                    listener.join(INTERRUPTED_SECONDS)
+                finally:
+                    with contextlib.suppress(OSError):
+                        sock.shutdown(socket.SHUT_RDWR)
+                    listener.join()
+                raise
             except BaseException:
                 sock.shutdown(socket.SHUT_RDWR)
                 listener.join()

@@ -150,5 +150,12 @@ async def _together(more: AsyncIterator[bytes]) -> AsyncIterator[list[bytes | Va
 
 
 def _told(done: BatchDone) -> Iterator[dict[str, Any]]:
-    for sequence, matched in zip(done.sequences, done.matched, strict=True):
-        yield {"sequence": sequence, "matched": matched, "publisher": hex_peer(done.publisher)}
+    publisher = hex_peer(done.publisher)
+    told = zip(done.sequences, done.matched, done.dropped, strict=True)
+    for sequence, matched, dropped in told:
+        yield {
+            "sequence": sequence,
+            "matched": matched,
+            "dropped": dropped,
+            "publisher": publisher,
+        }

@@ -25,6 +25,7 @@ from gossamer.filters import Event
 from gossamer.net import node as fabric
 from gossamer.net import receipt as fabric_receipt
 from gossamer.net.errors import NodeError
+from gossamer.net.named import check_timeout
 from gossamer.net.node import DRAIN_SECONDS, Done
 from gossamer.net.receipt import BatchDone
 from gossamer.net.view import Change, Interested
@@ -90,6 +91,12 @@ class _Loop:
 
     def call(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         """Wait for the work; cancel it if the wait is given up."""
+        if timeout is not None:
+            try:
+                check_timeout("timeout", timeout)
+            except NodeError:
+                work.close()
+                raise
         future = self.submit(work)
         try:
             return future.result(timeout)
@@ -122,6 +129,9 @@ class _Stream(Generic[T]):
     def __init__(self, loop: _Loop, source: AsyncIterator[T]) -> None:
         self._loop, self._source = loop, source
         self._here: deque[T] = deque()
+        # Counted by the program's thread: what has arrived here. By the node's: what was fetched.
+        self._arrived = self._fetched = 0
+        self._crossing: list[T] = []  # what is being fetched
         self._coming: Future[list[T]] | None = (
             None  # asked for, and kept if a wait is given up: it would be lost otherwise
         )
@@ -135,14 +145,23 @@ class _Stream(Generic[T]):
     def next(self, timeout: float | None = None) -> T:
         """The next one. Raises TimeoutError if none comes in so many seconds, and StopIteration at the end."""
         if not self._here:
+            if timeout is not None:
+                check_timeout("timeout", timeout)
             if self._coming is None:
                 self._coming = self._loop.submit(self._fetch())
             found = self._coming.result(timeout)  # gives up waiting, not what was asked for
             self._coming = None
             if not found:
                 raise StopIteration
+            # In this order, because ``_outside`` is asked meanwhile and must not find too few.
             self._here.extend(found)
+            self._arrived += len(found)
         return self._here.popleft()
+
+    def _outside(self) -> int:
+        """How many have left the source and wait for the program. Asked in the node's thread."""
+        on_the_way = self._fetched - self._arrived
+        return len(self._crossing) + on_the_way + len(self._here)
 
     def within(self, timeout: float) -> Iterator[T]:
         """One after another, until none has come for so many seconds."""
@@ -155,14 +174,16 @@ class _Stream(Generic[T]):
     async def _fetch(self) -> list[T]:
         """At least one, unless it has ended, and what else is there already: no wait comes after the first is taken."""
         try:
-            found = [await anext(self._source)]
+            self._crossing = found = [await anext(self._source)]
         except StopAsyncIteration:
             return []
-        found += self._more(FETCH_MAX - 1)
+        self._fetch_more(found)
+        self._fetched += len(found)
+        self._crossing = []
         return found
 
-    def _more(self, most: int) -> list[T]:
-        return []
+    def _fetch_more(self, found: list[T]) -> None:
+        """Add what can be had without waiting, up to ``FETCH_MAX`` in all."""
 
 
 class Subscription(_Stream[Event]):
@@ -171,6 +192,7 @@ class Subscription(_Stream[Event]):
     def __init__(self, loop: _Loop, subscription: fabric.Subscription) -> None:
         super().__init__(loop, subscription)
         self._subscription = subscription
+        subscription._lent = self._outside
         self.topic, self.filter = subscription.topic, subscription.filter
 
     def __enter__(self) -> Self:
@@ -185,10 +207,10 @@ class Subscription(_Stream[Event]):
         return self._subscription.dropped
 
     def close(self) -> None:
-        """Unsubscribe. Further iteration ends."""
-        self._here.clear()
+        """Unsubscribe. Events that have not been taken are gone; further iteration ends."""
         if not self._loop.is_forked and self._loop.thread.is_alive():
             self._loop.call(self._subscription.close())
+        self._here.clear()  # not before: what is here counts as not taken
 
     @_like(fabric.Subscription.ack)
     def ack(self, *arguments: Any, **options: Any) -> None:
@@ -199,15 +221,13 @@ class Subscription(_Stream[Event]):
         """The events as ``pyarrow.RecordBatch``. Read these or the events one by one, not both."""
         return Batches(self._loop, self._subscription.batches())
 
-    def _more(self, most: int) -> list[Event]:
+    def _fetch_more(self, found: list[Event]) -> None:
         """What waits can be taken without waiting: step the iterator by hand, it will not suspend."""
-        found: list[Event] = []
-        while self._subscription.backlog and len(found) < most:
+        while self._subscription.backlog and len(found) < FETCH_MAX:
             try:
                 self._subscription.__anext__().send(None)
             except StopIteration as taken:
                 found.append(taken.value)
-        return found
 
 
 class Batches(_Stream[Any]):

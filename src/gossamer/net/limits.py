@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from gossamer.node.bounds import check_seconds, check_whole
+
 
 class PeerLimits(Struct, frozen=True, kw_only=True):
     """What peers may take of a node. Far above what honest ones need."""
@@ -24,3 +26,13 @@ class PeerLimits(Struct, frozen=True, kw_only=True):
     shut_out: float = (
         30.0  # seconds for which one that was cut off is refused, where there are keys
     )
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if name == "window":
+                check_seconds(name, value, 0.001, 3600.0)
+            elif name == "shut_out":
+                check_seconds(name, value)
+            else:
+                check_whole(name, value, 1, 1 << 40)

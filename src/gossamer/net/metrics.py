@@ -43,6 +43,10 @@ GAUGES = {
 TOPIC_COUNTERS = {
     "gossamer_events_published": ("published", "Events of this node whose receipts are complete"),
     "gossamer_events_matched": ("matched", "Subscriptions that took them, by their receipts"),
+    "gossamer_events_discarded": (
+        "dropped",
+        "Subscriptions that had discarded them when they reported, by their receipts",
+    ),
     "gossamer_events_delivered": ("delivered", "Events handed to subscriptions of this node"),
 }
 

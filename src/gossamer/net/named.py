@@ -2,8 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gossamer.net.errors import NodeError
 from gossamer.node import Route, RouteError, SlowPolicy
+from gossamer.node.bounds import check_seconds
+
+
+def check_timeout(name: str, value: Any, low: float = 0.0) -> None:
+    """NodeError unless it is a number of seconds."""
+    try:
+        check_seconds(name, value, low)
+    except ValueError as error:
+        raise NodeError(str(error)) from None
+
+
+def check_kinds(**options: tuple[Any, type]) -> None:
+    """NodeError unless each is of its type."""
+    for name, (value, kind) in options.items():
+        if not isinstance(value, kind):
+            wanted = {bool: "True or False", str: "text"}[kind]
+            raise NodeError(f"{name} is {value!r}; it must be {wanted}")
 
 
 def route_of(route: Route | str) -> Route:

@@ -49,7 +49,7 @@ from gossamer.net.journal import Journal
 from gossamer.net.keys import Keys
 from gossamer.net.leaving import reported, said_goodbye
 from gossamer.net.limits import PeerLimits
-from gossamer.net.named import policy_of, route_of
+from gossamer.net.named import check_kinds, check_timeout, policy_of, route_of
 from gossamer.net.reached import bound, withdraw
 from gossamer.net.receipt import Done, Receipt
 from gossamer.net.since import start_of
@@ -62,12 +62,13 @@ from gossamer.net.tracefile import TraceFile
 from gossamer.net.view import Changes, TopicView
 from gossamer.net.waiting import Waiting
 from gossamer.node import NodeConfig, NodeCore, Route, SlowPolicy
+from gossamer.node.bounds import check_whole
 from gossamer.node.core import INCARNATION_KEY
 from gossamer.node.follow import Wish
 from gossamer.node.outbox import Outbox
 from gossamer.node.retention import Retention
 from gossamer.overlay.direct.messages import DIRECT_SINCE
-from gossamer.overlay.interest.config import InterestConfig, InterestConfigError
+from gossamer.overlay.interest.config import InterestConfig
 from gossamer.overlay.interest.core import Interest
 
 JOIN_SECONDS = 10.0
@@ -99,6 +100,8 @@ class Node:
         shared_memory: bool = True,
     ) -> None:
         """
+        All times are in seconds.
+
         listen: host:port; port 0 picks a free one (see ``address``).
         join: addresses of nodes that are in the fabric already, or DNS names of many; none starts a new fabric.
         join_required: fail if none answers in ``join_timeout`` seconds; else go on alone, and go on trying.
@@ -123,7 +126,9 @@ class Node:
                 f"{listen} is not loopback, and without keys anybody can take part: give the node keys (--keys DIR; "
                 "gossamer keys init makes them), or accept that with --insecure (insecure=True)"
             )
-        if not 0 <= spin <= SPIN_MOST:
+        check_timeout("join_timeout", join_timeout)
+        check_timeout("spin", spin)
+        if spin > SPIN_MOST:
             raise NodeError(
                 f"spin is {spin}, and must be between 0 and {SPIN_MOST:g} seconds: longer waits are better slept through"
             )
@@ -133,10 +138,13 @@ class Node:
         self._trace = TraceFile(Path(trace_dir)) if trace_dir is not None else None
         self._fabric, self._join_timeout = fabric, join_timeout
         config = config or NodeConfig()
+        if not isinstance(config, NodeConfig):
+            raise NodeError(f"config is {config!r}; it must be a gossamer.NodeConfig")
         flood = structs.replace(config.flood, join=bool(self._join))
         try:
+            check_whole("k", k, 1, 32)
             interest = structs.replace(config.interest or InterestConfig(), k=k, join=self._join)
-        except InterestConfigError as error:
+        except ValueError as error:
             raise NodeError(str(error)) from None
         self._config = structs.replace(
             config, flood=flood, interest=interest, trace=config.trace or trace_dir is not None
@@ -285,6 +293,7 @@ class Node:
             if self._releasing is not None:
                 await asyncio.shield(self._releasing)
             return
+        check_timeout("drain", drain)
         if not drain:
             self._hurries = self._closing is not None
             self._waiting.hurry()
@@ -399,6 +408,17 @@ class Node:
         ``since``: history: "beginning", a duration ("10m", timedelta) or a datetime. ``ordered``: each publisher's events in order.
         What is lost to one that has any of these, or ``gaps``, comes as a ``gossamer.Gap`` (docs/delivery.md).
         """
+        check_timeout("timeout", timeout, 0.001)
+        check_kinds(
+            topic=(topic, str),
+            filter=(filter, str),
+            barrier=(barrier, bool),
+            source=(source, str),
+            group=(group, str),
+            name=(name, str),
+            ordered=(ordered, bool),
+            gaps=(gaps, bool),
+        )
         way, policy, wish = (
             route_of(route),
             policy_of(slow),
@@ -438,6 +458,7 @@ class Node:
 
     async def topic(self, topic: str, timeout: float = TOPIC_SECONDS) -> str:
         """The topic's schema, once it is advertised. Two of them are a SchemaConflictError."""
+        check_timeout("timeout", timeout)
         await self._waiting.topic(topic, timeout)
         self._core.topics.check(topic)
         return self._core.topics.schemas[topic].text
@@ -448,6 +469,7 @@ class Node:
 
     async def drain(self, timeout: float = DRAIN_SECONDS) -> int:
         """Wait until every accepted event has a complete receipt; returns how many still have none after ``timeout``."""
+        check_timeout("timeout", timeout)
         return await self._waiting.drained(timeout)
 
     def status(self) -> dict[str, Any]:
@@ -474,6 +496,7 @@ class Node:
 
         Nothing is published: the question walks the list as an event would.
         """
+        check_timeout("timeout", timeout)
         return describe_found(self._core, await self._waiting.lookup(topic, event, timeout))
 
     def answer(self, request: dict[str, Any], more: AsyncIterator[bytes]) -> AsyncIterator[Any]:
@@ -547,7 +570,7 @@ class Node:
         elif kind is trace.Unsubscribed and record.reason != "asked":  # type: ignore[union-attr]
             subscription = self._subscriptions.pop(record.subscription, None)  # type: ignore[union-attr]
             if subscription is not None:
-                problem = subscription.why_ended(record.reason, self._config.block / 1e6)  # type: ignore[union-attr]
+                problem = subscription.why_ended(record.reason, self._config.block)  # type: ignore[union-attr]
                 self._waiting.refused(subscription.number, problem)
                 subscription._end(problem)
 

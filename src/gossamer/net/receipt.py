@@ -19,7 +19,10 @@ class Done(Struct, frozen=True):
     publisher: int
     incarnation: int
     sequence: int
-    matched: int  # how many subscriptions took the event: known, not guessed
+    # How many subscriptions have the event: in their buffers, in their consumers' hands, or stored.
+    matched: int
+    # How many more were handed the event and had discarded it before they reported.
+    dropped: int = 0
 
 
 class Waiter:
@@ -51,6 +54,7 @@ class Receipt(Ticket, frozen=True, gc=False):
             publication.incarnation,
             publication.first + self.index,
             self.matched,
+            self.dropped,
         )
 
 
@@ -60,7 +64,8 @@ class BatchDone(Struct, frozen=True):
     publisher: int
     incarnation: int
     sequences: tuple[int, ...]  # of the events, in their order
-    matched: tuple[int, ...]  # how many subscriptions took each
+    matched: tuple[int, ...]  # of each event: see ``Done``
+    dropped: tuple[int, ...] = ()  # of each event: see ``Done``
 
 
 class BatchReceipt(Struct, frozen=True, eq=False, gc=False):
@@ -90,6 +95,7 @@ class BatchReceipt(Struct, frozen=True, eq=False, gc=False):
     def __await__(self) -> Generator[Any, None, BatchDone]:
         sequences: list[int] = []
         matched: list[int] = []
+        dropped: list[int] = []
         publisher = incarnation = 0
         for publication, start, count in self._parts:
             if publication.matched is None:
@@ -99,4 +105,6 @@ class BatchReceipt(Struct, frozen=True, eq=False, gc=False):
             counts = publication.matched
             assert counts is not None
             matched += counts * count if len(counts) == 1 else counts[start : start + count]
-        return BatchDone(publisher, incarnation, tuple(sequences), tuple(matched))
+            lost = publication.dropped or (0,)
+            dropped += lost * count if len(lost) == 1 else lost[start : start + count]
+        return BatchDone(publisher, incarnation, tuple(sequences), tuple(matched), tuple(dropped))

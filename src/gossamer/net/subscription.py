@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Generator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from gossamer.filters import Event
 from gossamer.filters.packed import Columns
 from gossamer.net.errors import BarrierError, NodeError, SlowSubscriberError
-from gossamer.net.named import route_of
+from gossamer.net.named import check_timeout, route_of
 from gossamer.node import Gap, Route, RouteError, SlowPolicy, TopicError, Wish
 from gossamer.overlay.batch import COLUMN_ROWS
 
@@ -33,8 +33,8 @@ class Subscription:
     """
 
     __slots__ = (
-        "__weakref__", "_barrier", "_behind", "_counts", "_ended", "_later", "_node", "_ready", "_route", "_slow", "_source",
-        "_timeout", "_untold", "_waiter", "_wide", "dropped", "filter", "group", "number", "topic", "wish",
+        "__weakref__", "_barrier", "_behind", "_counts", "_ended", "_later", "_lent", "_node", "_ready", "_route", "_slow",
+        "_source", "_timeout", "_untold", "_waiter", "_wide", "dropped", "filter", "group", "number", "topic", "wish",
     )  # fmt: skip
 
     def __init__(
@@ -68,6 +68,8 @@ class Subscription:
         self._untold = (
             0  # events that have left it, and the node has not been told that they were taken
         )
+        # Events that have left it and wait outside (blocking.py), where no consumer has them yet.
+        self._lent: Callable[[], int] | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._ended: Exception | None = None
 
@@ -207,7 +209,15 @@ class Subscription:
     @property
     def _taken(self) -> int:
         """Events that were taken, and the node has not been told."""
-        return self._untold - len(self._ready) if self._counts else 0
+        return self._untold - self._kept if self._counts else 0
+
+    @property
+    def _kept(self) -> int:
+        """Those among the untold that no consumer has."""
+        kept = len(self._ready)
+        if self._lent is not None:
+            kept = min(kept + self._lent(), self._untold)
+        return kept
 
     async def close(self) -> None:
         """Unsubscribe. Events that have not been taken are gone; further iteration ends."""
@@ -217,6 +227,8 @@ class Subscription:
             and node._subscriptions.pop(self.number, None) is not None
             and not node._driver.closing
         ):
+            # Receipts say which events are gone, so the node must know which ones were taken.
+            self._tell()
             node._core.unsubscribe(self.number, node._driver.now())
             node._driver.wake()
         self._end(StopAsyncIteration())
@@ -267,7 +279,7 @@ class Subscription:
 
     async def _some(self) -> None:
         """Wait for events; raises what has ended the subscription."""
-        if self._taken and self.number in self._node._core.local.blocked:
+        if self.number in self._node._core.local.blocked and self._taken:
             self._tell()
         if self._ended is not None:
             raise self._ended
@@ -287,7 +299,9 @@ class Subscription:
             self._tell()
 
     def _count_taken(self) -> int:
-        taken, self._untold = self._taken, len(self._ready)
+        kept = self._kept
+        taken = self._untold - kept if self._counts else 0
+        self._untold = kept
         return taken
 
     def _tell(self) -> None:
@@ -309,7 +323,7 @@ class Subscription:
             self._drop(self._node._core.config.buffer)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-        if self._taken and self.number in self._node._core.local.blocked:
+        if self.number in self._node._core.local.blocked and self._taken:
             self._tell()  # the machine believes that all this is still waiting
 
     def _drop(self, buffer: int) -> None:
@@ -378,6 +392,7 @@ async def subscribe_many(
     Each is a subscription of its own, to be closed by itself. A node may have a million of them (extra ``fast``): what arrives
     is matched against an index.
     """
+    check_timeout("timeout", timeout, 0.001)
     made = [node.subscribe(topic, filter, timeout=timeout, **options) for filter in filters]
     await node._waiting.topic(topic, timeout)
     try:

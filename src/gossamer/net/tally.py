@@ -20,11 +20,12 @@ _NUMBER = re.compile(r"\d[\d,.]*")
 class TopicTally:
     """One topic at this node."""
 
-    __slots__ = ("delivered", "matched", "published")
+    __slots__ = ("delivered", "dropped", "matched", "published")
 
     def __init__(self) -> None:
         self.published = 0  # events of this node whose receipts are complete
         self.matched = 0  # subscriptions that took them, by these receipts
+        self.dropped = 0  # subscriptions that had discarded them, by these receipts
         self.delivered = 0  # events handed to subscriptions of this node
 
 
@@ -65,6 +66,7 @@ class Tally:
                 name: {
                     "published": one.published,
                     "matched": one.matched,
+                    "dropped": one.dropped,
                     "delivered": one.delivered,
                 }
                 for name, one in self.topics.items()

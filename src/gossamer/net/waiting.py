@@ -208,6 +208,8 @@ class Waiting:
                 tally = self._driver.tally.topic(publication.topic)
                 tally.published += publication.count
                 tally.matched += publication.total
+                if publication.dropped:
+                    tally.dropped += publication.total_lost
             waiting: Waiter | None = publication.waiter
             if waiting is not None:
                 if publication.accepted and not waiting.accepted.done():

@@ -76,9 +76,8 @@ class NodeConfig(Limits, frozen=True, kw_only=True):
     """Every limit of a node."""
 
     buffer: int = 16_384  # events that may wait for one subscription's consumer
-    block: Micros = Micros(
-        5 * SECOND
-    )  # how long a full buffer holds publishers back before the subscription is cut off
+    # Seconds that a full buffer holds publishers back before the subscription is cut off.
+    block: float = 5.0
     subscriptions: int = 1_000_000  # subscriptions of this node
     durable: int = (
         262_144  # events that may wait on disk for one durable subscription to acknowledge them
@@ -87,6 +86,8 @@ class NodeConfig(Limits, frozen=True, kw_only=True):
         1 << 30
     )  # bytes that this node retains of what it published, all topics together
     trace: bool = False  # write a Note for each publication, hand-over and receipt
+    # Parameters of the machines that carry events, for experiments and tests. Their times are in
+    # microseconds, as the machines count; users have no need of them.
     flood: FloodConfig = FloodConfig()
     interest: InterestConfig | None = (
         None  # None: links are somebody else's business, there is no view, and flood is all
@@ -95,6 +96,20 @@ class NodeConfig(Limits, frozen=True, kw_only=True):
         lease=2 * SECOND
     )  # so long may a subscription wait where events came to nobody
     tree: TreeConfig = TreeConfig()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, kind in (
+            ("trace", bool),
+            ("flood", FloodConfig),
+            ("interest", InterestConfig | None),
+            ("skiplist", SkipConfig),
+            ("tree", TreeConfig),
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, kind):
+                wanted = getattr(kind, "__name__", str(kind))
+                raise ValueError(f"{name} is {value!r}; it must be of type {wanted}")
 
 
 class NodeCore:
@@ -134,7 +149,8 @@ class NodeCore:
             }
             self.interest = Interest(peer, rng=rng, config=config.interest, **how)
         self.local = Local(
-            self.topics.schemas, self._out, buffer=config.buffer, block=config.block, tracing=config.trace,
+            self.topics.schemas, self._out, buffer=config.buffer, tracing=config.trace,
+            block=Micros(round(config.block * SECOND)),
             durable=config.durable, conflicts=self.topics.conflicts,
         )  # fmt: skip
         self.routing = Routing(
@@ -611,7 +627,10 @@ class NodeCore:
                     self._out.append(
                         Note(
                             Completed(
-                                receipt.first + index, receipt.incarnation, publication.took(index)
+                                receipt.first + index,
+                                receipt.incarnation,
+                                publication.took(index),
+                                publication.lost(index),
                             )
                         )
                     )

@@ -53,6 +53,13 @@ class Wish(Struct, frozen=True):
         return bool(self.name or self.ordered or self.gaps or self.start is not None)
 
 
+def _id_of(what: Event | Gap) -> tuple[int, int, int]:
+    """As the subscription's ledger has it."""
+    if isinstance(what, Event):
+        return what.publisher, what.incarnation, what.sequence
+    return 0, 0, 0
+
+
 class Follow:
     def __init__(
         self, hub: Follows, subscription: Subscription, wish: Wish, tap: Tap | None, unix: int
@@ -253,14 +260,25 @@ class Follow:
         if not out:
             return
         number, hub = self.subscription.number, self._hub
+        ledger = self.subscription.ledger
         if self.tap is None:
             self.subscription.backlog += len(out)
+            if ledger is not None:
+                ledger.hand([_id_of(what) for what, _, _ in out])
         hub.out.append(Deliver(number, [what for what, _, _ in out]))
         if hub.tracing:
             for what, hops, again in out:
                 if isinstance(what, Event):
                     id = (hex_peer(what.publisher), what.incarnation, what.sequence)
                     hub.out.append(Note(Delivered(number, *id, hops, again)))
+
+    def waiting(self) -> list[tuple[int, int, int]]:
+        """Events that have come and wait for their turn."""
+        return [
+            (publisher, *id)
+            for publisher, progress in self.publishers.items()
+            for id, _ in progress.waiting
+        ]
 
     def _gap(self, publisher: int, after: Id | None, before: Id | None, reason: str) -> None:
         self.gaps += 1

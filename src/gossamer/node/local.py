@@ -4,6 +4,12 @@ Flow: a subscription's consumer says what it has taken (``taken``). While more t
 does not report the batches that brought them, so their publishers' windows fill and they slow down: back-pressure runs end
 to end and no relay ever stops reading. After ``block`` a subscription that takes nothing is cut off (``SlowPolicy.BLOCK``); with
 ``SlowPolicy.DROP_OLDEST`` the driver drops instead, counted.
+
+Reports: an event is reported when it is in the buffer of each subscription that wants it, and the
+buffer is not over its limit. The report then says ``matched``. A report that is held back learns
+more: when the subscription ends first, the events that its consumer had not taken by then are
+reported as ``dropped`` (``_discard``), and so are those of one batch that ``DROP_OLDEST`` pushes
+out by later ones of the same batch. What was reported before it was discarded stays ``matched``.
 """
 
 from __future__ import annotations
@@ -19,14 +25,15 @@ from gossamer.filters import Filter, Schema, Type
 from gossamer.filters.gather import Gather
 from gossamer.filters.packed import Columns, Listed, Packed, private
 from gossamer.machine import MILLISECOND, NEVER, SECOND, Deliver, Effect, Micros, Note, Peer, Token
+from gossamer.node.ledger import Id, Ledger
 from gossamer.node.matcher import INDEX_FROM, Matcher
 from gossamer.node.outbox import VALUE_BYTES
 from gossamer.node.planes import Key, Route
 from gossamer.node.rights import Rights
 from gossamer.node.seen import Seen
 from gossamer.node.topics import TopicError
-from gossamer.overlay.batch import COLUMN_ROWS, Batch, added
-from gossamer.trace import Delivered, Dropped, Rejected, hex_peer
+from gossamer.overlay.batch import COLUMN_ROWS, Batch, added, discarded
+from gossamer.trace import Delivered, Discarded, Dropped, Rejected, hex_peer
 
 UNPROVED_BYTES = 16 << 20  # of events that wait for their publisher's certificate
 PROOF_WAIT = Micros(5 * SECOND)  # certificates travel with the view, which takes milliseconds
@@ -123,8 +130,10 @@ class Subscription:
         "held",
         "in_force",
         "is_auto",
+        "ledger",
         "mask",
         "number",
+        "passed",
         "policy",
         "route",
         "seen",
@@ -162,10 +171,12 @@ class Subscription:
         self.follow: Follow | None = None  # if it is durable, ordered, or wants the past
         self.by_columns = False  # whether the last events that it got were columns
         self.backlog = 0  # events handed over that the consumer has not taken; durable: stored and not acknowledged
+        self.passed = 0  # events that the consumer has taken
+        self.ledger: Ledger | None = None  # where the order, or a trace, asks for one
         self.blocked_at = NEVER
-        self.held: dict[
-            tuple[Route, Key], None
-        ] = {}  # batches whose report waits for this consumer
+        # Batches whose report waits for this consumer. Each with the place of its first event among
+        # all that were handed over, and with the places of its own events in the batch.
+        self.held: dict[tuple[Route, Key], tuple[int, Sequence[int]]] = {}
 
     @property
     def matches(self) -> Callable[[tuple[Any, ...]], bool]:
@@ -203,10 +214,24 @@ class _Arrival:
 
 
 class _Held:
-    __slots__ = ("blockers", "matched")
+    """A report that waits: its counts as of now, and how many consumers and disks it waits for."""
 
-    def __init__(self, matched: tuple[int, ...], blockers: int) -> None:
+    __slots__ = ("blockers", "count", "incarnation", "matched", "numbers", "publisher")
+
+    def __init__(
+        self, matched: tuple[int, ...], blockers: int, batch: Batch, numbers: Sequence[int]
+    ) -> None:
         self.matched, self.blockers = matched, blockers
+        # Not the batch itself, whose rows may be large and are not read again.
+        self.publisher, self.incarnation = batch.publisher, batch.incarnation
+        self.count, self.numbers = batch.count, numbers
+
+    def discard(self, places: Sequence[int]) -> None:
+        """One of those who were handed the events at these places has discarded them."""
+        self.matched = discarded(self.matched, places, self.count)
+
+    def id(self, place: int) -> Id:
+        return self.publisher, self.incarnation, self.numbers[place]
 
 
 class Local:
@@ -273,6 +298,9 @@ class Local:
 
     def add(self, subscription: Subscription) -> None:
         self.subscriptions[subscription.number] = subscription
+        is_durable = subscription.follow is not None and subscription.follow.tap is not None
+        if (self._tracing or subscription.follow is not None) and not is_durable:
+            subscription.ledger = Ledger()
         self.listen(subscription, subscription.route)
 
     def listen(self, subscription: Subscription, route: Route) -> None:
@@ -301,6 +329,7 @@ class Local:
         if subscription is not None:
             for route in list(subscription.topic.subscriptions):
                 self.ignore(subscription, route)
+            self._discard(subscription)
             self._release(subscription)
             if subscription.follow is not None:
                 subscription.follow.ended()
@@ -476,19 +505,39 @@ class Local:
             if follow is not None and (token := follow.storing):
                 blockers += 1
                 self._storing.setdefault(token, []).append((route, key))
-            if (
-                subscription.backlog > self.limit(subscription)
-                and subscription.policy is SlowPolicy.BLOCK
-            ):
-                blockers += 1
-                subscription.held[route, key] = None
-                if subscription.number not in self.blocked:
-                    subscription.blocked_at = now
-                    self.blocked[subscription.number] = subscription
+            if subscription.policy is SlowPolicy.BLOCK:
+                if subscription.backlog > self.limit(subscription):
+                    blockers += 1
+                    ahead = subscription.passed + subscription.backlog - len(places)
+                    subscription.held[route, key] = (ahead, places)
+                    if subscription.number not in self.blocked:
+                        subscription.blocked_at = now
+                        self.blocked[subscription.number] = subscription
+            elif len(places) > self._buffer:
+                origin = batch.publisher, batch.incarnation
+                gone = self._pushed_out(subscription, origin, numbers, places)
+                matched = discarded(matched, gone, batch.count)
+                self._trace_discarded(subscription, [(*origin, numbers[place]) for place in gone])
         if not blockers:
             return matched
-        self._held[route, key] = _Held(matched, blockers)
+        self._held[route, key] = _Held(matched, blockers, batch, numbers)
         return None
+
+    def _pushed_out(
+        self,
+        subscription: Subscription,
+        origin: tuple[int, int],
+        numbers: Sequence[int],
+        places: Sequence[int],
+    ) -> Sequence[int]:
+        """The places that ``DROP_OLDEST`` drops at once: later events of the batch fill the buffer."""
+        follow, ledger = subscription.follow, subscription.ledger
+        if follow is not None:
+            if ledger is None:
+                return ()  # it is durable, and its disk is its buffer
+            gone = {*list(ledger.left())[: -self._buffer]}
+            return [place for place in places if (*origin, numbers[place]) in gone]
+        return places[: overfull(len(places), self._buffer, columns=subscription.by_columns)]
 
     @staticmethod
     def _passing(subscription: Subscription, events: Any) -> Sequence[int]:
@@ -551,6 +600,8 @@ class Local:
         if self._tracing:
             who = hex_peer(publisher)
             taken = numbers if len(numbers) == len(places) else [numbers[place] for place in places]
+            assert subscription.ledger is not None
+            subscription.ledger.hand([(publisher, incarnation, sequence) for sequence in taken])
             for sequence in taken:
                 self._out.append(
                     Note(Delivered(subscription.number, who, incarnation, sequence, batch.hops))
@@ -564,7 +615,10 @@ class Local:
         if subscription is None:
             return
         subscription.backlog -= count
+        subscription.passed += count
         assert subscription.backlog >= 0
+        if subscription.ledger is not None:
+            subscription.ledger.take(count)
         if (
             count and number in self.blocked
         ):  # slow, but not asleep: only one that takes nothing is cut off
@@ -590,6 +644,45 @@ class Local:
     def overdue(self, now: Micros) -> list[Subscription]:
         return [s for s in self.blocked.values() if s.blocked_at + self._block <= now]
 
+    def _discard(self, subscription: Subscription) -> None:
+        """It ends, and what its consumer has not taken is gone: the reports that wait for it say so."""
+        follow = subscription.follow
+        if follow is not None and follow.tap is not None:
+            return  # it is stored, and handed over again
+        left: dict[Id, None] = {}
+        if subscription.ledger is not None:
+            left = dict.fromkeys(subscription.ledger.left())
+            if follow is not None:
+                left.update(dict.fromkeys(follow.waiting()))
+        told: dict[Id, None] = {}
+        for what, (start, places) in subscription.held.items():
+            entry = self._held[what]
+            if follow is not None:
+                gone: Sequence[int] = [place for place in places if entry.id(place) in left]
+            else:
+                gone = places[max(0, subscription.passed - start) :]
+            if gone:
+                entry.discard(gone)
+            if self._tracing:
+                told.update(dict.fromkeys([entry.id(place) for place in places]))
+        if self._tracing:
+            self._trace_discarded(subscription, [id for id in left if id in told])
+            self._trace_discarded(
+                subscription, [id for id in left if id not in told], reported=True
+            )
+
+    def _trace_discarded(
+        self, subscription: Subscription, ids: Iterable[Id], *, reported: bool = False
+    ) -> None:
+        if not self._tracing:
+            return
+        for publisher, incarnation, sequence in ids:
+            if sequence:
+                record = Discarded(
+                    subscription.number, hex_peer(publisher), incarnation, sequence, reported
+                )
+                self._out.append(Note(record))
+
     def _release(self, subscription: Subscription) -> None:
         """This consumer holds nothing back any more."""
         self.blocked.pop(subscription.number, None)
@@ -604,6 +697,13 @@ class Local:
         if not entry.blockers:
             del self._held[what]
             self.released.append((*what, entry.matched))
+
+
+def overfull(events: int, buffer: int, *, columns: bool) -> int:
+    """How many events are too many for a buffer. Of those in columns, eight count as one."""
+    if columns:
+        return max(0, events // COLUMN_ROWS - buffer) * COLUMN_ROWS
+    return max(0, events - buffer)
 
 
 def _ones(places: Sequence[int], count: int) -> tuple[int, ...]:

@@ -21,8 +21,16 @@ from gossamer.filters.gather import sealed
 from gossamer.filters.loops import Weighed
 from gossamer.filters.packed import Bytes, Packed
 from gossamer.machine import Effect, Forget, Keep, Peer, Store, Token
+from gossamer.node.bounds import check_limits
 from gossamer.node.retention import Id, Retained
-from gossamer.overlay.batch import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, COLUMN_ROWS, WINDOW_MAX, Batch
+from gossamer.overlay.batch import (
+    BATCH_BYTES_MAX,
+    COLUMN_ROWS,
+    WINDOW_MAX,
+    Batch,
+    parted,
+    spread,
+)
 
 ROUND_BITS = 20
 VALUE_BYTES = 10  # no number, time or header of a string is longer
@@ -40,6 +48,7 @@ class Publication(Weighed):
         "accepted",
         "columns",
         "count",
+        "dropped",
         "first",
         "incarnation",
         "matched",
@@ -62,6 +71,7 @@ class Publication(Weighed):
         self.incarnation = 0
         self.accepted = False  # in the outbox, and on disk where there is one
         self.matched: tuple[int, ...] | None = None  # once complete: see ``took``
+        self.dropped: tuple[int, ...] = ()  # likewise: see ``lost``; nothing if all are zero
         self.traced: list[dict[str, Any]] = []  # the events' values, when the node writes a trace
         self.waiter: Any = None  # the driver's, for whoever waits for this batch
 
@@ -81,11 +91,23 @@ class Publication(Weighed):
         assert matched is not None, "the receipt is not complete yet"
         return matched[index] if len(matched) > 1 else matched[0]
 
+    def lost(self, index: int) -> int:
+        """How many subscriptions had discarded an event when they reported it."""
+        dropped = self.dropped
+        if not dropped:
+            return 0
+        return dropped[index] if len(dropped) > 1 else dropped[0]
+
     @property
     def total(self) -> int:
         """How many took one, all events together."""
         assert self.matched is not None
         return sum(self.matched) if len(self.matched) > 1 else self.matched[0] * self.count
+
+    @property
+    def total_lost(self) -> int:
+        """How many had discarded one, all events together."""
+        return sum(spread(self.dropped, self.count))
 
 
 class Ticket(Struct, frozen=True, gc=False):
@@ -111,6 +133,10 @@ class Ticket(Struct, frozen=True, gc=False):
     @property
     def matched(self) -> int:
         return self.publication.took(self.index)
+
+    @property
+    def dropped(self) -> int:
+        return self.publication.lost(self.index)
 
 
 Lane = Callable[[str, Mapping[str, Any]], Ticket | None]
@@ -139,12 +165,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     event_bytes: int = 1 << 20  # one event, encoded
 
     def __post_init__(self) -> None:
-        most = BATCH_EVENTS_MAX // COLUMN_ROWS
-        if not 1 <= self.batch_events <= most:
-            raise ValueError(f"batch_events is {self.batch_events}; it must be from 1 to {most}")
-        if self.batch_bytes < 1:
-            raise ValueError(f"batch_bytes is {self.batch_bytes}; it must be at least 1")
-        if not self.batch_events <= self.window <= WINDOW_MAX // 2:
+        check_limits(self)
+        if self.batch_events > self.window:
             raise ValueError(
                 f"window is {self.window}; it must be from batch_events ({self.batch_events}) to {WINDOW_MAX // 2}"
             )
@@ -359,7 +381,7 @@ class Outbox:
         self, incarnation: int, first: int, matched: tuple[int, ...]
     ) -> tuple[Publication, list[Effect]]:
         publication = self._sealed[incarnation].pop(first)
-        publication.matched = matched
+        publication.matched, publication.dropped = parted(matched)
         self._count(publication, -1)
         if not self.durable:
             return publication, []

@@ -29,6 +29,16 @@ MATCHED_MAX = (
 )  # subscriptions per event; sums stop here, so that a liar cannot make honest reports unreadable
 HOPS_MAX = 1 << 16  # more than the nodes of any fabric that floods
 
+DISCARDED = 1 << 48
+"""One subscription that discarded an event, in a count.
+
+A plane counts two things of each event: how many subscriptions have it (``matched``), and how many
+were handed it and discarded it before their consumers took it (``dropped``). Inside a node both are
+one number: ``matched`` is its lower 48 bits, ``dropped`` is above them. So one addition adds both,
+and a count in which nothing was discarded is simply ``matched``. They travel as two numbers of at
+most ``MATCHED_MAX``; the 16 bits between leave room for the sums of many, until they are bounded.
+"""
+
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Matched = Annotated[int, Meta(ge=0, le=MATCHED_MAX)]
 Uint64 = Annotated[int, Meta(ge=0)]  # msgpack itself ends at 64 bits
@@ -70,6 +80,44 @@ def added(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(map(add, one, other if len(other) == len(one) else repeat(other[0])))
 
 
+def bounded(count: int) -> int:
+    """A sum of counts, each of its two numbers at most ``MATCHED_MAX``."""
+    if count <= MATCHED_MAX:
+        return count
+    return min(count % DISCARDED, MATCHED_MAX) + min(count // DISCARDED, MATCHED_MAX) * DISCARDED
+
+
+def bounded_all(counts: tuple[int, ...]) -> tuple[int, ...]:
+    return counts if max(counts) <= MATCHED_MAX else tuple(map(bounded, counts))
+
+
+def discarded(counts: tuple[int, ...], places: Sequence[int], events: int) -> tuple[int, ...]:
+    """The counts when one of those who were handed the events at these places has discarded them."""
+    found = list(spread(counts, events))
+    for place in places:
+        found[place] += DISCARDED - 1
+    return tuple(found)
+
+
+def parted(counts: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(matched, dropped), as they travel; no dropped where nothing was discarded."""
+    if not counts or max(counts) < DISCARDED:
+        return counts, ()
+    return (
+        tuple([count % DISCARDED for count in counts]),
+        tuple([count // DISCARDED for count in counts]),
+    )
+
+
+def joined(matched: tuple[int, ...], dropped: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The counts that a peer has sent as two; None where the two do not fit each other."""
+    if not dropped:
+        return matched
+    if len(matched) != len(dropped):
+        return None
+    return tuple([one + other * DISCARDED for one, other in zip(matched, dropped, strict=True)])
+
+
 class Report(Message, frozen=True, array_like=True, tag=11):
     """What became of a batch behind the sender."""
 
@@ -83,6 +131,8 @@ class Report(Message, frozen=True, array_like=True, tag=11):
     matched: Annotated[
         tuple[Matched, ...], Meta(max_length=BATCH_EVENTS_MAX)
     ] = ()  # per event; empty if all are zero
+    # Per event: subscriptions that discarded it; empty if all are zero.
+    dropped: Annotated[tuple[Matched, ...], Meta(max_length=BATCH_EVENTS_MAX)] = ()
 
 
 class Leave(Message, frozen=True, array_like=True, tag=12):

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from itertools import repeat
 
 from msgspec import Struct
 
@@ -46,13 +45,15 @@ from gossamer.machine import (
 )
 from gossamer.overlay.batch import (
     HOPS_MAX,
-    MATCHED_MAX,
     NEIGHBOURS_MAX,
     WINDOW_MAX,
     Batch,
     Busy,
     Leave,
     Report,
+    bounded_all,
+    joined,
+    parted,
 )
 from gossamer.overlay.shares import Shares
 from gossamer.trace import Dropped, Duplicate, Rejected, hex_peer
@@ -365,13 +366,14 @@ class Flood:
             or sender not in wave.waiting
         ):
             return  # late or repeated: counted already
-        if report.matched and len(report.matched) != wave.count:
+        counts = joined(report.matched, report.dropped)
+        if counts is None or (counts and len(counts) != wave.count):
             self._reject(sender, "report for another number of events")
             return
         del wave.waiting[sender]
         wave.heard[sender] = None
         wave.whole = wave.whole and report.whole
-        self._add(wave, report.matched)
+        self._add(wave, counts)
         self._maybe_finish(key, wave, now)
 
     def _begin(self, key: Key, wave: _Wave, batch: Batch, parent: int, now: Micros) -> None:
@@ -422,9 +424,7 @@ class Flood:
     def _add(self, wave: _Wave, matched: tuple[int, ...]) -> None:
         if matched:
             wave.total = (
-                tuple(map(min, map(int.__add__, wave.total, matched), repeat(MATCHED_MAX)))
-                if wave.total
-                else matched
+                bounded_all(tuple(map(int.__add__, wave.total, matched))) if wave.total else matched
             )
 
     def _maybe_finish(self, key: Key, wave: _Wave, now: Micros) -> None:
@@ -488,8 +488,9 @@ class Flood:
     def _report(self, key: Key, wave: _Wave) -> None:
         if wave.parent == _NOBODY:
             return
-        matched = wave.total if any(wave.total) else ()
-        self._out.append(Send((Peer(wave.parent),), Report(*key, wave.round, wave.whole, matched)))
+        matched, dropped = parted(wave.total) if any(wave.total) else ((), ())
+        report = Report(*key, wave.round, wave.whole, matched, dropped)
+        self._out.append(Send((Peer(wave.parent),), report))
 
     def _answer(self, sender: Peer, batch: Batch, *, whole: bool = True) -> None:
         """This node counts elsewhere (or, below the floor, has been counted): nothing to add here.

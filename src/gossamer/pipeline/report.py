@@ -233,6 +233,8 @@ def write_demo(
         if getattr(verdict, name)
     ]
     wrong += [f"{verdict.broken:,} trace lines or events unreadable"] if verdict.broken else []
+    miscounted = f"{verdict.miscounted:,} receipts that count what was discarded"
+    wrong += [miscounted] if verdict.miscounted else []
     said = f"{verdict.delivered:,} of {verdict.expected:,} expected deliveries arrived"
     tiles: dict[str, Any] = {
         name: getattr(verdict, name) for name in ("nodes", "subscriptions", "events")

@@ -13,7 +13,6 @@ from pyspark.sql.types import StructType
 
 from gossamer import Gap, NodeConfig, blocking
 from gossamer.filters import Schema
-from gossamer.machine import SECOND, Micros
 from gossamer.net.since import start_of
 from gossamer.node.retention import Retention
 
@@ -96,7 +95,7 @@ class Options:
             ) from None
 
     def node(self, data_dir: str | None = None) -> blocking.Node:
-        config = NodeConfig(block=Micros(BLOCK_SECONDS * SECOND))
+        config = NodeConfig(block=BLOCK_SECONDS)
         return blocking.Node(
             join=self.join,
             fabric=self.fabric,

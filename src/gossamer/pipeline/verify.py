@@ -23,7 +23,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StringType, StructType
 
 from gossamer import trace
-from gossamer.pipeline import advertised, following, groups, oracle
+from gossamer.pipeline import advertised, discards, following, groups, oracle
 from gossamer.pipeline.job import HIDDEN, cut, is_hidden, read_lines
 from gossamer.pipeline.tables import parse_schema
 
@@ -37,7 +37,8 @@ TEXT_MAX = 200
 _RECORD = (
     "at BIGINT, node STRING, kind STRING, version BIGINT, incarnation BIGINT, record STRUCT<kind: STRING, topic: STRING, "
     "schema: STRING, subscription: BIGINT, filter: STRING, sequence: BIGINT, incarnation: BIGINT, values: STRING, "
-    "publisher: STRING, hops: BIGINT, name: STRING, start: BIGINT, again: BOOLEAN, group: STRING>, broken STRING"
+    "publisher: STRING, hops: BIGINT, name: STRING, start: BIGINT, again: BOOLEAN, group: STRING, "
+    "matched: BIGINT, reported: BOOLEAN>, broken STRING"
 )
 _SUBSCRIPTION = ("node", "incarnation", "subscription")
 _BROKEN = "gossamer.broken"  # beside the attributes, whose names have no dot
@@ -122,10 +123,13 @@ class Verdict(Struct, frozen=True):
     per_subscription: tuple[SubscriptionRow, ...]
     """The worst first, at most 1000."""
     examples: tuple[Example, ...]
+    miscounted: int = 0
+    """Events whose receipt counts as taken what a subscription had discarded before it reported."""
 
     @property
     def ok(self) -> bool:
-        return not (self.missed or self.duplicate or self.spurious or self.broken)
+        wrong = self.missed or self.duplicate or self.spurious
+        return not (wrong or self.broken or self.miscounted)
 
 
 def verify(spark: SparkSession, trace_dir: Path, late_ms: float = LATE_MS) -> Verdict:
@@ -149,6 +153,7 @@ def verify(spark: SparkSession, trace_dir: Path, late_ms: float = LATE_MS) -> Ve
     with _names_the_filter(read, subscribed):
         told = following.gaps(records, following.lives(records))
         due = pairs(matches(published, subscribed, read), subscribed, published, told)
+        miscounted = discards.miscounted(records, due, handed, _event_id("record.publisher"))
         due, handed, subscribed = groups.fold(
             due, handed, subscribed, published, groups.members(records)
         )
@@ -159,7 +164,8 @@ def verify(spark: SparkSession, trace_dir: Path, late_ms: float = LATE_MS) -> Ve
         rows.where(f"values IS NULL OR values.`{_BROKEN}` IS NOT NULL").count()
         for rows in read.values()
     )
-    return _verdict(judged, handed, subscribed, published, nodes, broken, torn, late_ms)
+    verdict = _verdict(judged, handed, subscribed, published, nodes, broken, torn, late_ms)
+    return structs.replace(verdict, miscounted=miscounted)
 
 
 def _is_cut(path: Path) -> bool:

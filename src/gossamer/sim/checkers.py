@@ -4,7 +4,8 @@
     wanted      nothing is handed over that the filter does not want, or at the wrong time
     intact      what is handed over is what was published
     whole       what is due was handed over, once everything is quiet
-    receipts    a receipt comes once (again after a crash), and counts the subscriptions that took the event
+    receipts    a receipt comes once (again after a crash), and counts the subscriptions that took the event, but none that
+                discarded it before it was reported
     floors      a publisher's floor never passes an event without receipt, and never falls
     tables      deduplication tables hold nothing below the floors they have heard of
     converged   once faults stop, links, subscriptions and receipts become whole again
@@ -139,14 +140,22 @@ class Receipts(Checker):
         for event in history.events:
             if event.completed is None:
                 continue
-            low = high = 0
+            low = high = gone = 0
             for place in history.candidates(event):
                 low += history.is_due(event, place)
-                high += history.is_allowed(event, place)
+                if event.index in place.discarded:
+                    gone += 1
+                else:
+                    high += history.is_allowed(event, place)
             if not low <= event.matched <= high:
                 right = str(low) if low == high else f"{low} to {high}"
                 self.fail(
                     f"event {event.index} of node {event.node}: matched is {event.matched}, right is {right}"
+                )
+            if event.dropped > gone:
+                self.fail(
+                    f"event {event.index} of node {event.node}: dropped is {event.dropped}, "
+                    f"but {gone} subscriptions discarded it"
                 )
 
 

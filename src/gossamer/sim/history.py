@@ -19,7 +19,8 @@ class Published:
     """One event of the workload, from the moment its user calls ``publish``."""
 
     __slots__ = (
-        "accepted", "at", "began", "closed", "completed", "completed_us", "id", "index", "life", "lost", "matched", "node",
+        "accepted", "at", "began", "closed", "completed", "completed_us", "dropped", "id", "index", "life", "lost",
+        "matched", "node",
     )  # fmt: skip
 
     def __init__(self, index: int, node: int, began: int, at: int) -> None:
@@ -33,6 +34,7 @@ class Published:
         )
         self.life = 0  # the life of its node that got the last receipt
         self.matched = -1  # what the receipt said
+        self.dropped = 0  # likewise
         self.lost = False  # its publisher crashed before it was safe: nobody may count on it
 
 
@@ -40,7 +42,8 @@ class Place:
     """One subscription at one life of a node. A filter that is subscribed again has a new place."""
 
     __slots__ = (
-        "began", "began_us", "ended", "ended_us", "filter", "got", "index", "node", "number", "returned", "returned_us",
+        "began", "began_us", "discarded", "ended", "ended_us", "filter", "got", "index", "node", "number", "returned",
+        "returned_us",
     )  # fmt: skip
 
     def __init__(self, filter: int, node: int, began: int, began_us: int) -> None:
@@ -52,6 +55,8 @@ class Place:
         self.ended: int | None = None  # tick: cancelled, cut off, or crashed
         self.ended_us: int | None = None
         self.got: dict[int, int] = {}  # event -> hand-overs
+        # Events that it discarded before it reported them.
+        self.discarded: dict[int, None] = {}
 
 
 class HandOver(Struct, frozen=True):

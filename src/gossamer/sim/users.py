@@ -27,7 +27,7 @@ from gossamer.sim.network import Packet
 from gossamer.sim.record import Delivery
 from gossamer.sim.workload import Workload
 from gossamer.sim.world import AnyMachine, Node, Probe, World
-from gossamer.trace import Member, Record, Unsubscribed, hex_peer
+from gossamer.trace import Discarded, Member, Record, Unsubscribed, hex_peer
 
 SUBSCRIBE_RETRY = 50_000  # the topic is not known here yet
 PUBLISH_RETRY = 20_000  # the window is full, or nobody is there to publish
@@ -379,6 +379,7 @@ class Users(Probe):
                 event.closed, event.life = self.history.next(), node.life
                 if event.completed is None:
                     event.completed, event.matched = event.closed, publication.took(offset)
+                    event.dropped = publication.lost(offset)
                     event.completed_us = self.world.clock.now
 
     def delivered(self, node: Node, effect: Deliver) -> None:
@@ -441,6 +442,12 @@ class Users(Probe):
             self._dead.setdefault(record.peer, {}).setdefault(
                 record.incarnation, (self._step, self.world.clock.now)
             )
+        if type(record) is Discarded and not record.reported:
+            id = (int(record.publisher, 16), record.incarnation, record.sequence)
+            event, number = self.history.by_id.get(id), record.subscription
+            where = self._live[node.index].get(number) or self._gone[node.index].get(number)
+            if event is not None and where is not None:
+                where.discarded[event.index] = None
         if type(record) is Unsubscribed and record.reason != "asked":
             place = self._live[node.index].get(record.subscription)
             if place is not None:

@@ -203,9 +203,9 @@ def test_a_round_that_came_back_to_us_does_not_count_us_twice() -> None:
     )  # its keys are ours too
     host.took((80, 1, 0), (1,), first)
     host.wake(Micros(first + host.config.round))
-    assert outgoing.matched == [1]
+    assert outgoing.matched == (1,)
     wire.say(Reached((80, 1, 0), number, ((15, 15),), (1,)))  # honest: the one is ours
-    assert outgoing.matched == [1]
+    assert outgoing.matched == (1,)
     assert host.finished == [], "the other keys are asked for again"
 
 

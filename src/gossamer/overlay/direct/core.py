@@ -29,7 +29,14 @@ from gossamer.machine import (
     Peer,
     Send,
 )
-from gossamer.overlay.batch import MATCHED_MAX, Batch, added
+from gossamer.overlay.batch import (
+    DISCARDED,
+    MATCHED_MAX,
+    Batch,
+    added,
+    bounded_all,
+    joined,
+)
 from gossamer.overlay.direct.flight import Flight, Part, Source, Taker
 from gossamer.overlay.direct.messages import (
     DirectMessage,
@@ -299,7 +306,12 @@ class Direct:
                 loops.tally(flight.total, part.offsets, matched)
         if message.group:
             taken = matched if len(matched) != 1 else matched * len(part.offsets)
-            left = [offset for at, offset in enumerate(part.offsets) if not taken or not taken[at]]
+            # A member that has discarded an event does not have it, so another one is asked.
+            left = [
+                offset
+                for at, offset in enumerate(part.offsets)
+                if not taken or not taken[at] % DISCARDED
+            ]
             if left:
                 self._choose_again(flight, part.peer, message.group, left, now)
         self._maybe_finish(flight)
@@ -333,7 +345,7 @@ class Direct:
             told = tuple(flight.total)
             total = added(told, (flight.each,)) if told and flight.each else told or (flight.each,)
             if flight.most > MATCHED_MAX:
-                total = tuple([min(count, MATCHED_MAX) for count in total])
+                total = bounded_all(total)
             self.finished.append((batch.incarnation, batch.first, total))
 
     # ----------------------------------------------------------------------- inputs
@@ -449,8 +461,8 @@ class Direct:
             part.sign = self._awake(now)
             return
         assert type(message) is Taken
-        matched = message.matched
-        if len(matched) > 1 and len(matched) != len(part.offsets):
+        matched = joined(message.matched, message.dropped)
+        if matched is None or (len(matched) > 1 and len(matched) != len(part.offsets)):
             self.out.append(Note(Rejected(hex_peer(sender), "report for another number of events")))
             return
         self._answered(flight, part, matched, now)

@@ -99,6 +99,8 @@ class Taken(_New, frozen=True, array_like=True, tag=85):
     matched: Annotated[
         tuple[Matched, ...], Meta(max_length=BATCH_EVENTS_MAX)
     ] = ()  # an event; one: of each; empty: none
+    # Subscriptions that discarded it, likewise; as many numbers as ``matched``, or none.
+    dropped: Annotated[tuple[Matched, ...], Meta(max_length=BATCH_EVENTS_MAX)] = ()
 
     is_report: ClassVar[bool] = True
 

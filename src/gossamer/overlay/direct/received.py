@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gossamer.filters import loops
 from gossamer.machine import Effect, Micros, Note, Peer, Send
-from gossamer.overlay.batch import WINDOW_MAX, Batch, spread
+from gossamer.overlay.batch import WINDOW_MAX, Batch, parted, spread
 from gossamer.overlay.direct.messages import Holding, Portion, Taken, brief
 from gossamer.trace import Dropped, Duplicate, Rejected, hex_peer
 
@@ -133,7 +133,7 @@ class Received:
         self._out.append(
             Send(
                 (sender,),
-                Holding(*_id(message)) if matched is None else Taken(*_id(message), brief(matched)),
+                Holding(*_id(message)) if matched is None else _taken(*_id(message), matched),
             )
         )
 
@@ -162,7 +162,7 @@ class Received:
         origin = self._origins.get((publisher, incarnation))
         if origin is not None and (first, part) in origin.taken:
             matched = origin.taken[first, part].took(matched)
-        self._out.append(Send((Peer(publisher),), Taken(incarnation, first, part, brief(matched))))
+        self._out.append(Send((Peer(publisher),), _taken(incarnation, first, part, matched)))
 
     def _origin(self, sender: Peer, incarnation: int, floor: int) -> _Origin:
         """A publisher is who sends: a peer can fill only its own part of the table."""
@@ -190,6 +190,10 @@ class Received:
                 if gone is not None:
                     origin.shares.pop((old[0], gone.group), None)
         return origin
+
+
+def _taken(incarnation: int, first: int, part: int, counts: tuple[int, ...]) -> Taken:
+    return Taken(incarnation, first, part, *parted(brief(counts)))
 
 
 def _id(message: Portion) -> tuple[int, int, int]:

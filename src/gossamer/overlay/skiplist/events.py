@@ -17,6 +17,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from gossamer.machine import NEVER, SECOND, Micros, Peer
+from gossamer.overlay.batch import bounded, bounded_all
 from gossamer.overlay.skiplist.entry import Entry
 from gossamer.overlay.skiplist.host import Host
 from gossamer.overlay.skiplist.leases import Leases
@@ -38,6 +39,8 @@ from gossamer.overlay.skiplist.receipts import UNKNOWN, Arrival, Hits, Publicati
 from gossamer.overlay.skiplist.route import Empty, Forward, Take, spread
 from gossamer.overlay.skiplist.tiles import (
     Settled,
+    as_counted,
+    as_sent,
     count_at,
     is_sound,
     merge_tiles,
@@ -517,8 +520,11 @@ class Events:
         child = branch.children.pop(part, None)
         if child is None:
             return
-        for tile in message.tiles:
-            if child.tie is not None:
+        for told in message.tiles:
+            tile = as_counted(told)
+            if tile is None:
+                self._host.reject(sender, "a tile whose counts do not fit each other")
+            elif child.tie is not None:
                 self._untie(branch, child.tie, tile)
             elif message.low <= tile.low < tile.high <= message.high and suits(
                 tile, branch.message
@@ -534,7 +540,7 @@ class Events:
         branch.tied[tie] -= 1
         for number, tile in enumerate(branch.tiles):
             if (tile.low, tile.high) == tie:
-                matched = min(tile.matched + handed.matched, MATCHED_MAX)
+                matched = bounded(tile.matched + handed.matched)
                 branch.tiles[number] = Tile(
                     tile.low, tile.high, matched, max(tile.hops, handed.hops), tile.noise
                 )
@@ -564,9 +570,10 @@ class Events:
             branch.tiles = list(tiles)
             self._over(branch, now)
             return
+        told = reportable([as_sent(tile) for tile in tiles])
         report = Report(
             message.topic, message.publisher, message.incarnation, message.sequence, message.round, message.low, message.high,
-            message.hops, reportable(tiles), tuple(branch.gaps), tuple(branch.found.hits.values()), branch.found.left_off,
+            message.hops, told, tuple(branch.gaps), tuple(branch.found.hits.values()), branch.found.left_off,
         )  # fmt: skip
         self._host.send(int(branch.parent), report, now)
 
@@ -609,4 +616,4 @@ class Events:
 
 def _each(matched: Sequence[int], count: int) -> list[int]:
     """How many took each of so many events, as the owner of the list says it."""
-    return [min(one, MATCHED_MAX) for one in matched] if matched else [0] * count
+    return list(bounded_all(tuple(matched))) if matched else [0] * count

@@ -179,6 +179,8 @@ class Tile(Struct, frozen=True, array_like=True, gc=False):
         Annotated[tuple[Matched, ...], Meta(min_length=1, max_length=TOGETHER_MAX - 1)] | None
     ) = None
     """How many took the events that went with it: of each, or one number for all. None: there are none, or they were not here."""
+    dropped: Annotated[tuple[Matched, ...], Meta(max_length=TOGETHER_MAX)] = ()
+    """Subscriptions that discarded the event, then as ``others``; nothing if all are zero."""
 
 
 class Gap(Struct, frozen=True, array_like=True, gc=False):

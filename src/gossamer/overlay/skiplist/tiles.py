@@ -12,8 +12,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 
+from gossamer.overlay.batch import DISCARDED, bounded, joined, parted
 from gossamer.overlay.skiplist.messages import (
-    MATCHED_MAX,
     NUMBER_MAX,
     PAYLOAD_MAX,
     TILES_MAX,
@@ -63,6 +63,26 @@ def count_at(tile: Tile, place: int) -> int | None:
     return tile.others[place - 1 if len(tile.others) > 1 else 0]
 
 
+def as_sent(tile: Tile) -> Tile:
+    """A tile as it travels, with what was matched and what was dropped apart."""
+    if tile.matched < DISCARDED and (not tile.others or max(tile.others) < DISCARDED):
+        return tile
+    matched, dropped = parted((tile.matched, *(tile.others or ())))
+    others = matched[1:] if tile.others is not None else None
+    return Tile(tile.low, tile.high, matched[0], tile.hops, tile.noise, others, dropped)
+
+
+def as_counted(tile: Tile) -> Tile | None:
+    """A tile as it came, with its counts as this node counts; None if they do not fit each other."""
+    if not tile.dropped:
+        return tile
+    counts = joined((tile.matched, *(tile.others or ())), tile.dropped)
+    if counts is None:
+        return None
+    others = counts[1:] if tile.others is not None else None
+    return Tile(tile.low, tile.high, counts[0], tile.hops, tile.noise, others)
+
+
 def merge_tiles(tiles: list[Tile], noise: int) -> tuple[Tile, ...]:
     """Fewer tiles: those that touch become one. The noise of the node itself goes with the first."""
     merged: list[Tile] = []
@@ -108,7 +128,11 @@ def reportable(tiles: Sequence[Tile]) -> tuple[Tile, ...]:
     """As many as a report has room for; what is left out will be asked for again."""
     sizes = accumulate(
         [
-            40 + len(tile.low[0]) + len(tile.high[0]) + 5 * len(tile.others or ())
+            40
+            + len(tile.low[0])
+            + len(tile.high[0])
+            + 5 * len(tile.others or ())
+            + 5 * len(tile.dropped)
             for tile in tiles[:TILES_MAX]
         ]
     )
@@ -133,7 +157,7 @@ def _one(run: list[Tile]) -> list[Tile]:
     """One tile for all of these, if there are any."""
     if len(run) < 2:
         return run
-    matched = min(sum([tile.matched for tile in run]), MATCHED_MAX)
+    matched = bounded(sum([tile.matched for tile in run]))
     noise = min(sum([tile.noise for tile in run]), NUMBER_MAX)
     others = _sum([tile.others for tile in run if tile.others is not None])
     return [
@@ -149,8 +173,7 @@ def _sum(several: list[tuple[int, ...]]) -> tuple[int, ...] | None:
     each = [counts for counts in several if len(counts) > 1]
     return _brief(
         tuple(
-            [min(alike + sum(counts), MATCHED_MAX) for counts in zip(*each, strict=True)]
-            or [min(alike, MATCHED_MAX)]
+            [bounded(alike + sum(counts)) for counts in zip(*each, strict=True)] or [bounded(alike)]
         )
     )
 

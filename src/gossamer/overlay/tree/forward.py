@@ -19,9 +19,10 @@ taken.
 from __future__ import annotations
 
 import heapq
+from operator import add
 
 from gossamer.machine import NEVER, SECOND, Deliver, Effect, LinkState, Micros, Note, Peer
-from gossamer.overlay.batch import HOPS_MAX, MATCHED_MAX, WINDOW_MAX, Batch
+from gossamer.overlay.batch import HOPS_MAX, WINDOW_MAX, Batch, bounded_all, joined, parted
 from gossamer.overlay.shares import Shares
 from gossamer.overlay.tree.arcs import Arc, Cover
 from gossamer.overlay.tree.config import TreeConfig
@@ -70,7 +71,7 @@ class Wave:
         self.want: Cover
         self.waiting: dict[Peer, None] = {}
         self.cover: Cover  # whose owners it has reached
-        self.matched: list[int] = []
+        self.matched: tuple[int, ...] = ()
         self.here = True  # the owner has not taken it yet
         self.taken: tuple[int, ...] = ()
         self.done = True
@@ -208,7 +209,11 @@ class Forward:
             )  # another answers for us
 
     def reached(self, sender: Peer, message: Reached, now: Micros) -> None:
-        pieces, matched = Cover(self._ring.bits, message.pieces), message.matched
+        pieces = Cover(self._ring.bits, message.pieces)
+        matched = joined(message.matched, message.dropped)
+        if matched is None:
+            self._links.reject(sender, "a report for another number of events")
+            return
         outgoing, own = self._outgoing.get(message.id), self._ring.me.key
         if any(max(piece) >> self._ring.bits for piece in message.pieces):
             self._links.reject(sender, "a report for keys that do not exist")
@@ -347,7 +352,7 @@ class Forward:
         self, id: BatchId, wave: Wave, batch: Batch, parent: Peer, want: Cover, now: Micros
     ) -> None:
         wave.round, wave.parent, wave.want, wave.done = batch.round, parent, want, False
-        wave.cover, wave.matched, wave.waiting = Cover(self._ring.bits), [], {}
+        wave.cover, wave.matched, wave.waiting = Cover(self._ring.bits), (), {}
         self._active[id] = wave
         self._unasked.pop(id, None)
         if not wave.here:
@@ -386,10 +391,8 @@ class Forward:
     @staticmethod
     def _add_matched(wave: Wave, matched: tuple[int, ...]) -> None:
         if any(matched):
-            before = wave.matched or [0] * wave.batch.count
-            wave.matched = [
-                min(one + more, MATCHED_MAX) for one, more in zip(before, matched, strict=True)
-            ]
+            before = wave.matched or (0,) * wave.batch.count
+            wave.matched = bounded_all(tuple(map(add, before, matched)))
 
     def _maybe_finish(self, id: BatchId, wave: Wave, now: Micros) -> None:
         if not wave.done and not wave.waiting and not wave.here:
@@ -402,16 +405,16 @@ class Forward:
         if wave.parent == self.me:
             outgoing = self._outgoing.get(id)
             if outgoing is not None and wave.round in outgoing.rounds:
-                outgoing.collect(wave.round, wave.cover, tuple(wave.matched))
+                outgoing.collect(wave.round, wave.cover, wave.matched)
                 self._settle(id, outgoing, now)
         elif wave.parent is not None:
-            self._answer(wave.parent, id, wave.round, wave.cover, tuple(wave.matched), now)
+            self._answer(wave.parent, id, wave.round, wave.cover, wave.matched, now)
 
     def _answer(
         self, to: Peer, id: BatchId, round: int, cover: Cover, matched: tuple[int, ...], now: Micros
     ) -> None:
         pieces: Pieces = cover.pieces()[:PIECES_MAX]
-        self._links.say(to, Reached(id, round, pieces, matched), now)
+        self._links.say(to, Reached(id, round, pieces, *parted(matched)), now)
 
     def _offer(self, peers: list[Peer], ids: list[BatchId], now: Micros) -> None:
         if ids:

@@ -151,6 +151,8 @@ class Reached(Message, frozen=True, array_like=True, tag=68):
     round: Count
     pieces: Pieces
     matched: Annotated[tuple[Matched, ...], Meta(max_length=BATCH_EVENTS_MAX)] = ()
+    # Per event: subscriptions that discarded it; empty if all are zero.
+    dropped: Annotated[tuple[Matched, ...], Meta(max_length=BATCH_EVENTS_MAX)] = ()
 
 
 class Offer(Message, frozen=True, array_like=True, tag=69):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from operator import add
+
 from msgspec import Struct
 
 from gossamer.machine import MILLISECOND, Micros, Peer
-from gossamer.overlay.batch import MATCHED_MAX, Batch
+from gossamer.overlay.batch import Batch, bounded_all
 from gossamer.overlay.tree.arcs import Arc, Cover, Piece
 from gossamer.overlay.tree.config import TreeConfig
 from gossamer.overlay.tree.messages import Pieces
@@ -36,7 +38,7 @@ class Outgoing:
     def __init__(self, batch: Batch, bits: int, at: Micros) -> None:
         self.batch, self.bits, self.at = batch, bits, at  # when to look after what is missing
         self.cover = Cover(bits)
-        self.matched = [0] * batch.count
+        self.matched = (0,) * batch.count
         self.round = batch.round
         self.pauses = 0
         self.rounds: dict[int, Round] = {
@@ -55,13 +57,10 @@ class Outgoing:
 
     def _count(self, matched: tuple[int, ...]) -> None:
         if matched and len(matched) == len(self.matched):
-            self.matched = [
-                min(one + more, MATCHED_MAX)
-                for one, more in zip(self.matched, matched, strict=True)
-            ]
+            self.matched = bounded_all(tuple(map(add, self.matched, matched)))
 
     def total(self) -> tuple[int, ...]:
-        return tuple(self.matched)
+        return self.matched
 
     def lose(self, peer: Peer) -> bool:
         """The host that was to report cannot be reached; returns whether there was one."""

@@ -1,0 +1,138 @@
+"""``gossamer publish --file -`` on a pipe that somebody still writes to."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.test_fabric_commands import GOSSAMER, SECONDS, env, gossamer, node
+
+__all__ = ["env", "node"]
+pytestmark = pytest.mark.live
+
+
+@contextmanager
+def publishing(env: dict[str, str], *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    command = [*GOSSAMER, "publish", "numbers", "--file", "-", *arguments]
+    with subprocess.Popen(
+        command,
+        env=env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    ) as process:
+        # A read that waits for ever ends with the process.
+        watch = threading.Timer(SECONDS, process.kill)
+        watch.start()
+        try:
+            yield process
+        finally:
+            watch.cancel()
+            process.kill()
+
+
+def say(process: subprocess.Popen[str], text: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(text)
+    process.stdin.flush()
+
+
+def receipt(process: subprocess.Popen[str]) -> dict[str, Any]:
+    assert process.stdout is not None
+    told: dict[str, Any] = json.loads(process.stdout.readline())
+    return told
+
+
+def test_each_line_is_published_at_once_and_in_order(env: dict[str, str], node: str) -> None:
+    gossamer(env, "advertise", "numbers", "n INT", "--join", node)
+    command = [*GOSSAMER, "subscribe", "numbers", "--limit", "9", "--json", "--join", node]
+    with (
+        subprocess.Popen(
+            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as subscriber,
+        publishing(env, "--join", node, "--json") as publisher,
+    ):
+        assert subscriber.stderr is not None
+        subscriber.stderr.readline()  # it is there
+        for number in range(1, 7):  # each receipt comes before the next line is written
+            say(publisher, f'{{"n": {number}}}\n')
+            told = receipt(publisher)
+            assert (told["sequence"], told["matched"], told["dropped"]) == (number, 1, 0)
+        say(publisher, '\n{"n": 7}\n{"n": 8}\n{"n": 9}')  # three at once, the last without an end
+        out, err = publisher.communicate(timeout=SECONDS)
+        assert [json.loads(line)["sequence"] for line in out.splitlines()] == [7, 8, 9]
+        assert (publisher.returncode, err) == (0, "")
+        out, _ = subscriber.communicate(timeout=SECONDS)
+        assert [json.loads(line)["values"]["n"] for line in out.splitlines()] == list(range(1, 10))
+
+
+@pytest.mark.parametrize("way", ["--join", "--via"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_with_the_receipts_of_what_was_sent(
+    env: dict[str, str], node: str, number: signal.Signals, way: str
+) -> None:
+    gossamer(env, "advertise", "numbers", "n INT", "--join", node)
+    command = [*GOSSAMER, "subscribe", "numbers", "--limit", "2", "--join", node]
+    with (
+        subprocess.Popen(
+            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as subscriber,
+        publishing(env, way, node) as publisher,
+    ):
+        assert subscriber.stderr is not None
+        subscriber.stderr.readline()
+        say(publisher, '{"n": 1}\n{"n": 2}\n')
+        subscriber.communicate(timeout=SECONDS)  # both have come
+        publisher.send_signal(number)
+        assert publisher.stdout is not None
+        assert publisher.stderr is not None
+        assert publisher.stdout.read() == (
+            "interrupted: 2 events published; taken by 2 subscriptions in all, 0 by none\n"
+        )
+        assert publisher.stderr.read() == ""
+        assert publisher.wait(SECONDS) == 130
+
+
+def test_a_bad_line_ends_it_at_once_and_is_named(env: dict[str, str], node: str) -> None:
+    gossamer(env, "advertise", "numbers", "n INT", "--join", node)
+    with publishing(env, "--join", node) as publisher:
+        say(publisher, '{"n": 1}\n\n{"n": "x"}\n{"n": 4}\n')
+        assert publisher.stdout is not None  # the pipe stays open, so nothing ends by itself
+        assert publisher.stderr is not None
+        assert publisher.stdout.read() == (
+            "before the error: 1 event published; taken by 0 subscriptions in all, 1 by none\n"
+        )
+        assert "line 3: n: Expected `int" in publisher.stderr.read()
+        assert publisher.wait(SECONDS) == 2
+
+
+def test_a_named_pipe_is_read_as_it_is_written(
+    env: dict[str, str], node: str, tmp_path: Path
+) -> None:
+    gossamer(env, "advertise", "numbers", "n INT", "--join", node)
+    path = tmp_path / "numbers"
+    os.mkfifo(path)
+    command = [*GOSSAMER, "publish", "numbers", "--file", str(path), "--join", node, "--json"]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as publisher:
+        watch = threading.Timer(SECONDS, publisher.kill)
+        watch.start()
+        try:
+            with path.open("w") as pipe:
+                for number in (1, 2):
+                    pipe.write(f'{{"n": {number}}}\n')
+                    pipe.flush()
+                    assert receipt(publisher)["sequence"] == number
+            assert publisher.wait(SECONDS) == 0
+        finally:
+            watch.cancel()
+            publisher.kill()
