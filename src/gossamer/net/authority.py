@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from gossamer.net import private
 from gossamer.net.errors import KeysError
 from gossamer.net.keys import (
     AUTHORITY_CERTIFICATE,
@@ -399,7 +400,9 @@ def _check_name(name: str) -> None:
 
 
 def _directory(path: Path) -> None:
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """A folder that is there stays as it is: all that is written into it is for its owner only."""
+    if not path.is_dir():
+        private.folder(path, parents=True)
 
 
 __all__ = ["Authority", "Issued", "create", "make_request", "peer_of"]

@@ -21,7 +21,6 @@ import os
 import re
 import ssl
 import stat
-import tempfile
 import time
 from hashlib import blake2b
 from pathlib import Path
@@ -29,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from gossamer.machine import Peer
+from gossamer.net import private
 from gossamer.net.errors import KeysError
 from gossamer.node.rights import Identity, Rights
 from gossamer.node.wire import REVOKED_MAX
@@ -360,14 +360,5 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def write_public(path: Path, data: bytes) -> None:
-    """Whole or not at all: whoever reads it meanwhile sees the old or the new."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    """What is no secret, though nobody but its owner needs to read it. Whole or not at all."""
+    private.write(path, data)

@@ -45,9 +45,7 @@ async def serve(
         stack.push_async_callback(_let_go, node)
         for topic, (schema, retention) in topics.items():
             await node.advertise(topic, schema, retention=retention)
-        server, path = await admin.serve(node.address, node.answer)
-        stack.callback(path.unlink, missing_ok=True)
-        stack.callback(server.close)
+        await stack.enter_async_context(admin.offered(node.address, node.answer))
         if health is not None:
             health.serve(node)
         about = {
