@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import shutil
 import stat
 import time
 from pathlib import Path
@@ -11,12 +13,16 @@ from pathlib import Path
 import pytest
 
 import gossamer
+from gossamer.machine import Peer
 from gossamer.net.authority import Authority, create, make_request
 from gossamer.net.disk import DataDirectoryError
 from gossamer.net.errors import KeysError
 from gossamer.net.keys import CERTIFICATE, KEY, REVOKED, Keys
+from gossamer.node import wire
 from gossamer.node.rights import allows
-from keynet import Fabric
+from gossamer.overlay.interest.messages import News
+from gossamer.overlay.interest.record import Record
+from keynet import Fabric, client_context
 from livenet import GENEVA, WEATHER, go, take, until
 
 DAY = 86_400
@@ -63,6 +69,60 @@ def test_the_identity_is_the_key_and_survives_renewal(fabric: Fabric) -> None:
     assert second.serial != first.serial
     assert (second.publish, second.subscribe) == (first.publish, first.subscribe)
     assert second.not_after - first.not_after == pytest.approx(29 * DAY, abs=60)
+
+
+def test_each_certificate_of_a_key_has_a_greater_generation(tmp_path: Path) -> None:
+    fabric = Fabric(tmp_path)
+    keys = fabric.issue("a", days=30)
+    numbers = [Keys(keys).identity.generation]
+    assert numbers[0] > 0
+    for days in (20, 1, 10):
+        fabric.issue("a", days=days, renew=True)
+        numbers.append(Keys(keys).identity.generation)
+    assert numbers == sorted(set(numbers))
+    fabric.authority = Authority(fabric.base)
+    assert [one.generation for one in fabric.authority.issued] == numbers
+
+
+def test_an_authority_from_an_old_copy_does_not_issue_a_smaller_generation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datetime as dt
+
+    from gossamer.net import authority
+
+    fabric = Fabric(tmp_path)
+    keys = fabric.issue("a", days=30)
+    copy = (fabric.base / authority.ISSUED).read_bytes()
+    fabric.issue("a", days=30, renew=True)
+    lost = Keys(keys).identity.generation
+    (fabric.base / authority.ISSUED).write_bytes(copy)
+    fabric.authority = Authority(fabric.base)
+    now = dt.datetime.now(dt.UTC).replace(microsecond=0)
+    monkeypatch.setattr(authority, "_now", lambda: now + dt.timedelta(minutes=1))
+    fabric.issue("a", days=30, renew=True)
+    assert Keys(keys).identity.generation > lost
+
+
+def test_a_book_and_a_certificate_from_before_generations_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gossamer.net import authority
+
+    fabric = Fabric(tmp_path)
+    monkeypatch.setattr(authority, "generation_uri", lambda generation: "gossamer:other:x")
+    keys = fabric.issue("a")
+    assert Keys(keys).identity.generation == 0
+    monkeypatch.undo()
+    book = fabric.base / authority.ISSUED
+    lines = [json.loads(line) for line in book.read_text().splitlines()]
+    for line in lines:
+        del line["generation"]
+    book.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    fabric.authority = Authority(fabric.base)
+    assert fabric.authority.issued[0].generation == 0
+    fabric.issue("a", renew=True)
+    assert Keys(keys).identity.generation > 0
 
 
 def test_a_request_keeps_the_key_where_it_was_made(fabric: Fabric, tmp_path: Path) -> None:
@@ -320,6 +380,114 @@ def test_a_renewed_certificate_is_taken_up_while_running(tmp_path: Path) -> None
                 await until(lambda: two._core.rights.may_publish(one.peer, "new.topic"))  # type: ignore[union-attr]
                 await one.publish("new.topic", GENEVA)
                 assert (await anext(events))["city"] == "Geneva"
+
+    go(main())
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("first", ["the certificate", "the list"])
+def test_a_node_whose_rights_shrink_and_whose_old_certificate_is_revoked_goes_on(
+    tmp_path: Path, first: str
+) -> None:
+    """As docs/security.md advises: renew with fewer rights, then revoke the certificate before."""
+    fabric = Fabric(tmp_path)
+
+    async def main() -> None:
+        a, b, c = (fabric.issue(name, days=30) for name in "abc")
+        old = Keys(a).identity
+        async with (
+            gossamer.Node(keys=a) as one,
+            gossamer.Node(keys=b, join=[one.address]) as two,
+            gossamer.Node(keys=c, join=[two.address]) as three,
+        ):
+            for topic in ("keep", "drop"):
+                await two.advertise(topic, WEATHER)
+                await one.topic(topic)
+            kept = fabric.base / "before"
+            shutil.copytree(a, kept)
+            fabric.issue("a", publish=["keep"], days=2, renew=True)
+            new = Keys(a).identity
+            assert new.not_after < old.not_after
+            if first == "the certificate":
+                await until(lambda: one.status()["keys"]["publish"] == ("keep",))
+            fabric.authority.revoke(f"{old.serial:x}")
+            fabric.authority.hand_out([c])
+            others = (two, three)
+            await until(lambda: all(_judges(node, one.peer, "keep") for node in others))
+            await until(lambda: not any(_judges(node, one.peer, "drop") for node in others))
+            async with gossamer.Node(keys=fabric.issue("late"), join=[three.address]) as late:
+                for node in (*others, late):
+                    async with node.subscribe("keep") as events:
+                        await one.publish("keep", GENEVA)
+                        assert (await anext(events))["city"] == "Geneva"
+            for node in others:
+                assert "closed: shut out" not in node.status()["counters"]
+            with pytest.raises(gossamer.JoinError):  # the revoked one opens nothing
+                await gossamer.Node(keys=kept, join=[two.address], join_timeout=1).start()
+
+    go(main())
+
+
+def _judges(node: gossamer.Node, peer: Peer, topic: str) -> bool:
+    rights = node._core.rights
+    assert rights is not None
+    return rights.may_publish(peer, topic)
+
+
+@pytest.mark.live
+def test_a_link_outlives_the_certificate_that_it_was_opened_with(tmp_path: Path) -> None:
+    fabric = Fabric(tmp_path)
+
+    async def main() -> None:
+        a, b = fabric.issue("a", days=30), fabric.issue("b")
+        old = Keys(a).identity
+        async with gossamer.Node(keys=a) as one, gossamer.Node(keys=b, join=[one.address]) as two:
+            fabric.issue("a", publish=["x"], days=2, renew=True)
+            await until(lambda: _judges(two, one.peer, "x") and not _judges(two, one.peer, "y"))
+            [link] = two._driver.links.values()
+            fabric.authority.revoke(f"{old.serial:x}")
+            fabric.authority.hand_out([b])
+            await until(lambda: one.status()["keys"]["revoked"]["certificates"] == 1)
+            await until(lambda: link.identity is not None and link.identity.serial != old.serial)
+            assert list(two._driver.links.values()) == [link]
+            assert "closed: revoked" not in two.status()["counters"]
+
+    go(main())
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("told", ["before", "after"])
+def test_a_revoked_certificate_that_is_played_again_changes_nothing_at_a_fresh_node(
+    tmp_path: Path, told: str
+) -> None:
+    """A member repeats the record that it once heard of another, to a node that knows neither."""
+    fabric = Fabric(tmp_path)
+
+    async def main() -> None:
+        a, b, m = fabric.issue("a", days=30), fabric.issue("b"), fabric.issue("mallory")
+        old, mallory = Keys(a).identity, Keys(m).identity.peer
+        fabric.issue("a", publish=["keep"], days=2, renew=True)
+        fabric.authority.revoke(f"{old.serial:x}")
+        fabric.authority.hand_out([a, b] if told == "before" else [a])
+        async with gossamer.Node(keys=b) as fresh:
+            host, port = fresh.address.split(":")
+            _, writer = await asyncio.open_connection(host, int(port), ssl=client_context(m))
+            writer.write(wire.encode(wire.Hello(wire.MAGIC, 1, wire.VERSION, mallory, 1, "")))
+            replayed = Record(old.peer, 1, 1, "", certificate=old.certificate)
+            writer.write(wire.encode(News(records=(replayed,))))
+            await until(lambda: old.peer in fresh._interest.view.members)
+            assert _judges(fresh, old.peer, "drop") == (told == "after")
+            async with gossamer.Node(keys=a, join=[fresh.address]) as one:
+                await fresh.advertise("keep", WEATHER)
+                await one.topic("keep")
+                await until(lambda: _judges(fresh, one.peer, "keep"))
+                await until(lambda: not _judges(fresh, one.peer, "drop"))
+                writer.write(wire.encode(News(records=(replayed,))))
+                async with fresh.subscribe("keep") as events:
+                    await one.publish("keep", GENEVA)
+                    assert (await anext(events))["city"] == "Geneva"
+                assert _judges(fresh, one.peer, "keep")
+            writer.close()
 
     go(main())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -128,3 +129,29 @@ def test_a_bad_topic_stops_the_start_and_leaves_nothing_behind(tmp_path: Path) -
             assert list((tmp_path / "run").rglob("*.sock")) == []
 
     go(main())
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_what_is_open_to_everybody_is_said_in_the_log(
+    is_open: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("prometheus_client", reason="the extra 'metrics' is not installed")
+    host = "0.0.0.0" if is_open else "127.0.0.1"
+
+    async def main() -> None:
+        stop, started = asyncio.Event(), asyncio.Event()
+        node = gossamer.Node(listen=f"{host}:0", insecure=is_open)
+        served = serve(
+            node, stop, topics={}, drain=0.0, metrics_address=f"{host}:0",
+            started=lambda metrics: started.set(),
+        )  # fmt: skip
+        task = asyncio.create_task(served)
+        await until(lambda: started.is_set() or task.done())
+        stop.set()
+        assert await task == DRAINED
+
+    with caplog.at_level(logging.WARNING, "gossamer"):
+        go(main())
+    said = " ".join(record.getMessage() for record in caplog.records)
+    assert ("has no keys and listens beyond loopback" in said) == is_open
+    assert ("metrics are served beyond loopback" in said) == is_open

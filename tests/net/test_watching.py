@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import re
+import socket
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from gossamer.cli.top import compare, screen_of
 from gossamer.net import health, tally
 from gossamer.net.health import Health
 from gossamer.net.journal import QUIET_MAX, Journal
+from gossamer.net.loop import run
 from gossamer.net.metrics import Metrics
 from gossamer.net.sample import sample, unwell
 from gossamer.node import wire
@@ -188,8 +192,7 @@ async def get(page: Health, path: str, method: str = "GET") -> str:
 @pytest.mark.live
 def test_pages_for_those_who_ask_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("prometheus_client", reason="the extra 'metrics' is not installed")
-    monkeypatch.setattr(health, "REQUEST_SECONDS", 0.2)
-    monkeypatch.setattr(health, "CONNECTIONS_MAX", 4)
+    monkeypatch.setattr(health, "REQUEST_SECONDS", 60.0)
 
     async def main() -> None:
         page = Health()
@@ -204,16 +207,121 @@ def test_pages_for_those_who_ask_wrongly(monkeypatch: pytest.MonkeyPatch) -> Non
         writer.write(b"x" * 9_000)
         assert (await reader.read()).startswith(b"HTTP/1.1 400")
         writer.close()
+        monkeypatch.setattr(health, "REQUEST_SECONDS", 0.2)
         slow = [await asyncio.open_connection(host, int(port)) for _ in range(4)]  # and say nothing
-        await until(lambda: page._open == 4)
-        reader, writer = await asyncio.open_connection(host, int(port))
-        assert await reader.read() == b""  # one too many
-        writer.close()
         assert [await reader.read() for reader, _ in slow] == [b""] * 4  # they are not waited for
+        monkeypatch.setattr(health, "REQUEST_SECONDS", 60.0)
         for _, writer in slow:
             writer.close()
         assert (await get(page, "/healthz")).startswith("HTTP/1.1 200 OK")
+        await until(lambda: not page._callers)
         await page.close()
+
+    go(main())
+
+
+@contextlib.asynccontextmanager
+async def silent(page: Health, count: int, sources: int) -> AsyncIterator[None]:
+    """Connections that say nothing, from this many addresses; one that is closed is opened again."""
+    host, port = page.address.split(":")
+
+    async def hold(source: str) -> None:
+        while True:
+            try:
+                reader, writer = await asyncio.open_connection(
+                    host, int(port), local_addr=(source, 0)
+                )
+                held.add(writer)
+                await reader.read()
+                held.discard(writer)
+                writer.transport.abort()
+            except OSError:
+                pass
+            await asyncio.sleep(1.0)
+
+    held: set[asyncio.StreamWriter] = set()
+    tasks = [
+        asyncio.create_task(hold(f"127.0.1.{1 + number % sources}")) for number in range(count)
+    ]
+    try:
+        await until(lambda: len(page._callers) >= min(16 * sources, 48))
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for writer in held:
+            writer.transport.abort()
+
+
+async def probe(page: Health, source: str, path: str = "/healthz") -> str:
+    host, port = page.address.split(":")
+    reader, writer = await asyncio.open_connection(host, int(port), local_addr=(source, 0))
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    text = (await reader.read()).decode()
+    writer.close()
+    return text
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(("count", "sources"), [(200, 1), (500, 25), (500, 250)])
+def test_probes_are_answered_while_others_hold_connections_and_say_nothing(
+    count: int, sources: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("prometheus_client", reason="the extra 'metrics' is not installed")
+    monkeypatch.setattr(health, "REQUEST_SECONDS", 60.0)  # a busy machine: places, not time, decide
+
+    async def main() -> None:
+        async with gossamer.Node() as node:
+            page = Health()
+            await page.start("127.0.0.1:0")
+            page.serve(node)
+            try:
+                async with silent(page, count, sources):
+                    for _ in range(22):
+                        # from an address of its own, and from one that has many
+                        for source in ("127.0.0.1", "127.0.1.1"):
+                            assert (await probe(page, source)).startswith("HTTP/1.1 200 OK")
+                counters = node.status()["counters"]
+                assert counters["metrics connections crowded out"] >= count - 48
+                assert "gossamer_counter_total" in await probe(page, "127.0.0.1", "/metrics")
+            finally:
+                await page.close()
+
+    run(asyncio.wait_for(main(), 100.0))  # a busy machine takes its time
+
+
+@pytest.mark.live
+def test_who_does_not_take_its_answer_holds_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither while it lasts, nor afterwards."""
+    pytest.importorskip("prometheus_client", reason="the extra 'metrics' is not installed")
+    monkeypatch.setattr(health, "ANSWER_SECONDS", 60.0)
+    monkeypatch.setattr(Metrics, "text", lambda self: b"x" * (8 << 20))
+
+    async def main() -> None:
+        page = Health()
+        await page.start("127.0.0.1:0")
+        host, port = page.address.split(":")
+        async with contextlib.AsyncExitStack() as greedy:
+            greedy.push_async_callback(page.close)
+            for _ in range(20):
+                one = greedy.enter_context(socket.create_connection((host, int(port))))
+                one.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")  # and it reads nothing
+                await until(lambda: any(each.has_asked for each in page._callers))
+                assert (await probe(page, "127.0.0.1")).startswith("HTTP/1.1 200 OK")
+                assert len(page._callers) <= health.ADDRESS_MAX + 1  # one is being closed
+            counted = page._counted
+            assert counted["metrics connections crowded out"] >= 4
+            assert counted["metrics connections timed out"] == 0
+            monkeypatch.setattr(health, "ANSWER_SECONDS", 0.1)
+            one = greedy.enter_context(socket.create_connection((host, int(port))))
+            one.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+            await until(lambda: counted["metrics connections timed out"] == 1)
+            async with gossamer.Node() as node:  # what was counted before it started is not lost
+                page.serve(node)
+                assert node.status()["counters"]["metrics connections crowded out"] >= 4
+            await page.close()
+            await until(lambda: not page._callers)
 
     go(main())
 

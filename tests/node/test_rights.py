@@ -254,3 +254,134 @@ def test_a_schema_is_replaced_or_disputed_only_by_who_may_publish_to_the_topic()
     core.receive(NEXT, Adverts(other, (), ((1, FAR),)), Micros(40))
     assert not core.topics.conflicts
     assert core.topics.schemas["secret"].text == "x STRING"
+
+
+# ------------------------------------------------------ several certificates of one node
+
+
+class Book:
+    """Certificates of FAR with any numbers, and which of them are revoked or expired."""
+
+    def __init__(self) -> None:
+        self.made: dict[bytes, Identity] = {}
+        self.revoked: set[int] = set()
+        self.expired: set[int] = set()
+        me = prove(certificate(ME))
+        assert me is not None
+        self.rights = Rights(me, self.made.get, lambda one: not self.over(one), self.over)
+
+    def over(self, identity: Identity) -> bool:
+        return identity.serial in self.revoked or identity.not_after in self.expired
+
+    def issue(
+        self, serial: int, topic: str, *, generation: int = 0, issued: int = 0, until: int = 1000
+    ) -> bytes:
+        data = f"{serial} {topic} {generation} {issued} {until}".encode()
+        self.made[data] = Identity(
+            FAR, "far", serial, issued, until, (topic,), (), data, generation
+        )
+        return data
+
+    def learn(self, *certificates: bytes) -> str:
+        """Which topic FAR may publish to after a node has heard of these, in this order."""
+        for one in certificates:
+            assert self.rights.learn(FAR, one)
+        self.rights.changed()
+        allowed = [one for one in ("wide", "narrow") if self.rights.may_publish(FAR, one)]
+        return "+".join(allowed) or "nothing"
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"generation": 1, "issued": 9, "until": 900}, {"generation": 2, "issued": 5, "until": 90}),
+        ({"generation": 0, "issued": 9, "until": 900}, {"generation": 1, "issued": 5, "until": 90}),
+        ({"issued": 5, "until": 900}, {"issued": 9, "until": 90}),
+        ({"serial": 7}, {"serial": 8}),
+    ],
+    ids=["generations", "none and the first", "neither has one", "the serial decides"],
+)
+def test_of_two_certificates_the_one_issued_later_counts_whatever_their_expiry(
+    first: dict[str, int], second: dict[str, int], order: tuple[int, int]
+) -> None:
+    book = Book()
+    made = [
+        book.issue(topic="wide", **{"serial": 70, **first}),
+        book.issue(topic="narrow", **{"serial": 60, **second}),
+    ]
+    assert book.learn(*(made[place] for place in order)) == "narrow"
+
+
+def test_a_revoked_certificate_never_replaces_and_gives_way_to_any_that_counts() -> None:
+    book = Book()
+    old = book.issue(3, "wide", generation=1)
+    new = book.issue(2, "narrow", generation=2)
+    assert book.learn(old) == "wide"
+    book.revoked.add(3)
+    assert book.learn() == "nothing"
+    assert book.learn(new) == "narrow"
+    assert book.learn(old) == "narrow"
+    # The authority takes the renewal back, and the certificate before it was not revoked.
+    other = book.issue(1, "wide", generation=0)
+    book.revoked.add(2)
+    assert book.learn(other) == "wide"
+    assert book.learn(new, old) == "wide"
+
+
+def test_a_revoked_certificate_leaves_no_trace_in_a_node_that_knew_nothing() -> None:
+    book = Book()
+    old, new = book.issue(3, "wide", generation=9), book.issue(2, "narrow", generation=1)
+    book.revoked.add(3)
+    version = book.rights.version
+    assert book.rights.learn(FAR, old)  # it is the peer's all the same: views must agree on that
+    assert book.rights.identity(FAR) is None
+    assert book.rights.takes(FAR, "wide") is None
+    assert book.rights.version == version
+    assert book.learn(new) == "narrow"
+
+
+def test_an_expired_certificate_gives_way_to_one_that_is_good() -> None:
+    book = Book()
+    short = book.issue(1, "narrow", generation=2, until=10)
+    long = book.issue(2, "wide", generation=1, until=100)
+    assert book.learn(long, short) == "narrow"
+    book.expired.add(10)
+    assert book.learn() == "nothing"
+    assert book.learn(long, short) == "wide"
+
+
+def test_a_certificate_that_is_not_valid_yet_is_remembered_until_it_is() -> None:
+    early = [True]
+    me = prove(certificate(ME))
+    assert me is not None
+    rights = Rights(me, prove, lambda one: not early[0], lambda one: False)
+    assert rights.learn(FAR, certificate(FAR))
+    assert not rights.may_publish(FAR, "x")
+    early[0] = False
+    rights.changed()
+    assert rights.may_publish(FAR, "x")
+
+
+def test_events_wait_for_the_certificate_that_replaces_a_revoked_one() -> None:
+    """The list of what is revoked may be faster than the certificate that takes its place."""
+    revoked: list[bytes] = []
+    me = prove(certificate(ME))
+    assert me is not None
+    core = NodeCore(
+        ME, incarnation=1, rng=Random(1), config=NodeConfig(interest=InterestConfig()),
+        rights=Rights(me, prove, lambda identity: identity.certificate not in revoked),
+    )  # fmt: skip
+    core.wake(Micros(0))
+    core.link(NEXT, LinkState.UP, Micros(1))
+    subscribed(core)
+    old, new = certificate(FAR), certificate(FAR, "sec*")
+    core.receive(NEXT, Greet(record(NEXT, certificate(NEXT)), 0, 2, True), Micros(5))
+    core.receive(NEXT, News(records=(record(FAR, old),)), Micros(6))
+    revoked.append(old)
+    assert core.rights is not None
+    core.rights.changed()
+    assert delivered(core.receive(NEXT, batch(FAR), Micros(10))) == []
+    renewed = Record(FAR, 256, 2, "", certificate=new)
+    core.receive(NEXT, News(records=(renewed,)), Micros(30))
+    assert delivered(core.wake(Micros(40_000))) == [7]

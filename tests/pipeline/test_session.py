@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
 import logging
+import os
 import signal
 import socket
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -245,3 +249,117 @@ def test_sockets_without_a_secret_are_for_this_machine_and_this_user(tmp_path: P
     assert session._sockets("local[2]", f"/tmp/{'x' * 90}") == {}, (
         "no path of a socket is that long"
     )
+
+
+# ------------------------------------------------------- what Spark's start needs on disk
+
+NOBODY = 65_534
+PLANTED = "#!/bin/sh\ntouch stolen\n"
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """A machine's Java, a cache folder and a temporary folder; nothing of this user's own."""
+    found = {name: tmp_path / name for name in ("jdk", "cache", "temporary")}
+    for name, path in found.items():
+        (path / "bin" if name == "jdk" else path).mkdir(parents=True)
+    java = found["jdk"] / "bin" / "java"
+    java.write_text("#!/bin/sh\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("PATH", str(java.parent))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(found["cache"]))
+    monkeypatch.setenv("JAVA_HOME", "")
+    monkeypatch.setattr(tempfile, "tempdir", str(found["temporary"]))
+    monkeypatch.setattr(session, "_folder", functools.cache(session._folder.__wrapped__))
+    return found
+
+
+def java() -> Path:
+    """The Java that Spark would start."""
+    assert session.ensure_java() is not None
+    return Path(os.environ["JAVA_HOME"]) / "bin" / "java"
+
+
+def is_private(path: Path, base: Path) -> bool:
+    """Nobody else can put anything into a folder between these two, or change the file."""
+    info = path.lstat()
+    others = info.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    is_ours = info.st_uid == os.geteuid() and not others and not stat.S_ISLNK(info.st_mode)
+    return is_ours and (path == base or is_private(path.parent, base))
+
+
+@pytest.mark.parametrize("umask", [0, 0o022])
+def test_the_java_that_spark_starts_is_in_the_cache_folder_and_nobody_elses(
+    places: dict[str, Path], umask: int
+) -> None:
+    before = os.umask(umask)
+    try:
+        first = java()
+        options = session._quiet_logging("ERROR")
+    finally:
+        os.umask(before)
+    assert first.is_relative_to(places["cache"] / "gossamer")
+    assert is_private(first, places["cache"] / "gossamer")
+    assert str(places["cache"] / "gossamer") in options
+    written = first.stat().st_mtime_ns
+    os.environ["JAVA_HOME"] = ""
+    assert java() == first
+    assert first.stat().st_mtime_ns == written
+
+
+@pytest.mark.parametrize("cache", ["a file", "a link", "of another user"])
+def test_without_a_cache_folder_nothing_that_another_user_has_planted_is_run(
+    places: dict[str, Path], cache: str
+) -> None:
+    mine = places["cache"] / "gossamer"
+    elsewhere = places["cache"] / "elsewhere"
+    elsewhere.mkdir()
+    if cache == "a file":
+        mine.touch()
+    elif cache == "a link":
+        mine.symlink_to(elsewhere)
+    else:
+        mine.mkdir(mode=0o777)
+        if os.geteuid():
+            pytest.skip("only root can give a folder away")
+        os.chown(mine, NOBODY, NOBODY)
+    name = "jre-" + hashlib.sha256(str(places["jdk"]).encode()).hexdigest()[:12]
+    shim = places["temporary"] / f"gossamer-cache-{os.getuid()}" / name / "bin" / "java"
+    shim.parent.mkdir(parents=True)
+    shim.write_text(PLANTED)
+    for folder in (*shim.parents[:3], shim):
+        folder.chmod(0o777)
+    found = java()
+    options = session._quiet_logging("ERROR")
+    assert shim.parents[2] not in found.parents
+    assert places["temporary"] in found.parents
+    own = found.parents[2]
+    assert is_private(found, own)
+    assert stat.S_IMODE(own.stat().st_mode) == 0o700
+    assert str(own) in options
+    assert PLANTED not in found.read_text()
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.parametrize("planted", ["a file", "a folder", "a link"])
+def test_in_a_cache_folder_that_was_open_nothing_that_another_user_has_put_there_is_run(
+    places: dict[str, Path], planted: str
+) -> None:
+    """The text of the file is right: its owner could change it once it has been looked at."""
+    real = java()
+    base, text = places["cache"] / "gossamer", real.read_text()
+    base.chmod(0o777)
+    if planted == "a file":
+        os.chown(real, NOBODY, NOBODY)
+    elif planted == "a folder":
+        os.chown(real.parent, NOBODY, NOBODY)
+    else:
+        target = places["temporary"] / "java"
+        real.rename(target)
+        os.chown(target, NOBODY, NOBODY)
+        real.symlink_to(target)
+    os.environ["JAVA_HOME"] = ""
+    found = java()
+    assert found.read_text() == text
+    assert is_private(found, found.parents[2])

@@ -324,7 +324,7 @@ def _plain(identity: Any) -> dict[str, Any]:
 
     return {
         "node": hex_peer(identity.peer), "name": identity.name, "serial": f"{identity.serial:x}", "not_after": identity.not_after,
-        "publish": identity.publish, "subscribe": identity.subscribe,
+        "generation": identity.generation, "publish": identity.publish, "subscribe": identity.subscribe,
     }  # fmt: skip
 
 

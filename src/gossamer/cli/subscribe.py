@@ -143,19 +143,15 @@ def subscribe(
         async with (
             running as node,
             node.subscribe(topic, filter, timeout=wait, slow=slow, route=route, **wish) as events,  # type: ignore[arg-type]
+            admin.offered(node.address, node.answer),
         ):
-            server, path = await admin.serve(node.address, node.answer)
             click.echo(
                 f"subscribed to {topic} WHERE {node.check_filter(topic, filter)}; Ctrl-C ends",
                 err=True,
             )
-            try:
-                finished = await first_of(
-                    _print(events, limit, as_json, ack and bool(name)), stop, timeout
-                )
-            finally:
-                server.close()
-                path.unlink(missing_ok=True)
+            finished = await first_of(
+                _print(events, limit, as_json, ack and bool(name)), stop, timeout
+            )
             if finished or limit is None or stop.is_set():
                 return 0
             click.echo(

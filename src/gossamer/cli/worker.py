@@ -29,14 +29,12 @@ def worker(join: tuple[str, ...], trace_dir: str, fabric: str) -> int:
     """One node of a demo."""
 
     async def main(stop: Stop) -> int:
-        async with gossamer.Node(join=join, trace_dir=trace_dir, fabric=fabric, k=3) as node:
-            server, path = await admin.serve(node.address, node.answer)
-            try:
-                _say({"address": node.address, "node": node.status()["node"]})
-                await _obey(node)
-            finally:
-                server.close()
-                path.unlink(missing_ok=True)
+        async with (
+            gossamer.Node(join=join, trace_dir=trace_dir, fabric=fabric, k=3) as node,
+            admin.offered(node.address, node.answer),
+        ):
+            _say({"address": node.address, "node": node.status()["node"]})
+            await _obey(node)
         _say({"stopped": True})
         return 0
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import socket
-import stat
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
+
+from gossamer.net import private
 
 REQUEST_MAX = 8 << 20  # a line: the largest event, in JSON
 ANSWER_SECONDS = 2.0
@@ -31,20 +33,17 @@ class AdminError(RuntimeError):
 
 
 def directory() -> Path:
-    """Where this user's admin sockets are. Refuses a directory that somebody else could have put there."""
+    """Where this user's admin sockets are. Refuses a directory that somebody else has put there."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     path = (
         Path(base) / "gossamer"
         if base and Path(base).is_dir()
         else Path(tempfile.gettempdir()) / f"gossamer-{os.getuid()}"
     )
-    path.mkdir(mode=0o700, exist_ok=True)
-    info = path.lstat()
-    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o077:
-        raise AdminError(
-            f"{path} must be a directory of yours that nobody else can enter: chmod 700, or remove it"
-        )
-    return path
+    try:
+        return private.folder(path)
+    except OSError as error:
+        raise AdminError(f"no folder for admin sockets: {error}") from None
 
 
 Answer = Callable[[dict[str, Any], AsyncIterator[bytes]], AsyncIterator[Any]]
@@ -75,7 +74,36 @@ async def serve(address: str, answer: Answer) -> tuple[asyncio.Server, Path]:
     path.unlink(
         missing_ok=True
     )  # left by a node that was killed; the TCP port is ours, so no other node can own it
-    return await asyncio.start_unix_server(client, path, limit=REQUEST_MAX), path
+    server = await asyncio.start_unix_server(client, path, limit=REQUEST_MAX)
+    path.chmod(0o600)
+    return server, path
+
+
+@contextlib.asynccontextmanager
+async def offered(address: str, answer: Answer) -> AsyncIterator[None]:
+    """Answer requests about the node at this address meanwhile.
+
+    Where that is impossible (another user has a folder of our name under the temporary folder) the
+    node runs all the same, and the log says why nobody can ask it.
+    """
+    try:
+        server, path = await serve(address, answer)
+    except (AdminError, OSError) as error:
+        from gossamer.net.journal import say
+
+        say(
+            logging.WARNING,
+            "no admin socket: 'gossamer status' cannot ask this node",
+            address=address,
+            reason=str(error),
+        )
+        yield
+        return
+    try:
+        yield
+    finally:
+        server.close()
+        path.unlink(missing_ok=True)
 
 
 async def _reply(

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from gossamer.net import private
 from gossamer.net.errors import KeysError
 from gossamer.net.keys import (
     AUTHORITY_CERTIFICATE,
@@ -25,6 +26,7 @@ from gossamer.net.keys import (
     Revoked,
     check_private,
     crypto,
+    generation_uri,
     peer_of,
     permission,
     read_certificate,
@@ -55,6 +57,7 @@ class Issued(Struct, frozen=True):
     not_after: int
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
+    generation: int = 0  # books from before there were any have none
 
 
 def _now() -> dt.datetime:
@@ -200,7 +203,8 @@ class Authority:
             publish = last.publish if last is not None else ("*",)
         if subscribe is None:
             subscribe = last.subscribe if last is not None else ("*",)
-        certificate = self._sign(name, public, publish, subscribe, days)
+        generation = self._next_generation(public)
+        certificate = self._sign(name, public, publish, subscribe, days, generation)
         identity = read_identity(certificate)
         if len(identity.certificate) > CERTIFICATE_MAX:
             raise KeysError(
@@ -234,14 +238,32 @@ class Authority:
             )
         return last
 
+    def _next_generation(self, public: Any) -> int:
+        """A number above those of all certificates that this key was ever given.
+
+        It is not just counted up: an authority that is restored from an old copy has forgotten the
+        last ones, and nodes would ignore a certificate with a smaller number than theirs.
+        """
+        peer = hex_peer(peer_of(public))
+        last = max((one.generation for one in self.issued if one.peer == peer), default=0)
+        return max(last + 1, int(_now().timestamp()))
+
     def _sign(
-        self, name: str, public: Any, publish: Iterable[str], subscribe: Iterable[str], days: float
+        self,
+        name: str,
+        public: Any,
+        publish: Iterable[str],
+        subscribe: Iterable[str],
+        days: float,
+        generation: int,
     ) -> Any:
         x509 = crypto()
         now = _now()
         until = min(now + dt.timedelta(days=_days(days)), self.certificate.not_valid_after_utc)
-        uris = [permission("publish", one) for one in publish] + [
-            permission("subscribe", one) for one in subscribe
+        uris = [
+            generation_uri(generation),
+            *(permission("publish", one) for one in publish),
+            *(permission("subscribe", one) for one in subscribe),
         ]
         usage = x509.KeyUsage(
             digital_signature=True, content_commitment=False, key_encipherment=False, data_encipherment=False,
@@ -258,9 +280,8 @@ class Authority:
             .add_extension(usage, critical=True).add_extension(both, critical=False).add_extension(above, critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
         )  # fmt: skip
-        if uris:
-            names = [x509.UniformResourceIdentifier(uri) for uri in uris]
-            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        names = [x509.UniformResourceIdentifier(uri) for uri in uris]
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         return builder.sign(self._key, None)
 
     def find(self, who: str) -> list[Issued]:
@@ -361,7 +382,7 @@ def _requested(request: bytes) -> Any:
 def _line(identity: Identity) -> Issued:
     return Issued(
         identity.name, hex_peer(identity.peer), f"{identity.serial:x}", identity.not_before, identity.not_after,
-        identity.publish, identity.subscribe,
+        identity.publish, identity.subscribe, identity.generation,
     )  # fmt: skip
 
 
@@ -379,7 +400,9 @@ def _check_name(name: str) -> None:
 
 
 def _directory(path: Path) -> None:
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """A folder that is there stays as it is: all that is written into it is for its owner only."""
+    if not path.is_dir():
+        private.folder(path, parents=True)
 
 
 __all__ = ["Authority", "Issued", "create", "make_request", "peer_of"]

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from gossamer.machine import Keep, Peer, Store, Token
+from gossamer.net import private
 
 _FILE = "gossamer.sqlite"
 _PEER_KEY = "peer"
@@ -35,7 +36,11 @@ class Disk:
         self._busy = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gossamer-disk")
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            # SQLite gives its other files the mode of this one.
+            private.folder(directory.resolve(), parents=True, holds=(_FILE,))
+            private.file(directory / _FILE)
+            for other in ("-wal", "-shm", "-journal"):
+                private.tighten(directory / f"{_FILE}{other}")
             self._db = sqlite3.connect(
                 directory / _FILE, check_same_thread=False, isolation_level=None, timeout=0.5
             )
@@ -51,6 +56,8 @@ class Disk:
             if hasattr(self, "_db"):
                 self._db.close()
             text = str(error)
+            if isinstance(error, private.NotPrivateError):
+                raise DataDirectoryError(f"cannot use data directory {directory}: {text}") from None
             hint = (
                 "is another node using it?" if "locked" in text else "is it a writable directory?"
             )

@@ -82,7 +82,9 @@ class Guard:
         """It is of no more use."""
         self._half_open.pop(connection, None)
         identity = connection.identity
-        if identity is not None and reason in MISCONDUCT and self.keys is not None:
+        # A certificate that is over is refused by itself. Its holder may have another one by now.
+        is_misconduct = reason in MISCONDUCT and reason not in ("expired", "revoked")
+        if identity is not None and is_misconduct and self.keys is not None:
             self._shut_out.pop(identity.peer, None)
             self._shut_out[identity.peer] = self._loop.time() + self.limits.shut_out
             if len(self._shut_out) > SHUT_OUT_MAX:
@@ -147,15 +149,25 @@ class Guard:
                 self._driver.send_to(connection.peer, Revocations(revoked.number, revoked.der))
 
     def check(self) -> None:
-        """Cut the links of those whose certificates count no longer."""
-        keys = self.keys
+        """Cut the links of those whose certificates count no longer.
+
+        A peer has proved by its handshake that it has the key. So where its certificate was renewed
+        since, the link goes on by the new one.
+        """
+        keys, rights = self.keys, self._driver.rights
         assert keys is not None
         for connection in list(self._driver.connections):
-            refusal = keys.refusal(connection.identity) if connection.identity is not None else ""
-            if refusal and not connection.closed:
-                connection.close(refusal, f"the certificate of {connection.identity.name}")  # type: ignore[union-attr]
-        if self._driver.rights is not None:
-            self._driver.rights.changed()
+            identity = connection.identity
+            if identity is None or connection.closed:
+                continue
+            refusal = keys.refusal(identity)
+            newer = rights.identity(identity.peer) if refusal and rights is not None else None
+            if newer is not None and keys.valid(newer):
+                connection.identity = newer
+            elif refusal:
+                connection.close(refusal, f"the certificate of {identity.name}")
+        if rights is not None:
+            rights.changed()
 
     def _tick(self) -> None:
         keys = self.keys

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import ssl
 import stat
-import tempfile
 import time
 from hashlib import blake2b
 from pathlib import Path
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from gossamer.machine import Peer
+from gossamer.net import private
 from gossamer.net.errors import KeysError
 from gossamer.node.rights import Identity, Rights
 from gossamer.node.wire import REVOKED_MAX
@@ -42,6 +43,7 @@ REVOKED = "revoked.crl"
 ISSUED = "issued.jsonl"  # an authority has it, a node does not
 NODES = "nodes"
 SCHEME = "gossamer"
+GENERATION = re.compile(r"[0-9]{1,18}")
 
 
 def crypto() -> Any:
@@ -66,6 +68,22 @@ def peer_of(public_key: Any) -> Peer:
 def permission(kind: str, pattern: str) -> str:
     """A permission as it is written into a certificate."""
     return f"{SCHEME}:{kind}:{quote(pattern, safe='*?[]!-._~')}"
+
+
+def generation_uri(generation: int) -> str:
+    """A certificate's generation as it is written into it, beside the permissions."""
+    return f"{SCHEME}:generation:{generation}"
+
+
+def _generation(uris: list[str]) -> int:
+    """The generation that a certificate names; 0 for a certificate from before there were any."""
+    head = f"{SCHEME}:generation:"
+    numbers = [uri[len(head) :] for uri in uris if uri.startswith(head)]
+    if not numbers:
+        return 0
+    if len(numbers) > 1 or not GENERATION.fullmatch(numbers[0]):
+        raise ValueError(f"a certificate of generation {', '.join(numbers)}")
+    return int(numbers[0])
 
 
 def _permissions(uris: list[str], kind: str) -> tuple[str, ...]:
@@ -93,6 +111,7 @@ def read_identity(certificate: x509.Certificate) -> Identity:
         _permissions(uris, "publish"),
         _permissions(uris, "subscribe"),
         certificate.public_bytes(Encoding.DER),
+        _generation(uris),
     )
 
 
@@ -259,17 +278,21 @@ class Keys:
         now = time.time()
         if now >= identity.not_after:
             return "expired"
-        if now < identity.not_before:
-            return "not valid yet"
         if self.revoked is not None and identity.serial in self.revoked.serials:
             return "revoked"
+        if now < identity.not_before:
+            return "not valid yet"
         return ""
 
     def rights(self) -> Rights:
-        return Rights(self.identity, self.prove, self.valid)
+        return Rights(self.identity, self.prove, self.valid, self.over)
 
     def valid(self, identity: Identity) -> bool:
         return not self.refusal(identity)
+
+    def over(self, identity: Identity) -> bool:
+        """Whether a certificate will never count again. One that is not valid yet will."""
+        return self.refusal(identity) in ("expired", "revoked")
 
     def adopt(self, data: bytes, *, keep: bool = True) -> bool:
         """Take a list of revoked certificates if it is later than ours, and keep it on disk; whether it was."""
@@ -337,14 +360,5 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def write_public(path: Path, data: bytes) -> None:
-    """Whole or not at all: whoever reads it meanwhile sees the old or the new."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    """What is no secret, though nobody but its owner needs to read it. Whole or not at all."""
+    private.write(path, data)

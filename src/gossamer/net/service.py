@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from gossamer.net import admin
-from gossamer.net.dialler import is_loopback
+from gossamer.net.dialler import is_loopback, parse_address
 from gossamer.net.errors import UndeliveredError
 from gossamer.net.health import Health
 from gossamer.net.journal import say
@@ -48,9 +48,7 @@ async def serve(
             # The other topics are served all the same; status and the log tell of this one.
             with contextlib.suppress(SchemaConflictError):
                 await node.advertise(topic, schema, retention=retention)
-        server, path = await admin.serve(node.address, node.answer)
-        stack.callback(path.unlink, missing_ok=True)
-        stack.callback(server.close)
+        await stack.enter_async_context(admin.offered(node.address, node.answer))
         if health is not None:
             health.serve(node)
         about = {
@@ -68,6 +66,7 @@ async def serve(
                 logging.WARNING,
                 "others cannot dial this node: it listens everywhere; give it a public address",
             )
+        _warn_of_open_doors(node, health.address if health else "")
         notify(READY=1, STATUS=f"node {node.peer:016x} on {node.address}")
         alive = asyncio.get_running_loop().create_task(watchdog())
         stack.callback(alive.cancel)
@@ -75,6 +74,22 @@ async def serve(
         await stop.wait()
         return await _drained(node, drain)
     raise AssertionError("unreachable: the stack swallows nothing")
+
+
+def _warn_of_open_doors(node: Node, metrics: str) -> None:
+    """Say in the log what was opened to everybody: it may have been meant for a try only."""
+    if node._keys is None and not is_loopback(node._listen[0]):
+        say(
+            logging.WARNING,
+            "this node has no keys and listens beyond loopback: whoever reaches it takes part",
+            address=node.address,
+        )
+    if metrics and not is_loopback(parse_address(metrics)[0]):
+        say(
+            logging.WARNING,
+            "metrics are served beyond loopback: whoever reaches them reads names of topics and nodes",
+            address=metrics,
+        )
 
 
 async def _let_go(node: Node) -> None:

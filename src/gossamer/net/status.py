@@ -88,6 +88,7 @@ def _keys(driver: Driver) -> dict[str, Any] | None:
     return {
         "name": own.name,
         "not_after": own.not_after,
+        "generation": own.generation,
         "publish": own.publish,
         "subscribe": own.subscribe,
         "revoked": {

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import stat
 from pathlib import Path
 from typing import IO
 
 from gossamer import trace
 from gossamer.machine import Peer
+from gossamer.net import private
 from gossamer.net.errors import NodeError
 
 
@@ -18,14 +20,25 @@ class TraceFile:
 
     def open(self, peer: Peer, incarnation: int) -> trace.Writer:
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            name = f"trace-{trace.hex_peer(peer)}-{incarnation}.jsonl"
-            self._file = (self._directory / name).open("wb", buffering=1 << 16)
+            if not self._directory.exists():
+                private.folder(self._directory, parents=True)
+            path = self._directory / f"trace-{trace.hex_peer(peer)}-{incarnation}.jsonl"
+            self._file = private.create(path, mode=self._mode(), buffering=1 << 16)
         except OSError as error:
             raise NodeError(
                 f"cannot write traces to {self._directory}: {error.strerror or error}"
             ) from None
         return trace.Writer(self._file, peer, incarnation)
+
+    def _mode(self) -> int:
+        """Traces have what events say, so nobody else reads them unless that was asked for.
+
+        A directory with the set-group-id bit is how Unix marks one that a group shares, so there
+        the group may read the files too.
+        """
+        mode = self._directory.stat().st_mode
+        is_shared = mode & stat.S_ISGID and mode & stat.S_IRGRP
+        return private.FILE | stat.S_IRGRP if is_shared else private.FILE
 
     def close(self) -> None:
         if self._file is not None:

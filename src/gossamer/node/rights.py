@@ -48,6 +48,18 @@ class Identity(Struct, frozen=True):
     publish: tuple[str, ...]  # patterns of topics: * stands for anything, ? for one character
     subscribe: tuple[str, ...]
     certificate: bytes = b""
+    # The authority raises this number with each certificate of a key. Older certificates have none.
+    generation: int = 0
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Of two certificates of one node, the greater replaces the other.
+
+        The expiry has no part in this: a certificate that allows less may well expire earlier.
+        Certificates without a generation are ordered by the time at which they were issued.
+        The serial number decides only so that all nodes decide alike.
+        """
+        return (self.generation, self.not_before, self.serial)
 
 
 @lru_cache(maxsize=4096)
@@ -60,31 +72,44 @@ def allows(patterns: tuple[str, ...], topic: str) -> bool:
 
 
 class Rights:
-    """``prove`` checks a certificate's signature; ``valid`` says whether it counts now: not expired, not revoked."""
+    """Which certificate of each node counts, and what it allows.
+
+    ``prove`` checks a certificate's signature. ``valid`` says whether a certificate counts now.
+    ``over`` says that a certificate has expired or was revoked, so that it never counts again.
+    Without ``over`` every certificate that is not valid is taken to be over.
+    """
 
     def __init__(
         self,
         me: Identity,
         prove: Callable[[bytes], Identity | None],
         valid: Callable[[Identity], bool],
+        over: Callable[[Identity], bool] | None = None,
     ) -> None:
         self.me, self._prove, self._valid = me, prove, valid
+        self._over = over if over is not None else lambda identity: not valid(identity)
         self.version = 0  # verdicts from before may not hold
         self.refused = 0  # batches, interests and entries of those who may not
         self._proved: OrderedDict[Peer, Identity] = OrderedDict({me.peer: me})
         self._verdicts: dict[tuple[Peer, str, bool], bool] = {}
 
     def learn(self, peer: Peer, certificate: bytes) -> bool:
-        """Whether this is the peer's certificate. The answer depends on nothing but the bytes, so all nodes agree on it."""
+        """Whether this is the peer's certificate.
+
+        The answer depends on nothing but the bytes, so all nodes agree on it and on their views.
+        Which certificate of the peer counts depends on its order and on what was revoked. One that
+        is over is never remembered, whoever repeats it. One that was remembered and is over now
+        gives way to any that counts.
+        """
         known = self._proved.get(peer)
         if known is not None and known.certificate == certificate:
             return True
         identity = self._prove(certificate) if 0 < len(certificate) <= CERTIFICATE_MAX else None
         if identity is None or identity.peer != peer:
             return False
-        if (
-            known is None or known.not_after <= identity.not_after
-        ):  # of two, the one that was renewed
+        if self._over(identity):
+            return True
+        if known is None or known.order <= identity.order or self._over(known):
             self._proved[peer] = identity
             self.changed()
             if len(self._proved) > PROVED_MAX:
@@ -109,7 +134,9 @@ class Rights:
         self.version += 1
 
     def identity(self, peer: Peer) -> Identity | None:
-        return self._proved.get(peer)
+        """What is proved of a peer; None if nothing is, or nothing that may still count."""
+        identity = self._proved.get(peer)
+        return identity if identity is not None and not self._over(identity) else None
 
     def may_publish(self, peer: Peer, topic: str) -> bool:
         return self._may(peer, topic, True)
@@ -199,10 +226,14 @@ class Rights:
             )
 
     def takes(self, publisher: Peer, topic: str) -> bool | None:
-        """Whether events of this publisher may be handed over here; None: it is not proved yet."""
+        """Whether events of this publisher may be handed over here; None: it is not proved yet.
+
+        A publisher whose certificate was revoked may have been given another one, which is still on
+        its way. Its events wait for that one as those of a publisher of whom nothing is known.
+        """
         if self.may_publish(publisher, topic):
             return True
-        if publisher not in self._proved:
+        if self.identity(publisher) is None:
             return None
         self.refused += 1
         return False

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import gossamer
+from gossamer.net import private
 from gossamer.net.admin import directory
 from gossamer.net.together import publish_batch
 
@@ -31,6 +32,7 @@ START_SECONDS = 30.0
 RECEIPT_SECONDS = 60.0
 ROWS = 4096  # of one part; a node allows so many in a batch
 _HEAD = struct.Struct(">II")
+_LOG = "gateway.log"
 _started: list[subprocess.Popen[bytes]] = []  # by this process; they outlive it
 
 
@@ -88,8 +90,13 @@ def _path(data_dir: str) -> Path:
 
 
 def _start(options: dict[str, Any], path: Path) -> subprocess.Popen[bytes]:
-    Path(options["data_dir"]).mkdir(parents=True, exist_ok=True)
-    with (Path(options["data_dir"]) / "gateway.log").open("wb") as log:
+    data_dir = Path(options["data_dir"])
+    try:
+        private.folder(data_dir.resolve(), parents=True, holds=(_LOG, "gossamer.sqlite"))
+        log_file = private.create(data_dir / _LOG)
+    except OSError as error:
+        raise GatewayError(f"cannot use the sink's data_dir: {error}") from None
+    with log_file as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "gossamer.pipeline.gateway", json.dumps(options), str(path)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True,
@@ -99,9 +106,7 @@ def _start(options: dict[str, Any], path: Path) -> subprocess.Popen[bytes]:
 
 
 def _last_words(process: subprocess.Popen[bytes], options: dict[str, Any]) -> str:
-    words = (
-        (Path(options["data_dir"]) / "gateway.log").read_text(errors="replace").strip().splitlines()
-    )
+    words = (Path(options["data_dir"]) / _LOG).read_text(errors="replace").strip().splitlines()
     return f"the sink's node ended at once: {words[-1] if words else f'exit code {process.returncode}'}"
 
 
@@ -169,7 +174,7 @@ class Gateway:
             if int(number) > batch:
                 return b"", True  # long done
         temporary = path.with_suffix(".new")
-        with temporary.open("wb") as file:
+        with private.create(temporary) as file:
             file.write(b"%d\n" % batch + data)
             file.flush()
             os.fsync(file.fileno())
@@ -189,6 +194,7 @@ async def main(options: dict[str, Any], path: Path) -> None:
             missing_ok=True
         )  # the data directory is ours alone, so nobody else listens there
         server = await asyncio.start_unix_server(gateway.serve, path)
+        path.chmod(0o600)
         try:
             while gateway.busy or time.monotonic() - gateway.asked_at < float(
                 options.get("idle", IDLE_SECONDS)

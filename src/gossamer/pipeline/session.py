@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gossamer.net import private
 from gossamer.pipeline import masters, quiet, shipping
 
 if TYPE_CHECKING:
@@ -87,8 +88,9 @@ _PYTHON = {
 
 @functools.cache
 def _folder() -> str:
-    """For the sockets of this process, nobody else's. Until it ends: the JVM outlives a session, and keeps to the folder of its
-    first one.
+    """For the sockets of this process, and for its small files where there is no cache folder; nobody else's.
+
+    It stays until the process ends: the JVM outlives a session, and keeps to the folder of its first one.
     """
     folder = tempfile.mkdtemp(prefix="gossamer-spark-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -142,38 +144,49 @@ def ensure_java() -> Path | None:
                 "Spark needs Java 17 or newer and there is none: pip install 'gossamer[spark]' brings one"
             ) from None
         real = str(JAVA_HOME)
-    shim = _cache() / ("jre-" + hashlib.sha256(real.encode()).hexdigest()[:12])
-    _write(shim / "bin" / "java", _SHIM.format(real=real), executable=True)
+    name = "jre-" + hashlib.sha256(real.encode()).hexdigest()[:12]
+    shim = _kept((name, "bin", "java"), _SHIM.format(real=real), mode=0o700).parent.parent
     os.environ["JAVA_HOME"] = str(shim)
     return shim
 
 
-def _cache() -> Path:
-    """Where two small files are kept that Spark's start needs."""
-    path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gossamer"
+def _kept(names: tuple[str, ...], text: str, *, mode: int = private.FILE) -> Path:
+    """A small file that Spark's start needs, in this user's cache folder.
+
+    Java runs one of these files and reads its settings from the other, so nobody else may have a
+    say in them. Where the cache folder cannot be used, they are in a folder of this process alone.
+    """
     try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        path = Path(tempfile.gettempdir()) / f"gossamer-cache-{os.getuid()}"
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gossamer"
+        return _write(base, names, text, mode)
+    except (OSError, RuntimeError):  # RuntimeError: this user has no home
+        return _write(Path(_folder()), names, text, mode)
+
+
+def _write(base: Path, names: tuple[str, ...], text: str, mode: int) -> Path:
+    """Several processes may be the first, so a file is written beside it and renamed."""
+    folder = private.folder(base, parents=True)
+    for name in names[:-1]:
+        folder = private.folder(folder / name)
+    path = folder / names[-1]
+    if not _is_written(path, text, mode):
+        private.write(path, text.encode(), mode=mode)
     return path
 
 
-def _write(path: Path, text: str, *, executable: bool = False) -> None:
-    """Several processes may be the first: write beside it and rename, never in place."""
-    if path.exists() and path.read_text() == text:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    fresh.write_text(text)
-    if executable:
-        fresh.chmod(fresh.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
-    fresh.replace(path)
+def _is_written(path: Path, text: str, mode: int) -> bool:
+    """Whether this very file is there, and nobody else has put it there or could change it."""
+    try:
+        info = path.lstat()
+        is_ours = stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid()
+        return is_ours and stat.S_IMODE(info.st_mode) == mode and path.read_text() == text
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def _quiet_logging(level: str) -> str:
     """Spark's own start-up chatter comes before any setting of ours could silence it, so hand log4j a file."""
-    path = _cache() / f"log4j2-{level.lower()}.properties"
-    _write(path, _QUIET_LOG4J.format(level=level.lower()))
+    path = _kept((f"log4j2-{level.lower()}.properties",), _QUIET_LOG4J.format(level=level.lower()))
     return f"-Dlog4j2.configurationFile={path.as_uri()}"
 
 
