@@ -63,7 +63,7 @@ def test_a_subscription_says_what_it_waits_for() -> None:
     made = fabric.command(0, "subscribe", "weather", "temp < 0", route=Route.TREE)
     fabric.run(1)
     said = fabric.core(0).routing.waits_for(made)
-    assert said.startswith("of 3 members, not confirmed yet by 0000000000000002 and")
+    assert said.startswith("of 3 members, not confirmed yet by 0000000000000002")
     assert said.endswith("not confirmed yet by its neighbours in the tree: 0000000000000002")
     fabric.resume(1)
     fabric.until(lambda: fabric.core(0).subscriptions[made].in_force)
