@@ -12,6 +12,7 @@ from gossamer.filters.packed import Columns
 from gossamer.net.errors import BarrierError, NodeError, SlowSubscriberError
 from gossamer.net.named import route_of
 from gossamer.node import Gap, Route, RouteError, SlowPolicy, TopicError, Wish
+from gossamer.node.core import DISK_FAILED
 from gossamer.overlay.batch import COLUMN_ROWS
 
 if TYPE_CHECKING:
@@ -341,6 +342,11 @@ class Subscription:
                 f"the subscription to {self.topic!r} by route {self.route.value!r} was {reason}"
             )
         name, waiting = self.wish.name, self.backlog
+        if reason == DISK_FAILED:
+            return self._node._unstored(
+                f"the durable subscription {name!r} to {self.topic!r} was cut off",
+                "subscribe again: what it missed comes from what its publishers retain, or is told as a gap",
+            )
         what, remedy = (
             f"{waiting} events waited",
             "take events faster, or subscribe with slow='drop_oldest'",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import repeat
-from operator import add
+from operator import add, sub
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
@@ -68,6 +68,12 @@ def added(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
     if len(one) < len(other):
         one, other = other, one
     return tuple(map(add, one, other if len(other) == len(one) else repeat(other[0])))
+
+
+def less(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    """A count without a part that was added to it before; empty if nothing is left."""
+    left = tuple(map(sub, one, other if len(other) == len(one) else repeat(other[0])))
+    return left if any(left) else ()
 
 
 class Report(Message, frozen=True, array_like=True, tag=11):
