@@ -23,7 +23,7 @@ from gossamer.machine import Forget, Keep, Peer, Store, Token
 AGAIN_SECONDS = 1.0
 _FILE = "gossamer.sqlite"
 _PEER_KEY = "peer"
-_PROBE_KEY, _PROBE_BYTES = "probe", 4096
+_PROBE_KEY, _PROBE_BYTES = "probe", 64 << 10
 
 
 class DataDirectoryError(OSError):
