@@ -303,7 +303,7 @@ def test_a_store_that_waits_in_the_node_goes_with_those_that_failed_before_it() 
         incarnation=1,
         rng=Random(1),
         durable=True,
-        config=NodeConfig(interest=InterestConfig(join=())),
+        config=NodeConfig(batch_events=1, interest=InterestConfig(join=())),
     )
     core.advertise("t", "n INT", Micros(0))
     made = core.subscribe("t", "", Micros(0), route=Route.FLOOD, wish=Wish(name="x"))
@@ -315,7 +315,9 @@ def test_a_store_that_waits_in_the_node_goes_with_those_that_failed_before_it() 
     [store] = [one for one in core.receive(Peer(2), batch, Micros(0)) if isinstance(one, Store)]
     core.ack(made, 1, Micros(0))
     core.unsubscribe(made, Micros(0))  # what was acknowledged is to be stored when the driver looks
+    ticket = core.publish("t", {"n": 1}, Micros(0))  # a full batch, so it is sealed
     effects = core.unstored([store.token], Micros(1))
     effects += core.wake(Micros(1))
     assert not [one for one in effects if isinstance(one, Store)]
+    assert ticket.publication.refused
     assert 2 not in core.follows.taps["x"].positions

@@ -33,7 +33,7 @@ class Published:
         )
         self.life = 0  # the life of its node that got the last receipt
         self.matched = -1  # what the receipt said
-        self.lost = False  # its publisher crashed before it was safe: nobody may count on it
+        self.lost = False  # its publisher crashed before it was safe, or its disk refused it: nobody may count on it
 
 
 class Place:
