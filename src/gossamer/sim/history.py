@@ -20,6 +20,7 @@ class Published:
 
     __slots__ = (
         "accepted", "at", "began", "closed", "completed", "completed_us", "id", "index", "life", "lost", "matched", "node",
+        "refused",
     )  # fmt: skip
 
     def __init__(self, index: int, node: int, began: int, at: int) -> None:
@@ -33,7 +34,8 @@ class Published:
         )
         self.life = 0  # the life of its node that got the last receipt
         self.matched = -1  # what the receipt said
-        self.lost = False  # its publisher crashed before it was safe, or its disk refused it: nobody may count on it
+        self.lost = False  # its publisher crashed before it was safe: nobody may count on it
+        self.refused = False  # its publisher's disk did not take it, so nobody may ever get it (it is ``lost`` as well)
 
 
 class Place:
@@ -111,6 +113,6 @@ class History:
         return place.ended is None or place.ended > event.completed
 
     def is_allowed(self, event: Published, place: Place) -> bool:
-        if place.ended is not None and place.ended < event.began:
+        if event.refused or (place.ended is not None and place.ended < event.began):
             return False
         return event.closed is None or event.closed > place.began

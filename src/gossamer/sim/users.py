@@ -372,7 +372,7 @@ class Users(Probe):
                 self.notes["unknown receipt"] = self.notes.get("unknown receipt", 0) + 1
                 continue
             if publication.refused:
-                event.lost = True  # its publisher was told at once that it was not accepted
+                event.lost = event.refused = True  # its publisher was told at once
                 continue
             if event.accepted is None:
                 event.accepted = self.history.next()
