@@ -19,6 +19,7 @@ _HOMES = {
     "UndeliveredError": "gossamer.net.node",
     "BarrierError": "gossamer.net.errors",
     "KeysError": "gossamer.net.errors",
+    "StorageError": "gossamer.net.errors",
     "NotPermittedError": "gossamer.node.rights",
     "PeerLimits": "gossamer.net.limits",
     "ViewLagError": "gossamer.net.view",
@@ -47,7 +48,7 @@ _HOMES = {
 
 if TYPE_CHECKING:
     from gossamer.filters import Event, EventError, Filter, FilterError, Schema, SchemaError
-    from gossamer.net.errors import BarrierError, KeysError
+    from gossamer.net.errors import BarrierError, KeysError, StorageError
     from gossamer.net.limits import PeerLimits
     from gossamer.net.loop import run
     from gossamer.net.node import (
@@ -99,6 +100,7 @@ __all__ = [
     "SchemaConflictError",
     "SchemaError",
     "SlowSubscriberError",
+    "StorageError",
     "Subscription",
     "TapError",
     "TopicError",

@@ -5,7 +5,8 @@ it messages, time, link changes and finished writes; it answers with a list of e
 
     Send      put a message on the way to some peers; fire and forget: it may be lost, repeated, reordered
     Deliver   hand events to a subscription (at a bare overlay: to whoever owns the overlay)
-    Store     write records to disk, then call ``stored(token)``; what depends on them is sent after that
+    Store     write records to disk, then call ``stored(token)``; what depends on them is sent after that. Where the disk
+              fails: ``unstored`` for those that something waits for, and the others are written when it works again
     Note      a trace record for what a driver cannot see by itself
     Dial      try to open a link to whoever listens at an address, or to nobody but the peer that it names; ``link(peer, UP)``
               says that it worked, silence that it did not
@@ -95,6 +96,9 @@ class Store(Struct, frozen=True):
     records: tuple[
         Keep | Forget, ...
     ]  # written in this order; a crash may keep any prefix of what is not yet stored
+    # Whether something waits for this write. If the disk refuses it, the driver says so at once (``unstored``) and drops the
+    # records. The records of any other Store stay with the driver, which writes them as soon as the disk takes them.
+    is_awaited: bool = False
 
 
 class Note(Struct, frozen=True):
@@ -135,3 +139,7 @@ class Machine(Protocol[M]):
 
     def stored(self, token: Token, now: Micros) -> list[Effect]:
         """What ``Store(token, ...)`` asked for is on disk."""
+
+    def unstored(self, tokens: Sequence[Token], now: Micros) -> list[Effect]:
+        """The disk has failed: nothing of these Stores is on it, nor will be. They are all the awaited ones that were not
+        stored, in the order in which they were asked for. A machine that asks for none needs no such method."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import contextlib
+import logging
 import subprocess
 import time
 from collections.abc import Iterator
@@ -54,22 +56,26 @@ def test_a_full_disk_is_an_error_a_counter_and_a_verdict_and_nothing_accepted_is
             node._driver.links.clear()  # nothing leaves it, so everything must be kept
             with pytest.raises(
                 gossamer.NodeError,
-                match=r"the data directory failed: .*; free some space or replace it",
+                match=r"not accepted: the data directory failed: .*; free some space there",
             ):
                 while True:
                     await node.publish("texts", {"n": accepted, "text": "x" * 10_000})
                     accepted += 1
             assert accepted > 10
-            assert unwell(node)
+            assert not unwell(node)  # a restart would be no remedy
             assert unready(node)
             now = sample(node)
             assert now["counters"]["disk_failures"] == 1
-            assert not now["healthy"]
+            assert now["counters"]["refused_events"] == 1
+            assert not now["ready"]
             assert "the data directory failed" in now["last_problem"]
+            assert "free some space" in node.status()["disk"]["problem"]
             with pytest.raises(gossamer.NodeError, match="free some space"):
                 await node.publish("texts", {"n": -1, "text": ""})  # refused, not swallowed
-            with pytest.raises(gossamer.UndeliveredError):
-                await node.close(drain=0.1)
+            assert node.status()["outbox"]["events"] == accepted  # none of those that were refused
+            await node.close(
+                drain=0.1
+            )  # all of them are on disk, so there is nothing to complain of
 
     async def restart() -> list[int]:
         async with gossamer.Node() as far:
@@ -83,6 +89,64 @@ def test_a_full_disk_is_an_error_a_counter_and_a_verdict_and_nothing_accepted_is
     go(fill())
     (small_disk / "ballast").unlink()  # somebody frees some space
     assert go(restart()) == list(range(accepted))
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("route", ["direct", "flood", "tree", "skiplist"])
+def test_a_full_disk_stops_one_subscription_and_nothing_else_and_needs_no_restart(
+    small_disk: Path, route: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The disk of the subscriber is full: others get all, receipts are complete, and what it missed comes when there is room."""
+
+    async def main() -> None:
+        async with (
+            gossamer.Node() as far,
+            gossamer.Node(join=[far.address], data_dir=small_disk / "data") as node,
+            gossamer.Node(join=[far.address]) as third,
+        ):
+            await far.advertise("texts", "n INT, text STRING", retention="1h")
+            durable = await node.subscribe("texts", name="x", route=route)
+            plain = await node.subscribe("texts", route=route)
+            ordered = await third.subscribe("texts", route=route, ordered=True)
+            sent, matched = 0, 3
+            while matched == 3:
+                receipt = await far.publish("texts", {"n": sent, "text": "x" * 10_000})
+                async with asyncio.timeout(30):
+                    matched = (await receipt).matched
+                sent += 1
+            assert matched == 2  # the receipt counts whoever took the event, and nobody else
+            for n in range(sent):
+                async with asyncio.timeout(30):
+                    assert (await anext(plain))["n"] == n
+                    assert (await anext(ordered))["n"] == n
+            with pytest.raises(
+                gossamer.StorageError, match=rf"'x' .* cut off: .*in {small_disk}/data\); free"
+            ):
+                while True:
+                    await anext(durable)
+            about = node.status()
+            assert about["durable"]["x"]["problem"]
+            assert about["durable"]["x"]["offset"] == sent - 1
+            assert "free some space" in about["disk"]["problem"]
+            with pytest.raises(gossamer.StorageError, match="not accepted"):
+                await node.publish("texts", {"n": -1, "text": "x" * 100_000})
+            (small_disk / "ballast").unlink()
+            await until(lambda: not node.status()["disk"]["problem"])
+            assert not unready(node)
+            assert (await (await node.publish("texts", {"n": -2, "text": ""}))).matched == 2
+            again = await node.subscribe("texts", name="x", route=route)
+            got: list[int] = []
+            while len(got) < sent + 1:
+                async with asyncio.timeout(30):
+                    got.append((await anext(again))["n"])
+            assert sorted(got) == [-2, *range(sent)]  # and no gap
+            await again.ack(sent, through=True)
+
+    (small_disk / "ballast").write_bytes(b"x" * (512 << 10))
+    with caplog.at_level(logging.INFO, "gossamer"):
+        go(main())
+    assert caplog.messages.count("the data directory failed") == 1
+    assert caplog.messages.count("the data directory works again") == 1
 
 
 @pytest.mark.live

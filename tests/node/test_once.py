@@ -69,6 +69,24 @@ def test_a_number_is_on_disk_with_its_batch_and_not_without() -> None:
     assert {record.key.partition("/")[0] for record in store.records} == {"out", "once", "trim"}
 
 
+def test_a_number_that_the_disk_refused_may_come_again() -> None:
+    disk: dict[str, bytes] = {}
+    one = core(disk)
+    publish_columns(one, "t", batch(one, 1), NOW, once=("q", (0, 0)))
+    run(one, disk)
+    for number in (1, 2):
+        publish_columns(one, "t", batch(one, 2), NOW, once=("q", (0, number)))
+    tokens = [effect.token for effect in one.wake(NOW) if isinstance(effect, Store)]
+    one.unstored(tokens, NOW)
+    assert one.outbox.once == {"q": (0, 0, 0)}
+    for number in (1, 2):
+        assert publish_columns(one, "t", batch(one, 2), NOW, once=("q", (0, number)))
+    run(one, disk)
+    again = core(disk, life=2)
+    assert again.outbox.once == {"q": (0, 2, 0)}
+    assert again.outbox.unsettled == 3
+
+
 @pytest.mark.parametrize("rows", [2_048, 2_049, 4_096, 10_000])
 def test_of_any_size(rows: int) -> None:
     one = core({})

@@ -49,6 +49,17 @@ def test_a_crash_keeps_every_possible_prefix_sometimes_and_nothing_else() -> Non
     assert min(kept.values()) > 40
 
 
+def test_a_full_disk_refuses_what_is_awaited_and_nothing_else() -> None:
+    disk = Disk(Random(0))
+    disk.full = True
+    disk.ask(store(1, keep("a")), 0, 1)
+    disk.ask(Store(Token(2), (keep("b"),), is_awaited=True), 0, 1)
+    disk.ask(store(3, keep("c")), 0, 1)
+    assert [refused.token for refused in disk.refuse()] == [2]
+    disk.full = False
+    assert [done.token for _ in range(3) for done in disk.finish()] == [1, 3]
+
+
 def test_a_full_disk_finishes_nothing() -> None:
     disk = Disk(Random(0))
     disk.full = True

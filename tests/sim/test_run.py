@@ -128,7 +128,7 @@ def test_an_rtt_matrix_drives_the_latency(tmp_path: Path) -> None:
         (Leave(at="50ms", lasts="1s"), ("leave", "crash", "restart", "told down")),
         (Leave(at="50ms", lasts="0s", nodes=(3,)), ("leave", "crash", "told down")),
         (Pause(at="50ms", lasts="1s"), ("pause",)),
-        (FullDisk(at="50ms", lasts="1s"), ("disk full",)),
+        (FullDisk(at="50ms", lasts="1s"), ("disk full", "refused")),
     ],
 )
 def test_every_fault_fires_and_is_survived(fault: Partition, fired: tuple[str, ...]) -> None:

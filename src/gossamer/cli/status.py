@@ -56,6 +56,12 @@ def status(address: str | None, as_json: bool) -> int:
                     soft_wrap=True,
                     markup=False,
                 )
+            if problem := (one.get("disk") or {}).get("problem"):
+                console.print(f"{one['address']}: {problem}", style="red", soft_wrap=True)
+            for name, tap in one.get("durable", {}).items():
+                if tap.get("problem"):
+                    text = f"durable subscription {name!r} was cut off: {tap['problem']}"
+                    console.print(f"{one['address']}: {text}", style="red", soft_wrap=True)
             if one.get("last_problem"):
                 console.print(
                     f"last problem of {one['address']}: {one['last_problem']}",

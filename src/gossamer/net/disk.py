@@ -2,6 +2,10 @@
 
 Writes that are asked for close together become one transaction, in a thread of their own, so the event loop never waits for
 the disk. They are committed in the order they were asked for.
+
+A disk that is full, or broken, refuses a whole transaction, and nothing of it is written. The awaited Stores among what was
+asked for by then are told as lost at once. The records of all others are owed: they are written first of all when the disk works
+again. It is tried with the next Store that comes, and every ``AGAIN_SECONDS``.
 """
 
 from __future__ import annotations
@@ -14,11 +18,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from gossamer.machine import Keep, Peer, Store, Token
+from gossamer.machine import Forget, Keep, Peer, Store, Token
 from gossamer.net import private
 
+AGAIN_SECONDS = 1.0
 _FILE = "gossamer.sqlite"
 _PEER_KEY = "peer"
+_PROBE_KEY, _PROBE_BYTES = "probe", 64 << 10
 
 
 class DataDirectoryError(OSError):
@@ -27,13 +33,23 @@ class DataDirectoryError(OSError):
 
 class Disk:
     def __init__(
-        self, directory: Path, on_failure: Callable[[Exception], None] = lambda error: None
+        self,
+        directory: Path,
+        on_failure: Callable[[Exception], None] = lambda error: None,
+        on_recovery: Callable[[], None] = lambda: None,
     ) -> None:
+        """``on_failure``: called when a write fails after one that did not; ``on_recovery``: when one works again."""
         self.loop = asyncio.get_running_loop()
-        self.failed: Exception | None = None
+        self.failed: Exception | None = None  # why the last write failed; None: it did not
         self._on_failure = on_failure
+        self._on_recovery = on_recovery
+        self.lost: Callable[[list[Token]], None] = lambda tokens: None  # called with awaited Stores
         self._waiting: list[tuple[Store, Callable[[Token], None]]] = []
-        self._busy = False
+        # Records that the disk did not take and that nothing waits for, by key: written before anything else.
+        self._owed: dict[str, Keep | Forget] = {}
+        self._running: asyncio.Future[None] | None = None
+        self._is_due = self._is_closed = False
+        self._again: asyncio.TimerHandle | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gossamer-disk")
         try:
             # SQLite gives its other files the mode of this one.
@@ -83,30 +99,75 @@ class Disk:
         return Peer(int(row[0], 16))
 
     def store(self, store: Store, done: Callable[[Token], None]) -> None:
+        """Write it, and call ``done`` when it is on disk. ``lost`` has those that never will be."""
         self._waiting.append((store, done))
-        if not self._busy:
-            self._busy = True
+        if self._running is None and not self._is_due:
+            self._is_due = True
             self.loop.call_soon(self._commit_next)
 
     def _commit_next(self) -> None:
-        batch, self._waiting = self._waiting, []
-        if not batch:
-            self._busy = False
+        self._is_due = False
+        if self._running is not None or self._is_closed or not (self._waiting or self._owed):
             return
+        batch, self._waiting = self._waiting, []
+        stores = [*self._debts(), *(store for store, _ in batch)]
 
         def finished(future: asyncio.Future[None]) -> None:
+            self._running = None
             error = future.exception()
             if isinstance(error, Exception):
-                self.failed = error  # nothing is called stored that is not
-                self._on_failure(error)
+                self._fail(error, batch)
                 return
+            self._owed.clear()
+            if self.failed is not None:
+                self.failed = None
+                self.store(Store(Token(0), (Forget(_PROBE_KEY),)), lambda token: None)
+                self._on_recovery()
             for store, done in batch:
                 done(store.token)
             self._commit_next()
 
-        self.loop.run_in_executor(
-            self._thread, self._commit, [store for store, _ in batch]
-        ).add_done_callback(finished)
+        self._running = self.loop.run_in_executor(self._thread, self._commit, stores)
+        self._running.add_done_callback(finished)
+
+    def _debts(self) -> list[Store]:
+        """What earlier Stores asked for and the disk did not take, as far as nothing waits for it."""
+        return [Store(Token(0), tuple(self._owed.values()))] if self._owed else []
+
+    def _fail(self, error: Exception, batch: list[tuple[Store, Callable[[Token], None]]]) -> None:
+        """Nothing of this batch is on disk. What was asked for after it may build on it, so nothing of that will be either."""
+        batch, self._waiting = batch + self._waiting, []
+        is_news, self.failed = self.failed is None, error
+        # Trying again writes and removes a record, so that the disk is known to work when that succeeds.
+        self._owe(Keep(_PROBE_KEY, bytes(_PROBE_BYTES)))
+        tokens: list[Token] = []
+        for store, _ in batch:
+            if store.is_awaited:
+                tokens.append(store.token)
+            else:
+                for record in store.records:
+                    self._owe(record)
+        if self._again is None and not self._is_closed:
+            self._again = self.loop.call_later(AGAIN_SECONDS, self._try_again)
+        if is_news:
+            self._on_failure(error)
+        if tokens:
+            self.lost(tokens)
+
+    @property
+    def owed(self) -> int:
+        """Records that wait for the disk to work again."""
+        return len(self._owed)
+
+    def _owe(self, record: Keep | Forget) -> None:
+        """Keep a record until the disk works again. There is one a key, so they are no more than the disk has keys for."""
+        self._owed.pop(record.key, None)
+        self._owed[record.key] = record
+
+    def _try_again(self) -> None:
+        self._again = None
+        if self.failed is not None:
+            self._commit_next()
 
     def _commit(self, stores: list[Store]) -> None:
         self._db.execute("BEGIN")
@@ -128,9 +189,15 @@ class Disk:
     async def close(self) -> None:
         """Finish what was asked for, then let go of the directory, come what may."""
         try:
-            if self.failed is None:
-                waiting, self._waiting = [store for store, _ in self._waiting], []
-                await self.loop.run_in_executor(self._thread, self._commit, waiting)
+            while self._running is not None:
+                await asyncio.wait([self._running])
+            self._is_closed = True
+            if self._again is not None:
+                self._again.cancel()
+            stores = [*self._debts(), *(store for store, _ in self._waiting)]
+            self._waiting = []
+            if stores:
+                await self.loop.run_in_executor(self._thread, self._commit, stores)
         except sqlite3.Error as error:
             self.failed = error
         finally:

@@ -106,6 +106,8 @@ class Driver:
         self.closed_bytes_in = self.closed_bytes_out = 0  # of connections that are gone
         self._deliver, self._after = deliver, after
         self._disk, self._writer = disk, writer
+        if disk is not None:
+            disk.lost = self._unstored
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
         self.soon = False  # a wake-up is due in this turn of the loop
@@ -245,6 +247,11 @@ class Driver:
         assert self._disk is not None, "a machine stores, but the node has no data directory"
         self._flush_trace()  # what survives a kill must be in the trace too, or the verdict on it is wrong
         self._disk.store(store, self._stored)
+
+    def _unstored(self, tokens: list[Token]) -> None:
+        if not self.closing:
+            self.perform(self.machine.unstored(tokens, self.now()))
+            self.settle()
 
     def _stored(self, token: Token) -> None:
         if not self.closing:

@@ -49,6 +49,26 @@ class JoinError(NodeError):
         )
 
 
+class StorageError(NodeError):
+    """The data directory did not take what was to be stored, for example because its disk is full."""
+
+    @classmethod
+    def of(cls, what: str, directory: object, error: Exception | None, then: str) -> StorageError:
+        """``what``: what has not been done; ``then``: what to do after the disk works again."""
+        return cls(f"{what}: {failed_disk(directory, error)}, then {then} (no restart is needed)")
+
+
+def failed_disk(directory: object, error: Exception | None) -> str:
+    """What is wrong with a data directory, and the remedy."""
+    text = str(error)
+    remedy = "see that its disk works"
+    if "full" in text or "No space" in text:
+        remedy = "free some space there"
+    elif "readonly" in text or "ermission" in text:
+        remedy = "make it writable"
+    return f"the data directory failed: {text} (in {directory}); {remedy}"
+
+
 class SlowSubscriberError(NodeError):
     """This subscription was cut off: its events were not taken in time."""
 

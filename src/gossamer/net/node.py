@@ -43,7 +43,9 @@ from gossamer.net.errors import (
     JoinError,
     NodeError,
     SlowSubscriberError,
+    StorageError,
     UndeliveredError,
+    failed_disk,
 )
 from gossamer.net.journal import Journal
 from gossamer.net.keys import Keys
@@ -212,7 +214,7 @@ class Node:
         mine, rights = (keys.identity.peer, keys.rights()) if keys is not None else (None, None)
         peer, incarnation = Peer(secrets.randbits(64)) if mine is None else mine, 1
         if self._data_dir is not None:
-            self._disk = Disk(self._data_dir, self._disk_failed)
+            self._disk = Disk(self._data_dir, self._disk_failed, self._disk_works_again)
             kept = self._disk.kept()
             peer = self._disk.peer(mine)
             incarnation = int(kept.get(INCARNATION_KEY, b"0")) + 1
@@ -242,7 +244,7 @@ class Node:
             own.certificate, self._driver.now()
         )
         self._journal = Journal(trace.hex_peer(peer), self._driver.loop.time)
-        self._waiting = Waiting(self._core, self._driver, self._check_open)
+        self._waiting = Waiting(self._core, self._driver, self._check_open, self._unstored)
         self._driver.noted, self._driver.before = self._noted, self._tell_blocked
         self._driver.changed = self._link_changed
         self._dialler = Dialler(self._driver, self._join)
@@ -321,7 +323,8 @@ class Node:
                 self._driver.perform(self._core.wake(self._driver.now()))
         finally:
             await self._release()
-        if undelivered and drain and (self._disk is None or self._disk.failed is not None):
+        # With a data directory, whatever was accepted is on disk, and is published again when the node starts again.
+        if undelivered and drain and self._disk is None:
             raise UndeliveredError(
                 f"closed with {undelivered} accepted events without a receipt after {drain:g} s; "
                 "await their receipts before closing, or give the node a data_dir to keep them in"
@@ -477,11 +480,18 @@ class Node:
         for subscription in self._subscriptions.values():
             if subscription._taken:
                 subscription._tell()
-        about = {
+        about: dict[str, Any] = {
             "address": self.address,
             "public_address": self.public_address,
             "data_dir": str(self._data_dir) if self._data_dir else None,
         }
+        if self._disk is not None:
+            failed = self._disk.failed
+            about["disk"] = {
+                "problem": failed_disk(self._data_dir, failed) if failed is not None else "",
+                "failures": self._driver.counters["disk_failures"],
+                "owed": self._disk.owed,
+            }
         return about | describe(self._core, self._driver)
 
     def tree(self) -> list[dict[str, Any]]:
@@ -508,10 +518,6 @@ class Node:
     def _check_open(self) -> None:
         if self._refuses:
             raise NodeError("the node is closed")
-        if self._disk is not None and self._disk.failed is not None:
-            raise NodeError(
-                f"the data directory failed: {self._disk.failed}; free some space or replace it, then restart"
-            )
 
     def _link_changed(self, peer: Peer, state: LinkState) -> None:
         if state is LinkState.UP:
@@ -522,7 +528,7 @@ class Node:
         self._core.routing.linked(peer, is_old=link is not None and link.version < DIRECT_SINCE)
 
     def _disk_failed(self, error: Exception) -> None:
-        self._driver.last_problem = f"the data directory failed: {error}"
+        self._driver.last_problem = failed_disk(self._data_dir, error)
         self._driver.counters["disk_failures"] += 1
         self._journal.say(
             logging.ERROR,
@@ -530,11 +536,16 @@ class Node:
             error=str(error),
             directory=str(self._data_dir),
         )
-        self._waiting.fail(
-            NodeError(
-                f"the data directory failed: {error}; free some space or replace it, then restart"
-            )
+
+    def _disk_works_again(self) -> None:
+        self._journal.say(
+            logging.INFO, "the data directory works again", directory=str(self._data_dir)
         )
+
+    def _unstored(self, what: str, then: str) -> StorageError:
+        """The error for something that the data directory did not take."""
+        error = self._disk.failed if self._disk is not None else None
+        return StorageError.of(what, self._data_dir, error, then)
 
     def _tell_blocked(self) -> None:
         """A slow consumer has perhaps taken something since it last said so."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gossamer.net import memory
+from gossamer.net.errors import failed_disk
 from gossamer.trace import hex_peer
 
 if TYPE_CHECKING:
@@ -19,10 +20,6 @@ CLOSED = "closed: "  # counters of connections that ended, by reason
 def unwell(node: Node) -> list[str]:
     """Why this node should be restarted; nothing if all is well."""
     problems = []
-    if node._disk is not None and node._disk.failed is not None:
-        problems.append(
-            f"the data directory failed: {node._disk.failed}; free some space or replace it, then restart"
-        )
     keys = node._driver.keys
     refusal = keys.refusal(keys.identity) if keys is not None else ""
     if refusal:
@@ -41,6 +38,8 @@ def unready(node: Node) -> list[str]:
     if node._refuses:
         return ["draining"]
     problems = unwell(node)
+    if node._disk is not None and node._disk.failed is not None:  # a restart would not help it
+        problems.append(failed_disk(node._data_dir, node._disk.failed))
     if not node._interest.is_synced(node._driver.now()):
         problems.append("joining: this node does not know yet what the fabric knows")
     return problems

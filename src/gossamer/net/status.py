@@ -158,6 +158,8 @@ def describe(core: NodeCore, driver: Driver) -> dict[str, Any]:
                 "filter": tap.about.filter,
                 "offset": tap.next - 1,
                 "acked": tap.acked,
+                "in_use": tap.number > 0,
+                "problem": tap.problem,
             }
             for tap in core.follows.taps.values()
         },

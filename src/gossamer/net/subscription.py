@@ -12,6 +12,7 @@ from gossamer.filters.packed import Columns
 from gossamer.net.errors import BarrierError, NodeError, SlowSubscriberError
 from gossamer.net.named import check_timeout, route_of
 from gossamer.node import Gap, Route, RouteError, SlowPolicy, TopicError, Wish
+from gossamer.node.core import DISK_FAILED
 from gossamer.overlay.batch import COLUMN_ROWS
 
 if TYPE_CHECKING:
@@ -246,12 +247,12 @@ class Subscription:
                 if self._barrier:
                     await node._waiting.barrier()
         except BaseException as error:
+            waits_for = node._core.routing.waits_for(self.number)
             await self.close()
             if isinstance(error, TimeoutError):
                 raise BarrierError(
-                    f"not every node has confirmed the subscription to {self.topic!r} within {self._timeout:g} s "
-                    f"({len(node._interest.suspects)} of {len(node._interest.view.members)} members do not answer); "
-                    "try again, or with a longer timeout"
+                    f"the subscription to {self.topic!r} was not in force within {self._timeout:g} s "
+                    f"({waits_for}); try again, or with a longer timeout"
                 ) from None
             raise
         return self
@@ -361,6 +362,11 @@ class Subscription:
                 f"({text}); subscribe again"
             )
         name, waiting = self.wish.name, self.backlog
+        if reason == DISK_FAILED:
+            return self._node._unstored(
+                f"the durable subscription {name!r} to {self.topic!r} was cut off",
+                "subscribe again: what it missed comes from what its publishers retain, or is told as a gap",
+            )
         what, remedy = (
             f"{waiting} events waited",
             "take events faster, or subscribe with slow='drop_oldest'",
@@ -406,11 +412,15 @@ async def subscribe_many(
             for one in made:
                 await node._waiting.entered(one.number)
     except BaseException as error:
+        numbers = [one.number for one in made if one.number in node._core.subscriptions]
+        late = [number for number in numbers if not node._core.subscriptions[number].in_force]
+        why = f" (the first that waits: {node._core.routing.waits_for(late[0])})" if late else ""
         for one in made:
             await one.close()
         if isinstance(error, TimeoutError):
             raise BarrierError(
-                f"{len(made)} subscriptions to {topic!r} were not in force within {timeout:g} s"
+                f"{len(made)} subscriptions to {topic!r} were not in force within {timeout:g} s{why}; "
+                "try again, or with a longer timeout"
             ) from None
         raise
     return made

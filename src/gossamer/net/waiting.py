@@ -23,12 +23,15 @@ Future = asyncio.Future[None]
 
 
 class Waiting:
-    def __init__(self, core: NodeCore, driver: Driver, check: Callable[[], None]) -> None:
-        self._core, self._driver, self._check = (
-            core,
-            driver,
-            check,
-        )  # check raises if the node is closed
+    def __init__(
+        self,
+        core: NodeCore,
+        driver: Driver,
+        check: Callable[[], None],
+        unstored: Callable[[str, str], Exception],
+    ) -> None:
+        """``check`` raises if the node is closed. ``unstored`` makes the error for what the disk did not take."""
+        self._core, self._driver, self._check, self._unstored = core, driver, check, unstored
         self._window: deque[Future] = deque()
         self._topics: list[tuple[str, Future]] = []
         self._drains: list[Future] = []
@@ -169,6 +172,15 @@ class Waiting:
                 if waited is not None and not waited.done():
                     waited.set_result(None)
             core.follows.done.clear()
+        if core.follows.lost:
+            for token in core.follows.lost:
+                waited = self._storing.pop(token, None)
+                if waited is not None and not waited.done():
+                    _refuse(
+                        waited,
+                        self._unstored("what was acknowledged is not stored", "subscribe again"),
+                    )
+            core.follows.lost.clear()
         if core.changed:
             self._published()
         if self._introduced is not None and core.topics.introduced:
@@ -211,7 +223,13 @@ class Waiting:
                 if publication.dropped:
                     tally.dropped += publication.total_lost
             waiting: Waiter | None = publication.waiter
-            if waiting is not None:
+            if publication.refused:
+                self._driver.counters["refused_events"] += publication.count
+                error = self._unstored("the event was not accepted", "publish it again")
+                for future in (waiter(publication).accepted, waiter(publication).complete):
+                    if not future.done():
+                        _refuse(future, error)
+            elif waiting is not None:
                 if publication.accepted and not waiting.accepted.done():
                     waiting.accepted.set_result(None)
                 if publication.matched is not None and not waiting.complete.done():
@@ -254,5 +272,9 @@ class Waiting:
             futures += [found.accepted, found.complete]
         for future in futures:
             if not future.done():
-                future.set_exception(error)
-                future.exception()  # seen by whoever waits; nobody need
+                _refuse(future, error)
+
+
+def _refuse(future: asyncio.Future[Any], error: Exception) -> None:
+    future.set_exception(error)
+    future.exception()  # seen by whoever waits; nobody need

@@ -11,7 +11,7 @@ its route (a barrier of the interest plane). A node that joins publishes nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from random import Random
 from typing import Any
@@ -69,6 +69,7 @@ from gossamer.trace import (
 
 INCARNATION_KEY = "incarnation"
 PASSES_MAX = 8
+DISK_FAILED = "the data directory failed"  # why a durable subscription ended
 OPEN_MAX = 4096  # events in open batches, all topics together: the window counts sealed events only
 
 
@@ -523,6 +524,25 @@ class NodeCore:
         elif token > 0 and self.follows.stored(token):
             self.local.stored(token)
             self._report(now)
+        return self._flush(now)
+
+    def unstored(self, tokens: Sequence[Token], now: Micros) -> list[Effect]:
+        """The disk has failed. What was to be published is refused; durable subscriptions end, and what they could not store
+        is reported as not taken. Everything else that this node does goes on.
+        """
+        # A Store that the driver has not taken yet may build on those that failed, so it goes with them.
+        later = [one.token for one in self._out if type(one) is Store and one.is_awaited]
+        self._out[:] = [one for one in self._out if type(one) is not Store or not one.is_awaited]
+        tokens = [*tokens, *later]
+        self.changed += self.outbox.unstored(tokens)
+        lost, ended = self.follows.unstored(tokens)
+        for token in lost:
+            self.local.unstored(token)
+        for number in ended:
+            backlog = self.local.subscriptions[number].backlog
+            self._out.append(Note(Dropped("subscription", backlog, DISK_FAILED)))
+            self.unsubscribe(number, now, DISK_FAILED)
+        self._report(now)
         return self._flush(now)
 
     # ------------------------------------------------------------------ inside

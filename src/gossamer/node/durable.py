@@ -7,6 +7,9 @@ acknowledged; those that are not are handed over again after a restart, those th
 
 On disk, under ``tap/NAME``: what the tap is and what was acknowledged; ``/p/PEER`` positions; ``/e/OFFSET`` events of one batch, or
 a gap. A batch that was acknowledged stays until the position on disk has passed it, because it is what tells a repeated one.
+
+Where the disk refuses a write, the tap goes back to what is on disk (``undo``). Its position is then where it was, so the events
+that were not stored are asked for again when somebody subscribes under its name, or are told as a gap.
 """
 
 from __future__ import annotations
@@ -72,6 +75,19 @@ class _About(Struct, array_like=True):
     above: tuple[tuple[int, int], ...] = ()  # and these, from and to
 
 
+class _Write:
+    """What a tap has asked its disk for in one Store, so that it can be undone."""
+
+    __slots__ = ("about", "acked", "positions", "since", "told")
+
+    def __init__(self, since: int) -> None:
+        self.since = since  # the first offset in it, if it has events or gaps
+        self.positions: dict[int, Position | None] = {}  # None: forgotten
+        self.acked: list[Stored] = []  # batches that it forgets
+        self.told: list[int] = []  # gaps that it forgets
+        self.about = False  # whether it says what the tap is and what was acknowledged
+
+
 _about_decoder = msgspec.msgpack.Decoder(_About)
 _stored_decoder = msgspec.msgpack.Decoder(Stored)
 _position_decoder = msgspec.msgpack.Decoder(Position)
@@ -96,6 +112,11 @@ class Tap:
         self._told: list[int] = []  # gaps that were acknowledged
         self._records: list[Keep | Forget] = []
         self._is_dirty = False
+        self.is_kept = False  # it is on disk, or was
+        self.problem = ""  # why nobody reads it any more, if the disk failed
+        self._placed: dict[int, Position] = {}  # the positions on disk
+        self._open = _Write(self.next)  # what the next Store will ask for
+        self._writes: dict[Token, _Write] = {}  # Stores on their way to the disk, in order
 
     @classmethod
     def create(cls, name: str, topic: str, filter: str, now: int) -> Tap:
@@ -111,7 +132,7 @@ class Tap:
 
     def restore(self, kept: Mapping[str, bytes]) -> None:
         """``kept``: what is under this tap's key, by the rest of it."""
-        self.is_new = False
+        self.is_new, self.is_kept = False, True
         for key in sorted(kept):
             if key.startswith("/p/"):
                 self.positions[int(key[3:], 16)] = _position_decoder.decode(kept[key])
@@ -119,29 +140,71 @@ class Tap:
                 stored = _stored_decoder.decode(kept[key])
                 self.next = max(self.next, stored.end)
                 self.stored[stored.offset] = stored
+        self._placed = dict(self.positions)
+        self._open = _Write(self.next)
         self._sift()
 
     @property
     def has_records(self) -> bool:
         return self._is_dirty or bool(self._records)
 
-    def records(self) -> tuple[Keep | Forget, ...]:
+    def records(self, token: Token) -> tuple[Keep | Forget, ...]:
         """What is to be stored now, in this order: what an event's position or acknowledgement says comes after the event."""
         records, self._records = self._records, []
+        write = self._writes[token] = self._open
+        self._open = _Write(self.next)
         if self._is_dirty:
-            self._is_dirty = False
+            self._is_dirty, write.about = False, True
             self.about.above = tuple(_intervals(self._above))
             records.append(Keep(self._key, _encoder.encode(self.about)))
         records += [Forget(f"{self._key}/e/{offset:016d}") for offset in self._told]
-        self._told.clear()
+        write.told, self._told = self._told, []
         for publisher, waiting in list(self._acked.items()):
             position = self.positions.get(publisher)
             passed = (position.incarnation, position.sequence) if position is not None else (0, 0)
             while waiting and (waiting[0].incarnation, waiting[0].sequences[-1]) <= passed:
-                records.append(Forget(f"{self._key}/e/{waiting.popleft().offset:016d}"))
+                write.acked.append(waiting.popleft())
+                records.append(Forget(f"{self._key}/e/{write.acked[-1].offset:016d}"))
             if not waiting:
                 del self._acked[publisher]
         return tuple(records)
+
+    def confirm(self, token: Token) -> None:
+        """This Store is on disk."""
+        write = self._writes.pop(token)
+        self.is_kept = True
+        for publisher, position in write.positions.items():
+            if position is None:
+                self._placed.pop(publisher, None)
+            else:
+                self._placed[publisher] = position
+
+    def undo(self) -> list[Token]:
+        """The disk has failed: go back to what is on it. Returns the Stores that count for nothing now.
+
+        What was acknowledged stays so in this life, as far as it is on disk, and is written with the next Store.
+        """
+        writes = [*self._writes.values(), self._open]
+        tokens = [*self._writes, *([self.token] if self.token else [])]
+        since = min(write.since for write in writes)
+        self._told = [offset for write in writes for offset in write.told] + self._told
+        for stored in reversed([one for write in writes for one in write.acked]):
+            self._acked.setdefault(stored.publisher, deque()).appendleft(stored)
+        # Nothing from ``since`` on was handed over, so nobody should have acknowledged it.
+        self.stored = {offset: one for offset, one in self.stored.items() if offset < since}
+        for publisher, waiting in list(self._acked.items()):
+            self._acked[publisher] = deque(one for one in waiting if one.offset < since)
+            if not self._acked[publisher]:
+                del self._acked[publisher]
+        self._told = [offset for offset in self._told if offset < since]
+        self._above = {offset: None for offset in self._above if offset < since}
+        self.about.acked = min(self.about.acked, since - 1)
+        self.positions = dict(self._placed)
+        self._is_dirty = True
+        self._records.clear()
+        self._writes.clear()
+        self.token, self.next, self._open = Token(0), since, _Write(since)
+        return tokens
 
     def forget(self) -> tuple[Keep | Forget, ...]:
         """Everything under this name goes; the tap itself last, so that a crash in between leaves a tap."""
@@ -182,11 +245,12 @@ class Tap:
         """The position with a publisher."""
         found = Position(*position, is_gone)
         if self.positions.get(publisher) != found:
-            self.positions[publisher] = found
+            self.positions[publisher] = self._open.positions[publisher] = found
             self._records.append(Keep(f"{self._key}/p/{publisher:016x}", _encoder.encode(found)))
 
     def misplace(self, publisher: int) -> None:
         if self.positions.pop(publisher, None) is not None:
+            self._open.positions[publisher] = None
             self._records.append(Forget(f"{self._key}/p/{publisher:016x}"))
 
     def void(self, reason: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from gossamer.filters import FilterError
 from gossamer.machine import NEVER, Dial, Effect, LinkState, Micros, Note, Peer, Send, Store, Token
@@ -27,9 +27,9 @@ class Follows:
         self._me, self._archive, self._interest, self._local = me, archive, interest, local
         self._token, self._use, self._durable = token, use, durable
         self._storing: dict[Token, Tap] = {}
-        self.done: list[
-            Token
-        ] = []  # Stores that are done since the driver last looked; the driver clears it
+        # Since the driver last looked: Stores that are done, and Stores that never will be. The driver clears both.
+        self.done: list[Token] = []
+        self.lost: list[Token] = []
         self._answers: list[Past] = []  # our own past
 
     # ---------------------------------------------------------------- commands
@@ -45,7 +45,7 @@ class Follows:
             self, subscription, wish, tap, unix
         )
         if tap is not None:
-            tap.number, tap.is_new = subscription.number, False
+            tap.number, tap.is_new, tap.problem = subscription.number, False, ""
             if follow.tap is not None and tap.has_records:
                 self._store(tap)  # what the tap is comes before what is in it
 
@@ -95,6 +95,7 @@ class Follows:
         if tap.number:
             raise TapError(f"durable subscription {name!r} is in use: close it first")
         del self.taps[name]
+        # Its Stores that are still on their way come before this one on the disk, so they need not be undone.
         return [Store(self._token(), tap.forget())]
 
     def void(self, topic: str, reason: str) -> None:
@@ -226,11 +227,31 @@ class Follows:
         tap = self._storing.pop(token, None)
         if tap is None:
             return False
+        tap.confirm(token)
         self.done.append(token)
         follow = self.follows.get(tap.number)
         if follow is not None:
             follow.stored(token)
         return True
+
+    def unstored(self, tokens: Sequence[Token]) -> tuple[list[Token], list[int]]:
+        """The disk has failed. Returns all Stores that count for nothing now, and the subscriptions that end by that."""
+        lost: dict[Token, None] = {}
+        ended: list[int] = []
+        for token in tokens:
+            tap = self._storing.get(token)
+            if tap is None:
+                continue
+            lost |= dict.fromkeys(tap.undo())
+            if tap.number:
+                ended.append(tap.number)
+                del self.follows[tap.number]
+                tap.number, tap.problem = 0, "its node could not store its events"
+            if not tap.is_kept and self.taps.get(tap.name) is tap:
+                del self.taps[tap.name]  # there is nothing of it
+            self._storing = {each: one for each, one in self._storing.items() if one is not tap}
+        self.lost += lost
+        return list(lost), ended
 
     def flush(self, now: Micros) -> None:
         """After every call to the node: what has come into force, and what is to be stored."""
@@ -248,4 +269,4 @@ class Follows:
     def _store(self, tap: Tap) -> None:
         token, tap.token = self.token(tap), Token(0)
         self._storing[token] = tap
-        self.out.append(Store(token, tap.records()))
+        self.out.append(Store(token, tap.records(token), is_awaited=True))

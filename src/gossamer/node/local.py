@@ -32,7 +32,7 @@ from gossamer.node.planes import Key, Route
 from gossamer.node.rights import Rights
 from gossamer.node.seen import Seen
 from gossamer.node.topics import TopicError
-from gossamer.overlay.batch import COLUMN_ROWS, Batch, added, discarded
+from gossamer.overlay.batch import COLUMN_ROWS, Batch, added, discarded, less
 from gossamer.trace import Delivered, Discarded, Dropped, Rejected, hex_peer
 
 UNPROVED_BYTES = 16 << 20  # of events that wait for their publisher's certificate
@@ -258,9 +258,8 @@ class Local:
         self._buffer, self._block, self._tracing = buffer, block, tracing
         self._durable = durable or buffer
         self._held: dict[tuple[Route, Key], _Held] = {}
-        self._storing: dict[
-            Token, list[tuple[Route, Key]]
-        ] = {}  # batches whose report waits for a disk
+        # Batches whose report waits for a disk, with what the subscription that stores them took of each.
+        self._storing: dict[Token, list[tuple[tuple[Route, Key], tuple[int, ...]]]] = {}
         self._unproved: dict[
             tuple[Route, Key], tuple[_Arrival, Micros]
         ] = {}  # and until when they wait
@@ -504,7 +503,7 @@ class Local:
             matched = added(matched, counts) if matched else counts
             if follow is not None and (token := follow.storing):
                 blockers += 1
-                self._storing.setdefault(token, []).append((route, key))
+                self._storing.setdefault(token, []).append(((route, key), counts))
             if subscription.policy is SlowPolicy.BLOCK:
                 if subscription.backlog > self.limit(subscription):
                     blockers += 1
@@ -629,7 +628,14 @@ class Local:
 
     def stored(self, token: Token) -> None:
         """What a durable subscription asked for is on disk."""
-        for what in self._storing.pop(token, ()):
+        for what, _ in self._storing.pop(token, ()):
+            self._unblock(what)
+
+    def unstored(self, token: Token) -> None:
+        """The disk did not take it: the report goes without what this subscription would have taken."""
+        for what, counts in self._storing.pop(token, ()):
+            entry = self._held[what]
+            entry.matched = less(entry.matched, counts)
             self._unblock(what)
 
     @property

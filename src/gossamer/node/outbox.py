@@ -10,7 +10,7 @@ with retention is stored where that keeps it (retention.py), and the outbox has 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -53,6 +53,7 @@ class Publication(Weighed):
         "incarnation",
         "matched",
         "publisher",
+        "refused",
         "rows",
         "topic",
         "traced",
@@ -70,6 +71,7 @@ class Publication(Weighed):
         self.first = -1  # sequence number of the first event, once sealed
         self.incarnation = 0
         self.accepted = False  # in the outbox, and on disk where there is one
+        self.refused = False  # the disk did not take it: it was not accepted, and never will be
         self.matched: tuple[int, ...] | None = None  # once complete: see ``took``
         self.dropped: tuple[int, ...] = ()  # likewise: see ``lost``; nothing if all are zero
         self.traced: list[dict[str, Any]] = []  # the events' values, when the node writes a trace
@@ -148,6 +150,16 @@ WideLane = Callable[[str, Any], tuple[Any, int, int] | None]
 """The same for record batches: the publication, the first of the events in it, and how many."""
 
 
+class _Storing(Struct, frozen=True, gc=False):
+    """A sealed batch on its way to the disk, and what is to be undone if the disk does not take it."""
+
+    batch: Batch
+    at: int
+    retain: bool
+    told: bool  # the same Store tells the disk that this life publishes on the topic
+    before: tuple[str, tuple[int, ...] | None] | None  # a stream, and its number in ``once`` before
+
+
 class WindowFullError(RuntimeError):
     """Too many events without a receipt: wait for some to complete. ``Node.publish`` waits by itself."""
 
@@ -199,6 +211,9 @@ class Outbox:
         self.voided: dict[str, Id] = {}  # by topic: events up to here can be read no longer
         self.once: dict[str, tuple[int, ...]] = {}  # the last batch of streams that may be repeated
         self._also: tuple[Keep, ...] = ()  # to be stored with the next batch
+        self._before: tuple[str, tuple[int, ...] | None] | None = (
+            None  # what that will replace in ``once``
+        )
         self.events = 0  # sealed and without a receipt
         self._weight = 0  # the same as limits count them
         self.bytes = 0
@@ -211,7 +226,7 @@ class Outbox:
         self._next = 1
         self._tokens = 0
         self._sealed: dict[int, OrderedDict[int, Publication]] = {incarnation: OrderedDict()}
-        self._storing: dict[Token, tuple[Batch, int, bool]] = {}
+        self._storing: dict[Token, _Storing] = {}
 
     @property
     def floor(self) -> Id:
@@ -331,19 +346,17 @@ class Outbox:
             self._accept(batch, at, retain)
             return publication, batch, []
         token = self.token()
-        self._storing[token] = (batch, at, retain)
         key = self._key(batch.incarnation, batch.first)
-        also, self._also = self._also, ()
+        also, before, self._also, self._before = self._also, self._before, (), None
+        told = [] if retain else self.retained.tell(topic, at)
+        self._storing[token] = _Storing(batch, at, retain, bool(told), before)
         if not retain:
-            return publication, None, [
-                Store(token, (*self.retained.tell(topic, at), Keep(key, _encoder.encode(batch)), *also))
-            ]  # fmt: skip
-        kept = Keep(Retained.key(batch.incarnation, batch.first), Retained.encode(batch, at))
-        return (
-            publication,
-            None,
-            [Store(token, (Keep(key, b""), kept, *also))],
-        )  # nothing is retained that was not accepted
+            records = (*told, Keep(key, _encoder.encode(batch)), *also)
+        else:
+            # Nothing is retained that was not accepted, so both are in one Store.
+            kept = Keep(Retained.key(batch.incarnation, batch.first), Retained.encode(batch, at))
+            records = (Keep(key, b""), kept, *also)
+        return publication, None, [Store(token, records, is_awaited=True)]
 
     def is_void(self, batch: Batch) -> bool:
         """Whether the topic's schema was replaced after this was sealed."""
@@ -357,9 +370,10 @@ class Outbox:
             raise EventError(
                 f"more than {STREAMS_MAX} streams that are published once; use another data directory"
             )
-        self.once[stream] = number
         if self.durable:
+            self._before = (stream, self.once.get(stream))
             self._also = (Keep(f"{_ONCE}{stream}", _encoder.encode(number)),)
+        self.once[stream] = number
         return True
 
     def _accept(self, batch: Batch, at: int, retain: bool) -> None:
@@ -371,11 +385,34 @@ class Outbox:
         found = self._storing.pop(token, None)
         if found is None:
             return None
-        self._accept(*found)
-        batch = found[0]
+        batch = found.batch
+        self._accept(batch, found.at, found.retain)
         publication = self._sealed[batch.incarnation][batch.first]
         publication.accepted = True
         return batch, publication
+
+    def unstored(self, tokens: Sequence[Token]) -> list[Publication]:
+        """The disk did not take these. Returns the publications among them: they were not accepted, and are forgotten."""
+        refused: list[Publication] = []
+        # The last first: of a stream with several of them, the number before the first is the one that counts again.
+        for token in reversed(tokens):
+            found = self._storing.pop(token, None)
+            if found is None:
+                continue
+            batch = found.batch
+            if found.told:
+                self.retained.untell(batch.topic)
+            if found.before is not None:
+                stream, number = found.before
+                if number is None:
+                    del self.once[stream]
+                else:
+                    self.once[stream] = number
+            publication = self._sealed[batch.incarnation].pop(batch.first)
+            publication.refused = True
+            self._count(publication, -1)
+            refused.append(publication)
+        return refused[::-1]
 
     def complete(
         self, incarnation: int, first: int, matched: tuple[int, ...]

@@ -193,6 +193,10 @@ class Retained:
         self._told[topic] = None
         return [Keep(f"{_TRIMMED}{topic}", _encoder.encode((topic, self._life, SEQUENCE_MAX, at)))]
 
+    def untell(self, topic: str) -> None:
+        """The disk did not take that: it is to be told with the next batch."""
+        self._told.pop(topic, None)
+
     def skip(self, batch: Batch, at: int) -> None:
         """A batch of a topic without retention has been accepted."""
         topic = self._topic(batch.topic)

@@ -39,6 +39,7 @@ from gossamer.node.planes import BITS, Finished, Plane, Route, Rows, check_group
 from gossamer.node.reach import LINKED, Reach
 from gossamer.node.retention import Id
 from gossamer.node.rights import Rights
+from gossamer.node.tree import TreePlane
 from gossamer.overlay.batch import Batch, Leave, added
 from gossamer.overlay.flood import Flood
 from gossamer.overlay.interest.core import Interest
@@ -294,6 +295,31 @@ class Routing:
         self._entering[number] = _Entering(subscription, barrier)
         self._barriers[barrier] = [number]
         self._settle(route, now)
+
+    def waits_for(self, number: int) -> str:
+        """What keeps a subscription from being in force, or a barrier from being reached, for people to read."""
+        interest, entering = self._interest, self._entering.get(number)
+        if number in self._waiting:
+            return "this node is still joining: it does not know yet what the fabric knows"
+        reasons: list[str] = []
+        if interest is not None and (entering is None or not entering.is_known):
+            peers = ", ".join(map(hex_peer, interest.unanswered))
+            members = f"{len(interest.view.members)} members"
+            reasons.append(
+                f"of {members}, not confirmed yet by {peers} and whoever is asked through them"
+                if peers
+                else f"not confirmed yet by all of {members}"
+            )
+            if interest.suspects:
+                reasons.append(
+                    f"suspected to be dead: {', '.join(map(hex_peer, interest.suspects))}"
+                )
+        if entering is not None and not entering.is_laid:
+            route = entering.subscription.route
+            plane = self.planes[route]
+            detail = plane.waits_for(number) if isinstance(plane, TreePlane) else ""
+            reasons.append(detail or f"its place on route {route.value!r} is not ready")
+        return "; ".join(reasons)
 
     def abandon(self, subscription: Subscription, now: Micros) -> None:
         if self._waiting.pop(subscription.number, None) is not None:

@@ -210,6 +210,9 @@ class TreePlane:
     def unsubscribe(self, number: int, now: Micros) -> None:
         self.start(now).unsubscribe(number, now)
 
+    def waits_for(self, number: int) -> str:
+        return "" if self.host is None else self.host.waits_for(number)
+
     def take_laid(self) -> list[int]:
         return [] if self.host is None else self.host.take_laid()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import repeat
-from operator import add
+from operator import add, sub
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
@@ -116,6 +116,12 @@ def joined(matched: tuple[int, ...], dropped: tuple[int, ...]) -> tuple[int, ...
     if len(matched) != len(dropped):
         return None
     return tuple([one + other * DISCARDED for one, other in zip(matched, dropped, strict=True)])
+
+
+def less(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    """A count without a part that was added to it before; empty if nothing is left."""
+    left = tuple(map(sub, one, other if len(other) == len(one) else repeat(other[0])))
+    return left if any(left) else ()
 
 
 class Report(Message, frozen=True, array_like=True, tag=11):

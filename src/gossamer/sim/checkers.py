@@ -184,7 +184,7 @@ class Floors(Checker):
                 self.fail(f"node {node.index}: floor fell from {before} to {floor}")
         for sequence in range(self._checked.get(key, 1), floor):
             event = history.by_id.get((publisher, incarnation, sequence))
-            if event is not None and event.completed is None:
+            if event is not None and event.completed is None and not event.refused:
                 self.fail(
                     f"node {node.index}: floor {floor} passes sequence {sequence}, which has no receipt"
                 )

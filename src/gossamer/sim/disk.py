@@ -1,8 +1,8 @@
 """A disk with latency and faults.
 
 Writes finish in the order they were asked for. What ``stored`` was told of survives every crash; of the rest a crash keeps
-some prefix of the records, drawn at random: the tail was torn off in the middle of a write. A full disk finishes nothing
-until there is room again.
+some prefix of the records, drawn at random: the tail was torn off in the middle of a write. A full disk refuses what somebody
+waits for, and writes the rest when there is room again, as the real one does (net/disk.py).
 """
 
 from __future__ import annotations
@@ -39,6 +39,12 @@ class Disk:
             self._apply(record)
         self.writes += 1
         return [store]
+
+    def refuse(self) -> list[Store]:
+        """What a full disk refuses at the time when it would be written: all that is asked for and awaited."""
+        refused = [store for store in self.pending if store.is_awaited]
+        self.pending = [store for store in self.pending if not store.is_awaited]
+        return refused
 
     def crash(self) -> None:
         """Keep a random prefix of what is not yet stored."""

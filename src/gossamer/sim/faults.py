@@ -71,7 +71,7 @@ class Pause(Fault, frozen=True, kw_only=True, tag="pause", tag_field="kind"):
 
 
 class FullDisk(Fault, frozen=True, kw_only=True, tag="disk-full", tag_field="kind"):
-    """Nothing is stored until there is room again."""
+    """A write that somebody waits for is refused; any other is done when there is room again."""
 
     share: float = 0.25
 

@@ -20,7 +20,7 @@ class Published:
 
     __slots__ = (
         "accepted", "at", "began", "closed", "completed", "completed_us", "dropped", "id", "index", "life", "lost",
-        "matched", "node",
+        "matched", "node", "refused",
     )  # fmt: skip
 
     def __init__(self, index: int, node: int, began: int, at: int) -> None:
@@ -36,6 +36,7 @@ class Published:
         self.matched = -1  # what the receipt said
         self.dropped = 0  # likewise
         self.lost = False  # its publisher crashed before it was safe: nobody may count on it
+        self.refused = False  # its publisher's disk did not take it, so nobody may ever get it (it is ``lost`` as well)
 
 
 class Place:
@@ -116,6 +117,6 @@ class History:
         return place.ended is None or place.ended > event.completed
 
     def is_allowed(self, event: Published, place: Place) -> bool:
-        if place.ended is not None and place.ended < event.began:
+        if event.refused or (place.ended is not None and place.ended < event.began):
             return False
         return event.closed is None or event.closed > place.began

@@ -371,6 +371,9 @@ class Users(Probe):
             if event is None:
                 self.notes["unknown receipt"] = self.notes.get("unknown receipt", 0) + 1
                 continue
+            if publication.refused:
+                event.lost = event.refused = True  # its publisher was told at once
+                continue
             if event.accepted is None:
                 event.accepted = self.history.next()
             if publication.matched is not None:

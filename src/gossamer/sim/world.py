@@ -371,8 +371,18 @@ class World:
         if node.paused:
             node.inbox.append(lambda: self._stored(node, life, None))
             return
+        assert node.machine is not None
+        if node.disk.full:
+            tokens = [store.token for store in node.disk.refuse()]
+            if tokens:
+                self.network.count("refused")
+                try:
+                    effects = node.machine.unstored(tokens, self.clock.now)  # type: ignore[attr-defined]
+                except Exception as error:
+                    raise _raised(node, "when the disk refused records", error) from error
+                self._after(node, effects)
+            return
         for store in node.disk.finish():
-            assert node.machine is not None
             try:
                 effects = node.machine.stored(store.token, self.clock.now)
             except Exception as error:

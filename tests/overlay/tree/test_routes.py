@@ -6,11 +6,13 @@ import pytest
 
 from gossamer.filters import Schema
 from gossamer.machine import NEVER, LinkState, Micros, Peer, Send
-from gossamer.overlay.tree.arcs import Host
+from gossamer.overlay.tree.arcs import Arc, Host
 from gossamer.overlay.tree.config import TreeConfig
 from gossamer.overlay.tree.content import SchemaContent
+from gossamer.overlay.tree.host import TreeHost
 from gossamer.overlay.tree.links import Links
-from gossamer.overlay.tree.messages import Announce, Laid, Parcel
+from gossamer.overlay.tree.messages import Announce, Attach, Laid, Parcel
+from gossamer.overlay.tree.reference import ZeroTree
 from gossamer.overlay.tree.ring import IdealRing, Members
 from gossamer.overlay.tree.routes import Routes
 
@@ -157,3 +159,34 @@ def test_a_link_that_is_to_stay_after_all_is_told_before_a_subscription_counts()
     assert one.routes.laid == []
     one.routes.on_laid(DOWN, Laid(one.told(DOWN)[-1].version), Micros(110_000))
     assert one.routes.laid == [1]
+
+
+class Leaf:
+    """A whole host, 8, whose only neighbour is its parent, 4."""
+
+    def __init__(self) -> None:
+        members = Members(4, [Host(8, 80, "a"), Host(4, 40, "b")])
+        me = members.hosts[8]
+        self.host = TreeHost(
+            me, CONFIG, ZeroTree(4), lambda _: IdealRing(me, members), SchemaContent()
+        )
+        self.said = 0
+        self.host.wake(Micros(1))
+        self.host.link(UP, LinkState.UP, Micros(1))
+        self.hear(Attach(Arc(8, members.hosts[4]), True, True))
+
+    def hear(self, body: Attach | Announce) -> list[object]:
+        """What the host says to its parent when it hears this from it."""
+        self.said += 1
+        sent = self.host.receive(UP, Parcel(self.said - 1, 0, body), Micros(2))
+        return [e.message.body for e in sent if isinstance(e, Send) and type(e.message) is Parcel]
+
+
+def test_an_announcement_is_answered_that_comes_while_the_host_has_to_reckon_anew() -> None:
+    leaf = Leaf()
+    assert leaf.host.hood.agreed
+    assert Laid(5) in leaf.hear(Announce(5, ((8, 4),), False, False, False, ()))
+    leaf.host.changed(6)  # somebody joins or leaves: the host reckons anew when it is called next
+    assert not leaf.host.hood.agreed
+    assert Laid(6) in leaf.hear(Announce(6, ((8, 4),), False, False, False, (("t", "a = 1"),)))
+    assert leaf.host.hood.agreed

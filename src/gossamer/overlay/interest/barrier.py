@@ -80,6 +80,15 @@ class Barriers:
     def is_waiting(self) -> bool:
         return bool(self._active)
 
+    @property
+    def waits_for(self) -> list[Peer]:
+        """The neighbours that have not answered this node's own waves, for themselves or for those behind them."""
+        waiting: dict[Peer, None] = {}
+        for line in self._lines.values():
+            if line.own is not None:
+                waiting |= line.own.waiting
+        return sorted(waiting)
+
     def ask(self, life: int, version: int, now: Micros, *, settled: bool = False) -> int:
         """Begin a barrier on this node's own record; returns its number."""
         self._numbers += 1

@@ -220,6 +220,11 @@ class Interest:
         self._command()
         return self._barriers.ask(self.record.life, self.record.version, now, settled=settled)
 
+    @property
+    def unanswered(self) -> list[Peer]:
+        """The neighbours that this node's barriers wait for now."""
+        return self._barriers.waits_for
+
     def publishes(self, mark: Callable[[], int], is_settled: Callable[[int], bool]) -> None:
         """How the owner counts what it publishes, and whether all up to some count has its receipts."""
         self._barriers.mark, self._barriers.is_settled = mark, is_settled

@@ -38,6 +38,7 @@ from gossamer.overlay.tree.outgoing import Finished
 from gossamer.overlay.tree.reference import ReferenceTree
 from gossamer.overlay.tree.ring import Ring
 from gossamer.overlay.tree.routes import Routes
+from gossamer.trace import hex_peer
 
 YIELD_AGAIN = Micros(500 * MILLISECOND)
 YIELDING_MAX = 64
@@ -68,7 +69,6 @@ class TreeHost:
         self.ready = False  # whoever answered for our keys has stopped
         self._commanded = True  # something to do at once
         self._arc: Arc | None = None
-        self._agreed = False
         self._restless = NEVER  # since when we and our neighbours do not agree that we are,
         self._unheeded = False  # and whether that is for too long
         self._yield_at = Micros(0)
@@ -141,6 +141,18 @@ class TreeHost:
         laid, self.routes.laid = self.routes.laid, []
         return laid
 
+    def waits_for(self, number: int) -> str:
+        """What keeps a subscription from being laid, for people to read; empty if nothing does."""
+        if not self.hood.agreed:
+            return (
+                "this node and its neighbours in the tree do not agree yet that they are neighbours"
+            )
+        if peers := self.routes.waits_for(number):
+            return f"not confirmed yet by its neighbours in the tree: {', '.join(map(hex_peer, peers))}"
+        return (
+            "" if self.ready else "the node that held its keys in the tree has not handed them over"
+        )
+
     # ------------------------------------------------------------------- machine
 
     @property
@@ -209,8 +221,9 @@ class TreeHost:
         came, _ = self.routes.edges(self.hood.active, self.hood.fading, self.hood.parent, now)
         if came:
             self.forward.came(came, now)
-        if self.routes.agreed() != self._agreed:
-            self._agreed = not self._agreed
+        # Within one call this host may disagree with its neighbours for a moment: it has heard of a newcomer and not yet
+        # reckoned anew. An announcement handled in that moment is answered here, now that it has.
+        if self.routes.is_put_off:
             self.routes.settled(now)
         if self.ring.arc != self._arc:
             self._arc = self.ring.arc

@@ -82,6 +82,9 @@ class Routes:
         ] = {}  # from those who agree that we are neighbours before we do
         self._owed: dict[Peer, int] = {}  # neighbours that wait for Laid, and for which version
         self._barriers: dict[int, dict[Peer, int]] = {}
+        # ``settled`` was called at a moment when it could do nothing, so the owner must call it again.
+        # Without this mark an answer that this host owes might never be sent.
+        self.is_put_off = False
 
     # ----------------------------------------------------------------- commands
 
@@ -100,6 +103,10 @@ class Routes:
         if number in self.laid:
             self.laid.remove(number)  # it may be laid again
         self.update(now)
+
+    def waits_for(self, number: int) -> list[Peer]:
+        """The neighbours that have not confirmed this subscription."""
+        return sorted(self._barriers.get(number, ()))
 
     # ------------------------------------------------------------------- inputs
 
@@ -339,9 +346,10 @@ class Routes:
         """Answer those whose announcements have gone as far as they concern anybody; end barriers.
 
         Not while a link fades, or one that is to be is not yet: whoever is behind the first has old news, and may not be behind
-        those that replace it.
+        those that replace it. Then the call is put off (``is_put_off``), and the owner calls again.
         """
-        if self._fading or not self.agreed():
+        self.is_put_off = bool(self._fading) or not self.agreed()
+        if self.is_put_off:
             return
         open_at = [
             peer
