@@ -20,7 +20,7 @@ def test_shipped_scenarios_run(name: str) -> None:
     assert outcome.expected > 50
     assert outcome.receipts_complete >= 0.9 * scenario.config.events
     wanted = {
-        "lossy": ("loss", "duplicate", "reorder", "churn"),
+        "lossy": ("loss", "delay", "breaks", "churn"),
         "partition": ("partition", "told down", "told up"),
         "crash-restart": ("crash", "restart", "pause", "disk full", "torn"),
         "swizzle": ("clog", "released", "told full"),

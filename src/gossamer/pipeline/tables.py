@@ -243,7 +243,7 @@ RUNS = Table(
         _required("seed", "BIGINT", "reproduces the run"),
         _required("latency", "STRING", "latency model of a link"),
         _required("loss", "DOUBLE", "share of messages lost"),
-        _required("repeat", "DOUBLE", "share of messages that the network repeats"),
+        _required("breaks", "DOUBLE", "chance for each message that its link breaks"),
         _required("status", "STRING", "ok or failed"),
         _optional("error", "STRING", "why it failed"),
         _required("replay", "STRING", "the command that does this run again"),
