@@ -69,7 +69,6 @@ from gossamer.node.core import INCARNATION_KEY
 from gossamer.node.follow import Wish
 from gossamer.node.outbox import Outbox
 from gossamer.node.retention import Retention
-from gossamer.overlay.direct.messages import DIRECT_SINCE
 from gossamer.overlay.interest.config import InterestConfig
 from gossamer.overlay.interest.core import Interest
 
@@ -243,6 +242,7 @@ class Node:
         self._journal = Journal(trace.hex_peer(peer), self._driver.loop.time)
         self._waiting = Waiting(self._core, self._driver, self._check_open, self._unstored)
         self._driver.noted, self._driver.before = self._noted, self._tell_blocked
+        self._driver.ended = self._journal.ended
         self._driver.changed = self._link_changed
         self._dialler = Dialler(self._driver, self._join)
         self._driver.dial, self._dialler.alone = self._dialler.dial, self._linked.set
@@ -522,7 +522,6 @@ class Node:
         link = self._driver.links.get(peer)
         if link is not None and self._announces_loopback and not is_loopback(link.address):
             withdraw(self)
-        self._core.routing.linked(peer, is_old=link is not None and link.version < DIRECT_SINCE)
 
     def _disk_failed(self, error: Exception) -> None:
         self._driver.last_problem = failed_disk(self._data_dir, error)
