@@ -128,11 +128,8 @@ class Node:
                 "gossamer keys init makes them), or accept that with --insecure (insecure=True)"
             )
         check_timeout("join_timeout", join_timeout)
-        check_timeout("spin", spin)
-        if spin > SPIN_MOST:
-            raise NodeError(
-                f"spin is {spin}, and must be between 0 and {SPIN_MOST:g} seconds: longer waits are better slept through"
-            )
+        # A longer wait is better slept through.
+        check_timeout("spin", spin, high=SPIN_MOST)
         self._keys, self._limits = Keys(keys) if keys is not None else None, limits
         self._spin, self._shares = spin, shared_memory
         self._data_dir = Path(data_dir) if data_dir is not None else None
