@@ -30,6 +30,7 @@ from gossamer.trace import Delivered, Dropped, Gapped, Rejected, hex_peer
 if TYPE_CHECKING:
     from gossamer.node.follows import Follows
     from gossamer.node.local import Subscription
+    from gossamer.node.missed import Missed
 
 ASK_AGAIN = Micros(500 * MILLISECOND)  # the first wait for an answer; doubled each time
 ASK_AGAIN_MAX = Micros(4 * SECOND)
@@ -353,6 +354,23 @@ class Follow:
                 progress.doubted_until = Micros(now + LAG)
             progress.is_gone = False
             self._begin(change.peer, progress, now)
+
+    def missed(self, message: Missed, now: Micros) -> None:
+        """Events were completed without this node: their publisher is asked for them."""
+        if not self.in_force:
+            return  # when it is again, everybody is asked
+        progress = self._progress(message.publisher)
+        position = progress.position
+        if position >= (message.incarnation, message.first):
+            # This node has heard of it too late, and what it has had is known no more.
+            after = (message.incarnation, message.first - 1)
+            last = min(position, (message.incarnation, message.last))
+            reason = "this node was cut off, and they were completed without it"
+            self._gap(message.publisher, after, (last[0], last[1] + 1), reason)
+        if position < (message.incarnation, message.last):
+            progress.doubt()
+            progress.baseline = False
+            self._begin(message.publisher, progress, now)
 
     def _begin(self, peer: int, progress: Progress, now: Micros) -> None:
         """Ask for what was missed."""

@@ -305,6 +305,9 @@ class Lists:
             one, now, lambda machine: machine.took((key[0], key[1], key[2]), matched, now)
         )
 
+    def take_left(self) -> list[Left]:
+        return []  # what was not reached is asked for until it has answered
+
     def take_finished(self) -> list[Finished]:
         finished, self._finished = self._finished, []
         return finished
