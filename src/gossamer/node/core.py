@@ -45,7 +45,7 @@ from gossamer.node.rights import Rights
 from gossamer.node.routing import Routing
 from gossamer.node.topics import Adverts, AdvertsTaken, TopicError, Topics
 from gossamer.node.tree import TreePlane
-from gossamer.overlay.batch import NEIGHBOURS_MAX, Batch, Busy, Leave, Report
+from gossamer.overlay.batch import NEIGHBOURS_MAX, Batch, Busy, Inquiry, Leave, Lost, Report
 from gossamer.overlay.direct.messages import DirectMessage
 from gossamer.overlay.flood import Flood, FloodConfig
 from gossamer.overlay.interest.config import InterestConfig
@@ -189,7 +189,7 @@ class NodeCore:
         self._handlers: dict[type[Message], Callable[[Peer, Any, Micros], None]] = {
             Adverts: self._receive_topics, AdvertsTaken: self._receive_topics
         }  # fmt: skip
-        for kind in (Batch, Report, Busy, Leave):
+        for kind in (Batch, Report, Busy, Inquiry, Lost, Leave):
             self._handlers[kind] = partial(self.routing.receive, Route.FLOOD)
         for kind in HistoryMessage.__args__:
             self._handlers[kind] = self.follows.receive
@@ -464,6 +464,9 @@ class NodeCore:
                 Note(Rejected(hex_peer(sender), f"unexpected {type(message).__name__}"))
             )
         else:
+            if self.interest is not None and type(message).is_event:
+                # Signs of life may wait behind it, where the link is slow.
+                self.interest.heard(sender, now)
             handler(sender, message, now)
         return self._flush(now)
 

@@ -24,7 +24,7 @@ from gossamer.machine import NEVER, Deliver, Effect, LinkState, Micros, Note, Pe
 from gossamer.node.outbox import ROUND_BITS
 from gossamer.node.planes import BITS, Finished, Key, Route, RouteError, Rows
 from gossamer.node.rights import Rights
-from gossamer.overlay.batch import Batch
+from gossamer.overlay.batch import Batch, Left
 from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.record import Record, ViewChange, read_stamp
 from gossamer.overlay.skiplist.config import FEW, SkipConfig

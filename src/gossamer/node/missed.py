@@ -17,8 +17,8 @@ everything by itself.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, ClassVar
+from collections.abc import Callable, Iterable
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -47,14 +47,10 @@ KNOWN_MAX = 4096  # of what others have told this node
 
 _Of = tuple[str, int, int]
 """Topic, publisher, incarnation."""
-_Range = tuple[int, int]
-"""The first and the last event."""
 
 
 class Missed(Message, frozen=True, array_like=True, tag=92):
     """Events of a topic, from ``first`` to ``last``, were completed without the receiver."""
-
-    since: ClassVar[int] = 2
 
     topic: Annotated[str, Meta(min_length=1, max_length=TOPIC_LENGTH_MAX)]
     publisher: Uint64
@@ -65,8 +61,6 @@ class Missed(Message, frozen=True, array_like=True, tag=92):
 
 
 class Heard(Message, frozen=True, array_like=True, tag=93):
-    since: ClassVar[int] = 2
-
     topic: Annotated[str, Meta(min_length=1, max_length=TOPIC_LENGTH_MAX)]
     publisher: Uint64
     incarnation: Count
@@ -97,15 +91,13 @@ class Debts:
         self,
         out: list[Effect],
         address: Callable[[Peer], str | None],
-        old: Mapping[Peer, None],
     ) -> None:
         self.lacks: Callable[[int, int, int, int], bool] = lambda *ids: True
         self.links: dict[Peer, None] = {}
         self._out, self._address = out, address
-        self._old = old  # peers that do not know these messages
         self._debts: dict[Peer, _Debt] = {}
         self._count = 0
-        self._known: OrderedDict[_Of, _Range] = OrderedDict()
+        self._known: OrderedDict[Missed, None] = OrderedDict()
 
     def __contains__(self, peer: Peer) -> bool:
         return peer in self._debts
@@ -188,8 +180,11 @@ class Debts:
         debt = self._debts.get(sender)
         of = message.topic, message.publisher, message.incarnation
         known = debt.ranges.get(of) if debt is not None else None
-        if debt is None or known is None or known[:2] != (message.first, message.last):
-            return []  # it is more by now, and is told again
+        if debt is None or known is None or known[0] != message.first:
+            return []
+        if known[1] > message.last:  # more has come to it by now, which is told next
+            debt.ranges[of] = (message.last + 1, *known[1:])
+            return []
         del debt.ranges[of]
         self._count -= 1
         return [] if debt.ranges else self.forgive(sender)
@@ -198,16 +193,13 @@ class Debts:
         """Events were completed without this node; returns whether that is news."""
         of = message.topic, message.publisher, message.incarnation
         self._out.append(Send((sender,), Heard(*of, message.first, message.last)))
-        known = self._known.get(of)
-        if known is not None and known[0] <= message.first and message.last <= known[1]:
+        if message in self._known:
             return False
         if message.spreads and not self.lacks(
             message.publisher, message.incarnation, message.first, message.last
         ):
             return False
-        first, last = known or (message.first, message.last)
-        self._known[of] = min(first, message.first), max(last, message.last)
-        self._known.move_to_end(of)
+        self._known[message] = None
         if len(self._known) > KNOWN_MAX:
             self._known.popitem(last=False)
         for peer in self.links if message.spreads else ():
@@ -215,18 +207,13 @@ class Debts:
                 self._owe(peer, of, message.first, message.last, True, now)
         return True
 
-    def wake(self, now: Micros) -> list[tuple[Peer, list[LinkState]]]:
-        """Returns peers whose links the planes may know of now."""
-        freed: list[tuple[Peer, list[LinkState]]] = []
+    def wake(self, now: Micros) -> None:
         for peer, debt in list(self._debts.items()):
             if debt.at > now:
                 continue
             debt.at = Micros(now + debt.wait)
             debt.wait = Micros(min(2 * debt.wait, AGAIN_MAX))
-            if peer in self._old:
-                self._out.append(Note(Dropped("missed", len(debt.ranges), "an old peer")))
-                freed.append((peer, self.forgive(peer)))
-            elif peer not in self.links:
+            if peer not in self.links:
                 debt.sign = now
                 if address := self._address(peer):
                     self._out.append(Dial(address, peer))
@@ -237,4 +224,3 @@ class Debts:
                 for (topic, publisher, incarnation), (first, last, spreads) in debt.ranges.items():
                     word = Missed(topic, publisher, incarnation, first, last, spreads)
                     self._out.append(Send((peer,), word))
-        return freed

@@ -96,7 +96,7 @@ class Routing:
         self.entered: list[int] = []
         self.lapsed: list[int] = []
         self.view_changes: list[ViewChange] = []
-        self.debts = Debts(out, self._address, self.old)
+        self.debts = Debts(out, self._address)
         self.debts.lacks = flood.lacks
         self.missed: Callable[[Missed, Micros], None] = lambda message, now: None  # the owner's
         self._flood, self._interest, self._local, self._out, self._tracing = (
@@ -405,8 +405,7 @@ class Routing:
             if plane.deadline <= now:
                 self.absorb(route, plane.wake(now), now)
         if self.debts:
-            for peer, states in self.debts.wake(now):
-                self._tell(peer, states, now)
+            self.debts.wake(now)
 
     def withdraw(self, now: Micros) -> None:
         """Nobody can dial this node: its subscriptions may need another route, even those that were to have a certain one."""
@@ -428,6 +427,10 @@ class Routing:
                 self._reach.look(now)
         if self.debts.link(peer, state, now):
             self._tell(peer, [state], now)
+        elif state is LinkState.UP:
+            self._flood.hold(peer, now)
+        elif state is LinkState.DOWN or state is LinkState.CUT:
+            self.absorb(Route.FLOOD, self._flood.link(peer, state, now), now)
 
     def _tell(self, peer: Peer, states: list[LinkState], now: Micros) -> None:
         for state in states:

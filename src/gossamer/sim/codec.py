@@ -5,7 +5,7 @@ from __future__ import annotations
 from gossamer.machine import Message
 from gossamer.node.history import Past
 from gossamer.node.wire import Unframer, encode
-from gossamer.overlay.batch import Batch
+from gossamer.overlay.batch import Batch, Inquiry
 from gossamer.overlay.direct.messages import Check, Portion
 from gossamer.overlay.skiplist.messages import FIND, Carry
 from gossamer.overlay.tree.messages import Cargo
@@ -31,7 +31,7 @@ class WireCodec:
                 if message.kind == FIND
                 else ((message.publisher, message.incarnation, message.sequence),)
             )
-        if isinstance(message, Past | Check):
+        if isinstance(message, Past | Check | Inquiry):
             return ()  # events of long ago, which come once; or none
         if isinstance(message, Portion):
             return tuple(

@@ -118,7 +118,7 @@ PortionId = tuple[Count, Count, Count]
 PortionIds = Annotated[tuple[PortionId, ...], Meta(max_length=CHECK_MAX)]
 
 
-class Check(_New, frozen=True, array_like=True, tag=87):
+class Check(Message, frozen=True, array_like=True, tag=87):
     """Each that is there is answered with Taken or Holding."""
 
     is_event: ClassVar[bool] = True
@@ -127,7 +127,7 @@ class Check(_New, frozen=True, array_like=True, tag=87):
     portions: PortionIds
 
 
-class Lacking(_New, frozen=True, array_like=True, tag=88):
+class Lacking(Message, frozen=True, array_like=True, tag=88):
     number: Count
     portions: PortionIds
 
