@@ -359,18 +359,19 @@ class Follow:
         """Events were completed without this node: their publisher is asked for them."""
         if not self.in_force:
             return  # when it is again, everybody is asked
-        progress = self._progress(message.publisher)
-        position = progress.position
-        if position >= (message.incarnation, message.first):
-            # This node has heard of it too late, and what it has had is known no more.
-            after = (message.incarnation, message.first - 1)
-            last = min(position, (message.incarnation, message.last))
+        publisher, incarnation = message.publisher, message.incarnation
+        is_known = publisher in self.publishers or self._hub.is_member(publisher)
+        position = self._progress(publisher).position if is_known else EVERYTHING
+        if position >= (incarnation, message.first):
+            # This node has heard of it too late, or nobody is there to be asked.
+            after, last = (incarnation, message.first - 1), (incarnation, message.last)
             reason = "this node was cut off, and they were completed without it"
-            self._gap(message.publisher, after, (last[0], last[1] + 1), reason)
-        if position < (message.incarnation, message.last):
+            self._gap(publisher, after, (incarnation, min(position, last)[1] + 1), reason)
+        if position < (incarnation, message.last):
+            progress = self.publishers[publisher]
             progress.doubt()
             progress.baseline = False
-            self._begin(message.publisher, progress, now)
+            self._begin(publisher, progress, now)
 
     def _begin(self, peer: int, progress: Progress, now: Micros) -> None:
         """Ask for what was missed."""

@@ -192,6 +192,10 @@ class Debts:
     def receive(self, sender: Peer, message: Missed, now: Micros) -> bool:
         """Events were completed without this node; returns whether that is news."""
         of = message.topic, message.publisher, message.incarnation
+        is_own = message.publisher == sender
+        if message.first > message.last or not (message.spreads or is_own):
+            self._out.append(Note(Rejected(hex_peer(sender), "a false word of missed events")))
+            return False
         self._out.append(Send((sender,), Heard(*of, message.first, message.last)))
         if message in self._known:
             return False

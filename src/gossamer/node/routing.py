@@ -544,8 +544,10 @@ class Routing:
     def needs(self, peer: Peer, now: Micros) -> bool:
         """Whether some plane but the interest plane wants the link to this peer to stay."""
         used = self._used.get(peer)
-        if peer in self.debts or (used is not None and now - used < LINK_IDLE) or (
-            self._reach is not None and self._reach.holds_on
+        if (
+            peer in self.debts
+            or (used is not None and now - used < LINK_IDLE)
+            or (self._reach is not None and self._reach.holds_on)
         ):
             return True
         return any(plane.needs(peer) for plane in self.planes.values())

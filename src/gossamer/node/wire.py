@@ -25,7 +25,16 @@ from gossamer.machine import Message
 from gossamer.node.history import HistoryMessage
 from gossamer.node.missed import MissedMessage
 from gossamer.node.topics import Adverts, AdvertsTaken
-from gossamer.overlay.batch import BATCH_BYTES_MAX, Batch, Busy, Inquiry, Leave, Lost, Report, Uint64
+from gossamer.overlay.batch import (
+    BATCH_BYTES_MAX,
+    Batch,
+    Busy,
+    Inquiry,
+    Leave,
+    Lost,
+    Report,
+    Uint64,
+)
 from gossamer.overlay.direct.messages import DirectMessage
 from gossamer.overlay.interest.messages import InterestMessage
 from gossamer.overlay.skiplist.messages import SkiplistMessage

@@ -15,13 +15,16 @@ Messages:
     Leave    the sender goes for good: nobody need wait for it, but for its neighbours, which look for other links
 
 Losses: a node asks those that have not reported, at growing intervals. One that has reported says so again, and one that lacks
-the batch is sent it again. So what waits in the queue of a slow link is not sent twice. Broken links: what was behind the link may not have been reached, so the report is not ``whole``, and the publisher
+the batch is sent it again. So what waits in the queue of a slow link is not sent twice.
+
+Broken links: what was behind the link may not have been reached, so the report is not ``whole``, and the publisher
 starts another round. Nodes that have handed the batch over already do not do so again; they report what they counted.
 Flood knows neighbours, not members: a neighbour whose link broke without a ``Leave`` is waited for (``grace``), and only then
 the fabric goes on without it, unless it is still suspected to be dead (``doubts``): then the verdict decides. A partition that
-heals within that time loses nothing. A neighbour that neither reports nor says that it is busy (``patience``), though bytes do
-not move on its link either, is to be cut off. What is completed without one that was cut off is in ``left``, for the owner to
-tell it.
+heals within that time loses nothing.
+
+A neighbour that neither reports nor says that it is busy (``patience``) is to be cut off, unless bytes move on its link. What is
+completed without one that was cut off is in ``left``, for the owner to tell it.
 
 Invariant: a batch is handed to the owner at most once, because an origin's table of batches is pruned only below the floor,
 the lowest sequence number that its publisher has no complete receipt for, and nothing below the floor is handed over.

@@ -56,7 +56,9 @@ def floor_of(message: Message) -> int | None:
 
 def plane_of(message: Message) -> str:
     """Which plane of a node a message with events belongs to, by its attribute there."""
-    return {Cargo: "tree", Carry: "lists", Portion: "direct", Check: "direct"}.get(type(message), "flood")
+    return {Cargo: "tree", Carry: "lists", Portion: "direct", Check: "direct"}.get(
+        type(message), "flood"
+    )
 
 
 def hops_of(message: Message) -> int:

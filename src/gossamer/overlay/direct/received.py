@@ -9,7 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from gossamer.filters import loops
 from gossamer.machine import Effect, Micros, Note, Peer, Send
 from gossamer.overlay.batch import WINDOW_MAX, Batch, parted, spread
-from gossamer.overlay.direct.messages import Check, Holding, Lacking, Portion, PortionId, Taken, brief
+from gossamer.overlay.direct.messages import (
+    Check,
+    Holding,
+    Lacking,
+    Portion,
+    PortionId,
+    Taken,
+    brief,
+)
 from gossamer.trace import Dropped, Duplicate, Rejected, hex_peer
 
 ORIGINS_MAX = 65_536  # lives of publishers of which something is remembered
