@@ -246,7 +246,7 @@ class Follow:
             )
             for place, (sequence, row) in enumerate(zip(stored.sequences, rows, strict=True))
         ]
-        progress = self.publishers[publisher]
+        progress = self._progress(publisher)
         return Lot(progress, incarnation, stored.sequences, events, stored.hops)
 
     def stored(self, token: Token) -> None:

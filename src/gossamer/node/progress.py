@@ -183,10 +183,10 @@ class Progress:
         release = self.release = max(self.release, release)
         out: list[Lot] = []
         while waiting and waiting[0][0] <= release and waiting[0][1].is_stored:
-            lot = heapq.heappop(waiting)[1]
+            first, lot = heapq.heappop(waiting)
             end = (release[0], release[1] + 1)
-            if waiting:
-                end = min(end, waiting[0][0])
+            if waiting:  # one event goes at least, also where two have the same id
+                end = min(end, max(waiting[0][0], (first[0], first[1] + 1)))
             if lot.last >= end:
                 rest = lot.split(end)
                 heapq.heappush(waiting, (rest.first, rest))
