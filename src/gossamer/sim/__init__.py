@@ -24,12 +24,12 @@ The same seed gives the same run to the byte: one random.Random per node and one
 sequence number, and nothing iterates a set.
 """
 
-from gossamer.sim.config import Config, ConfigError, Scenario
+from gossamer.sim.config import Config, ConfigError, ScenarioFile
 from gossamer.sim.record import Delivery, Publication, Subscription
 from gossamer.sim.run import Load, Outcome, simulate
 from gossamer.sim.workload import Stay, Workload
 
 __all__ = [
-    "Config", "ConfigError", "Delivery", "Load", "Outcome", "Publication", "Scenario", "Stay", "Subscription", "Workload",
+    "Config", "ConfigError", "Delivery", "Load", "Outcome", "Publication", "ScenarioFile", "Stay", "Subscription", "Workload",
     "simulate",
 ]  # fmt: skip
