@@ -219,7 +219,7 @@ async def _through_a_fabric(
 
 
 def _judge(spark: SparkSession, traces: Path, progress: Progress) -> Verdict:
-    from gossamer.pipeline.progress import watch
+    from gossamer.pipeline.taskcounts import watch
     from gossamer.pipeline.verify import verify
 
     task = progress.add_task("Spark judges", total=None, of="tasks")

@@ -562,7 +562,7 @@ def _spark(
     master: str, name: str, conf: dict[str, str]
 ) -> Iterator[tuple[Callable[[], SparkSession], Progress]]:
     """A session, started when it is first asked for; and a progress bar on stderr that shows what Spark's tasks are doing."""
-    from gossamer.pipeline.progress import watch
+    from gossamer.pipeline.taskcounts import watch
     from gossamer.pipeline.quiet import hush
     from gossamer.pipeline.session import session
 
