@@ -241,17 +241,6 @@ class Links:
                 link.unwanted_since = now
         return [Send(tuple(peers), Want(mine)) for mine, peers in turned.items() if peers]
 
-    def remind(self) -> list[Effect]:
-        """Once a beat: both ends may have let a link go and not heard of each other's word, which would keep it for ever."""
-        peers = tuple(
-            [
-                peer
-                for peer, link in self.up.items()
-                if link.greeted and link.theirs and not link.mine
-            ]
-        )
-        return [Send(peers, Want(False))] if peers else []
-
     def _close_unwanted(self, now: Micros) -> list[Effect]:
         config = self._config
         effects: list[Effect] = []
