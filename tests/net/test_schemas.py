@@ -252,9 +252,8 @@ def test_the_command_line_tells_of_a_conflict_in_one_line_and_ends_it(
                 await a.advertise("weather", WEATHER)
                 await until(lambda: "weather" in b.status()["topics"])
                 # As if b had advertised this before it met a.
-                b._core.receive(
-                    a.peer, Adverts((Advert("weather", OTHER, 0, b.peer),)), b._driver.now()
-                )
+                word = Adverts((Advert("weather", OTHER, 0, b.peer),))
+                b._driver.perform(b._core.receive(a.peer, word, b._driver.now()))
                 b._driver.wake()
                 await until(lambda: a.status()["schema_conflicts"])
                 join = ("--join", a.address)
