@@ -1,34 +1,40 @@
 """Gossamer on the wire beside pyzmq, eclipse-zenoh and nats-py: events a second, and round trip.
 
-    python benchmarks/wire.py                         # five rounds of everything: about a minute and a half
+    python benchmarks/wire.py                 # five rounds of everything: about a minute and a half
     python benchmarks/wire.py --rounds 1 --events 100000 --systems gossamer,pyzmq
     python benchmarks/wire.py --json > wire.json
 
-What is measured
-    One publisher process sends small events of four attributes (about 79 bytes as msgpack) to one subscriber process over
-    loopback, through each system's call for a single event: no batching by hand. Every system encodes each event from
-    a dict and decodes it to a dict. Nothing may be lost: the subscriber counts the events and sums a field; a system
-    that loses one is reported as an error and the exit code is 1.
-    *Events a second* runs from just before the first publish to the subscriber's having decoded the last event, by the
-    clock that all processes share (CLOCK_MONOTONIC). The kernel places the threads, so that systems with threads of
-    their own may use every core.
-    *Round trip* is one event at a time to the subscriber, which decodes it, encodes it again and sends it back. Publisher
-    and subscriber are each pinned to a core of their own, because the same code gives 14 or 83 us by the kernel's mood.
-    *CPU* is processor time per event of the publisher and the subscriber process; it is steadier than the clock on a
-    shared machine. What nats-server uses comes on top and is not counted.
+The work. One publisher process sends small events of four attributes (about 79 bytes as msgpack) to
+one subscriber process over loopback, through each system's call for a single event, without
+batching by hand. Every system encodes each event from a dict and decodes it to a dict. No event may
+be lost: the subscriber counts the events and sums a field. A system that loses one is reported as
+an error, and the exit code is 1.
 
-How
-    After a short warm-up, which also sets how many events make about a second for each system, come the rounds. A round
-    runs every system once, in fresh processes, and each round starts with the next system: a slow minute of the machine
-    falls on all alike. Figures are medians over the rounds.
+*Events a second* covers the time from just before the first publish until the subscriber has
+decoded the last event, by the clock that all processes share (CLOCK_MONOTONIC). The kernel places
+the threads, so systems with threads of their own may use every core.
 
-How to read it
-    Trust the ratios of one run, not figures of two runs. *of each round*: gossamer over the rival that was fastest in that
-    round, then the median; *of medians*: gossamer's median over the best rival's median. Above 1 is better for events/s,
-    below 1 is better for the round trip. Gossamer does more per event than its rivals here: it types the attributes, matches
-    a filter, removes duplicates and returns a receipt that says how many subscriptions took the event.
+*Round trip* is one event at a time to the subscriber, which decodes it, encodes it again and sends
+it back. Publisher and subscriber are each pinned to a core of their own, because the same code
+gives 14 or 83 us by the kernel's mood.
 
-The rivals and the work are in `rivals.py`. A system that is not installed is named as skipped (`make bench` installs all).
+*CPU* is processor time for each event, of the publisher and the subscriber process. It is steadier
+than the clock on a shared machine. The processor time of nats-server comes on top and is not
+counted.
+
+The method. After a short warm-up, which also sets the number of events that takes each system about
+a second, come the rounds. A round runs every system once, in fresh processes, and each round starts
+with the next system, so a slow minute of the machine hits all alike. Figures are medians over the
+rounds.
+
+Trust the ratios of one run, and do not compare figures of two runs. *of each round* is gossamer
+over the rival that was fastest in that round, then the median. *of medians* is gossamer's median
+over the best rival's median. Above 1 is better for events/s, and below 1 is better for the round
+trip. Gossamer does more for each event than its rivals here: it types the attributes, matches a
+filter, removes duplicates and returns a receipt, which says how many subscriptions took the event.
+
+The rivals and the work are in `rivals.py`. A system that is not installed is named as skipped
+(`make bench` installs all).
 """
 
 from __future__ import annotations
@@ -73,11 +79,14 @@ from rivals import (
 )
 
 SCHEMA = "country STRING, city STRING, temp INT, at BIGINT"
-EVERYTHING = "temp > -1000"  # a filter that is evaluated for each event and TRUE for all
+# This filter is evaluated for each event, and is always TRUE.
+EVERYTHING = "temp > -1000"
 RECEIPT_EVERY = 1000
 WARM_UP_EVENTS = 50_000
-ROUND_S = 1.0  # how long a flood should last when --events is not given
-GRACE_S = 5.0  # a worker reports its own timeout first; the harness waits this much longer
+# The time that a flood should take if --events is not given.
+ROUND_S = 1.0
+# A worker reports its own timeout first. The harness waits this much longer.
+GRACE_S = 5.0
 
 
 # -- gossamer, as the workers run it
@@ -143,7 +152,8 @@ async def _subscribe_gossamer(work: Work, line: Line) -> None:
             line.say("ready")
             line.start()
             count = total = 0
-            with contextlib.suppress(TimeoutError):  # reported as a loss
+            # The missing events are reported as a loss.
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(work.timeout_s):
                     async for event in events:
                         total += event.values["at"]
@@ -172,7 +182,8 @@ class System(msgspec.Struct, frozen=True):
     name: str
     setting: str
     module: str
-    packages: tuple[str, ...]  # whose versions are printed
+    # The packages whose versions are printed.
+    packages: tuple[str, ...]
     publish: Callable[[Work, Line], None]
     subscribe: Callable[[Work, Line], None]
 
@@ -228,7 +239,7 @@ def why_missing(system: System) -> str | None:
 
 
 class SystemFailedError(Exception):
-    """A system lost events, died or took too long; the text says which."""
+    """A system lost events, died or took too long. The text names the cause."""
 
 
 class Worker:
@@ -251,7 +262,8 @@ class Worker:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
-                start_new_session=True,  # Ctrl-C is for the harness, which then ends its children
+                # Ctrl-C is for the harness, which then ends its children.
+                start_new_session=True,
             )
             try:
                 yield cls(work, process, errors)
@@ -286,7 +298,10 @@ class Worker:
 
 
 async def end(process: asyncio.subprocess.Process) -> None:
-    """Kill and reap a child; shielded, so that a Ctrl-C in the middle still reaps it."""
+    """Kill and reap a child.
+
+    The call is shielded, so that a Ctrl-C in the middle still reaps it.
+    """
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
@@ -354,7 +369,7 @@ async def run_pair(
 
 
 async def expect_all(subscriber: Worker) -> dict[str, Any]:
-    """What the subscriber received; a failure unless that is every event, once."""
+    """The subscriber's report. Anything but every event exactly once is a failure."""
     received = await subscriber.expect("received")
     events = subscriber.work.events
     if received["count"] != events:
@@ -363,19 +378,21 @@ async def expect_all(subscriber: Worker) -> dict[str, Any]:
         )
     if received["total"] != expected_sum(events):
         raise SystemFailedError(
-            f"{subscriber.work.system}: the count is right but the sum is wrong: some came twice, others never"
+            f"{subscriber.work.system}: the count is right but the sum is wrong: some came "
+            "twice, others never"
         )
     return received
 
 
 @contextlib.asynccontextmanager
 async def run_broker(timeout_s: float) -> AsyncIterator[str]:
-    """A nats-server on a free loopback port; yields its address."""
+    """Start a nats-server on a free loopback port, and yield its address."""
     server = nats_server()
     assert server is not None
     with tempfile.TemporaryDirectory(prefix="gossamer-wire-") as folder:
         config = Path(folder, "nats.conf")
-        # A subscriber with more than max_pending waiting is cut off; the default of 64 MB is near what a flood can reach.
+        # A subscriber with more than max_pending waiting bytes is cut off. A flood can nearly reach
+        # the default of 64 MB.
         config.write_text('listen: "127.0.0.1:-1"\nmax_pending: 1GB\n')
         process = await asyncio.create_subprocess_exec(
             server,
@@ -391,9 +408,8 @@ async def run_broker(timeout_s: float) -> AsyncIterator[str]:
                 address = ""
                 while not address:
                     await asyncio.sleep(0.02)
-                    with contextlib.suppress(
-                        FileNotFoundError, json.JSONDecodeError
-                    ):  # not written, or not all of it
+                    # The file is not written yet, or only a part of it.
+                    with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
                         address = str(json.loads(ports.read_text())["nats"][0])
             yield address
         finally:
@@ -401,7 +417,7 @@ async def run_broker(timeout_s: float) -> AsyncIterator[str]:
 
 
 class Report(msgspec.Struct):
-    """Everything a run found out; `--json` prints it as it is."""
+    """The results of a run; `--json` prints them unchanged."""
 
     benchmark: str
     when: str
@@ -417,7 +433,7 @@ class Report(msgspec.Struct):
 
 
 async def measure(report: Report, systems: list[str], args: argparse.Namespace) -> None:
-    """Warm up, then run the rounds; fills `report`."""
+    """Warm up, then run the rounds, and fill `report`."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -460,7 +476,8 @@ async def measure(report: Report, systems: list[str], args: argparse.Namespace) 
                 a_round = round(warm.events_per_s * ROUND_S, -4)
                 events[system] = args.events or int(min(max(a_round, WARM_UP_EVENTS), 5_000_000))
         report.settings["events"] = events
-        running = list(events)  # a system that failed its warm-up is out; the error says so
+        # A system that failed in its warm-up is left out, and the error says so.
+        running = list(events)
         for number in range(1, args.rounds + 1):
             shift = (number - 1) % max(len(running), 1)
             for system in running[shift:] + running[:shift]:
@@ -469,7 +486,7 @@ async def measure(report: Report, systems: list[str], args: argparse.Namespace) 
                     report.outcomes.append(outcome)
 
 
-# -- what the figures say
+# -- the figures in words
 
 FIGURES = ("events_per_s", "publisher_cpu_us", "subscriber_cpu_us", "p50_us", "p99_us")
 
@@ -529,14 +546,15 @@ def compare(report: Report, figure: str, best: Callable[..., str]) -> dict[str, 
 
 
 def show(report: Report) -> None:
-    """The report as text on stdout."""
+    """Print the report as text on stdout."""
     from rich.console import Console
     from rich.table import Table
 
     console = Console(highlight=False, soft_wrap=True)
     machine, settings = report.machine, report.settings
     console.print(
-        f"{machine['cpu']}, {machine['cores']} cores, Python {machine['python']}, {machine['system']}"
+        f"{machine['cpu']}, {machine['cores']} cores, Python {machine['python']}, "
+        f"{machine['system']}"
     )
     console.print(f"commit {report.commit}, {report.when}")
     console.print(", ".join(f"{name} {version}" for name, version in report.versions.items()))
@@ -593,7 +611,8 @@ def show(report: Report) -> None:
             console.print(f"{words}: no ratio, because gossamer and a rival are both needed")
             continue
         console.print(
-            f"{words}: gossamer is {ratio['median_of_each_round']:.2f} times the fastest rival of each round (median); "
+            f"{words}: gossamer is {ratio['median_of_each_round']:.2f} times the fastest rival "
+            "of each round (median); "
             f"{ratio['of_medians']:.2f} times {ratio['fastest_rival']} by medians"
         )
         console.print("  each round: " + ", ".join(f"{value:.2f}" for value in ratio["each_round"]))
@@ -605,7 +624,7 @@ def show(report: Report) -> None:
         console.print("nothing lost: counts and sums agree in every round")
 
 
-# -- where and with what
+# -- the machine and the versions
 
 
 def describe_machine() -> dict[str, Any]:
@@ -741,7 +760,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def run_worker(work: Work) -> None:
-    """What a child process does: one role of one system."""
+    """The main function of a child process: one role of one system."""
     limit_lifetime(work)
     system = SYSTEMS[work.system]
     (system.publish if work.role == "publish" else system.subscribe)(work, Line(work))
@@ -759,7 +778,10 @@ def main() -> int:
     systems = [name for name in args.systems if name not in skipped]
     placement = "unpinned"
     if args.cores:
-        placement = f"publisher on core {args.cores[0]}, subscriber on core {args.cores[1]}, nats-server anywhere"
+        placement = (
+            f"publisher on core {args.cores[0]}, subscriber on core {args.cores[1]}, "
+            "nats-server anywhere"
+        )
     report = Report(
         benchmark="wire",
         when=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
