@@ -1,4 +1,7 @@
-"""Small data: compiling a query costs more than running it, so these tests let Spark interpret."""
+"""Settings for small data.
+
+Compiling a query costs more than running it, so Spark interprets in these tests.
+"""
 
 from __future__ import annotations
 

@@ -331,7 +331,10 @@ def test_spark_tells_of_options_and_schemas_that_do_not_fit(
     register(spark)
     station.publish_batch("weather", events(0, 5)).wait(30)
     options = {"join": station.address, "topic": "weather"}
-    told = r"topic 'weather' has no attribute 'tmep' \(did you mean 'temp'\?\); its schema is \(city STRING"
+    told = (
+        r"topic 'weather' has no attribute 'tmep' \(did you mean 'temp'\?\); its schema is "
+        r"\(city STRING"
+    )
     with pytest.raises(Exception, match=told):
         spark.read.format("gossamer").options(**options).schema(
             "city STRING, tmep INT"
