@@ -78,7 +78,6 @@ _shown = functools.partial(click.option, show_default=True)
 _files = functools.partial(
     click.option, multiple=True, type=click.Path(path_type=Path), metavar="FILE"
 )
-_LIST: dict[str, Any] = {"callback": _numbers, "metavar": "N,N,.."}
 _COUNT: dict[str, Any] = {"callback": _count, "metavar": "N|all"}
 _SHARE: dict[str, Any] = {"type": click.FloatRange(0, 1)}
 SEVERAL = "May be given several times."
@@ -138,8 +137,10 @@ def pipeline() -> None:
 @_files("--rtts", help="Square matrix of round-trip times in milliseconds.")
 @out_option("Where tables and report go.")
 @master_option
-@_shown("--nodes", **_LIST, default="20,40,80", help="Sizes of the fabric.")
-@_shown("--seeds", **_LIST, default="0,1", help="Seeds of the runs.")
+@_shown(
+    "--nodes", callback=_numbers, metavar="N,N,..", default="20,40,80", help="Sizes of the fabric."
+)
+@_shown("--seeds", callback=_numbers, metavar="N-N", default="0,1", help="Seeds of the runs.")
 @_shown("--filters", **_COUNT, default="1000", help="The most filters. There is one for each peer.")
 @_shown("--events", **_COUNT, default="100", help="The most events. There is one for each file.")
 @_shown("--seed", type=click.IntRange(0), default=0, help="Seed of the workload.")
@@ -150,7 +151,9 @@ def pipeline() -> None:
     help="trace: one filter for each peer, of mixed shapes; exact: points alone; "
     "the others are synthetic.",
 )
-@_shown("--topics", type=click.IntRange(1, 10_000), default=1, help="Topics, if it is synthetic.")
+@_shown(
+    "--topics", type=click.IntRange(1, 10_000), default=1, help="Topics of a synthetic workload."
+)
 @_shown(
     "--zipf",
     type=click.FloatRange(0, 10),
@@ -161,7 +164,10 @@ def pipeline() -> None:
     "--width", **_SHARE, default=0.01, help="Width of synthetic ranges, as a share of all sizes."
 )
 @_shown(
-    "--wildcards", **_SHARE, default=0.2, help="Share of filters with a wildcard, for wildcards."
+    "--wildcards",
+    **_SHARE,
+    default=0.2,
+    help="Share of filters with a wildcard, for --workload wildcards.",
 )
 @_shown(
     "--period-us",
