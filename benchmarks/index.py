@@ -450,7 +450,7 @@ def about() -> tuple[str, dict[str, Any], dict[str, str]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        description="many filters at once", epilog="see the head of the file for what is measured"
+        description="many filters at once", epilog="the head of the file describes the measurement"
     )
     parser.add_argument(
         "--sizes",

@@ -32,7 +32,7 @@ async def main() -> None:
         # The receipts count the hand-overs, and the readers are about to take them.
         while sum(taken) < matched:
             await asyncio.sleep(0.01)
-        print(f"{TRADES} trades, {matched} wanted by somebody")
+        print(f"{TRADES} trades, {matched} wanted by a subscriber")
         print("taken by desk:", *taken)
 
 

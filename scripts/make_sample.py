@@ -145,13 +145,13 @@ def main(argv: list[str] | None = None) -> int:
         "--sources", type=Path, nargs="+", help="Debian `Sources` index files, plain or .gz"
     )
     parser.add_argument(
-        "--peers", type=int, default=1000, help="how many peers (default %(default)s)"
+        "--peers", type=int, default=1000, help="the number of peers (default %(default)s)"
     )
     parser.add_argument(
         "--files-max",
         type=int,
         default=4,
-        help="at most so many files a peer (default %(default)s)",
+        help="the most files of a peer (default %(default)s)",
     )
     parser.add_argument(
         "--out", type=Path, default=DEFAULT_OUT, help="default: the sample shipped in the package"

@@ -120,7 +120,7 @@ def test_a_cluster_that_is_not_there_is_told_at_once_and_without_a_jvm(
         # One of several masters is enough.
         masters.reach(f"spark://127.0.0.1:{gone},127.0.0.1:{free}")
     said = (
-        rf"nobody answers at 127\.0\.0\.1:{gone} \(Connection refused\); is the cluster's "
+        rf"no master answers at 127\.0\.0\.1:{gone} \(Connection refused\); is the cluster's "
         rf"master running there"
     )
     with (
@@ -128,7 +128,7 @@ def test_a_cluster_that_is_not_there_is_told_at_once_and_without_a_jvm(
         session.session("x", f"spark://127.0.0.1:{gone}"),
     ):
         pytest.fail("started")
-    with pytest.raises(masters.SparkStartError, match=r"nobody answers at 127\.0\.0\.1:x"):
+    with pytest.raises(masters.SparkStartError, match=r"no master answers at 127\.0\.0\.1:x"):
         masters.reach("spark://127.0.0.1:x")
 
 
