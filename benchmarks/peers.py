@@ -64,8 +64,8 @@ import peer_systems as systems
 from peer_systems import BATCH_ROWS, Job, batches_sum, wanted
 from rivals import Line, free_port, limit_lifetime, mean_event_bytes
 from wire import (
-    GRACE_S,
     SystemFailedError,
+    Worker,
     choose_cores,
     describe_commit,
     describe_machine,
@@ -127,59 +127,6 @@ def why_missing(system: System) -> str | None:
 
 
 # -- processes
-
-
-class Worker:
-    """One child process, and the harness's end of its `Line`."""
-
-    def __init__(
-        self, name: str, timeout_s: float, process: asyncio.subprocess.Process, errors: Any
-    ) -> None:
-        self.name, self.timeout_s = name, timeout_s
-        self._process, self._errors = process, errors
-
-    @classmethod
-    @contextlib.asynccontextmanager
-    async def start(
-        cls, name: str, kind: str, text: str, timeout_s: float
-    ) -> AsyncIterator[Worker]:
-        with tempfile.TemporaryFile() as errors:
-            # Ctrl-C is for the harness, which then ends its children.
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, __file__, "--worker", kind, text,
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=errors,
-                start_new_session=True, limit=1 << 22,
-            )  # fmt: skip
-            try:
-                yield cls(name, timeout_s, process, errors)
-            finally:
-                await end(process)
-
-    def tell(self, word: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{word}\n".encode())
-
-    async def expect(self, word: str) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        try:
-            async with asyncio.timeout(self.timeout_s + GRACE_S):
-                line = await self._process.stdout.readline()
-        except TimeoutError:
-            raise SystemFailedError(
-                f"{self.name}: no {word!r} within {self.timeout_s + GRACE_S:g} s"
-            ) from None
-        if not line:
-            self._errors.seek(0)
-            lines = self._errors.read().decode(errors="replace").strip().splitlines()
-            raise SystemFailedError(
-                f"{self.name}: ended before {word!r}: {lines[-1] if lines else 'no message'}"
-            )
-        said: dict[str, Any] = json.loads(line)
-        if said.pop("word") != word:
-            raise SystemFailedError(
-                f"{self.name}: said {line.decode().strip()} where {word!r} was due"
-            )
-        return said
 
 
 @contextlib.asynccontextmanager

@@ -245,28 +245,27 @@ class SystemFailedError(Exception):
 class Worker:
     """One child process, and the harness's end of its `Line`."""
 
-    def __init__(self, work: Work, process: asyncio.subprocess.Process, errors: Any) -> None:
-        self.work = work
-        self._process = process
-        self._errors = errors
+    def __init__(
+        self, name: str, timeout_s: float, process: asyncio.subprocess.Process, errors: Any
+    ) -> None:
+        self.name, self.timeout_s = name, timeout_s
+        self._process, self._errors = process, errors
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def start(cls, work: Work) -> AsyncIterator[Worker]:
+    async def start(
+        cls, name: str, kind: str, text: str, timeout_s: float
+    ) -> AsyncIterator[Worker]:
+        """Run this benchmark's own script as a child, with the orders in ``text``."""
         with tempfile.TemporaryFile() as errors:
+            # Ctrl-C is for the harness, which then ends its children.
             process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                __file__,
-                "--worker",
-                msgspec.json.encode(work).decode(),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=errors,
-                # Ctrl-C is for the harness, which then ends its children.
-                start_new_session=True,
-            )
+                sys.executable, sys.argv[0], "--worker", kind, text,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=errors,
+                start_new_session=True, limit=1 << 22,
+            )  # fmt: skip
             try:
-                yield cls(work, process, errors)
+                yield cls(name, timeout_s, process, errors)
             finally:
                 await end(process)
 
@@ -276,19 +275,19 @@ class Worker:
 
     async def expect(self, word: str) -> dict[str, Any]:
         assert self._process.stdout is not None
-        who = f"{self.work.system} {self.work.role}"
+        seconds = self.timeout_s + GRACE_S
         try:
-            async with asyncio.timeout(self.work.timeout_s + GRACE_S):
+            async with asyncio.timeout(seconds):
                 line = await self._process.stdout.readline()
         except TimeoutError:
-            raise SystemFailedError(
-                f"{who}: no {word!r} within {self.work.timeout_s + GRACE_S:g} s"
-            ) from None
+            raise SystemFailedError(f"{self.name}: no {word!r} within {seconds:g} s") from None
         if not line:
-            raise SystemFailedError(f"{who}: ended before {word!r}: {self._last_words()}")
+            raise SystemFailedError(f"{self.name}: ended before {word!r}: {self._last_words()}")
         said: dict[str, Any] = json.loads(line)
         if said.pop("word") != word:
-            raise SystemFailedError(f"{who}: said {line.decode().strip()} where {word!r} was due")
+            raise SystemFailedError(
+                f"{self.name}: said {line.decode().strip()} where {word!r} was due"
+            )
         return said
 
     def _last_words(self) -> str:
@@ -328,24 +327,21 @@ async def run_pair(
     """One system's flood and pings, between two fresh processes."""
     cores: tuple[int, int] | tuple[None, None] = args.cores or (None, None)
 
-    def work(role: str, core: int | None, address: str) -> Work:
-        return Work(
-            system=system,
-            role=role,
-            events=events,
-            pings=pings,
-            timeout_s=args.timeout,
-            core=core,
-            address=address,
-        )
+    def start(role: str, core: int | None, address: str) -> Any:
+        work = Work(
+            system=system, role=role, events=events, pings=pings, timeout_s=args.timeout,
+            core=core, address=address,
+        )  # fmt: skip
+        text = msgspec.json.encode(work).decode()
+        return Worker.start(f"{system} {role}", "job", text, args.timeout)
 
-    async with Worker.start(work("publish", cores[0], broker)) as publisher:
+    async with start("publish", cores[0], broker) as publisher:
         address = (await publisher.expect("address"))["address"]
-        async with Worker.start(work("subscribe", cores[1], address)) as subscriber:
+        async with start("subscribe", cores[1], address) as subscriber:
             await subscriber.expect("ready")
             publisher.tell("flood")
             flooded, received = await asyncio.gather(
-                publisher.expect("flooded"), expect_all(subscriber)
+                publisher.expect("flooded"), expect_all(subscriber, system, events)
             )
             seconds = (received["finished_ns"] - flooded["started_ns"]) / 1e9
             outcome = Outcome(
@@ -368,18 +364,16 @@ async def run_pair(
             return outcome
 
 
-async def expect_all(subscriber: Worker) -> dict[str, Any]:
+async def expect_all(subscriber: Worker, system: str, events: int) -> dict[str, Any]:
     """The subscriber's report. Anything but every event exactly once is a failure."""
     received = await subscriber.expect("received")
-    events = subscriber.work.events
     if received["count"] != events:
         raise SystemFailedError(
-            f"{subscriber.work.system}: LOST {events - received['count']:,} of {events:,} events"
+            f"{system}: LOST {events - received['count']:,} of {events:,} events"
         )
     if received["total"] != expected_sum(events):
         raise SystemFailedError(
-            f"{subscriber.work.system}: the count is right but the sum is wrong: some came "
-            "twice, others never"
+            f"{system}: the count is right but the sum is wrong: some came twice, others never"
         )
     return received
 
@@ -755,7 +749,7 @@ def parse_arguments() -> argparse.Namespace:
         "--no-pin", action="store_true", help="do not pin the processes in the round trip"
     )
     parser.add_argument("--json", action="store_true", help="print the whole report as JSON")
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -769,7 +763,7 @@ def run_worker(work: Work) -> None:
 def main() -> int:
     args = parse_arguments()
     if args.worker:
-        run_worker(msgspec.json.decode(args.worker, type=Work))
+        run_worker(msgspec.json.decode(args.worker[1], type=Work))
         return 0
     args.cores = None if args.no_pin else choose_cores()
     skipped = {
