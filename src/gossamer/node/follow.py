@@ -34,6 +34,7 @@ from gossamer.trace import Delivered, Dropped, Gapped, Rejected, hex_peer
 if TYPE_CHECKING:
     from gossamer.node.follows import Follows
     from gossamer.node.local import Subscription
+    from gossamer.node.missed import Missed
 
 ASK_AGAIN = Micros(500 * MILLISECOND)  # the first wait for an answer; doubled each time
 ASK_AGAIN_MAX = Micros(4 * SECOND)
@@ -419,6 +420,24 @@ class Follow:
                 progress.doubted_until = Micros(now + LAG)
             progress.is_gone = False
             self._begin(change.peer, progress, now)
+
+    def missed(self, message: Missed, now: Micros) -> None:
+        """Events were completed without this node: their publisher is asked for them."""
+        if not self.in_force:
+            return  # when it is again, everybody is asked
+        publisher, incarnation = message.publisher, message.incarnation
+        is_known = publisher in self.publishers or self._hub.is_member(publisher)
+        position = self._progress(publisher).position if is_known else EVERYTHING
+        if position >= (incarnation, message.first):
+            # This node has heard of it too late, or nobody is there to be asked.
+            after, last = (incarnation, message.first - 1), (incarnation, message.last)
+            reason = "this node was cut off, and they were completed without it"
+            self._gap(publisher, after, (incarnation, min(position, last)[1] + 1), reason)
+        if position < (incarnation, message.last):
+            progress = self.publishers[publisher]
+            progress.doubt()
+            progress.baseline = False
+            self._begin(publisher, progress, now)
 
     def _begin(self, peer: int, progress: Progress, now: Micros) -> None:
         """Ask for what was missed."""
