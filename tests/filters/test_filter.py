@@ -332,7 +332,7 @@ a comparison cannot be compared again; use AND, OR, NOT
         (
             "temp",
             """
-a condition expected, and temp (INT) is none
+a condition expected, and temp (INT) is not one
   temp
   ^^^^""",
         ),
@@ -346,7 +346,7 @@ an attribute or a literal expected
         (
             "city = 'a",
             """
-' opens what nothing closes
+' is opened and never closed
   city = 'a
          ^""",
         ),
