@@ -71,7 +71,7 @@ def test_aliases_and_case() -> None:
         ("a INT,", "the name of an attribute expected\n  a INT,\n        ^"),
         (
             "`a.b` INT",
-            "a name holds no dot, no control character and no space at its ends\n  `a.b` INT\n  ^^^^^",
+            "a name has no dot, no control character and no space at its ends\n  `a.b` INT\n  ^^^^^",
         ),
         ("a INT NOT", "NULL expected after NOT\n  a INT NOT\n           ^"),
         ("a STRUCT<b INT", "',' or '>' expected\n  a STRUCT<b INT\n                ^"),

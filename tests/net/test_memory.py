@@ -310,7 +310,7 @@ def test_only_messages_of_columns_may_lie_there(offers: Offers) -> None:
     offers.stamp(1)
     offers.write(STEP_BYTES, b"\xff\xff\xff\xff" + b"\x91" * 100)
     sharing = Sharing(US, THEM)
-    with pytest.raises(wire.WireError, match="never seen"):
+    with pytest.raises(wire.WireError, match="not opened"):
         sharing.receive(wire.Lies(STEP_BYTES, 1, 8, cargo()))
     assert sharing.receive(offers.offer()) == wire.encode(wire.Seen(b"t" * 16))
     found = sharing.receive(wire.Lies(STEP_BYTES, 1, 8, cargo()))
@@ -352,7 +352,7 @@ def test_nobody_lends_what_is_not_its_own(offers: Offers) -> None:
     for offer in wrong:
         sharing = Sharing(US, THEM)
         assert sharing.receive(offer) is None
-        with pytest.raises(wire.WireError, match="never seen"):
+        with pytest.raises(wire.WireError, match="not opened"):
             sharing.receive(wire.Lies(STEP_BYTES, 0, 8, cargo()))
         with pytest.raises(wire.WireError, match="second time"):
             sharing.receive(offers.offer())  # one guess a link
