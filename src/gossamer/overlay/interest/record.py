@@ -61,6 +61,7 @@ class Record(Struct, frozen=True, array_like=True, gc=False):
     # Where others can reach it; empty if they cannot.
     address: Address = ""
     topics: Annotated[bytes, Meta(max_length=TOPIC * TOPICS_MAX)] = b""
+    stamps: Annotated[bytes, Meta(max_length=STAMP * TOPICS_MAX)] = b""
     # Bytes that its owner adds for others to read. They are opaque here.
     extra: Annotated[bytes, Meta(max_length=EXTRA_MAX)] = b""
     # The proof of the node's identity, where there are keys. It is opaque here.
