@@ -1,15 +1,19 @@
-"""Taps: what a durable subscription keeps on its node's disk, so that neither a crash here nor there loses or repeats an event.
+"""Taps: the state of a durable subscription on its node's disk.
 
-A tap has a name. What arrives is stored under consecutive offsets before it is handed over and before its batch is reported to
-the publisher: a receipt that counts this subscription means that the event is on this disk. Events stay until they are
-acknowledged; those that are not are handed over again after a restart, those that are never are. The position with each publisher
-(progress.py) is kept as well, so that the tap can ask for what it missed.
+With it, no crash of this node or of a publisher loses or repeats an event. A tap has a name. Events
+are stored under consecutive offsets before they are handed over and before their batch is reported
+to the publisher. So a receipt that counts this subscription means that the event is on this disk.
+Events stay until they are acknowledged. After a restart, events that are not acknowledged are
+handed over again, and acknowledged ones never are. The position with each publisher (progress.py)
+is kept too, so that the tap can ask for events that it missed.
 
-On disk, under ``tap/NAME``: what the tap is and what was acknowledged; ``/p/PEER`` positions; ``/e/OFFSET`` events of one batch, or
-a gap. A batch that was acknowledged stays until the position on disk has passed it, because it is what tells a repeated one.
+On disk, ``tap/NAME`` has the description of the tap and its acknowledgements, ``/p/PEER`` the
+positions, and ``/e/OFFSET`` the events of one batch, or a gap. A batch that was acknowledged stays
+until the position on disk has passed it, because a repeated batch is recognised by it.
 
-Where the disk refuses a write, the tap goes back to what is on disk (``undo``). Its position is then where it was, so the events
-that were not stored are asked for again when somebody subscribes under its name, or are told as a gap.
+If the disk refuses a write, the tap goes back to the state on disk (``undo``). Its position is then
+the old one. So the events that were not stored are asked for again when a program subscribes under
+the tap's name, or they are reported as a gap.
 """
 
 from __future__ import annotations
@@ -25,28 +29,32 @@ from gossamer.machine import Forget, Keep, Token
 from gossamer.node.retention import Id
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
-TAPS_MAX = 1024  # of one node
+# Of one node.
+TAPS_MAX = 1024
 _PREFIX = "tap/"
 _encoder = msgspec.msgpack.Encoder()
 
 
 class TapError(ValueError):
-    """A durable subscription that cannot be made; says why and what to do."""
+    """A durable subscription that cannot be made. The message says why, and what to do."""
 
 
 class Gap(Struct, frozen=True):
-    """Events that are lost to a subscription, in its iteration where they would have been."""
+    """Events that are lost to a subscription. It comes in the iteration in their place."""
 
     topic: str
     publisher: int
-    after: Id | None  # (incarnation, sequence) of the last event before the gap; None: not known
-    before: Id | None  # the first that may be there again; None: not known
+    # The (incarnation, sequence) of the last event before the gap. None: not known.
+    after: Id | None
+    # The first event that may be there again. None: not known.
+    before: Id | None
     reason: str
-    offset: int = 0  # a durable subscription's; acknowledge it as an event
+    # The offset in a durable subscription, to be acknowledged like an event's.
+    offset: int = 0
 
 
 class Stored(Struct, frozen=True, array_like=True):
-    """Events of one batch under consecutive offsets; or one gap."""
+    """Events of one batch under consecutive offsets, or one gap."""
 
     offset: int
     publisher: int
@@ -70,22 +78,29 @@ class Position(Struct, frozen=True, array_like=True):
 class _About(Struct, array_like=True):
     topic: str
     filter: str
-    created_at: int  # Unix microseconds
-    acked: int = 0  # all offsets up to this one
-    above: tuple[tuple[int, int], ...] = ()  # and these, from and to
+    # In Unix microseconds.
+    created_at: int
+    # All offsets up to this one are acknowledged. So are the ranges in ``above``, from and to.
+    acked: int = 0
+    above: tuple[tuple[int, int], ...] = ()
 
 
 class _Write:
-    """What a tap has asked its disk for in one Store, so that it can be undone."""
+    """The contents of one Store of a tap, so that it can be undone."""
 
     __slots__ = ("about", "acked", "positions", "since", "told")
 
     def __init__(self, since: int) -> None:
-        self.since = since  # the first offset in it, if it has events or gaps
-        self.positions: dict[int, Position | None] = {}  # None: forgotten
-        self.acked: list[Stored] = []  # batches that it forgets
-        self.told: list[int] = []  # gaps that it forgets
-        self.about = False  # whether it says what the tap is and what was acknowledged
+        # The first offset in it, if it has events or gaps.
+        self.since = since
+        # None: the position is forgotten.
+        self.positions: dict[int, Position | None] = {}
+        # Batches that it forgets.
+        self.acked: list[Stored] = []
+        # Gaps that it forgets.
+        self.told: list[int] = []
+        # Whether it has the tap's description and acknowledgements.
+        self.about = False
 
 
 _about_decoder = msgspec.msgpack.Decoder(_About)
@@ -96,27 +111,37 @@ _position_decoder = msgspec.msgpack.Decoder(Position)
 class Tap:
     def __init__(self, name: str, about: _About) -> None:
         self.name, self.about = name, about
-        self.number = 0  # of the subscription that reads it now
-        self.is_new = True  # nobody has read it in an earlier life
+        # The number of the subscription that reads it now.
+        self.number = 0
+        # No subscription has read it in an earlier life.
+        self.is_new = True
         self.next = about.acked + 1
         self.positions: dict[int, Position] = {}
-        self.stored: dict[int, Stored] = {}  # not yet acknowledged, by first offset, ascending
-        self.token = Token(0)  # of what will be stored with the next Store; 0: nothing
-        self.pending = 0  # events not yet stored
+        # The batches with unacknowledged events, by first offset, ascending.
+        self.stored: dict[int, Stored] = {}
+        # The token of the next Store. 0: there is nothing to store.
+        self.token = Token(0)
+        # Events that are not stored yet.
+        self.pending = 0
         self._above: dict[int, None] = {
             offset: None for low, high in about.above for offset in range(low, high + 1)
         }
-        self._acked: dict[
-            int, deque[Stored]
-        ] = {}  # wait until the position of their publisher on disk has passed them
-        self._told: list[int] = []  # gaps that were acknowledged
+        # Acknowledged batches, by publisher. They wait until the position on disk has passed them.
+        self._acked: dict[int, deque[Stored]] = {}
+        # Gaps that were acknowledged.
+        self._told: list[int] = []
         self._records: list[Keep | Forget] = []
         self._is_dirty = False
-        self.is_kept = False  # it is on disk, or was
-        self.problem = ""  # why nobody reads it any more, if the disk failed
-        self._placed: dict[int, Position] = {}  # the positions on disk
-        self._open = _Write(self.next)  # what the next Store will ask for
-        self._writes: dict[Token, _Write] = {}  # Stores on their way to the disk, in order
+        # It is on disk, or was.
+        self.is_kept = False
+        # Why the disk ended the subscription, if it did.
+        self.problem = ""
+        # The positions on disk.
+        self._placed: dict[int, Position] = {}
+        # The contents of the next Store.
+        self._open = _Write(self.next)
+        # Stores on their way to the disk, in order.
+        self._writes: dict[Token, _Write] = {}
 
     @classmethod
     def create(cls, name: str, topic: str, filter: str, now: int) -> Tap:
@@ -124,14 +149,12 @@ class Tap:
         tap._is_dirty = True
         return tap
 
-    # ---------------------------------------------------------------- disk
-
     @property
     def _key(self) -> str:
         return f"{_PREFIX}{self.name}"
 
     def restore(self, kept: Mapping[str, bytes]) -> None:
-        """``kept``: what is under this tap's key, by the rest of it."""
+        """Takes the records of this tap. ``kept`` has them by the rest of their keys."""
         self.is_new, self.is_kept = False, True
         for key in sorted(kept):
             if key.startswith("/p/"):
@@ -149,7 +172,10 @@ class Tap:
         return self._is_dirty or bool(self._records)
 
     def records(self, token: Token) -> tuple[Keep | Forget, ...]:
-        """What is to be stored now, in this order: what an event's position or acknowledgement says comes after the event."""
+        """The records to store now, in this order.
+
+        The position and the acknowledgement of an event come after the event.
+        """
         records, self._records = self._records, []
         write = self._writes[token] = self._open
         self._open = _Write(self.next)
@@ -180,9 +206,10 @@ class Tap:
                 self._placed[publisher] = position
 
     def undo(self) -> list[Token]:
-        """The disk has failed: go back to what is on it. Returns the Stores that count for nothing now.
+        """Goes back to the state on disk, which has failed. Returns the Stores that are void now.
 
-        What was acknowledged stays so in this life, as far as it is on disk, and is written with the next Store.
+        Acknowledgements stay valid in this life for events that are on disk. They are written with
+        the next Store.
         """
         writes = [*self._writes.values(), self._open]
         tokens = [*self._writes, *([self.token] if self.token else [])]
@@ -190,7 +217,7 @@ class Tap:
         self._told = [offset for write in writes for offset in write.told] + self._told
         for stored in reversed([one for write in writes for one in write.acked]):
             self._acked.setdefault(stored.publisher, deque()).appendleft(stored)
-        # Nothing from ``since`` on was handed over, so nobody should have acknowledged it.
+        # Nothing from ``since`` on was handed over, so it cannot have been acknowledged.
         self.stored = {offset: one for offset, one in self.stored.items() if offset < since}
         for publisher, waiting in list(self._acked.items()):
             self._acked[publisher] = deque(one for one in waiting if one.offset < since)
@@ -207,7 +234,10 @@ class Tap:
         return tokens
 
     def forget(self) -> tuple[Keep | Forget, ...]:
-        """Everything under this name goes; the tap itself last, so that a crash in between leaves a tap."""
+        """The removal of everything under this name.
+
+        The tap itself goes last, so that a crash in between leaves a tap.
+        """
         offsets = [
             *self.stored,
             *(one.offset for waiting in self._acked.values() for one in waiting),
@@ -217,10 +247,8 @@ class Tap:
         ]
         return tuple(Forget(self._key + key) for key in [*keys, ""])
 
-    # ---------------------------------------------------------------- events
-
     def remembered(self) -> Iterable[Stored]:
-        """Every batch on disk, acknowledged or not: what is in it was had."""
+        """Every batch on disk, acknowledged or not. Its events have arrived."""
         for waiting in self._acked.values():
             yield from waiting
         yield from (one for one in self.stored.values() if one.gap is None)
@@ -242,7 +270,7 @@ class Tap:
         return stored
 
     def place(self, publisher: int, position: Id, is_gone: bool) -> None:
-        """The position with a publisher."""
+        """Sets the position with a publisher."""
         found = Position(*position, is_gone)
         if self.positions.get(publisher) != found:
             self.positions[publisher] = self._open.positions[publisher] = found
@@ -254,7 +282,7 @@ class Tap:
             self._records.append(Forget(f"{self._key}/p/{publisher:016x}"))
 
     def void(self, reason: str) -> None:
-        """The stored events can be read no longer: a gap for each publisher takes their place."""
+        """Replaces the stored events, which can no longer be read, by a gap for each publisher."""
         gaps: list[Gap] = []
         lost: dict[int, list[Stored]] = {}
         for stored in self.stored.values():
@@ -275,8 +303,6 @@ class Tap:
         for gap in gaps:
             self.store_gap(gap)
 
-    # ---------------------------------------------------------------- acknowledgements
-
     @property
     def acked(self) -> int:
         return self.about.acked
@@ -289,10 +315,14 @@ class Tap:
         return offset <= self.about.acked or offset in self._above
 
     def ack(self, offset: int, *, through: bool) -> int:
-        """This offset, or all through it; returns how many were not acknowledged before."""
+        """Acknowledges this offset, or all through it.
+
+        Returns the number of offsets that were not acknowledged before.
+        """
         if not 1 <= offset < self.next:
             raise TapError(
-                f"offset {offset} of {self.name!r} was never handed over; the last is {self.next - 1}"
+                f"offset {offset} of {self.name!r} was never handed over; "
+                f"the last is {self.next - 1}"
             )
         if self.is_acked(offset) and not through:
             return 0
@@ -310,7 +340,10 @@ class Tap:
         return before - self.unacked
 
     def _sift(self) -> None:
-        """Batches that are acknowledged whole wait only for the position, gaps for nothing."""
+        """Moves batches that are wholly acknowledged aside, where they wait for the position.
+
+        Acknowledged gaps wait for nothing.
+        """
         while self.stored:
             first = next(iter(self.stored.values()))
             if first.end > self.about.acked + 1:
@@ -333,7 +366,7 @@ def _intervals(offsets: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def restore_taps(kept: Mapping[str, bytes]) -> dict[str, Tap]:
-    """The taps that a disk has."""
+    """The taps on a disk."""
     parts: dict[str, dict[str, bytes]] = {}
     for key, value in kept.items():
         if key.startswith(_PREFIX):

@@ -1,9 +1,12 @@
-"""Following: a subscription that misses nothing, or says so. Behind ``name=``, ``since=``, ``ordered=`` and ``gaps=``.
+"""Following: a subscription that misses nothing, or reports it as a gap.
 
-When the subscription comes into force, every live publisher is asked for its past (history.py) from where this subscription is with
-it (progress.py); what comes live meanwhile, or comes twice, is told apart by its id. Whoever joins later is asked as well. What a
-publisher no longer has, and a publisher that cannot be asked, become a ``Gap`` in the iteration. When others had taken this node
-for dead, it is asked again, and so is a publisher that was.
+It stands behind ``name=``, ``since=``, ``ordered=`` and ``gaps=``. When the subscription comes into
+force, every live publisher is asked for its past (history.py) from this subscription's position
+with it (progress.py). Events that come live meanwhile, or come twice, are recognised by their ids.
+A publisher that joins later is asked as well. Events that a publisher no longer has, and a
+publisher that cannot be asked, become a ``Gap`` in the iteration. When other nodes had declared
+this node dead, all publishers are asked again. A publisher that had been declared dead is asked
+again too.
 
 With a tap (durable.py) events are handed over, and reported, once they are on disk.
 """
@@ -31,21 +34,25 @@ if TYPE_CHECKING:
     from gossamer.node.follows import Follows
     from gossamer.node.local import Subscription
 
-ASK_AGAIN = Micros(500 * MILLISECOND)  # the first wait for an answer; doubled each time
+# The first wait for an answer. It doubles each time.
+ASK_AGAIN = Micros(500 * MILLISECOND)
 ASK_AGAIN_MAX = Micros(4 * SECOND)
-ABSENT = Micros(10 * SECOND)  # who has not answered by then is a gap, and is asked on
-STUCK = Micros(
-    50 * MILLISECOND
-)  # an event that waits for its turn so long: its publisher is asked for its floor
-PUBLISHERS_MAX = 4096  # that a subscription knows its position with
+# A publisher that has not answered by then becomes a gap, and is asked on.
+ABSENT = Micros(10 * SECOND)
+# If an event waits this long for its turn, its publisher is asked for its floor.
+STUCK = Micros(50 * MILLISECOND)
+# The publishers with which a subscription knows its position.
+PUBLISHERS_MAX = 4096
 _encoder = msgspec.msgpack.Encoder()
 
 
 class Wish(Struct, frozen=True):
-    """What a subscription wants beyond what comes live."""
+    """The wishes of a subscription beyond live events."""
 
-    name: str = ""  # durable, under this name
-    start: int | None = None  # history from here on (Unix microseconds; 0: all that is retained)
+    # It is durable under this name.
+    name: str = ""
+    # History from this moment on (Unix microseconds). 0: all that is retained.
+    start: int | None = None
     ordered: bool = False
     gaps: bool = False
 
@@ -54,7 +61,7 @@ class Wish(Struct, frozen=True):
 
 
 def _id_of(what: Event | Gap) -> tuple[int, int, int]:
-    """As the subscription's ledger has it."""
+    """The id in the subscription's ledger."""
     if isinstance(what, Event):
         return what.publisher, what.incarnation, what.sequence
     return 0, 0, 0
@@ -68,8 +75,10 @@ class Follow:
         self.publishers: dict[int, Progress] = {}
         self.in_force = False
         self.gaps = 0
-        self.early = 0  # events handed over before their turn, because too many waited
-        self._is_fresh = wish.start is None and (tap is None or tap.is_new)  # its past begins now
+        # Events that were handed over before their turn, because too many waited.
+        self.early = 0
+        # Its past begins now.
+        self._is_fresh = wish.start is None and (tap is None or tap.is_new)
         self._start = (
             wish.start
             if wish.start is not None
@@ -80,7 +89,8 @@ class Follow:
         self._asks_all = bool(wish.name or wish.gaps or wish.start is not None)
         self._holds = wish.ordered or (wish.start is not None and tap is None)
         self._due: list[tuple[Micros, int]] = []
-        self._parked: dict[int, None] = {}  # who has more, when the consumer has taken some
+        # Publishers that have more events, for when the consumer has taken some.
+        self._parked: dict[int, None] = {}
         self._ready: dict[Token, list[tuple[Progress | None, Id, Event | Gap, int]]] = {}
         if tap is not None:
             self._restore(tap)
@@ -107,7 +117,7 @@ class Follow:
         self._turn(again, again=True)
 
     def _unreadable(self, tap: Tap, stored: Stored) -> Gap:
-        """The disk has events that the topic's schema cannot read.
+        """A gap for events on disk that the topic's schema cannot read.
 
         One gap under their last offset stands for all of them.
         """
@@ -120,10 +130,10 @@ class Follow:
             self.subscription.topic.name, stored.publisher, after, before, reason, stored.end - 1
         )
 
-    # ---------------------------------------------------------------- events
-
     def refused(self, batch: Batch, reason: str) -> None:
-        """A batch has come live that this node cannot read; some of it may have been wanted."""
+        """A live batch has come that this node cannot read. The subscription may have wanted
+        some of it.
+        """
         after = (batch.incarnation, batch.first - 1)
         before = (batch.incarnation, batch.first + batch.count)
         self._gap(batch.publisher, after, before, reason)
@@ -131,7 +141,10 @@ class Follow:
     def arrived(
         self, batch: Batch, rows: Any, numbers: Sequence[int], wanted: Sequence[int], now: Micros
     ) -> None:
-        """A batch has come live, as rows or columns, with the numbers of its events; those at some places are wanted."""
+        """A live batch has come, as rows or columns.
+
+        ``numbers`` are the numbers of its events, and ``wanted`` the places of the wanted ones.
+        """
         incarnation = batch.incarnation
         progress = self._meet(batch, now)
         fresh = [place for place in wanted if not progress.had((incarnation, numbers[place]))]
@@ -157,9 +170,8 @@ class Follow:
                     self._release(
                         progress, (incarnation, batch.floor) if self.wish.ordered else EVERYTHING
                     )
-            elif (
-                incarnation > progress.trusted
-            ):  # is there something of an earlier life on its way?
+            elif incarnation > progress.trusted:
+                # Events of an earlier life may be on their way.
                 progress.trusted = 0
                 self._schedule(
                     batch.publisher, progress, Micros(now + (STUCK if self._holds else SECOND))
@@ -174,7 +186,8 @@ class Follow:
         if progress is None:
             progress = self._progress(batch.publisher)
             if not self._asks_all and batch.incarnation == 1:
-                # Of its first life, so no earlier one has anything on its way: its own floor says it all.
+                # In its first life nothing of an earlier one can be on its way, so its own floor is
+                # enough.
                 progress.advance((1, batch.floor - 1))
                 progress.is_level = progress.covered = True
                 progress.trusted = 1
@@ -184,10 +197,16 @@ class Follow:
         return progress
 
     def _take(
-        self, progress: Progress, publisher: int, incarnation: int, sequences: tuple[int, ...],
-        rows: list[tuple[Any, ...]], data: bytes | None, hops: int,
-    ) -> None:  # fmt: skip
-        """New events: they count as had, and are handed over when they may be."""
+        self,
+        progress: Progress,
+        publisher: int,
+        incarnation: int,
+        sequences: tuple[int, ...],
+        rows: list[tuple[Any, ...]],
+        data: bytes | None,
+        hops: int,
+    ) -> None:
+        """Takes new events. They count as arrived, and are handed over in their turn."""
         progress.take(incarnation, list(sequences))
         tap = self.tap
         if tap is None:
@@ -201,7 +220,8 @@ class Follow:
             sequences,
             data if data is not None else _encoder.encode(rows),
         )
-        self.subscription.backlog += len(rows)  # until they are acknowledged
+        # Until they are acknowledged.
+        self.subscription.backlog += len(rows)
         self._ready.setdefault(self._hub.token(tap), []).extend(self._events(stored, rows))
 
     def _events(
@@ -233,7 +253,7 @@ class Follow:
         ]
 
     def stored(self, token: Token) -> None:
-        """What waited for the disk is on it."""
+        """The events that waited for this Store are on disk."""
         ready = self._ready.pop(token, None)
         if ready:
             self._turn(ready)
@@ -241,7 +261,7 @@ class Follow:
     def _turn(
         self, ready: list[tuple[Progress | None, Id, Event | Gap, int]], *, again: bool = False
     ) -> None:
-        """Hand over, or let wait for its turn."""
+        """Hands events over, or lets them wait for their turn."""
         out: list[tuple[Event | Gap, int, bool]] = []
         for progress, id, what, hops in ready:
             if not self._holds or progress is None or id <= progress.release:
@@ -291,8 +311,6 @@ class Follow:
             gap = self.tap.store_gap(gap)
             self._ready.setdefault(hub.token(self.tap), []).append((None, (0, 0), gap, 0))
 
-    # ---------------------------------------------------------------- publishers
-
     def _progress(self, publisher: int) -> Progress:
         progress = self.publishers.get(publisher)
         if progress is None:
@@ -302,7 +320,10 @@ class Follow:
                     next(iter(self.publishers)),
                 )
                 if not self.publishers[out].is_gone:
-                    reason = f"more than {PUBLISHERS_MAX} publishers: the position with {hex_peer(out)} is forgotten"
+                    reason = (
+                        f"more than {PUBLISHERS_MAX} publishers: "
+                        f"the position with {hex_peer(out)} is forgotten"
+                    )
                     self._hub.out.append(Note(Dropped("position", 1, reason)))
                 self._release(self.publishers.pop(out), EVERYTHING)
                 if self.tap is not None:
@@ -311,7 +332,10 @@ class Follow:
         return progress
 
     def entered(self, now: Micros) -> None:
-        """In force: from now on everything comes live, so what was before can be asked for."""
+        """The subscription is in force.
+
+        From now on everything comes live, so earlier events can be asked for.
+        """
         self.in_force = True
         fresh, self._is_fresh = self._is_fresh, False
         if self._asks_all:
@@ -322,15 +346,14 @@ class Follow:
             self._begin(peer, progress, now)
 
     def lapsed(self) -> None:
-        """Others had taken this node for dead, and gone on without it."""
+        """Other nodes had declared this node dead, and gone on without it."""
         self.in_force = False
         self._due.clear()
         self._parked.clear()
         for progress in self.publishers.values():
             progress.doubt()
-            progress.ask_at = Micros(
-                0
-            )  # that wait is over: one that stayed would keep it from ever being asked again
+            # That wait is over. If it stayed, the publisher would never be asked again.
+            progress.ask_at = Micros(0)
 
     def changed(self, change: ViewChange, now: Micros) -> None:
         progress = self.publishers.get(change.peer)
@@ -339,30 +362,34 @@ class Follow:
                 if change.reason == "left":
                     progress.is_gone = progress.is_level and progress.covered
                 else:
-                    progress.covered = False  # it may live on where we do not see it
+                    # It may live on where this node cannot see it.
+                    progress.covered = False
                 progress.baseline = False
                 self._save(change.peer, progress)
                 self._release(progress, EVERYTHING)
             return
         is_new = change.before is None or change.before.life != change.after.life
         if is_new and self.in_force and (self._asks_all or progress is not None):
-            if progress is None:  # it knew of us before it published anything
+            if progress is None:
+                # It knew of this node before it published anything.
                 progress = self._progress(change.peer)
                 progress.covered = True
-            else:  # it may have taken us for dead as well, and may not have heard yet that we are not
+            else:
+                # It may have declared this node dead, and not know yet that it lives.
                 progress.doubted_until = Micros(now + LAG)
             progress.is_gone = False
             self._begin(change.peer, progress, now)
 
     def _begin(self, peer: int, progress: Progress, now: Micros) -> None:
-        """Ask for what was missed."""
+        """Asks for missed events."""
         progress.is_level, progress.trusted = False, 0
         progress.began_at, progress.attempts = now, 0
         self._schedule(peer, progress, now)
 
     def _schedule(self, peer: int, progress: Progress, at: Micros) -> None:
         if not self.in_force or (progress.ask_at and progress.ask_at <= at):
-            return  # one wait a publisher
+            # There is one wait for each publisher.
+            return
         progress.ask_at = at
         heapq.heappush(self._due, (at, peer))
 
@@ -393,7 +420,7 @@ class Follow:
             self._ask(peer, progress, now)
 
     def linked(self, peer: Peer, now: Micros) -> None:
-        """A link came up: whoever is waited for behind it is asked at once."""
+        """A link came up: a publisher behind it that is waited for is asked at once."""
         progress = self.publishers.get(peer)
         if progress is not None and progress.ask_at:
             progress.ask_at = Micros(0)
@@ -404,21 +431,28 @@ class Follow:
         is_member = self._hub.is_member(peer)
         if not progress.is_level and now - progress.began_at >= ABSENT and not progress.is_told:
             self._absent(peer, progress, is_member)
-        if progress.is_level and progress.attempts > 6:  # its floor is not to be had
+        # Its floor cannot be had.
+        if progress.is_level and progress.attempts > 6:
             self._release(progress, EVERYTHING)
             progress.attempts = 0
             return
         if not is_member and progress.is_told:
-            return  # until it joins
+            # It waits until the publisher joins.
+            return
         progress.attempts = min(progress.attempts + 1, 16)
         progress.serial += 1
         self._schedule(peer, progress, Micros(now + wait))
         rows = not progress.is_level and not progress.baseline
         start = self._start if progress.position == (0, 0) else 0
         ask = Ask(
-            self.subscription.topic.name, self.subscription.number, progress.serial, progress.position, start, rows,
+            self.subscription.topic.name,
+            self.subscription.number,
+            progress.serial,
+            progress.position,
+            start,
+            rows,
             self.subscription.filter.text,
-        )  # fmt: skip
+        )
         self._hub.ask(Peer(peer), ask, now)
 
     def _absent(self, peer: int, progress: Progress, is_member: bool) -> None:
@@ -437,8 +471,6 @@ class Follow:
             self._save(peer, progress)
         self._release(progress, EVERYTHING)
 
-    # ---------------------------------------------------------------- answers
-
     def past(self, peer: Peer, past: Past, now: Micros) -> None:
         progress = self.publishers.get(peer)
         if (
@@ -447,9 +479,11 @@ class Follow:
             or past.serial != progress.serial
             or not self.in_force
         ):
-            return  # late, or repeated
+            # The answer is late, or repeated.
+            return
         if self._hub.is_in_conflict(past.topic):
-            return  # its rows may be of another schema; it is asked for again
+            # The rows may be of another schema, so they are asked for again.
+            return
         read = self._read(progress, past)
         if isinstance(read, str):
             self._hub.out.append(
@@ -465,9 +499,9 @@ class Follow:
                 before = (
                     (incarnation, sequence + 1) if sequence < SEQUENCE_MAX else (incarnation + 1, 1)
                 )
-                reason = "the publisher retains nothing that old" if past.parts or past.through > past.trimmed else (
-                    "the publisher retains nothing"
-                )  # fmt: skip
+                reason = "the publisher retains nothing"
+                if past.parts or past.through > past.trimmed:
+                    reason = "the publisher retains nothing that old"
                 self._gap(peer, after, before, reason)
             for part, rows in read:
                 places = list(part.places or range(part.count))
@@ -489,9 +523,8 @@ class Follow:
             if not past.done:
                 self._more(peer, progress, now)
                 return
-        if (
-            now < progress.doubted_until
-        ):  # what it publishes before it knows of us again is to be had only by asking
+        # Until the publisher knows of this node again, its events can be had only by asking.
+        if now < progress.doubted_until:
             progress.began_at = now
             self._schedule(peer, progress, progress.doubted_until)
             return
@@ -500,7 +533,7 @@ class Follow:
     def _read(
         self, progress: Progress, past: Past
     ) -> list[tuple[Part, list[tuple[Any, ...]]]] | str:
-        """The parts with their rows, or what is wrong with them: they come from a peer."""
+        """The parts with their rows, or the error in them. They come from a peer."""
         read: list[tuple[Part, list[tuple[Any, ...]]]] = []
         last = (0, 0)
         try:
@@ -522,7 +555,9 @@ class Follow:
         return read
 
     def _is_lost(self, progress: Progress, past: Past) -> bool:
-        """Whether there is something between where we are and what the publisher still has."""
+        """Whether there are events between this position and the first that the publisher still
+        has.
+        """
         if progress.covered or progress.baseline or past.trimmed <= progress.position:
             return False
         if progress.position > (0, 0):
@@ -533,7 +568,8 @@ class Follow:
         progress.attempts = 0
         progress.began_at = now
         if self.subscription.backlog > self._hub.limit(self.subscription) // 2:
-            self._parked[peer] = None  # the consumer sets the pace
+            # The consumer sets the pace.
+            self._parked[peer] = None
         else:
             self._schedule(peer, progress, now)
 
@@ -556,9 +592,8 @@ class Follow:
             )
             if progress.waiting:
                 self._schedule(peer, progress, Micros(now + STUCK))
-        if (
-            progress.remembered
-        ):  # an idle publisher says no more floors: it is asked, so that the position is right
+        # An idle publisher sends no more floors. It is asked, so that the position gets right.
+        if progress.remembered:
             progress.hear(past.floor, now)
             self._schedule(peer, progress, Micros(now + LAG))
 
@@ -568,14 +603,12 @@ class Follow:
 
     @property
     def storing(self) -> Token:
-        """After which Store the report of what has just come may go; 0: now."""
+        """The Store after which the report of the latest events may go. 0: now."""
         return self._hub.storing(self.tap) if self.tap is not None else Token(0)
 
     def ended(self) -> None:
         """The subscription is gone."""
         self._hub.removed(self.subscription.number)
-
-    # ---------------------------------------------------------------- about
 
     def about(self) -> dict[str, Any]:
         tap = self.tap
