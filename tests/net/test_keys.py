@@ -1,4 +1,4 @@
-"""Nodes with keys: who belongs gets in, who does not gets nowhere, and who no longer does is cut off."""
+"""Nodes with keys: members get in, others get nowhere, and former members are cut off."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import shutil
 import stat
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,12 +34,13 @@ def fabric(tmp_path_factory: pytest.TempPathFactory) -> Fabric:
     return Fabric(tmp_path_factory.mktemp("keys"))
 
 
-# ----------------------------------------------------------------------------- files
+# Files.
 
 
 def test_everything_written_is_for_its_owner_only(tmp_path: Path) -> None:
     os.umask(before := os.umask(0))
-    os.umask(0)  # the worst: nothing is taken away
+    # This is the worst case: the umask takes no permission away.
+    os.umask(0)
     try:
         fabric = Fabric(tmp_path)
         fabric.issue("a")
@@ -225,7 +227,7 @@ def test_patterns_of_any_characters_survive_the_certificate(fabric: Fabric) -> N
     assert Keys(fabric.issue("odd", publish=odd)).identity.publish == odd
 
 
-# --------------------------------------------------------------------------- links
+# Links.
 
 
 @pytest.mark.live
@@ -302,9 +304,8 @@ def test_who_does_not_belong_is_told_why(fabric: Fabric, tmp_path: Path, who: st
                     await gossamer.Node(join=[gate.address], join_timeout=1, keys=keys).start()
                 assert not gate.status()["links"]
             else:
-                keys = fabric.issue(
-                    "brief", days=4 / DAY
-                )  # long enough for a busy machine to start a node
+                # It is long enough for a busy machine to start a node.
+                keys = fabric.issue("brief", days=4 / DAY)
                 node = gossamer.Node(join=[gate.address], keys=keys)
                 await node.start()
                 assert gate.status()["links"]
@@ -333,7 +334,8 @@ def test_a_revoked_node_is_cut_off_by_everybody_once_one_of_them_is_told(tmp_pat
             await traitor.start()
             await until(lambda: len(traitor.status()["links"]) == 3)
             fabric.authority.revoke("bad")
-            fabric.authority.hand_out([a])  # the others hear of it from their neighbours
+            # The others hear of it from their neighbours.
+            fabric.authority.hand_out([a])
             good = (one, two, three)
             await until(
                 lambda: all(
@@ -341,7 +343,8 @@ def test_a_revoked_node_is_cut_off_by_everybody_once_one_of_them_is_told(tmp_pat
                 )
             )
             assert all(node.status()["keys"]["revoked"]["certificates"] == 1 for node in good)
-            assert Keys(c).revoked is not None  # kept on disk
+            # It is kept on disk.
+            assert Keys(c).revoked is not None
             assert sum(node.status()["counters"].get("closed: revoked", 0) for node in good) >= 3
             await one.advertise("weather", WEATHER)
             async with three.subscribe("weather") as events:
@@ -377,7 +380,8 @@ def test_a_renewed_certificate_is_taken_up_while_running(tmp_path: Path) -> None
             fabric.issue("a", publish=["new.*"], days=2, renew=True)
             await until(lambda: one.status()["keys"]["publish"] == ("new.*",))
             async with two.subscribe("new.topic") as events:
-                await until(lambda: two._core.rights.may_publish(one.peer, "new.topic"))  # type: ignore[union-attr]
+                rights: Any = two._core.rights
+                await until(lambda: rights.may_publish(one.peer, "new.topic"))
                 await one.publish("new.topic", GENEVA)
                 assert (await anext(events))["city"] == "Geneva"
 
@@ -389,7 +393,7 @@ def test_a_renewed_certificate_is_taken_up_while_running(tmp_path: Path) -> None
 def test_a_node_whose_rights_shrink_and_whose_old_certificate_is_revoked_goes_on(
     tmp_path: Path, first: str
 ) -> None:
-    """As docs/security.md advises: renew with fewer rights, then revoke the certificate before."""
+    """docs/security.md advises it: renew with fewer rights, then revoke the certificate before."""
     fabric = Fabric(tmp_path)
 
     async def main() -> None:
@@ -422,7 +426,8 @@ def test_a_node_whose_rights_shrink_and_whose_old_certificate_is_revoked_goes_on
                         assert (await anext(events))["city"] == "Geneva"
             for node in others:
                 assert "closed: shut out" not in node.status()["counters"]
-            with pytest.raises(gossamer.JoinError):  # the revoked one opens nothing
+            # The revoked certificate opens nothing.
+            with pytest.raises(gossamer.JoinError):
                 await gossamer.Node(keys=kept, join=[two.address], join_timeout=1).start()
 
     go(main())
@@ -460,7 +465,9 @@ def test_a_link_outlives_the_certificate_that_it_was_opened_with(tmp_path: Path)
 def test_a_revoked_certificate_that_is_played_again_changes_nothing_at_a_fresh_node(
     tmp_path: Path, told: str
 ) -> None:
-    """A member repeats the record that it once heard of another, to a node that knows neither."""
+    """A member repeats the record that it once heard of another node, to a node that knows
+    neither.
+    """
     fabric = Fabric(tmp_path)
 
     async def main() -> None:
@@ -494,7 +501,7 @@ def test_a_revoked_certificate_that_is_played_again_changes_nothing_at_a_fresh_n
     go(main())
 
 
-# --------------------------------------------------------------------- permissions
+# Permissions.
 
 
 @pytest.mark.live
@@ -523,12 +530,13 @@ def test_a_node_that_may_not_is_told_so_at_once(fabric: Fabric) -> None:
 
 
 class _Lax:
-    """A holder that does not care what it may."""
+    """A holder that ignores its own permissions."""
 
     def __enter__(self) -> _Lax:
         from gossamer.node.rights import Rights
 
-        self._check, Rights.check = Rights.check, lambda self, what, topic: None  # type: ignore[method-assign, assignment]
+        self._check = Rights.check
+        Rights.check = lambda self, what, topic: None  # type: ignore[method-assign, assignment]
         return self
 
     def __exit__(self, *args: object) -> None:
@@ -622,7 +630,8 @@ def test_who_may_not_subscribe_is_not_sent_what_it_asks_for(tmp_path: Path) -> N
                 asked = spy.subscribe("secret", "temp > 0", route="direct")
                 looking = asyncio.ensure_future(_begin(asked))
                 async with two.subscribe("secret", "temp > 0", route="direct") as events:
-                    await until(lambda: spy.peer in one._core.interest.interested("secret"))  # type: ignore[union-attr]
+                    interest: Any = one._core.interest
+                    await until(lambda: spy.peer in interest.interested("secret"))
                     for _ in range(20):
                         assert (await (await one.publish("secret", GENEVA))).matched == 1
                     assert len(await take(events, 20)) == 20

@@ -1,4 +1,4 @@
-"""The load benchmark, small: processes, content filters that come and go while all publish, and Spark's verdict."""
+"""The load benchmark, small: processes, changing content filters, and Spark's verdict."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Large messages between nodes of one host lie in memory that both see (net/memory.py): they come whole, once and in order, whoever
-cannot see the memory gets them over the socket, and nobody can do harm with it.
+"""Large messages between nodes of one host lie in memory that both see (net/memory.py).
+
+They come whole, once and in order. A node that cannot see the memory gets them over the socket, and
+no peer can do harm with it.
 """
 
 from __future__ import annotations
@@ -98,7 +100,8 @@ def test_what_is_published_as_columns_lies_in_memory(tmp_path: Path, keys: bool)
                 _, found = await asyncio.gather(flood(a, 200), numbers(events.batches(), 200_000))
                 assert sorted(found) == list(range(200_000))
                 (_, out), (into, _) = shared(a), shared(b)
-                assert out >= into > 200_000 * 16  # nearly all of it: the numbers and the texts
+                # It is nearly all of the numbers and the texts.
+                assert out >= into > 200_000 * 16
                 assert sum(link["bytes_in"] for link in b.status()["links"]) > into
 
     go(main())
@@ -121,7 +124,7 @@ def test_who_does_not_want_it_gets_all_over_the_socket(blind: str) -> None:
 
 
 def test_who_cannot_open_it_gets_all_over_the_socket(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another user's, or another container's: the memory is there, and cannot be opened."""
+    """The memory is of another user or another container: it is there, and cannot be opened."""
 
     def refused(self: Window, offer: wire.Memory) -> None:
         raise PermissionError
@@ -140,13 +143,14 @@ def test_who_cannot_open_it_gets_all_over_the_socket(monkeypatch: pytest.MonkeyP
 
 
 def test_processes_share_and_a_slow_one_holds_no_more_than_its_share(tmp_path: Path) -> None:
-    """A subscriber in a process of its own, which is stopped for a moment in the middle of the flood."""
+    """A subscriber in a process of its own is stopped for a moment in the middle of the flood."""
     program = tmp_path / "taker.py"
     program.write_text(
         textwrap.dedent("""
             import asyncio, sys, gossamer
             async def main():
-                async with gossamer.Node(join=[sys.argv[1]]) as node, node.subscribe("numbers", "n >= 0") as events:
+                node = gossamer.Node(join=[sys.argv[1]])
+                async with node, node.subscribe("numbers", "n >= 0") as events:
                     print("ready", flush=True)
                     found = []
                     async for batch in events.batches():
@@ -189,9 +193,8 @@ def test_processes_share_and_a_slow_one_holds_no_more_than_its_share(tmp_path: P
         publishing = asyncio.create_task(flood(a, 600))
         await until(lambda: shared(a)[1] > 1 << 20)
         taker.send_signal(signal.SIGSTOP)
-        await asyncio.sleep(
-            0.3
-        )  # that long it takes nothing: there is nothing to wait for but time
+        # It takes nothing for that long. The test can wait for nothing but time.
+        await asyncio.sleep(0.3)
         taker.send_signal(signal.SIGCONT)
         await publishing
         watcher.cancel()
@@ -204,11 +207,11 @@ def test_processes_share_and_a_slow_one_holds_no_more_than_its_share(tmp_path: P
     go(main())
 
 
-# -- memory itself
+# Memory itself.
 
 
 class Offers:
-    """Memory of this test's own, as a peer may lend it."""
+    """Memory of this test, as a peer may lend it."""
 
     def __init__(
         self, *, name: str = "gossamer", size: int = 4 << 20, seals: int = fcntl.F_SEAL_SHRINK
@@ -251,15 +254,15 @@ def test_a_copy_is_what_was_there_under_its_stamp(offers: Offers) -> None:
     assert len(window.copy(STEP_BYTES, 2 * STEP_BYTES, 7)) == 2 * STEP_BYTES
     copied = window.copy(STEP_BYTES + 100, 5, 7)
     offers.write(STEP_BYTES + 100, b"HELLO")
-    assert bytes(copied) == b"hello"  # nobody changes it any more
+    # From here on it cannot change.
+    assert bytes(copied) == b"hello"
     for at, size, stamp in (
         (STEP_BYTES, 5, 6),
         (STEP_BYTES, 2 * STEP_BYTES + 1, 7),
         (3 * STEP_BYTES, 1, 7),
     ):
-        with pytest.raises(
-            wire.WireError, match="truncated"
-        ):  # somebody else's, all of it or the end of it
+        # All of it, or its end, is in use by another message.
+        with pytest.raises(wire.WireError, match="truncated"):
             window.copy(at, size, stamp)
 
 
@@ -320,8 +323,10 @@ def test_only_messages_of_columns_may_lie_there(offers: Offers) -> None:
     assert sharing.owed() == b""
     nested = wire.encode(wire.Lies(STEP_BYTES, 1, 8, cargo()))[4:]
     for lies in (
-        wire.Lies(STEP_BYTES + 4, 1, 8, cargo()),  # rows, not columns
-        wire.Lies(STEP_BYTES, 1, 8, cargo(b"\x90")),  # it has some already
+        # These are rows, and not columns.
+        wire.Lies(STEP_BYTES + 4, 1, 8, cargo()),
+        # It has some rows already.
+        wire.Lies(STEP_BYTES, 1, 8, cargo(b"\x90")),
         wire.Lies(STEP_BYTES, 1, 8, wire.encode(wire.Ping())[4:]),
         wire.Lies(STEP_BYTES, 1, 8, nested),
         wire.Lies(STEP_BYTES, 1, 8, b"\xc1"),
@@ -334,17 +339,20 @@ def test_only_messages_of_columns_may_lie_there(offers: Offers) -> None:
 
 
 def test_nobody_lends_what_is_not_its_own(offers: Offers) -> None:
-    """A node opens what it is told with rights that the peer may not have: its own memory, too, or that of a third."""
+    """A node opens memory with rights that the peer may not have.
+
+    A peer may name the node's own memory, or that of a third process.
+    """
     own = lent()
     assert own is not None
+    # It is lent by a third process, or to a third.
     wrong = [
-        own.offer(US, THEM),  # as this node has said itself
+        # The node has said this itself.
+        own.offer(US, THEM),
         own.offer(US, US),
         msgspec.structs.replace(own.offer(US, THEM), proof=proof(b"guessed" * 2, THEM, US)),
         offers.offer(owner=US, reader=THEM),
-        offers.offer(
-            owner=msgspec.structs.replace(THEM, peer=78)
-        ),  # lent by a third, or to a third
+        offers.offer(owner=msgspec.structs.replace(THEM, peer=78)),
         offers.offer(owner=msgspec.structs.replace(THEM, process=13)),
         offers.offer(reader=msgspec.structs.replace(US, peer=2)),
         offers.offer(proof=b""),
@@ -355,7 +363,8 @@ def test_nobody_lends_what_is_not_its_own(offers: Offers) -> None:
         with pytest.raises(wire.WireError, match="not opened"):
             sharing.receive(wire.Lies(STEP_BYTES, 0, 8, cargo()))
         with pytest.raises(wire.WireError, match="second time"):
-            sharing.receive(offers.offer())  # one guess a link
+            # A link has one guess.
+            sharing.receive(offers.offer())
 
 
 def test_more_than_may_wait_there_is_not_copied(offers: Offers) -> None:
@@ -417,9 +426,8 @@ def test_slabs_of_lent_memory_are_given_back_and_have_new_stamps() -> None:
     assert loops.place(memoryview(private)) is None
     assert loops.place(b"bytes") is None
     missed = loops.missed()
-    held = [
-        native.Slab(8 << 20, True) for _ in range(MEMORY_BYTES // (8 << 20) + 2)
-    ]  # more than there is: the rest is private
+    # They are more than there is, so the rest is private.
+    held = [native.Slab(8 << 20, True) for _ in range(MEMORY_BYTES // (8 << 20) + 2)]
     lies = [loops.place(memoryview(slab)) for slab in held]
     assert None in lies
     assert loops.missed() - missed == lies.count(None)
@@ -445,9 +453,8 @@ def test_columns_that_find_no_room_in_it_go_by_the_socket_and_are_counted() -> N
                 assert sorted(found) == list(range(20_000))
                 assert shared(a) == before
                 assert a.status()["counters"]["shared_memory_full"] > missed
-                assert (
-                    sample(a)["counters"]["shared_memory_full"] > missed
-                )  # /metrics, and gossamer top
+                # /metrics and gossamer top show it.
+                assert sample(a)["counters"]["shared_memory_full"] > missed
                 del held
 
     go(main())
@@ -466,9 +473,8 @@ def test_what_is_retained_does_not_stay_in_lent_memory() -> None:
             ]
             assert sum(map(len, kept)) > 300_000 * 16
             assert [loops.place(rows) for rows in kept] == [None] * len(kept)
-            async with b.subscribe(
-                "numbers", "n >= 299000", since="1h"
-            ) as events:  # and it is whole
+            # The history is whole.
+            async with b.subscribe("numbers", "n >= 299000", since="1h") as events:
                 assert [(await anext(events))["n"] for _ in range(1000)] == list(
                     range(299_000, 300_000)
                 )
@@ -477,7 +483,7 @@ def test_what_is_retained_does_not_stay_in_lent_memory() -> None:
 
 
 def test_a_forked_child_writes_to_memory_of_its_own() -> None:
-    """In a process of its own: this one has threads, which a fork does not like."""
+    """It runs in a process of its own, because this one has threads, which a fork does not like."""
     program = """
         import os, sys
         from gossamer.filters import loops
@@ -494,7 +500,8 @@ def test_a_forked_child_writes_to_memory_of_its_own() -> None:
             other = lent()
             assert other is not own and other.token != own.token
             assert os.fstat(other.descriptor).st_ino != inode
-            assert other.descriptor == own.descriptor  # the parent's was closed
+            # The parent's descriptor was closed.
+            assert other.descriptor == own.descriptor
             mine = loops.native.Slab(1 << 20, True)
             assert loops.place(memoryview(mine)) is not None
             memoryview(mine)[:6] = b"child!"
@@ -520,9 +527,8 @@ def test_a_subscriber_in_the_publishers_process_may_keep_what_it_gets() -> None:
                         break
                 await publishing
             held = [loops.native.Slab(8 << 20, True) for _ in range(7)]
-            assert None not in [
-                loops.place(memoryview(slab)) for slab in held
-            ]  # nothing else of it is out
+            # No other part of it is in use.
+            assert None not in [loops.place(memoryview(slab)) for slab in held]
             for slab in held:
                 memoryview(slab)[:] = bytes(8 << 20)
             assert sorted(n for one in kept for n in one.column(0).to_pylist()) == list(
@@ -533,7 +539,7 @@ def test_a_subscriber_in_the_publishers_process_may_keep_what_it_gets() -> None:
 
 
 def test_columns_that_are_the_same_many_times_are_cut_like_others() -> None:
-    """Arrow counts memory once that several columns share; on the wire each has its own."""
+    """Arrow counts memory once that several columns share. On the wire each column has its own."""
     width, rows = 200, 4000
 
     async def main() -> None:
@@ -556,7 +562,7 @@ def test_columns_that_are_the_same_many_times_are_cut_like_others() -> None:
 
 
 def test_a_forwarder_on_one_host_is_no_reason_to_part() -> None:
-    """It makes one end think that the other is on its host; the other knows better."""
+    """A forwarder makes one end think that the other is on its host. The other end knows better."""
 
     async def main() -> None:
         async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
@@ -571,7 +577,7 @@ def test_a_forwarder_on_one_host_is_no_reason_to_part() -> None:
     go(main())
 
 
-# -- peers that lie
+# Peers that lie.
 
 
 @contextlib.asynccontextmanager
@@ -607,9 +613,8 @@ def test_a_liar_is_cut_off_or_ignored_and_the_node_goes_on(
         async with gossamer.Node(shared_memory=agreed) as victim:
             async with mallory(victim) as (reader, writer):
                 writer.write(wire.encode(lie))
-                if agreed and isinstance(
-                    lie, wire.Memory | wire.Seen
-                ):  # nothing to see, nothing proved: all goes over the socket
+                # Nothing can be seen and nothing is proved, so everything goes over the socket.
+                if agreed and isinstance(lie, wire.Memory | wire.Seen):
                     writer.write(wire.encode(wire.Ping()))
                     heard = wire.Unframer()
                     while not any(

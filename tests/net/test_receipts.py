@@ -1,4 +1,7 @@
-"""What receipts say of events that nobody got, with real nodes: however they are read, however it ends."""
+"""Receipts of events that no program took, with real nodes.
+
+The tests vary how the events are read and how the subscription ends.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +38,8 @@ def test_events_that_a_cut_off_subscriber_never_took_are_dropped_in_their_receip
             events = await b.subscribe("numbers")
             early = await finish([await a.publish("numbers", {"n": n}) for n in range(50)])
             late = await finish([await a.publish("numbers", {"n": n}) for n in range(50, 500)])
-            # The first fifty were in its buffer when they were reported. The others went out of
-            # it with the end of the subscription, unless they had filled its buffer before.
+            # The first fifty were in its buffer when they were reported. The others left the buffer
+            # at the end of the subscription, unless they had filled it before.
             assert fates(early) == [(1, 0)] * 50
             assert {one.matched + one.dropped for one in late} == {1}
             assert sum(one.matched for one in late) <= BUFFER - 50
@@ -175,7 +178,8 @@ def test_what_waits_between_the_blocking_facade_and_its_program_is_not_taken() -
         with b.subscribe("numbers") as events:
             receipt = a.publish_batch("numbers", [{"n": n} for n in range(500)])
             assert [events.next(SECONDS)["n"] for _ in range(7)] == list(range(7))
-            assert len(events._here) > 0  # fetched, and the program has not seen it
+            # They were fetched, and the program has not seen them.
+            assert len(events._here) > 0
         done = receipt.wait(SECONDS)
         assert done.matched == (1,) * 7 + (0,) * 493
         assert done.dropped == (0,) * 7 + (1,) * 493
@@ -188,7 +192,8 @@ def test_a_slow_program_behind_the_blocking_facade_that_goes_on_taking_is_not_cu
         with b.subscribe("numbers") as events:
             receipts = [a.publish_batch("numbers", [{"n": n} for n in range(300)])]
             got = []
-            for _ in range(300):  # 1.5 s, three times what a subscription gets that takes nothing
+            # This is 1.5 s, three times the limit for a subscription that takes nothing.
+            for _ in range(300):
                 got.append(events.next(SECONDS)["n"])
                 time.sleep(0.005)
             assert got == list(range(300))

@@ -1,4 +1,7 @@
-"""Every route carries real events over real sockets, to exactly those who asked, with exact receipts."""
+"""Every route carries real events over real sockets, to the right subscriptions only.
+
+The receipts are exact.
+"""
 
 from __future__ import annotations
 

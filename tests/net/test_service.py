@@ -1,4 +1,4 @@
-"""Draining: no new work, time for receipts, a polite leave, and an exit code that says what came of it."""
+"""Draining: no new work, time for receipts, a polite leave, and an exit code for the outcome."""
 
 from __future__ import annotations
 
@@ -47,14 +47,15 @@ def test_a_drain_takes_no_new_work_and_waits_for_what_was_accepted(tmp_path: Pat
             node = gossamer.Node(join=[far.address], config=CONFIG)
             async with served(node, 15.0, tmp_path) as (stop, task):
                 events = await far.subscribe("numbers")
-                receipts = [
-                    await node.publish("numbers", {"n": n}) for n in range(40)
-                ]  # far more than its buffer
-                await until(lambda: far._core.blocked())  # so the receipts wait for the consumer
+                # They are far more than its buffer holds.
+                receipts = [await node.publish("numbers", {"n": n}) for n in range(40)]
+                # So the receipts wait for the consumer.
+                await until(lambda: far._core.blocked())
                 waiting = asyncio.create_task(fill(node))
                 stop.set()
                 with pytest.raises(gossamer.NodeError, match="closed"):
-                    await waiting  # also who waited for room in the window is told at once
+                    # A publisher that waited for room in the window hears of it at once, too.
+                    await waiting
                 for refused in (
                     node.publish("numbers", {"n": -1}),
                     node.advertise("more", "n INT"),
@@ -70,7 +71,8 @@ def test_a_drain_takes_no_new_work_and_waits_for_what_was_accepted(tmp_path: Pat
                 rest.cancel()
                 assert all(receipt.done and receipt.matched == 1 for receipt in receipts)
             await until(lambda: far.status()["members"] == 1)
-            assert far.status()["interest"].get("declared dead", 0) == 0  # it said farewell
+            # It said farewell.
+            assert far.status()["interest"].get("declared dead", 0) == 0
 
     go(main())
 
@@ -92,7 +94,8 @@ def test_what_is_lost_with_a_node_is_said_by_the_exit_code(tmp_path: Path) -> No
             node = gossamer.Node(join=[far.address])
             async with served(node, 0.2, tmp_path) as (stop, task):
                 await far.subscribe("numbers")
-                node._driver.links.clear()  # nothing leaves it any more
+                # From here on nothing leaves it.
+                node._driver.links.clear()
                 await node.publish("numbers", {"n": 1})
                 stop.set()
                 assert await task == UNDELIVERED
