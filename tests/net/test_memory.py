@@ -305,7 +305,7 @@ def test_memory_that_may_shrink_or_is_none_is_not_looked_at(offers: Offers, tmp_
 
 
 def cargo(rows: bytes = b"") -> bytes:
-    """A batch without its rows, as ``Lies`` carries it."""
+    """A batch without its rows, as ``InMemory`` carries it."""
     return wire.encode(Batch("numbers", 7, 1, 1, 1, 1, 0, 0, rows))[4:]
 
 
@@ -314,23 +314,23 @@ def test_only_messages_of_columns_may_lie_there(offers: Offers) -> None:
     offers.write(STEP_BYTES, b"\xff\xff\xff\xff" + b"\x91" * 100)
     sharing = Sharing(US, THEM)
     with pytest.raises(wire.WireError, match="not opened"):
-        sharing.receive(wire.Lies(STEP_BYTES, 1, 8, cargo()))
-    assert sharing.receive(offers.offer()) == wire.encode(wire.Seen(b"t" * 16))
-    found = sharing.receive(wire.Lies(STEP_BYTES, 1, 8, cargo()))
+        sharing.receive(wire.InMemory(STEP_BYTES, 1, 8, cargo()))
+    assert sharing.receive(offers.offer()) == wire.encode(wire.MemorySeen(b"t" * 16))
+    found = sharing.receive(wire.InMemory(STEP_BYTES, 1, 8, cargo()))
     assert isinstance(found, Batch)
     assert bytes(found.rows) == b"\xff\xff\xff\xff\x91\x91\x91\x91"
-    assert sharing.owed() == wire.encode(wire.Taken(1))
+    assert sharing.owed() == wire.encode(wire.MemoryTaken(1))
     assert sharing.owed() == b""
-    nested = wire.encode(wire.Lies(STEP_BYTES, 1, 8, cargo()))[4:]
+    nested = wire.encode(wire.InMemory(STEP_BYTES, 1, 8, cargo()))[4:]
     for lies in (
         # These are rows, and not columns.
-        wire.Lies(STEP_BYTES + 4, 1, 8, cargo()),
+        wire.InMemory(STEP_BYTES + 4, 1, 8, cargo()),
         # It has some rows already.
-        wire.Lies(STEP_BYTES, 1, 8, cargo(b"\x90")),
-        wire.Lies(STEP_BYTES, 1, 8, wire.encode(wire.Ping())[4:]),
-        wire.Lies(STEP_BYTES, 1, 8, nested),
-        wire.Lies(STEP_BYTES, 1, 8, b"\xc1"),
-        wire.Lies(STEP_BYTES, 1, 8, b""),
+        wire.InMemory(STEP_BYTES, 1, 8, cargo(b"\x90")),
+        wire.InMemory(STEP_BYTES, 1, 8, wire.encode(wire.Ping())[4:]),
+        wire.InMemory(STEP_BYTES, 1, 8, nested),
+        wire.InMemory(STEP_BYTES, 1, 8, b"\xc1"),
+        wire.InMemory(STEP_BYTES, 1, 8, b""),
     ):
         with pytest.raises(wire.WireError):
             sharing.receive(lies)
@@ -361,7 +361,7 @@ def test_nobody_lends_what_is_not_its_own(offers: Offers) -> None:
         sharing = Sharing(US, THEM)
         assert sharing.receive(offer) is None
         with pytest.raises(wire.WireError, match="not opened"):
-            sharing.receive(wire.Lies(STEP_BYTES, 0, 8, cargo()))
+            sharing.receive(wire.InMemory(STEP_BYTES, 0, 8, cargo()))
         with pytest.raises(wire.WireError, match="second time"):
             # A link has one guess.
             sharing.receive(offers.offer())
@@ -372,7 +372,7 @@ def test_more_than_may_wait_there_is_not_copied(offers: Offers) -> None:
     offers.write(STEP_BYTES, b"\xff")
     sharing = Sharing(US, THEM)
     sharing.receive(offers.offer())
-    lies = wire.Lies(STEP_BYTES, 1, 3 << 20, cargo())
+    lies = wire.InMemory(STEP_BYTES, 1, 3 << 20, cargo())
     for _ in range(3):
         sharing.receive(lies)
         sharing.receive(lies)
@@ -383,13 +383,13 @@ def test_more_than_may_wait_there_is_not_copied(offers: Offers) -> None:
 
 def test_a_peer_takes_no_more_than_was_left_and_proves_what_it_sees() -> None:
     sharing = Sharing(US, THEM)
-    sharing.receive(wire.Seen(b"x" * 16))
+    sharing.receive(wire.MemorySeen(b"x" * 16))
     assert not sharing.is_seen
     own = lent()
     assert own is not None
-    sharing.receive(wire.Seen(own.token))
+    sharing.receive(wire.MemorySeen(own.token))
     assert sharing.is_seen
-    frames = [wire.Pieces(b"x" * (LEFT_BYTES // 2), lies=b"lies") for _ in range(3)]
+    frames = [wire.Pieces(b"x" * (LEFT_BYTES // 2), in_memory=b"lies") for _ in range(3)]
     assert [sharing.instead(frame) for frame in (*frames, b"bytes", wire.Pieces(b"elsewhere"))] == [
         b"lies",
         b"lies",
@@ -399,12 +399,12 @@ def test_a_peer_takes_no_more_than_was_left_and_proves_what_it_sees() -> None:
     ]
     for count in (3, 2**64 - 1):
         with pytest.raises(wire.WireError, match="wrong shape"):
-            sharing.receive(wire.Taken(count))
-    sharing.receive(wire.Taken(1))
+            sharing.receive(wire.MemoryTaken(count))
+    sharing.receive(wire.MemoryTaken(1))
     assert sharing.instead(frames[2]) == b"lies"
     with pytest.raises(wire.WireError, match="wrong shape"):
-        sharing.receive(wire.Taken(0))
-    sharing.receive(wire.Taken(3))
+        sharing.receive(wire.MemoryTaken(0))
+    sharing.receive(wire.MemoryTaken(3))
     assert (sharing._left_bytes, len(sharing._left)) == (0, 0)
 
 
@@ -597,11 +597,11 @@ async def mallory(
 @pytest.mark.parametrize(
     "lie",
     [
-        wire.Lies(STEP_BYTES, 1, 8, cargo()),
-        wire.Lies(256 << 20, 2**64 - 1, 1 << 20, b""),
-        wire.Taken(1),
+        wire.InMemory(STEP_BYTES, 1, 8, cargo()),
+        wire.InMemory(256 << 20, 2**64 - 1, 1 << 20, b""),
+        wire.MemoryTaken(1),
         wire.Memory(1, 1, 1 << 20, b""),
-        wire.Seen(b""),
+        wire.MemorySeen(b""),
     ],
     ids=lambda lie: type(lie).__name__,
 )
@@ -614,7 +614,7 @@ def test_a_liar_is_cut_off_or_ignored_and_the_node_goes_on(
             async with mallory(victim) as (reader, writer):
                 writer.write(wire.encode(lie))
                 # Nothing can be seen and nothing is proved, so everything goes over the socket.
-                if agreed and isinstance(lie, wire.Memory | wire.Seen):
+                if agreed and isinstance(lie, wire.Memory | wire.MemorySeen):
                     writer.write(wire.encode(wire.Ping()))
                     heard = wire.Unframer()
                     while not any(
@@ -640,7 +640,7 @@ def test_memory_that_is_used_again_ends_an_old_link(offers: Offers) -> None:
             (link,) = victim._driver.links.values()
             assert link.hello is not None
             offer = offers.offer(link.hello, victim._driver.hello())
-            writer.write(wire.encode(offer) + wire.encode(wire.Lies(STEP_BYTES, 4, 8, cargo())))
+            writer.write(wire.encode(offer) + wire.encode(wire.InMemory(STEP_BYTES, 4, 8, cargo())))
             await until(lambda: victim.status()["counters"].get("closed: truncated"))
 
     go(main())

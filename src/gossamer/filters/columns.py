@@ -27,7 +27,7 @@ Coded = tuple[NDArray[Any], Mask | None]
 _DAYS_TO_1970 = 719_163
 
 
-class Batch(Protocol):
+class EventColumns(Protocol):
     """Events by columns."""
 
     size: int
@@ -77,7 +77,7 @@ def check_years(column: Any, kind: Type, name: str) -> None:
         raise EventError(f"attribute {name!r}: a {kind} lies in the years 1 to 9999")
 
 
-class Rows:
+class RowEvents:
     def __init__(self, rows: Sequence[tuple[Any, ...]], schema: Schema) -> None:
         width = len(schema.names)
         if min(map(len, rows), default=width) < width:
@@ -121,7 +121,7 @@ def _texts(values: Iterable[str | bytes]) -> NDArray[Any]:
     return objects([order.encode(value) for value in values])
 
 
-class Arrow:
+class ArrowEvents:
     """A pyarrow RecordBatch or Table with the attributes of the schema.
 
     An attribute without a column is NULL.

@@ -30,15 +30,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gossamer.filters.box import LINES, Box, Domain, Line
-from gossamer.filters.columns import Arrow, Batch, Rows
+from gossamer.filters.columns import ArrowEvents, EventColumns, RowEvents
 from gossamer.filters.filter import Filter
 from gossamer.filters.match import MatchRow
 from gossamer.filters.model import Event
 from gossamer.filters.runs import (
     GREATEST,
     LEAST,
-    Columns,
-    Found,
+    FilterColumns,
+    FoundFilters,
     Ids,
     Ints,
     Mask,
@@ -189,7 +189,7 @@ class Index:
         """Matches rows as `schema.row` makes them. NULLs at the end of a row may be missing."""
         return self._match(
             [
-                Rows(rows[at : at + _BATCH_MAX], self.schema)
+                RowEvents(rows[at : at + _BATCH_MAX], self.schema)
                 for at in range(0, len(rows), _BATCH_MAX)
             ]
         )
@@ -201,7 +201,7 @@ class Index:
         types, and dictionaries of STRING, are read without a copy.
         """
         places = range(0, batch.num_rows, _BATCH_MAX)
-        return self._match([Arrow(batch.slice(at, _BATCH_MAX), self.schema) for at in places])
+        return self._match([ArrowEvents(batch.slice(at, _BATCH_MAX), self.schema) for at in places])
 
     @property
     def nbytes(self) -> int:
@@ -286,7 +286,7 @@ class Index:
         named.
         """
         alive = self._alive.values
-        kept: dict[Template, Columns] = {}
+        kept: dict[Template, FilterColumns] = {}
         used: dict[int, list[Ids]] = {}
         for key, template in self._templates.items():
             columns = template.columns(alive)
@@ -321,7 +321,7 @@ class Index:
         for template in self._templates.values():
             template.settle(self._alive.values if self._dead else None)
 
-    def _match(self, batches: Sequence[Batch]) -> Matches:
+    def _match(self, batches: Sequence[EventColumns]) -> Matches:
         self._settle()
         found = [self._match_batch(batch) for batch in batches]
         if len(found) == 1:
@@ -334,10 +334,10 @@ class Index:
             np.concatenate(ids) if ids else np.zeros(0, np.int32),
         )
 
-    def _match_batch(self, batch: Batch) -> Matches:
+    def _match_batch(self, batch: EventColumns) -> Matches:
         numbers: dict[int, Ints] = {}
         coded: dict[int, tuple[NDArray[Any], Mask | None]] = {}
-        found: list[Found] = []
+        found: list[FoundFilters] = []
         for template in self._templates.values():
             if not template.runs:
                 continue
@@ -352,7 +352,7 @@ class Index:
                 found += run.find(batch.size, equal, codes, present)
         return self._judged(_gathered(found, batch.size), batch)
 
-    def _judged(self, matches: Matches, batch: Batch) -> Matches:
+    def _judged(self, matches: Matches, batch: EventColumns) -> Matches:
         """Leaves out removed filters, repeated ones, and those that a residual refuses."""
         if not (self._dead or self._repeated or self._asked) or not len(matches.ids):
             return matches
@@ -377,7 +377,7 @@ class Index:
         return Matches(offsets, ids)
 
 
-def _gathered(found: list[Found], count: int) -> Matches:
+def _gathered(found: list[FoundFilters], count: int) -> Matches:
     """The parts as one, by event.
 
     The filters of each part follow those of the parts before it.
@@ -483,7 +483,7 @@ class _Template:
         if len(columns.ids):
             self.runs.append(Run(columns))
 
-    def columns(self, alive: Mask) -> Columns | None:
+    def columns(self, alive: Mask) -> FilterColumns | None:
         """All filters that are alive."""
         several = [run.columns for run in self.runs] + ([self._waiting()] if self._ids else [])
         if not several:
@@ -491,7 +491,7 @@ class _Template:
         columns = joined(several)
         return columns.where(alive[columns.ids])
 
-    def _waiting(self) -> Columns:
+    def _waiting(self) -> FilterColumns:
         low = last = None
         if self.ranged >= 0:
             make = (
@@ -501,7 +501,7 @@ class _Template:
             )
             low, last = make(self._low), make(self._last)
         ids = np.array(self._ids, np.int32)
-        return Columns(ids, [np.array(column, np.int32) for column in self._equal], low, last)
+        return FilterColumns(ids, [np.array(column, np.int32) for column in self._equal], low, last)
 
     @property
     def nbytes(self) -> int:

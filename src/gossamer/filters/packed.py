@@ -187,9 +187,9 @@ class Packed:
             )
         wanted = self.arrow_schema
         if not batch.schema.equals(wanted):
-            from gossamer.filters.columns import Arrow
+            from gossamer.filters.columns import ArrowEvents
 
-            read = Arrow(batch, self.schema)
+            read = ArrowEvents(batch, self.schema)
             columns = [read.column(place) for place in range(len(wanted))]
             columns = [
                 one.dictionary_decode() if pa.types.is_dictionary(one.type) else one

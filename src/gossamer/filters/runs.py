@@ -41,7 +41,7 @@ _TABLE: Final = 4
 _SORTED_MIN: Final = 1 << 15
 
 
-class Found(NamedTuple):
+class FoundFilters(NamedTuple):
     """For event events[i], the filters pool[starts[i] : starts[i] + counts[i]].
 
     If `events` is None, the counts are for all events in order.
@@ -54,7 +54,7 @@ class Found(NamedTuple):
     pool: Ids
 
 
-class Columns(NamedTuple):
+class FilterColumns(NamedTuple):
     """Filters by columns.
 
     There is a column of ids, a column of value numbers for each equality, and columns for the
@@ -68,12 +68,12 @@ class Columns(NamedTuple):
     # An int64 that is part of the range, or bytes that lie beyond the range.
     last: NDArray[Any] | None
 
-    def where(self, kept: Mask) -> Columns:
+    def where(self, kept: Mask) -> FilterColumns:
         low, last = (None if column is None else column[kept] for column in (self.low, self.last))
-        return Columns(self.ids[kept], [column[kept] for column in self.equal], low, last)
+        return FilterColumns(self.ids[kept], [column[kept] for column in self.equal], low, last)
 
 
-def joined(several: list[Columns]) -> Columns:
+def joined(several: list[FilterColumns]) -> FilterColumns:
     first = several[0]
     low = (
         None if first.low is None else np.concatenate([c.low for c in several if c.low is not None])
@@ -84,13 +84,13 @@ def joined(several: list[Columns]) -> Columns:
         else np.concatenate([c.last for c in several if c.last is not None])
     )
     equal = [np.concatenate([c.equal[i] for c in several]) for i in range(len(first.equal))]
-    return Columns(np.concatenate([c.ids for c in several]), equal, low, last)
+    return FilterColumns(np.concatenate([c.ids for c in several]), equal, low, last)
 
 
 class Run:
     """Columns of filters and the structure over them, which does not change."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: FilterColumns) -> None:
         self.columns = columns
         self._fold = _Fold(columns.equal)
         self._axis: _Axis | None = None
@@ -112,7 +112,7 @@ class Run:
 
     def find(
         self, count: int, equal: list[Ints], codes: NDArray[Any] | None, present: Mask | None
-    ) -> list[Found]:
+    ) -> list[FoundFilters]:
         """The matches of `count` events.
 
         The arguments are the numbers of their values (-1 for unknown values), their codes, and a
@@ -351,11 +351,11 @@ class _Level:
         self.offsets = offsets
         self.pool = pool
 
-    def find(self, slots: Ints, events: Ints | None) -> Found:
+    def find(self, slots: Ints, events: Ints | None) -> FoundFilters:
         blocks = slots >> self.shift if self.shift else slots
         starts = self.offsets[blocks]
         counts = self.offsets[blocks + 1] - starts
-        return Found(events, starts, counts, self.pool)
+        return FoundFilters(events, starts, counts, self.pool)
 
     def find_one(self, slot: int) -> list[int]:
         block = slot >> self.shift

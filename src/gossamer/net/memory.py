@@ -4,12 +4,12 @@ docs/decisions/0021-shared-memory-on-one-host.md gives the reasons.
 
 A process lends out one piece of memory (``lent``). The columns that its nodes publish are gathered
 there (filters/_columns.pxi). When two nodes of one host meet, each says where its memory is
-(``Memory``). A peer that can open the memory replies with the token that it read there (``Seen``).
-From then on a frame whose columns lie in that memory is sent as ``Lies``: the place, the size, and
-the rest of the message. The peer copies the bytes out, in order with everything else on the link,
-and says how many messages it has copied (``Taken``). The bytes stay until then. The bytes that a
-peer has not taken are bounded (``LEFT_BYTES``). Beyond that, events wait as they do for a full
-socket.
+(``Memory``). A peer that can open the memory replies with the token that it read there
+(``MemorySeen``). From then on a frame whose columns lie in that memory is sent as ``InMemory``: the
+place, the size, and the rest of the message. The peer copies the bytes out, in order with
+everything else on the link, and says how many messages it has copied (``MemoryTaken``). The bytes
+stay until then. The bytes that a peer has not taken are bounded (``LEFT_BYTES``). Beyond that,
+events wait as they do for a full socket.
 
 Nothing depends on it. A peer that cannot open the memory (on another host, of another user, in
 another container) does not reply, and gets everything over the socket.
@@ -43,11 +43,11 @@ from gossamer.machine import Message
 from gossamer.node.wire import (
     Frame,
     Hello,
-    Lies,
+    InMemory,
     Memory,
+    MemorySeen,
+    MemoryTaken,
     Pieces,
-    Seen,
-    Taken,
     WireError,
     encode,
     filled,
@@ -223,7 +223,7 @@ class Sharing:
         They are empty if the frame itself is to be written. None means that the peer must first
         take some of the earlier frames.
         """
-        if not self.is_seen or not isinstance(frame, Pieces) or not frame.lies:
+        if not self.is_seen or not isinstance(frame, Pieces) or not frame.in_memory:
             return b""
         if self._left and self._left_bytes + len(frame) > LEFT_BYTES:
             return None
@@ -231,7 +231,7 @@ class Sharing:
         self._left_count += 1
         self._left_bytes += len(frame)
         self.bytes_out += len(frame)
-        return frame.lies
+        return frame.in_memory
 
     def _free(self, count: int) -> None:
         if not self._taken <= count <= self._left_count:
@@ -242,7 +242,7 @@ class Sharing:
 
     def receive(self, message: Message) -> Message | bytes | None:
         """A message that lay in the peer's memory, or the bytes to reply with."""
-        if isinstance(message, Lies):
+        if isinstance(message, InMemory):
             if self._window is None:
                 raise WireError("wrong shape", "a message in memory that this node has not opened")
             if self._untold_bytes and self._untold_bytes + message.size > LEFT_BYTES:
@@ -263,14 +263,14 @@ class Sharing:
                 window = Window(message)
                 if hmac.compare_digest(message.proof, proof(window.token, self._them, self._us)):
                     self._window = window
-                    return encode(Seen(window.token))
+                    return encode(MemorySeen(window.token))
             return None
-        if isinstance(message, Seen):
+        if isinstance(message, MemorySeen):
             self.is_seen = self.own is not None and secrets.compare_digest(
                 message.token, self.own.token
             )
             return None
-        assert isinstance(message, Taken)
+        assert isinstance(message, MemoryTaken)
         self._free(message.count)
         return None
 
@@ -279,7 +279,7 @@ class Sharing:
         if self._copied == self._told:
             return b""
         self._told, self._untold_bytes = self._copied, 0
-        return encode(Taken(self._copied))
+        return encode(MemoryTaken(self._copied))
 
     def close(self) -> None:
         """The link is gone, so its bytes in the memory are not needed any more."""
@@ -287,4 +287,4 @@ class Sharing:
         self._window = None
 
 
-SHARING = frozenset((Memory, Seen, Lies, Taken))
+SHARING = frozenset((Memory, MemorySeen, InMemory, MemoryTaken))

@@ -157,15 +157,8 @@ class Subscription:
         self._check_begun()
         packed = Packed(self._node._core.topics.schemas[self.topic])
         packed.require()
-        ready, behind = self._ready, self._behind
-        while True:
-            if not (self._ready or self._behind):
-                try:
-                    await self._some()
-                except StopAsyncIteration:
-                    return
-                ready, behind = self._ready, self._behind
-                continue
+        while await self._has_more():
+            ready, behind = self._ready, self._behind
             if not ready and type(behind[0]) is Columns:
                 first = behind.popleft()
                 self._wide -= len(first)
@@ -186,13 +179,7 @@ class Subscription:
 
         This is less work for each event than taking them one by one. A ``Gap`` is among them.
         """
-        while True:
-            if not (self._ready or self._behind):
-                try:
-                    await self._some()
-                except StopAsyncIteration:
-                    return
-                continue
+        while await self._has_more():
             found: list[Event] = list(self._ready)
             self._ready.clear()
             for some in self._behind:
@@ -318,6 +305,15 @@ class Subscription:
                 f"the subscription to {self.topic!r} has not begun: "
                 "use 'async with node.subscribe(...) as events', or await it"
             )
+
+    async def _has_more(self) -> bool:
+        """Waits until there are events. Returns False at the end of the subscription."""
+        while not (self._ready or self._behind):
+            try:
+                await self._some()
+            except StopAsyncIteration:
+                return False
+        return True
 
     async def _some(self) -> None:
         """Waits for events. Raises the error that has ended the subscription."""
