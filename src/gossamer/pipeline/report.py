@@ -45,8 +45,10 @@ CAME_AND_WENT = (
 SUBSCRIPTIONS_SHOWN = 100
 READS = ("filters", "expected", "runs", "deliveries", "loads", "metrics", "quarantine")
 LEAD, LIVE = (
-    "From a trace to filters and events, to what Spark says must be delivered, to what "
-    "simulations of the fabric delivered.",
+    (
+        "From a trace to filters and events, to what Spark says must be delivered, to what "
+        "simulations of the fabric delivered."
+    ),
     "What the nodes of a fabric wrote down, and what Spark says of it.",
 )
 
@@ -292,8 +294,10 @@ def write_demo(
         body += ["<h2>What went wrong, for example</h2>", pages.table(rows, columns)]
     notes = (
         [
-            f"{verdict.allowed:,} deliveries were allowed, not due: subscription and event "
-            "overlapped."
+            (
+                f"{verdict.allowed:,} deliveries were allowed, not due: subscription and event "
+                "overlapped."
+            )
         ]
         if verdict.allowed
         else []
