@@ -63,7 +63,7 @@ def gathered(begin: Any, records: list[Any]) -> tuple[Any, list[Any]]:
 
 @settings(max_examples=120)
 @given(st.lists(slices(), min_size=1, max_size=12))
-def test_both_ways_give_what_was_added(records: list[Any]) -> None:
+def test_both_ways_give_the_added_rows(records: list[Any]) -> None:
     long = Copies(PLAIN, ROWS, BYTES)
     for begin in (Gather(PLAIN).begin(records[0], ROWS, BYTES), (long, long.begin(records[0]))):
         found, taken = gathered(begin, records)
@@ -122,7 +122,7 @@ def test_no_more_than_there_is_room_for(way: str) -> None:
 
 
 @compiled
-def test_what_was_in_memory_before_is_nobodys_business() -> None:
+def test_older_contents_of_memory_are_not_shown() -> None:
     for _ in range(3):
         secret = memoryview(loops.native.Slab(1 << 18))
         secret[:] = b"secret!!" * (len(secret) // 8)

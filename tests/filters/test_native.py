@@ -54,7 +54,7 @@ class Text(str):
     """A subclass, which does not have exactly the right type."""
 
 
-def test_what_a_compiler_can_compile_is_compiled() -> None:
+def test_the_loops_are_compiled_if_there_is_a_compiler() -> None:
     if os.environ.get("GOSSAMER_PURE"):
         pytest.skip("GOSSAMER_PURE is set")
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
@@ -152,7 +152,7 @@ def test_rows_are_those_that_python_makes(drawn: tuple[Schema, list[Any]]) -> No
 @needs_native
 @settings(deadline=None, max_examples=400)
 @given(schema_and_events, st.integers(1, 4), st.integers(0, 900), st.integers(0, 400))
-def test_a_lane_takes_what_the_one_in_python_takes(
+def test_a_lane_takes_the_same_events_as_the_one_in_python(
     drawn: tuple[Schema, list[Any]], most: int, most_bytes: int, heavy: int
 ) -> None:
     schema, events = drawn
@@ -318,7 +318,7 @@ def test_the_rows_that_pass_are_those_that_python_finds(text: str, given_rows: l
 
 
 @needs_native
-def test_what_passes_is_found_without_python() -> None:
+def test_rows_that_pass_are_found_without_python() -> None:
     """Otherwise the test above would compare Python with itself."""
     schema = Schema.parse("name STRING, n INT, ratio DOUBLE")
     for text in ("n BETWEEN 1 AND 5", "name = 'CH' AND n <> 3", "name IS NOT NULL", "n IN (1, 2)"):
@@ -380,7 +380,7 @@ def test_shares_are_the_same(
 
 
 @needs_native
-def test_what_no_caller_does_is_refused_and_not_done() -> None:
+def test_calls_that_no_caller_makes_are_refused() -> None:
     """No peer can cause these calls. They must not touch memory all the same."""
     with pytest.raises(ValueError, match="from 1 to 16"):
         loops.shares([("a",)], (), {}, lambda row: (), 1)

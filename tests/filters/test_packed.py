@@ -95,7 +95,7 @@ def _compressed(made: pa.RecordBatch) -> bytes:
     return stream.read_next_message().serialize().to_pybytes()
 
 
-def test_what_a_peer_must_not_send_is_refused() -> None:
+def test_bytes_that_a_peer_must_not_send_are_refused() -> None:
     packed = Packed(SCHEMA)
     made = record(packed)
     good = packed.pack(made)

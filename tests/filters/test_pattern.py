@@ -197,13 +197,13 @@ PIECES = st.sampled_from(
 @example("%a_%a", "xaa")
 @example("%a_b%b_", "aabab")
 @example("_%a__%b", "aaab")
-def test_like_is_what_the_definition_says(pattern: str, text: str) -> None:
+def test_like_follows_its_definition(pattern: str, text: str) -> None:
     assert like(pattern, text) is reference(pattern, text)
 
 
 @settings(deadline=None, max_examples=500)
 @given(st.lists(PIECES, max_size=8), st.data())
-def test_like_finds_what_was_made_from_it(pieces: list[str], data: st.DataObject) -> None:
+def test_like_finds_texts_that_were_made_from_it(pieces: list[str], data: st.DataObject) -> None:
     texts = {"%": st.text("ab", max_size=3), "_": st.sampled_from("ab\U0001f600")}
     text = "".join(
         data.draw(texts[p]) if p in texts else p[-1] if p[0] == "\\" else p for p in pieces

@@ -129,7 +129,7 @@ def test_classes(text: str, cls: Class, keys: int, residual: str) -> None:
     assert str(Filter(placement.residual, SCHEMA)) == residual
 
 
-def test_what_cannot_match_has_no_place() -> None:
+def test_a_filter_that_cannot_match_has_no_place() -> None:
     assert made("i > 3 AND i < 4").placements() == ()
     assert made("FALSE").placements() == ()
 

@@ -258,7 +258,7 @@ def test_the_short_way_ends_where_a_batch_is_full() -> None:
     assert publication.size == 198
 
 
-def test_row_names_what_is_unknown() -> None:
+def test_row_names_the_unknown_attribute() -> None:
     with pytest.raises(
         EventError,
         match=r"^unknown attribute 'tmep' \(did you mean 'temp'\?\); the topic has country, city",
@@ -310,7 +310,7 @@ def test_names_never_become_code() -> None:
     assert schema.values((1, 2, "x")) == {hostile: 1, "k0": 2, "m": "x"}
 
 
-def test_row_type_checks_what_peers_send() -> None:
+def test_row_type_checks_the_rows_of_peers() -> None:
     codec = msgspec.msgpack.Decoder(list[ALL.row_type])  # type: ignore[name-defined]
     now = datetime(2024, 1, 1, 10, 0, 0, 5, UTC)
     row = ALL.row(

@@ -490,7 +490,7 @@ def test_a_flood_of_messages(fabric: Fabric, keyed: bool) -> None:
     attacked(fabric if keyed else None, attack, limits)
 
 
-def test_one_who_reads_nothing_is_cut_off(fabric: Fabric) -> None:
+def test_a_member_that_reads_nothing_is_cut_off(fabric: Fabric) -> None:
     """The replies to it pile up, or it does not report.
 
     The limit that comes first ends the connection.

@@ -76,7 +76,7 @@ def test_many_travel_together_and_no_more_than_others_take(route: str) -> None:
     go(main())
 
 
-def test_what_is_published_in_between_leaves_nothing_out() -> None:
+def test_odd_batches_in_between_leave_nothing_out() -> None:
     """Rows, another topic, and odd batches come in a turn of columns.
 
     The odd batches are empty, bad or with nulls, and one comes after the schema has grown.
@@ -139,7 +139,7 @@ def wild() -> pa.RecordBatch:
     )
 
 
-def test_who_drops_the_oldest_keeps_the_newest() -> None:
+def test_dropping_the_oldest_keeps_the_newest() -> None:
     async def main() -> None:
         config = gossamer.NodeConfig(buffer=1000)
         async with gossamer.Node() as a, gossamer.Node(join=[a.address], config=config) as b:
@@ -189,7 +189,7 @@ def test_more_events_than_a_window_holds() -> None:
 
 
 @pytest.mark.parametrize("route", ["tree", "flood", "skiplist"])
-def test_what_was_published_for_direct_and_is_restored_for_relays_travels_in_pieces(
+def test_columns_for_direct_that_are_restored_for_relays_travel_in_pieces(
     route: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = 20_000

@@ -18,7 +18,7 @@ from livenet import GENEVA, SECONDS, WEATHER, go, until
 pytestmark = pytest.mark.live
 
 
-def test_who_left_after_a_moment_is_known_to_have_left_and_not_taken_for_dead() -> None:
+def test_a_node_that_left_after_a_moment_is_not_declared_dead() -> None:
     """Its neighbour has not said yet whether it wants the link. The goodbye goes over it all the
     same.
     """
@@ -71,7 +71,7 @@ async def _serves_a_topic_that_is_another_one_already(join: list[str]) -> None:
 @pytest.mark.parametrize(
     "ends", [_raises, _is_cancelled, _serves_a_topic_that_is_another_one_already]
 )
-def test_who_ends_with_an_error_says_goodbye_all_the_same(
+def test_a_node_that_ends_with_an_error_says_goodbye_all_the_same(
     ends: Callable[[list[str]], Awaitable[None]],
 ) -> None:
     """Otherwise others would declare it dead only after seconds.
@@ -95,7 +95,7 @@ def test_who_ends_with_an_error_says_goodbye_all_the_same(
     go(main())
 
 
-def test_closing_at_once_what_is_closing_already_waits_for_nothing() -> None:
+def test_closing_at_once_during_a_close_waits_for_nothing() -> None:
     async def main() -> None:
         async with gossamer.Node() as seed:
             node = gossamer.Node(join=[seed.address])
@@ -114,7 +114,7 @@ def test_closing_at_once_what_is_closing_already_waits_for_nothing() -> None:
 
 
 @pytest.mark.parametrize("route", ["direct", "skiplist", "flood"])
-def test_who_takes_an_event_and_leaves_at_once_is_counted(
+def test_a_node_that_takes_an_event_and_leaves_at_once_is_counted(
     route: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The news that it has left reaches the publisher by others, before its report.
@@ -187,7 +187,7 @@ def test_an_address_that_is_somebody_elses_by_now_does_not_join_two_fabrics() ->
     go(main())
 
 
-def test_an_address_that_a_node_was_told_to_join_is_good_whoever_is_there() -> None:
+def test_an_address_to_join_is_good_whatever_node_is_there() -> None:
     async def main() -> None:
         async with (
             gossamer.Node() as other,

@@ -53,7 +53,7 @@ class Patient:
         self.disk.store(store, self.stored.append)
 
 
-def test_what_is_awaited_is_told_as_lost_and_the_rest_is_written_when_there_is_room(
+def test_awaited_stores_are_reported_as_lost_and_the_rest_is_written_when_there_is_room(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
@@ -104,7 +104,7 @@ def test_a_disk_that_fails_is_asked_again_once_in_a_while_however_often_it_has_f
     go(main())
 
 
-def test_what_is_owed_is_written_at_the_end_if_there_is_room_by_then(tmp_path: Path) -> None:
+def test_owed_records_are_written_at_the_end_if_there_is_room_by_then(tmp_path: Path) -> None:
     async def main() -> None:
         one = Patient(tmp_path)
         one.full = True

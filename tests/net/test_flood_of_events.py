@@ -69,7 +69,7 @@ def test_others_have_their_turn(batch_events: int) -> None:
     go(main())
 
 
-def test_who_drops_the_oldest_at_home_loses_nothing_while_it_keeps_up() -> None:
+def test_dropping_the_oldest_at_home_loses_nothing_while_the_program_keeps_up() -> None:
     async def main() -> None:
         async with gossamer.Node(config=gossamer.NodeConfig(buffer=6000)) as node:
             await node.advertise("numbers", "n INT")

@@ -33,7 +33,7 @@ async def stranger(
     return reader, writer
 
 
-def test_nobody_behind_one_who_leaves_is_forgotten() -> None:
+def test_no_node_behind_a_leaving_one_is_forgotten() -> None:
     async def main() -> None:
         hub = gossamer.Node()
         await hub.start()
@@ -94,7 +94,7 @@ def test_the_window_holds_over_many_topics() -> None:
     go(main())
 
 
-def test_one_who_does_not_report_is_cut_off() -> None:
+def test_a_member_that_does_not_report_is_cut_off() -> None:
     config = gossamer.NodeConfig(
         flood=FloodConfig(patience=Micros(SECOND), resend=Micros(200 * MILLISECOND))
     )
@@ -113,7 +113,7 @@ def test_one_who_does_not_report_is_cut_off() -> None:
     go(main())
 
 
-def test_one_who_breaks_the_rules_and_does_not_read_holds_nothing() -> None:
+def test_a_member_that_breaks_the_rules_and_does_not_read_holds_nothing() -> None:
     async def main() -> None:
         async with gossamer.Node() as a:
             await a.advertise("weather", WEATHER)
@@ -166,7 +166,7 @@ def test_a_batch_that_changes_its_size_is_rejected() -> None:
     go(main())
 
 
-def test_who_waits_for_a_receipt_is_told_when_the_node_closes() -> None:
+def test_a_program_that_waits_for_a_receipt_is_told_when_the_node_closes() -> None:
     async def main() -> None:
         async with gossamer.Node() as far:
             node = gossamer.Node(join=[far.address])

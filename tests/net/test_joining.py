@@ -191,7 +191,7 @@ def test_a_node_that_need_not_join_goes_on_alone_and_finds_the_fabric_later() ->
     go(main())
 
 
-def test_the_public_address_is_what_others_are_told_and_dial() -> None:
+def test_others_are_told_the_public_address_and_dial_it() -> None:
     """A forwarder stands for a translation: b is reached at its public address only."""
 
     async def main() -> None:

@@ -146,7 +146,7 @@ def test_an_authority_with_a_passphrase(tmp_path: Path) -> None:
             Authority(tmp_path / "a", wrong)
 
 
-def test_expired_foreign_and_broken_keys_say_what_to_do(fabric: Fabric, tmp_path: Path) -> None:
+def test_expired_foreign_and_broken_keys_name_the_remedy(fabric: Fabric, tmp_path: Path) -> None:
     expired = fabric.issue("expired", days=1e-9)
     with pytest.raises(
         KeysError, match=r"is expired; get another one.*issue AUTHORITY expired --renew"
@@ -188,7 +188,9 @@ def test_only_the_latest_list_counts_and_only_the_authority_makes_it(
     assert keys.refusal(victim) == "revoked"
 
 
-def test_who_has_expired_leaves_the_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expired_certificate_leaves_the_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import datetime as dt
 
     from gossamer.net import authority
@@ -276,7 +278,7 @@ def test_on_the_standard_loop_too(fabric: Fabric) -> None:
 
 @pytest.mark.live
 @pytest.mark.parametrize("who", ["plain", "wrong authority", "expired later", "tls to plain"])
-def test_who_does_not_belong_is_told_why(fabric: Fabric, tmp_path: Path, who: str) -> None:
+def test_a_node_that_does_not_belong_is_told_why(fabric: Fabric, tmp_path: Path, who: str) -> None:
     async def main() -> None:
         async with (
             gossamer.Node(keys=fabric.issue(f"gate {who}".replace(" ", "-"))) as gate,
@@ -547,7 +549,7 @@ class _Lax:
 
 @pytest.mark.live
 @pytest.mark.parametrize("route", ["flood", "direct", "skiplist", "tree"])
-def test_what_a_publisher_may_not_publish_is_delivered_to_nobody(
+def test_events_that_a_publisher_may_not_publish_are_not_delivered(
     tmp_path: Path, route: str
 ) -> None:
     fabric = Fabric(tmp_path)
@@ -578,7 +580,7 @@ def test_what_a_publisher_may_not_publish_is_delivered_to_nobody(
 
 
 @pytest.mark.live
-def test_who_may_not_subscribe_gets_no_place_in_a_list(tmp_path: Path) -> None:
+def test_a_node_that_may_not_subscribe_gets_no_place_in_a_list(tmp_path: Path) -> None:
     fabric = Fabric(tmp_path)
 
     async def main() -> None:
@@ -614,7 +616,7 @@ def test_who_may_not_subscribe_gets_no_place_in_a_list(tmp_path: Path) -> None:
 
 
 @pytest.mark.live
-def test_who_may_not_subscribe_is_not_sent_what_it_asks_for(tmp_path: Path) -> None:
+def test_a_node_that_may_not_subscribe_is_not_sent_the_past(tmp_path: Path) -> None:
     fabric = Fabric(tmp_path)
 
     async def main() -> None:

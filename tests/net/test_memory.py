@@ -85,7 +85,7 @@ async def flood(node: gossamer.Node, count: int) -> None:
 
 
 @pytest.mark.parametrize("keys", [False, True])
-def test_what_is_published_as_columns_lies_in_memory(tmp_path: Path, keys: bool) -> None:
+def test_published_columns_lie_in_memory(tmp_path: Path, keys: bool) -> None:
     fabric = Fabric(tmp_path) if keys else None
     where = {name: fabric.issue(name) if fabric is not None else None for name in ("a", "b")}
 
@@ -108,7 +108,7 @@ def test_what_is_published_as_columns_lies_in_memory(tmp_path: Path, keys: bool)
 
 
 @pytest.mark.parametrize("blind", ["publisher", "subscriber"])
-def test_who_does_not_want_it_gets_all_over_the_socket(blind: str) -> None:
+def test_a_node_that_does_not_want_memory_gets_all_over_the_socket(blind: str) -> None:
     async def main() -> None:
         async with (
             gossamer.Node(shared_memory=blind != "publisher") as a,
@@ -123,7 +123,9 @@ def test_who_does_not_want_it_gets_all_over_the_socket(blind: str) -> None:
     go(main())
 
 
-def test_who_cannot_open_it_gets_all_over_the_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_cannot_open_the_memory_gets_all_over_the_socket(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The memory is of another user or another container: it is there, and cannot be opened."""
 
     def refused(self: Window, offer: wire.Memory) -> None:
@@ -245,7 +247,7 @@ def offers() -> AsyncIterator[Offers]:
     os.close(made.descriptor)
 
 
-def test_a_copy_is_what_was_there_under_its_stamp(offers: Offers) -> None:
+def test_a_copy_has_the_bytes_that_were_there_under_its_stamp(offers: Offers) -> None:
     offers.stamp(7, 7, 8)
     offers.write(STEP_BYTES + 100, b"hello")
     window = Window(offers.offer())
@@ -338,7 +340,7 @@ def test_only_messages_of_columns_may_lie_there(offers: Offers) -> None:
         sharing.receive(offers.offer())
 
 
-def test_nobody_lends_what_is_not_its_own(offers: Offers) -> None:
+def test_a_peer_cannot_lend_memory_of_others(offers: Offers) -> None:
     """A node opens memory with rights that the peer may not have.
 
     A peer may name the node's own memory, or that of a third process.
@@ -381,7 +383,7 @@ def test_more_than_may_wait_there_is_not_copied(offers: Offers) -> None:
         sharing.owed()
 
 
-def test_a_peer_takes_no_more_than_was_left_and_proves_what_it_sees() -> None:
+def test_a_peer_takes_no_more_than_was_left_and_proves_that_it_sees_the_memory() -> None:
     sharing = Sharing(US, THEM)
     sharing.receive(wire.MemorySeen(b"x" * 16))
     assert not sharing.is_seen
@@ -460,7 +462,7 @@ def test_columns_that_find_no_room_in_it_go_by_the_socket_and_are_counted() -> N
     go(main())
 
 
-def test_what_is_retained_does_not_stay_in_lent_memory() -> None:
+def test_retained_batches_do_not_stay_in_lent_memory() -> None:
     async def main() -> None:
         async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
             await a.advertise("numbers", SCHEMA, retention="1h, 512MB")
@@ -514,7 +516,7 @@ def test_a_forked_child_writes_to_memory_of_its_own() -> None:
     subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=60)
 
 
-def test_a_subscriber_in_the_publishers_process_may_keep_what_it_gets() -> None:
+def test_a_subscriber_in_the_publishers_process_may_keep_its_events() -> None:
     async def main() -> None:
         async with gossamer.Node() as a:
             await a.advertise("numbers", SCHEMA)

@@ -74,7 +74,7 @@ def test_a_subscription_that_nobody_began_says_so(
         ({"filter": None}, "filter is None; it must be text"),
     ],
 )
-def test_subscribe_refuses_what_an_option_cannot_be_and_says_what_it_may_be(
+def test_subscribe_refuses_bad_options_and_names_the_good_ones(
     options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(gossamer.NodeError) as told:
@@ -164,7 +164,7 @@ def test_names_that_are_not_known_are_told_with_those_that_are() -> None:
 @pytest.mark.parametrize(
     "since", [5, 5.0, True, b"10m", date(2026, 5, 1), timedelta(-1), "yesterday"]
 )
-def test_a_past_that_cannot_be_read_says_what_can(since: Any) -> None:
+def test_an_unreadable_past_names_the_readable_forms(since: Any) -> None:
     with pytest.raises(
         gossamer.RetentionError, match=r"cannot read since=.*; write 'beginning', a duration"
     ):

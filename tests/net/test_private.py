@@ -149,9 +149,7 @@ async def work(
 
 @pytest.mark.live
 @pytest.mark.parametrize("bits", [0, 0o022, 0o077])
-def test_what_a_node_writes_is_for_its_owner_only_whatever_the_umask(
-    tmp_path: Path, bits: int
-) -> None:
+def test_a_nodes_files_are_for_its_owner_only_whatever_the_umask(tmp_path: Path, bits: int) -> None:
     with umask(bits):
         keys = Fabric(tmp_path).issue("a")
         go(work(tmp_path / "new" / "data", tmp_path / "new" / "traces", keys))

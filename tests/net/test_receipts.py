@@ -73,7 +73,7 @@ async def by_batches(events: gossamer.Subscription, count: int) -> None:
 
 @pytest.mark.parametrize("columns", [False, True])
 @pytest.mark.parametrize("read", [one_by_one, by_lists, by_batches])
-def test_what_was_read_before_the_subscription_was_closed_is_matched_and_the_rest_dropped(
+def test_events_read_before_the_subscription_was_closed_are_matched_and_the_rest_dropped(
     read: Callable[[gossamer.Subscription, int], Awaitable[None]], columns: bool
 ) -> None:
     if columns:
@@ -140,7 +140,7 @@ def test_a_consumer_that_is_cancelled_in_the_middle_leaves_exact_receipts() -> N
     go(main())
 
 
-def test_drop_oldest_says_what_one_batch_pushed_out_and_what_was_kept_is_got() -> None:
+def test_drop_oldest_counts_the_events_that_a_batch_pushed_out_and_delivers_the_kept_ones() -> None:
     async def main() -> None:
         config = gossamer.NodeConfig(buffer=BUFFER)
         async with gossamer.Node() as a, gossamer.Node(join=[a.address], config=config) as b:
@@ -171,7 +171,7 @@ def test_a_durable_subscription_that_is_cut_off_drops_nothing(tmp_path: Any) -> 
     go(main())
 
 
-def test_what_waits_between_the_blocking_facade_and_its_program_is_not_taken() -> None:
+def test_events_between_the_blocking_facade_and_its_program_are_not_taken() -> None:
     config = gossamer.NodeConfig(buffer=BUFFER)
     with blocking.Node() as a, blocking.Node(join=[a.address], config=config) as b:
         a.advertise("numbers", "n BIGINT")

@@ -41,7 +41,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
 
 
-def test_a_drain_takes_no_new_work_and_waits_for_what_was_accepted(tmp_path: Path) -> None:
+def test_a_drain_takes_no_new_work_and_waits_for_accepted_work(tmp_path: Path) -> None:
     async def main() -> None:
         async with gossamer.Node(config=CONFIG) as far:
             node = gossamer.Node(join=[far.address], config=CONFIG)
@@ -88,7 +88,7 @@ async def begin(node: gossamer.Node) -> None:
     await node.subscribe("numbers")
 
 
-def test_what_is_lost_with_a_node_is_said_by_the_exit_code(tmp_path: Path) -> None:
+def test_the_exit_code_says_whether_events_are_lost_with_a_node(tmp_path: Path) -> None:
     async def main() -> None:
         async with gossamer.Node() as far:
             node = gossamer.Node(join=[far.address])
@@ -103,7 +103,7 @@ def test_what_is_lost_with_a_node_is_said_by_the_exit_code(tmp_path: Path) -> No
     go(main())
 
 
-def test_what_a_data_directory_keeps_is_not_lost(tmp_path: Path) -> None:
+def test_events_in_a_data_directory_are_not_lost(tmp_path: Path) -> None:
     async def main() -> None:
         async with gossamer.Node() as far:
             node = gossamer.Node(join=[far.address], data_dir=tmp_path / "data")
@@ -135,7 +135,7 @@ def test_a_bad_topic_stops_the_start_and_leaves_nothing_behind(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("is_open", [True, False])
-def test_what_is_open_to_everybody_is_said_in_the_log(
+def test_the_log_warns_of_everything_that_is_open_to_everybody(
     is_open: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     pytest.importorskip("prometheus_client", reason="the extra 'metrics' is not installed")

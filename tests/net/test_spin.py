@@ -193,7 +193,7 @@ def test_a_conversation_is_held_awake_and_a_quiet_node_sleeps(
         assert not counted
 
 
-def test_who_sends_or_gets_much_at_a_time_is_in_no_conversation(spinning: Spinning) -> None:
+def test_a_node_that_sends_or_gets_much_at_a_time_is_in_no_conversation(spinning: Spinning) -> None:
     spinning.arrivals(2 * STREAK, QUICK_NS // 10)
     assert spinning.is_awake
     spinning.spin.bulk()

@@ -49,7 +49,7 @@ async def unreached(
     return nodes
 
 
-def test_what_two_of_them_publish_and_want_goes_by_others() -> None:
+def test_events_between_two_of_them_go_by_others() -> None:
     async def main() -> None:
         async with AsyncExitStack() as stack:
             station = await stack.enter_async_context(gossamer.Node())
@@ -161,7 +161,7 @@ def test_a_route_that_others_need_links_for_is_refused_at_a_node_that_nobody_can
     go(main())
 
 
-def test_a_refusal_of_what_was_put_off_says_why() -> None:
+def test_a_refusal_of_a_put_off_subscription_says_why() -> None:
     async def main() -> None:
         async with gossamer.Node() as reader:
             await reader.advertise("weather", WEATHER)

@@ -43,7 +43,7 @@ def agree(fabric: list[gossamer.Node]) -> bool:
     )
 
 
-def test_every_node_sees_who_wants_a_topic() -> None:
+def test_every_node_sees_the_nodes_that_want_a_topic() -> None:
     async def main() -> None:
         async with contextlib.AsyncExitStack() as stack:
             a, b, c, d = fabric = await nodes(stack, 4)
@@ -101,7 +101,7 @@ def test_changes_tell_joined_left_and_returned() -> None:
     go(main())
 
 
-def test_a_publisher_resends_what_it_retains_to_who_came_back() -> None:
+def test_a_publisher_resends_retained_events_to_a_node_that_came_back() -> None:
     """Claim 5, "a need to retrieve data", through the hook.
 
     The fabric's own retention has no part in this.
@@ -171,7 +171,7 @@ def test_a_barrier_that_nobody_answers_is_an_error_and_is_undone() -> None:
     go(main())
 
 
-def test_a_service_outside_decides_what_a_node_wants() -> None:
+def test_a_service_outside_decides_the_topics_of_a_node() -> None:
     async def main() -> None:
         async with contextlib.AsyncExitStack() as stack:
             a, b = await nodes(stack, 2)

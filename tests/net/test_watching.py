@@ -47,7 +47,7 @@ from livenet import GENEVA, HELLO, WEATHER, go, until
         ("''", "..."),
     ],
 )
-def test_reasons_without_what_they_quote(reason: str, plain: str) -> None:
+def test_reasons_lose_their_quotes(reason: str, plain: str) -> None:
     assert tally.plain_reason(reason) == plain
 
 
@@ -151,7 +151,7 @@ def test_lines_of_a_log() -> None:
 
 
 @pytest.mark.live
-def test_what_is_dropped_and_rejected_is_on_the_page_by_reason() -> None:
+def test_drops_and_rejections_are_on_the_page_by_reason() -> None:
     pytest.importorskip("prometheus_client", reason="the extra 'metrics' is not installed")
     config = gossamer.NodeConfig(buffer=10)
 
@@ -195,7 +195,7 @@ async def get(page: Health, path: str, method: str = "GET") -> str:
 
 
 @pytest.mark.live
-def test_pages_for_those_who_ask_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_for_wrong_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("prometheus_client", reason="the extra 'metrics' is not installed")
     monkeypatch.setattr(health, "REQUEST_SECONDS", 60.0)
 
@@ -303,7 +303,9 @@ def test_probes_are_answered_while_others_hold_connections_and_say_nothing(
 
 
 @pytest.mark.live
-def test_who_does_not_take_its_answer_holds_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_does_not_take_its_answer_holds_no_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It holds none while its answer lasts, and none afterwards."""
     pytest.importorskip("prometheus_client", reason="the extra 'metrics' is not installed")
     monkeypatch.setattr(health, "ANSWER_SECONDS", 60.0)
