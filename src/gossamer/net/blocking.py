@@ -231,6 +231,11 @@ class Subscription(_Stream[Event]):
         """The number of events dropped by slow="drop_oldest"."""
         return self._subscription.dropped
 
+    @property
+    def parked(self) -> int:
+        """As ``gossamer.Subscription.parked``."""
+        return self._subscription.parked
+
     def close(self) -> None:
         """Unsubscribes. Events that have not been taken are gone, and further iteration ends."""
         if not self._loop.is_forked and self._loop.thread.is_alive():

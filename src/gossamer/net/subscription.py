@@ -192,8 +192,9 @@ class Subscription:
     async def ack(self, what: Event | Gap | int, *, through: bool = False) -> None:
         """Acknowledges an event (or gap, or offset) of a durable subscription.
 
-        It will never be handed over again. With ``through`` this holds for all events before it
-        too. It returns when that is on disk. A fast program does not await each call by itself.
+        It will never be handed over again. With ``through`` this holds for all events that this
+        subscription handed over before it too. Events that still wait for their turn are not among
+        them. It returns when that is on disk. A fast program does not await each call by itself.
         """
         node, offset = self._node, what if isinstance(what, int) else what.offset
         if self._ended is not None:
@@ -230,6 +231,15 @@ class Subscription:
     def backlog(self) -> int:
         """The number of events that wait to be taken."""
         return len(self._ready) + self._later
+
+    @property
+    def parked(self) -> int:
+        """The number of publishers that have more of the past for this subscription.
+
+        It comes when the consumer has taken, or acknowledged, some events.
+        """
+        known = self._node._core.subscriptions.get(self.number) if self.number else None
+        return known.follow.parked if known is not None and known.follow is not None else 0
 
     @property
     def _taken(self) -> int:
