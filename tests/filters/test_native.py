@@ -104,9 +104,7 @@ def events_of(schema: Schema) -> st.SearchStrategy[Any]:
     right = st.fixed_dictionaries(
         {name: good(kind) for name, kind in zip(schema.names, schema.types, strict=True)}
     )
-    turned = right.map(
-        lambda event: dict(reversed(event.items()))
-    )  # names in another order than the schema's
+    turned = right.map(lambda event: dict(reversed(event.items())))
     spoilt = st.tuples(right, plain).map(
         lambda both: {**both[0], **dict(list(both[1].items())[:1])}
     )
@@ -216,7 +214,7 @@ def test_bytes_are_read_as_msgspec_reads_them_or_left_to_it(
         assert repr(found) == decoded(schema, data)
         assert repr(Packed(schema).decode(data)) == repr(found)
     elif not spoil and not any(kind in ("DATE", "TIMESTAMP") for kind in schema.types):
-        pytest.fail("what this node wrote is read the short way")
+        pytest.fail("bytes that this node wrote are read the short way")
 
 
 @needs_native

@@ -235,7 +235,7 @@ def test_the_short_ways_of_a_publisher_give_the_same_row_or_leave_it_to_others(
             if plain
             else False
         )
-        assert not exact, "what is right as it is goes the short way"
+        assert not exact, "values of the right type go the short way"
 
 
 def test_the_short_way_ends_where_a_batch_is_full() -> None:

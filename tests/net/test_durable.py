@@ -302,7 +302,7 @@ def test_an_ordered_named_subscription_prints_what_waited_for_its_turn_when_it_w
                 printed = [await line(process)]
                 for n in range(1, 30):
                     await one.publish("t", {"n": n})
-                # Until one is handed over that was stored after some that wait.
+                # It publishes until an event is handed over that was stored after some that wait.
                 n = 1000
                 while printed[-1]["offset"] <= len(printed) + 10:
                     await other.publish("t", {"n": n})

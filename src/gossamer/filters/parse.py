@@ -151,7 +151,7 @@ class _Parser:
     def _factor(self, frame: _Frame, operand: Operand) -> None:
         """Reads a predicate that begins with `operand`, or takes the operand alone.
 
-        An operand alone waits in the frame until the next token decides what it is.
+        An operand alone waits in the frame until the next token decides its role.
         """
         negated = frame.flipped
         node = self._predicate(operand, negated)

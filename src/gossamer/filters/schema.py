@@ -227,7 +227,7 @@ class Schema:
         return index if index is not None and _same(name, self.names[index]) else None
 
     def nearest(self, name: str) -> str | None:
-        """The attribute that a user who wrote `name` may have meant."""
+        """The attribute that the user may have meant by `name`."""
         return nearest(name, self.names)
 
     def __eq__(self, other: object) -> bool:

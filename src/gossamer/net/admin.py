@@ -1,4 +1,4 @@
-"""A node's local admin socket: the user who runs the node can ask it and publish through it.
+"""A node's local admin socket: its user can ask the node and publish through it.
 
 It is a Unix socket in a directory that only its owner can enter. A request is one line of JSON, and
 so is each line of an answer. ``gossamer status`` finds the sockets of all nodes that this user runs

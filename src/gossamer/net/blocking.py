@@ -146,8 +146,8 @@ class _Stream(Generic[T]):
         self._arrived = self._fetched = 0
         # The items that are being fetched.
         self._crossing: list[T] = []
-        # The request that is under way. It is kept if a wait is given up, because its items would be
-        # lost otherwise.
+        # The request that is under way. It is kept if a wait is given up, because its items would
+        # be lost otherwise.
         self._coming: Future[list[T]] | None = None
 
     def __iter__(self) -> Iterator[T]:

@@ -122,7 +122,7 @@ class Node:
             succession (0: never).
         shared_memory: large messages between nodes of one host and user lie in memory that both see
             (net/memory.py).
-        insecure: allows listening beyond loopback without keys; then everybody who can reach the
+        insecure: allows listening beyond loopback without keys; then any program that can reach the
             port can take part.
         """
         self._listen = parse_address(listen)

@@ -1,4 +1,4 @@
-"""Folders and files that only the user who runs a node can open.
+"""Folders and files that only the owner of a node can open.
 
 A node writes events, receipts and its identity. Their readers are not left to the umask: a folder
 is made with mode 0700 and a file with mode 0600. A folder of ours that others can enter is

@@ -1,4 +1,4 @@
-"""Interests that come from outside: a service decides what this node subscribes to.
+"""Interests that come from outside: a service decides on the subscriptions of this node.
 
 It is claim 7 of seed 000 (docs/seeds.md).
 

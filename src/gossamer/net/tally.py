@@ -1,4 +1,4 @@
-"""Counters for those who watch a node.
+"""Counters for the operators of a node.
 
 It counts events by topic, and everything dropped or rejected by its reason. Reasons come from this
 program, but they may quote text from a peer. Quotes are cut out, and the number of different
