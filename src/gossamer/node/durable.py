@@ -191,8 +191,6 @@ class Tap:
         self.stored: dict[int, Stored] = {}
         # The token of the next Store. 0: there is nothing to store.
         self.token = Token(0)
-        # Events that are not stored yet.
-        self.pending = 0
         # The first offsets of the batches in ``stored``, in ascending order, and of some that are
         # gone.
         self._starts: list[int] = []
