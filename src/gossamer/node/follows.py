@@ -140,6 +140,9 @@ class Follows:
             (token for token, one in self._storing.items() if one is tap), default=Token(0)
         )
 
+    def loosen(self, subscription: Subscription) -> None:
+        self._local.loosen(subscription)
+
     def limit(self, subscription: Subscription) -> int:
         return self._local.limit(subscription)
 
@@ -276,6 +279,7 @@ class Follows:
         for follow in self.follows.values():
             if follow.tap is not None and follow.tap.has_records:
                 self._store(follow.tap)
+            self._local.loosen(follow.subscription)
 
     def _store(self, tap: Tap) -> None:
         token, tap.token = self.token(tap), Token(0)
