@@ -217,6 +217,10 @@ class Subscription(_Stream[Event]):
         """As ``gossamer.Subscription.ack``, of a durable subscription: returns when it is on disk."""
         self._loop.call(self._subscription.ack(*arguments, **options))
 
+    def status(self) -> dict[str, Any] | None:
+        """As ``gossamer.Subscription.status``."""
+        return self._loop.call(_called(self._subscription.status))
+
     def batches(self) -> Batches:
         """The events as ``pyarrow.RecordBatch``. Read these or the events one by one, not both."""
         return Batches(self._loop, self._subscription.batches())

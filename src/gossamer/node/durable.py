@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 
 import msgspec
 from msgspec import Struct
@@ -43,6 +44,7 @@ class Gap(Struct, frozen=True):
     before: Id | None  # the first that may be there again; None: not known
     reason: str
     offset: int = 0  # a durable subscription's; acknowledge it as an event
+    until: datetime | None = None  # when the last lost event was published; None: not known
 
 
 class Stored(Struct, frozen=True, array_like=True):
@@ -65,6 +67,7 @@ class Position(Struct, frozen=True, array_like=True):
     incarnation: int
     sequence: int
     is_gone: bool = False
+    has_published: bool = True  # on this topic; an earlier version did not store it
 
 
 class _About(Struct, array_like=True):
@@ -241,9 +244,9 @@ class Tap:
         self._records.append(Keep(f"{self._key}/e/{stored.offset:016d}", _encoder.encode(stored)))
         return stored
 
-    def place(self, publisher: int, position: Id, is_gone: bool) -> None:
+    def place(self, publisher: int, position: Id, *, is_gone: bool, has_published: bool) -> None:
         """The position with a publisher."""
-        found = Position(*position, is_gone)
+        found = Position(*position, is_gone, has_published)
         if self.positions.get(publisher) != found:
             self.positions[publisher] = self._open.positions[publisher] = found
             self._records.append(Keep(f"{self._key}/p/{publisher:016x}", _encoder.encode(found)))

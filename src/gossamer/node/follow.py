@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -38,6 +39,8 @@ STUCK = Micros(
     50 * MILLISECOND
 )  # an event that waits for its turn so long: its publisher is asked for its floor
 PUBLISHERS_MAX = 4096  # that a subscription knows its position with
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNTIL_MAX = 253_402_300_800_000_000  # the year 10,000: a peer may say anything
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -89,6 +92,7 @@ class Follow:
         for publisher, place in tap.positions.items():
             progress = self.publishers[publisher] = Progress((place.incarnation, place.sequence))
             progress.is_gone, progress.release = place.is_gone, progress.position
+            progress.has_published = place.has_published
         for stored in tap.remembered():
             self._progress(stored.publisher).take(stored.incarnation, list(stored.sequences))
         again: list[tuple[Progress | None, Id, Event | Gap, int]] = []
@@ -134,6 +138,9 @@ class Follow:
         """A batch has come live, as rows or columns, with the numbers of its events; those at some places are wanted."""
         incarnation = batch.incarnation
         progress = self._meet(batch, now)
+        if not progress.has_published:
+            progress.has_published = True
+            self._save(batch.publisher, progress)
         fresh = [place for place in wanted if not progress.had((incarnation, numbers[place]))]
         if fresh:
             if not isinstance(rows, list):
@@ -280,9 +287,14 @@ class Follow:
             for id, _ in progress.waiting
         ]
 
-    def _gap(self, publisher: int, after: Id | None, before: Id | None, reason: str) -> None:
+    def _gap(
+        self, publisher: int, after: Id | None, before: Id | None, reason: str, until: int = 0
+    ) -> None:
+        """``until``: when the last lost event was published (Unix microseconds; 0: not known)."""
         self.gaps += 1
-        hub, gap = self._hub, Gap(self.subscription.topic.name, publisher, after, before, reason)
+        hub, topic = self._hub, self.subscription.topic.name
+        when = _EPOCH + timedelta(microseconds=until) if 0 < until < _UNTIL_MAX else None
+        gap = Gap(topic, publisher, after, before, reason, until=when)
         hub.out.append(Note(Gapped(self.subscription.number, hex_peer(publisher), reason)))
         if self.tap is None:
             self._hand_over([(gap, 0, False)])
@@ -335,10 +347,15 @@ class Follow:
     def changed(self, change: ViewChange, now: Micros) -> None:
         progress = self.publishers.get(change.peer)
         if change.after is None:
+            was_failed = change.reason == "failed"
+            if was_failed and progress is None and self._asks_all and not self._is_fresh:
+                progress = self._progress(change.peer)  # it was to be asked for its past
             if progress is not None:
                 if change.reason == "left":
                     progress.is_gone = progress.is_level and progress.covered
                 else:
+                    is_asked = not (progress.baseline or progress.covered or self._is_fresh)
+                    progress.is_failed = was_failed and is_asked and progress.first_newest is None
                     progress.covered = False  # it may live on where we do not see it
                 progress.baseline = False
                 self._save(change.peer, progress)
@@ -351,7 +368,7 @@ class Follow:
                 progress.covered = True
             else:  # it may have taken us for dead as well, and may not have heard yet that we are not
                 progress.doubted_until = Micros(now + LAG)
-            progress.is_gone = False
+            progress.is_gone = progress.is_failed = False
             self._begin(change.peer, progress, now)
 
     def _begin(self, peer: int, progress: Progress, now: Micros) -> None:
@@ -424,7 +441,7 @@ class Follow:
     def _absent(self, peer: int, progress: Progress, is_member: bool) -> None:
         progress.is_told = True
         is_unreadable = self._hub.is_in_conflict(self.subscription.topic.name)
-        is_known = is_member or progress.position > (0, 0)
+        is_known = is_member or progress.has_published
         if not (progress.baseline or progress.is_gone) and (
             is_unreadable or (is_known and not progress.covered)
         ):
@@ -457,6 +474,13 @@ class Follow:
             )
             return
         progress.attempts, progress.is_told, progress.ask_at = 0, False, Micros(0)
+        progress.is_gone = progress.is_failed = False  # it is here, whatever was known of it
+        # An older node does not say whether it has published: it may have.
+        newest = EVERYTHING if past.newest is None else past.newest
+        progress.has_published |= newest > (0, 0)
+        progress.left = past.left
+        if progress.first_newest is None:
+            progress.first_newest = newest
         if not progress.is_level:
             position = past.through
             if self._is_lost(progress, past):
@@ -468,7 +492,7 @@ class Follow:
                 reason = "the publisher retains nothing that old" if past.parts or past.through > past.trimmed else (
                     "the publisher retains nothing"
                 )  # fmt: skip
-                self._gap(peer, after, before, reason)
+                self._gap(peer, after, before, reason, past.trimmed_at)
             for part, rows in read:
                 places = list(part.places or range(part.count))
                 fresh = [
@@ -496,6 +520,7 @@ class Follow:
             self._schedule(peer, progress, progress.doubted_until)
             return
         self._level(peer, progress, past, now)
+        self._save(peer, progress)
 
     def _read(
         self, progress: Progress, past: Past
@@ -564,7 +589,8 @@ class Follow:
 
     def _save(self, peer: int, progress: Progress) -> None:
         if self.tap is not None:
-            self.tap.place(peer, progress.position, progress.is_gone)
+            is_gone, has_published = progress.is_gone, progress.has_published
+            self.tap.place(peer, progress.position, is_gone=is_gone, has_published=has_published)
 
     @property
     def storing(self) -> Token:
@@ -584,6 +610,20 @@ class Follow:
             "behind": sum(not one.is_level and not one.is_gone for one in self.publishers.values()),
             "gaps": self.gaps,
         }
+        if self._asks_all:
+            some = self.publishers.values()
+            found |= {
+                # Publishers that have more, when the consumer has taken some.
+                "parked": len(self._parked),
+                # Members that do not answer.
+                "unreached": sum(one.is_told and not one.is_gone for one in some),
+                # Members that died before they had answered.
+                "unasked": sum(one.is_failed for one in some),
+                # Events that publishers hold and that are not here yet, whatever the filter wants.
+                "left": sum(one.left for one in some if not one.is_gone),
+                # Publishers of which something is to come that they had when they were first asked.
+                "owing": sum(one.is_owing for one in some),
+            }
         if tap is not None:
             found |= {
                 "name": tap.name,

@@ -75,6 +75,11 @@ class Past(Message, frozen=True, array_like=True, tag=91):
     trimmed: _Id  # the last event of the topic that is gone
     trimmed_at: Annotated[int, Meta(ge=0)]
     floor: _Id  # the first event of any topic, and of any of the publisher's lives, without receipt
+    # The last event that the publisher has published on the topic; (0, 0): none. None: an older
+    # node, which does not say.
+    newest: _Id | None = None
+    # How many events of the topic it still has after ``through``, whatever the filter wants.
+    left: Annotated[int, Meta(ge=0)] = 0
 
 
 class Archive:
@@ -116,9 +121,11 @@ class Archive:
             through, done = self._read(ask, parts, settled)
         else:
             through, done = settled, True
+        left = 0 if done else self._retained.count(ask.topic, through)
         return Past(
-            ask.topic, ask.number, ask.serial, tuple(parts), through, done, trimmed, at, floor
-        )
+            ask.topic, ask.number, ask.serial, tuple(parts), through, done, trimmed, at, floor,
+            self._retained.newest(ask.topic), left,
+        )  # fmt: skip
 
     def _read(self, ask: Ask, parts: list[Part], end: Id) -> tuple[Id, bool]:
         """Collect what is retained up to ``end``.

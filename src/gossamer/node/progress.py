@@ -29,8 +29,9 @@ EVERYTHING: Id = (SEQUENCE_MAX, SEQUENCE_MAX)
 
 class Progress:
     __slots__ = (
-        "_batches", "_had", "_marks", "ask_at", "attempts", "baseline", "began_at", "covered", "doubted_until", "is_gone",
-        "is_level", "is_told", "position", "release", "serial", "trusted", "waiting",
+        "_batches", "_had", "_marks", "ask_at", "attempts", "baseline", "began_at", "covered", "doubted_until", "first_newest",
+        "has_published", "is_failed", "is_gone", "is_level", "is_told", "left", "position", "release", "serial", "trusted",
+        "waiting",
     )  # fmt: skip
 
     def __init__(self, position: Id = (0, 0)) -> None:
@@ -40,6 +41,13 @@ class Progress:
         self.baseline = False  # its past is not wanted: only where it is now
         self.is_gone = False  # it has left, with nothing missing
         self.is_told = False  # that it cannot be asked
+        self.is_failed = False  # it was taken for dead before it had answered even once
+        self.has_published = False  # on this topic, as far as is known
+        # The last event that it had published when it answered this subscription for the first time.
+        self.first_newest: Id | None = None
+        self.left = (
+            0  # events that it still has beyond the position, as it said with its last answer
+        )
         self.trusted = (
             0  # the life whose floors say something: no earlier one has anything without receipt
         )
@@ -61,9 +69,17 @@ class Progress:
 
     def take(self, incarnation: int, sequences: list[int]) -> None:
         """These were had now: ascending."""
+        self.has_published = True
         for sequence in sequences:
             self._had[incarnation, sequence] = None
         heapq.heappush(self._batches, ((incarnation, sequences[0]), sequences[-1]))
+
+    @property
+    def is_owing(self) -> bool:
+        """Whether something is to come that the publisher had when it was first asked."""
+        if self.is_level or self.is_gone or self.is_told:
+            return False
+        return self.first_newest is None or self.position < self.first_newest
 
     @property
     def remembered(self) -> int:
