@@ -244,7 +244,9 @@ class Tap:
         self._records.append(Keep(f"{self._key}/e/{stored.offset:016d}", _encoder.encode(stored)))
         return stored
 
-    def place(self, publisher: int, position: Id, *, is_gone: bool, has_published: bool) -> None:
+    def place(
+        self, publisher: int, position: Id, *, is_gone: bool, has_published: bool = True
+    ) -> None:
         """The position with a publisher."""
         found = Position(*position, is_gone, has_published)
         if self.positions.get(publisher) != found:
