@@ -14,6 +14,7 @@ Who is a member of the fabric, and where:
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -47,6 +48,7 @@ from gossamer.pipeline.sourceoptions import Options, SourceError
 WAIT_SECONDS = (
     30.0  # for the fabric, a topic, the past of publishers, a data directory that is still locked
 )
+_log = logging.getLogger(__name__)
 FILL_SECONDS = 2.0  # for a tap that was full, and has room again
 PART_ROWS = 20_000  # of one partition
 ROWS_MAX = 2**31 - 1  # of a micro-batch that nobody bounds; a tap holds less
@@ -337,6 +339,7 @@ class _TapReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "a stream needs a disk for its tap, on the driver's host: .option('dataDir', DIRECTORY), one for each query"
             )
         self._options, self._schema, self._steps_aside = options, schema, steps_aside
+        self._has_begun = False  # Spark has asked what is new
         self._is_bounded = False  # availableNow: it ends
         self._target: int | None = None  # and here, when that is known
 
@@ -377,13 +380,15 @@ class _TapReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"offset": self._everything(tap, at)}
 
     def _next(self, tap: _Tap, at: int) -> int:
-        """What is here."""
+        """What is here. More has a moment to come after a start, and when a commit made room: so the micro-batch is large."""
+        is_filling = not self._has_begun
+        self._has_begun = True
         if tap.latest() == at > tap.acked:
-            was_parked = tap.about()["parked"]
+            is_filling = is_filling or tap.about()["parked"] > 0
             tap.commit(at)
-            if was_parked:  # the next micro-batch is to be a large one, too
-                until = time.monotonic() + FILL_SECONDS
-                tap.wait(lambda: time.monotonic() > until or _is_full(tap, at, tap.about()), str)
+        if is_filling:
+            until = time.monotonic() + FILL_SECONDS
+            tap.wait(lambda: time.monotonic() > until or _is_full(tap, at, tap.about()), str)
         return tap.latest()
 
     def _next_now(self, tap: _Tap, at: int, most: int) -> int:
@@ -463,6 +468,7 @@ class _Written(WriterCommitMessage):
 
     partition: int
     data: bytes
+    checkpoint: str  # of the streaming query: the number that Spark writes into a new checkpoint
 
 
 def _written(iterator: Iterator[Any]) -> _Written:
@@ -470,9 +476,11 @@ def _written(iterator: Iterator[Any]) -> _Written:
 
     batches = [batch for batch in iterator if batch.num_rows]
     context = TaskContext.get()
-    return _Written(
-        context.partitionId() if context is not None else 0, _stream(batches) if batches else b""
-    )
+    data = _stream(batches) if batches else b""
+    if context is None:
+        return _Written(0, data, "")
+    checkpoint = context.getLocalProperty("sql.streaming.queryId") or ""
+    return _Written(context.partitionId(), data, checkpoint)
 
 
 def _together(messages: Sequence[WriterCommitMessage | None]) -> bytes:
@@ -487,7 +495,7 @@ def _together(messages: Sequence[WriterCommitMessage | None]) -> bytes:
     return _stream(batches) if batches else b""
 
 
-def _request(options: Options, schema: StructType, query: str, batch: int) -> dict[str, Any]:
+def _request(options: Options, schema: StructType) -> dict[str, Any]:
     text = ", ".join(
         f"`{field.name}` {field.dataType.simpleString()}" + ("" if field.nullable else " NOT NULL")
         for field in schema
@@ -496,13 +504,14 @@ def _request(options: Options, schema: StructType, query: str, batch: int) -> di
         "topic": options.topic,
         "schema": text,
         "retention": options.retention,
-        "query": query,
-        "batch": batch,
+        "query": "",
+        "checkpoint": "",
+        "batch": 0,
     }
 
 
 class _StreamWriter(DataSourceStreamArrowWriter):
-    """Each row once, whatever is replayed: by (query, batch, partition, row). ``query`` names the query for life."""
+    """Each row once, whatever is replayed: by (query, checkpoint, batch, partition, row). ``query`` names the query for life."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         if not options.data_dir:
@@ -520,11 +529,25 @@ class _StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         options = self._options
-        ask(
+        written = [one for one in messages if isinstance(one, _Written)]
+        checkpoint = written[0].checkpoint if written else ""
+        if any(one.data for one in written) and not checkpoint:
+            raise SourceError("Spark does not say which checkpoint this micro-batch belongs to")
+        request = {"query": options.query, "checkpoint": checkpoint, "batch": batchId}
+        reply = ask(
             options.gateway(options.data_dir),
-            _request(options, self._schema, options.query, batchId),
+            _request(options, self._schema) | request,
             _together(messages),
         )
+        already = reply["rows"] - reply["published"]
+        if already:
+            _log.warning(
+                "%d of %d rows of micro-batch %d of query %r were published before, and are not published again",
+                already,
+                reply["rows"],
+                batchId,
+                options.query,
+            )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Nothing was published: that happens in ``commit``."""
@@ -548,7 +571,7 @@ class _Writer(DataSourceArrowWriter):
         ) as temporary:
             reply = ask(
                 options.gateway(options.data_dir or temporary),
-                _request(options, self._schema, "", 0),
+                _request(options, self._schema),
                 _together(messages),
             )
         if reply["incomplete"] and not options.data_dir:

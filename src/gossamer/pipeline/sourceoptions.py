@@ -130,9 +130,10 @@ class Options:
     def check_asked(self, unasked: int) -> None:
         """Members died before they had said what they retain: their events may be missing."""
         if unasked:
+            died = "1 node died before it" if unasked == 1 else f"{unasked} nodes died before they"
             self._missed(
-                f"{unasked} nodes died before they could be asked what they retain of {self.topic!r}: their events may be missing",
-                "start them again",
+                f"{died} could be asked what is retained of {self.topic!r} there, so events may be missing",
+                "start it again" if unasked == 1 else "start them again",
             )
 
     def _missed(self, what: str, remedy: str) -> None:
