@@ -413,16 +413,46 @@ def test_misuse_says_what_to_do() -> None:
 
 BAD = [
     Past(
-        "t", 1, 1, (Part(1, 1, 2, (0, 1), b"\x91\x91\x01"),), (1, 9), True, (0, 0), 0, (1, 10)
+        "t",
+        1,
+        1,
+        (Part(1, 1, 2, (0, 1), b"\x91\x91\x01"),),
+        (1, 9),
+        True,
+        (0, 0),
+        0,
+        (1, 10),
+        (1, 9),
+        0,
     ),  # places and rows differ
     Past(
-        "t", 1, 1, (Part(1, 1, 1, (), b"\x91\xa1x"),), (1, 9), True, (0, 0), 0, (1, 10)
+        "t", 1, 1, (Part(1, 1, 1, (), b"\x91\xa1x"),), (1, 9), True, (0, 0), 0, (1, 10), (1, 9), 0
     ),  # not a row
     Past(
-        "t", 1, 1, (Part(1, 50, 1, (), b"\x91\x91\x01"),), (1, 9), True, (0, 0), 0, (1, 10)
+        "t",
+        1,
+        1,
+        (Part(1, 50, 1, (), b"\x91\x91\x01"),),
+        (1, 9),
+        True,
+        (0, 0),
+        0,
+        (1, 10),
+        (1, 9),
+        0,
     ),  # beyond what it says
     Past(
-        "t", 1, 1, (Part(1, 1, 1, (5,), b"\x91\x91\x01"),), (1, 9), True, (0, 0), 0, (1, 10)
+        "t",
+        1,
+        1,
+        (Part(1, 1, 1, (5,), b"\x91\x91\x01"),),
+        (1, 9),
+        True,
+        (0, 0),
+        0,
+        (1, 10),
+        (1, 9),
+        0,
     ),  # a place that is not there
 ]
 
@@ -690,24 +720,6 @@ def test_members_that_do_not_answer_and_that_died_unasked_are_counted() -> None:
     fabric.run(30)
     told = about(fabric, 1, made)
     assert (told["unasked"], told["owing"], fabric.numbers(1)) == (1, 0, [2])
-
-
-@pytest.mark.parametrize("newest", [None, (1, 2)])
-def test_a_node_of_before_may_have_published_for_it_does_not_say(newest: Any) -> None:
-    """Its answer has neither field; who asked it goes on until it says that there is no more."""
-    fabric = Fabric(2, retention="1h")
-    made = fabric.enter(1, start=0)
-    fabric.run(1)
-    follow = fabric.core(1).subscriptions[made].follow
-    assert follow is not None
-    progress = follow.publishers[1]
-    progress.attempts, progress.serial, progress.is_level = 1, 77, False
-    progress.first_newest = None
-    past = Past("t", made, 77, (), (1, 1), False, (0, 0), 0, (1, 3), newest)
-    fabric._do(fabric.places[1], fabric.core(1).receive(Peer(1), past, Micros(fabric.now)))
-    assert about(fabric, 1, made)["owing"] == 1
-    fabric.run(5)
-    assert about(fabric, 1, made)["owing"] == 0
 
 
 def test_how_many_events_are_retained_after_an_id() -> None:

@@ -475,12 +475,10 @@ class Follow:
             return
         progress.attempts, progress.is_told, progress.ask_at = 0, False, Micros(0)
         progress.is_gone = progress.is_failed = False  # it is here, whatever was known of it
-        # An older node does not say whether it has published: it may have.
-        newest = EVERYTHING if past.newest is None else past.newest
-        progress.has_published |= newest > (0, 0)
+        progress.has_published |= past.newest > (0, 0)
         progress.left = past.left
         if progress.first_newest is None:
-            progress.first_newest = newest
+            progress.first_newest = past.newest
         if not progress.is_level:
             position = past.through
             if self._is_lost(progress, past):

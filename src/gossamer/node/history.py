@@ -72,11 +72,8 @@ class Past(Message, frozen=True, array_like=True, tag=91):
     trimmed: _Id  # the last event of the topic that is gone
     trimmed_at: Annotated[int, Meta(ge=0)]
     floor: _Id  # the first event of any topic, and of any of the publisher's lives, without receipt
-    # The last event that the publisher has published on the topic; (0, 0): none. None: an older
-    # node, which does not say.
-    newest: _Id | None = None
-    # How many events of the topic it still has after ``through``, whatever the filter wants.
-    left: Annotated[int, Meta(ge=0)] = 0
+    newest: _Id  # the last event that the publisher has published on the topic; (0, 0): none
+    left: Annotated[int, Meta(ge=0)]  # events of the topic after ``through``, filtered or not
 
 
 class Archive:
