@@ -605,7 +605,7 @@ def about(fabric: Fabric, number: int, subscription: int) -> dict[str, Any]:
 
 
 def away(fabric: Fabric, absent: int) -> list[Gap]:
-    """The gaps that a durable subscription of node 1 is told when another node dies while it is down."""
+    """The gaps of a durable subscription of node 1 when another node dies while it is down."""
     fabric.down(1)
     fabric.down(absent)
     fabric.run(30)

@@ -30,7 +30,10 @@ def until(condition: Any, seconds: float = 60.0) -> None:
 
 
 def finish(start: Any) -> None:
-    """Run a query to its end. Spark gives a Python process 10 s to start, which a busy machine may not: then as after any crash."""
+    """Run a query to its end, and again where a Python process of Spark did not start in time.
+
+    Spark gives it 10 s, which a busy machine may not; the query goes on as after any crash.
+    """
     for _ in range(6):
         query = start()
         try:

@@ -1,4 +1,7 @@
-"""What a streaming query gets of a backlog, after a restart, and when nodes die; as Spark asks for it, and with Spark."""
+"""A streaming query with a backlog, after a restart, and when nodes die.
+
+Most tests ask the source as Spark does; the last ones have Spark.
+"""
 
 from __future__ import annotations
 

@@ -184,7 +184,8 @@ def _lines(event: Event | Gap, as_json: bool) -> list[bytes]:
     if isinstance(event, Gap):
         when = f", published until {event.until.isoformat()}" if event.until else ""
         click.echo(
-            f"gap: events of {event.publisher:016x} on {event.topic} may be lost{when}: {event.reason}",
+            f"gap: events of {event.publisher:016x} on {event.topic} may be lost{when}: "
+            f"{event.reason}",
             err=True,
         )
         gap = {**head, "after": event.after, "before": event.before, "reason": event.reason}

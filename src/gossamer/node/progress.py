@@ -29,9 +29,9 @@ EVERYTHING: Id = (SEQUENCE_MAX, SEQUENCE_MAX)
 
 class Progress:
     __slots__ = (
-        "_batches", "_had", "_marks", "ask_at", "attempts", "baseline", "began_at", "covered", "doubted_until", "first_newest",
-        "has_published", "is_failed", "is_gone", "is_level", "is_told", "left", "position", "release", "serial", "trusted",
-        "waiting",
+        "_batches", "_had", "_marks", "ask_at", "attempts", "baseline", "began_at", "covered",
+        "doubted_until", "first_newest", "has_published", "is_failed", "is_gone", "is_level",
+        "is_told", "left", "position", "release", "serial", "trusted", "waiting",
     )  # fmt: skip
 
     def __init__(self, position: Id = (0, 0)) -> None:
@@ -43,7 +43,7 @@ class Progress:
         self.is_told = False  # that it cannot be asked
         self.is_failed = False  # it was taken for dead before it had answered even once
         self.has_published = False  # on this topic, as far as is known
-        # The last event that it had published when it answered this subscription for the first time.
+        # The last event that it had published when it first answered this subscription.
         self.first_newest: Id | None = None
         self.left = (
             0  # events that it still has beyond the position, as it said with its last answer

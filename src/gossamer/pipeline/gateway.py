@@ -169,7 +169,10 @@ class Gateway:
         return {"rows": rows, "published": published, "replay": is_replay, "incomplete": incomplete}
 
     def _stage(self, stream: str, batch: int, data: bytes) -> tuple[bytes, bool]:
-        """The batch as it was first committed: what a replay brings may be in another order. Nothing, if all of it is accepted."""
+        """The batch as it was first committed: what a replay brings may be in another order.
+
+        It is empty if all of the batch is accepted.
+        """
         path = self._path(stream)
         if path.exists():
             number, _, staged = path.read_bytes().partition(b"\n")

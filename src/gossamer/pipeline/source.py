@@ -157,7 +157,8 @@ class _RetainedReader(DataSourceReader):
                     until = time.monotonic() + WAIT_SECONDS
                 if time.monotonic() > until:
                     raise SourceError(
-                        f"not every publisher of {options.topic!r} has answered within {WAIT_SECONDS:g} s"
+                        f"not every publisher of {options.topic!r} has answered within "
+                        f"{WAIT_SECONDS:g} s"
                     )
             options.check_asked(about["unasked"])
         return _partitions(values, self._schema) or [InputPartition(_pack([], self._schema))]
@@ -233,12 +234,13 @@ class _Tap:
         return self._last
 
     def reach(self, offset: int) -> None:
-        """Wait until everything through an offset of a checkpoint is here: it is on the tap's disk."""
+        """Wait until everything through an offset of a checkpoint is here, from the tap's disk."""
         options = self._options
         if offset > self.latest() and offset > (given := self.about()["offset"]):
             raise SourceError(
-                f"offset {offset} of {options.name!r} is in the checkpoint, but the tap in {options.data_dir!r} has only given "
-                f"offsets through {given}; was its data directory replaced? Use the one that belongs to the checkpoint, or a new "
+                f"offset {offset} of {options.name!r} is in the checkpoint, but the tap in "
+                f"{options.data_dir!r} has only given offsets through {given}; was its data "
+                "directory replaced? Use the one that belongs to the checkpoint, or a new "
                 "checkpoint"
             )
         self.wait(
@@ -251,9 +253,10 @@ class _Tap:
         why: Callable[[], str],
         moved: Callable[[], object] | None = None,
     ) -> None:
-        """Wait for something. It is an error, which says why, when nothing moves for ``WAIT_SECONDS``.
+        """Wait for something.
 
-        ``moved``: what changes as long as something comes; the last offset, unless told.
+        When nothing moves for ``WAIT_SECONDS`` that is an error, which says why. ``moved`` changes
+        while something comes; it is the last offset by default.
         """
         moved = moved or self.latest
         last, until, pause = moved(), time.monotonic() + WAIT_SECONDS, 0.005
@@ -265,7 +268,8 @@ class _Tap:
                 last, until = moved(), time.monotonic() + WAIT_SECONDS
             elif time.monotonic() > until:
                 raise SourceError(
-                    f"the tap {self._options.name!r} has had nothing new for {WAIT_SECONDS:g} s: {why()}"
+                    f"the tap {self._options.name!r} has had nothing new for {WAIT_SECONDS:g} s: "
+                    f"{why()}"
                 )
             time.sleep(pause)
             pause = min(2 * pause, 0.1)
@@ -274,7 +278,8 @@ class _Tap:
         """The values of the events after one offset up to another."""
         if start < self.acked:
             raise SourceError(
-                f"offset {start} of {self._options.name!r} is asked for, but everything through {self.acked} was committed; is the "
+                f"offset {start} of {self._options.name!r} is asked for, but everything through "
+                f"{self.acked} was committed; is the "
                 "checkpoint an old one? Use the newest, or another name"
             )
         self.reach(end)
@@ -327,16 +332,18 @@ def _is_abandoned() -> bool:
 class _TapReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Offsets are the tap's: {"offset": n}. ``maxRows`` bounds a micro-batch.
 
-    Spark commits a micro-batch only when it builds the next one, for which there must be something new; and a tap that is full
-    gets nothing new before something is acknowledged. But the offset from which Spark asks for more is the end of the last
-    micro-batch in its commit log, so that is acknowledged as soon as the tap has nothing new.
+    Spark commits a micro-batch only when it builds the next one, for which there must be something
+    new; and a tap that is full gets nothing new before something is acknowledged. But the offset
+    from which Spark asks for more is the end of the last micro-batch in its commit log, so that is
+    acknowledged as soon as the tap has nothing new.
     """
 
     def __init__(self, options: Options, schema: StructType, *, steps_aside: bool = False) -> None:
         """``steps_aside``: this is the process that Spark keeps for a query, and may kill."""
         if not options.data_dir:
             raise SourceError(
-                "a stream needs a disk for its tap, on the driver's host: .option('dataDir', DIRECTORY), one for each query"
+                "a stream needs a disk for its tap, on the driver's host: .option('dataDir', "
+                "DIRECTORY), one for each query"
             )
         self._options, self._schema, self._steps_aside = options, schema, steps_aside
         self._has_begun = False  # Spark has asked what is new
@@ -380,7 +387,11 @@ class _TapReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"offset": self._everything(tap, at)}
 
     def _next(self, tap: _Tap, at: int) -> int:
-        """What is here. More has a moment to come after a start, and when a commit made room: so the micro-batch is large."""
+        """How far the tap is.
+
+        After a start, and when a commit made room, more has a moment to come: micro-batches are to
+        be large.
+        """
         is_filling = not self._has_begun
         self._has_begun = True
         if tap.latest() == at > tap.acked:
@@ -392,7 +403,7 @@ class _TapReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return tap.latest()
 
     def _next_now(self, tap: _Tap, at: int, most: int) -> int:
-        """What is here, of what publishers held at the beginning; when there is nothing more, it is all."""
+        """How far the tap is, until all is here that publishers held at the beginning."""
         if tap.latest() == at:
             tap.commit(at)
         if self._target is None:
@@ -409,8 +420,9 @@ class _TapReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         about = _fill(tap, at, ROWS_MAX)
         if about["owing"]:
             raise SourceError(
-                f"publishers of {self._options.topic!r} hold more than the tap does, which has {about['unacked']} events: a "
-                "micro-batch cannot take it all. Use trigger(availableNow=True) instead of trigger(once=True)"
+                f"publishers of {self._options.topic!r} hold more than the tap does, which has "
+                f"{about['unacked']} events, so one micro-batch cannot take everything. Use "
+                "trigger(availableNow=True) instead of trigger(once=True)"
             )
         self._options.check_asked(about["unasked"])
         tap.reach(about["offset"])
@@ -432,7 +444,7 @@ class _TapReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _is_full(tap: _Tap, at: int, about: dict[str, Any]) -> bool:
-    """Whether there is something after ``at``, and nothing more comes until that is acknowledged; or everything has come."""
+    """Whether everything has come, or nothing more comes before what is after ``at`` is taken."""
     if not about["in_force"]:
         return False
     is_level = about["behind"] <= about["unreached"]
@@ -440,7 +452,7 @@ def _is_full(tap: _Tap, at: int, about: dict[str, Any]) -> bool:
 
 
 def _fill(tap: _Tap, at: int, most: int) -> dict[str, Any]:
-    """Wait until all that publishers held when they were first asked is here, or the tap is full, or there is enough."""
+    """Wait for all that publishers held when they were first asked, as far as the tap holds it."""
     about: dict[str, Any] = {}
 
     def is_done() -> bool:
@@ -451,8 +463,8 @@ def _fill(tap: _Tap, at: int, most: int) -> dict[str, Any]:
 
     def why() -> str:
         return (
-            f"{about['owing']} of {about['publishers']} publishers still hold something of what they had when they were first "
-            f"asked, {about['left']} events or fewer"
+            f"{about['owing']} of {about['publishers']} publishers still hold something of what "
+            f"they had when they were first asked, {about['left']} events or fewer"
         )
 
     tap.wait(is_done, why, lambda: (tap.latest(), about.get("left"), about.get("owing")))
@@ -511,7 +523,10 @@ def _request(options: Options, schema: StructType) -> dict[str, Any]:
 
 
 class _StreamWriter(DataSourceStreamArrowWriter):
-    """Each row once, whatever is replayed: by (query, checkpoint, batch, partition, row). ``query`` names the query for life."""
+    """Each row once, whatever is replayed: by (query, checkpoint, batch, partition, row).
+
+    ``query`` names the query for life.
+    """
 
     def __init__(self, options: Options, schema: StructType) -> None:
         if not options.data_dir:
@@ -542,7 +557,8 @@ class _StreamWriter(DataSourceStreamArrowWriter):
         already = reply["rows"] - reply["published"]
         if already:
             _log.warning(
-                "%d of %d rows of micro-batch %d of query %r were published before, and are not published again",
+                "%d of %d rows of micro-batch %d of query %r were published before, and are not "
+                "published again",
                 already,
                 reply["rows"],
                 batchId,
@@ -576,7 +592,8 @@ class _Writer(DataSourceArrowWriter):
             )
         if reply["incomplete"] and not options.data_dir:
             raise SourceError(
-                f"{reply['incomplete']} of {reply['rows']} rows have no receipt; write with .option('dataDir', DIRECTORY), which "
+                f"{reply['incomplete']} of {reply['rows']} rows have no receipt; write with "
+                ".option('dataDir', DIRECTORY), which "
                 "keeps them until they have"
             )
 

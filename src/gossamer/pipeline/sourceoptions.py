@@ -56,7 +56,8 @@ class Options:
         given = {key.lower(): value for key, value in dict(options).items()}
         if "path" in given:
             raise SourceError(
-                f"a fabric has no paths, but one is given ({given['path']!r}); say what to read or write with "
+                f"a fabric has no paths, but one is given ({given['path']!r}); say what to read "
+                "or write with "
                 ".option('topic', ...)"
             )
         for key in given:
@@ -122,8 +123,8 @@ class Options:
         """Events are lost: that fails the query, unless it was asked not to."""
         when = f", published until {gap.until.isoformat(timespec='seconds')}" if gap.until else ""
         self._missed(
-            f"events of publisher {gap.publisher:016x} on {gap.topic!r} may be lost ({gap.reason}): after {gap.after}, before "
-            f"{gap.before}{when}",
+            f"events of publisher {gap.publisher:016x} on {gap.topic!r} may be lost "
+            f"({gap.reason}): after {gap.after}, before {gap.before}{when}",
             "advertise the topic with more retention",
         )
 
@@ -132,7 +133,8 @@ class Options:
         if unasked:
             died = "1 node died before it" if unasked == 1 else f"{unasked} nodes died before they"
             self._missed(
-                f"{died} could be asked what is retained of {self.topic!r} there, so events may be missing",
+                f"{died} could be asked what is retained of {self.topic!r} there, so events may be "
+                "missing",
                 "start it again" if unasked == 1 else "start them again",
             )
 
@@ -161,7 +163,8 @@ class Options:
             else:
                 continue
             raise SourceError(
-                f".schema(...): topic {self.topic!r} {wrong}; its schema is ({text}). Leave .schema(...) out to read it so, and "
+                f".schema(...): topic {self.topic!r} {wrong}; its schema is ({text}). Leave "
+                ".schema(...) out to read it so, and "
                 "rename or cast afterwards"
             )
 
@@ -173,7 +176,8 @@ def _check_use(name: str, use: Use | None) -> None:
     where = f"for {', '.join(uses)}"
     instead = INSTEAD.get((name, use or "read"), "leave it out")
     raise SourceError(
-        f"option {name!r} is {where}, not for {use or ' and '.join(READING)}, where it would do nothing: {instead}"
+        f"option {name!r} is {where}, not for {use or ' and '.join(READING)}, where it would do "
+        f"nothing: {instead}"
     )
 
 
