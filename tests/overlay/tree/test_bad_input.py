@@ -281,13 +281,13 @@ def test_the_tree_heals_when_a_liar_stops() -> None:
     run = TreeRun(Setup(hosts=12, seed=8), make_host=Liar)
     for _ in range(12):
         run.join(run.free_key())
-        run.run(0.1)
+        run.wait(0.1)
     assert run.until(run.quiet, 30) is not None
     liar = list(run.up.values())[5]
     run.machine(liar).lying = True
     for _ in range(10):
         run.world.command(liar)
-        run.run(0.3)
+        run.wait(0.3)
         run.publish(list(run.up.values())[1])
     run.machine(liar).lying = False
     assert sum(run.rejected.values()) > 10
