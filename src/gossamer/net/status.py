@@ -1,4 +1,4 @@
-"""What a node says of itself, as plain data: ``gossamer status`` shows it."""
+"""The state of a node as plain data, which ``gossamer status`` shows."""
 
 from __future__ import annotations
 

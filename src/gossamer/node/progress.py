@@ -89,13 +89,14 @@ class Progress:
         self.baseline = False  # its past is not wanted: only where it is now
         self.is_gone = False  # it has left, with nothing missing
         self.is_told = False  # that it cannot be asked
-        self.is_failed = False  # it was taken for dead before it had answered even once
-        self.has_published = False  # on this topic, as far as is known
+        # It was taken for dead before it had answered even once.
+        self.is_failed = False
+        # It has published on this topic, as far as is known.
+        self.has_published = False
         # The last event that it had published when it first answered this subscription.
         self.first_newest: Id | None = None
-        self.left = (
-            0  # events that it still has beyond the position, as it said with its last answer
-        )
+        # The events that it still had beyond the position when it last answered.
+        self.left = 0
         self.trusted = (
             0  # the life whose floors say something: no earlier one has anything without receipt
         )

@@ -28,7 +28,7 @@ from typing import Any
 
 import gossamer
 from gossamer.net import admin, private
-from gossamer.net.together import publish_batch
+from gossamer.net.publishing import publish_batch
 
 IDLE_SECONDS = 30.0
 START_SECONDS = 30.0

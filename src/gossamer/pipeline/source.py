@@ -49,9 +49,11 @@ WAIT_SECONDS = (
     30.0  # for the fabric, a topic, the past of publishers, a data directory that is still locked
 )
 _log = logging.getLogger(__name__)
-FILL_SECONDS = 2.0  # for a tap that was full, and has room again
+# A tap that was full, and has room again, gets this long to fill.
+FILL_SECONDS = 2.0
 PART_ROWS = 20_000  # of one partition
-ROWS_MAX = 2**31 - 1  # of a micro-batch that nobody bounds; a tap holds less
+# The bound of a micro-batch without ``maxRows``. A tap holds less.
+ROWS_MAX = 2**31 - 1
 
 
 def register(spark: SparkSession) -> None:
@@ -305,7 +307,8 @@ class _Tap:
 
 
 _taps: dict[tuple[str, str], _Tap] = {}  # of this process, which is one query's
-_parent = 0  # the process that Spark knows, where this one is its child; 0: it is none
+# The process that Spark knows, where this one is its child. 0: this one is no child.
+_parent = 0
 
 
 def _step_aside() -> None:
@@ -346,9 +349,11 @@ class _TapReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "DIRECTORY), one for each query"
             )
         self._options, self._schema, self._steps_aside = options, schema, steps_aside
-        self._has_begun = False  # Spark has asked what is new
-        self._is_bounded = False  # availableNow: it ends
-        self._target: int | None = None  # and here, when that is known
+        # Spark has asked for the latest offset.
+        self._has_begun = False
+        # The trigger is availableNow, and the offset at which it ends, as soon as that is known.
+        self._is_bounded = False
+        self._target: int | None = None
 
     @property
     def _key(self) -> tuple[str, str]:
@@ -480,7 +485,8 @@ class _Written(WriterCommitMessage):
 
     partition: int
     data: bytes
-    checkpoint: str  # of the streaming query: the number that Spark writes into a new checkpoint
+    # The number that Spark writes into each new checkpoint.
+    checkpoint: str
 
 
 def _written(iterator: Iterator[Any]) -> _Written:
