@@ -1,4 +1,4 @@
-"""Charts: what is drawn is what was given, as SVG in a page, as an SVG file and as PNG."""
+"""Charts draw the given numbers, as SVG in a page, as an SVG file and as PNG."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def test_the_height_of_a_bar_is_its_value() -> None:
     assert heights[1] == pytest.approx(4 * heights[0])
     assert heights[2] == pytest.approx(heights[1] / 2)
     assert heights[3] == pytest.approx(0)
-    assert {round(bar.y + bar.height, 3) for bar in bars} == {254.0}  # all stand on the axis
+    # All bars stand on the axis.
+    assert {round(bar.y + bar.height, 3) for bar in bars} == {254.0}
     assert "theirs: 0 0, 1 5, 2 40" in drawing.words
 
 
@@ -64,10 +65,11 @@ def test_words_of_marks_stand_in_no_other_marks_way() -> None:
         for shape in drawing.shapes
         if isinstance(shape, Text) and shape.text.startswith("bound")
     )
+    # To the right, one label would lie over the other's line.
     assert (one.anchor, other.anchor) == (
         "end",
         "end",
-    )  # to the right, one would lie over the other's line
+    )
     assert one.x < first
     assert first < other.x < second
     assert one.clear
@@ -117,13 +119,15 @@ def test_the_last_label_is_inside_the_picture() -> None:
 
 def test_the_same_drawing_as_svg_and_as_png() -> None:
     drawing = charts.bars("A < B & C", ["1", "2"], {"one": [1.0, 3.0]}, "x", "y")
-    ElementTree.fromstring(drawing.svg_file())  # well-formed
+    # The file is well-formed.
+    ElementTree.fromstring(drawing.svg_file())
     assert "A &lt; B &amp; C" in drawing.svg_file()
     assert "prefers-color-scheme:dark" in drawing.svg_file()
     inline = drawing.svg()
     ElementTree.fromstring(inline)
     assert 'role="img"' in inline
-    assert not re.search(r"#[0-9a-f]{6}", inline)  # every colour is the page's
+    # Every colour is the page's.
+    assert not re.search(r"#[0-9a-f]{6}", inline)
     image_module = pytest.importorskip("PIL.Image")
     image = image_module.open(io.BytesIO(drawing.png()))
     assert image.size == (drawing.width * SCALE, drawing.height * SCALE)
