@@ -517,7 +517,7 @@ def _errors() -> Iterator[None]:
     except MissingExtraError as error:
         raise PipelineError(str(error)) from None
     from gossamer.pipeline.contracts import ContractError
-    from gossamer.pipeline.formats import TraceError
+    from gossamer.pipeline.formats import TraceInputError
     from gossamer.pipeline.job import JobError
     from gossamer.pipeline.mapping import MappingError
     from gossamer.pipeline.verify import VerifyError
@@ -529,7 +529,7 @@ def _errors() -> Iterator[None]:
         JobError,
         MappingError,
         MissingExtraError,
-        TraceError,
+        TraceInputError,
         VerifyError,
     ) as error:
         raise PipelineError(str(error)) from None
