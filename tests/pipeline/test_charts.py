@@ -11,7 +11,7 @@ import pytest
 
 from gossamer.pipeline import charts
 from gossamer.pipeline.charts import Mark
-from gossamer.pipeline.drawing import LETTER, LIGHT, SCALE, Path, Rect, Text
+from gossamer.pipeline.drawing import LETTER, LIGHT, SCALE, Polyline, Rect, Text
 
 
 def test_the_height_of_a_bar_is_its_value() -> None:
@@ -38,7 +38,7 @@ def test_a_mark_stands_where_its_number_is() -> None:
         "y",
         marks=[Mark(6, "six", True), Mark(0.5, "half")],
     )
-    dashed = [shape for shape in drawing.shapes if isinstance(shape, Path) and shape.dashed]
+    dashed = [shape for shape in drawing.shapes if isinstance(shape, Polyline) and shape.dashed]
     upright, level = dashed
     bars = [shape for shape in drawing.shapes if isinstance(shape, Rect) and shape.said]
     middles = [bar.x + (bar.width + 1) / 2 for bar in bars]
@@ -58,7 +58,9 @@ def test_words_of_marks_stand_in_no_other_marks_way() -> None:
         marks=[Mark(8.2, "bound 8.22", True), Mark(10, "bound 9.96", True)],
     )
     first, second = (
-        shape.points[0][0] for shape in drawing.shapes if isinstance(shape, Path) and shape.dashed
+        shape.points[0][0]
+        for shape in drawing.shapes
+        if isinstance(shape, Polyline) and shape.dashed
     )
     one, other = (
         shape
@@ -90,7 +92,7 @@ def test_lines_on_a_logarithmic_axis_are_evenly_spaced() -> None:
         "t", {"a": points, "fit": points}, "n", "hops", log_x=True, dashed=["fit"]
     )
     solid, dashed = [
-        shape for shape in drawing.shapes if isinstance(shape, Path) and len(shape.points) == 3
+        shape for shape in drawing.shapes if isinstance(shape, Polyline) and len(shape.points) == 3
     ]
     xs = [x for x, _ in solid.points]
     assert xs[1] - xs[0] == pytest.approx(xs[2] - xs[1])

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 
 from gossamer.pipeline import formats, job, mapping, stages, traces
 from gossamer.pipeline.contracts import check_rows, check_schema
-from gossamer.pipeline.formats import TraceError
+from gossamer.pipeline.formats import TraceInputError
 from gossamer.pipeline.mapping import MappingError
 from gossamer.pipeline.tables import TABLES
 from pipeline.live import ADVERTISED, A, B, publish, subscribe, write
@@ -67,9 +67,9 @@ def test_the_header_names_the_columns() -> None:
         "type",
         "more",
     ]
-    with pytest.raises(TraceError, match=r"f: no column type, size among \(peer, name\)"):
+    with pytest.raises(TraceInputError, match=r"f: no column type, size among \(peer, name\)"):
         formats.header("peer,name", NAMES, "f")
-    with pytest.raises(TraceError, match="column name is there twice"):
+    with pytest.raises(TraceInputError, match="column name is there twice"):
         formats.header("peer,name,name,type,size", NAMES, "f")
 
 
@@ -170,9 +170,9 @@ def test_unusable_input_is_a_clear_error(spark: SparkSession, tmp_path: Path) ->
     ):
         path = tmp_path / name
         path.write_bytes(content)
-        with pytest.raises((job.JobError, TraceError, MappingError), match=said):
+        with pytest.raises((job.JobError, TraceInputError, MappingError), match=said):
             stages.read_traces(spark, mapping.plain([path])).count()
-    with pytest.raises(TraceError, match="no such file"):
+    with pytest.raises(TraceInputError, match="no such file"):
         stages.read_traces(spark, mapping.plain([tmp_path / "nothing.csv"]))
 
 
@@ -243,7 +243,8 @@ def test_a_plain_file_that_ends_inside_a_line(
         formats._check_end(path, read)
         return
     with pytest.raises(
-        TraceError, match=rf"{name}: ends inside its last line, which begins .* is the file whole\?"
+        TraceInputError,
+        match=rf"{name}: ends inside its last line, which begins .* is the file whole\?",
     ):
         formats._check_end(path, read)
 
@@ -454,7 +455,7 @@ def test_the_schema_of_a_mapping_is_checked_before_the_rows(
         ("schema = 'a INT'\nrefuse = { no = 'c > 1' }", "refuse 'c > 1'"),
     ):
         (tmp_path / "map.toml").write_text(f"[[source]]\nfiles = ['f.csv']\n{more}\n")
-        with pytest.raises(TraceError, match=said):
+        with pytest.raises(TraceInputError, match=said):
             stages.read_traces(spark, mapping.load(tmp_path / "map.toml"))
 
 

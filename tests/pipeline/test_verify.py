@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 from gossamer import trace
 from gossamer.cli.pipeline_verdicts import print_verdict
 from gossamer.pipeline import mapping, oracle, report, stages
-from gossamer.pipeline.formats import TraceError
+from gossamer.pipeline.formats import TraceInputError
 from gossamer.pipeline.verify import Counts, Verdict, VerifyError, verify
 from pipeline.live import ADVERTISED, SCHEMA, A, B, Record, delivered, publish, subscribe, write
 
@@ -511,7 +511,7 @@ def test_two_schemas_of_which_neither_grew_from_the_other_are_named(
     )
     with pytest.raises(VerifyError) as refused:
         verify(spark, tmp_path)
-    with pytest.raises(TraceError) as as_items:
+    with pytest.raises(TraceInputError) as as_items:
         stages.read_traces(spark, mapping.plain(tmp_path.glob("*.jsonl")))
     for error in (refused, as_items):
         assert f"({SCHEMA})" in str(error.value)

@@ -74,10 +74,12 @@ def _master(ctx: click.Context, param: click.Parameter, value: str) -> str:
         raise click.BadParameter(str(error)) from None
 
 
-_shown = functools.partial(click.option, show_default=True)
+shown = functools.partial(click.option, show_default=True)
 _files = functools.partial(
     click.option, multiple=True, type=click.Path(path_type=Path), metavar="FILE"
 )
+LIST: dict[str, Any] = {"callback": _numbers, "metavar": "N,N,.."}
+RANGE: dict[str, Any] = {"callback": _numbers, "metavar": "N-N"}
 _COUNT: dict[str, Any] = {"callback": _count, "metavar": "N|all"}
 _SHARE: dict[str, Any] = {"type": click.FloatRange(0, 1)}
 SEVERAL = "May be given several times."
@@ -137,52 +139,50 @@ def pipeline() -> None:
 @_files("--rtts", help="Square matrix of round-trip times in milliseconds.")
 @out_option("Where tables and report go.")
 @master_option
-@_shown(
-    "--nodes", callback=_numbers, metavar="N,N,..", default="20,40,80", help="Sizes of the fabric."
-)
-@_shown("--seeds", callback=_numbers, metavar="N-N", default="0,1", help="Seeds of the runs.")
-@_shown("--filters", **_COUNT, default="1000", help="The most filters. There is one for each peer.")
-@_shown("--events", **_COUNT, default="100", help="The most events. There is one for each file.")
-@_shown("--seed", type=click.IntRange(0), default=0, help="Seed of the workload.")
-@_shown(
+@shown("--nodes", **LIST, default="20,40,80", help="Sizes of the fabric.")
+@shown("--seeds", **RANGE, default="0,1", help="Seeds of the runs.")
+@shown("--filters", **_COUNT, default="1000", help="The most filters. There is one for each peer.")
+@shown("--events", **_COUNT, default="100", help="The most events. There is one for each file.")
+@shown("--seed", type=click.IntRange(0), default=0, help="Seed of the workload.")
+@shown(
     "--workload",
     type=click.Choice(WORKLOADS),
     default="trace",
     help="trace: one filter for each peer, of mixed shapes; exact: points alone; "
     "the others are synthetic.",
 )
-@_shown(
+@shown(
     "--topics", type=click.IntRange(1, 10_000), default=1, help="Topics of a synthetic workload."
 )
-@_shown(
+@shown(
     "--zipf",
     type=click.FloatRange(0, 10),
     default=0.0,
     help="Exponent of the topics' popularity; 0: all alike.",
 )
-@_shown(
+@shown(
     "--width", **_SHARE, default=0.01, help="Width of synthetic ranges, as a share of all sizes."
 )
-@_shown(
+@shown(
     "--wildcards",
     **_SHARE,
     default=0.2,
     help="Share of filters with a wildcard, for --workload wildcards.",
 )
-@_shown(
+@shown(
     "--period-us",
     type=click.IntRange(1),
     default=1000,
     help="Microseconds between two events; simulations use it with churn.",
 )
-@_shown(
+@shown(
     "--churn",
     type=click.Choice(["none", "sessions", "server", "client"]),
     default="none",
     help="Peers come and go, with their subscriptions: as in the trace of sessions, "
     "or by fitted distributions.",
 )
-@_shown(
+@shown(
     "--churn-per-minute",
     type=click.FloatRange(0, 60),
     default=0.1,
@@ -193,20 +193,20 @@ def pipeline() -> None:
     type=click.Choice(["traces", "workload", "oracle", "runs", "metrics", "report"]),
     help="End after this stage.",
 )
-@_shown("--overlay", "overlays", multiple=True, default=("flood",), help=SEVERAL)
-@_shown("--degree", type=click.IntRange(1), default=6, help="Links of a node.")
-@_shown(
+@shown("--overlay", "overlays", multiple=True, default=("flood",), help=SEVERAL)
+@shown("--degree", type=click.IntRange(1), default=6, help="Links of a node.")
+@shown(
     "--latency",
     default="constant:1ms",
     help="Latency model of a link; rtts: the matrix of --rtts.",
 )
-@_shown(
+@shown(
     "--loss",
     **_SHARE,
     default=0.0,
     help="Share of packets lost: their messages, and all behind them on the link, are late.",
 )
-@_shown(
+@shown(
     "--breaks",
     type=click.FloatRange(0, 0.5),
     default=0.0,
@@ -527,7 +527,7 @@ def _errors() -> Iterator[None]:
     except MissingExtraError as error:
         raise PipelineError(str(error)) from None
     from gossamer.pipeline.contracts import ContractError
-    from gossamer.pipeline.formats import TraceError
+    from gossamer.pipeline.formats import TraceInputError
     from gossamer.pipeline.job import JobError
     from gossamer.pipeline.mapping import MappingError
     from gossamer.pipeline.verify import VerifyError
@@ -539,7 +539,7 @@ def _errors() -> Iterator[None]:
         JobError,
         MappingError,
         MissingExtraError,
-        TraceError,
+        TraceInputError,
         VerifyError,
     ) as error:
         raise PipelineError(str(error)) from None

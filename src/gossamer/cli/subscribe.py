@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from gossamer.cli.common import (
-    Seconds,
+    SecondsFlag,
     Stop,
     first_of,
     join_option,
@@ -40,7 +40,7 @@ LINES_MAX = 1000
 @click.option("--limit", type=click.IntRange(1), help="Stop after this many events.")
 @click.option(
     "--timeout",
-    type=Seconds(),
+    type=SecondsFlag(),
     help="Stop after this many seconds; exit code 1 if --limit was not reached.",
 )
 @click.option(
