@@ -207,7 +207,7 @@ class Barriers:
         return effects
 
     def closed(self, peer: Peer, now: Micros) -> list[Effect]:
-        """A link is down, or its peer is dead, so no answer comes over it. The sum shows the gap."""
+        """A link is down, or its peer is dead: no answer comes over it. The sum shows the gap."""
         effects: list[Effect] = []
         for key, wave in list(self._active.items()):
             # It would not hear the answer.
