@@ -39,7 +39,7 @@ MESSAGES = [
     wire.InMemory(1 << 18, 7, 1 << 20, b"\x90"),
     wire.MemoryTaken(2**64 - 1),
     history.Ask("weather", 1, 2, (1, 7), 0, True, "temp > 30"),
-    history.Past("weather", 1, 2, (history.Part(1, 8, 3, (0, 2), b"\x91\x91\x01"),), (1, 10), False, (1, 5), 17, (2, 1)),
+    history.Past("weather", 1, 2, (history.Part(1, 8, 3, (0, 2), b"\x91\x91\x01"),), (1, 10), False, (1, 5), 17, (2, 1), (2, 7), 3),
     Batch("weather", 7, 1, 10, 2, 9, 0, 3, b"\x92\x91\x01\x91\x02"),
     Report(7, 1, 10, 0, True, (1, 0)),
     Report(7, 1, 10, 0, False),

@@ -191,11 +191,14 @@ async def _print(events: Subscription, limit: int | None, as_json: bool, ack: bo
 def _lines(event: Event | Gap, as_json: bool) -> list[bytes]:
     head: dict[str, Any] = {"topic": event.topic, "publisher": f"{event.publisher:016x}"}
     if isinstance(event, Gap):
+        when = f", published until {event.until.isoformat()}" if event.until else ""
         click.echo(
-            f"gap: events of {event.publisher:016x} on {event.topic} may be lost: {event.reason}",
+            f"gap: events of {event.publisher:016x} on {event.topic} may be lost{when}: "
+            f"{event.reason}",
             err=True,
         )
         gap = {**head, "after": event.after, "before": event.before, "reason": event.reason}
+        gap["until"] = event.until
         return [msgspec.json.encode({"gap": gap})] if as_json else []
     if not as_json:
         return [msgspec.json.encode(event.values)]

@@ -250,6 +250,10 @@ class Subscription(_Stream[Event]):
         """
         self._loop.call(self._subscription.ack(*arguments, **options))
 
+    def status(self) -> dict[str, Any] | None:
+        """As ``gossamer.Subscription.status``."""
+        return self._loop.call(_called(self._subscription.status))
+
     def batches(self) -> Batches:
         """The events as ``pyarrow.RecordBatch``. Read either these or the events one by one."""
         return Batches(self._loop, self._subscription.batches())

@@ -11,6 +11,7 @@ from gossamer.filters import Event
 from gossamer.filters.packed import Columns
 from gossamer.net.errors import BarrierError, NodeError, SlowSubscriberError
 from gossamer.net.named import check_timeout, route_of
+from gossamer.net.status import describe_subscription
 from gossamer.node import Gap, Route, RouteError, SlowPolicy, TopicError, Wish
 from gossamer.node.core import DISK_FAILED
 from gossamer.overlay.batch import COLUMN_ROWS
@@ -226,6 +227,11 @@ class Subscription:
                 "try again later"
             )
         node._driver.wake()
+
+    def status(self) -> dict[str, Any] | None:
+        """What ``gossamer status`` says of it; None: it has ended, or has not begun."""
+        known = self._node._core.subscriptions.get(self.number) if self.number else None
+        return describe_subscription(known) if known is not None else None
 
     @property
     def backlog(self) -> int:

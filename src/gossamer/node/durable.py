@@ -26,6 +26,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from heapq import heapify, heappop, heappush
 
 import msgspec
@@ -57,6 +58,8 @@ class Gap(Struct, frozen=True):
     reason: str
     # The offset in a durable subscription, to be acknowledged like an event's.
     offset: int = 0
+    # The time when the last lost event was published. None: not known.
+    until: datetime | None = None
 
 
 class Stored(Struct, frozen=True, array_like=True):
@@ -79,6 +82,9 @@ class Position(Struct, frozen=True, array_like=True):
     incarnation: int
     sequence: int
     is_gone: bool = False
+    # Whether the publisher is known to have published on the topic. Data directories of before do
+    # not say, so it counts as one that has.
+    has_published: bool = True
 
 
 class _About(Struct, array_like=True):
@@ -344,9 +350,11 @@ class Tap:
         self._records.append(Keep(f"{self._key}/e/{stored.offset:016d}", _encoder.encode(stored)))
         return stored
 
-    def place(self, publisher: int, position: Id, is_gone: bool) -> None:
+    def place(
+        self, publisher: int, position: Id, *, is_gone: bool, has_published: bool = True
+    ) -> None:
         """Sets the position with a publisher."""
-        found = Position(*position, is_gone)
+        found = Position(*position, is_gone, has_published)
         if self.positions.get(publisher) != found:
             self.positions[publisher] = self._open.positions[publisher] = found
             self._records.append(Keep(f"{self._key}/p/{publisher:016x}", _encoder.encode(found)))

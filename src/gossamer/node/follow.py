@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -50,6 +51,9 @@ ABSENT = Micros(10 * SECOND)
 STUCK = Micros(50 * MILLISECOND)
 # The publishers with which a subscription knows its position.
 PUBLISHERS_MAX = 4096
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# The year 10,000 in Unix microseconds. A peer may claim any time.
+_UNTIL_MAX = 253_402_300_800_000_000
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -105,6 +109,7 @@ class Follow:
         for publisher, place in tap.positions.items():
             progress = self.publishers[publisher] = Progress((place.incarnation, place.sequence))
             progress.is_gone, progress.release = place.is_gone, progress.position
+            progress.has_published = place.has_published
         for stored in tap.remembered():
             self._progress(stored.publisher).take(stored.incarnation, list(stored.sequences))
         again: list[Lot | Gap] = []
@@ -173,6 +178,9 @@ class Follow:
         """
         incarnation = batch.incarnation
         progress = self._meet(batch, now)
+        if not progress.has_published:
+            progress.has_published = True
+            self._save(batch.publisher, progress)
         fresh = [place for place in wanted if not progress.had((incarnation, numbers[place]))]
         if fresh:
             if not isinstance(rows, list):
@@ -371,9 +379,14 @@ class Follow:
             return 0
         return sum(one.waits for one in self.publishers.values() if not one.is_level)
 
-    def _gap(self, publisher: int, after: Id | None, before: Id | None, reason: str) -> None:
+    def _gap(
+        self, publisher: int, after: Id | None, before: Id | None, reason: str, until: int = 0
+    ) -> None:
+        """``until``: when the last lost event was published (Unix microseconds; 0: not known)."""
         self.gaps += 1
-        hub, gap = self._hub, Gap(self.subscription.topic.name, publisher, after, before, reason)
+        hub, topic = self._hub, self.subscription.topic.name
+        when = _EPOCH + timedelta(microseconds=until) if 0 < until < _UNTIL_MAX else None
+        gap = Gap(topic, publisher, after, before, reason, until=when)
         hub.out.append(Note(Gapped(self.subscription.number, hex_peer(publisher), reason)))
         if self.tap is None:
             self._hand_over([gap])
@@ -428,10 +441,16 @@ class Follow:
     def changed(self, change: ViewChange, now: Micros) -> None:
         progress = self.publishers.get(change.peer)
         if change.after is None:
+            was_failed = change.reason == "failed"
+            if was_failed and progress is None and self._asks_all and not self._is_fresh:
+                # It was to be asked for its past.
+                progress = self._progress(change.peer)
             if progress is not None:
                 if change.reason == "left":
                     progress.is_gone = progress.is_level and progress.covered
                 else:
+                    is_asked = not (progress.baseline or progress.covered or self._is_fresh)
+                    progress.is_failed = was_failed and is_asked and progress.first_newest is None
                     # It may live on where this node cannot see it.
                     progress.covered = False
                 progress.baseline = False
@@ -447,7 +466,7 @@ class Follow:
             else:
                 # It may have declared this node dead, and not know yet that it lives.
                 progress.doubted_until = Micros(now + LAG)
-            progress.is_gone = False
+            progress.is_gone = progress.is_failed = False
             self._begin(change.peer, progress, now)
 
     def missed(self, message: Missed, now: Micros) -> None:
@@ -466,7 +485,8 @@ class Follow:
         if position < (incarnation, message.last):
             progress = self.publishers[publisher]
             progress.doubt()
-            progress.baseline = False
+            progress.baseline, progress.has_published = False, True
+            self._save(publisher, progress)
             self._begin(publisher, progress, now)
 
     def _begin(self, peer: int, progress: Progress, now: Micros) -> None:
@@ -490,6 +510,8 @@ class Follow:
         return self._due[0][0] if self._due else NEVER
 
     def wake(self, now: Micros) -> None:
+        # The disk may have taken some events.
+        self.taken(now)
         while self._due and self._due[0][0] <= now:
             at, peer = heapq.heappop(self._due)
             progress = self.publishers.get(peer)
@@ -554,7 +576,7 @@ class Follow:
     def _absent(self, peer: int, progress: Progress, is_member: bool) -> None:
         progress.is_told = True
         is_unreadable = self._hub.is_in_conflict(self.subscription.topic.name)
-        is_known = is_member or progress.position > (0, 0)
+        is_known = is_member or progress.has_published
         if not (progress.baseline or progress.is_gone) and (
             is_unreadable or (is_known and not progress.covered)
         ):
@@ -585,6 +607,14 @@ class Follow:
         progress.attempts, progress.is_told, progress.ask_at = 0, False, Micros(0)
         progress.took = Micros(now - asked_at)
         progress.asked.clear()
+        progress.is_failed = False
+        if self._hub.is_member(peer):
+            # It may have come back while this node was away.
+            progress.is_gone = False
+        progress.has_published |= past.newest > (0, 0)
+        progress.left = past.left
+        if progress.first_newest is None:
+            progress.first_newest = past.newest
         if not progress.is_level:
             position = past.through
             if self._is_lost(progress, past):
@@ -596,7 +626,7 @@ class Follow:
                 reason = "the publisher retains nothing"
                 if past.parts or past.through > past.trimmed:
                     reason = "the publisher retains nothing that old"
-                self._gap(peer, after, before, reason)
+                self._gap(peer, after, before, reason, past.trimmed_at)
             for part, rows in read:
                 places = list(part.places or range(part.count))
                 fresh = [
@@ -623,6 +653,7 @@ class Follow:
             self._schedule(peer, progress, progress.doubted_until)
             return
         self._level(peer, progress, past, now)
+        self._save(peer, progress)
 
     def _read(
         self, progress: Progress, past: Past
@@ -661,11 +692,17 @@ class Follow:
     def _more(self, peer: int, progress: Progress, now: Micros) -> None:
         progress.attempts = 0
         progress.began_at = now
-        if self.subscription.backlog > self._hub.limit(self.subscription) // 2:
+        if self._is_ahead:
             # The consumer sets the pace.
             self._parked[peer] = None
         else:
             self._schedule(peer, progress, now)
+
+    @property
+    def _is_ahead(self) -> bool:
+        """Whether more history would come faster than disk and consumer take it."""
+        limit = self._hub.limit(self.subscription)
+        return self.subscription.backlog + self.storing > limit // 2
 
     @property
     def parked(self) -> int:
@@ -677,7 +714,7 @@ class Follow:
 
     def taken(self, now: Micros) -> None:
         """The consumer has taken, or acknowledged, some events."""
-        if self._parked and self.subscription.backlog <= self._hub.limit(self.subscription) // 2:
+        if self._parked and not self._is_ahead:
             parked, self._parked = self._parked, {}
             for peer in parked:
                 if peer in self.publishers:
@@ -702,7 +739,8 @@ class Follow:
 
     def _save(self, peer: int, progress: Progress) -> None:
         if self.tap is not None:
-            self.tap.place(peer, progress.position, progress.is_gone)
+            is_gone, has_published = progress.is_gone, progress.has_published
+            self.tap.place(peer, progress.position, is_gone=is_gone, has_published=has_published)
 
     @property
     def report_after(self) -> Token:
@@ -721,6 +759,18 @@ class Follow:
             "gaps": self.gaps,
             "parked": self.parked,
         }
+        if self._asks_all:
+            some = self.publishers.values()
+            found |= {
+                # Members that do not answer.
+                "unreached": sum(one.is_told and not one.is_gone for one in some),
+                # Members that died before they had answered.
+                "unasked": sum(one.is_failed for one in some),
+                # Events that publishers still hold, whatever the filter wants.
+                "left": sum(one.left for one in some if not one.is_gone),
+                # Publishers with events to come that they had when they first answered.
+                "owing": sum(one.is_owing for one in some),
+            }
         if tap is not None:
             found |= {
                 "name": tap.name,

@@ -85,6 +85,10 @@ class Past(Message, frozen=True, array_like=True, tag=91):
     trimmed_at: Annotated[int, Meta(ge=0)]
     # The first event without a receipt, of any topic and of any of the publisher's lives.
     floor: _Id
+    # The last event that the publisher has published on the topic. (0, 0): none.
+    newest: _Id
+    # The number of retained events of the topic after ``through``, whatever the filter wants.
+    left: Annotated[int, Meta(ge=0)]
 
 
 class Archive:
@@ -129,9 +133,11 @@ class Archive:
             through, done = self._read(ask, parts, settled)
         else:
             through, done = settled, True
+        left = 0 if done else self._retained.count(ask.topic, through)
         return Past(
-            ask.topic, ask.number, ask.serial, tuple(parts), through, done, trimmed, at, floor
-        )
+            ask.topic, ask.number, ask.serial, tuple(parts), through, done, trimmed, at, floor,
+            self._retained.newest(ask.topic), left,
+        )  # fmt: skip
 
     def _read(self, ask: Ask, parts: list[Part], end: Id) -> tuple[Id, bool]:
         """Collects the retained events up to ``end``.

@@ -122,14 +122,18 @@ _trimmed_decoder = msgspec.msgpack.Decoder(tuple[str, int, int, int])
 
 
 class _Topic:
-    __slots__ = ("batches", "bytes", "head", "keys", "trimmed", "trimmed_at")
+    __slots__ = ("ahead", "batches", "bytes", "events", "head", "keys", "trimmed", "trimmed_at")
 
     def __init__(self, trimmed: Id) -> None:
         # In ascending order.
         self.batches: dict[Id, Kept] = {}
         # The keys of ``batches``, from ``head`` on.
         self.keys: list[Id] = []
+        # For each of the keys: the number of events that were added before its batch.
+        self.ahead: list[int] = []
         self.head = 0
+        # The number of events that were added in this life.
+        self.events = 0
         self.bytes = 0
         # The last event that is gone.
         self.trimmed = trimmed
@@ -140,12 +144,38 @@ class _Topic:
     def first(self) -> Kept:
         return self.batches[self.keys[self.head]]
 
+    @property
+    def newest(self) -> Id:
+        """The last event that was published on the topic, as far as that is known."""
+        if not self.batches:
+            return self.trimmed
+        last = self.batches[self.keys[-1]].batch
+        return max(self.trimmed, (last.incarnation, last.first + last.count - 1))
+
+    def add(self, id: Id, kept: Kept) -> None:
+        self.batches[id] = kept
+        self.keys.append(id)
+        self.ahead.append(self.events)
+        self.events += kept.batch.count
+
+    def count(self, after: Id) -> int:
+        """How many events are retained after an id."""
+        place = max(self.head, bisect_right(self.keys, after, self.head) - 1)
+        if place == len(self.keys):
+            return 0
+        batch = self.batches[self.keys[place]].batch
+        had = 0
+        if (batch.incarnation, batch.first) <= after:
+            is_inside = batch.incarnation == after[0]
+            had = min(batch.count, after[1] - batch.first + 1) if is_inside else batch.count
+        return self.events - self.ahead[place] - had
+
     def forget(self, count: int) -> None:
         for id in self.keys[self.head : self.head + count]:
             del self.batches[id]
         self.head += count
         if self.head > 1024 and 2 * self.head > len(self.keys):
-            del self.keys[: self.head]
+            del self.keys[: self.head], self.ahead[: self.head]
             self.head = 0
 
 
@@ -197,10 +227,7 @@ class Retained:
         """Keeps a batch that has been accepted."""
         topic, id = self._topic(batch.topic), (batch.incarnation, batch.first)
         rows = private(batch.rows)
-        topic.batches[id] = Kept(
-            at, batch if rows is batch.rows else structs.replace(batch, rows=rows)
-        )
-        topic.keys.append(id)
+        topic.add(id, Kept(at, batch if rows is batch.rows else structs.replace(batch, rows=rows)))
         topic.bytes += len(batch.rows) + OVERHEAD
         self.bytes += len(batch.rows) + OVERHEAD
 
@@ -231,6 +258,16 @@ class Retained:
         """The last event that is gone, and when it was published."""
         found = self._topics.get(topic)
         return (found.trimmed, found.trimmed_at) if found is not None else ((0, 0), 0)
+
+    def newest(self, topic: str) -> Id:
+        """The last event that was published on the topic; (0, 0): none, as far as is known."""
+        found = self._topics.get(topic)
+        return found.newest if found is not None else (0, 0)
+
+    def count(self, topic: str, after: Id) -> int:
+        """How many events of the topic are retained after an id."""
+        found = self._topics.get(topic)
+        return found.count(after) if found is not None else 0
 
     def batches(self, topic: str, after: Id) -> Iterator[Kept]:
         """The batches with events after an id, oldest first."""
