@@ -54,9 +54,9 @@ _OPTIONS: tuple[simulation.Flag, ...] = (
         "trace",
         str,
         (
-            "With --workload trace: a folder with files.csv.gz and peer_files.csv.gz; or one .csv.gz "
-            "with peer, name, type, size; or the word sample for the sample that comes with gossamer. "
-            "[a fitted stand-in]"
+            "With --workload trace: a folder with files.csv.gz and peer_files.csv.gz; or one "
+            ".csv.gz with peer, name, type, size; or the word sample for the sample that comes "
+            "with gossamer. [a fitted stand-in]"
         ),
     ),
     (
