@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gossamer.cli import simulation
-from gossamer.cli.progress import Bar
+from gossamer.cli.bars import Bar
 
 if TYPE_CHECKING:
     from gossamer.lab.skiplist.config import Setup
