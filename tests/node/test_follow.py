@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gossamer.filters import Event
 from gossamer.machine import SECOND, Deliver, Effect, Keep, LinkState, Micros, Peer, Send, Store
 from gossamer.node import Gap, NodeConfig, NodeCore, Retention, Route, TapError, Ticket, Wish
-from gossamer.node.history import Archive, Ask, Part, Past
+from gossamer.node.history import Archive, AskPast, Past, PastPart
 from gossamer.node.progress import Progress
 from gossamer.node.retention import Retained
 from gossamer.overlay.batch import Batch, Report
@@ -179,7 +179,9 @@ def test_an_event_is_on_disk_before_its_publisher_hears_that_it_was_taken() -> N
     [store] = [effect for effect in effects if isinstance(effect, Store)]
     assert any("/e/" in record.key for record in store.records)
     assert not [
-        effect for effect in effects if isinstance(effect, (Send, Deliver)) and not _is(effect, Ask)
+        effect
+        for effect in effects
+        if isinstance(effect, (Send, Deliver)) and not _is(effect, AskPast)
     ]
     effects = core.stored(store.token, Micros(SECOND))
     assert [e.message for e in effects if _is(e, Report)] == [Report(2, 1, 1, 0, True, (1,))]
@@ -418,7 +420,7 @@ BAD = [
         "t",
         1,
         1,
-        (Part(1, 1, 2, (0, 1), b"\x91\x91\x01"),),
+        (PastPart(1, 1, 2, (0, 1), b"\x91\x91\x01"),),
         (1, 9),
         True,
         (0, 0),
@@ -428,13 +430,23 @@ BAD = [
         0,
     ),  # places and rows differ
     Past(
-        "t", 1, 1, (Part(1, 1, 1, (), b"\x91\xa1x"),), (1, 9), True, (0, 0), 0, (1, 10), (1, 9), 0
+        "t",
+        1,
+        1,
+        (PastPart(1, 1, 1, (), b"\x91\xa1x"),),
+        (1, 9),
+        True,
+        (0, 0),
+        0,
+        (1, 10),
+        (1, 9),
+        0,
     ),  # not a row
     Past(
         "t",
         1,
         1,
-        (Part(1, 50, 1, (), b"\x91\x91\x01"),),
+        (PastPart(1, 50, 1, (), b"\x91\x91\x01"),),
         (1, 9),
         True,
         (0, 0),
@@ -447,7 +459,7 @@ BAD = [
         "t",
         1,
         1,
-        (Part(1, 1, 1, (5,), b"\x91\x91\x01"),),
+        (PastPart(1, 1, 1, (5,), b"\x91\x91\x01"),),
         (1, 9),
         True,
         (0, 0),
@@ -474,7 +486,7 @@ def test_peers_are_not_believed(bad: Past) -> None:
     )
     assert [note for note in fabric.places[1].notes if isinstance(note, Rejected)]
     assert not fabric.numbers(1)
-    asked = Ask("t", 1, 1, (0, 0), 0, True, "no such thing")
+    asked = AskPast("t", 1, 1, (0, 0), 0, True, "no such thing")
     fabric._do(fabric.places[0], fabric.core(0).receive(Peer(2), asked, Micros(fabric.now)))
     assert [note for note in fabric.places[0].notes if isinstance(note, Rejected)]
 
@@ -603,7 +615,7 @@ def test_a_publisher_that_came_back_and_does_not_know_the_topic_yet_says_nothing
     fabric = Fabric(2, retention="1h")
     fabric.publish(0, 1, 2)
     archive = fabric.core(0).follows._archive
-    ask = Ask("t", 1, 1, (0, 0), 0, True)
+    ask = AskPast("t", 1, 1, (0, 0), 0, True)
     answer = archive.answer(ask)
     assert answer is not None
     assert sum(part.count for part in answer.parts) == 2

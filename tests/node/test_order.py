@@ -11,7 +11,7 @@ from tests.node.test_follow import Fabric
 from gossamer.filters import Event
 from gossamer.machine import MILLISECOND, Micros
 from gossamer.node import Route, TapError, Ticket, Wish
-from gossamer.node.history import Ask
+from gossamer.node.history import AskPast
 
 
 def test_through_an_event_covers_what_was_handed_over_before_it_and_nothing_that_waits() -> None:
@@ -230,7 +230,7 @@ def test_a_question_is_repeated_only_after_twice_the_time_that_the_last_answer_t
     fabric.enter(1, start=0, ordered=True)
     fabric.until(lambda: len(fabric.numbers(1)) == 400, 300)
     assert fabric.numbers(1) == list(range(400))
-    asked = [message for *_, message, _ in fabric.sent if isinstance(message, Ask)]
+    asked = [message for *_, message, _ in fabric.sent if isinstance(message, AskPast)]
     places = {message.after for message in asked}
     assert len(places) > 10
     # Only the first question is repeated: nothing is known yet of how long an answer takes.

@@ -10,7 +10,7 @@ import pytest
 
 from gossamer.machine import SECOND, Deliver, Effect, LinkState, Micros, Note, Peer, Send
 from gossamer.node import NodeConfig, NodeCore
-from gossamer.node.history import Ask, Past
+from gossamer.node.history import AskPast, Past
 from gossamer.node.planes import Route
 from gossamer.node.rights import Identity, NotPermittedError, Rights
 from gossamer.node.topics import Advert, Adverts
@@ -175,7 +175,7 @@ def test_the_past_is_for_those_who_may_subscribe_and_of_those_who_may_publish() 
     core.receive(
         NEXT, Greet(record(NEXT, certificate(NEXT, "other", "other")), 0, 2, True), Micros(5)
     )
-    asked = core.receive(NEXT, Ask("secret", 1, 1, (0, 0), 0, True), Micros(10))
+    asked = core.receive(NEXT, AskPast("secret", 1, 1, (0, 0), 0, True), Micros(10))
     assert rejected(asked) == ["asks for the past of 'secret', to which it may not subscribe"]
     assert not [effect for effect in asked if type(effect) is Send]
     told = core.receive(

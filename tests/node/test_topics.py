@@ -24,7 +24,7 @@ from gossamer.node import (
     TopicError,
     Wish,
 )
-from gossamer.node.history import Ask
+from gossamer.node.history import AskPast
 from gossamer.node.topics import (
     CHARACTERS_ON_THE_WAY,
     RIVALS_MAX,
@@ -361,7 +361,7 @@ def test_in_a_conflict_a_publisher_does_not_answer_with_its_past_and_no_answer_i
     fabric = Fabric(2, retention="1h")
     fabric.publish(0, 1)
     archive = fabric.core(0).follows._archive
-    ask = Ask("t", 1, 1, (0, 0), 0, True)
+    ask = AskPast("t", 1, 1, (0, 0), 0, True)
     answer = archive.answer(ask)
     assert answer is not None
     assert answer.parts

@@ -28,7 +28,7 @@ from msgspec import Struct
 from gossamer.filters import Event
 from gossamer.machine import MILLISECOND, NEVER, SECOND, Deliver, Micros, Note, Peer, Token
 from gossamer.node.durable import Gap, Stored, Tap
-from gossamer.node.history import Ask, Part, Past
+from gossamer.node.history import AskPast, Past, PastPart
 from gossamer.node.progress import EVERYTHING, LAG, WAITING_MAX, Lot, Progress
 from gossamer.node.retention import SEQUENCE_MAX, Id
 from gossamer.overlay.batch import Batch
@@ -562,7 +562,7 @@ class Follow:
         self._schedule(peer, progress, Micros(now + wait))
         rows = not progress.is_level and not progress.baseline
         start = self._start if progress.position == (0, 0) else 0
-        ask = Ask(
+        ask = AskPast(
             self.subscription.topic.name,
             self.subscription.number,
             progress.serial,
@@ -657,9 +657,9 @@ class Follow:
 
     def _read(
         self, progress: Progress, past: Past
-    ) -> list[tuple[Part, list[tuple[Any, ...]]]] | str:
+    ) -> list[tuple[PastPart, list[tuple[Any, ...]]]] | str:
         """The parts with their rows, or the error in them. They come from a peer."""
-        read: list[tuple[Part, list[tuple[Any, ...]]]] = []
+        read: list[tuple[PastPart, list[tuple[Any, ...]]]] = []
         last = (0, 0)
         try:
             for part in past.parts:

@@ -8,7 +8,7 @@ from gossamer.filters import FilterError
 from gossamer.machine import NEVER, Dial, Effect, LinkState, Micros, Note, Peer, Send, Store, Token
 from gossamer.node.durable import NAME, TAPS_MAX, Tap, TapError, restore_taps
 from gossamer.node.follow import Follow, Wish
-from gossamer.node.history import Archive, Ask, Past
+from gossamer.node.history import Archive, AskPast, Past
 from gossamer.node.local import Local, Subscription
 from gossamer.node.missed import Missed
 from gossamer.overlay.interest.core import Interest
@@ -176,7 +176,7 @@ class Follows:
             self._interest is not None and peer in self._interest.view.members
         )
 
-    def ask(self, peer: Peer, ask: Ask, now: Micros) -> None:
+    def ask(self, peer: Peer, ask: AskPast, now: Micros) -> None:
         interest = self._interest
         if peer == self._me:
             answer = self._archive.answer(ask)
@@ -202,8 +202,8 @@ class Follows:
             return Micros(0)
         return min(follow.deadline for follow in self.follows.values())
 
-    def receive(self, sender: Peer, message: Ask | Past, now: Micros) -> None:
-        if type(message) is Ask:
+    def receive(self, sender: Peer, message: AskPast | Past, now: Micros) -> None:
+        if type(message) is AskPast:
             if self.owes(sender):
                 # The peer must first hear of the events that it missed, and then of this node's
                 # floor. It asks again.

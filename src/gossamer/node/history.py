@@ -2,14 +2,14 @@
 
 The publisher answers from the batches that it retains. There are two messages:
 
-    Ask    asks a publisher for the events after this one that the filter passes, or only for the
-           publisher's position
-    Past   a part of the answer, oldest first and filtered at the publisher, with the place up to
-           which it goes, the last event that is gone, and the publisher's floor
+    AskPast  asks a publisher for the events after this one that the filter passes, or only for the
+             publisher's position
+    Past     a part of the answer, oldest first and filtered at the publisher, with the place up to
+             which it goes, the last event that is gone, and the publisher's floor
 
-The asking node sends one ``Ask`` at a time to a publisher, and the next one when it has taken the
-answer. So it sets the pace. It asks again for an answer that is lost. The publisher keeps no state
-for it. An answer is bounded in its bytes, and in the bytes that are looked at for it.
+The asking node sends one ``AskPast`` at a time to a publisher, and the next one when it has taken
+the answer. So it sets the pace. It asks again for an answer that is lost. The publisher keeps no
+state for it. An answer is bounded in its bytes, and in the bytes that are looked at for it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _Id = tuple[Count, Count]
 _encoder = msgspec.msgpack.Encoder()
 
 
-class Ask(Message, frozen=True, array_like=True, tag=90):
+class AskPast(Message, frozen=True, array_like=True, tag=90):
     topic: Name
     # The asking node's number for the subscription, which the answer repeats.
     number: Count
@@ -55,7 +55,7 @@ class Ask(Message, frozen=True, array_like=True, tag=90):
     filter: Annotated[str, Meta(max_length=TEXT_MAX)] = ""
 
 
-class Part(Struct, frozen=True, array_like=True):
+class PastPart(Struct, frozen=True, array_like=True):
     """Some events of one batch."""
 
     incarnation: Count
@@ -75,7 +75,7 @@ class Past(Message, frozen=True, array_like=True, tag=91):
     topic: Name
     number: Count
     serial: Count
-    parts: Annotated[tuple[Part, ...], Meta(max_length=PARTS_MAX)]
+    parts: Annotated[tuple[PastPart, ...], Meta(max_length=PARTS_MAX)]
     # Nothing more can be had up to this event.
     through: _Id
     # Nothing more can be had after it now.
@@ -111,7 +111,7 @@ class Archive:
     def _retained(self) -> Retained:
         return self._outbox.retained
 
-    def answer(self, ask: Ask) -> Past | None:
+    def answer(self, ask: AskPast) -> Past | None:
         """The answer to a question, or None.
 
         None means that the publisher has just come back and does not know the topic yet, or that
@@ -123,7 +123,7 @@ class Archive:
         self.answered += 1
         floor = self._outbox.floor
         trimmed, at = self._retained.trimmed_through(ask.topic)
-        parts: list[Part] = []
+        parts: list[PastPart] = []
         settled = (floor[0], max(0, floor[1] - 1))
         if ask.rows and ask.topic in self._retentions:
             through, done = self._read(ask, parts, self._outbox.accepted)
@@ -148,7 +148,7 @@ class Archive:
             left,
         )
 
-    def _read(self, ask: Ask, parts: list[Part], end: Id) -> tuple[Id, bool]:
+    def _read(self, ask: AskPast, parts: list[PastPart], end: Id) -> tuple[Id, bool]:
         """Collects the retained events up to ``end``.
 
         Returns how far it went, and whether that is all.
@@ -181,10 +181,10 @@ class Archive:
         return found
 
 
-def _part(batch: Batch, after: Id, filter: Filter, packed: Packed) -> Part | None:
+def _part(batch: Batch, after: Id, filter: Filter, packed: Packed) -> PastPart | None:
     is_new = (batch.incarnation, batch.first) > after
     if is_new and filter.text == "TRUE":
-        return Part(batch.incarnation, batch.first, batch.count, (), batch.rows)
+        return PastPart(batch.incarnation, batch.first, batch.count, (), batch.rows)
     rows, wanted = packed.decode(batch.rows), []
     for place, row in enumerate(rows):
         if (is_new or (batch.incarnation, batch.first + place) > after) and filter.matches_row(row):
@@ -192,8 +192,8 @@ def _part(batch: Batch, after: Id, filter: Filter, packed: Packed) -> Part | Non
     if not wanted:
         return None
     if len(wanted) == len(rows):
-        return Part(batch.incarnation, batch.first, batch.count, (), batch.rows)
-    return Part(
+        return PastPart(batch.incarnation, batch.first, batch.count, (), batch.rows)
+    return PastPart(
         batch.incarnation,
         batch.first,
         batch.count,
@@ -202,6 +202,6 @@ def _part(batch: Batch, after: Id, filter: Filter, packed: Packed) -> Part | Non
     )
 
 
-HistoryMessage = Ask | Past
+HistoryMessage = AskPast | Past
 
-__all__ = ["Archive", "Ask", "FilterError", "HistoryMessage", "Kept", "Part", "Past"]
+__all__ = ["Archive", "AskPast", "FilterError", "HistoryMessage", "Kept", "Past", "PastPart"]

@@ -30,7 +30,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from gossamer.machine import Message, Peer
-from gossamer.node.history import Ask, Past
+from gossamer.node.history import AskPast, Past
 from gossamer.node.topics import TopicError
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.interest.record import CERTIFICATE_MAX
@@ -206,7 +206,7 @@ class Rights:
             return self._carried(sender, publisher, topic)
         if isinstance(message, Past):
             return self._carried(sender, sender, message.topic)
-        if isinstance(message, Ask) and not self.may_subscribe(sender, message.topic):
+        if isinstance(message, AskPast) and not self.may_subscribe(sender, message.topic):
             self.refused += 1
             return f"asks for the past of {message.topic!r}, to which it may not subscribe"
         if isinstance(message, _OF_ENTRIES):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gossamer.machine import SECOND, Effect, LinkState, Message, Micros, Note, Peer
 from gossamer.overlay.interest.messages import (
-    Ask,
+    AskRecords,
     Barrier,
     Beat,
     Buckets,
@@ -26,7 +26,7 @@ from gossamer.overlay.interest.messages import (
     NameAsk,
     NameTell,
     News,
-    Offer,
+    OfferRecords,
     Probe,
     Reached,
     Suspicion,
@@ -90,8 +90,10 @@ KINDS: dict[type, st.SearchStrategy] = {
         BYTES,
         BYTES | st.integers(0, 3).map(lambda n: bytes(range(20)) * n),
     ),
-    Offer: st.builds(Offer, BYTES | st.integers(0, 3).map(lambda n: bytes(range(20)) * n)),
-    Ask: st.builds(Ask, BYTES),
+    OfferRecords: st.builds(
+        OfferRecords, BYTES | st.integers(0, 3).map(lambda n: bytes(range(20)) * n)
+    ),
+    AskRecords: st.builds(AskRecords, BYTES),
     Barrier: st.builds(Barrier, PEERS, NUMBERS, LIVES, VERSIONS),
     Reached: st.builds(Reached, PEERS, NUMBERS, WORDS),
     NameAsk: st.builds(NameAsk, BYTES),
@@ -170,8 +172,8 @@ def test_any_values_in_any_order_raise_nothing_and_the_node_goes_on(
         Buckets(bytes(24)),  # three parts: no power of two
         Have(3, b"", b""),
         Have(4, b"\0", b"odd"),
-        Offer(b"odd"),
-        Ask(b"odd"),
+        OfferRecords(b"odd"),
+        AskRecords(b"odd"),
         NameAsk(b"odd"),
     ],
     ids=lambda bad: type(bad).__name__,
@@ -272,7 +274,7 @@ def test_a_forged_record_is_answered_at_once_however_it_reaches_its_owner() -> N
     long = b"".join(number.to_bytes(8, "big") for number in range(100))
     for told_by in (
         lambda record, order: [News(records=(record,))],
-        lambda record, order: [Offer(pack_entries({Peer(1): order}))],
+        lambda record, order: [OfferRecords(pack_entries({Peer(1): order}))],
         lambda record, order: [Have(1, b"\0", pack_entries({Peer(1): order}))],
     ):
         node = single(1)
@@ -280,7 +282,7 @@ def test_a_forged_record_is_answered_at_once_however_it_reaches_its_owner() -> N
         forged = Record(1, node.record.life, 99, "", long, bytes(400))
         for message in told_by(forged, Known(forged).order):
             for answer in sends(node.receive(Peer(11), message, NOW)):
-                if isinstance(answer, Ask):
+                if isinstance(answer, AskRecords):
                     node.receive(Peer(11), News(records=(forged,)), NOW)
         assert node.record.life > forged.life
 
@@ -415,7 +417,7 @@ def test_a_fabric_larger_than_a_node_allows_goes_on() -> None:
 def test_an_answer_to_what_cannot_be_had_is_nothing() -> None:
     node = single(1)
     befriend(node, 11)
-    assert sends(node.receive(Peer(11), Ask((77).to_bytes(8, "big")), NOW)) == []
+    assert sends(node.receive(Peer(11), AskRecords((77).to_bytes(8, "big")), NOW)) == []
     assert (
         sends(node.receive(Peer(11), Have(1, b"\xff", b""), NOW)) == []
     )  # a part that there is not

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gossamer.machine import LinkState, Micros, Peer
 from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.gossip import flip_changes, pack
-from gossamer.overlay.interest.messages import Ask, Diff, Flip, News
+from gossamer.overlay.interest.messages import AskRecords, Diff, Flip, News
 from gossamer.overlay.interest.names import Names
 from gossamer.overlay.interest.own import Own
 from gossamer.overlay.interest.record import Known, Record, make_stamp
@@ -152,7 +152,9 @@ def test_changes_and_records_in_any_order_never_make_a_state_that_was_not(
     machine = observer()
     for message in order:
         asked = [
-            m for m in sends(machine.receive(FRIEND, message, Micros(0))) if isinstance(m, Ask)
+            m
+            for m in sends(machine.receive(FRIEND, message, Micros(0)))
+            if isinstance(m, AskRecords)
         ]
         for record in state(machine).values():
             assert record == true[record.peer, record.version]

@@ -136,7 +136,7 @@ def test_each_alone_reaches_all(config: dict[str, int], seconds: float) -> None:
     net.bytes.clear()
     net.subscribe(3, "a")
     net.until(lambda: all(net.knows(n, 3) for n in range(10)), seconds)
-    assert not net.bytes["Ask"]
+    assert not net.bytes["AskRecords"]
 
 
 def test_all_off_is_an_error() -> None:

@@ -11,14 +11,14 @@ from gossamer.node.wire import FRAME_MAX
 from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.messages import (
     NEWS_BYTES,
-    Ask,
+    AskRecords,
     Beat,
     Diff,
     Flip,
     Gone,
     Greet,
     News,
-    Offer,
+    OfferRecords,
 )
 from gossamer.overlay.interest.record import TOPICS_MAX, Known, Record, pack_entries, read_entries
 from gossamer.overlay.interest.sync import ASKED_MAX
@@ -272,7 +272,7 @@ def test_a_record_asked_for_many_times_in_one_message_is_sent_once() -> None:
     node = single(1)
     befriend(node, 11)
     node.receive(Peer(11), News(records=(Record(77, 256, 2),)), Micros(1))
-    answers = sends(node.receive(Peer(11), Ask((77).to_bytes(8, "big") * 4096), Micros(2)))
+    answers = sends(node.receive(Peer(11), AskRecords((77).to_bytes(8, "big") * 4096), Micros(2)))
     assert sum(len(message.records) for message in answers) == 1
 
 
@@ -293,11 +293,11 @@ def test_long_records_are_offered_and_sent_to_those_who_ask() -> None:
     long = members(3, 100)
     node.receive(Peer(11), News(records=tuple(long)), Micros(SECOND))
     made = sends(node.wake(node.deadline))
-    [offer] = [message for message in made if isinstance(message, Offer)]
+    [offer] = [message for message in made if isinstance(message, OfferRecords)]
     assert read_entries(offer.entries) == {record.peer: Known(record).order for record in long}
     assert not [message for message in made if isinstance(message, News)]
     [answer] = sends(
-        node.receive(Peer(12), Ask(long[1].peer.to_bytes(8, "big")), Micros(SECOND + 1))
+        node.receive(Peer(12), AskRecords(long[1].peer.to_bytes(8, "big")), Micros(SECOND + 1))
     )
     assert answer == News(records=(long[1],))
 
@@ -310,13 +310,17 @@ def test_what_is_offered_is_asked_for_if_it_is_news() -> None:
     offered = {11: order, 12: (256, 1, 0), 77: (512, 9, 0), 78: (512, 9, 0)}
     [ask] = sends(
         node.receive(
-            Peer(11), Offer(pack_entries({Peer(peer): o for peer, o in offered.items()})), Micros(2)
+            Peer(11),
+            OfferRecords(pack_entries({Peer(peer): o for peer, o in offered.items()})),
+            Micros(2),
         )
     )
-    assert ask == Ask((12).to_bytes(8, "big") + (78).to_bytes(8, "big"))
-    newer = Offer(pack_entries({Peer(11): (order[0], order[1] + 1, 0), Peer(12): (256, 1, 0)}))
+    assert ask == AskRecords((12).to_bytes(8, "big") + (78).to_bytes(8, "big"))
+    newer = OfferRecords(
+        pack_entries({Peer(11): (order[0], order[1] + 1, 0), Peer(12): (256, 1, 0)})
+    )
     [ask] = sends(node.receive(Peer(11), newer, Micros(3)))
-    assert ask == Ask((11).to_bytes(8, "big"))  # 12 has been asked for just now
+    assert ask == AskRecords((11).to_bytes(8, "big"))  # 12 has been asked for just now
 
 
 def test_one_end_starts_the_exchange_and_the_other_if_it_does_not() -> None:

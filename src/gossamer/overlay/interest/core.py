@@ -45,7 +45,7 @@ from gossamer.overlay.interest.detector import Detector, Suspect
 from gossamer.overlay.interest.gossip import Gossip, flip_changes
 from gossamer.overlay.interest.links import Link, Links
 from gossamer.overlay.interest.messages import (
-    Ask,
+    AskRecords,
     Barrier,
     Beat,
     Buckets,
@@ -57,7 +57,7 @@ from gossamer.overlay.interest.messages import (
     NameAsk,
     NameTell,
     News,
-    Offer,
+    OfferRecords,
     Probe,
     Reached,
     Vouch,
@@ -161,8 +161,8 @@ class Interest:
             Vouch: self._vouch,
             Buckets: self._on_buckets,
             Have: self._on_have,
-            Offer: self._on_offer,
-            Ask: self._on_ask,
+            OfferRecords: self._on_offer,
+            AskRecords: self._on_ask,
             Barrier: self._on_barrier,
             Reached: self._on_barrier,
             NameAsk: self._name_ask,
@@ -534,10 +534,10 @@ class Interest:
     def _on_have(self, sender: Peer, message: Have, now: Micros) -> None:
         self._take(sender, self._sync.have(sender, message, now))
 
-    def _on_offer(self, sender: Peer, message: Offer, now: Micros) -> None:
+    def _on_offer(self, sender: Peer, message: OfferRecords, now: Micros) -> None:
         self._take(sender, self._sync.offer(sender, message, now))
 
-    def _on_ask(self, sender: Peer, message: Ask, now: Micros) -> None:
+    def _on_ask(self, sender: Peer, message: AskRecords, now: Micros) -> None:
         self._take(sender, self._sync.ask(sender, message))
 
     def _on_barrier(self, sender: Peer, message: Barrier | Reached, now: Micros) -> None:

@@ -20,7 +20,7 @@ from gossamer.overlay.interest.messages import (
     Gone,
     Lone,
     News,
-    Offer,
+    OfferRecords,
     Suspicion,
 )
 from gossamer.overlay.interest.record import (
@@ -177,7 +177,7 @@ class Gossip:
             if not (isinstance(item, Fresh) and item.touched is None and not item.is_own)
         ]
         offers = [
-            Offer(
+            OfferRecords(
                 pack_entries(
                     {Peer(item.record.peer): item.order for item in whole[at : at + ITEMS_MAX]}
                 )

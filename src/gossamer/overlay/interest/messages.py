@@ -2,23 +2,23 @@
 
 They come from peers, so bounds are checked when a message is decoded.
 
-Greet      the first message on a link: the sender's own record, the digest of its view, and the
-           number of members that it knows
-Want       whether the sender's overlay has this link
-Flip       one topic joined or left: the lone change, in about 30 bytes
-Flips      several of them, of any nodes
-News       other changes, whole records, suspicions and deaths
-Beat       a sign of life, with the digest of the sender's view
-Probe      asks whether this peer is alive, the peer itself or another node that may know
-Vouch      the reply that the sender has heard from this peer
-Buckets    digests of the sender's view, cut into parts by peer
-Have       all entries of the sender in some parts: peer, life and version
-Offer      entries of records that the sender can send
-Ask        asks for these records
-Barrier    asks whether the receiver, and all behind it, have this version of the origin's record
-Reached    the reply that they have it: the sum of their numbers
-NameAsk    asks for the names of these topics
-NameTell   names
+Greet         the first message on a link: the sender's own record, the digest of its view, and the
+              number of members that it knows
+Want          whether the sender's overlay has this link
+Flip          one topic joined or left: the lone change, in about 30 bytes
+Flips         several of them, of any nodes
+News          other changes, whole records, suspicions and deaths
+Beat          a sign of life, with the digest of the sender's view
+Probe         asks whether this peer is alive, the peer itself or another node that may know
+Vouch         the reply that the sender has heard from this peer
+Buckets       digests of the sender's view, cut into parts by peer
+Have          all entries of the sender in some parts: peer, life and version
+OfferRecords  entries of records that the sender can send
+AskRecords    asks for these records
+Barrier       asks whether the receiver, and all behind it, have this version of the origin's record
+Reached       the reply that they have it: the sum of their numbers
+NameAsk       asks for the names of these topics
+NameTell      names
 """
 
 from __future__ import annotations
@@ -158,11 +158,11 @@ class Have(Message, frozen=True, array_like=True, tag=38):
     entries: Annotated[bytes, Meta(max_length=HAVE_ENTRY * 65_536)]
 
 
-class Offer(Message, frozen=True, array_like=True, tag=45):
+class OfferRecords(Message, frozen=True, array_like=True, tag=45):
     entries: Annotated[bytes, Meta(max_length=HAVE_ENTRY * ITEMS_MAX)]
 
 
-class Ask(Message, frozen=True, array_like=True, tag=39):
+class AskRecords(Message, frozen=True, array_like=True, tag=39):
     # 8 bytes each.
     peers: Annotated[bytes, Meta(max_length=8 * ITEMS_MAX)]
 
@@ -204,8 +204,8 @@ InterestMessage = (
     | Vouch
     | Buckets
     | Have
-    | Offer
-    | Ask
+    | OfferRecords
+    | AskRecords
     | Barrier
     | Reached
     | NameAsk

@@ -19,12 +19,12 @@ from gossamer.overlay.interest.messages import (
     BUCKETS_MAX,
     HAVE_ENTRY,
     ITEMS_MAX,
-    Ask,
+    AskRecords,
     Beat,
     Buckets,
     Gone,
     Have,
-    Offer,
+    OfferRecords,
 )
 from gossamer.overlay.interest.record import Record, pack_entries, read_entries
 from gossamer.overlay.interest.view import View
@@ -134,7 +134,7 @@ class Sync:
         ]
         return self._send(peer, records, gone) + self.want(peer, wanted, now)
 
-    def offer(self, peer: Peer, message: Offer, now: Micros) -> list[Effect] | None:
+    def offer(self, peer: Peer, message: OfferRecords, now: Micros) -> list[Effect] | None:
         """The sender has these records. This node asks for those that are news."""
         if len(message.entries) % HAVE_ENTRY:
             return None
@@ -164,7 +164,7 @@ class Sync:
             if len(asked) > ASKED_MAX:
                 del asked[next(iter(asked))]
         return [
-            Send((peer,), Ask(struct.pack(f">{len(some)}Q", *some)))
+            Send((peer,), AskRecords(struct.pack(f">{len(some)}Q", *some)))
             for start in range(0, len(ask), ITEMS_MAX)
             if (some := ask[start : start + ITEMS_MAX])
         ]
@@ -179,7 +179,7 @@ class Sync:
         """A record has arrived."""
         self._asked.pop(peer, None)
 
-    def ask(self, peer: Peer, message: Ask) -> list[Effect] | None:
+    def ask(self, peer: Peer, message: AskRecords) -> list[Effect] | None:
         count, rest = divmod(len(message.peers), 8)
         if rest:
             return None
