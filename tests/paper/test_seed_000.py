@@ -14,7 +14,7 @@ from gossamer.lab.connectivity import diameter, vertex_connectivity
 from gossamer.machine import SECOND, Message, Micros, Peer
 from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.messages import (
-    Ask,
+    AskRecords,
     Beat,
     Buckets,
     Diff,
@@ -452,7 +452,7 @@ def test_paragraph_54_a_network_at_rest_exchanges_no_state() -> None:
     net.run(10)
     kinds = {type(message) for _, _, _, message, _ in net.sent}
     assert kinds == {Beat}
-    assert not kinds & {Buckets, Have, Ask, News, Gone}
+    assert not kinds & {Buckets, Have, AskRecords, News, Gone}
 
 
 def test_the_variant_of_the_seed_stays_selectable() -> None:
