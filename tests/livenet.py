@@ -10,7 +10,7 @@ import gossamer
 from gossamer.net.loop import run
 from gossamer.node import wire
 
-HELLO = wire.encode(wire.Hello(wire.MAGIC, 1, 1, 77, 1, ""))
+HELLO = wire.encode(wire.Hello(wire.MAGIC, wire.VERSION, wire.VERSION, 77, 1, ""))
 WEATHER = "country STRING, city STRING, temp INT"
 GENEVA = {"country": "CH", "city": "Geneva", "temp": 31}
 SECONDS = 20.0

@@ -66,9 +66,6 @@ class Message(Struct, frozen=True, array_like=True):
     bulk: ClassVar[str] = ""
     """A field of bytes that may be large: a driver writes them as they are, without a copy."""
 
-    since: ClassVar[int] = 1
-    """The wire version that introduced it: a peer that speaks an older one is not sent it."""
-
 
 class Keep(Struct, frozen=True, gc=False):
     """Remember this value under this key, replacing what was there."""

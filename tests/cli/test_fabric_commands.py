@@ -191,7 +191,7 @@ def test_errors_are_clear_and_exit_with_2(
         ),
         (
             ["node", "--listen", "127.0.0.1:0", "--data-dir", "{file}"],
-            "cannot use data directory {file}: File exists; is it a writable directory?",
+            "cannot use data directory {file}: {file} is not a folder; remove it, or choose another one",
         ),
         (["keys", "init", "{file}/authority"], "Not a directory: {file}/authority"),
     ],

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 import pytest
@@ -16,8 +15,8 @@ from gossamer.lab.skiplist.config import Setup
 from gossamer.lab.skiplist.measure import measure
 from gossamer.lab.skiplist.run import CountedRun, SkipRun
 from gossamer.lab.skiplist.workload import SCHEMA, Row, Workload
-from gossamer.machine import SECOND, Effect, Message, Micros, Peer
-from gossamer.overlay.skiplist.core import Published, SkipList
+from gossamer.machine import SECOND, Micros, Peer
+from gossamer.overlay.skiplist.core import SkipList
 from gossamer.overlay.skiplist.entry import Entry
 from gossamer.overlay.skiplist.joining import CHECK_HOPS
 from gossamer.overlay.skiplist.messages import (
@@ -611,7 +610,7 @@ def test_nonsense_changes_nothing() -> None:
 
 
 def test_a_report_of_another_interval_is_refused() -> None:
-    from gossamer.overlay.skiplist.messages import Carry, Report
+    from gossamer.overlay.skiplist.messages import Carry
 
     run = points(10, seed=23)
     run.boot_in_waves(10)
@@ -664,54 +663,6 @@ def test_events_that_look_in_the_same_places_cost_as_much_as_one() -> None:
     run.judge()
     assert run.deliveries.told() + run.tiles.told() == []
     assert costs[0] == costs[1]
-
-
-class Old(SkipList):
-    """Of wire version 1: a walk is one event."""
-
-    def receive(self, sender: Peer, message: Message, now: Micros) -> list[Effect]:
-        if isinstance(message, Carry):
-            message = msgspec.structs.replace(message, others=(), payloads=())
-        elif isinstance(message, Report):
-            tiles = tuple(msgspec.structs.replace(tile, others=None) for tile in message.tiles)
-            message = msgspec.structs.replace(message, tiles=tiles)
-        return super().receive(sender, message, now)
-
-    def publish_all(self, events: Sequence[Published], now: Micros, **options: Any) -> None:
-        for event in events:
-            super().publish_all([event], now, **options)
-
-
-class Mixed(SkipRun):
-    """Every other node is old."""
-
-    def _make(self, node: Node) -> SkipList:
-        self._kind = Old if node.index % 2 else SkipList
-        return super()._make(node)
-
-
-@pytest.mark.parametrize("publisher", [0, 1])
-def test_old_nodes_on_the_way_get_events_one_by_one(publisher: int) -> None:
-    texts = ["size >= 0 AND size < 100"] * 12 + [f"size = {10 * number}" for number in range(12)]
-    run = Mixed(
-        Setup(entries=24, events=0, seed=8),
-        Workload([Filter.parse(text, SCHEMA) for text in texts], []),
-    )
-    run.boot_in_waves(24)
-    settle(run)
-    node = run.world.nodes[publisher]
-    for _ in range(3):
-        sent = run.publish_all(node, [row(10 * (number % 3)) for number in range(30)])
-        assert (
-            run.until(lambda sent=sent: all(one.done is not None for one in sent), 30, SECOND // 4)
-            is not None
-        )  # type: ignore[misc]
-        assert [one.matched for one in sent] == [13] * 30
-    run.judge()
-    assert run.deliveries.told() + run.tiles.told() == []
-    rounds = [one.rounds for one in run.events]
-    assert max(rounds[30:]) == 1, "who has met one sends them one by one from the beginning"
-    assert max(rounds[:30]) == (1 if publisher % 2 else 2)
 
 
 # ------------------------------------------------------------------------- large lists

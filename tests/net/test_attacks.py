@@ -116,7 +116,9 @@ class Scene:
 
     def hello(self, peer: int | None = None) -> bytes:
         return wire.encode(
-            wire.Hello(wire.MAGIC, 1, wire.VERSION, self.peer if peer is None else peer, 1, "")
+            wire.Hello(
+                wire.MAGIC, wire.VERSION, wire.VERSION, self.peer if peer is None else peer, 1, ""
+            )
         )
 
     async def closed_for(self, reason: str) -> None:

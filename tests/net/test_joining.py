@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import shutil
 import socket
 from collections.abc import Awaitable, Callable
@@ -15,6 +16,7 @@ import pytest
 import gossamer
 from gossamer.net import dialler
 from gossamer.net.sample import unwell
+from gossamer.node import wire
 from livenet import GENEVA, WEATHER, go, until
 
 pytestmark = pytest.mark.live
@@ -288,3 +290,38 @@ def _passed_on_to(
         await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))
 
     return serve
+
+
+def test_a_node_of_another_version_is_refused_and_both_versions_are_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    said = f"this node speaks wire version {wire.VERSION} and the peer versions 1 to 2"
+    older = wire.encode(wire.Hello(wire.MAGIC, 1, 2, 77, 1, ""))
+    heard: list[bytes] = []
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(older)
+        heard.append(await reader.read())
+        writer.close()
+
+    async def main() -> None:
+        server = await asyncio.start_server(greet, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        with pytest.raises(gossamer.JoinError, match=f"wrong version .{said}; only nodes of one"):
+            await gossamer.Node(join=[f"{host}:{port}"], join_timeout=1.0).start()
+        assert heard[0] == wire.encode(wire.Unframer().feed(heard[0])[0])
+        server.close()
+        async with gossamer.Node() as node:
+            reader, writer = await asyncio.open_connection(*node.address.split(":"))
+            writer.write(older)
+            [hello] = wire.Unframer().feed(await reader.read())
+            assert isinstance(hello, wire.Hello)
+            assert (hello.version_min, hello.version_max) == (wire.VERSION, wire.VERSION)
+            writer.close()
+            assert said in node.status()["last_problem"]
+
+    with caplog.at_level(logging.WARNING, "gossamer"):
+        go(main())
+    closed = [one.fields for one in caplog.records if one.getMessage() == "connection closed"]  # type: ignore[attr-defined]
+    assert [one["reason"] for one in closed] == ["wrong version"] * 2
+    assert all(said in one["detail"] for one in closed)

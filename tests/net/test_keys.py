@@ -472,7 +472,9 @@ def test_a_revoked_certificate_that_is_played_again_changes_nothing_at_a_fresh_n
         async with gossamer.Node(keys=b) as fresh:
             host, port = fresh.address.split(":")
             _, writer = await asyncio.open_connection(host, int(port), ssl=client_context(m))
-            writer.write(wire.encode(wire.Hello(wire.MAGIC, 1, wire.VERSION, mallory, 1, "")))
+            writer.write(
+                wire.encode(wire.Hello(wire.MAGIC, wire.VERSION, wire.VERSION, mallory, 1, ""))
+            )
             replayed = Record(old.peer, 1, 1, "", certificate=old.certificate)
             writer.write(wire.encode(News(records=(replayed,))))
             await until(lambda: old.peer in fresh._interest.view.members)

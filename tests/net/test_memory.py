@@ -47,8 +47,8 @@ pytestmark = [
 ]
 
 SCHEMA = "n BIGINT, place STRING"
-US = wire.Hello(wire.MAGIC, 1, 2, 1, 1, "", process=11, memory=True)
-THEM = wire.Hello(wire.MAGIC, 1, 2, 77, 1, "", process=12, memory=True)
+US = wire.Hello(wire.MAGIC, 3, 3, 1, 1, "", process=11, memory=True)
+THEM = wire.Hello(wire.MAGIC, 3, 3, 77, 1, "", process=12, memory=True)
 
 
 def record(first: int, rows: int = 1000) -> pa.RecordBatch:
@@ -580,7 +580,9 @@ async def mallory(
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     host, port = victim.address.split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(wire.encode(wire.Hello(wire.MAGIC, 1, wire.VERSION, 77, 1, "", memory=True)))
+    writer.write(
+        wire.encode(wire.Hello(wire.MAGIC, wire.VERSION, wire.VERSION, 77, 1, "", memory=True))
+    )
     await until(lambda: victim.status()["links"])
     yield reader, writer
     writer.close()

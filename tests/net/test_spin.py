@@ -133,7 +133,9 @@ def test_it_is_not_done_when_told_not_to_nor_on_a_single_core(
 
 def test_a_spin_of_seconds_is_refused() -> None:
     for spin in (-0.001, 0.5, float("nan")):
-        with pytest.raises(gossamer.NodeError, match=r"must be between 0 and 0\.01 seconds"):
+        with pytest.raises(
+            gossamer.NodeError, match=r"spin is .*; it must be a number of seconds from 0 to 0\.01"
+        ):
             gossamer.Node(spin=spin)
 
 

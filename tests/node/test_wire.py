@@ -25,10 +25,11 @@ from gossamer.overlay.skiplist import messages as skiplist
 from gossamer.overlay.tree import messages as tree
 from gossamer.overlay.tree.arcs import Arc, Host
 
+HELLO_2 = "000000279b01a8676f7373616d657201020705ae3132372e302e302e313a37343030a5706c616e740363c3"
 HOST = Host(2**63, 7, "127.0.0.1:7400")
 ARC = Arc(1, HOST)
 MESSAGES = [
-    wire.Hello(wire.MAGIC, 1, 1, 2**64 - 1, 3, "127.0.0.1:7400"),
+    wire.Hello(wire.MAGIC, 3, 3, 2**64 - 1, 3, "127.0.0.1:7400"),
     wire.Ping(),
     wire.Pong(),
     wire.Revocations(2**63, b"signed"),
@@ -259,20 +260,27 @@ def test_arbitrary_bytes_decode_or_are_refused(data: bytes) -> None:
             assert error.reason in wire.REASONS
 
 
-@pytest.mark.parametrize(("low", "high", "version"), [(1, 1, 1), (0, 9, 2), (1, 2, 2), (2, 3, 2)])
-def test_versions_that_overlap_agree(low: int, high: int, version: int) -> None:
-    assert wire.agree(wire.Hello(wire.MAGIC, low, high, 1, 1, "")) == version
+def test_nodes_of_one_version_talk() -> None:
+    wire.check(wire.Hello(wire.MAGIC, wire.VERSION, wire.VERSION, 1, 1, ""))
 
 
-def test_versions_that_do_not_overlap_are_refused_with_both_sides() -> None:
-    with pytest.raises(wire.WireError, match=r"this node speaks 1\.\.2, the peer 7\.\.9") as caught:
-        wire.agree(wire.Hello(wire.MAGIC, 7, 9, 1, 1, ""))
+@pytest.mark.parametrize(
+    ("low", "high", "theirs"), [(1, 2, "versions 1 to 2"), (2, 2, "version 2"), (7, 7, "version 7")]
+)
+def test_a_node_of_another_version_is_refused_with_both_versions(
+    low: int, high: int, theirs: str
+) -> None:
+    said = rf"this node speaks wire version {wire.VERSION} and the peer {theirs}; only nodes of one"
+    with pytest.raises(wire.WireError, match=said) as caught:
+        wire.check(wire.Hello(wire.MAGIC, low, high, 1, 1, ""))
     assert caught.value.reason == "wrong version"
 
 
-def test_fields_added_at_the_end_by_a_newer_version_are_ignored() -> None:
-    newer = msgspec.msgpack.encode([11, 7, 1, 10, 0, True, [1], [], "a field of version 3"])
-    assert wire.Unframer().feed(frame(newer)) == [Report(7, 1, 10, 0, True, (1,))]
+def test_a_hello_of_wire_version_2_can_be_read() -> None:
+    """Its bytes, as the last commit of that version wrote them."""
+    [hello] = wire.Unframer(stranger=True).feed(bytes.fromhex(HELLO_2))
+    assert isinstance(hello, wire.Hello)
+    assert (hello.version_min, hello.version_max, hello.peer) == (1, 2, 7)
 
 
 def read(data: bytes, first: int) -> list[wire.AnyMessage]:

@@ -18,7 +18,9 @@ def test_shipped_scenarios_run(name: str) -> None:
     outcome = simulate(scenario.config)
     assert outcome.violations == []
     assert outcome.expected > 50
-    assert outcome.receipts_complete >= 0.9 * scenario.config.events
+    # A disk that is full refuses publications, and those have no receipt to wait for.
+    accepted = scenario.config.events - outcome.fired.get("refused", 0)
+    assert outcome.receipts_complete >= 0.9 * accepted
     wanted = {
         "lossy": ("loss", "duplicate", "reorder", "churn"),
         "partition": ("partition", "told down", "told up"),

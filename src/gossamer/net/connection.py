@@ -35,7 +35,7 @@ from gossamer.node.wire import (
     Revocations,
     Unframer,
     WireError,
-    agree,
+    check,
     encode,
 )
 
@@ -72,7 +72,6 @@ class Connection(asyncio.BufferedProtocol):
         self.loop = driver.loop
         self.hello: Hello | None = None  # the peer's
         self.peer = Peer(0)
-        self.version = 0
         self.closed = False
         self.reason = ""
         self.settled: asyncio.Future[None] = (
@@ -276,7 +275,7 @@ class Connection(asyncio.BufferedProtocol):
     def _greet(self, message: AnyMessage) -> None:
         if type(message) is not Hello:
             raise WireError("no hello", f"the first message is a {type(message).__name__}")
-        self.version = agree(message)
+        check(message)
         if self.identity is not None and self.identity.peer != message.peer:
             raise WireError(
                 "false identity", f"{self.identity.name} says hello as {message.peer:016x}"

@@ -39,7 +39,7 @@ from gossamer.net.limits import PeerLimits
 from gossamer.net.spin import Spin
 from gossamer.net.tally import Tally
 from gossamer.node.rights import Identity, Rights
-from gossamer.node.wire import MAGIC, MISCONDUCT, VERSION, VERSION_MIN, AnyMessage, Hello, framed
+from gossamer.node.wire import MAGIC, MISCONDUCT, VERSION, AnyMessage, Hello, framed
 
 SCRATCH_BYTES = 256 << 10  # what is read at once
 TIMER_TICK = (
@@ -102,6 +102,9 @@ class Driver:
             None
         )  # another process has this node's id
         self.noted: Callable[[trace.Record], None] = lambda record: None
+        # Called with the place, the reason and the details when a connection ended for a reason
+        # that somebody may have to do something about.
+        self.ended: Callable[[str, str, str], None] = lambda where, reason, detail: None
         self.closing = False
         self.closed_bytes_in = self.closed_bytes_out = 0  # of connections that are gone
         self._deliver, self._after = deliver, after
@@ -223,15 +226,11 @@ class Driver:
     def _send(self, send: Send) -> None:
         message = send.message
         frame = framed(message)  # once, however many recipients
-        is_event, since = type(message).is_event, type(message).since
+        is_event = type(message).is_event
         for peer in send.to:
             connection = self.links.get(peer)
             if connection is None:
                 self.counters["sends_without_link"] += 1
-            elif connection.version < since:
-                self.counters["sends_beyond_version"] += (
-                    1  # the peer speaks the version before, which does not know this
-                )
             else:
                 connection.send(frame, is_event=is_event)
 
@@ -313,7 +312,7 @@ class Driver:
 
     def hello(self) -> Hello:
         return Hello(
-            MAGIC, VERSION_MIN, VERSION, self.peer, self.incarnation, self.address, self.fabric, self.guard.revocations(),
+            MAGIC, VERSION, VERSION, self.peer, self.incarnation, self.address, self.fabric, self.guard.revocations(),
             self._process, self.shares,
         )  # fmt: skip
 
@@ -414,7 +413,9 @@ class Driver:
 
     def count_close(self, connection: Connection, reason: str, detail: str) -> None:
         if detail and reason not in ("replaced", "myself", "leaving", "somebody else"):
-            self.last_problem = f"closed {connection.dialled or 'incoming'}: {reason} ({detail.removeprefix(f'{reason}: ')})"
+            where, detail = connection.dialled or "incoming", detail.removeprefix(f"{reason}: ")
+            self.last_problem = f"closed {where}: {reason} ({detail})"
+            self.ended(where, reason, detail)
 
     # ------------------------------------------------------------------ ending
 

@@ -66,6 +66,9 @@ class Journal:
         more = {"not_said": missed} if missed else {}
         self.say(level, text, reason=reason, **fields, **more)
 
+    def ended(self, where: str, reason: str, detail: str) -> None:
+        self.quietly(logging.WARNING, "connection closed", reason, where=where, detail=detail)
+
     def _rejected(self, record: trace.Rejected) -> None:
         self.quietly(
             logging.WARNING, "message rejected", record.reason, peer=record.peer, cut=record.cut

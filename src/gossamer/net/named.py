@@ -6,13 +6,13 @@ from typing import Any
 
 from gossamer.net.errors import NodeError
 from gossamer.node import Route, RouteError, SlowPolicy
-from gossamer.node.bounds import check_seconds
+from gossamer.node.bounds import SECONDS_MAX, check_seconds
 
 
-def check_timeout(name: str, value: Any, low: float = 0.0) -> None:
-    """NodeError unless it is a number of seconds."""
+def check_timeout(name: str, value: Any, low: float = 0.0, high: float = SECONDS_MAX) -> None:
+    """NodeError unless it is a number of seconds within these bounds."""
     try:
-        check_seconds(name, value, low)
+        check_seconds(name, value, low, high)
     except ValueError as error:
         raise NodeError(str(error)) from None
 

@@ -69,7 +69,6 @@ from gossamer.node.core import INCARNATION_KEY
 from gossamer.node.follow import Wish
 from gossamer.node.outbox import Outbox
 from gossamer.node.retention import Retention
-from gossamer.overlay.direct.messages import DIRECT_SINCE
 from gossamer.overlay.interest.config import InterestConfig
 from gossamer.overlay.interest.core import Interest
 
@@ -129,11 +128,8 @@ class Node:
                 "gossamer keys init makes them), or accept that with --insecure (insecure=True)"
             )
         check_timeout("join_timeout", join_timeout)
-        check_timeout("spin", spin)
-        if spin > SPIN_MOST:
-            raise NodeError(
-                f"spin is {spin}, and must be between 0 and {SPIN_MOST:g} seconds: longer waits are better slept through"
-            )
+        # A longer wait is better slept through.
+        check_timeout("spin", spin, high=SPIN_MOST)
         self._keys, self._limits = Keys(keys) if keys is not None else None, limits
         self._spin, self._shares = spin, shared_memory
         self._data_dir = Path(data_dir) if data_dir is not None else None
@@ -246,6 +242,7 @@ class Node:
         self._journal = Journal(trace.hex_peer(peer), self._driver.loop.time)
         self._waiting = Waiting(self._core, self._driver, self._check_open, self._unstored)
         self._driver.noted, self._driver.before = self._noted, self._tell_blocked
+        self._driver.ended = self._journal.ended
         self._driver.changed = self._link_changed
         self._dialler = Dialler(self._driver, self._join)
         self._driver.dial, self._dialler.alone = self._dialler.dial, self._linked.set
@@ -525,7 +522,6 @@ class Node:
         link = self._driver.links.get(peer)
         if link is not None and self._announces_loopback and not is_loopback(link.address):
             withdraw(self)
-        self._core.routing.linked(peer, is_old=link is not None and link.version < DIRECT_SINCE)
 
     def _disk_failed(self, error: Exception) -> None:
         self._driver.last_problem = failed_disk(self._data_dir, error)

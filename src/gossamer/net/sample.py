@@ -52,7 +52,6 @@ def sample(node: Node) -> dict[str, Any]:
         {
             "peer": hex_peer(peer),
             "address": connection.hello.address if connection.hello else "",
-            "version": connection.version,
             "bytes_in": connection.traffic[0],
             "bytes_out": connection.traffic[1],
             "queued": connection.queued,

@@ -112,7 +112,6 @@ def describe(core: NodeCore, driver: Driver) -> dict[str, Any]:
                 "neighbour": core.interest is not None and peer in core.interest.neighbours,
                 "address": connection.hello.address if connection.hello else "",
                 "dialled": connection.dialled is not None,
-                "version": connection.version,
                 "queued": connection.queued,
                 "name": connection.identity.name if connection.identity is not None else None,
                 "bytes_in": connection.traffic[0],

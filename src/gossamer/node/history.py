@@ -36,8 +36,6 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class Ask(Message, frozen=True, array_like=True, tag=90):
-    since: ClassVar[int] = 2  # the wire version, not a time
-
     topic: Name
     number: Count  # the asker's, for the answer to say
     serial: Count
@@ -63,7 +61,6 @@ class Part(Struct, frozen=True, array_like=True):
 
 
 class Past(Message, frozen=True, array_like=True, tag=91):
-    since: ClassVar[int] = 2
     is_event: ClassVar[bool] = True
 
     topic: Name

@@ -1,7 +1,7 @@
 """Large batches of columns where there are relays: cut into pieces, whose receipts become one again.
 
-Straight to those who want them up to 32,768 events travel together. By relays it is 4,096: a report has a number for each event
-there, and nodes of wire version 1 take no more. Batches are made to suit the routes that are in use; but one that a data
+Straight to those who want them up to 32,768 events travel together. By relays it is 4,096, because a
+report has a number for each event there. Batches are made to suit the routes that are in use; but one that a data
 directory restores, or during whose way to the disk somebody subscribes by another route, is larger. By route direct it stays
 whole: whoever took it before a crash knows it by its first number. Pieces begin at the same numbers in every life.
 """

@@ -91,9 +91,6 @@ class Routing:
         self.planes: dict[Route, Plane] = {}
         self.rights: Rights | None = None
         self._judged = 0  # the version of the rights that ``_uses`` was made by
-        self.old: dict[
-            Peer, None
-        ] = {}  # linked peers that do not know route "direct" (wire version 1)
         self.finished: list[Finished] = []
         self.entered: list[int] = []
         self.lapsed: list[int] = []
@@ -198,7 +195,7 @@ class Routing:
         return routes
 
     def is_direct(self, topic: str) -> bool:
-        """Whether what is published goes straight to those who want it: no nodes of wire version 1 among them, and no relays."""
+        """Whether what is published on a topic goes to its subscribers without a relay."""
         return self._synced and self._routes(topic) == [Route.DIRECT]
 
     # ----------------------------------------------------------------- subscriptions
@@ -211,18 +208,11 @@ class Routing:
             return Route.FLOOD
         nodes = len(self._interest.interested(topic))
         few = DIRECT_MAX if present in (None, Route.DIRECT) else DIRECT_AGAIN
-        if group or (nodes <= few and not self.old):
+        if group or nodes <= few:
             return Route.DIRECT
         return (
             Route.SKIPLIST if all(place.cls != ALL for place in filter.placements()) else Route.TREE
         )
-
-    def linked(self, peer: Peer, *, is_old: bool) -> None:
-        """A link has changed; ``is_old``: it is up, and its peer does not know route "direct"."""
-        if is_old:
-            self.old[peer] = None
-        else:
-            self.old.pop(peer, None)
 
     def move(self, subscription: Subscription, route: Route, now: Micros) -> bool:
         """Take another route, once the subscription is in force; returns whether that has begun."""

@@ -110,8 +110,10 @@ def publish_columns(
 
 
 def _most_rows(core: NodeCore, topic: str) -> int:
-    """Rows that travel together as columns. Where they go by relays, no more than events do: nodes of wire version 1 take no larger
-    batches, and reports have a number for each event there.
+    """Rows that travel together as columns.
+
+    Where they go by relays, no more of them travel together than events do, because reports have a
+    number for each event there.
     """
     return core.config.column_rows if core.routing.is_direct(topic) else core.config.batch_events
 

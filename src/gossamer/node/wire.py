@@ -4,21 +4,17 @@ A frame is a length (4 bytes, big-endian) and one message as msgpack: an array w
 that fields may be added at the end. It lives here and not in ``net``, because the simulator passes every message through it
 too, and the two drivers do not import each other.
 
-A connection opens with a ``Hello`` from both sides. It says which versions its sender speaks; both talk in the highest that
-they share. Anything that is not a frame of a known message is a ``WireError``: its ``reason`` is one of REASONS, counted by
-the driver, and the connection ends.
-
-A node talks with nodes of its own version and of the one before. The rule that makes it so:
-- a field is only ever added at the end, with a default that means what its absence meant;
-- a message that an older version does not know says so (``since``), and the driver does not send it to a peer of that version;
-- what is sent to both must be right for both: a feature that needs an answer from everybody waits until nobody is older.
-tests/wire holds what the version before said, byte by byte (scripts/record_wire.py records it).
+A connection opens with a ``Hello`` from both sides, which says the version that its sender speaks. Nodes
+of different versions do not talk. Whoever changes what a message means, adds one, or takes one away
+raises ``VERSION``. A Hello keeps its first fields in every version, so that each side can say which
+versions met. Anything that is not a frame of a known message is a ``WireError``: its ``reason`` is one of
+REASONS, counted by the driver, and the connection ends.
 """
 
 from __future__ import annotations
 
 from struct import Struct
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, structs
@@ -35,8 +31,7 @@ from gossamer.overlay.skiplist.messages import SkiplistMessage
 from gossamer.overlay.tree.messages import TreeMessage
 
 MAGIC = "gossamer"
-VERSION = 2
-VERSION_MIN = 1
+VERSION = 3
 FRAME_MAX = 8 << 20
 _HEADER = 4
 _size_at = Struct(">I").unpack_from
@@ -80,6 +75,8 @@ class Hello(Message, frozen=True, array_like=True, tag=1):
     """The first message on a connection, from both sides."""
 
     magic: Annotated[str, Meta(max_length=16)]
+    # The lowest and the highest version that the sender speaks. Both are VERSION today; nodes of
+    # versions 1 and 2 spoke several, and read both fields.
     version_min: Annotated[int, Meta(ge=0, le=65535)]
     version_max: Annotated[int, Meta(ge=0, le=65535)]
     peer: Uint64
@@ -104,16 +101,12 @@ class Pong(Message, frozen=True, array_like=True, tag=4):
 class Revocations(Message, frozen=True, array_like=True, tag=5):
     """The authority's signed list of certificates that count no longer; the greatest number is the latest."""
 
-    since: ClassVar[int] = 2
-
     number: Uint64
     signed: Annotated[bytes, Meta(max_length=REVOKED_MAX)]
 
 
 class Memory(Message, frozen=True, array_like=True, tag=6):
     """Where a node of the same host finds memory in which large messages of the sender's lie (net/memory.py)."""
-
-    since: ClassVar[int] = 2
 
     process: Annotated[int, Meta(ge=0, lt=2**31)]
     descriptor: Annotated[int, Meta(ge=0, lt=2**31)]
@@ -126,15 +119,11 @@ class Memory(Message, frozen=True, array_like=True, tag=6):
 class Seen(Message, frozen=True, array_like=True, tag=7):
     """The answer of who has found it: what it read there."""
 
-    since: ClassVar[int] = 2
-
     token: Annotated[bytes, Meta(max_length=16)]
 
 
 class Lies(Message, frozen=True, array_like=True, tag=8):
     """A message whose bulk lies in that memory, under a stamp. Both ends hold to how much may lie there untaken (net/memory.py)."""
-
-    since: ClassVar[int] = 2
 
     at: Annotated[int, Meta(ge=0, le=256 << 20)]
     stamp: Uint64
@@ -144,8 +133,6 @@ class Lies(Message, frozen=True, array_like=True, tag=8):
 
 class Taken(Message, frozen=True, array_like=True, tag=9):
     """So many of them were copied, in all."""
-
-    since: ClassVar[int] = 2
 
     count: Uint64
 
@@ -263,15 +250,18 @@ def filled(lies: Lies, data: memoryview) -> AnyMessage:
     return message
 
 
-def agree(hello: Hello) -> int:
-    """The version to talk in, or a WireError."""
+def check(hello: Hello) -> None:
+    """A WireError if its sender and this node cannot talk."""
     if hello.magic != MAGIC:
         raise WireError("garbage", "not a gossamer node")
-    version = min(VERSION, hello.version_max)
-    if version < max(VERSION_MIN, hello.version_min):
-        ours, theirs = f"{VERSION_MIN}..{VERSION}", f"{hello.version_min}..{hello.version_max}"
-        raise WireError("wrong version", f"this node speaks {ours}, the peer {theirs}")
-    return version
+    low, high = hello.version_min, hello.version_max
+    if not low <= VERSION <= high:
+        theirs = f"version {high}" if low == high else f"versions {low} to {high}"
+        raise WireError(
+            "wrong version",
+            f"this node speaks wire version {VERSION} and the peer {theirs}; only nodes of one "
+            "version talk, so install the same gossamer on all of them",
+        )
 
 
 def _decode(body: bytes | bytearray | memoryview) -> AnyMessage:

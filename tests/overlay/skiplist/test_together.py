@@ -33,6 +33,7 @@ from gossamer.overlay.skiplist.tiles import (
     count_at,
     merge_tiles,
     reportable,
+    suits,
     tile_of,
     together,
 )
@@ -109,7 +110,7 @@ class TestTiles:
         assert [count_at(tile, number) for number in range(3)] == [4, 0, 0]
         alone = tile_of(carry(1), place(1), place(2), [4])
         assert alone.others is None
-        assert count_at(alone, 1) is None
+        assert count_at(alone, 0) == 4
 
     def test_those_that_touch_become_one(self) -> None:
         a, b, c = (place(number) for number in range(3))
@@ -142,10 +143,12 @@ class TestTiles:
         assert merged.others == each.others
         assert Zero.sums <= len(tiles)
 
-    def test_one_that_says_nothing_of_the_others_stays_by_itself(self) -> None:
-        a, b, c = (place(number) for number in range(3))
-        tiles = [Tile(a, b, 1, 1, 0, (1, 2)), Tile(b, c, 1, 1, 0)]
-        assert merge_tiles(tiles, 0) == tuple(tiles)
+    def test_a_tile_has_as_many_counts_as_the_walk_has_events(self) -> None:
+        a, b = place(0), place(1)
+        walks = [carry(1), carry(1, 2), carry(1, 2, 3)]
+        for others, suit in [(None, 1), ((7,), 2), ((7, 8), 1), ((7, 8, 9), 0)]:
+            tile = Tile(a, b, 1, 1, 0, others)
+            assert sum(suits(tile, walk) for walk in walks) == suit
 
     def test_a_report_has_room_for_so_many(self) -> None:
         tiles = [Tile(place(0), place(1), 0, 0, 0)] * (2 * TILES_MAX)

@@ -25,7 +25,6 @@ from gossamer.overlay.batch import (
     Uint64,
 )
 
-DIRECT_SINCE = 2  # the wire version that these came with
 FILTER_TEXT_MAX = 65_536
 GROUP_LENGTH_MAX = 255
 CHANGES_MAX = 1024  # in one message
@@ -37,11 +36,7 @@ Want = tuple[Count, Annotated[str, Meta(max_length=FILTER_TEXT_MAX)] | None, Gro
 Offset = Annotated[int, Meta(ge=0, lt=BATCH_EVENTS_MAX)]
 
 
-class _New(Message, frozen=True, array_like=True):
-    since: ClassVar[int] = DIRECT_SINCE
-
-
-class Watch(_New, frozen=True, array_like=True, tag=81):
+class Watch(Message, frozen=True, array_like=True, tag=81):
     topic: Uint64  # hash of the name
     epoch: (
         Count  # of the subscriber, which numbers its changes anew in each; 0: nothing is known yet
@@ -50,7 +45,7 @@ class Watch(_New, frozen=True, array_like=True, tag=81):
     session: Count = 0  # the publisher numbers them: what is said of an earlier one comes too late
 
 
-class Wanted(_New, frozen=True, array_like=True, tag=82):
+class Wanted(Message, frozen=True, array_like=True, tag=82):
     topic: Uint64
     epoch: Annotated[int, Meta(ge=1, le=2**53)]
     base: Count  # these are the changes after this one,
@@ -60,12 +55,12 @@ class Wanted(_New, frozen=True, array_like=True, tag=82):
     session: Count = 0  # of the Watch that it answers
 
 
-class Unwatch(_New, frozen=True, array_like=True, tag=83):
+class Unwatch(Message, frozen=True, array_like=True, tag=83):
     topic: Uint64
     session: Count = 0  # this one, and those before
 
 
-class Portion(_New, frozen=True, array_like=True, tag=84):
+class Portion(Message, frozen=True, array_like=True, tag=84):
     """Events of the sender's batch (incarnation, first). Sent again, it is the same."""
 
     is_event: ClassVar[bool] = True
@@ -92,7 +87,7 @@ class Portion(_New, frozen=True, array_like=True, tag=84):
         return self.offsets or range(self.count)
 
 
-class Taken(_New, frozen=True, array_like=True, tag=85):
+class Taken(Message, frozen=True, array_like=True, tag=85):
     incarnation: Count
     first: Count
     part: Count
@@ -105,7 +100,7 @@ class Taken(_New, frozen=True, array_like=True, tag=85):
     is_report: ClassVar[bool] = True
 
 
-class Holding(_New, frozen=True, array_like=True, tag=86):
+class Holding(Message, frozen=True, array_like=True, tag=86):
     incarnation: Count
     first: Count
     part: Count

@@ -54,9 +54,6 @@ from gossamer.overlay.skiplist.tiles import (
 UNDER_WAY_MAX = 65_536  # events of walks through one node, those that walk together one by one
 LOCAL_MAX = 1_024  # entries of one node that one walk visits
 RETRY = SECOND // 4
-APART = (
-    60 * SECOND
-)  # who has met a node that does not know of others in a walk sends events one by one for so long
 WAITING_MAX = (
     16  # walks that wait for the owner's word on one event: an honest publisher has one or two
 )
@@ -148,7 +145,6 @@ class Events:
             tuple[int, int, int], tuple[int, ...]
         ] = {}  # arrivals that the owner has not told of: their events
         self._under_way = 0  # events
-        self._apart_until = Micros(0)
         self.seen = Seen()
         self.deadline: Micros = NEVER
         self.holds_back = True  # ask for leases and rely on them
@@ -172,10 +168,7 @@ class Events:
     def _round(self, publications: Sequence[Publication], now: Micros) -> None:
         """Send events for everything that is still missing of them; those that look in the same interval together."""
         walks: dict[tuple[Interval, int, int, int], list[Publication]] = {}
-        epoch, is_apart = (
-            self._host.epoch(),
-            now < self._apart_until or self._host.config.ranges == "entries",
-        )
+        epoch, is_apart = self._host.epoch(), self._host.config.ranges == "entries"
         for publication in publications:
             if not publication.remaining:
                 self._complete(publication)
@@ -219,8 +212,6 @@ class Events:
     def _over(self, branch: Branch, now: Micros) -> None:
         """A walk of our own is over."""
         message, tiles = branch.message, branch.tiles
-        if message.others and any(tile.others is None for tile in tiles):
-            self._apart_until = Micros(now + APART)
         numbers = enumerate((message.sequence, *message.others))
         known = [
             (place, self.publications.get((message.incarnation, number)))
@@ -234,12 +225,9 @@ class Events:
         for gap in branch.gaps:  # all of them were sent at the same time
             self._leases.hold(gap, ours[0][1].sent_at, now, ours[0][1].epoch)
         room = min([one.room for _, one in ours])
-        first, others = (
-            settle(some, message, room)
-            for some in (tiles, [tile for tile in tiles if tile.others is not None])
-        )
+        settled = settle(tiles, message, room)
         for place, publication in ours:
-            self._apply(publication, place, branch, others if place else first, now)
+            self._apply(publication, place, branch, settled, now)
 
     def _apply(
         self, publication: Publication, place: int, branch: Branch, settled: Settled, now: Micros
@@ -248,7 +236,7 @@ class Events:
         counted, missing = settled
         for tile in counted:
             publication.reached(tile.low, tile.hops)
-            publication.matched += count_at(tile, place) or 0
+            publication.matched += count_at(tile, place)
             publication.noise += tile.noise
         interval = (branch.message.low, branch.message.high)
         publication.remaining = [one for one in publication.remaining if one != interval] + missing

@@ -178,7 +178,7 @@ class Tile(Struct, frozen=True, array_like=True, gc=False):
     others: (
         Annotated[tuple[Matched, ...], Meta(min_length=1, max_length=TOGETHER_MAX - 1)] | None
     ) = None
-    """How many took the events that went with it: of each, or one number for all. None: there are none, or they were not here."""
+    """How many took the events that went with it: of each, or one number for all. None: the event walks alone."""
     dropped: Annotated[tuple[Matched, ...], Meta(max_length=TOGETHER_MAX)] = ()
     """Subscriptions that discarded the event, then as ``others``; nothing if all are zero."""
 

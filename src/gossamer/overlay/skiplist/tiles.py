@@ -2,8 +2,7 @@
 
 Events of one publisher that look in the same interval take exactly the same way, so one ``Carry`` has all of them: the first as
 if it were alone, the others beside it. A tile has the count of the first, and those of the others: one for each, or one number
-that is that of each. A node of wire version 1 knows nothing of the others: it carries the first, and says in its tiles nothing of
-the rest (None), which the publisher then sends again, each by itself.
+that is that of each.
 """
 
 from __future__ import annotations
@@ -49,17 +48,16 @@ def tile_of(message: Carry, low: Position, high: Position, counts: Sequence[int]
 
 def suits(tile: Tile, message: Carry) -> bool:
     """Whether a tile has as many counts as the walk has events."""
-    if tile.others is None:
-        return True
-    return bool(message.others) and len(tile.others) in (1, len(message.others))
+    if tile.others is None or not message.others:
+        return tile.others is None and not message.others
+    return len(tile.others) in (1, len(message.others))
 
 
-def count_at(tile: Tile, place: int) -> int | None:
-    """Of one event of the walk; None if it has not been there."""
+def count_at(tile: Tile, place: int) -> int:
+    """Of one event of the walk."""
     if not place:
         return tile.matched
-    if tile.others is None:
-        return None
+    assert tile.others is not None
     return tile.others[place - 1 if len(tile.others) > 1 else 0]
 
 
@@ -88,7 +86,7 @@ def merge_tiles(tiles: list[Tile], noise: int) -> tuple[Tile, ...]:
     merged: list[Tile] = []
     run: list[Tile] = []  # that touch
     for tile in sorted(tiles, key=lambda tile: (tile.low, tile.high)):
-        if run and run[-1].high == tile.low and (run[-1].others is None) == (tile.others is None):
+        if run and run[-1].high == tile.low:
             run.append(tile)
         elif not run or run[-1].high <= tile.low:
             merged += _one(run)
