@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import gossamer
-from gossamer.machine import MILLISECOND, SECOND, Micros
+from gossamer.machine import SECOND, Micros
 from gossamer.net import connection
 from gossamer.net.keys import Keys
 from gossamer.net.loop import run
@@ -32,9 +32,7 @@ from livenet import GENEVA, WEATHER, until
 
 pytestmark = pytest.mark.live
 
-IMPATIENT = gossamer.NodeConfig(
-    flood=FloodConfig(patience=Micros(SECOND), resend=Micros(200 * MILLISECOND))
-)
+IMPATIENT = gossamer.NodeConfig(flood=FloodConfig(patience=Micros(SECOND)))
 LIMIT_SECONDS = 100.0  # most take one; a busy machine many more
 ANSWER_SECONDS = 5.0  # an event's way to the subscriber and its receipt, while the attack goes on; milliseconds in fact
 

@@ -45,6 +45,7 @@ from gossamer.node.routing import Routing
 from gossamer.node.topics import Adverts, AdvertsTaken, TopicError, Topics
 from gossamer.node.tree import TreePlane
 from gossamer.overlay.batch import NEIGHBOURS_MAX, Batch, Busy, Leave, Report
+from gossamer.overlay.delivery.engine import Arrive, Complete
 from gossamer.overlay.direct.messages import DirectMessage
 from gossamer.overlay.flood import Flood, FloodConfig
 from gossamer.overlay.interest.config import InterestConfig
@@ -136,7 +137,6 @@ class NodeCore:
         self._out: list[Effect] = []
         self.topics = Topics(peer)
         self.topics.restore(restored or {})
-        self.flood = Flood(peer, config.flood, restarted=incarnation > 1)
         self.retained = Retained(durable=durable, total=config.retained, life=incarnation)
         self.outbox = Outbox(peer, incarnation, config, durable=durable, retained=self.retained)
         self.keeping = Keeping(self.outbox, self.topics, self._out, unix)
@@ -155,7 +155,10 @@ class NodeCore:
             durable=config.durable, conflicts=self.topics.conflicts,
         )  # fmt: skip
         self.routing = Routing(
-            self.flood, self.interest, self.local, self._out, rng, tracing=config.trace
+            self.interest, self.local, self._out, rng, self._complete, tracing=config.trace
+        )
+        self.flood = self.routing.flood = Flood(
+            peer, config.flood, *self._owner(Route.FLOOD), self._out, restarted=incarnation > 1
         )
         self.routing.planes[Route.FLOOD] = FloodPlane(self.flood)
         self.follows = Follows(
@@ -176,6 +179,7 @@ class NodeCore:
             Publication
         ] = []  # accepted or complete since the driver last looked; the driver clears it
         self._ticket, self._tracing = ticket, config.trace
+        self._has_completed = False
         self._heavy = (
             config.event_bytes // 4
         )  # an event that is estimated to be larger than this is measured
@@ -211,18 +215,23 @@ class NodeCore:
                 Note(Restored(incarnation, sum(batch.count for batch, _ in self._again)))
             )
 
+    def _owner(self, route: Route) -> tuple[Arrive, Complete]:
+        """What a route hands its batches over to, and pushes its receipts to."""
+        return partial(self.local.arrived, route), partial(self.routing.complete, route)
+
     def _compose(self, interest: Interest) -> None:
         """The planes that need members."""
         links, planes = lambda: list(interest.links), self.routing.planes
         self.direct = planes[Route.DIRECT] = DirectPlane(
-            interest, self.rng, self.topics.schemas, self.local
-        )
+            interest, self.rng, self.topics.schemas, self.local, *self._owner(Route.DIRECT),
+            self._out,
+        )  # fmt: skip
         self.lists = planes[Route.SKIPLIST] = Lists(
-            self.peer, self.incarnation, self.rng, self.config.skiplist, interest, schemas=self.topics.schemas, links=links,
-            arrived=lambda batch, numbers, now: self.local.arrived(Route.SKIPLIST, batch, now, numbers),
+            self.peer, self.incarnation, self.rng, self.config.skiplist, interest,
+            *self._owner(Route.SKIPLIST), self.routing.say, schemas=self.topics.schemas, links=links,
         )  # fmt: skip
         self.tree = planes[Route.TREE] = TreePlane(
-            self.config.tree, interest, links,
+            self.config.tree, interest, *self._owner(Route.TREE), self.routing.say, links,
             lambda peer: (peer in interest.links and interest.links[peer].is_wanted) or self.routing.is_used(peer),
         )  # fmt: skip
         for kinds, handler in (
@@ -393,7 +402,7 @@ class NodeCore:
 
     def leave(self, now: Micros) -> None:
         """Tell the neighbours that this node goes for good. With a view, say so first (``say_goodbye``)."""
-        links = tuple(self.flood.links)
+        links = tuple(self.flood.engine.outstanding.links)
         if links:
             # Neighbours that have all opened other links already need not wait for each other.
             alone = (
@@ -487,8 +496,7 @@ class NodeCore:
             PASSES_MAX
         ):  # the planes act on what changed in the view, and the view on what they ask of it
             self.routing.wake(now)
-            if self.routing.finished:
-                self._complete(now)
+            self._settled(now)
             if self.interest is None or (
                 self.interest.deadline > now and self.routing.deadline > now
             ):
@@ -505,6 +513,10 @@ class NodeCore:
         self.follows.link(peer, state, now)
         return self._flush(now)
 
+    def refused(self, peer: Peer, message: Message, now: Micros) -> list[Effect]:
+        self.routing.refused(peer, message, now)
+        return self._flush(now)
+
     def stored(self, token: Token, now: Micros) -> list[Effect]:
         ready = (
             self.outbox.stored(token) if token > 0 else None
@@ -512,13 +524,9 @@ class NodeCore:
         if ready is not None:
             batch, publication = ready
             self.routing.publish(batch, now)
-            if not any(
-                one.first == batch.first and one.incarnation == batch.incarnation
-                for one in self.routing.finished
-            ):
-                self.changed.append(
-                    publication
-                )  # accepted; if it is complete as well, that is told below
+            if publication.matched is None:
+                # It is accepted; if it is complete as well, that has been told.
+                self.changed.append(publication)
         elif token > 0 and self.topics.saved(token):
             pass
         elif token > 0 and self.follows.stored(token):
@@ -628,35 +636,29 @@ class NodeCore:
             self.follows.flush(now)
             if self.local.released:
                 self._report(now)
-        if self.routing.finished:
-            self._complete(now)
+        if self._has_completed:
+            self._settled(now)
         out = self._out.copy()
         self._out.clear()
         return out
 
-    def _complete(self, now: Micros) -> None:
-        finished, self.routing.finished = self.routing.finished, []
-        for receipt in finished:
-            publication, stores = self.outbox.complete(
-                receipt.incarnation, receipt.first, receipt.matched
-            )
-            self._out += stores
-            self.changed.append(publication)
-            if self.config.trace:
-                for index in range(publication.count):
-                    self._out.append(
-                        Note(
-                            Completed(
-                                receipt.first + index,
-                                receipt.incarnation,
-                                publication.took(index),
-                                publication.lost(index),
-                            )
-                        )
-                    )
-        if self.interest is not None:
+    def _complete(self, incarnation: int, first: int, counts: tuple[int, ...]) -> None:
+        """A receipt is complete."""
+        publication, stores = self.outbox.complete(incarnation, first, counts)
+        self._out += stores
+        self.changed.append(publication)
+        self._has_completed = True
+        if self._tracing:
+            for index in range(publication.count):
+                took, lost = publication.took(index), publication.lost(index)
+                self._out.append(Note(Completed(first + index, incarnation, took, lost)))
+
+    def _settled(self, now: Micros) -> None:
+        """Somebody may have waited for what was published before, and has its receipt now."""
+        has_completed, self._has_completed = self._has_completed, False
+        if has_completed and self.interest is not None:
             told = self.interest.settled(now)
-            if told or self.interest.barriers_done:  # somebody waited for what was published before
+            if told or self.interest.barriers_done:
                 self.routing.interest_says(told, now)
 
 

@@ -37,6 +37,7 @@ from gossamer.overlay.batch import (
     bounded_all,
     joined,
 )
+from gossamer.overlay.delivery.engine import Arrive, Complete
 from gossamer.overlay.direct.flight import Flight, Part, Source, Taker
 from gossamer.overlay.direct.messages import (
     DirectMessage,
@@ -48,7 +49,7 @@ from gossamer.overlay.direct.messages import (
     Watch,
 )
 from gossamer.overlay.direct.plan import Payload, Plan
-from gossamer.overlay.direct.received import Arrive, Key, Received
+from gossamer.overlay.direct.received import Key, Received
 from gossamer.overlay.direct.told import Told
 from gossamer.trace import Rejected, hex_peer
 
@@ -86,15 +87,23 @@ class Members(Protocol):
 
 
 class Direct:
-    """The machine. ``finished``: (incarnation, first, matched) of our batches, as ``added`` has it; ``told.laid``: what is laid."""
+    """The machine. Its effects go to ``out``. ``told.laid``: what is laid."""
 
-    def __init__(self, me: Peer, epoch: int, members: Members, arrive: Arrive) -> None:
+    def __init__(
+        self,
+        me: Peer,
+        epoch: int,
+        members: Members,
+        arrive: Arrive,
+        complete: Complete,
+        out: list[Effect],
+    ) -> None:
         self.me, self.members = me, members
         self.told = Told(epoch)
-        self.finished: list[tuple[int, int, tuple[int, ...]]] = []
+        self._complete = complete
         self.links: dict[Peer, bool] = {}  # False: its queue is full
         self.resent = 0
-        self.out: list[Effect] = []
+        self.out = out
         self._received = Received(arrive, self.out)
         self._sources: dict[str, Source] = {}
         self._by_hash: dict[int, Source] = {}
@@ -115,7 +124,7 @@ class Direct:
 
     @property
     def deadline(self) -> Micros:
-        return Micros(0) if self.out else self._due
+        return self._due
 
     @property
     def _due(self) -> Micros:
@@ -346,7 +355,7 @@ class Direct:
             total = added(told, (flight.each,)) if told and flight.each else told or (flight.each,)
             if flight.most > MATCHED_MAX:
                 total = bounded_all(total)
-            self.finished.append((batch.incarnation, batch.first, total))
+            self._complete(batch.incarnation, batch.first, total)
 
     # ----------------------------------------------------------------------- inputs
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from gossamer.filters import loops
 from gossamer.machine import Effect, Micros, Note, Peer, Send
 from gossamer.overlay.batch import WINDOW_MAX, Batch, parted, spread
+from gossamer.overlay.delivery.engine import Arrive
 from gossamer.overlay.direct.messages import Holding, Portion, Taken, brief
 from gossamer.trace import Dropped, Duplicate, Rejected, hex_peer
 
@@ -20,11 +21,6 @@ TAKEN_MAX = (
 
 Key = tuple[int, int, int, int]
 """Publisher, incarnation, first, part."""
-Arrive = Callable[
-    [Batch, Sequence[int], str, int, Mapping[int, int], Micros], "tuple[int, ...] | None"
-]
-"""A portion is here: the batch with its rows, their numbers, the group, the part, and which of them were taken before.
-None: ``took`` will say."""
 
 
 class _Taken:
@@ -155,7 +151,7 @@ class Received:
             range(first, first + len(offsets)) if whole else loops.shifted(offsets, first)
         )
         done = {first + place: count for place, count in before.items()} if before else {}
-        return self._arrive(batch, numbers, message.group, message.part, done, now)
+        return self._arrive(batch, now, numbers, message.group, message.part, done)
 
     def took(self, key: Key, matched: tuple[int, ...]) -> None:
         publisher, incarnation, first, part = key
