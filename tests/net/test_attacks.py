@@ -32,6 +32,7 @@ from livenet import GENEVA, WEATHER, until
 
 pytestmark = pytest.mark.live
 
+# Nodes of one fabric have the same patience: a node that waits says so four times in that time.
 IMPATIENT = gossamer.NodeConfig(flood=FloodConfig(patience=Micros(SECOND)))
 LIMIT_SECONDS = 100.0  # most take one; a busy machine many more
 ANSWER_SECONDS = 5.0  # an event's way to the subscriber and its receipt, while the attack goes on; milliseconds in fact
@@ -133,7 +134,7 @@ async def scene(
     }
     async with (
         gossamer.Node(keys=keys["victim"], limits=limits, config=IMPATIENT) as victim,
-        gossamer.Node(keys=keys["friend"], join=[victim.address]) as friend,
+        gossamer.Node(keys=keys["friend"], join=[victim.address], config=IMPATIENT) as friend,
     ):
         await victim.advertise("weather", WEATHER)
         async with friend.subscribe(

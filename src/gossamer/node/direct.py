@@ -69,6 +69,7 @@ class DirectPlane(Plane):
         self.machine = machine = Direct(interest.me, epoch, self.members, arrive, complete, out)
         self.receive, self.wake, self.link = machine.receive, machine.wake, machine.link  # type: ignore[method-assign]
         self.needs, self.renew = machine.needs, machine.renew  # type: ignore[method-assign]
+        self.refused = machine.refused  # type: ignore[method-assign]
         self._me, self._schemas, self._local = interest.me, schemas, local
         self._complete, self._out = complete, out
         self._topics: dict[int, str] = {}  # by subscription

@@ -343,6 +343,7 @@ class Engine:
             self._lose(lost, for_cause=state is LinkState.CUT, now=now)
 
     def wake(self, now: Micros) -> None:
+        self.outstanding.woken(self.deadline, now)
         if self.outstanding.deadline <= now:
             self._lose(self.outstanding.wake(now), for_cause=True, now=now)
         for wave in list(self._incomplete.values()):

@@ -68,12 +68,15 @@ class Outstanding:
     def __init__(
         self,
         out: list[Effect],
-        key: Callable[[Message], Hashable],
-        sign: Callable[[Hashable], Message],
+        key: Callable[[Any], Hashable],
+        sign: Callable[[Any], Message],
         *,
         patience: Micros = PATIENCE,
     ) -> None:
-        """``key`` tells which part a message is, and ``sign`` makes the message that asks for patience."""
+        """``key`` tells which part a message is, and ``sign`` makes the message that asks for patience.
+
+        All nodes of a fabric have the same ``patience``. A node that waits says so four times meanwhile.
+        """
         self.links: dict[Peer, Link] = {}
         self.patience, self.sign_every = patience, Micros(patience // 4)
         self.sent_again = 0
@@ -81,8 +84,11 @@ class Outstanding:
         self.overslept = Micros(0)
         # Answers that this node owes: the peer, and when it was last told to wait.
         self.owed: dict[Hashable, tuple[Peer, Micros]] = {}
+        # Parts whose peers have no link now.
+        self.unlinked: dict[Peer, dict[Hashable, Part]] = {}
+        # Parts for which the peer has no room now: it is asked again after a while.
+        self._put_off: dict[tuple[Peer, Hashable], Part] = {}
         self._out, self._key, self._sign = out, key, sign
-        self._unlinked: dict[Peer, dict[Hashable, Part]] = {}
         self._waiting = 0
         self._look_at = Micros(0)
 
@@ -93,7 +99,7 @@ class Outstanding:
     def waits_for(self, peer: Peer) -> bool:
         """Whether the peer owes an answer."""
         link = self.links.get(peer)
-        return bool(self._unlinked.get(peer) or (link is not None and link.parts))
+        return bool(self.unlinked.get(peer) or (link is not None and link.parts))
 
     # ------------------------------------------------------------------ parts of ours
 
@@ -105,7 +111,7 @@ class Outstanding:
         self._waiting += 1
         part.sign = Micros(now - self.overslept)
         if link is None:
-            self._unlinked.setdefault(part.peer, {})[part.key] = part
+            self.unlinked.setdefault(part.peer, {})[part.key] = part
             return False
         link.parts[part.key] = part
         if link.is_open:
@@ -144,17 +150,34 @@ class Outstanding:
             if link.kept:
                 link.kept.pop(part.key, None)
             return
-        unlinked = self._unlinked.get(part.peer)
+        unlinked = self.unlinked.get(part.peer)
         if unlinked is not None and unlinked.pop(part.key, None) is not None:
             self._waiting -= 1
             if not unlinked:
-                del self._unlinked[part.peer]
+                del self.unlinked[part.peer]
+
+    def give_up(self, peer: Peer) -> list[Part]:
+        """Nobody waits for this peer any more. Returns what it owed."""
+        link = self.links.get(peer)
+        parts = list(self.unlinked.pop(peer, {}).values())
+        if link is not None:
+            parts += link.parts.values()
+            link.parts, link.kept = {}, {}
+        self._waiting -= len(parts)
+        return parts
 
     def heard(self, peer: Peer, key: Hashable, now: Micros) -> None:
         """The peer asks for patience."""
         part = self.find(peer, key)
         if part is not None:
             part.sign = Micros(now - self.overslept)
+
+    def put_off(self, peer: Peer, key: Hashable, now: Micros) -> None:
+        """The peer has no room for the part."""
+        part = self.find(peer, key)
+        if part is not None:
+            part.sign = Micros(now - self.overslept)
+            self._put_off[peer, key] = part
 
     def refused(self, peer: Peer, message: Message) -> None:
         """The queue to the peer was full and did not take this message. READY follows."""
@@ -179,7 +202,7 @@ class Outstanding:
         to come back, unless their owner closes them."""
         if state is LinkState.UP:
             self.links.setdefault(peer, Link()).is_open = True
-            waiting = self._unlinked.pop(peer, {})
+            waiting = self.unlinked.pop(peer, {})
             self._waiting -= len(waiting)
             self.sent_again += len(waiting)
             for part in waiting.values():
@@ -198,17 +221,24 @@ class Outstanding:
             return []
         del self.links[peer]
         if link.parts:
-            self._unlinked.setdefault(peer, {}).update(link.parts)
+            self.unlinked.setdefault(peer, {}).update(link.parts)
         return list(link.parts.values())
+
+    def woken(self, due: Micros, now: Micros) -> None:
+        """This node has woken up for what was due then."""
+        if now - due > LATE:
+            self.overslept = Micros(self.overslept + now - due)
 
     def wake(self, now: Micros) -> list[Part]:
         """Returns the parts of peers that have said nothing for too long."""
-        late = now - self.deadline
-        if late < 0:
+        if now < self.deadline:
             return []
-        if late > LATE:
-            self.overslept = Micros(self.overslept + late)
         self._look_at = Micros(now + self.sign_every)
+        put_off, self._put_off = self._put_off, {}
+        for (peer, key), part in put_off.items():
+            if self.find(peer, key) is part and key not in self.links[peer].kept:
+                self.sent_again += 1
+                self._out.append(Send((peer,), part.message))
         for key, (peer, since) in self.owed.items():
             if now - since >= self.sign_every and peer in self.links:
                 self.owed[key] = (peer, now)

@@ -11,9 +11,8 @@ live node knows that this node takes the topic this way, and every publisher tha
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from gossamer.filters import loops
 from gossamer.filters.packed import Packed
@@ -38,7 +37,8 @@ from gossamer.overlay.batch import (
     joined,
 )
 from gossamer.overlay.delivery.engine import Arrive, Complete
-from gossamer.overlay.direct.flight import Flight, Part, Source, Taker
+from gossamer.overlay.delivery.outstanding import PATIENCE, Outstanding, Part
+from gossamer.overlay.direct.flight import Flight, Source, Taker
 from gossamer.overlay.direct.messages import (
     DirectMessage,
     Holding,
@@ -49,18 +49,12 @@ from gossamer.overlay.direct.messages import (
     Watch,
 )
 from gossamer.overlay.direct.plan import Payload, Plan
-from gossamer.overlay.direct.received import Key, Received
+from gossamer.overlay.direct.received import BatchPart, Received
 from gossamer.overlay.direct.told import Told
 from gossamer.trace import Rejected, hex_peer
 
 AGAIN = Micros(250 * MILLISECOND)
-PORTION_AGAIN = Micros(
-    SECOND
-)  # a link loses nothing while it lasts: who has not answered is busy, or has dropped it
-AGAIN_MAX = Micros(4 * SECOND)
-PATIENCE = Micros(
-    15 * SECOND
-)  # with a link, and without a word about a portion, while this node was awake itself
+DIAL_AGAIN = Micros(SECOND)  # a node that owes an answer and has no link
 IDLE = Micros(60 * SECOND)  # a topic on which nothing is published: nobody is watched for it
 EXPECTED_MAX = 256  # topics for which others are watched though nothing has been published
 WANTS_MAX = 2_000_000  # filters of others that are kept; who tells more gets everything
@@ -101,16 +95,16 @@ class Direct:
         self.me, self.members = me, members
         self.told = Told(epoch)
         self._complete = complete
-        self.links: dict[Peer, bool] = {}  # False: its queue is full
-        self.resent = 0
         self.out = out
-        self._received = Received(arrive, self.out)
+        self.outstanding = Outstanding(out, _key, lambda key: Holding(*key[1:]))
+        self.links = self.outstanding.links
+        self._received = Received(me, arrive, out, self.outstanding)
         self._sources: dict[str, Source] = {}
         self._by_hash: dict[int, Source] = {}
         self._flights: dict[tuple[int, int], Flight] = {}
-        self._to: dict[Peer, dict[tuple[int, int, int], Part]] = {}  # portions without an answer
+        self._own: dict[tuple[int, int, int], Part] = {}  # of ours, while our owner has them
         self._dialled: dict[Peer, Micros] = {}
-        self._timers: list[tuple[Micros, tuple[int, int], tuple[Peer, int]]] = []
+        self._dial_at: Micros = NEVER  # when to dial nodes that owe an answer and have no link
         self._view = 0  # counts changes of the view
         self._look_at: Micros = (
             NEVER  # whether a batch need not wait any longer, and whom to ask again
@@ -118,21 +112,14 @@ class Direct:
         self._idle_at: Micros = NEVER
         self._wants = self._characters = 0  # filters of others that are kept, and their texts
         self._sessions = 0
-        self._overslept = Micros(0)  # by how much wake-ups came far too late, together
 
     # ------------------------------------------------------------------ what is known
 
     @property
     def deadline(self) -> Micros:
-        return self._due
-
-    @property
-    def _due(self) -> Micros:
-        timers, flights = self._timers, self._flights
-        while timers and timers[0][1] not in flights:  # long answered: nobody need wake up for it
-            heapq.heappop(timers)
-        timer = timers[0][0] if timers else NEVER
-        return min(timer, self._look_at, self._idle_at, self.told.deadline)
+        return min(
+            self._dial_at, self._look_at, self._idle_at, self.told.deadline, self.outstanding.deadline
+        )  # fmt: skip
 
     @property
     def remembered(self) -> int:
@@ -144,12 +131,16 @@ class Direct:
         """Filters of others that are known here."""
         return self._wants
 
+    @property
+    def resent(self) -> int:
+        return self.outstanding.sent_again
+
     def needs(self, peer: Peer) -> bool:
-        return bool(self._to.get(peer))
+        return self.outstanding.waits_for(peer)
 
     def _awake(self, now: Micros) -> Micros:
         """A clock for others' silence: it stands while this node is too busy to hear them."""
-        return Micros(now - self._overslept)
+        return Micros(now - self.outstanding.overslept)
 
     # ------------------------------------------------------------------ subscribing
 
@@ -271,58 +262,40 @@ class Direct:
         message = Portion(
             batch.topic, self.me, batch.incarnation, batch.first, number, batch.floor, offsets, group, rows, whole
         )  # fmt: skip
-        part = flight.waiting[peer, number] = Part(peer, message, self._awake(now))
+        key = (batch.incarnation, batch.first, number)
+        part = Part(peer, key, message, message.places, flight)
+        flight.waiting += 1
         if peer == self.me:
+            self._own[key] = part
             matched = self._received.hand_over(self.me, message, 0, now)
             if matched is not None:
-                self._answered(flight, part, matched, now)
-            return
-        self._to.setdefault(peer, {})[batch.incarnation, batch.first, number] = part
-        self._try(part, now)
+                self._answered(self._own.pop(key), matched, now)
+        elif not self.outstanding.send(part, now):
+            self._dial(peer, now)
+            self._dial_at = min(self._dial_at, Micros(now + DIAL_AGAIN))
 
-    def _try(self, part: Part, now: Micros) -> None:
-        """Send a portion, or see to a link; and look again later."""
-        wait = min(PORTION_AGAIN << min(part.attempts, 8), AGAIN_MAX)
-        part.due_at = Micros(now + wait)
-        message = part.message
-        heapq.heappush(
-            self._timers,
-            (part.due_at, (message.incarnation, message.first), (part.peer, message.part)),
-        )
-        if self.links.get(part.peer):
-            part.attempts += 1
-            self.resent += part.attempts > 1
-            self.out.append(Send((part.peer,), message))
-        elif part.peer not in self.links:
-            self._dial(part.peer, now)
-
-    def _answered(self, flight: Flight, part: Part, matched: tuple[int, ...], now: Micros) -> None:
-        message = part.message
-        key = (part.peer, message.part)
-        if flight.waiting.pop(key, None) is None:
-            return
-        outstanding = self._to.get(part.peer)
-        if outstanding is not None:
-            outstanding.pop((message.incarnation, message.first, message.part), None)
-            if not outstanding:
-                del self._to[part.peer]
+    def _answered(self, part: Part, matched: tuple[int, ...], now: Micros) -> None:
+        """The part's node has answered, or it is given up."""
+        flight: Flight = part.of
+        flight.waiting -= 1
         if matched:
             flight.most += max(matched)
-            if len(matched) == 1 and type(part.offsets) is range:
+            if len(matched) == 1 and type(part.region) is range:
                 flight.each += matched[0]  # of the whole batch
             else:
                 flight.total = flight.total or [0] * flight.batch.count
-                loops.tally(flight.total, part.offsets, matched)
-        if message.group:
-            taken = matched if len(matched) != 1 else matched * len(part.offsets)
+                loops.tally(flight.total, part.region, matched)
+        group = part.message.group  # type: ignore[attr-defined]
+        if group:
+            taken = matched if len(matched) != 1 else matched * len(part.region)
             # A member that has discarded an event does not have it, so another one is asked.
             left = [
                 offset
-                for at, offset in enumerate(part.offsets)
+                for at, offset in enumerate(part.region)
                 if not taken or not taken[at] % DISCARDED
             ]
             if left:
-                self._choose_again(flight, part.peer, message.group, left, now)
+                self._choose_again(flight, part.peer, group, left, now)
         self._maybe_finish(flight)
 
     def _choose_again(
@@ -363,8 +336,10 @@ class Direct:
         kind = type(message)
         if kind is Portion:
             self._received.portion(sender, message, now)  # type: ignore[arg-type]
-        elif kind is Taken or kind is Holding:
-            self._reply(sender, message, now)  # type: ignore[arg-type]
+        elif kind is Taken:
+            self._taken(sender, message, now)  # type: ignore[arg-type]
+        elif kind is Holding:
+            self._holding(sender, message, now)  # type: ignore[arg-type]
         elif kind is Watch:
             if (
                 self.members.address(sender) is not None
@@ -378,51 +353,37 @@ class Direct:
             self._wanted(sender, message, now)  # type: ignore[arg-type]
 
     def wake(self, now: Micros) -> None:
-        late = now - self._due
-        if late > AGAIN:  # less is how loops are
-            self._overslept = Micros(self._overslept + late)
+        self.outstanding.woken(self.deadline, now)
         if self.told.deadline <= now:
             for peer, message in self.told.wake(now):
                 self._say(peer, message, now)
-        timers = self._timers
-        while timers and timers[0][0] <= now:
-            at, key, (peer, number) = heapq.heappop(timers)
-            flight = self._flights.get(key)
-            part = flight.waiting.get((peer, number)) if flight is not None else None
-            if flight is None or part is None or part.due_at != at:
-                continue
-            if not self.links.get(peer):
-                part.sign = self._awake(
-                    now
-                )  # no link, or its queue is full: it may not have got it
-            elif self._awake(now) - part.sign >= PATIENCE:
-                self.out.append(Note(Rejected(hex_peer(peer), "does not report", cut=True)))
-                part.sign = self._awake(now)
-            self._try(part, now)
+        self.outstanding.wake(now)
+        if self._dial_at <= now:
+            unlinked = self.outstanding.unlinked
+            self._dial_at = Micros(now + DIAL_AGAIN) if unlinked else NEVER
+            for peer in unlinked:
+                self._dial(peer, now)
         if self._look_at <= now:
             self._look(now)
         if self._idle_at <= now:
             self._drop_idle(now)
 
     def link(self, peer: Peer, state: LinkState, now: Micros) -> None:
-        if state is LinkState.DOWN or state is LinkState.CUT:
-            self.links.pop(peer, None)
-            if state is LinkState.CUT:  # for cause: no receipt waits for it
-                self._give_up(peer, now)
-            return
-        self.links[peer] = state is not LinkState.FULL
         if state is LinkState.UP:
             self._dialled.pop(peer, None)
+        if self.outstanding.link(peer, state, now):
+            self._dial_at = now
+        if state is LinkState.UP:
             self.told.linked(peer, now)
             for source in self._sources.values():
                 taker = source.takers.get(peer)
                 if taker is not None and not taker.is_ready:
                     taker.asked_at, self._look_at = NEVER, now
-        if state is not LinkState.FULL:
-            for part in list(self._to.get(peer, {}).values()):
-                if state is LinkState.UP or not part.attempts:
-                    part.sign = self._awake(now)
-                    self._try(part, now)
+        elif state is LinkState.CUT:  # for cause: no receipt waits for it
+            self._give_up(peer, now)
+
+    def refused(self, peer: Peer, message: DirectMessage, now: Micros) -> None:
+        self.outstanding.refused(peer, message)
 
     def view_changed(self, now: Micros) -> None:
         """Somebody came, or takes topics by other ways than before."""
@@ -443,38 +404,36 @@ class Direct:
         self.view_changed(now)
 
     def _give_up(self, peer: Peer, now: Micros) -> None:
-        for (incarnation, first, _), part in list(self._to.pop(peer, {}).items()):
-            flight = self._flights.get((incarnation, first))
-            if flight is not None:
-                self._answered(flight, part, (), now)
+        for part in self.outstanding.give_up(peer):
+            self._answered(part, (), now)
 
-    def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> None:
+    def took(self, key: BatchPart, matched: tuple[int, ...], now: Micros) -> None:
         """The owner has taken a portion whose count it did not know at once."""
-        publisher, incarnation, first, number = key
-        if publisher == self.me:
-            flight = self._flights.get((incarnation, first))
-            part = flight.waiting.get((self.me, number)) if flight is not None else None
-            if flight is not None and part is not None:
-                self._answered(flight, part, matched, now)
+        if key[0] == self.me:
+            part = self._own.pop(key[1:], None)
+            if part is not None:
+                self._answered(part, matched, now)
             return
         self._received.took(key, matched)
 
     # ------------------------------------------------------------------ publishers' side
 
-    def _reply(self, sender: Peer, message: Taken | Holding, now: Micros) -> None:
-        flight = self._flights.get((message.incarnation, message.first))
-        part = flight.waiting.get((sender, message.part)) if flight is not None else None
-        if flight is None or part is None:
+    def _taken(self, sender: Peer, message: Taken, now: Micros) -> None:
+        part = self.outstanding.find(sender, _key(message))
+        if part is None:
             return  # late or repeated: counted already
-        if type(message) is Holding:
-            part.sign = self._awake(now)
-            return
-        assert type(message) is Taken
         matched = joined(message.matched, message.dropped)
-        if matched is None or (len(matched) > 1 and len(matched) != len(part.offsets)):
+        if matched is None or (len(matched) > 1 and len(matched) != len(part.region)):
             self.out.append(Note(Rejected(hex_peer(sender), "report for another number of events")))
             return
-        self._answered(flight, part, matched, now)
+        self.outstanding.close(part)
+        self._answered(part, matched, now)
+
+    def _holding(self, sender: Peer, message: Holding, now: Micros) -> None:
+        if message.is_kept:
+            self.outstanding.heard(sender, _key(message), now)
+        else:
+            self.outstanding.put_off(sender, _key(message), now)
 
     def _wanted(self, sender: Peer, message: Wanted, now: Micros) -> None:
         source = self._by_hash.get(message.topic)
@@ -580,3 +539,8 @@ class Direct:
         if address and now - self._dialled.get(peer, Micros(-AGAIN)) >= AGAIN:
             self._dialled[peer] = now
             self.out.append(Dial(address, peer))
+
+
+def _key(message: Any) -> tuple[int, int, int]:
+    """Which portion of ours a message is, or is about."""
+    return message.incarnation, message.first, message.part

@@ -7,7 +7,6 @@ from collections import deque
 from gossamer.filters.packed import Packed
 from gossamer.machine import NEVER, Micros, Peer
 from gossamer.overlay.batch import Batch
-from gossamer.overlay.direct.messages import Portion
 from gossamer.overlay.direct.plan import Payload, Plan
 
 
@@ -41,18 +40,6 @@ class Source:
         self.used = Micros(0)
 
 
-class Part:
-    __slots__ = ("attempts", "due_at", "message", "offsets", "peer", "sign")
-
-    def __init__(self, peer: Peer, message: Portion, sign: Micros) -> None:
-        self.peer, self.message, self.offsets = peer, message, message.places
-        self.attempts, self.due_at, self.sign = (
-            0,
-            NEVER,
-            sign,
-        )  # sign of its peer: by the same clock
-
-
 class Flight:
     """A batch of ours on its way."""
 
@@ -72,7 +59,7 @@ class Flight:
     def __init__(self, source: Source, batch: Batch, payload: Payload) -> None:
         self.source, self.batch, self.payload = source, batch, payload
         self.sending = 0  # more portions are about to go: it is not done, though none waits
-        self.waiting: dict[tuple[Peer, int], Part] = {}
+        self.waiting = 0  # portions without an answer
         self.parts: dict[Peer, int] = {}  # how many each node was sent
         self.each = 0  # so many nodes' subscriptions took all events alike;
         self.total: list[int] = []  # and how many each event, once somebody has told them apart

@@ -5,7 +5,7 @@ Wanted    the next part of it, in the order in which it changed
 Unwatch   I need not be told any more
 Portion   events of a batch for the receiver, or for one of a group at the receiver
 Taken     how many subscriptions took each
-Holding   the portion is here and not taken yet
+Holding   the portion is here and not taken yet; or there is no room for it yet
 """
 
 from __future__ import annotations
@@ -104,6 +104,8 @@ class Holding(Message, frozen=True, array_like=True, tag=86):
     incarnation: Count
     first: Count
     part: Count
+    # False: there was no room for the portion, and it is to be sent again later.
+    is_kept: bool = True
 
 
 DirectMessage = Watch | Wanted | Unwatch | Portion | Taken | Holding
