@@ -1,10 +1,12 @@
-# One command a job; `make help` lists them. Everything lives in .venv, made from the exact versions in locks/.
+# One command for each job; `make help` lists them. Everything is installed into .venv,
+# from the exact versions in locks/.
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-# What the builds of source packages need goes in first, so that those builds take locked versions too.
+# These packages are installed first, because source packages need them to build.
+# In this way those builds use locked versions, too.
 BUILD_TOOLS := $(shell grep -E '^(cython|editables|hatchling|packaging|pathspec|pluggy|setuptools|trove-classifiers|wheel)==' locks/dev.txt)
 
 .PHONY: help
@@ -31,17 +33,18 @@ $(VENV)/.bench: $(VENV)/.installed locks/bench.txt
 .PHONY: install demo test check promises bench swarm lock clean
 install: $(VENV)/.installed  ## create .venv and install the exact locked versions
 
-demo: $(VENV)/.installed  ## a fabric of real processes on loopback, judged by Spark
+demo: $(VENV)/.installed  ## run a fabric of real processes on loopback and let Spark judge it
 	$(BIN)/gossamer demo
 
-test: $(VENV)/.installed  ## every test: checks, unit, paper, live sockets, Spark
+test: $(VENV)/.installed  ## run every check and every test: unit, paper, live sockets, Spark
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(MAKE) --no-print-directory -j 3 test-spark test-apart test-rest
 
-# Side by side: what uses Spark shares one JVM; what starts hosts, clusters or jobs of its own mostly waits for them; all the rest.
+# Three processes run the tests side by side. The Spark tests share one JVM. The tests in APART start
+# hosts, clusters or jobs of their own and mostly wait for them. The third process runs all other tests.
 APART := tests/netns tests/net/test_load.py tests/pipeline/test_cluster.py tests/pipeline/test_killed.py
 .PHONY: test-spark test-apart test-rest
 test-spark:
@@ -51,24 +54,24 @@ test-apart:
 test-rest:
 	$(BIN)/python -m pytest -m "not spark"
 
-check: $(VENV)/.installed  ## format, lint, types, import contracts, fast tests: under a minute
+check: $(VENV)/.installed  ## check format, lint, types and import contracts, and run the fast tests: under a minute
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q -m "not spark and not live and not slow"
 
-promises: $(VENV)/.installed  ## the tests that hold the promises of docs/delivery.md, ten times in a row
+promises: $(VENV)/.installed  ## run the tests that hold the promises of docs/delivery.md ten times in a row
 	$(BIN)/python scripts/promises.py --times $(or $(TIMES),10)
 
-bench: $(VENV)/.bench  ## the numbers in the README, each beside its rivals in the same run
+bench: $(VENV)/.bench  ## measure the numbers in the README, each beside its rivals in the same run
 	$(BIN)/python benchmarks/path.py
 	$(BIN)/python benchmarks/wire.py
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/index.py
 	$(BIN)/python benchmarks/oracle.py
 
-swarm: $(VENV)/.installed  ## random faults over many seeds; a failure prints the line that replays it
+swarm: $(VENV)/.installed  ## simulate random faults over many seeds; a failure prints the line that replays it
 	$(BIN)/gossamer simulate swarm --seeds $(or $(SEEDS),200)
 	$(BIN)/gossamer simulate swarm --overlay fabric --seeds $(or $(SEEDS),200)
 	$(BIN)/gossamer simulate swarm --overlay interest --seeds $(or $(SEEDS),200)
@@ -76,12 +79,12 @@ swarm: $(VENV)/.installed  ## random faults over many seeds; a failure prints th
 	$(BIN)/gossamer simulate swarm --overlay tree --seeds $(or $(SEEDS),1000)
 	$(BIN)/gossamer simulate fuzz --seconds $(or $(FUZZ),600)
 
-lock:  ## resolve pyproject.toml anew (needs uv); writes versions only, no index and no address
+lock:  ## resolve pyproject.toml again (needs uv); writes versions only, no index and no address
 	uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header \
 	  --extra spark --extra metrics --group dev pyproject.toml -o locks/dev.txt --upgrade
 	uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header \
 	  --group bench -c locks/dev.txt -o locks/bench.txt --upgrade
 
-clean:  ## remove what the other commands made
+clean:  ## remove everything that the other commands made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache gossamer-demo
 	rm -f src/gossamer/filters/_native.*.so src/gossamer/filters/_native.*.pyd

@@ -1,4 +1,4 @@
-"""docs/operations.md says what is so: its configuration is accepted, its metrics are those that a node has, its messages exist."""
+"""docs/operations.md is true: a node accepts its configuration, has its metrics, and prints its messages."""
 
 from __future__ import annotations
 
@@ -65,8 +65,9 @@ def test_the_table_of_metrics_is_what_a_node_has() -> None:
 
 def test_messages_of_the_table_of_troubles_are_in_the_program() -> None:
     source = "\n".join(path.read_text() for path in (ROOT / "src" / "gossamer").rglob("*.py"))
-    source = re.sub(r"\"\s*\n\s*f?\"", "", source)  # texts that run over two lines
-    troubles = TEXT.split("| what you see |")[1]
+    # Joins texts that run over two lines.
+    source = re.sub(r"\"\s*\n\s*f?\"", "", source)
+    troubles = TEXT.split("| Message or symptom |")[1]
     for quoted in re.findall(r"^\| `([^`]+)`", troubles, re.M):
         for part in re.split(
             r"\.\.\.|\b(?:NAME|HOST:PORT|N|10 s|'lisen'|'listen')\b",

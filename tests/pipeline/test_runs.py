@@ -87,7 +87,7 @@ def test_replay_commands_are_command_lines() -> None:
         "--degree",
         "--latency",
         "--loss",
-        "--duplicate",
+        "--breaks",
         "--filters",
         "--seed",
     ):

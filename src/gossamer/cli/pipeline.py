@@ -203,14 +203,14 @@ def pipeline() -> None:
     type=click.FloatRange(0, 1),
     default=0.0,
     show_default=True,
-    help="Share of messages lost.",
+    help="Share of packets lost: their messages, and all behind them on the link, are late.",
 )
 @click.option(
-    "--duplicate",
-    type=click.FloatRange(0, 1),
+    "--breaks",
+    type=click.FloatRange(0, 0.5),
     default=0.0,
     show_default=True,
-    help="Share of messages repeated.",
+    help="Chance for each message that its link breaks in mid-stream.",
 )
 @click.option(
     "--force", is_flag=True, help="Run every stage again, also those whose inputs did not change."
@@ -516,13 +516,13 @@ def _grid(options: dict[str, Any]) -> Grid:
         degree=options["degree"],
         latency=options["latency"],
         loss=options["loss"],
-        repeat=options["duplicate"],
+        breaks=options["breaks"],
     )
     try:
         for overlay, nodes, seed in itertools.product(grid.overlays, grid.nodes, grid.seeds):
             Config(
                 overlay=overlay, nodes=nodes, degree=grid.degree, seed=seed,
-                latency=grid.latency, loss=grid.loss, duplicate=grid.repeat,
+                latency=grid.latency, loss=grid.loss, breaks=grid.breaks,
             )  # fmt: skip
     except ConfigError as error:
         raise click.UsageError(str(error)) from None

@@ -50,9 +50,10 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
         "churn",
         "latency",
         "loss",
-        "duplicate",
-        "reorder",
+        "delay",
         "late",
+        "breaks",
+        "refuse",
     ),
     "interest": (
         "topics",

@@ -52,6 +52,7 @@ from gossamer.overlay.interest.config import InterestConfig
 from gossamer.overlay.interest.core import Interest, InterestError
 from gossamer.overlay.interest.messages import InterestMessage
 from gossamer.overlay.interest.record import ViewChange
+from gossamer.overlay.refused import Refused
 from gossamer.overlay.skiplist.config import SkipConfig
 from gossamer.overlay.skiplist.messages import SkiplistMessage
 from gossamer.overlay.tree.config import TreeConfig
@@ -184,6 +185,7 @@ class NodeCore:
             config.event_bytes // 4
         )  # an event that is estimated to be larger than this is measured
         self._batch_events, self._batch_bytes = config.batch_events, config.batch_bytes
+        self._refused = Refused()
         self.rights = self.local.rights = self.routing.rights = rights
         self._known, self._numbers = self.local.topics, 0
         self._conflicts = self.topics.conflicts
@@ -505,7 +507,11 @@ class NodeCore:
         self.keeping.wake(now)
         return self._flush(now)
 
+    def refused(self, peer: Peer, message: Message, now: Micros) -> list[Effect]:
+        return self._refused.keep(peer, message)
+
     def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
+        self._out += self._refused.link(peer, state)
         self._out += self.topics.link(peer, state, now)
         if self.interest is not None:
             self.routing.interest_says(self.interest.link(peer, state, now), now)

@@ -29,7 +29,8 @@ def schemas(advertised: DataFrame, error: type[ValueError]) -> dict[str, str]:
             found[topic] = text
         elif not (has == had or _extends(had, has)):
             raise error(
-                f"topic {topic!r} was advertised as ({known}) and as ({text}), and neither is the other with nullable attributes "
+                f"topic {topic!r} was advertised as ({known}) and as ({text}), and neither is "
+                "the other with nullable attributes "
                 "added at the end; are these traces of two fabrics? Give those of one at a time"
             )
     return found

@@ -124,7 +124,8 @@ def cut(
         level = sf.when(covers, sf.lit(tried)).otherwise(level)
     leveled = proper.withColumn("gossamer.level", level)
     cells = sf.expr(
-        "explode(sequence(shiftright(`gossamer.first`, `gossamer.level`), shiftright(`gossamer.last`, `gossamer.level`)))"
+        "explode(sequence(shiftright(`gossamer.first`, `gossamer.level`), "
+        "shiftright(`gossamer.last`, `gossamer.level`)))"
     )
     return leveled.withColumn("gossamer.cell", cells).drop("gossamer.first", "gossamer.last")
 

@@ -52,11 +52,13 @@ def check_rows(rows: DataFrame, table: Table) -> Checked:
     for name in table.names:
         if name in required and counted[f"null {name}"]:
             raise ContractError(
-                f"table {table.name}: {counted[f'null {name}']} of {counted['rows']} rows have no {name}"
+                f"table {table.name}: {counted[f'null {name}']} of {counted['rows']} rows have "
+                f"no {name}"
             )
         if name in texts and counted[f"utf8 {name}"]:
             raise ContractError(
-                f"table {table.name}: {counted[f'utf8 {name}']} rows have a {name} that is not UTF-8"
+                f"table {table.name}: {counted[f'utf8 {name}']} rows have a {name} that is not "
+                "UTF-8"
             )
     if counted["keys"] != counted["rows"]:
         repeated = rows.groupBy(*(f"`{name}`" for name in table.key)).count().where("count > 1")
@@ -64,7 +66,8 @@ def check_rows(rows: DataFrame, table: Table) -> Checked:
         assert first is not None
         example = ", ".join(f"{name}={first[name]!r}" for name in table.key)
         raise ContractError(
-            f"table {table.name}: key ({example}) occurs {first['count']} times; grain: {table.grain}"
+            f"table {table.name}: key ({example}) occurs {first['count']} times; grain: "
+            f"{table.grain}"
         )
     both = ((counted["xor"] or 0) % 2**64, (counted["sum"] or 0) % 2**64)
     return Checked(int(counted["rows"]), f"{counted['rows']:x}-{both[0]:016x}{both[1]:016x}")

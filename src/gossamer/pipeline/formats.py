@@ -125,7 +125,8 @@ def _check_end(path: Path, read: Callable[[str], object]) -> None:
         read(line.decode("utf-8"))
     except (ValueError, csv.Error):
         raise TraceError(
-            f"{path}: ends inside its last line, which begins {_shown(line)!r} and has no line break; is the file whole? If so, "
+            f"{path}: ends inside its last line, which begins {_shown(line)!r} and has no line "
+            "break; is the file whole? If so, "
             "end that line: it then goes to quarantine"
         ) from None
 
@@ -148,7 +149,8 @@ def _csv(spark: SparkSession, paths: Sequence[Path], needed: Sequence[str]) -> R
     heads = {path: header(_first_line(path), needed, path.name) for path in paths}
     if len({tuple(names) for names in heads.values()}) > 1:
         raise TraceError(
-            f"{paths[0].name} and other files name different columns; give each kind its own [[source]]"
+            f"{paths[0].name} and other files name different columns; give each kind its own "
+            "[[source]]"
         )
     names = heads[paths[0]]
     for path in paths:

@@ -114,7 +114,8 @@ def plain(
     for path, kind in kinds.items():
         if kind == "geojson":
             raise MappingError(
-                f"{path}: GeoJSON has no attributes of its own; say which are wanted in a mapping (--mapping)"
+                f"{path}: GeoJSON has no attributes of its own; say which are wanted in a "
+                "mapping (--mapping)"
             )
         if kind == "debian":
             found.append(Source(files=(str(path),), format="debian"))
@@ -158,7 +159,8 @@ def guess(path: Path) -> str:
     if stem == "sources" or stem.endswith("_sources"):
         return "debian"
     raise MappingError(
-        f"{path}: its name does not tell its format; name it in a mapping: format = one of {', '.join(FORMATS)}"
+        f"{path}: its name does not tell its format; name it in a mapping: format = one of "
+        f"{', '.join(FORMATS)}"
     )
 
 
@@ -202,7 +204,8 @@ def _checked(source: Source, where: str) -> Source:
         if source.format in ("debian", "trace"):
             if source.schema or source.columns or source.peer or source.key:
                 raise wrong(
-                    f"format {source.format} has its own columns; leave out schema, columns, peer and key"
+                    f"format {source.format} has its own columns; leave out schema, columns, "
+                    "peer and key"
                 )
         elif not source.schema:
             raise wrong(

@@ -18,27 +18,35 @@ if TYPE_CHECKING:
     from gossamer.pipeline.verify import Verdict
 
 STANDS_IN = (
-    "The trace is a stand-in: seed 001 used a trace of the eDonkey file-sharing network, which is not to be had. In its place "
-    "stands Debian's source index (peers are maintainers, files are archive files), with the same three attributes: name, "
+    "The trace is a stand-in: seed 001 used a trace of the eDonkey file-sharing network, which "
+    "is not to be had. In its place "
+    "stands Debian's source index (peers are maintainers, files are archive files), with the "
+    "same three attributes: name, "
     "type, size. Its popularity is flatter, and many of its names begin alike."
 )
 OWN_TRACE = (
-    "Seed 001 used a trace of the eDonkey file-sharing network, which is not to be had; the sample that comes with gossamer, "
+    "Seed 001 used a trace of the eDonkey file-sharing network, which is not to be had; the "
+    "sample that comes with gossamer, "
     "from Debian's source index, stands in for it. This report is about another trace: "
 )
 HOW_JUDGED = (
-    "Each node wrote down what it was asked and what it handed over. Spark read the filters' text and the events from there and "
+    "Each node wrote down what it was asked and what it handed over. Spark read the filters' "
+    "text and the events from there and "
     "computed by itself what was due; it shares no code with the fabric's own filters."
 )
 CAME_AND_WENT = (
-    "Peers came and went, and their subscriptions with them. So what was due differs from run to run: an event was due where "
-    "subscribe had returned before publish began and the subscription outlived the receipt, and allowed where they overlapped. "
-    "The simulations wrote down when each of these was, and Spark judged by that; the expected pairs above are by plan."
+    "Peers came and went, and their subscriptions with them. So what was due differs from run to "
+    "run: an event was due where "
+    "subscribe had returned before publish began and the subscription outlived the receipt, and "
+    "allowed where they overlapped. "
+    "The simulations wrote down when each of these was, and Spark judged by that; the expected "
+    "pairs above are by plan."
 )
 SUBSCRIPTIONS_SHOWN = 100
 READS = ("filters", "expected", "runs", "deliveries", "loads", "metrics", "quarantine")
 LEAD, LIVE = (
-    "From a trace to filters and events, to what Spark says must be delivered, to what simulations of the fabric delivered.",
+    "From a trace to filters and events, to what Spark says must be delivered, to what "
+    "simulations of the fabric delivered.",
     "What the nodes of a fabric wrote down, and what Spark says of it.",
 )
 
@@ -167,7 +175,8 @@ def write_pipeline(facts: Facts, path: Path, traces: Sequence[Path] = ()) -> Pat
         _verdict(not wrong, said, wrong),
         pages.tiles(tiles),
         f"<p>{escape(origin)}</p>",
-        "<p>What is expected was computed by Spark from the filters' text alone; what was delivered by simulating the fabric. "
+        "<p>What is expected was computed by Spark from the filters' text alone; what was "
+        "delivered by simulating the fabric. "
         "The two share no code. The simulator's own counts are compared with the oracle's: "
         + (
             "they agree in every run."
@@ -283,7 +292,8 @@ def write_demo(
         body += ["<h2>What went wrong, for example</h2>", pages.table(rows, columns)]
     notes = (
         [
-            f"{verdict.allowed:,} deliveries were allowed, not due: subscription and event overlapped."
+            f"{verdict.allowed:,} deliveries were allowed, not due: subscription and event "
+            "overlapped."
         ]
         if verdict.allowed
         else []

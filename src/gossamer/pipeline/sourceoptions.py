@@ -53,7 +53,8 @@ class Options:
         given = {key.lower(): value for key, value in dict(options).items()}
         if "path" in given:
             raise SourceError(
-                f"a fabric has no paths, but one is given ({given['path']!r}); say what to read or write with "
+                f"a fabric has no paths, but one is given ({given['path']!r}); say what to read "
+                "or write with "
                 ".option('topic', ...)"
             )
         for key in given:
@@ -119,7 +120,8 @@ class Options:
         """Events are lost: that fails the query, unless it was asked not to."""
         if self.fails:
             raise SourceError(
-                f"events of publisher {gap.publisher:016x} on {gap.topic!r} may be lost ({gap.reason}): after {gap.after}, before "
+                f"events of publisher {gap.publisher:016x} on {gap.topic!r} may be lost "
+                f"({gap.reason}): after {gap.after}, before "
                 f"{gap.before}; advertise the topic with more retention, or go on without them: "
                 ".option('failOnDataLoss', 'false')"
             )
@@ -142,7 +144,8 @@ class Options:
             else:
                 continue
             raise SourceError(
-                f".schema(...): topic {self.topic!r} {wrong}; its schema is ({text}). Leave .schema(...) out to read it so, and "
+                f".schema(...): topic {self.topic!r} {wrong}; its schema is ({text}). Leave "
+                ".schema(...) out to read it so, and "
                 "rename or cast afterwards"
             )
 
@@ -154,7 +157,8 @@ def _check_use(name: str, use: Use | None) -> None:
     where = f"for {', '.join(uses)}"
     instead = INSTEAD.get((name, use or "read"), "leave it out")
     raise SourceError(
-        f"option {name!r} is {where}, not for {use or ' and '.join(READING)}, where it would do nothing: {instead}"
+        f"option {name!r} is {where}, not for {use or ' and '.join(READING)}, where it would do "
+        f"nothing: {instead}"
     )
 
 

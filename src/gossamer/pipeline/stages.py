@@ -172,7 +172,8 @@ def plan(wanted: Job, simulate: runs.Simulate | None = None) -> tuple[Stage, ...
     """The job's stages in order, as far as they are wanted."""
     if wanted.topics > 1 and wanted.workload not in synthetic.KINDS:
         raise JobError(
-            f"--topics spreads synthetic workloads; --workload {wanted.workload} has the topics of its trace: "
+            f"--topics spreads synthetic workloads; --workload {wanted.workload} has the topics "
+            "of its trace: "
             "leave --topics out, or add --workload mixed"
         )
     _check_heeded(wanted)
@@ -300,7 +301,8 @@ def _traces(step: Step, sources: tuple[Source, ...]) -> Mapping[str, DataFrame]:
         count, first = parsed.count(), parsed.orderBy("source", "line").first()
         assert first is not None
         raise JobError(
-            f"no usable row in the trace: all {count} are broken, the first ({first['source']}, line {first['line']}) because: "
+            f"no usable row in the trace: all {count} are broken, the first ({first['source']}, "
+            f"line {first['line']}) because: "
             f"{first['reason']}"
         )
     return traces.split(parsed)
@@ -330,7 +332,8 @@ def _workload(step: Step, wanted: Job) -> Mapping[str, DataFrame]:
     else:
         if items.isEmpty():
             raise JobError(
-                f"the trace has no items to make filters and events of; why its rows are not used says: gossamer pipeline show "
+                "the trace has no items to make filters and events of; why its rows are not "
+                "used says: gossamer pipeline show "
                 f"quarantine --out {wanted.out}"
             )
         exact = wanted.workload == "exact"
@@ -470,7 +473,8 @@ def check_matches(
         .first()
     ) is not None:
         raise JobError(
-            f"the oracle's two ways differ on event {pair['event']}, filter {pair['filter']}: this is a bug in gossamer"
+            f"the oracle's two ways differ on event {pair['event']}, filter {pair['filter']}: "
+            "this is a bug in gossamer"
         )
 
 
@@ -497,7 +501,8 @@ def sim_workload(
     named = [(row["topic"], row["schema"]) for row in topics.orderBy("topic").collect()]
     if not named:
         raise JobError(
-            "the workload has neither filters nor events, so there is nothing to simulate; give it another trace"
+            "the workload has neither filters nor events, so there is nothing to simulate; give "
+            "it another trace"
         )
     read = [row for rows in with_values(events, topics).values() for row in rows.collect()]
     read.sort(key=lambda row: row["event"])

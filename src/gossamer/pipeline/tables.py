@@ -192,7 +192,8 @@ EVENTS = Table(
 )
 CHURN = Table(
     "churn",
-    "when the peers of the workload come and go, and with them their subscriptions; without churn empty: all are always there",
+    "when the peers of the workload come and go, and with them their subscriptions; without "
+    "churn empty: all are always there",
     "one stay of one peer",
     ("peer", "session"),
     (
@@ -208,14 +209,16 @@ CHURN = Table(
 )
 MATCHES = Table(
     "matches",
-    "with churn, what the filters match, whoever is there; empty without: then it is all in expected",
+    "with churn, what the filters match, whoever is there; empty without: then it is all in "
+    "expected",
     "one event that one filter matches",
     ("event", "filter"),
     (_EVENT, _FILTER),
 )
 EXPECTED = Table(
     "expected",
-    "what the filters ask for, by Spark's own reading of their text; with churn, by plan: who comes is served within a second",
+    "what the filters ask for, by Spark's own reading of their text; with churn, by plan: who "
+    "comes is served within a second",
     "one event that one filter matches, and that its subscriber may get",
     ("event", "filter"),
     (
@@ -224,7 +227,8 @@ EXPECTED = Table(
         _required(
             "due",
             "BOOLEAN",
-            "true: must be delivered; false: may be, because its subscriber comes or goes just then",
+            "true: must be delivered; false: may be, because its subscriber comes or goes just "
+            "then",
         ),
     ),
 )
@@ -243,7 +247,7 @@ RUNS = Table(
         _required("seed", "BIGINT", "reproduces the run"),
         _required("latency", "STRING", "latency model of a link"),
         _required("loss", "DOUBLE", "share of messages lost"),
-        _required("repeat", "DOUBLE", "share of messages that the network repeats"),
+        _required("breaks", "DOUBLE", "chance for each message that its link breaks"),
         _required("status", "STRING", "ok or failed"),
         _optional("error", "STRING", "why it failed"),
         _required("replay", "STRING", "the command that does this run again"),
@@ -261,7 +265,8 @@ RUNS = Table(
 )
 SUBSCRIPTIONS = Table(
     "subscriptions",
-    "when the simulations' subscribers were subscribed: with churn, once for each stay of a filter's peer",
+    "when the simulations' subscribers were subscribed: with churn, once for each stay of a "
+    "filter's peer",
     "one call of subscribe, to the end of the subscription",
     ("run", "subscription"),
     (
@@ -469,7 +474,8 @@ METRICS = Table(
         _required(
             "strayed",
             "BIGINT",
-            "with churn: stays that nobody kept, subscriptions outside of any stay, events not published",
+            "with churn: stays that nobody kept, subscriptions outside of any stay, events not "
+            "published",
         ),
         _required(
             "agrees",

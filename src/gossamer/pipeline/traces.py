@@ -109,7 +109,8 @@ def schema(source: Source) -> st.StructType:
                 re.split("[^a-z_]", said)[0], "attributes of their own for what filters ask for"
             )
             raise TraceError(
-                f"topic {source.topic}: {name} is {said.upper()}, which no fabric carries; write {instead}"
+                f"topic {source.topic}: {name} is {said.upper()}, which no fabric carries; write "
+                f"{instead}"
             )
     return found
 
@@ -196,7 +197,8 @@ def _check_there(frame: DataFrame, there: Mapping[str, Column], source: Source) 
     assert found is not None
     if found["gossamer.rows"] and (gone := [name for name in there if not found[name]]):
         raise TraceError(
-            f"{source.files[0]}: not one row has {', '.join(gone)}; does the mapping name it rightly?"
+            f"{source.files[0]}: not one row has {', '.join(gone)}; does the mapping name it "
+            "rightly?"
         )
 
 
@@ -213,7 +215,8 @@ def _with_refusals(frame: DataFrame, conditions: Sequence[str], source: Source) 
             ).schema  # asked first where there is nothing else: Spark suggests what is there
         except Exception as error:
             raise TraceError(
-                f"topic {source.topic}: refuse {condition!r}: {_first(error)}; the attributes are {', '.join(bare.columns)}"
+                f"topic {source.topic}: refuse {condition!r}: {_first(error)}; the attributes "
+                f"are {', '.join(bare.columns)}"
             ) from None
         alone = alone.select("*", holds.alias(f"refused.{number}"))
     return alone.select(

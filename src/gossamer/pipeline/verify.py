@@ -35,8 +35,10 @@ TEXT_MAX = 200
 """So much of a filter's text in an error."""
 
 _RECORD = (
-    "at BIGINT, node STRING, kind STRING, version BIGINT, incarnation BIGINT, record STRUCT<kind: STRING, topic: STRING, "
-    "schema: STRING, subscription: BIGINT, filter: STRING, sequence: BIGINT, incarnation: BIGINT, values: STRING, "
+    "at BIGINT, node STRING, kind STRING, version BIGINT, incarnation BIGINT, record "
+    "STRUCT<kind: STRING, topic: STRING, "
+    "schema: STRING, subscription: BIGINT, filter: STRING, sequence: BIGINT, incarnation: "
+    "BIGINT, values: STRING, "
     "publisher: STRING, hops: BIGINT, name: STRING, start: BIGINT, again: BOOLEAN, group: STRING, "
     "matched: BIGINT, reported: BOOLEAN>, broken STRING"
 )
@@ -136,14 +138,16 @@ def verify(spark: SparkSession, trace_dir: Path, late_ms: float = LATE_MS) -> Ve
     """Judge the trace files ``*.jsonl`` in a folder."""
     if not trace_dir.is_dir():
         raise VerifyError(
-            f"{trace_dir}: no such folder; give the folder that holds the nodes' trace files (*.jsonl)"
+            f"{trace_dir}: no such folder; give the folder that holds the nodes' trace files "
+            "(*.jsonl)"
         )
     paths = sorted(trace_dir.glob("*.jsonl"))
     if hidden := [path for path in paths if is_hidden(path)]:
         raise VerifyError(f"{hidden[0]}: {HIDDEN}")
     if not paths:
         raise VerifyError(
-            f"{trace_dir}: no trace files (*.jsonl); start nodes with a trace folder, then verify it"
+            f"{trace_dir}: no trace files (*.jsonl); start nodes with a trace folder, then "
+            "verify it"
         )
     records = cut(parse(read_lines(spark, paths), [path for path in paths if _is_cut(path)]))
     nodes, broken, torn = _check_files(records, len(paths))
@@ -251,7 +255,8 @@ def _check_files(records: DataFrame, files: int) -> tuple[int, int, int]:
         raise VerifyError(f"all {files} trace files are empty; did the nodes run?")
     if row["version"] is not None:
         raise VerifyError(
-            f"trace version {row['version']}, this gossamer reads {trace.VERSION}; re-record or upgrade"
+            f"trace version {row['version']}, this gossamer reads {trace.VERSION}; re-record or "
+            "upgrade"
         )
     return row["nodes"], row["broken"], row["torn"]
 
@@ -355,7 +360,8 @@ def read_values(published: DataFrame, schemas: dict[str, StructType]) -> dict[st
     used = {row["topic"] for row in published.select("topic").distinct().collect()}
     if unknown := sorted(used - set(schemas)):
         raise VerifyError(
-            f"topic {unknown[0]!r} was published but never advertised in these traces; are files missing?"
+            f"topic {unknown[0]!r} was published but never advertised in these traces; are files "
+            "missing?"
         )
     found = {}
     for topic in sorted(used):

@@ -52,15 +52,18 @@ class Config(Struct, frozen=True, kw_only=True):
     churn: int = 0  # subscriptions that are cancelled and made anew while events are published
     consumer: str = "0s"  # how long a subscriber takes for each hand-over
     latency: str = "constant:1ms"
-    loss: float = 0.0  # chance that a message is lost
-    duplicate: float = 0.0  # that it arrives twice
-    reorder: float = 0.0  # that it is late, so that others overtake it
-    late: str = "20ms"  # how late such a message, or a second copy, is at most
+    # Chance that a packet is lost below the stream: its message and all behind it are late by a
+    # retransmission time-out.
+    loss: float = 0.0
+    delay: float = 0.0  # chance that a message is late, and all behind it
+    late: str = "20ms"  # how late it is at most
+    breaks: float = 0.0  # chance for each message that its connection breaks in mid-stream
+    refuse: float = 0.0  # chance that an event message finds the queue full
     detect: str = "300ms"  # a broken link is noticed after half to one and a half of this
     reconnect: str = "100ms"  # a mended one is used again after half to one and a half of this
     queue_mark: int = 256  # event messages waiting on a link; beyond it, it is FULL
     stop: str = (
-        ""  # when loss, duplication and reordering stop (after the first publication); empty: never
+        ""  # when loss, delay, breaks and refusals stop (after the first publication); empty: never
     )
     seconds_max: float = 120.0  # virtual seconds that the fabric has to become quiet
     seed: int = 0
@@ -135,7 +138,7 @@ def check_latency(text: str) -> None:
 _BOUNDS: tuple[tuple[str, float, float], ...] = (
     ("nodes", 1, NODES_MAX), ("degree", 1, 256), ("window", 1, 1_000_000), ("buffer", 1, 1_000_000), ("events", 0, 10_000_000),
     ("unreached", 0.0, 1.0), ("subscriptions", 0, 10_000_000), ("burst", 1, 100_000), ("churn", 0, 1_000_000), ("loss", 0.0, 0.9),
-    ("duplicate", 0.0, 1.0), ("reorder", 0.0, 1.0), ("queue_mark", 1, 1_000_000), ("seconds_max", 0.001, 1e6),
+    ("delay", 0.0, 1.0), ("breaks", 0.0, 0.5), ("refuse", 0.0, 0.9), ("queue_mark", 1, 1_000_000), ("seconds_max", 0.001, 1e6),
     ("seed", 0, 2**63 - 1),
 )  # fmt: skip
 
@@ -155,9 +158,10 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "network": (
         "latency",
         "loss",
-        "duplicate",
-        "reorder",
+        "delay",
         "late",
+        "breaks",
+        "refuse",
         "detect",
         "reconnect",
         "queue_mark",

@@ -21,7 +21,7 @@ from gossamer.sim.config import Config
 from gossamer.sim.graph import neighbours
 from gossamer.sim.history import History
 from gossamer.sim.record import Delivery, Publication, Subscription, publications, subscriptions
-from gossamer.sim.rules import Duplication, Loss, Reordering
+from gossamer.sim.rules import Breaks, Delay, Loss, Refusals
 from gossamer.sim.users import Users
 from gossamer.sim.workload import Shape, Workload, draw
 from gossamer.sim.world import AnyMachine, BreachError, Node, World
@@ -181,10 +181,12 @@ class Run:
         chance, late = world.rng, duration(config.late)
         if config.loss:
             world.network.rules.append(Loss(config.loss, chance))
-        if config.duplicate:
-            world.network.rules.append(Duplication(config.duplicate, late, chance))
-        if config.reorder:
-            world.network.rules.append(Reordering(config.reorder, late, chance))
+        if config.delay:
+            world.network.rules.append(Delay(config.delay, late, chance))
+        if config.breaks:
+            world.network.rules.append(Breaks(config.breaks, chance))
+        if config.refuse:
+            world.network.rules.append(Refusals(config.refuse, chance))
 
     def _unquiet(self) -> list[str]:
         return self.users.unquiet()

@@ -261,10 +261,7 @@ class Users(Probe):
         self.world.command(node)
 
     def _calm(self) -> None:
-        network = self.world.network
-        network.rules = [
-            rule for rule in network.rules if rule.name not in ("loss", "duplicate", "reorder")
-        ]
+        self.world.network.rules.clear()
 
     def _publish(self, events: range, wished: int, tries: int) -> None:
         """The wished node publishes; if it is down, the next that is not."""

@@ -44,13 +44,11 @@ class Setup(Struct, frozen=True, kw_only=True):
     rate: int = 100  # changes a second, for the amortised cost
     latency: str = "constant:1ms"
     loss: float = 0.0
-    duplicate: float = 0.0
-    reorder: float = 0.0
+    delay: float = 0.0
     late: str = "20ms"
+    breaks: float = 0.0
     detect: str = "100ms"  # a process that died is noticed after half to one and a half of this
-    stop: str = (
-        ""  # when loss, duplication and reordering stop, after the first change; empty: never
-    )
+    stop: str = ""  # when loss, delay and breaks stop, after the first change; empty: never
     seconds_max: float = (
         60.0  # virtual seconds that views and overlay have to become right once all is calm
     )
@@ -101,7 +99,7 @@ class Setup(Struct, frozen=True, kw_only=True):
 _BOUNDS: tuple[tuple[str, float, float], ...] = (
     ("nodes", 1, NODES_MAX), ("topics", 1, 10_000_000), ("subscriptions", 0, TOPICS_MAX), ("k", 1, 32), ("links_max", 1, 65_536),
     ("threshold", 0, 1_000_000), ("changes", 0, 1_000_000), ("rate", 1, 100_000), ("loss", 0.0, 0.9),
-    ("duplicate", 0.0, 1.0), ("reorder", 0.0, 1.0), ("seconds_max", 0.001, 1e6), ("seed", 0, 2**63 - 1),
+    ("delay", 0.0, 1.0), ("breaks", 0.0, 0.5), ("seconds_max", 0.001, 1e6), ("seed", 0, 2**63 - 1),
 )  # fmt: skip
 
 SECTIONS: dict[str, tuple[str, ...]] = {
@@ -119,7 +117,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "disk",
     ),
     "workload": ("topics", "subscriptions", "spread", "changes", "interval", "rate"),
-    "network": ("latency", "loss", "duplicate", "reorder", "late", "detect"),
+    "network": ("latency", "loss", "delay", "late", "breaks", "detect"),
     "run": ("seed", "stop", "seconds_max"),
 }
 

@@ -27,7 +27,7 @@ from gossamer.sim import latency
 from gossamer.sim.clock import duration
 from gossamer.sim.codec import WireCodec
 from gossamer.sim.network import Packet
-from gossamer.sim.rules import Duplication, Loss, Reordering
+from gossamer.sim.rules import Breaks, Delay, Loss
 from gossamer.sim.world import AnyMachine, Node, Probe, World
 from gossamer.trace import Record as TraceRecord
 
@@ -126,8 +126,8 @@ class InterestRun(Probe):
         late, chance = duration(setup.late), world.rng
         rules = (
             (setup.loss, Loss(setup.loss, chance)),
-            (setup.duplicate, Duplication(setup.duplicate, late, chance)),
-            (setup.reorder, Reordering(setup.reorder, late, chance)),
+            (setup.delay, Delay(setup.delay, late, chance)),
+            (setup.breaks, Breaks(setup.breaks, chance)),
         )
         world.network.rules.extend(rule for share, rule in rules if share)
 
@@ -146,10 +146,10 @@ class InterestRun(Probe):
             self.world.command(node)
 
     def calm(self) -> None:
-        """No message is lost, repeated or late from here on."""
+        """No message is late and no link breaks from here on."""
         network = self.world.network
         network.rules = [
-            rule for rule in network.rules if rule.name not in ("loss", "duplicate", "reorder")
+            rule for rule in network.rules if rule.name not in ("loss", "delay", "breaks")
         ]
 
     # ------------------------------------------------------------------ checkers

@@ -45,9 +45,9 @@ class Setup(Struct, frozen=True, kw_only=True):
     churn_s: float = 60.0  # virtual seconds of it
     latency: str = "constant:10ms"
     loss: float = 0.0
-    duplicate: float = 0.0
-    reorder: float = 0.0
+    delay: float = 0.0
     late: str = "20ms"
+    breaks: float = 0.0
     detect: str = "300ms"
     stop: str = ""
     seconds_max: float = 2_000.0  # virtual seconds that the list has to become perfect
@@ -95,8 +95,8 @@ class Setup(Struct, frozen=True, kw_only=True):
 
 _BOUNDS: tuple[tuple[str, float, float], ...] = (
     ("entries", 1, 10_000_000), ("per_node", 1, 100_000), ("k", 2, 16), ("successors", 1, 64), ("events", 0, 10_000_000),
-    ("grow_from", 0, FULL_MAX), ("churn", 0.0, 10.0), ("churn_s", 0.0, 1e6), ("loss", 0.0, 0.9), ("duplicate", 0.0, 1.0),
-    ("reorder", 0.0, 1.0), ("seconds_max", 0.001, 1e6), ("seed", 0, 2**63 - 1),
+    ("grow_from", 0, FULL_MAX), ("churn", 0.0, 10.0), ("churn_s", 0.0, 1e6), ("loss", 0.0, 0.9), ("delay", 0.0, 1.0),
+    ("breaks", 0.0, 0.5), ("seconds_max", 0.001, 1e6), ("seed", 0, 2**63 - 1),
     ("few", 0, 1_000_000), ("together", 1, 4_096),
 )  # fmt: skip
 
@@ -131,7 +131,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "churn",
         "churn_s",
     ),
-    "network": ("latency", "loss", "duplicate", "reorder", "late", "detect"),
+    "network": ("latency", "loss", "delay", "late", "breaks", "detect"),
     "run": ("seed", "stop", "seconds_max"),
 }
 

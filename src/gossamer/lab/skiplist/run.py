@@ -30,7 +30,7 @@ from gossamer.overlay.skiplist.subscriber import Subscriber
 from gossamer.sim import latency
 from gossamer.sim.clock import duration
 from gossamer.sim.network import EventId, Packet
-from gossamer.sim.rules import Duplication, Loss, Reordering
+from gossamer.sim.rules import Breaks, Delay, Loss
 from gossamer.sim.world import BreachError, Node, Probe, World
 from gossamer.trace import Record
 
@@ -130,8 +130,8 @@ class SkipRun(Probe):
         late, chance = duration(setup.late), self.world.rng
         rules = (
             (setup.loss, Loss(setup.loss, chance)),
-            (setup.duplicate, Duplication(setup.duplicate, late, chance)),
-            (setup.reorder, Reordering(setup.reorder, late, chance)),
+            (setup.delay, Delay(setup.delay, late, chance)),
+            (setup.breaks, Breaks(setup.breaks, chance)),
         )
         self.world.network.rules.extend(rule for share, rule in rules if share)
 
@@ -431,10 +431,10 @@ class SkipRun(Probe):
         return (self.world.clock.now - began) / SECOND if done() else None
 
     def calm(self) -> None:
-        """No message is lost, repeated or late from here on."""
+        """No message is late and no link breaks from here on."""
         network = self.world.network
         network.rules = [
-            rule for rule in network.rules if rule.name not in ("loss", "duplicate", "reorder")
+            rule for rule in network.rules if rule.name not in ("loss", "delay", "breaks")
         ]
 
     # ---------------------------------------------------------------------- the probe

@@ -1,6 +1,6 @@
 """A swarm of trees: ring, reference tree, filters, workload and faults are all drawn from the seed.
 
-A safety phase in which hosts join, leave and fail, messages are lost, repeated and late, and processes stand still; then faults
+A safety phase in which hosts join, leave and fail, messages are late, links break, and processes stand still; then faults
 stop, and the tree must come to rest, be the closed form over the true ring, have the right routes, and have delivered what was
 due, once. Where the ring is Chord, the seed also flies a ring alone that meets Zave's assumptions, with her invariants looked at
 at every step.
@@ -26,7 +26,7 @@ from gossamer.lab.tree.checkers import at_rest, deliveries, ring
 from gossamer.lab.tree.config import Setup
 from gossamer.lab.tree.rings import assumed
 from gossamer.lab.tree.run import TreeRun
-from gossamer.sim.rules import Duplication, Reordering
+from gossamer.sim.rules import Breaks, Delay
 from gossamer.sim.world import BreachError
 
 LATE = 30_000
@@ -59,8 +59,8 @@ class Plan(Struct, frozen=True):
     """What the seed has drawn."""
 
     setup: Setup
-    duplicate: float
-    reorder: float
+    delay: float
+    breaks: float
     steps: int
     joins: float  # chances, in each step
     leaves: float
@@ -93,8 +93,8 @@ def draw(seed: int) -> Plan:
     )
     return Plan(
         setup,
-        duplicate=0.05 if rng.random() < 0.5 else 0.0,
-        reorder=0.05 if rng.random() < 0.5 else 0.0,
+        delay=0.05 if rng.random() < 0.5 else 0.0,
+        breaks=0.001 if rng.random() < 0.5 else 0.0,
         steps=10 + int(rng.random() * 20),
         joins=rng.random() * 0.4,
         leaves=rng.random() * 0.2,
@@ -168,8 +168,8 @@ def fly_plan(plan: Plan) -> TreeFlight:
 def _safety(run: TreeRun, plan: Plan) -> None:
     setup, world = run.setup, run.world
     for share, rule in (
-        (plan.duplicate, Duplication(plan.duplicate, LATE, world.rng)),
-        (plan.reorder, Reordering(plan.reorder, LATE, world.rng)),
+        (plan.delay, Delay(plan.delay, LATE, world.rng)),
+        (plan.breaks, Breaks(plan.breaks, world.rng)),
     ):
         if share:
             world.network.rules.append(rule)

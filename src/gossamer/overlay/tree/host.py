@@ -15,6 +15,7 @@ from typing import Any
 
 from gossamer.machine import MILLISECOND, NEVER, SECOND, Effect, LinkState, Micros, Peer, Token
 from gossamer.overlay.batch import Batch
+from gossamer.overlay.refused import Refused
 from gossamer.overlay.tree.arcs import Arc, Host
 from gossamer.overlay.tree.config import TreeConfig
 from gossamer.overlay.tree.content import Content
@@ -59,6 +60,7 @@ class TreeHost:
     ) -> None:
         self.me, self.config = me, config
         self.links = Links(me.to, config)
+        self._refused = Refused()
         self.ring = make_ring(self.links)
         self.hood = Neighbourhood(self.ring, tree, config, self.links)
         self.routes = Routes(self.ring, config, self.links, content)
@@ -186,6 +188,7 @@ class TreeHost:
         return self._advance(now)
 
     def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
+        self.links.out += self._refused.link(peer, state)
         self.links.link(peer, state, now)
         self.ring.link(peer, state, now)
         self.hood.link(peer, state, now)
@@ -194,6 +197,9 @@ class TreeHost:
             self._yielding.pop(peer, None)
             self.routes.forget(peer)
         return self._advance(now)
+
+    def refused(self, peer: Peer, message: Any, now: Micros) -> list[Effect]:
+        return self._refused.keep(peer, message)
 
     def stored(self, token: Token, now: Micros) -> list[Effect]:
         return []  # nothing here depends on a disk
