@@ -46,7 +46,7 @@ from gossamer.node.topics import Adverts, AdvertsTaken, TopicError, Topics
 from gossamer.node.tree import TreePlane
 from gossamer.overlay.batch import NEIGHBOURS_MAX, Batch, Busy, Leave, Report
 from gossamer.overlay.delivery.engine import Arrive, Complete
-from gossamer.overlay.direct.messages import DirectMessage
+from gossamer.overlay.direct.messages import DirectMessage, Portion
 from gossamer.overlay.flood import Flood, FloodConfig
 from gossamer.overlay.interest.config import InterestConfig
 from gossamer.overlay.interest.core import Interest, InterestError
@@ -54,9 +54,9 @@ from gossamer.overlay.interest.messages import InterestMessage
 from gossamer.overlay.interest.record import ViewChange
 from gossamer.overlay.refused import Refused
 from gossamer.overlay.skiplist.config import SkipConfig
-from gossamer.overlay.skiplist.messages import SkiplistMessage
+from gossamer.overlay.skiplist.messages import Carry, SkiplistMessage
 from gossamer.overlay.tree.config import TreeConfig
-from gossamer.overlay.tree.messages import TreeMessage
+from gossamer.overlay.tree.messages import Cargo, TreeMessage
 from gossamer.trace import (
     Completed,
     Dropped,
@@ -71,6 +71,14 @@ from gossamer.trace import (
 
 INCARNATION_KEY = "incarnation"
 PASSES_MAX = 8
+_EVENTS: dict[type[Message], Route] = {
+    Batch: Route.FLOOD,
+    Portion: Route.DIRECT,
+    Carry: Route.SKIPLIST,
+    Cargo: Route.TREE,
+}
+"""Which route's event messages these are. All others tell of the past."""
+
 DISK_FAILED = "the data directory failed"  # why a durable subscription ended
 OPEN_MAX = 4096  # events in open batches, all topics together: the window counts sealed events only
 
@@ -185,7 +193,7 @@ class NodeCore:
             config.event_bytes // 4
         )  # an event that is estimated to be larger than this is measured
         self._batch_events, self._batch_bytes = config.batch_events, config.batch_bytes
-        self._refused = Refused()
+        self._refused = Refused()  # of what is told of the past
         self.rights = self.local.rights = self.routing.rights = rights
         self._known, self._numbers = self.local.topics, 0
         self._conflicts = self.topics.conflicts
@@ -507,9 +515,6 @@ class NodeCore:
         self.keeping.wake(now)
         return self._flush(now)
 
-    def refused(self, peer: Peer, message: Message, now: Micros) -> list[Effect]:
-        return self._refused.keep(peer, message)
-
     def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
         self._out += self._refused.link(peer, state)
         self._out += self.topics.link(peer, state, now)
@@ -520,7 +525,11 @@ class NodeCore:
         return self._flush(now)
 
     def refused(self, peer: Peer, message: Message, now: Micros) -> list[Effect]:
-        self.routing.refused(peer, message, now)
+        route = _EVENTS.get(type(message))
+        if route is None:
+            self._out += self._refused.keep(peer, message)
+        else:
+            self.routing.planes[route].refused(peer, message, now)
         return self._flush(now)
 
     def stored(self, token: Token, now: Micros) -> list[Effect]:

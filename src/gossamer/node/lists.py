@@ -173,6 +173,11 @@ class Lists(Plane):
         for one in list(self._lists.values()):
             self._run(one, now, lambda machine: machine.link(peer, state, now))
 
+    def refused(self, peer: Peer, message: Any, now: Micros) -> None:
+        one = self._lists.get(message.topic.to_bytes(8, "big"))
+        if one is not None:
+            self._run(one, now, lambda machine: machine.refused(peer, message, now))
+
     def changed(self, change: ViewChange, now: Micros) -> None:
         before, after = change.before, change.after
         if change.peer != self._me:

@@ -386,11 +386,6 @@ class Routing:
         if self._entering or self.moves:
             self._settle(route, now)
 
-    def refused(self, peer: Peer, message: Any, now: Micros) -> None:
-        """The full queue to a peer did not take this event message: the plane that sent it knows it."""
-        for plane in self.planes.values():
-            plane.refused(peer, message, now)
-
     def wake(self, now: Micros) -> None:
         self._now = now
         if self._early_at <= now:

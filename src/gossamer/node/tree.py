@@ -114,6 +114,10 @@ class TreePlane(Plane):
         if self.host is not None:
             self._run(self.host.link(peer, state, now), now)
 
+    def refused(self, peer: Peer, message: Any, now: Micros) -> None:
+        if self.host is not None:
+            self._run(self.host.refused(peer, message, now), now)
+
     def _run(self, effects: list[Effect], now: Micros) -> None:
         """Hand over what the host delivers, push its receipts, and pass the rest on."""
         assert self.host is not None
