@@ -29,7 +29,9 @@ class Fabric(Net):
         self, nodes: int, *, retention: str = "", durable: bool = True, **config: Any
     ) -> None:
         faults = {
-            name: config.pop(name) for name in ("seed", "loss", "jitter", "twice") if name in config
+            name: config.pop(name)
+            for name in ("seed", "loss", "breaks", "jitter", "twice")
+            if name in config
         }
         self.node_config = NodeConfig(trace=True, **config)
         self.got: dict[int, list[Event | Gap]] = {}  # by node
@@ -304,7 +306,7 @@ def test_history_from_a_time_on_and_a_gap_where_it_is_gone() -> None:
 
 @pytest.mark.parametrize("route", list(Route))
 def test_ordered_whatever_the_network_does(route: Route) -> None:
-    fabric = Fabric(4, loss=0.1, jitter=30_000, batch_events=2, window=64, durable=False)
+    fabric = Fabric(4, breaks=0.001, jitter=30_000, batch_events=2, window=64, durable=False)
     fabric.enter(1, route=route, ordered=True)
     tickets = []
     for number in range(60):
@@ -339,7 +341,7 @@ def test_what_is_published_while_two_halves_find_each_other_again_is_not_lost(
     route: Route, seed: int
 ) -> None:
     """Each takes the other for dead; the one that hears first that it is not so must not believe that the other knows it too."""
-    fabric = Fabric(4, retention="1h", seed=seed, loss=0.05)
+    fabric = Fabric(4, retention="1h", seed=seed, breaks=0.003)
     fabric.enter(1, route=route, name="x")
     fabric.enter(2, route=Route.SKIPLIST, filter="n < 0")
     published = 0
@@ -457,14 +459,14 @@ def test_too_much_that_waits_goes_before_its_turn_and_is_counted() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_nothing_is_lost_or_acknowledged_twice_whatever_crashes(seed: int) -> None:
-    """Subscriber and publishers crash with torn writes, links lose: what was accepted comes, and what was acknowledged, once."""
+    """Subscriber and publishers crash with torn writes, links break: what was accepted comes, and what was acknowledged, once."""
     rng = Random(seed)
     ordered = seed % 3 == 0
     fabric = Fabric(
         4,
         retention="1h",
         seed=seed + 1,
-        loss=rng.choice((0.0, 0.05)),
+        breaks=rng.choice((0.0, 0.005)),
         jitter=rng.choice((0, 20_000)),
         batch_events=4,
         window=64,
@@ -508,7 +510,7 @@ def test_nothing_is_lost_or_acknowledged_twice_whatever_crashes(seed: int) -> No
         ):
             taken = len(fabric.got.get(1, []))
             made = fabric.command(1, "subscribe", "t", "", wish=Wish(name="x", ordered=ordered))  # type: ignore[assignment]
-    fabric.loss = 0.0
+    fabric.breaks = 0.0
     for number in (1, 2, 3):
         if fabric.places[number].machine is None:
             fabric.up(number)

@@ -101,6 +101,19 @@ def test_one_who_does_not_report_is_cut_off_after_a_while(machine: Owned) -> Non
     assert PATIENCE <= when[0] <= PATIENCE + 4 * SECOND
 
 
+def test_a_node_behind_a_full_queue_is_not_silent(machine: Owned) -> None:
+    machine.link(OTHER, LinkState.FULL, Micros(1))
+    while machine.deadline < 3 * PATIENCE:
+        machine.wake(machine.deadline)
+        assert not cut(machine)
+    machine.link(OTHER, LinkState.READY, Micros(3 * PATIENCE))
+    while machine.deadline < 6 * PATIENCE:
+        machine.wake(machine.deadline)
+        if cut(machine):
+            return
+    pytest.fail("its queue has drained, and it says nothing")
+
+
 @pytest.mark.parametrize("late", [3 * SECOND, 40 * SECOND])
 def test_a_node_that_wakes_up_late_does_not_blame_others_for_it(machine: Owned, late: int) -> None:
     """A busy node finds answers in its sockets only after its timers: what it slept through is nobody's silence."""

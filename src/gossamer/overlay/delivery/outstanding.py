@@ -246,11 +246,12 @@ class Outstanding:
         awake = now - self.overslept
         mute: list[Part] = []
         for peer, link in self.links.items():
-            silent = [
-                part
-                for part in link.parts.values()
-                if awake - part.sign >= self.patience and part.key not in link.kept
-            ]
+            if not link.is_open:
+                # The queue is full, so the peer may not have got any of them yet.
+                for part in link.parts.values():
+                    part.sign = Micros(awake)
+                continue
+            silent = [part for part in link.parts.values() if awake - part.sign >= self.patience]
             if silent:
                 self._out.append(Note(Rejected(hex_peer(peer), "does not report", cut=True)))
                 for part in silent:
