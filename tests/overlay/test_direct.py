@@ -18,7 +18,7 @@ from gossamer.machine import (
     Peer,
     Send,
 )
-from gossamer.overlay.batch import Batch
+from gossamer.overlay.batch import Batch, Left
 from gossamer.overlay.delivery.outstanding import PATIENCE
 from gossamer.overlay.direct.core import Direct
 from gossamer.overlay.direct.messages import Holding, Portion, Taken, Wanted, Watch
@@ -50,12 +50,14 @@ class Owned(Direct):
         self.takes: tuple[int, ...] | None = (1,)
         self.handed: list[Batch] = []
         self.receipts: list[tuple[int, int, tuple[int, ...]]] = []
+        self.left: list[Left] = []
 
         def arrive(batch: Batch, *_: object) -> tuple[int, ...] | None:
             self.handed.append(batch)
             return self.takes
 
-        super().__init__(ME, 1, Two(), arrive, lambda *one: self.receipts.append(one), [])
+        super().__init__(ME, 1, Two(), arrive, lambda *one: self.receipts.append(one),
+                         lambda left, now: self.left.append(left), [])  # fmt: skip
 
     def said(self) -> list[Message]:
         found = [effect.message for effect in self.out if isinstance(effect, Send)]

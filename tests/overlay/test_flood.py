@@ -7,7 +7,16 @@ from collections import deque
 import pytest
 
 from gossamer.machine import NEVER, SECOND, Effect, LinkState, Micros, Note, Peer, Send
-from gossamer.overlay.batch import HOPS_MAX, MATCHED_MAX, WINDOW_MAX, Batch, Busy, Leave, Report
+from gossamer.overlay.batch import (
+    HOPS_MAX,
+    MATCHED_MAX,
+    WINDOW_MAX,
+    Batch,
+    Busy,
+    Leave,
+    Left,
+    Report,
+)
 from gossamer.overlay.flood import Flood, FloodConfig
 from gossamer.trace import Duplicate, Rejected
 
@@ -39,6 +48,7 @@ class Owned(Flood):
         self.handed: list[Batch] = []
         self.receipts: list[tuple[int, int, tuple[int, ...]]] = []
         self.out: list[Effect] = []
+        self.left: list[Left] = []
 
         def arrive(batch: Batch, now: Micros, *_: object) -> tuple[int, ...] | None:
             self.handed.append(batch)
@@ -46,7 +56,8 @@ class Owned(Flood):
 
         super().__init__(
             Peer(peer), config or FloodConfig(), arrive,
-            lambda *receipt: self.receipts.append(receipt), self.out, restarted=restarted,
+            lambda *receipt: self.receipts.append(receipt),
+            lambda left, now: self.left.append(left), self.out, restarted=restarted,
         )  # fmt: skip
 
     def take(self) -> list[Effect]:

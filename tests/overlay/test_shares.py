@@ -79,7 +79,7 @@ def test_a_peer_that_invents_publishers_makes_a_node_forget_nobody_else() -> Non
         return ()
 
     out: list[Effect] = []
-    node = Flood(Peer(1), FloodConfig(), arrive, lambda *_: None, out)
+    node = Flood(Peer(1), FloodConfig(), arrive, lambda *_: None, lambda *_: None, out)
     engine = node.engine
     honest, liar = Peer(2), Peer(3)
     for peer in (honest, liar):

@@ -14,17 +14,21 @@ Messages:
     Leave    the sender goes for good: nobody need wait for it, but for its neighbours, which look for other links
 
 Flood knows neighbours, not members. So it waits for a neighbour whose link broke without a ``Leave``:
-until it is back, or until the ``grace`` is over, no report of this node is whole. A partition that
-heals within the grace loses nothing.
+until it is back, or until the ``grace`` is over and the view does not doubt it any more, no report of
+this node is whole. A partition that heals within that time loses nothing.
+
+A neighbour that is silent is cut off, and the fabric goes on without it. ``left_out`` hears of each
+batch that does, so that the neighbour can be told.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from gossamer.machine import SECOND, Effect, LinkState, Micros, Note, Peer
-from gossamer.overlay.batch import NEIGHBOURS_MAX, Batch, Busy, Leave, Report, joined, parted
-from gossamer.overlay.delivery.engine import Arrive, Complete, Engine, Pace
+from gossamer.overlay.batch import NEIGHBOURS_MAX, Batch, Busy, Leave, Left, Report, joined, parted
+from gossamer.overlay.delivery.engine import Arrive, Complete, Engine, LeftOut, Pace
 from gossamer.overlay.delivery.region import Aim, Id
 from gossamer.trace import Rejected, hex_peer
 
@@ -72,6 +76,7 @@ class Flood:
         config: FloodConfig,
         arrive: Arrive,
         complete: Complete,
+        left_out: LeftOut,
         out: list[Effect],
         *,
         restarted: bool = False,
@@ -82,7 +87,11 @@ class Flood:
         # Neighbours whose links broke, and until when they are waited for.
         self._lost: dict[Peer, Micros] = {}
         self._leaving: dict[Peer, None] = {}
-        self._out = out
+        # Neighbours that were cut off, and are not linked since.
+        self._cut: dict[Peer, None] = {}
+        # Whether a member is suspected to be dead; the owner's, where there is a view.
+        self.doubts: Callable[[Peer], bool] = lambda peer: False
+        self._left_out, self._out = left_out, out
         self.engine = Engine(me, self, arrive, complete, out, config, _key)
 
     # ------------------------------------------------------------------------- inputs
@@ -112,16 +121,31 @@ class Flood:
         elif type(message) is Leave and sender in self.engine.outstanding.links:
             self._leaves(sender, message, now)
 
+    def hold(self, peer: Peer, now: Micros) -> None:
+        """There is a link to a peer, and nothing may go over it before ``link`` says that it is up."""
+        self._linked(peer, now)
+        self.engine.hold(peer, now)
+
+    def _linked(self, peer: Peer, now: Micros) -> None:
+        self.is_incomplete(now)
+        self._lost.pop(peer, None)
+        self._leaving.pop(peer, None)
+        self._cut.pop(peer, None)
+
+    def gone(self, peer: Peer) -> None:
+        """A member is dead, or has begun a new life: it asks for what it has missed."""
+        self._cut.pop(peer, None)
+
     def link(self, peer: Peer, state: LinkState, now: Micros) -> None:
         if state is LinkState.UP:
-            self.is_incomplete(now)
-            self._lost.pop(peer, None)
-            self._leaving.pop(peer, None)
+            self._linked(peer, now)
         elif state is LinkState.DOWN or state is LinkState.CUT:
             is_known = peer in self.engine.outstanding.links
             has_left = self._leaving.pop(peer, False) is None
             if is_known and not has_left and state is LinkState.DOWN:
                 self._lost[peer] = Micros(now + self.config.grace)
+            if state is LinkState.CUT and len(self._cut) < NEIGHBOURS_MAX:
+                self._cut[peer] = None
         self.engine.link(peer, state, now)
 
     def _leaves(self, sender: Peer, message: Leave, now: Micros) -> None:
@@ -138,7 +162,8 @@ class Flood:
         if self._whole_from is None:
             self._whole_from = Micros(now + self.config.grace)
         for peer in [peer for peer, until in self._lost.items() if until <= now]:
-            del self._lost[peer]
+            if not self.doubts(peer):
+                del self._lost[peer]
         return bool(self._lost) or now < self._whole_from
 
     # ------------------------------------------------------------------ as a router
@@ -163,12 +188,18 @@ class Flood:
     def name(self, region: bool) -> str:
         return _EVERYTHING
 
-    def aim(self, batch: Batch, region: bool, sender: Peer | None) -> Aim:
+    def aim(self, batch: Batch, region: bool, sender: Peer | None, now: Micros) -> Aim:
+        for peer in self._cut:
+            self.leaves_out(batch, peer, now)
         return Aim([(peer, True) for peer in self.engine.outstanding.links if peer != sender], True)
 
     def joins(self, batch: Batch, region: bool, peer: Peer) -> bool | None:
         # Else the round would be called whole without what lies behind this link.
         return True
+
+    def leaves_out(self, batch: Batch, peer: Peer, now: Micros) -> None:
+        id = (batch.publisher, batch.incarnation, batch.first)
+        self._left_out(Left(peer, batch.topic, *id, batch.first + batch.count - 1), now)
 
     def carry(self, batch: Batch, region: bool) -> Batch:
         return batch

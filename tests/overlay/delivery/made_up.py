@@ -86,7 +86,7 @@ class BitRouter:
     def name(self, region: int) -> int:
         return region
 
-    def aim(self, batch: Batch, region: int, sender: Peer | None) -> Aim:
+    def aim(self, batch: Batch, region: int, sender: Peer | None, now: Micros) -> Aim:
         net, me = self.net, self.me
         up = [int(peer) for peer in net.engines[me].outstanding.links]
         parts: dict[int, int] = {}
@@ -108,6 +108,8 @@ class BitRouter:
 
     def joins(self, batch: Batch, region: int, peer: Peer) -> int | None:
         return None
+
+    def leaves_out(self, batch: Batch, peer: Peer, now: Micros) -> None: ...
 
     def carry(self, batch: Batch, region: int) -> Carried:
         return Carried(batch, region)

@@ -39,7 +39,7 @@ from gossamer.machine import (
     Peer,
     Send,
 )
-from gossamer.overlay.batch import HOPS_MAX, WINDOW_MAX, Batch, added, bounded_all
+from gossamer.overlay.batch import HOPS_MAX, WINDOW_MAX, Batch, Left, added, bounded_all
 from gossamer.overlay.delivery.lives import Life, Lives
 from gossamer.overlay.delivery.outstanding import PATIENCE, Outstanding, Part
 from gossamer.overlay.delivery.region import Cover, Id, Region, Router, Tile
@@ -78,6 +78,9 @@ class Arrive(Protocol):
         done: Mapping[int, int] | None = None,
     ) -> Counts | None: ...
 
+
+LeftOut = Callable[[Left, Micros], None]
+"""Events were completed without a peer that may be alive."""
 
 Complete = Callable[[int, int, Counts], None]
 """A receipt is complete: incarnation, first sequence number, and how many took each event."""
@@ -342,6 +345,21 @@ class Engine:
                     self.outstanding.owed.pop(branch.key, None)
             self._lose(lost, for_cause=state is LinkState.CUT, now=now)
 
+    def hold(self, peer: Peer, now: Micros) -> None:
+        """There is a link, and nothing may go over it before ``link`` says that it is up."""
+        self.outstanding.hold(peer)
+        self._came(peer, now)
+
+    def lacks(self, publisher: int, incarnation: int, first: int, last: int) -> bool:
+        """Whether some of these events may not have come here."""
+        life = self.lives.get(publisher, incarnation)
+        while first <= last:
+            wave = life.batches.get((first,)) if life is not None else None
+            if wave is None:
+                return True
+            first += wave.count
+        return False
+
     def wake(self, now: Micros) -> None:
         self.outstanding.woken(self.deadline, now)
         if self.outstanding.deadline <= now:
@@ -368,6 +386,8 @@ class Engine:
             branch: Branch = part.of
             self.outstanding.close(part)
             if branch.parts.pop((part.peer, part.key), None) is not None:
+                if for_cause and branch.wave.batch is not None:
+                    self._router.leaves_out(branch.wave.batch, part.peer, now)
                 branch.cover.lose(part.region, for_cause=for_cause)
                 self._settle(branch, now)
 
@@ -394,7 +414,7 @@ class Engine:
         branch.key = (*wave.id, batch.round, router.name(asked), parent)
         wave.branches.append(branch)
         self._branches[branch.key] = branch
-        aim = router.aim(batch, region, Peer(parent) if parent != self.me else None)
+        aim = router.aim(batch, region, Peer(parent) if parent != self.me else None, now)
         branch.here = aim.here
         if aim.known is not None:
             branch.cover.add(aim.known, region)

@@ -4,11 +4,11 @@ A *part* of a batch goes to one peer, which answers for it once. While a link is
 lost, so a part is sent once. Three things may keep it from its peer:
 
     the link is down          the part waits until the link is up again, or its owner gives it up
-    the queue is full         the part waits for READY
+    the queue is full         the part waits for READY; likewise where the link is held (``hold``)
     the queue has refused it  likewise: the driver hands the message back (``refused``)
 
-A peer that owes an answer and cannot give it yet says so every ``sign`` microseconds. A peer that
-says nothing for ``patience`` is to be cut off. This node's clock for other nodes' silence stands still
+A peer that owes an answer and cannot give it yet says so now and then. A peer that says nothing for
+``patience`` is to be cut off, unless its queue is full or bytes move on its link. This node's clock for other nodes' silence stands still
 while this node itself is too busy to hear them.
 """
 
@@ -201,7 +201,7 @@ class Outstanding:
         """Returns the parts that were lost: the peer will not answer for them. They wait for the link
         to come back, unless their owner closes them."""
         if state is LinkState.UP:
-            self.links.setdefault(peer, Link()).is_open = True
+            self._open(peer, self.links.setdefault(peer, Link()))
             waiting = self.unlinked.pop(peer, {})
             self._waiting -= len(waiting)
             self.sent_again += len(waiting)
@@ -211,18 +211,31 @@ class Outstanding:
         link = self.links.get(peer)
         if link is None:
             return []
-        if state is LinkState.FULL or state is LinkState.READY:
-            link.is_open = state is LinkState.READY
-            if link.is_open:
-                kept, link.kept = link.kept, {}
-                for part in kept.values():
-                    part.sign = Micros(now - self.overslept)
-                    self._out.append(Send((peer,), part.message))
+        if state is LinkState.READY:
+            self._open(peer, link)
+            return []
+        if state is LinkState.FULL:
+            link.is_open = False
+            return []
+        if state is LinkState.MOVING:
+            # It is slow, and its peer is not silent.
+            for part in link.parts.values():
+                part.sign = Micros(now - self.overslept)
             return []
         del self.links[peer]
         if link.parts:
             self.unlinked.setdefault(peer, {}).update(link.parts)
         return list(link.parts.values())
+
+    def hold(self, peer: Peer) -> None:
+        """There is a link, and nothing may go over it before ``link`` says that it is up."""
+        self.links.setdefault(peer, Link()).is_open = False
+
+    def _open(self, peer: Peer, link: Link) -> None:
+        link.is_open = True
+        kept, link.kept = link.kept, {}
+        for part in kept.values():
+            self._out.append(Send((peer,), part.message))
 
     def woken(self, due: Micros, now: Micros) -> None:
         """This node has woken up for what was due then."""

@@ -68,10 +68,13 @@ class Router(Protocol):
 
     # --------------------------------------------------------------------- the ways
 
-    def aim(self, batch: Batch, region: Region, sender: Peer | None) -> Aim: ...
+    def aim(self, batch: Batch, region: Region, sender: Peer | None, now: Micros) -> Aim: ...
 
     def joins(self, batch: Batch, region: Region, peer: Peer) -> Region | None:
         """A link has come up while the region is under way: the part that its peer gets as well."""
+
+    def leaves_out(self, batch: Batch, peer: Peer, now: Micros) -> None:
+        """The peer was cut off, or is about to be, and the batch goes on without it."""
 
     # ----------------------------------------------------------------- the messages
 

@@ -12,7 +12,7 @@ live node knows that this node takes the topic this way, and every publisher tha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from gossamer.filters import loops
 from gossamer.filters.packed import Packed
@@ -32,11 +32,12 @@ from gossamer.overlay.batch import (
     DISCARDED,
     MATCHED_MAX,
     Batch,
+    Left,
     added,
     bounded_all,
     joined,
 )
-from gossamer.overlay.delivery.engine import Arrive, Complete
+from gossamer.overlay.delivery.engine import Arrive, Complete, LeftOut
 from gossamer.overlay.delivery.outstanding import PATIENCE, Outstanding, Part
 from gossamer.overlay.direct.flight import Flight, Source, Taker
 from gossamer.overlay.direct.messages import (
@@ -90,11 +91,12 @@ class Direct:
         members: Members,
         arrive: Arrive,
         complete: Complete,
+        left_out: LeftOut,
         out: list[Effect],
     ) -> None:
         self.me, self.members = me, members
         self.told = Told(epoch)
-        self._complete = complete
+        self._complete, self._left_out = complete, left_out
         self.out = out
         self.outstanding = Outstanding(out, _key, lambda key: Holding(*key[1:]))
         self.links = self.outstanding.links
@@ -380,7 +382,7 @@ class Direct:
                 if taker is not None and not taker.is_ready:
                     taker.asked_at, self._look_at = NEVER, now
         elif state is LinkState.CUT:  # for cause: no receipt waits for it
-            self._give_up(peer, now)
+            self._give_up(peer, now, is_alive=True)
 
     def refused(self, peer: Peer, message: DirectMessage, now: Micros) -> None:
         self.outstanding.refused(peer, message)
@@ -403,8 +405,13 @@ class Direct:
         self._give_up(peer, now)
         self.view_changed(now)
 
-    def _give_up(self, peer: Peer, now: Micros) -> None:
+    def _give_up(self, peer: Peer, now: Micros, *, is_alive: bool = False) -> None:
         for part in self.outstanding.give_up(peer):
+            message = cast(Portion, part.message)
+            if is_alive and not message.group:
+                ends = message.first + part.region[0], message.first + part.region[-1]
+                left = Left(peer, message.topic, self.me, message.incarnation, *ends)
+                self._left_out(left, now)
             self._answered(part, (), now)
 
     def took(self, key: BatchPart, matched: tuple[int, ...], now: Micros) -> None:
