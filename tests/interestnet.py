@@ -35,8 +35,8 @@ from gossamer.overlay.interest.messages import Greet
 from gossamer.overlay.interest.record import Record, ViewChange
 
 LATENCY = MILLISECOND
+RESEND = 200 * MILLISECOND  # the first retransmission time-out of a lost packet
 RESET_SEEN = 100 * MILLISECOND  # until the others see that a process is gone
-SILENCE = 15 * SECOND  # until both ends of a link over which nothing comes take it for broken
 
 
 def through_codec(message: Message) -> tuple[Message, int]:
@@ -52,7 +52,7 @@ class Line:
 
     def __init__(self, a: Place, b: Place) -> None:
         self.ends = (a, b)
-        self.is_broken = False  # nothing passes any more, and the ends have not noticed yet
+        self.last: dict[int, int] = {}  # by sender, when its latest message arrives
 
     def other(self, place: Place) -> Place:
         return self.ends[place is self.ends[0]]
@@ -81,9 +81,8 @@ class Net:
         *,
         seed: int = 1,
         loss: float = 0.0,
-        breaks: float = 0.0,
-        twice: float = 0.0,
         jitter: int = 0,
+        latency: int = LATENCY,
         start: bool = True,
         make: Callable[..., Interest] = Interest,
         options: dict[str, Any] | None = None,
@@ -91,10 +90,7 @@ class Net:
     ) -> None:
         self.now = 0
         self.rng = Random(seed)
-        self.loss, self.twice, self.jitter = loss, twice, jitter
-        self.breaks = (
-            breaks  # how often a message is the first of the tail that a broken link loses
-        )
+        self.loss, self.jitter, self.latency = loss, jitter, latency
         self.make, self.options = make, options or {}
         self.config = InterestConfig(**{"join": ("node-0", "node-1", "node-2"), **config})
         self.places: list[Place] = []
@@ -330,19 +326,20 @@ class Net:
             if self.sent is not None:
                 self.sent.append((self.now, place, to, message, size))
             line = place.links.get(to)
-            if line is not None and self.breaks and self.rng.random() < self.breaks:
-                self._break(line, RESET_SEEN)
-            for _ in range(1 + (self.rng.random() < self.twice) if self.twice else 1):
-                if line is not None and not (self.loss and self.rng.random() < self.loss):
-                    delay = LATENCY + (int(self.rng.random() * self.jitter) if self.jitter else 0)
-                    self._at(self.now + delay, self._arrive, line, place, message)
+            if line is None:
+                continue
+            delay, timeout = self.latency, RESEND
+            if self.jitter:
+                delay += int(self.rng.random() * self.jitter)
+            while self.loss and self.rng.random() < self.loss:
+                delay, timeout = delay + timeout, min(2 * timeout, SECOND)
+            # A link is a stream: what is behind a message that is late is late, too.
+            line.last[place.number] = at = max(self.now + delay, line.last.get(place.number, 0))
+            self._at(at, self._arrive, line, place, message)
 
     def _arrive(self, line: Line, sender: Place, message: Message) -> None:
         to = line.other(sender)
-        if line.is_broken or to.machine is None:
-            return
-        if self.severed(sender, to):
-            self._break(line, SILENCE)
+        if to.machine is None or self.severed(sender, to):
             return
         if (
             to.links.get(sender.peer) is not line
@@ -375,12 +372,6 @@ class Net:
         for here, there in ((a, b), (b, a)):
             if here.machine is not None:
                 self._do(here, here.machine.link(there.peer, LinkState.UP, Micros(self.now)))
-
-    def _break(self, line: Line, after: int) -> None:
-        """Nothing more passes, and both ends notice after a while."""
-        if not line.is_broken:
-            line.is_broken = True
-            self._at(self.now + after, self._close, line)
 
     def _close(self, line: Line) -> None:
         for place in line.ends:

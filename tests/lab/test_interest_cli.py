@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from gossamer.cli import simulate_interest
 from gossamer.cli.simulate import simulate
-from gossamer.lab.interest import experiments, swarm
+from gossamer.lab.interest import experiments
+from gossamer.sim import swarm
 
 pytestmark = pytest.mark.slow  # all of it together takes seconds
 
@@ -156,7 +157,7 @@ def test_a_failed_seed_prints_its_configuration_and_its_replay(
     monkeypatch.setattr(
         swarm,
         "fly",
-        lambda seed: replace(real(seed), good=False, violations=["agreement: made up"]),
+        lambda scenario: replace(real(scenario), good=False, violations=["agreement: made up"]),
     )
     result = call("swarm", "--overlay", "interest", "--start", "3", "--seeds", "1", "--jobs", "1")
     assert result.return_value == 1

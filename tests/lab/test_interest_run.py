@@ -11,7 +11,7 @@ import pytest
 
 from gossamer.lab.interest import swarm as interest_swarm
 from gossamer.lab.interest.checkers import NEWS
-from gossamer.lab.interest.config import Setup, from_toml, to_toml
+from gossamer.lab.interest.config import Setup
 from gossamer.lab.interest.experiments import EXPERIMENTS, Options, experiment
 from gossamer.lab.interest.measure import cold_start, measure, settle
 from gossamer.lab.interest.names import Names, named_size
@@ -21,7 +21,8 @@ from gossamer.node.wire import encode
 from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.messages import Beat, Diff, Flip, Flips, Greet, Lone, News
 from gossamer.overlay.interest.record import Record, ViewChange
-from gossamer.sim.config import ConfigError
+from gossamer.sim.config import ConfigError, from_toml, to_toml
+from gossamer.sim.scenario import fly
 
 pytestmark = pytest.mark.slow  # all of it together takes seconds
 
@@ -162,14 +163,14 @@ def test_a_fabric_without_verdicts_fails_the_experiment_with_death() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(25))
 def test_swarm(seed: int) -> None:
-    flight = interest_swarm.fly(seed)
+    flight = fly(interest_swarm.interest(seed))
     assert flight.good, "\n".join([*flight.violations, flight.toml, flight.replay])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("past", PAST, ids=lambda past: str(past["seed"]))
 def test_past_failures_stay_fixed(past: dict[str, str]) -> None:
-    flight = interest_swarm.fly_setup(from_toml(past["scenario"], "seeds.toml"))
+    flight = fly(interest_swarm.Flown(from_toml(past["scenario"], "seeds.toml", Setup).config))
     assert flight.good, "\n".join([past["why"], *flight.violations, past["scenario"]])
 
 
@@ -177,7 +178,7 @@ def test_the_draws_cover_the_ground() -> None:
     drawn = [interest_swarm.draw_setup(seed) for seed in range(400)]
     kinds: dict[str, int] = {}
     for setup in drawn:
-        assert from_toml(to_toml(setup), "drawn") == setup
+        assert from_toml(to_toml(setup), "drawn", Setup).config == setup
         for fault in setup.faults:
             kinds[type(fault).__name__] = kinds.get(type(fault).__name__, 0) + 1
     assert (
@@ -234,8 +235,8 @@ def test_a_swarm_finds_a_machine_that_hides_leaves() -> None:
         stop="1s",
         seconds_max=10.0,
     )
-    assert interest_swarm.fly_setup(calm).good
-    flight = interest_swarm.fly_setup(calm, of(Forgetful))
+    assert fly(interest_swarm.Flown(calm)).good
+    flight = fly(interest_swarm.Flown(calm, of(Forgetful)))
     assert any(violation.startswith("hidden:") for violation in flight.violations)
 
 
@@ -247,7 +248,7 @@ def test_a_swarm_finds_a_machine_that_hides_leaves() -> None:
     [
         ({"nodes": 0}, "nodes is 0"),
         ({"topics": 3, "subscriptions": 4}, "cannot want 4 topics"),
-        ({"spread": "even"}, "'zipf' or 'uniform'"),
+        ({"spread": "even"}, "one of zipf, uniform"),
         ({"k": 0}, "k is 0"),
         ({"latency": "warp"}, "unknown latency"),
         ({"coalesce": "soon"}, "coalesce: 'soon' is no duration"),

@@ -24,6 +24,7 @@ from gossamer.overlay.skiplist.messages import (
     Carry,
     Gossip,
     Item,
+    Join,
     Leave,
     Report,
     Revoke,
@@ -658,7 +659,7 @@ def test_events_that_look_in_the_same_places_cost_as_much_as_one() -> None:
             run.until(lambda sent=sent: all(one.done is not None for one in sent), 30, SECOND // 4)
             is not None
         )  # type: ignore[misc]
-        costs.append((run.traffic["Carry"][0], run.traffic["Report"][0]))
+        costs.append((run.traffic.of(Carry)[0], run.traffic.of(Report)[0]))
         assert [one.matched for one in sent] == [1] * (2 * many)
     run.judge()
     assert run.deliveries.told() + run.tiles.told() == []
@@ -681,7 +682,7 @@ def test_a_check_does_not_go_far_while_the_long_links_are_missing() -> None:
         machine(run, node.index).doubt(run.world.clock.now)
         run.world.command(node)
     run.wait(0.9)
-    joins = run.traffic["Join"][0]
+    joins = run.traffic.of(Join)[0]
     assert 120 < joins <= 120 * (CHECK_HOPS + 3 * 3), "at most two levels are back by then"
     settle(run)
 

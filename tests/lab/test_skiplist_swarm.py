@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.lab.skiplist.config import from_toml, to_toml
-from gossamer.lab.skiplist.swarm import draw_setup, fly, fly_setup, swarm
+from gossamer.lab.skiplist.config import Setup
+from gossamer.lab.skiplist.swarm import Flown, draw_setup, skiplist
 from gossamer.overlay.skiplist.core import SkipList
 from gossamer.overlay.skiplist.messages import Beat, Leave
+from gossamer.sim.config import from_toml, to_toml
+from gossamer.sim.scenario import fly
+from gossamer.sim.swarm import swarm
 
 pytestmark = pytest.mark.slow  # all of it together takes seconds
 
@@ -19,13 +22,13 @@ PAST = tomllib.loads((Path(__file__).parent.parent / "seeds.toml").read_text("ut
 
 @pytest.mark.parametrize("seed", range(12))
 def test_seeds_fly(seed: int) -> None:
-    flight = fly(seed)
+    flight = fly(skiplist(seed))
     assert flight.good, (flight.replay, flight.violations)
 
 
 @pytest.mark.parametrize("past", PAST, ids=lambda past: str(past["seed"]))
 def test_past_failures_stay_fixed(past: dict[str, str]) -> None:
-    flight = fly_setup(from_toml(past["scenario"], "seeds.toml"))
+    flight = fly(Flown(from_toml(past["scenario"], "seeds.toml", Setup).config))
     assert flight.good, "\n".join([past["why"], *flight.violations, past["scenario"]])
 
 
@@ -42,24 +45,24 @@ class Chatty(SkipList):
 
 def test_a_storm_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gossamer.lab.skiplist.swarm.STEPS_MAX", 50_000)
-    flight = fly_setup(draw_setup(3), Chatty)
+    flight = fly(Flown(draw_setup(3), Chatty))
     assert any("a storm of messages" in text for text in flight.violations)
 
 
 def test_a_seed_flies_the_same_way_twice() -> None:
-    assert fly(3) == fly(3)
+    assert fly(skiplist(3)) == fly(skiplist(3))
 
 
 def test_configurations_are_written_and_read() -> None:
     for seed in range(30):
         setup = draw_setup(seed)
-        assert from_toml(to_toml(setup), "here") == setup
+        assert from_toml(to_toml(setup), "here", Setup).config == setup
 
 
 @pytest.mark.slow
 def test_faults_are_drawn_and_fire() -> None:
     fired: dict[str, int] = {}
-    for flight in swarm(0, 12):
+    for flight in swarm(skiplist, 0, 12):
         for name, count in flight.fired.items():
             fired[name] = fired.get(name, 0) + count
     for name in ("crash", "leave", "loss", "delay", "breaks", "partition", "restart"):
@@ -100,9 +103,9 @@ class Rude(SkipList):
 
 @pytest.mark.parametrize("kind", [Deaf, Forgetful])
 def test_the_swarm_sees_what_is_broken(kind: type[SkipList]) -> None:
-    assert any(not fly_setup(draw_setup(seed), kind).good for seed in range(12))
+    assert any(not fly(Flown(draw_setup(seed), kind)).good for seed in range(12))
 
 
 def test_the_swarm_survives_rude_neighbours() -> None:
     """A farewell is a courtesy: without it, silence is noticed."""
-    assert all(fly_setup(draw_setup(seed), Rude).good for seed in (2, 5))
+    assert all(fly(Flown(draw_setup(seed), Rude)).good for seed in (2, 5))

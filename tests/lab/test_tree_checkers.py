@@ -25,7 +25,7 @@ def run() -> TreeRun:
     found = TreeRun(Setup(hosts=10, filters="mix", dht="chord", seed=2))
     for _ in range(10):
         found.join(found.free_key())
-        found.run(0.3)
+        found.wait(0.3)
     found.publish(next(iter(found.up.values())))
     assert found.until(lambda: found.quiet() and not ring(found), 60) is not None
     assert at_rest(found) == ring(found) == deliveries(found) == []

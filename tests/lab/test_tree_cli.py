@@ -113,7 +113,7 @@ def test_many_hosts_are_looked_at_in_their_steady_state() -> None:
         ({"dht": "pastry"}, "must be one of"),
         ({"interval": "0s"}, "more than 0"),
         ({"arity": 1}, "arity is 1"),
-        ({"loss": 0.9}, "loss is 0.9"),
+        ({"loss": 0.95}, "loss is 0.95"),
     ],
 )
 def test_what_cannot_be_is_said_plainly(fields: dict, text: str) -> None:

@@ -14,7 +14,7 @@ def grown(kind: type[TreeRun], setup: Setup) -> TreeRun:
     run = kind(setup)
     for _ in range(setup.hosts):
         run.join(run.free_key())
-        run.run(0.1)
+        run.wait(0.1)
     assert run.until(run.quiet, setup.seconds_max) is not None
     return run
 
@@ -45,7 +45,7 @@ def test_link_before_unlink_a_join_never_takes_the_tree_apart(dht: str) -> None:
     for _ in range(12):
         run.before = tuple(run.up)
         run.join(run.free_key())
-        run.run(3)
+        run.wait(3)
         run.before = ()
     assert run.steps > 500
     assert run.apart == 0
@@ -79,7 +79,7 @@ def test_a_receipt_counts_every_subscription_once_whatever_breaks() -> None:
     publishers = list(run.up)[:2]
     for number in range(25):
         run.publish(run.up[publishers[number % 2]])
-        run.run(0.05)
+        run.wait(0.05)
         if number % 3 == 0:
             others = [key for key in run.up if key not in publishers]
             run.stop(others[run.below(len(others))], leave=number % 2 == 0)

@@ -31,7 +31,7 @@ class Newcomers(TreeRun):
         for _ in range(int(seconds / pace)):
             for node in list(self.up.values()):
                 self.publish(node)
-            self.run(pace)
+            self.wait(pace)
 
     def subscribe_anew(self, node: Node) -> None:
         """To everything, from now on."""
@@ -56,7 +56,7 @@ def test_newcomers_side_by_side_miss_nothing_once_their_subscriptions_are_laid(
     hosts, joins, lag = 3 + seed % 5, 2 + seed % 3, ("50ms", "300ms", "1s", "2s")[seed % 4]
     run = Newcomers(Setup(dht="view", hosts=hosts, lag=lag, seed=seed, latency=latency))
     run.start_all([rng.getrandbits(64) for _ in range(hosts)])
-    run.run(3)
+    run.wait(3)
     for join in range(joins):
         run.text = EVERYBODY if join == joins - 1 else NOBODY
         run.join(
@@ -76,7 +76,7 @@ def test_a_host_that_subscribes_while_another_comes_and_goes_misses_nothing(seed
     hosts, lag = 4 + seed % 6, ("50ms", "300ms", "20ms", "700ms")[seed % 4]
     run = Newcomers(Setup(dht="view", hosts=hosts, lag=lag, seed=seed))
     run.start_all([rng.getrandbits(64) for _ in range(hosts)])
-    run.run(5)
+    run.wait(5)
     there = list(run.up.values())
     key = rng.getrandbits(64) if rng.random() < 0.5 else rng.getrandbits(56)
     run.join(key)
@@ -91,7 +91,7 @@ def test_a_host_that_subscribes_while_another_comes_and_goes_misses_nothing(seed
     if not goes_first:
         run.stop(key, leave=rng.random() < 0.5)
     run.publish_for(2, 0.02)
-    run.run(60)
+    run.wait(60)
     expected, _, missed, twice = run.due()
     assert expected > 100
     assert (missed, twice) == (0, 0)
@@ -101,15 +101,15 @@ def test_a_neighbour_that_never_agrees_holds_a_subscription_up_for_a_while_only(
     """It lives, as far as anybody knows, and does not say that it is a neighbour: a liar, or stuck."""
     run = Newcomers(Setup(dht="view", hosts=3, lag="50ms", seed=1))
     run.start_all([1 << 62, 2 << 62, 3 << 62])
-    run.run(3)
+    run.wait(3)
     stuck = run.join(5 << 60)
     run.world.pause(stuck)
-    run.run(1)
+    run.wait(1)
     subscriber = next(
         node for node in run.up.values() if stuck.peer in run.machine(node).hood.edges
     )
     run.subscribe_anew(subscriber)
-    run.run(5)
+    run.wait(5)
     assert run.users[subscriber.index].laid_at is None
-    run.run(10)
+    run.wait(10)
     assert run.users[subscriber.index].laid_at is not None

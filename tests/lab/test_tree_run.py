@@ -18,7 +18,7 @@ def grown(setup: Setup, step: float = 0.05) -> TreeRun:
     run = TreeRun(setup)
     for _ in range(setup.hosts):
         run.join(run.free_key())
-        run.run(step)
+        run.wait(step)
     assert run.until(run.quiet, setup.seconds_max) is not None
     return run
 
@@ -33,7 +33,7 @@ def shake(run: TreeRun, rounds: int, share: float) -> None:
             others = [key for key in run.up if key not in safe]
             run.stop(others[run.below(len(others))], leave=run.rng.random() < 0.5)
             run.join(run.free_key())
-        run.run(0.2)
+        run.wait(0.2)
 
 
 @pytest.mark.parametrize("dht", DHTS)
@@ -44,7 +44,7 @@ def test_one_copy_a_host_and_exact_receipts_in_calm(dht: str, filters: str) -> N
     copies = run.copies
     for node in list(run.up.values())[:10]:
         run.publish(node)
-        run.run(0.1)
+        run.wait(0.1)
     assert run.until(run.quiet, 20) is not None
     expected, delivered, missed, duplicate = run.due()
     assert (missed, duplicate, run.spurious()) == (0, 0, 0)
@@ -97,7 +97,7 @@ def test_after_a_partition_two_rings_become_one_ring_and_one_tree() -> None:
     run = grown(Setup(hosts=16, dht="chord", filters="mix", seed=3), 0.3)
     cut = Cut(tuple(node.index for node in list(run.up.values())[::2]))
     run.world.cut(cut)
-    run.run(40)
+    run.wait(40)
     assert len(run.lists().rings()) == 2
     run.world.heal(cut)
     assert run.until(lambda: run.quiet() and not ring(run), 120) is not None
@@ -125,7 +125,7 @@ def test_unsubscribing_restores_what_was_covered() -> None:
     wide.unsubscribe(2, run.world.clock.now)
     run.world.command(run.up[keys[0]])
     assert run.until(run.quiet, 20) is not None
-    run.run(2)
+    run.wait(2)
     assert at_rest(run) == []
     assert any(
         t is not None and t.wishes == (("weather", "temp > 30"),)

@@ -10,7 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from gossamer.cli.simulate import simulate
-from gossamer.lab.tree.swarm import draw, fly, fly_plan, from_toml, swarm, to_toml
+from gossamer.lab.tree.config import Setup
+from gossamer.lab.tree.swarm import Flown, draw_setup, tree
+from gossamer.sim.config import from_toml, to_toml
+from gossamer.sim.scenario import fly
+from gossamer.sim.swarm import swarm
 
 pytestmark = pytest.mark.slow  # all of it together takes seconds
 
@@ -21,32 +25,33 @@ PAST = tomllib.loads((Path(__file__).parent.parent / "seeds.toml").read_text("ut
 
 @pytest.mark.parametrize("seed", range(2, 10))
 def test_a_seed_comes_to_rest_with_everything_delivered(seed: int) -> None:
-    flight = fly(seed)
+    flight = fly(tree(seed))
     assert flight.good, "\n".join([*flight.violations, flight.toml, flight.replay])
 
 
 @pytest.mark.parametrize("past", PAST, ids=lambda past: str(past["seed"]))
 def test_past_failures_stay_fixed(past: dict[str, str]) -> None:
-    flight = fly_plan(from_toml(past["scenario"]))
+    flight = fly(Flown(from_toml(past["scenario"], "seeds.toml", Setup).config))
     assert flight.good, "\n".join([past["why"], *flight.violations, past["scenario"]])
 
 
 def test_seeds_draw_every_kind_of_run() -> None:
-    setups = [draw(seed).setup for seed in range(60)]
+    setups = [draw_setup(seed) for seed in range(60)]
     assert {setup.dht for setup in setups} == {"ideal", "view", "chord"}
     assert {setup.rooting for setup in setups} == {"zero", "seed"}
     assert {setup.arity for setup in setups} == {2, 3, 5}
     assert len({setup.loss for setup in setups}) == 3
 
 
-def test_a_plan_is_read_back_as_it_was_drawn() -> None:
+def test_a_setup_is_read_back_as_it_was_drawn() -> None:
     for seed in range(20):
-        assert from_toml(to_toml(draw(seed))) == draw(seed)
+        setup = draw_setup(seed)
+        assert from_toml(to_toml(setup), "here", Setup).config == setup
 
 
 def test_one_seed_is_one_digest_whatever_the_number_of_processes() -> None:
-    one = list(swarm(5, 2, jobs=1))
-    assert one == list(swarm(5, 2, jobs=2))
+    one = list(swarm(tree, 5, 2, jobs=1))
+    assert one == list(swarm(tree, 5, 2, jobs=2))
     assert one[0].digest != one[1].digest
 
 

@@ -18,7 +18,7 @@ from gossamer.machine import Peer
 from gossamer.net import admin
 from gossamer.net.loop import run as run_loop
 from gossamer.net.service import DRAINED, serve
-from gossamer.node.topics import Adverts
+from gossamer.node.topics import Advert, Adverts
 from livenet import go, take, until
 
 pytestmark = pytest.mark.live
@@ -204,7 +204,9 @@ def test_a_service_whose_topic_is_in_conflict_serves_its_other_topics(
     async def main() -> None:
         async with gossamer.Node() as hub:
             await hub.advertise("weather", WEATHER)
-            hub._core.receive(Peer(7), Adverts((("weather", OTHER),)), hub._driver.now())
+            hub._core.receive(
+                Peer(7), Adverts((Advert("weather", OTHER, 0, 7),)), hub._driver.now()
+            )
             assert hub.status()["schema_conflicts"]
             node, stop = gossamer.Node(join=[hub.address]), asyncio.Event()
             topics = {"weather": (WEATHER, ""), "numbers": ("n INT", "")}
@@ -251,7 +253,7 @@ def test_the_command_line_tells_of_a_conflict_in_one_line_and_ends_it(
                 await until(lambda: "weather" in b.status()["topics"])
                 # As if b had advertised this before it met a.
                 b._core.receive(
-                    a.peer, Adverts((("weather", OTHER),), (), ((0, b.peer),)), b._driver.now()
+                    a.peer, Adverts((Advert("weather", OTHER, 0, b.peer),)), b._driver.now()
                 )
                 b._driver.wake()
                 await until(lambda: a.status()["schema_conflicts"])

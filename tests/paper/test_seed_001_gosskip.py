@@ -431,7 +431,7 @@ def test_no_randomness_in_the_structure() -> None:
 def test_a_join_message_is_small_and_goes_hop_by_hop() -> None:
     """3.3: the join carries the newcomer and nothing that grows with the list."""
     run = perfect_list(40, seed=19)
-    count, size = run.traffic[Join.__name__]  # type: ignore[attr-defined]
+    count, size = run.traffic.of(Join)
     assert size / count < 200
 
 

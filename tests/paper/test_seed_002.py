@@ -10,6 +10,7 @@ from math import log2
 from random import Random
 from statistics import fmean
 
+import msgspec
 import pytest
 
 from gossamer.lab.tree import steady
@@ -17,11 +18,10 @@ from gossamer.lab.tree.checkers import at_rest, claims, deliveries, mutual, shap
 from gossamer.lab.tree.config import Setup
 from gossamer.lab.tree.experiments import rendezvous, root_failure
 from gossamer.lab.tree.measure import Changes, grow
-from gossamer.lab.tree.rings import RingRun
+from gossamer.lab.tree.rings import RingRun, ring_setup
 from gossamer.lab.tree.run import TreeRun, fill
 from gossamer.machine import NEVER
 from gossamer.overlay.tree.arcs import Host
-from gossamer.overlay.tree.config import TreeConfig
 from gossamer.overlay.tree.messages import Find
 from gossamer.overlay.tree.reference import SeedTree, ZeroTree, broken_rules
 from gossamer.overlay.tree.ring import Members, TooManyHostsError
@@ -53,9 +53,9 @@ def example() -> TreeRun:
     run = TreeRun(Setup(hosts=5, key_bits=4, rooting="seed", seed=1))
     for key in EXAMPLE:
         run.join(key)
-        run.run(0.5)
+        run.wait(0.5)
     assert run.until(run.quiet, 30) is not None
-    run.run(5)
+    run.wait(5)
     return run
 
 
@@ -119,7 +119,7 @@ def test_3_5_h4_joins_and_unaffected_hosts_exchange_no_message() -> None:
     run = example()
     before = effort(run, 11, 13, 15)
     run.join(4)
-    run.run(8)
+    run.wait(8)
     assert run.neighbours() == STATE_B
     assert effort(run, 11, 13, 15) == before
     assert at_rest(run) == []
@@ -136,10 +136,10 @@ def test_3_5_erratum_the_topmost_key_of_h5_is_then_5() -> None:
 def test_3_5_h13_fails() -> None:
     run = example()
     run.join(4)
-    run.run(8)
+    run.wait(8)
     before = effort(run, 4, 5)
     run.stop(13)
-    run.run(8)
+    run.wait(8)
     assert run.tree.topmost(*run.truth.owner(15).piece) == 12
     assert run.neighbours() == STATE_C
     assert effort(run, 4, 5) == before
@@ -170,7 +170,7 @@ def test_3_the_algorithm_is_not_tied_to_a_dht(dht: str) -> None:
     run = TreeRun(Setup(hosts=10, key_bits=8, dht=dht, seed=3))
     for key in (3, 200, 90, 17, 141, 250, 66, 120, 33, 180):
         run.join(key)
-        run.run(0.5)
+        run.wait(0.5)
     assert run.until(run.quiet, 60) is not None
     assert run.neighbours() == {
         key: (parent, tuple(sorted(children)))
@@ -190,24 +190,22 @@ class Counted(RingRun):
 @pytest.mark.parametrize("hosts", [16, 64, 256])
 def test_2_2_a_look_up_takes_about_log_n_messages(hosts: int) -> None:
     ring = draw(hosts, 32, 5)
-    run = Counted(
-        1,
-        TreeConfig(
-            bits=32, successors=4, stabilise=NEVER // 4, fingers=NEVER // 4, passive=NEVER // 4
-        ),
+    run = Counted(ring_setup(1, key_bits=32, successors=4))
+    run.config = msgspec.structs.replace(
+        run.config, stabilise=NEVER // 4, fingers=NEVER // 4, passive=NEVER // 4
     )
     for key in ring.keys:
         run.add(key)
     members = Members(32, [run.host(key) for key in ring.keys])
     for key in ring.keys:
         fill(run.chord(key), members)
-    run.run(1)
+    run.wait(1)
     run.finds, rng, right = 0, Random(1), 0
     for _ in range(40):
         asking, key = ring.keys[int(rng.random() * hosts)], int(rng.random() * 2**32)
         found = run.chord(asking).lookup(key, run.world.clock.now)
         run.world.command(run.hosts[asking])
-        run.run(2)
+        run.wait(2)
         answers = [(key, found)] if found is not None else run.chord(asking).found
         right += answers[-1] == (key, members.owner(key))
     assert right == 40
@@ -297,7 +295,7 @@ def test_2_1_subscriptions_lay_the_paths_that_events_follow() -> None:
     copies = run.copies
     for node in list(run.up.values())[:8]:
         run.publish(node)
-        run.run(0.2)
+        run.wait(0.2)
     assert run.until(run.quiet, 30) is not None
     assert deliveries(run) == []
     assert run.copies - copies <= 8 * 15

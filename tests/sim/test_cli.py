@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec import structs
 
 from gossamer.cli.simulate import simulate
 from gossamer.node.local import Local
-from gossamer.sim import run as sim_run
 from gossamer.sim import swarm as sim_swarm
+from gossamer.sim.scenario import Flight, Flown, fly
 
 
 def call(*arguments: str) -> Result:
@@ -116,16 +117,14 @@ def test_swarm_as_json() -> None:
 def test_a_failed_seed_prints_its_configuration_and_its_replay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail(config: sim_run.Config) -> sim_run.Outcome:
-        outcome = sim_run.simulate(config)
-        outcome.violations.append("once: made up")
-        return outcome
+    def fail(scenario: Flown) -> Flight:
+        return structs.replace(fly(scenario), good=False, violations=["once: made up"])
 
-    monkeypatch.setattr(sim_swarm, "simulate", fail)
+    monkeypatch.setattr(sim_swarm, "fly", fail)
     result = call("swarm", "--start", "5", "--seeds", "1", "--jobs", "1")
     assert result.return_value == 1
     assert "seed 5 failed:\n  once: made up\n" in result.stdout
-    assert "[run]\n  seed = 5" in result.stdout
+    assert "seed = 5" in result.stdout
     assert "replay: gossamer simulate swarm --overlay flood --start 5 --seeds 1" in result.stdout
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from gossamer.sim import simulate
 from gossamer.sim.config import from_toml
-from gossamer.sim.swarm import OUTAGE_MAX, draw_config, fly, fly_fabric, swarm
+from gossamer.sim.scenario import fly
+from gossamer.sim.swarm import OUTAGE_MAX, draw_config, fabric, flood, swarm
 
 pytestmark = pytest.mark.slow  # whole runs, many of them
 
@@ -18,14 +19,14 @@ PAST = tomllib.loads((Path(__file__).parent.parent / "seeds.toml").read_text("ut
 
 @pytest.mark.parametrize("seed", range(30))
 def test_swarm(seed: int) -> None:
-    flight = fly(seed)
+    flight = fly(flood(seed))
     assert flight.good, "\n".join([*flight.violations, flight.toml, flight.replay])
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 9, 12, 15, 17, 72, 146, 147])
 def test_swarm_of_whole_nodes(seed: int) -> None:
     """All planes over links that the interest plane opens and closes, under the same faults; the route goes with the seed."""
-    flight = fly_fabric(seed)
+    flight = fly(fabric(seed))
     assert flight.good, "\n".join([*flight.violations, flight.toml, flight.replay])
 
 
@@ -60,4 +61,4 @@ def test_the_draws_cover_the_ground() -> None:
 
 
 def test_several_processes_give_the_same_flights_in_order() -> None:
-    assert list(swarm(30, 4, jobs=2)) == list(swarm(30, 4, jobs=1))
+    assert list(swarm(flood, 30, 4, jobs=2)) == list(swarm(flood, 30, 4, jobs=1))

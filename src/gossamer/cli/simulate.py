@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +10,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from gossamer.cli import simulation
 from gossamer.cli.common import json_option
 from gossamer.cli.progress import Bar
 from gossamer.cli.simulate_fuzz import fuzz
@@ -20,19 +19,13 @@ from gossamer.cli.simulate_skiplist import skiplist
 from gossamer.cli.simulate_tree import tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gossamer.lab.interest.swarm import InterestFlight
-    from gossamer.lab.skiplist.swarm import SkipFlight
-    from gossamer.lab.tree.swarm import TreeFlight
     from gossamer.sim.config import Config
     from gossamer.sim.run import Outcome
-    from gossamer.sim.swarm import Flight
+    from gossamer.sim.scenario import Flight
+    from gossamer.sim.swarm import Draw
 
-    AnyFlight = Flight | InterestFlight | SkipFlight | TreeFlight
-
-# flag, type, help: what is not given comes from the scenario, else from the defaults of gossamer.sim.Config.
-_OPTIONS: tuple[tuple[str, Any, str], ...] = (
+# What is not given comes from the scenario, else from the defaults of gossamer.sim.Config.
+_OPTIONS: tuple[simulation.Flag, ...] = (
     ("nodes", int, "Nodes in the fabric. [200]"),
     ("events", int, "Events to publish. [100]"),
     ("subscriptions", int, "Subscriptions, dealt out to the nodes in turn. [200]"),
@@ -47,7 +40,7 @@ _OPTIONS: tuple[tuple[str, Any, str], ...] = (
     (
         "latency",
         str,
-        "constant:1ms, uniform:1ms:10ms, lognormal:20ms:0.5, weibull, matrix:FILE. [constant:1ms]",
+        f"{simulation.LATENCIES} [constant:1ms]",
     ),
     (
         "loss",
@@ -68,27 +61,8 @@ _OPTIONS: tuple[tuple[str, Any, str], ...] = (
     ("queue-mark", int, "Event messages that may wait on a link. [256]"),
     ("disk", str, "How long a write takes. [1ms]"),
     ("seconds-max", float, "Virtual seconds that the fabric has to become quiet. [120]"),
+    ("durable", bool, "Nodes have disks. [no]"),
 )
-
-
-def _run_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    command = json_option(command)
-    command = click.option(
-        "--full", is_flag=True, help="With --json: every hand-over and every node's load, too."
-    )(command)
-    command = click.option("--durable", is_flag=True, default=None, help="Nodes have disks. [no]")(
-        command
-    )
-    for flag, kind, text in reversed(_OPTIONS):
-        command = click.option(f"--{flag}", type=kind, help=text)(command)
-    command = click.option(
-        "--rtt",
-        metavar="FILE",
-        help="Round-trip times in ms, a square matrix: --latency matrix:FILE.",
-    )(command)
-    return click.option(
-        "--scenario", metavar="FILE|NAME", help="A scenario file, or one that is shipped."
-    )(command)
 
 
 @click.group(invoke_without_command=True)
@@ -130,7 +104,11 @@ def simulate(
 
 
 @simulate.command()
-@_run_options
+@click.option("--scenario", metavar="FILE|NAME", help="A scenario file, or one that is shipped.")
+@simulation.options(_OPTIONS)
+@click.option(
+    "--full", is_flag=True, help="With --json: every hand-over and every node's load, too."
+)
 def flood(as_json: bool, full: bool, **given: Any) -> int:
     """Forward to all, deduplicate: the baseline.
 
@@ -190,32 +168,16 @@ def swarm(overlay: str, seeds: int, start: int, jobs: int, as_json: bool) -> int
       gossamer simulate swarm --overlay skiplist --seeds 100
       gossamer simulate swarm --overlay tree --seeds 100
     """
-    from gossamer.lab.interest.swarm import swarm as fly_interest
-    from gossamer.lab.skiplist.swarm import swarm as fly_skiplist
-    from gossamer.lab.tree.swarm import swarm as fly_tree
-    from gossamer.sim.swarm import swarm as fly_flood
+    from gossamer.sim.swarm import swarm as fly
 
-    flights: list[AnyFlight] = []
-    planes: dict[str, Callable[[int, int, int], Iterator[AnyFlight]]] = {
-        "interest": fly_interest,
-        "skiplist": fly_skiplist,
-        "tree": fly_tree,
-    }
-    flown = (
-        planes[overlay](start, seeds, jobs)
-        if overlay in planes
-        else fly_flood(start, seeds, jobs, overlay)
-    )
+    flights: list[Flight] = []
+    flown = fly(_draw(overlay), start, seeds, jobs)
     with Bar("seeds") as bar:
         for flight in flown:
             flights.append(flight)
             bar.update(len(flights) / seeds)
             if as_json:
-                click.echo(
-                    msgspec.json.encode(
-                        msgspec.to_builtins(flight) | {"replay": flight.replay}
-                    ).decode()
-                )
+                click.echo(msgspec.json.encode(_flat(flight) | {"replay": flight.replay}).decode())
             elif not flight.good:
                 _print_failure(flight)
     _print_swarm(flights, start, as_json)
@@ -255,28 +217,42 @@ def scenarios(as_json: bool) -> int:
 # ------------------------------------------------------------------------ inside
 
 
+def _draw(overlay: str) -> Draw:
+    """What a swarm of this overlay draws from a seed."""
+    from gossamer.lab.interest.swarm import interest
+    from gossamer.lab.skiplist.swarm import skiplist
+    from gossamer.lab.tree.swarm import tree
+    from gossamer.sim.swarm import fabric, flood
+
+    drawn: dict[str, Draw] = {
+        "fabric": fabric,
+        "flood": flood,
+        "interest": interest,
+        "skiplist": skiplist,
+        "tree": tree,
+    }
+    return drawn[overlay]
+
+
 def _run(overlay: str, given: dict[str, Any], as_json: bool, full: bool) -> int:
-    from gossamer.sim import ConfigError
-    from gossamer.sim.latency import LatencyError
     from gossamer.sim.run import simulate as run
 
-    try:
+    with simulation.usage():
         config = _configure(overlay, given)
         with Bar("simulating") as bar:
             outcome = run(config, progress=bar.update)
-    except (ConfigError, LatencyError) as error:
-        raise click.UsageError(str(error)) from None
-    replay = _replay(overlay, given, config)
-    if as_json:
-        click.echo(msgspec.json.encode(_summary(outcome, full) | {"replay": replay}).decode())
-    else:
-        _print_outcome(outcome)
-    if outcome.good:
-        return 0
-    for violation in outcome.violations:
-        click.echo(violation, err=True)
-    click.echo(f"seed {config.seed} failed; replay it with:\n  {replay}", err=True)
-    return 1
+    told = {
+        "seed": config.seed,
+        "good": outcome.good,
+        "replay": simulation.replay(overlay, given, config.seed),
+    }
+    return simulation.finish(
+        _summary(outcome, full),
+        told,
+        outcome.violations,
+        lambda: _print_outcome(outcome),
+        as_json=as_json,
+    )
 
 
 def _configure(overlay: str, given: dict[str, Any]) -> Config:
@@ -284,31 +260,11 @@ def _configure(overlay: str, given: dict[str, Any]) -> Config:
     from gossamer.sim import Config
     from gossamer.sim.config import load
 
-    changes = {
-        name: value
-        for name, value in given.items()
-        if value is not None and name not in ("scenario", "rtt")
-    }
-    if given.get("rtt"):
-        if given.get("latency"):
-            raise click.UsageError(
-                "--rtt and --latency both say how long messages take; give one of them"
-            )
-        changes["latency"] = f"matrix:{given['rtt']}"
+    changes = simulation.fields(given, "scenario")
     base = load(given["scenario"]).config if given.get("scenario") else Config()
     if given.get("disk") and not changes.get("durable", base.durable):
         raise click.UsageError("--disk goes with --durable: without it nothing is written")
     return msgspec.structs.replace(base, overlay=overlay, **changes)
-
-
-def _replay(overlay: str, given: dict[str, Any], config: Config) -> str:
-    words = ["gossamer", "simulate", overlay]
-    for name, value in (given | {"seed": config.seed}).items():
-        if value is True:
-            words.append(f"--{name.replace('_', '-')}")
-        elif value is not None and value is not False:
-            words += [f"--{name.replace('_', '-')}", str(value)]
-    return shlex.join(words)
 
 
 def _summary(outcome: Outcome, full: bool) -> dict[str, Any]:
@@ -316,16 +272,19 @@ def _summary(outcome: Outcome, full: bool) -> dict[str, Any]:
     if not full:
         for name in ("deliveries", "loads", "subscriptions", "publications"):
             del summary[name]
-    return {"seed": outcome.config.seed, "good": outcome.good} | summary
+    return summary
+
+
+def _flat(flight: Flight) -> dict[str, Any]:
+    told: dict[str, Any] = msgspec.to_builtins(flight)
+    counted: dict[str, Any] = told.pop("counted")
+    return told | counted
 
 
 def _print_outcome(outcome: Outcome) -> None:
     config = outcome.config
     sizes = f"{config.nodes} nodes, {config.subscriptions} subscriptions, {config.events} events"
     title = f"{config.overlay}: {sizes}, seed {config.seed}"
-    table = Table(title=title, title_justify="left", box=None, show_header=False, pad_edge=False)
-    table.add_column()
-    table.add_column(justify="right")
     rows: tuple[tuple[str, str], ...] = (
         ("expected", f"{outcome.expected:,}"),
         ("delivered", f"{outcome.delivered:,}"),
@@ -341,20 +300,13 @@ def _print_outcome(outcome: Outcome) -> None:
         ("virtual time", f"{outcome.virtual_seconds:.3f} s"),
         ("digest", outcome.digest),
     )
-    for name, text in rows:
-        table.add_row(name, text)
-    for name, count in outcome.fired.items():
-        table.add_row(f"[dim]{name}[/dim]", f"[dim]{count:,}[/dim]")
-    console = Console()
-    console.print(table)
-    console.print(
-        "[green]every due event arrived once[/green]"
-        if outcome.good
-        else "[red]something went wrong[/red]"
-    )
+    fired = [
+        (f"[dim]{name}[/dim]", f"[dim]{count:,}[/dim]") for name, count in outcome.fired.items()
+    ]
+    simulation.table(title, [*rows, *fired], "every due event arrived once", good=outcome.good)
 
 
-def _print_failure(flight: AnyFlight) -> None:
+def _print_failure(flight: Flight) -> None:
     click.echo(f"seed {flight.seed} failed:")
     for violation in flight.violations:
         click.echo(f"  {violation}")
@@ -363,14 +315,15 @@ def _print_failure(flight: AnyFlight) -> None:
     click.echo(f"replay: {flight.replay}")
 
 
-def _print_swarm(flights: list[AnyFlight], start: int, as_json: bool) -> None:
+def _print_swarm(flights: list[Flight], start: int, as_json: bool) -> None:
     fired: dict[str, int] = {}
     for flight in flights:
         for name, count in flight.fired.items():
             fired[name] = fired.get(name, 0) + count
     failed = [flight.seed for flight in flights if not flight.good]
+    counted = [flight.counted | {"messages": flight.messages} for flight in flights]
     totals = {
-        name: sum(getattr(flight, name) for flight in flights)
+        name: sum(each[name] for each in counted)
         for name in (
             "expected",
             "delivered",
@@ -380,7 +333,7 @@ def _print_swarm(flights: list[AnyFlight], start: int, as_json: bool) -> None:
             "changes",
             "messages",
         )
-        if hasattr(flights[0], name)
+        if name in counted[0]
     }
     if as_json:
         click.echo(

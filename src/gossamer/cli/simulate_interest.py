@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
-from rich.console import Console
-from rich.table import Table
 
-from gossamer.cli.common import json_option
+from gossamer.cli import simulation
 from gossamer.cli.progress import Bar
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
     from gossamer.lab.interest.config import Setup
     from gossamer.lab.interest.experiments import Verdict
     from gossamer.lab.interest.measure import Measured
@@ -47,64 +45,48 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
 )
 
 
+_OPTIONS: tuple[simulation.Flag, ...] = (
+    ("scenario", click.Choice(SCENARIOS), "Make trouble of this kind instead of measuring."),
+    ("nodes", int, f"Nodes in the fabric. [1000; {SCENARIO_NODES} with --scenario]"),
+    (
+        "start",
+        click.Choice(["auto", "cold", "formed"]),
+        "cold: nobody knows anybody. formed: views are right, links are to be opened. [cold up to 2000 nodes]",
+    ),
+    ("topics", int, "Topics that there are. [10000]"),
+    ("subscriptions", int, "Topics of each node. [50]"),
+    (
+        "spread",
+        click.Choice(["zipf", "uniform"]),
+        "How topics are drawn: by Zipf's law, or alike. [zipf]",
+    ),
+    ("k", int, "The fabric holds together when any K - 1 nodes fail. [6]"),
+    ("seed", int, "Everything random comes from this number. [0]"),
+    (
+        "news",
+        click.Choice(["diff", "whole"]),
+        "What a change carries: itself, or the whole interest. [diff]",
+    ),
+    ("threshold", int, "Pending changes that start a gossip round; 0: none does. [1]"),
+    ("coalesce", str, "How long news from others may wait for company; 0s: not at all. [3ms]"),
+    ("period", str, "Between rounds, if anything is pending; 0s: never. [1s]"),
+    ("changes", int, "Lone changes to measure. [20]"),
+    ("rate", int, "Changes a second, for the amortised cost. [100]"),
+    ("latency", str, f"{simulation.LATENCIES} [constant:1ms]"),
+    ("loss", float, "Chance that a message is lost, all along. [0]"),
+    ("durable", bool, "Nodes have disks. [no]"),
+    (
+        "churn",
+        str,
+        "With --scenario churn: server, client, or a CSV file of sessions. [server]",
+    ),
+    ("lasts", float, "With --scenario: seconds of trouble. [the experiment's own]"),
+    ("flips", int, "With --scenario flips: how many. [1000000]"),
+)
+
+
 @click.command()
-@click.option(
-    "--scenario",
-    type=click.Choice(SCENARIOS),
-    help="Make trouble of this kind instead of measuring.",
-)
-@click.option(
-    "--nodes", type=int, help=f"Nodes in the fabric. [1000; {SCENARIO_NODES} with --scenario]"
-)
-@click.option(
-    "--start",
-    type=click.Choice(["auto", "cold", "formed"]),
-    help="cold: nobody knows anybody. formed: views are right, links are to be opened. [cold up to 2000 nodes]",
-)
-@click.option("--topics", type=int, help="Topics that there are. [10000]")
-@click.option("--subscriptions", type=int, help="Topics of each node. [50]")
-@click.option(
-    "--spread",
-    type=click.Choice(["zipf", "uniform"]),
-    help="How topics are drawn: by Zipf's law, or alike. [zipf]",
-)
-@click.option("--k", type=int, help="The fabric holds together when any K - 1 nodes fail. [6]")
-@click.option("--seed", type=int, help="Everything random comes from this number. [0]")
-@click.option(
-    "--news",
-    type=click.Choice(["diff", "whole"]),
-    help="What a change carries: itself, or the whole interest. [diff]",
-)
-@click.option(
-    "--threshold", type=int, help="Pending changes that start a gossip round; 0: none does. [1]"
-)
-@click.option(
-    "--coalesce", help="How long news from others may wait for company; 0s: not at all. [3ms]"
-)
-@click.option("--period", help="Between rounds, if anything is pending; 0s: never. [1s]")
-@click.option("--changes", type=int, help="Lone changes to measure. [20]")
-@click.option("--rate", type=int, help="Changes a second, for the amortised cost. [100]")
-@click.option(
-    "--latency",
-    help="constant:1ms, uniform:1ms:10ms, lognormal:20ms:0.5, weibull, matrix:FILE. [constant:1ms]",
-)
-@click.option(
-    "--rtt", metavar="FILE", help="Round-trip times in ms, a square matrix: --latency matrix:FILE."
-)
-@click.option("--loss", type=float, help="Chance that a message is lost, all along. [0]")
-@click.option("--durable", is_flag=True, default=None, help="Nodes have disks. [no]")
-@click.option(
-    "--churn",
-    metavar="FILE|NAME",
-    help="With --scenario churn: server, client, or a CSV file of sessions. [server]",
-)
-@click.option(
-    "--lasts",
-    metavar="SECONDS",
-    type=float,
-    help="With --scenario: how long the trouble lasts. [the experiment's own]",
-)
-@click.option("--flips", type=int, help="With --scenario flips: how many. [1000000]")
+@simulation.options(_OPTIONS)
 @click.option(
     "--jobs",
     type=click.IntRange(1),
@@ -112,7 +94,6 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     show_default=True,
     help="Processes.",
 )
-@json_option
 def interest(as_json: bool, jobs: int, **given: Any) -> int:
     """Who wants which topic, known everywhere: gossip over a K-connected overlay.
 
@@ -133,24 +114,28 @@ def interest(as_json: bool, jobs: int, **given: Any) -> int:
     """
     from gossamer.lab.interest.experiments import Options, experiment
     from gossamer.lab.interest.measure import measure
-    from gossamer.sim import ConfigError
-    from gossamer.sim.churn import ChurnError
-    from gossamer.sim.latency import LatencyError
 
     name = given["scenario"]
-    try:
+    found: Measured | Verdict
+    with simulation.usage():
         setup = _configure(given)
         with Bar(name or "measuring") as bar:
             if name is None:
-                measured = measure(setup, bar.update, jobs)
-                return _finish(setup, given, measured, measured.violations, bar.seconds, as_json)
-            chosen = {
-                key: given[key] for key in ("lasts", "churn", "flips") if given[key] is not None
-            }
-            verdict = experiment(name, setup, Options(**chosen), bar.update)
-            return _finish(setup, given, verdict, verdict.reasons, bar.seconds, as_json)
-    except (ConfigError, LatencyError, ChurnError) as error:
-        raise click.UsageError(str(error)) from None
+                found = measure(setup, bar.update, jobs)
+            else:
+                chosen = {
+                    key: given[key] for key in ("lasts", "churn", "flips") if given[key] is not None
+                }
+                found = experiment(name, setup, Options(**chosen), bar.update)
+            seconds = bar.seconds
+    told = {
+        "seed": setup.seed,
+        "good": found.good,
+        "wall_seconds": round(seconds, 2),
+        "replay": simulation.replay("interest", given, setup.seed),
+    }
+    reasons = found.reasons if _is_verdict(found) else found.violations
+    return simulation.finish(found, told, reasons, lambda: _print(setup, found), as_json=as_json)
 
 
 def _configure(given: dict[str, Any]) -> Setup:
@@ -165,85 +150,28 @@ def _configure(given: dict[str, Any]) -> Setup:
             raise click.UsageError(f"--{option} goes with --scenario {' or '.join(scenarios)}")
     if given["lasts"] is not None and not given["lasts"] > 0:
         raise click.UsageError("--lasts must be more than 0 seconds")
-    fields = {
-        key: value
-        for key, value in given.items()
-        if value is not None and key not in ("scenario", "rtt", "churn", "lasts", "flips")
-    }
-    if given["rtt"]:
-        if given["latency"]:
-            raise click.UsageError(
-                "--rtt and --latency both say how long messages take; give one of them"
-            )
-        fields["latency"] = f"matrix:{given['rtt']}"
+    fields = simulation.fields(given, "scenario", "churn", "lasts", "flips")
     if given["scenario"] and given["nodes"] is None:
         fields["nodes"] = SCENARIO_NODES
     return Setup(**fields)
 
 
-def _finish(
-    setup: Setup,
-    given: dict[str, Any],
-    found: Measured | Verdict,
-    reasons: list[str],
-    seconds: float,
-    as_json: bool,
-) -> int:
-    words = ["gossamer", "simulate", "interest"]
-    for name, value in (given | {"seed": setup.seed}).items():
-        if value is True:
-            words.append(f"--{name}")
-        elif value is not None and value is not False:
-            words += [f"--{name}", str(value)]
-    replay = shlex.join(words)
-    if as_json:
-        extra = {
-            "seed": setup.seed,
-            "good": found.good,
-            "wall_seconds": round(seconds, 2),
-            "replay": replay,
-        }
-        click.echo(msgspec.json.encode(msgspec.to_builtins(found) | extra).decode())
-    elif hasattr(found, "figures"):
-        _print_verdict(setup, found)  # type: ignore[arg-type]
-    else:
-        _print_measured(setup, found)
-    if found.good:
-        return 0
-    for reason in reasons:
-        click.echo(reason, err=True)
-    click.echo(f"seed {setup.seed} failed; replay it with:\n  {replay}", err=True)
-    return 1
+def _is_verdict(found: Measured | Verdict) -> TypeIs[Verdict]:
+    return hasattr(found, "figures")
 
 
-def _table(title: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, show_header=False, pad_edge=False)
-    table.add_column()
-    table.add_column(justify="right")
-    return table
-
-
-def _print_measured(setup: Setup, found: Measured) -> None:
+def _print(setup: Setup, found: Measured | Verdict) -> None:
+    if _is_verdict(found):
+        rows = [
+            (name, f"{value:,}" if not isinstance(value, str) else value)
+            for name, value in found.figures.items()
+        ]
+        if found.digest:
+            rows += [("messages", f"{found.messages:,}"), ("digest", found.digest)]
+        title = f"{found.scenario}: {found.demand} (seed {setup.seed})"
+        simulation.table(title, rows, "met", "not met", good=found.good)
+        return
     sizes = f"{setup.nodes:,} nodes, {setup.subscriptions} of {setup.topics:,} topics each ({setup.spread})"
-    table = _table(f"interest: {sizes}, K {setup.k}, {setup.latency}, seed {setup.seed}")
-    for name, text, form in _ROWS:
-        table.add_row(text, form.format(getattr(found, name)))
-    console = Console()
-    console.print(table)
-    console.print(
-        "[green]every view is the truth[/green]"
-        if found.good
-        else "[red]something went wrong[/red]"
-    )
-
-
-def _print_verdict(setup: Setup, verdict: Verdict) -> None:
-    table = _table(f"{verdict.scenario}: {verdict.demand} (seed {setup.seed})")
-    for name, value in verdict.figures.items():
-        table.add_row(name, f"{value:,}" if not isinstance(value, str) else value)
-    if verdict.digest:
-        table.add_row("messages", f"{verdict.messages:,}")
-        table.add_row("digest", verdict.digest)
-    console = Console()
-    console.print(table)
-    console.print("[green]met[/green]" if verdict.good else "[red]not met[/red]")
+    title = f"interest: {sizes}, K {setup.k}, {setup.latency}, seed {setup.seed}"
+    rows = [(text, form.format(getattr(found, name))) for name, text, form in _ROWS]
+    simulation.table(title, rows, "every view is the truth", good=found.good)

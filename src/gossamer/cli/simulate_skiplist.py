@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,7 +9,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from gossamer.cli.common import json_option
+from gossamer.cli import simulation
 from gossamer.cli.progress import Bar
 
 if TYPE_CHECKING:
@@ -37,65 +36,61 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
 )
 
 
+_OPTIONS: tuple[simulation.Flag, ...] = (
+    (
+        "entries",
+        int,
+        "Subscriptions in the list; above 50000 by a model of the perfect list. [1000]",
+    ),
+    ("per-node", int, "Of them at each node. [1]"),
+    ("events", int, "Events to publish. [2500]"),
+    ("k", int, "A link of level l spans k^l entries. [2]"),
+    (
+        "workload",
+        click.Choice(["synthetic", "trace", "zipf"]),
+        "Filters and events. [synthetic]",
+    ),
+    (
+        "trace",
+        str,
+        """With --workload trace: a folder with files.csv.gz and peer_files.csv.gz; or one .csv.gz with
+        peer, name, type, size; or the word sample: what comes with gossamer. [a stand-in, fitted to them]""",
+    ),
+    (
+        "kinds",
+        click.Choice(["point", "mixed"]),
+        "Equalities only, or also ranges, wildcards, IN. [point]",
+    ),
+    (
+        "routing",
+        click.Choice(["gossamer", "paper"]),
+        "With midpoints and in parallel, or greedy. [gossamer]",
+    ),
+    (
+        "grow-from",
+        int,
+        "The seed's Figure 5: grow from this size, an event to each newcomer. [no]",
+    ),
+    ("churn", float, "Share of the entries that crash, and that join, each minute. [0]"),
+    ("churn-s", float, "Virtual seconds of churn. [60]"),
+    ("latency", str, f"{simulation.LATENCIES} [constant:10ms]"),
+    ("period", str, "The seed's t: level l gossips every t * (l + 1). [1s]"),
+    (
+        "pace",
+        click.Choice(["paper", "prompt"]),
+        "Levels come with the periods, or as nodes do, at once. [paper]",
+    ),
+    ("seed", int, "Everything random comes from this number. [0]"),
+)
+
+
 @click.command()
-@click.option(
-    "--entries",
-    type=int,
-    help="Subscriptions in the list; above 50000 by a model of the perfect list. [1000]",
-)
-@click.option("--per-node", type=int, help="Of them at each node. [1]")
-@click.option("--events", type=int, help="Events to publish. [2500]")
-@click.option("--k", type=int, help="A link of level l spans k^l entries. [2]")
-@click.option(
-    "--workload",
-    type=click.Choice(["synthetic", "trace", "zipf"]),
-    help="Filters and events. [synthetic]",
-)
-@click.option(
-    "--trace",
-    metavar="FOLDER|FILE",
-    help="With --workload trace: files.csv.gz and peer_files.csv.gz; or one .csv.gz with peer, name, type, size; or the word "
-    "sample: what comes with gossamer. [a stand-in, fitted to them]",
-)
-@click.option(
-    "--kinds",
-    type=click.Choice(["point", "mixed"]),
-    help="Equalities only, or also ranges, wildcards, IN. [point]",
-)
-@click.option(
-    "--routing",
-    type=click.Choice(["gossamer", "paper"]),
-    help="With midpoints and in parallel, or greedy. [gossamer]",
-)
-@click.option(
-    "--grow-from",
-    type=int,
-    help="The seed's Figure 5: grow from so many, an event to each newcomer. [no]",
-)
-@click.option(
-    "--churn", type=float, help="Share of the entries that crash, and that join, each minute. [0]"
-)
-@click.option("--churn-s", type=float, help="Virtual seconds of churn. [60]")
+@simulation.options(_OPTIONS)
 @click.option(
     "--compare-ranges",
     is_flag=True,
     help="Instead: ranges by cells beside the seed's routing entries.",
 )
-@click.option(
-    "--latency",
-    help="constant:1ms, uniform:1ms:10ms, lognormal:20ms:0.5, weibull, matrix:FILE. [constant:10ms]",
-)
-@click.option(
-    "--rtt", metavar="FILE", help="Round-trip times in ms, a square matrix: --latency matrix:FILE."
-)
-@click.option("--period", help="The seed's t: level l gossips every t * (l + 1). [1s]")
-@click.option(
-    "--pace",
-    type=click.Choice(["paper", "prompt"]),
-    help="Levels come with the periods, or as nodes do, at once. [paper]",
-)
-@click.option("--seed", type=int, help="Everything random comes from this number. [0]")
-@json_option
 def skiplist(as_json: bool, compare_ranges: bool, **given: Any) -> int:
     """Content filters in dictionary order, linked by gossip into a perfect skip list.
 
@@ -115,31 +110,28 @@ def skiplist(as_json: bool, compare_ranges: bool, **given: Any) -> int:
     """
     from gossamer.lab.skiplist.measure import measure
     from gossamer.lab.skiplist.ranges import compare
-    from gossamer.sim import ConfigError
-    from gossamer.sim.latency import LatencyError
 
-    try:
+    with simulation.usage():
         setup = _configure(given)
         with Bar("simulating") as bar:
             if compare_ranges:
                 return _finish_ranges(compare(setup, bar.update), as_json)
-            measured = measure(setup, bar.update)
+            found = measure(setup, bar.update)
             seconds = bar.seconds
-        return _finish(setup, given, measured, seconds, as_json)
-    except (ConfigError, LatencyError) as error:
-        raise click.UsageError(str(error)) from None
+    told = {
+        "seed": setup.seed,
+        "good": found.good,
+        "wall_seconds": round(seconds, 2),
+        "replay": simulation.replay("skiplist", given, setup.seed),
+    }
+    reasons = found.violations[:40] or ["the list did not become perfect"]
+    return simulation.finish(found, told, reasons, lambda: _print(setup, found), as_json=as_json)
 
 
 def _configure(given: dict[str, Any]) -> Setup:
     from gossamer.lab.skiplist.config import Setup
 
-    fields = {name: value for name, value in given.items() if value is not None and name != "rtt"}
-    if given["rtt"]:
-        if given["latency"]:
-            raise click.UsageError(
-                "--rtt and --latency both say how long messages take; give one of them"
-            )
-        fields["latency"] = f"matrix:{given['rtt']}"
+    fields = simulation.fields(given)
     if given["trace"] and given["workload"] not in (None, "trace"):
         raise click.UsageError("--trace goes with --workload trace")
     if given["trace"]:
@@ -149,60 +141,32 @@ def _configure(given: dict[str, Any]) -> Setup:
     return Setup(**fields)
 
 
-def _finish(
-    setup: Setup, given: dict[str, Any], found: Measured, seconds: float, as_json: bool
-) -> int:
-    words = ["gossamer", "simulate", "skiplist"]
-    for name, value in (given | {"seed": setup.seed}).items():
-        if value is not None:
-            words += [f"--{name.replace('_', '-')}", str(value)]
-    replay = shlex.join(words)
-    if as_json:
-        extra = {
-            "seed": setup.seed,
-            "good": found.good,
-            "wall_seconds": round(seconds, 2),
-            "replay": replay,
-        }
-        click.echo(msgspec.json.encode(msgspec.to_builtins(found, str_keys=True) | extra).decode())
-    else:
-        _print(setup, found)
-    if found.good:
-        return 0
-    for reason in found.violations[:40] or ["the list did not become perfect"]:
-        click.echo(reason, err=True)
-    click.echo(f"seed {setup.seed} failed; replay it with:\n  {replay}", err=True)
-    return 1
-
-
 def _print(setup: Setup, found: Measured) -> None:
     title = f"skiplist: {setup.entries:,} subscriptions, k {setup.k}, {setup.workload}, {setup.routing}, seed {setup.seed}"
-    table = Table(title=title, title_justify="left", box=None, show_header=False, pad_edge=False)
-    table.add_column()
-    table.add_column(justify="right")
-    table.add_row("hops, mean", f"{found.hops.mean:.2f}")
-    table.add_row("hops, most", f"{found.hops.max}")
-    for hops, count in found.hops.histogram.items():
-        table.add_row(f"  events with {hops} hop{'s' if hops != 1 else ''}", f"{count:,}")
-    table.add_row("noise of a peer, mean", f"{found.noise.mean:.3%}")
-    table.add_row("noise of a peer, p99", f"{found.noise.p99:.3%}")
-    table.add_row("noise of the hottest peer", f"{found.noise.max:.3%}")
+    rows = [
+        ("hops, mean", f"{found.hops.mean:.2f}"),
+        ("hops, most", f"{found.hops.max}"),
+        *(
+            (f"  events with {hops} hop{'s' if hops != 1 else ''}", f"{count:,}")
+            for hops, count in found.hops.histogram.items()
+        ),
+        ("noise of a peer, mean", f"{found.noise.mean:.3%}"),
+        ("noise of a peer, p99", f"{found.noise.p99:.3%}"),
+        ("noise of the hottest peer", f"{found.noise.max:.3%}"),
+    ]
     for name, text, form in _ROWS:
         value = getattr(found, name)
         if not (isinstance(value, float) and value < 0) and not (
             found.model and name in ("messages", "expected", "delivered")
         ):
-            table.add_row(text, form.format(value))
+            rows.append((text, form.format(value)))
     groups: tuple[tuple[str, dict[Any, float]], ...] = (
         ("span error, level", found.link_error_by_level), ("hops, class", found.hops_per_class),
         ("a range costs,", found.entries_per_range), ("hottest peer of unmatched events, share", found.gap_load),
     )  # fmt: skip
-    for title, several in groups:
-        for what, number in several.items():
-            table.add_row(f"{title} {what}", f"{number:,.3f}")
-    console = Console()
-    console.print(table)
-    console.print("[green]good[/green]" if found.good else "[red]something went wrong[/red]")
+    for group, several in groups:
+        rows += [(f"{group} {what}", f"{number:,.3f}") for what, number in several.items()]
+    simulation.table(title, rows, "good", good=found.good)
 
 
 def _finish_ranges(found: list[Compared], as_json: bool) -> int:

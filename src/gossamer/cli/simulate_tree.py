@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import click
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
-from gossamer.cli.common import json_option
+from gossamer.cli import simulation
 from gossamer.cli.progress import Bar
 
 if TYPE_CHECKING:
@@ -19,8 +16,9 @@ if TYPE_CHECKING:
     from gossamer.lab.tree.experiments import Merged, RootFailure
     from gossamer.lab.tree.measure import Measured
 
-# flag, type, help: what is not given comes from the defaults of gossamer.lab.tree.config.Setup.
-_OPTIONS: tuple[tuple[str, Any, str], ...] = (
+    Found = Measured | Merged | RootFailure
+
+_OPTIONS: tuple[simulation.Flag, ...] = (
     (
         "hosts",
         int,
@@ -53,7 +51,7 @@ _OPTIONS: tuple[tuple[str, Any, str], ...] = (
     (
         "latency",
         str,
-        "constant:1ms, uniform:1ms:10ms, lognormal:20ms:0.5, weibull, matrix:FILE. [uniform:1ms:10ms]",
+        f"{simulation.LATENCIES} [uniform:1ms:10ms]",
     ),
     ("detect", str, "How long until a broken link is noticed. [100ms]"),
     ("lag", str, "With --dht view: how far views are behind. [300ms]"),
@@ -82,24 +80,13 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def _options(command: Callable[..., Any]) -> Callable[..., Any]:
-    command = json_option(command)
-    command = click.option(
-        "--root-failure", is_flag=True, help="Fail the root, beside a rendezvous tree."
-    )(command)
-    command = click.option(
-        "--merge", is_flag=True, help="Two Chord rings of half the hosts each meet."
-    )(command)
-    command = click.option(
-        "--uncapped", is_flag=True, help="Wide trees: let hosts exceed the degree of the tree."
-    )(command)
-    for flag, kind, text in reversed(_OPTIONS):
-        command = click.option(f"--{flag}", type=kind, help=text)(command)
-    return command
-
-
 @click.command()
-@_options
+@simulation.options(_OPTIONS, rtt=False)
+@click.option(
+    "--uncapped", is_flag=True, help="Wide trees: let hosts exceed the degree of the tree."
+)
+@click.option("--merge", is_flag=True, help="Two Chord rings of half the hosts each meet.")
+@click.option("--root-failure", is_flag=True, help="Fail the root, beside a rendezvous tree.")
 def tree(as_json: bool, root_failure: bool, merge: bool, uncapped: bool, **given: Any) -> int:
     """The dispatch tree over a DHT (seed 002).
 
@@ -120,35 +107,31 @@ def tree(as_json: bool, root_failure: bool, merge: bool, uncapped: bool, **given
     from gossamer.lab.tree.experiments import merge as merge_rings
     from gossamer.lab.tree.experiments import root_failure as fail_root
     from gossamer.lab.tree.measure import measure
-    from gossamer.sim import ConfigError
-    from gossamer.sim.latency import LatencyError
 
     if merge and root_failure:
         raise click.UsageError("--merge and --root-failure are two experiments; give one of them")
-    fields = {name: value for name, value in given.items() if value is not None}
+    fields = simulation.fields(given)
     if merge:
         if given["dht"] not in (None, "chord"):
             raise click.UsageError("--merge is about rings: it goes with --dht chord")
         fields["dht"] = "chord"
-    words = [
-        *(["--merge"] if merge else []),
-        *(["--root-failure"] if root_failure else []),
-        *(["--uncapped"] if uncapped else []),
-    ]
-    try:
+    kinds = (("--merge", merge), ("--root-failure", root_failure), ("--uncapped", uncapped))
+    words = [word for word, is_given in kinds if is_given]
+    run: Callable[..., Found] = merge_rings if merge else fail_root if root_failure else measure
+    with simulation.usage():
         setup = _setup(fields, cap=not uncapped)
         with Bar("tree") as bar:
-            if merge:
-                return _finish(
-                    setup, fields, words, merge_rings(setup, bar.update), bar.seconds, as_json
-                )
-            if root_failure:
-                return _finish(
-                    setup, fields, words, fail_root(setup, bar.update), bar.seconds, as_json
-                )
-            return _finish(setup, fields, words, measure(setup, bar.update), bar.seconds, as_json)
-    except (ConfigError, LatencyError) as error:
-        raise click.UsageError(str(error)) from None
+            found = run(setup, bar.update)
+            seconds = bar.seconds
+    told = {
+        "seed": setup.seed,
+        "good": found.good,
+        "wall_seconds": round(seconds, 2),
+        "replay": simulation.replay("tree", fields, setup.seed, *words),
+    }
+    return simulation.finish(
+        found, told, found.violations, lambda: _print(setup, found), as_json=as_json
+    )
 
 
 def _setup(fields: dict[str, Any], cap: bool) -> Setup:
@@ -157,67 +140,26 @@ def _setup(fields: dict[str, Any], cap: bool) -> Setup:
     return Setup(cap=cap, **fields)
 
 
-def _finish(
-    setup: Setup,
-    fields: dict[str, Any],
-    words: list[str],
-    found: Measured | Merged | RootFailure,
-    seconds: float,
-    as_json: bool,
-) -> int:
-    line = ["gossamer", "simulate", "tree", *words]
-    for name, value in (fields | {"seed": setup.seed}).items():
-        line += [f"--{name.replace('_', '-')}", str(value)]
-    replay = shlex.join(line)
-    if as_json:
-        extra = {
-            "seed": setup.seed,
-            "good": found.good,
-            "wall_seconds": round(seconds, 2),
-            "replay": replay,
-        }
-        click.echo(msgspec.json.encode(msgspec.to_builtins(found) | extra).decode())
-    else:
-        _print(setup, found)
-    if found.good:
-        return 0
-    for reason in found.violations:
-        click.echo(reason, err=True)
-    click.echo(f"seed {setup.seed} failed; replay it with:\n  {replay}", err=True)
-    return 1
-
-
-def _is_measured(found: Measured | Merged | RootFailure) -> TypeGuard[Measured]:
+def _is_measured(found: Found) -> TypeGuard[Measured]:
     return hasattr(found, "area_join")
 
 
-def _print(setup: Setup, found: Measured | Merged | RootFailure) -> None:
+def _print(setup: Setup, found: Found) -> None:
     title = f"tree: {setup.hosts:,} hosts, {setup.key_bits}-bit keys, arity {setup.arity}, {setup.dht}, seed {setup.seed}"
-    table = Table(title=title, title_justify="left", box=None, show_header=False, pad_edge=False)
-    table.add_column()
-    table.add_column(justify="right")
+    rows: list[tuple[str, str]] = []
     if _is_measured(found):
         for name, text, form in _ROWS:
             value = getattr(found, name)
             if isinstance(value, dict):
                 value = ", ".join(f"{degree}: {count:,}" for degree, count in value.items())
-            table.add_row(text, form.format(value))
+            rows.append((text, form.format(value)))
         for name, area in (("join", found.area_join), ("leave", found.area_leave)):
-            table.add_row(
-                f"reconfiguration area of a {name}, mean and most",
-                f"{area.mean:,.2f}, {area.max:,}",
-            )
+            what = f"reconfiguration area of a {name}, mean and most"
+            rows.append((what, f"{area.mean:,.2f}, {area.max:,}"))
     else:
-        for name, value in msgspec.to_builtins(found).items():
-            if name != "violations":
-                table.add_row(
-                    name.replace("_", " "),
-                    f"{value:,}" if isinstance(value, int | float) else str(value),
-                )
-    console = Console()
-    console.print(table)
-    console.print(
-        "[green]everything due was delivered, once[/green]"
-        if found.good
-        else "[red]something went wrong[/red]"
-    )
+        rows += [
+            (name.replace("_", " "), f"{value:,}" if isinstance(value, int | float) else str(value))
+            for name, value in msgspec.to_builtins(found).items()
+            if name != "violations"
+        ]
+    simulation.table(title, rows, "everything due was delivered, once", good=found.good)

@@ -37,6 +37,7 @@ from gossamer.node.history import Archive, HistoryMessage
 from gossamer.node.keeping import Keeping
 from gossamer.node.lists import Lists
 from gossamer.node.local import Local, SlowPolicy, Subscription
+from gossamer.node.missed import MissedMessage
 from gossamer.node.outbox import Limits, Outbox, Publication, Ticket, WindowFullError
 from gossamer.node.planes import FloodPlane, Route, RouteError
 from gossamer.node.retention import SEQUENCE_MAX, Retained, Retention
@@ -56,7 +57,8 @@ from gossamer.overlay.refused import Refused
 from gossamer.overlay.skiplist.config import SkipConfig
 from gossamer.overlay.skiplist.messages import Carry, SkiplistMessage
 from gossamer.overlay.tree.config import TreeConfig
-from gossamer.overlay.tree.messages import Cargo, TreeMessage
+from gossamer.overlay.tree.messages import Carry as TreeCarry
+from gossamer.overlay.tree.messages import TreeMessage
 from gossamer.trace import (
     Completed,
     Dropped,
@@ -75,7 +77,7 @@ _EVENTS: dict[type[Message], Route] = {
     Batch: Route.FLOOD,
     Portion: Route.DIRECT,
     Carry: Route.SKIPLIST,
-    Cargo: Route.TREE,
+    TreeCarry: Route.TREE,
 }
 """Which route's event messages these are. All others tell of the past."""
 
@@ -145,7 +147,7 @@ class NodeCore:
         self.config = config = config or NodeConfig()
         self._out: list[Effect] = []
         self.topics = Topics(peer)
-        self.topics.restore(restored or {})
+        self._out += self.topics.restore(restored or {})
         self.retained = Retained(durable=durable, total=config.retained, life=incarnation)
         self.outbox = Outbox(peer, incarnation, config, durable=durable, retained=self.retained)
         self.keeping = Keeping(self.outbox, self.topics, self._out, unix)
@@ -167,8 +169,12 @@ class NodeCore:
             self.interest, self.local, self._out, rng, self._complete, tracing=config.trace
         )
         self.flood = self.routing.flood = Flood(
-            peer, config.flood, *self._owner(Route.FLOOD), self._out, restarted=incarnation > 1
-        )
+            peer, config.flood, *self._owner(Route.FLOOD),
+            partial(self.routing.left_out, Route.FLOOD), self._out, restarted=incarnation > 1,
+        )  # fmt: skip
+        if self.interest is not None:
+            self.flood.doubts = self.interest.suspects.__contains__
+        self.routing.debts.lacks = self.flood.engine.lacks
         self.routing.planes[Route.FLOOD] = FloodPlane(self.flood)
         self.follows = Follows(
             peer,
@@ -178,7 +184,8 @@ class NodeCore:
             self.interest, self.local, self._out,
             token=self.outbox.token, use=self.routing.use, durable=durable, tracing=config.trace, restored=restored or {},
         )  # fmt: skip
-        self.routing.heard = self.follows.changed
+        self.routing.heard, self.routing.missed = self.follows.changed, self.follows.missed
+        self.follows.owes = self.routing.debts.__contains__
         self.routing.voided = self.outbox.voided
         self.routing.conflicts, self.routing.life = self.topics.conflicts, incarnation
         self.tree: TreePlane | None = None
@@ -194,6 +201,7 @@ class NodeCore:
         )  # an event that is estimated to be larger than this is measured
         self._batch_events, self._batch_bytes = config.batch_events, config.batch_bytes
         self._refused = Refused()  # of what is told of the past
+        self._judged = -1  # the version of the rights by which topics were judged last
         self.rights = self.local.rights = self.routing.rights = rights
         self._known, self._numbers = self.local.topics, 0
         self._conflicts = self.topics.conflicts
@@ -204,6 +212,8 @@ class NodeCore:
             self._handlers[kind] = partial(self.routing.receive, Route.FLOOD)
         for kind in HistoryMessage.__args__:
             self._handlers[kind] = self.follows.receive
+        for kind in MissedMessage.__args__:
+            self._handlers[kind] = self.routing.hear
         if self.interest is not None:
             self._compose(self.interest)
             if rights is not None:
@@ -234,7 +244,7 @@ class NodeCore:
         links, planes = lambda: list(interest.links), self.routing.planes
         self.direct = planes[Route.DIRECT] = DirectPlane(
             interest, self.rng, self.topics.schemas, self.local, *self._owner(Route.DIRECT),
-            self._out,
+            partial(self.routing.left_out, Route.DIRECT), self._out,
         )  # fmt: skip
         self.lists = planes[Route.SKIPLIST] = Lists(
             self.peer, self.incarnation, self.rng, self.config.skiplist, interest,
@@ -461,7 +471,7 @@ class NodeCore:
     def deadline(self) -> Micros:
         if self._out or self.outbox.open or self._again:
             return Micros(0)
-        deadline = min(self.routing.deadline, self.topics.deadline, self.local.deadline)
+        deadline = min(self.routing.deadline, self.local.deadline)
         deadline = min(deadline, self.keeping.deadline, self.follows.deadline)
         return min(deadline, self.interest.deadline) if self.interest is not None else deadline
 
@@ -478,6 +488,9 @@ class NodeCore:
                 Note(Rejected(hex_peer(sender), f"unexpected {type(message).__name__}"))
             )
         else:
+            if self.interest is not None and type(message).is_event:
+                # Signs of life may wait behind it, where the link is slow.
+                self.interest.heard(sender, now)
             handler(sender, message, now)
         return self._flush(now)
 
@@ -487,7 +500,7 @@ class NodeCore:
             for batch, _ in again:
                 self.routing.publish(batch, now)
         self.seal_all(now)
-        self._out += self.topics.wake(now)
+        self._prove(now)
         if self.local.unproved_at <= now:
             self.local.prove(now)
             self._report(now)
@@ -517,6 +530,7 @@ class NodeCore:
 
     def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
         self._out += self._refused.link(peer, state)
+        self._prove(now)
         self._out += self.topics.link(peer, state, now)
         if self.interest is not None:
             self.routing.interest_says(self.interest.link(peer, state, now), now)
@@ -577,6 +591,15 @@ class NodeCore:
     def _receive_interest(self, sender: Peer, message: Any, now: Micros) -> None:
         assert self.interest is not None
         self.routing.interest_says(self.interest.receive(sender, message, now), now)
+        self._prove(now)
+
+    def _prove(self, now: Micros) -> None:
+        """Advertisements wait for the proof of who made them: look again when more is proved."""
+        if self.topics.has_unproved and self.rights is not None:
+            if self.rights.version != self._judged:
+                self._out += self.topics.proved()
+                self._learn(now)
+            self._judged = self.rights.version
 
     def _name(self, topic: int) -> str | None:
         """A topic's name by its hash."""

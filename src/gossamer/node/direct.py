@@ -11,10 +11,10 @@ from gossamer.filters import Filter, Schema
 from gossamer.filters.tree import TRUE
 from gossamer.machine import Effect, Micros, Note, Peer
 from gossamer.node.local import Local
-from gossamer.node.planes import BITS, Key, Plane, Route, Rows
+from gossamer.node.planes import BITS, Key, Plane, Route, Rows, is_end
 from gossamer.node.rights import Rights
 from gossamer.overlay.batch import Batch
-from gossamer.overlay.delivery.engine import Arrive, Complete
+from gossamer.overlay.delivery.engine import Arrive, Complete, LeftOut
 from gossamer.overlay.direct.core import Direct
 from gossamer.overlay.direct.plan import Payload
 from gossamer.overlay.interest.core import Interest
@@ -60,13 +60,16 @@ class DirectPlane(Plane):
         local: Local,
         arrive: Arrive,
         complete: Complete,
+        left_out: LeftOut,
         out: list[Effect],
     ) -> None:
         epoch = 1 + int(
             rng.random() * EPOCHS
         )  # what an earlier life has told is not mistaken for this one's
         self.members = _Members(interest)
-        self.machine = machine = Direct(interest.me, epoch, self.members, arrive, complete, out)
+        self.machine = machine = Direct(
+            interest.me, epoch, self.members, arrive, complete, left_out, out
+        )
         self.receive, self.wake, self.link = machine.receive, machine.wake, machine.link  # type: ignore[method-assign]
         self.needs, self.renew = machine.needs, machine.renew  # type: ignore[method-assign]
         self.refused = machine.refused  # type: ignore[method-assign]
@@ -92,7 +95,7 @@ class DirectPlane(Plane):
         before, after = change.before, change.after
         if change.peer == self._me:
             return
-        if before is not None and (after is None or before.life != after.life):
+        if is_end(change):
             self.machine.gone(change.peer, now, anew=after is not None)
         elif (
             change.is_interest

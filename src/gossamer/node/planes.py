@@ -35,6 +35,12 @@ Key = tuple[int, ...]
 Rows = list[tuple[Any, ...]] | None
 
 
+def is_end(change: ViewChange) -> bool:
+    """Whether a member is gone, or has begun a new life."""
+    before, after = change.before, change.after
+    return before is not None and (after is None or before.life != after.life)
+
+
 class RouteError(ValueError):
     """A route that cannot be taken; says why."""
 
@@ -135,6 +141,10 @@ class FloodPlane(Plane):
 
     def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> None:
         self._flood.engine.took((key[0], key[1], key[2]), matched, now)
+
+    def changed(self, change: ViewChange, now: Micros) -> None:
+        if is_end(change):
+            self._flood.gone(change.peer)
 
     def under_way(self, now: Micros) -> Sequence[Hashable]:
         return self._flood.engine.under_way()

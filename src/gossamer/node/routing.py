@@ -33,14 +33,15 @@ from gossamer.machine import (
     Send,
 )
 from gossamer.node.local import Local, Subscription
+from gossamer.node.missed import Debts, Heard, Missed
 from gossamer.node.moves import Moves
 from gossamer.node.pieces import Pieces
-from gossamer.node.planes import BITS, Plane, Route, Rows, check_group
+from gossamer.node.planes import BITS, Plane, Route, Rows, check_group, is_end
 from gossamer.node.reach import LINKED, Reach
 from gossamer.node.retention import Id
 from gossamer.node.rights import Rights
 from gossamer.node.tree import TreePlane
-from gossamer.overlay.batch import Batch, Leave, added
+from gossamer.overlay.batch import Batch, Leave, Left, added
 from gossamer.overlay.delivery.engine import Complete
 from gossamer.overlay.flood import Flood
 from gossamer.overlay.interest.core import Interest
@@ -96,7 +97,9 @@ class Routing:
         self.entered: list[int] = []
         self.lapsed: list[int] = []
         self.view_changes: list[ViewChange] = []
-        self.flood: Flood | None = None
+        self.debts = Debts(out, self._address)
+        self.missed: Callable[[Missed, Micros], None] = lambda message, now: None  # the owner's
+        self.flood: Flood  # the owner sets it
         self._interest, self._local, self._out, self._tracing = interest, local, out, tracing
         self._rng = rng
         self._receipts: dict[tuple[int, int], _Receipt] = {}  # in the order of publishing
@@ -371,6 +374,8 @@ class Routing:
     @property
     def deadline(self) -> Micros:
         least = self._early_at if self._early_at < self._auto_at else self._auto_at
+        if self.debts:
+            least = min(least, self.debts.deadline)
         if self._reach is not None and self._reach.deadline < least:
             least = self._reach.deadline
         for plane in self.planes.values():
@@ -401,6 +406,8 @@ class Routing:
                 plane.wake(now)
                 if self._entering or self.moves:
                     self._settle(route, now)
+        if self.debts:
+            self.debts.wake(now)
 
     def withdraw(self, now: Micros) -> None:
         """Nobody can dial this node: its subscriptions may need another route, even those that were to have a certain one."""
@@ -420,10 +427,36 @@ class Routing:
             self._used.pop(peer, None)
             if self._reach is not None:
                 self._reach.look(now)
-        for route, plane in self.planes.items():
-            plane.link(peer, state, now)
-            if self._entering or self.moves:
-                self._settle(route, now)
+        if self.debts.link(peer, state, now):
+            self._tell(peer, [state], now)
+        elif state is LinkState.UP:
+            self.flood.hold(peer, now)
+        elif state is LinkState.DOWN or state is LinkState.CUT:
+            self.flood.link(peer, state, now)
+
+    def _tell(self, peer: Peer, states: list[LinkState], now: Micros) -> None:
+        for state in states:
+            for route, plane in self.planes.items():
+                plane.link(peer, state, now)
+                if self._entering or self.moves:
+                    self._settle(route, now)
+
+    def hear(self, sender: Peer, message: Missed | Heard, now: Micros) -> None:
+        """Events were completed without this node, or a peer has heard of those without it."""
+        if type(message) is Missed:
+            if self.debts.receive(sender, message, now):
+                self.missed(message, now)
+        else:
+            assert type(message) is Heard
+            self._tell(sender, self.debts.heard(sender, message), now)
+
+    def left_out(self, route: Route, left: Left, now: Micros) -> None:
+        """Events were completed without a peer that may be alive: it has to hear of that."""
+        self.debts.owe((left,), now, spreads=route is Route.FLOOD)
+
+    def _address(self, peer: Peer) -> str | None:
+        known = self._interest.view.members.get(peer) if self._interest is not None else None
+        return known.record.address if known is not None else None
 
     def leave(self, now: Micros) -> None:
         for plane in self.planes.values():
@@ -487,7 +520,6 @@ class Routing:
 
     def _part(self, peer: Peer) -> None:
         """A link is about to be closed on purpose: flood need not wait for it to come back."""
-        assert self.flood is not None
         self.flood.unlink(peer)
         self._out.append(Send((peer,), Leave()))
 
@@ -507,8 +539,10 @@ class Routing:
     def needs(self, peer: Peer, now: Micros) -> bool:
         """Whether some plane but the interest plane wants the link to this peer to stay."""
         used = self._used.get(peer)
-        if (used is not None and now - used < LINK_IDLE) or (
-            self._reach is not None and self._reach.holds_on
+        if (
+            peer in self.debts
+            or (used is not None and now - used < LINK_IDLE)
+            or (self._reach is not None and self._reach.holds_on)
         ):
             return True
         return any(plane.needs(peer) for plane in self.planes.values())
@@ -527,6 +561,8 @@ class Routing:
                     self._auto_at = Micros(now + 1 + int(AUTO_EVERY * self._rng.random()))
             for plane in self.planes.values():
                 plane.changed(change, now)
+            if is_end(change):
+                self._tell(change.peer, self.debts.forgive(change.peer), now)
             if (
                 change.reason == "new life"
                 and self._interest is not None

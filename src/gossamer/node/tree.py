@@ -197,7 +197,6 @@ class TreePlane(Plane):
         return {
             "links": len(host.hood.active),
             "rejected": host.links.rejected,
-            "retransmitted": host.links.retransmitted,
             "recovered": host.forward.recovered,
             "resent": host.forward.resent,
         }

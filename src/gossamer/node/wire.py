@@ -23,8 +23,16 @@ from gossamer.filters import loops
 from gossamer.filters.packed import Bytes, is_columns
 from gossamer.machine import Message
 from gossamer.node.history import HistoryMessage
+from gossamer.node.missed import MissedMessage
 from gossamer.node.topics import Adverts, AdvertsTaken
-from gossamer.overlay.batch import BATCH_BYTES_MAX, Batch, Busy, Leave, Report, Uint64
+from gossamer.overlay.batch import (
+    BATCH_BYTES_MAX,
+    Batch,
+    Busy,
+    Leave,
+    Report,
+    Uint64,
+)
 from gossamer.overlay.direct.messages import DirectMessage
 from gossamer.overlay.interest.messages import InterestMessage
 from gossamer.overlay.skiplist.messages import SkiplistMessage
@@ -153,6 +161,7 @@ AnyMessage = (
     | Adverts
     | AdvertsTaken
     | HistoryMessage
+    | MissedMessage
     | InterestMessage
     | SkiplistMessage
     | TreeMessage

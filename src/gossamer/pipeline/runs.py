@@ -83,7 +83,7 @@ class Grid(Struct, frozen=True):
     latency: str = "constant:1ms"
     loss: float = 0.0
     breaks: float = 0.0
-    """Share of messages that the network repeats."""
+    """The chance for each message that its link breaks."""
 
 
 Simulate = Callable[[dict[str, Any], "Workload"], "Outcome"]

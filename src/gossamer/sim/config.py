@@ -1,4 +1,9 @@
-"""One run as data: the fabric, the workload's size, the network and the faults. Prints itself as a scenario file."""
+"""One run as data, and as a scenario file.
+
+``Setup`` is what every run is told: how its network is, what befalls it, and the number that everything is drawn from.
+Each kind of run adds its own fields in a subclass. ``Config`` is the one of whole nodes; those of the bare overlays are in
+``gossamer.lab``. A setup prints itself as a scenario file, which parses back to an equal one.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -18,39 +23,21 @@ from gossamer.sim import latency
 from gossamer.sim.clock import DurationError, duration
 from gossamer.sim.faults import AnyFault
 
-OVERLAYS = (
-    "flood",
-    "fabric",
-)  # flood over a fixed graph; whole nodes: flood over links that the interest plane keeps
 ROUTES = (*Route, "mixed", "wander")
 MIXED = (Route.FLOOD, Route.SKIPLIST, Route.TREE, Route.DIRECT)
 NODES_MAX = 20_000
-C = TypeVar("C")
 SCENARIOS = resources.files(__package__) / "scenarios"  # also where the package is a zip file
+S = TypeVar("S", bound="Setup")
 
 
 class ConfigError(ValueError):
     """A configuration or a scenario file that cannot be run; says where and why."""
 
 
-class Config(Struct, frozen=True, kw_only=True):
-    overlay: str = "flood"
-    route: str = "flood"  # of the subscriptions; with overlay "fabric" any; mixed: one after the other; wander: they move
-    nodes: int = 200
-    degree: int = 6  # neighbours of a node in the random graph
-    durable: bool = False  # nodes have disks: accepted events survive crashes
-    disk: str = "1ms"  # how long a write takes
-    window: int = 32_768  # events without a receipt that a node may have
-    unreached: float = (
-        0.0  # share of the nodes, but the first three, that nobody can dial; with overlay "fabric"
-    )
-    buffer: int = 16_384  # events that may wait for one subscription's consumer
-    events: int = 100
-    subscriptions: int = 200
-    interval: str = "10ms"  # between publications
-    burst: int = 1  # events published together
-    churn: int = 0  # subscriptions that are cancelled and made anew while events are published
-    consumer: str = "0s"  # how long a subscriber takes for each hand-over
+class Setup(Struct, frozen=True, kw_only=True):
+    """What every run is told. Subclasses add fields, and say in the class variables what these may be."""
+
+    overlay: str
     latency: str = "constant:1ms"
     # Chance that a packet is lost below the stream: its message and all behind it are late by a
     # retransmission time-out.
@@ -62,16 +49,93 @@ class Config(Struct, frozen=True, kw_only=True):
     detect: str = "300ms"  # a broken link is noticed after half to one and a half of this
     reconnect: str = "100ms"  # a mended one is used again after half to one and a half of this
     queue_mark: int = 256  # event messages waiting on a link; beyond it, it is FULL
-    stop: str = (
-        ""  # when loss, delay, breaks and refusals stop (after the first publication); empty: never
-    )
-    seconds_max: float = 120.0  # virtual seconds that the fabric has to become quiet
+    disk: str = "1ms"  # how long a write takes
+    # When loss, delay, breaks and refusals stop, counted from when the trouble begins; empty: never.
+    stop: str = ""
+    seconds_max: float = 120.0  # virtual seconds that everything has to become right in the end
     seed: int = 0
     faults: tuple[AnyFault, ...] = ()
 
+    NODES: ClassVar[str] = "nodes"  # the field that says how many nodes there are
+    OVERLAYS: ClassVar[tuple[str, ...]] = ()
+    BOUNDS: ClassVar[tuple[tuple[str, float, float], ...]] = ()
+    CHOICES: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]] = ()
+    DURATIONS: ClassVar[tuple[str, ...]] = ()
+    FABRIC: ClassVar[tuple[str, ...]] = ()
+    WORKLOAD: ClassVar[tuple[str, ...]] = ()
+
     def __post_init__(self) -> None:
-        if self.overlay not in OVERLAYS:
-            raise ConfigError(f"unknown overlay {self.overlay!r}; known: {', '.join(OVERLAYS)}")
+        if self.overlay not in self.OVERLAYS:
+            raise ConfigError(
+                f"unknown overlay {self.overlay!r}; known: {', '.join(self.OVERLAYS)}"
+            )
+        for name, low, high in (*self.BOUNDS, *_BOUNDS):
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ConfigError(f"{name} is {value}; it must be from {low} to {high}")
+        for name, choices in self.CHOICES:
+            if getattr(self, name) not in choices:
+                known = ", ".join(choices)
+                raise ConfigError(f"{name} is {getattr(self, name)!r}; it must be one of {known}")
+        for name in (*self.DURATIONS, "disk", "late", "detect", "reconnect", "stop"):
+            _check_duration(name, getattr(self, name))
+        _check_faults(self.faults, getattr(self, self.NODES))
+        _check_latency(self.latency)
+        self.check()
+
+    def check(self) -> None:
+        """Raises ``ConfigError`` for what only this kind of run can judge."""
+
+    @classmethod
+    def sections(cls) -> dict[str, tuple[str, ...]]:
+        """Which key is in which section of a scenario file."""
+        return {
+            "fabric": ("overlay", *cls.FABRIC, "disk"),
+            "workload": cls.WORKLOAD,
+            "network": (
+                "latency", "loss", "delay", "late", "breaks", "refuse", "detect", "reconnect", "queue_mark",
+            ),
+            "run": ("seed", "stop", "seconds_max"),
+        }  # fmt: skip
+
+
+_BOUNDS: tuple[tuple[str, float, float], ...] = (
+    ("loss", 0.0, 0.9), ("delay", 0.0, 1.0), ("breaks", 0.0, 0.5), ("refuse", 0.0, 0.9), ("queue_mark", 1, 1_000_000),
+    ("seconds_max", 0.001, 1e6), ("seed", 0, 2**63 - 1),
+)  # fmt: skip
+
+
+class Config(Setup, frozen=True, kw_only=True):
+    """Whole nodes: over a graph that is given (flood), or over links that the interest plane opens and closes (fabric)."""
+
+    overlay: str = "flood"
+    # Of the subscriptions. With overlay "fabric" any; mixed: one after the other; wander: they move.
+    route: str = "flood"
+    nodes: int = 200
+    degree: int = 6  # neighbours of a node in the random graph
+    durable: bool = False  # nodes have disks: accepted events survive crashes
+    window: int = 32_768  # events without a receipt that a node may have
+    # Share of the nodes, but the first three, that nobody can dial; with overlay "fabric".
+    unreached: float = 0.0
+    buffer: int = 16_384  # events that may wait for one subscription's consumer
+    events: int = 100
+    subscriptions: int = 200
+    interval: str = "10ms"  # between publications
+    burst: int = 1  # events published together
+    churn: int = 0  # subscriptions that are cancelled and made anew while events are published
+    consumer: str = "0s"  # how long a subscriber takes for each hand-over
+
+    OVERLAYS: ClassVar = ("flood", "fabric")
+    BOUNDS: ClassVar = (
+        ("nodes", 1, NODES_MAX), ("degree", 1, 256), ("window", 1, 1_000_000), ("buffer", 1, 1_000_000),
+        ("events", 0, 10_000_000), ("unreached", 0.0, 1.0), ("subscriptions", 0, 10_000_000), ("burst", 1, 100_000),
+        ("churn", 0, 1_000_000),
+    )  # fmt: skip
+    DURATIONS: ClassVar = ("interval", "consumer")
+    FABRIC: ClassVar = ("route", "nodes", "degree", "durable", "window", "buffer", "unreached")
+    WORKLOAD: ClassVar = ("events", "subscriptions", "interval", "burst", "churn", "consumer")
+
+    def check(self) -> None:
         if self.route not in ROUTES:
             raise ConfigError(f"unknown route {self.route!r}; known: {', '.join(ROUTES)}")
         if self.route != "flood" and self.overlay != "fabric":
@@ -82,14 +146,6 @@ class Config(Struct, frozen=True, kw_only=True):
             raise ConfigError(
                 "unreached needs overlay 'fabric': the links of 'flood' are given, nobody dials"
             )
-        for name, low, high in _BOUNDS:
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise ConfigError(f"{name} is {value}; it must be from {low} to {high}")
-        for name in ("disk", "interval", "consumer", "late", "detect", "reconnect", "stop"):
-            check_duration(name, getattr(self, name))
-        check_faults(self.faults, self.nodes)
-        check_latency(self.latency)
 
     def route_of(self, filter: int) -> Route:
         """The route of a subscription."""
@@ -104,7 +160,7 @@ class Config(Struct, frozen=True, kw_only=True):
         return node >= 3 and self.unreached > Random(f"unreached {self.seed} {node}").random()
 
 
-def check_duration(name: str, text: str) -> None:
+def _check_duration(name: str, text: str) -> None:
     try:
         if text or name != "stop":
             duration(text)
@@ -112,10 +168,10 @@ def check_duration(name: str, text: str) -> None:
         raise ConfigError(f"{name}: {error}") from None
 
 
-def check_faults(faults: tuple[AnyFault, ...], nodes: int) -> None:
+def _check_faults(faults: tuple[AnyFault, ...], nodes: int) -> None:
     for number, fault in enumerate(faults, start=1):
         for name in ("at", "lasts"):
-            check_duration(f"fault {number}: {name}", getattr(fault, name))
+            _check_duration(f"fault {number}: {name}", getattr(fault, name))
         wrong = [node for node in fault.nodes if not 0 <= node < nodes]
         if wrong:
             raise ConfigError(
@@ -127,7 +183,7 @@ def check_faults(faults: tuple[AnyFault, ...], nodes: int) -> None:
             )
 
 
-def check_latency(text: str) -> None:
+def _check_latency(text: str) -> None:
     if not text.startswith("matrix:"):  # files are read when the run begins
         try:
             latency.parse(text, 0)
@@ -135,89 +191,42 @@ def check_latency(text: str) -> None:
             raise ConfigError(str(error)) from None
 
 
-_BOUNDS: tuple[tuple[str, float, float], ...] = (
-    ("nodes", 1, NODES_MAX), ("degree", 1, 256), ("window", 1, 1_000_000), ("buffer", 1, 1_000_000), ("events", 0, 10_000_000),
-    ("unreached", 0.0, 1.0), ("subscriptions", 0, 10_000_000), ("burst", 1, 100_000), ("churn", 0, 1_000_000), ("loss", 0.0, 0.9),
-    ("delay", 0.0, 1.0), ("breaks", 0.0, 0.5), ("refuse", 0.0, 0.9), ("queue_mark", 1, 1_000_000), ("seconds_max", 0.001, 1e6),
-    ("seed", 0, 2**63 - 1),
-)  # fmt: skip
-
-SECTIONS: dict[str, tuple[str, ...]] = {
-    "fabric": (
-        "overlay",
-        "route",
-        "nodes",
-        "degree",
-        "durable",
-        "disk",
-        "window",
-        "buffer",
-        "unreached",
-    ),
-    "workload": ("events", "subscriptions", "interval", "burst", "churn", "consumer"),
-    "network": (
-        "latency",
-        "loss",
-        "delay",
-        "late",
-        "breaks",
-        "refuse",
-        "detect",
-        "reconnect",
-        "queue_mark",
-    ),
-    "run": ("seed", "stop", "seconds_max"),
-}
+# ---------------------------------------------------------------------- scenario files
 
 
-class Scenario(Struct, frozen=True):
+class ScenarioFile(Struct, Generic[S], frozen=True):
     name: str
     about: str
-    config: Config
+    config: S
 
 
-def to_toml(config: Config, about: str = "") -> str:
-    """The configuration as a scenario file: parses back to an equal one. What is as by default is left out."""
-    return dump(config, Config(), SECTIONS, about)
-
-
-def dump(
-    config: Any, default: Any, sections: Mapping[str, tuple[str, ...]], about: str = ""
-) -> str:
-    """Any run's configuration as a scenario file; what is as by default is left out."""
+def to_toml(setup: Setup, about: str = "") -> str:
+    """The setup as a scenario file. Only the overlay and what is not as by default are written."""
+    default = type(setup)(overlay=setup.overlay)
     lines = [f"about = {_toml(about)}"] if about else []
-    for section, names in sections.items():
-        changed = [name for name in names if getattr(config, name) != getattr(default, name)]
-        if changed:
-            lines += [
-                "",
-                f"[{section}]",
-                *(f"{name} = {_toml(getattr(config, name))}" for name in changed),
-            ]
-    for fault in config.faults:
-        lines += [
-            "",
-            "[[fault]]",
-            *(f"{key} = {_toml(value)}" for key, value in msgspec.to_builtins(fault).items()),
+    for section, names in setup.sections().items():
+        changed = [
+            name
+            for name in names
+            if name == "overlay" or getattr(setup, name) != getattr(default, name)
         ]
+        if changed:
+            written = (f"{name} = {_toml(getattr(setup, name))}" for name in changed)
+            lines += ["", f"[{section}]", *written]
+    for fault in setup.faults:
+        written = (f"{key} = {_toml(value)}" for key, value in msgspec.to_builtins(fault).items())
+        lines += ["", "[[fault]]", *written]
     return "\n".join(lines).strip() + "\n"
 
 
 def _toml(value: Any) -> str:
-    return msgspec.json.encode(
-        value
-    ).decode()  # strings, numbers, booleans and arrays are written alike
+    # Strings, numbers, booleans and arrays are written alike.
+    return msgspec.json.encode(value).decode()
 
 
-def from_toml(text: str, where: str) -> Scenario:
-    about, config = parse(text, where, Config, SECTIONS)
-    return Scenario(Path(where).stem, about, config)
-
-
-def parse(
-    text: str, where: str, kind: type[C], sections: Mapping[str, tuple[str, ...]]
-) -> tuple[str, C]:
-    """What a scenario file says it is about, and its configuration."""
+def from_toml(text: str, where: str, kind: type[S] = Config) -> ScenarioFile[S]:  # type: ignore[assignment]
+    """What a scenario file says: of which kind of run it is, the caller knows."""
+    sections = kind.sections()
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -235,7 +244,7 @@ def parse(
                 _unknown(where, f"key in [{section}]", key, sections[section])
             fields[key] = value
     try:
-        return str(about), msgspec.convert(fields, kind)
+        return ScenarioFile(Path(where).stem, str(about), msgspec.convert(fields, kind))
     except msgspec.ValidationError as error:
         raise ConfigError(f"{where}: {error}") from None
 
@@ -246,7 +255,7 @@ def _unknown(where: str, what: str, name: str, known: list[str] | tuple[str, ...
     raise ConfigError(f"{where}: unknown {what} {name!r}; {hint}")
 
 
-def shipped() -> dict[str, Scenario]:
+def shipped() -> dict[str, ScenarioFile[Config]]:
     """The scenarios that come with the package, by name."""
     return {
         name: from_toml((SCENARIOS / f"{name}.toml").read_text("utf-8"), f"{name}.toml")
@@ -262,7 +271,7 @@ def _names() -> list[str]:
     )
 
 
-def load(name: str) -> Scenario:
+def load(name: str) -> ScenarioFile[Config]:
     """A shipped scenario by its name, or a file by its path."""
     known = _names()
     if name in known:

@@ -14,13 +14,17 @@ the link has survived. A link that is stalled for ``SILENCE`` is half open, is f
 Links of a fixed graph are laid with ``add_link`` and stay; those that machines dial (switchboard.py) are one ``Pair`` for one
 connection, made when both ends are told UP and dropped from the tables once neither end believes in it.
 
-A link's event queue (what a barrier holds, and what waits at a paused node) has a mark. Beyond it the
-sender is told FULL, and further event messages go back to it (``refused``) until half of the queue has
-drained and the sender is told READY.
+A link's event queue (what a barrier holds, what waits in a narrow link, and what waits at a paused node)
+has a mark. Beyond it the sender is told FULL, and further event messages go back to it (``refused``) until
+half of the queue has drained and the sender is told READY.
+
+A narrow link has two lanes, and what waits in the one for control messages goes first. While it is busy, the sender is told
+MOVING, as a real driver says it of a slow socket.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from random import Random
 
@@ -29,9 +33,11 @@ from msgspec import Struct
 from gossamer.machine import NEVER, LinkState, Message, Peer
 from gossamer.sim.clock import Clock
 from gossamer.sim.latency import Latency
-from gossamer.sim.rules import BREAK, REFUSE, SILENCE, Barrier, Rule
+from gossamer.sim.rules import BREAK, REFUSE, SILENCE, Barrier, Narrow, Rule
 
 Key = tuple[int, int]
+MOVING_EVERY = 5_000_000  # looks at what has left over a narrow link
+MOVING_BYTES = 16 << 10  # so much must have left to be a sign of life
 AGAIN = 100_000  # between attempts to say that an end is gone, while a partition is in the way
 EventId = tuple[int, int, int]  # publisher, incarnation, sequence
 
@@ -52,11 +58,15 @@ class Link:
     __slots__ = (
         "back",
         "base",
+        "busy",
         "epoch",
         "full",
         "held",
+        "lanes",
         "last_control",
         "last_event",
+        "looked_at",
+        "moved",
         "pair",
         "queued",
         "sender",
@@ -80,6 +90,10 @@ class Link:
         self.held: list[Packet] = []
         self.queued = 0  # event messages held, or waiting at a paused node
         self.full = False
+        # Of a narrow link: control messages, and events.
+        self.lanes: tuple[deque[Packet], deque[Packet]] = (deque(), deque())
+        self.busy = False  # something is on its way into it
+        self.looked_at = self.moved = 0  # bytes that have left since then
 
     @property
     def last(self) -> int:
@@ -115,6 +129,7 @@ class Network:
         self._delay, self._push = latency.delay, clock.push
         self.rules: list[Rule] = []
         self.barriers: list[Barrier] = []
+        self.narrows: list[Narrow] = []
         # What the sender of the message at hand is to be told: the link is FULL (None), or refuses.
         self.answers: list[tuple[Link, Packet | None]] = []
         self.links: list[dict[Peer, Link]] = []  # by node, then by the peer at the far end
@@ -189,10 +204,23 @@ class Network:
                 self.sever(link.pair)
             else:
                 at += verdict
-        # No message overtakes a control message, and an event message overtakes nothing.
+        for narrow in self.narrows:
+            if narrow.concerns(sender, link.to):
+                narrow.fired += 1
+                self.count(narrow.name)
+                link.lanes[is_event].append(packet)
+                self.queue(link, packet)
+                if not link.busy:
+                    link.looked_at, link.moved = now, 0
+                    self._squeeze(link, narrow.rate)
+                return
+        self._fly(link, packet, at)
+
+    def _fly(self, link: Link, packet: Packet, at: int) -> None:
+        """No message overtakes a control message, and an event message overtakes nothing."""
         if at < link.last_control:
             at = link.last_control
-        if is_event:
+        if packet.is_event:
             if at < link.last_event:
                 at = link.last_event
             link.last_event = at
@@ -200,6 +228,31 @@ class Network:
         else:
             link.last_control = at
         self._push(at, self._land, link, packet, link.epoch)
+
+    def _squeeze(self, link: Link, rate: int) -> None:
+        """The next message begins its way into a narrow link."""
+        lane = link.lanes[0] or link.lanes[1]
+        link.busy = bool(lane)
+        if lane:
+            packet = lane.popleft()
+            at = self._clock.now + max(1, packet.size * 1_000_000 // rate)
+            self._clock.push(at, self._squeezed, link, packet, (link.epoch, rate))
+
+    def _squeezed(self, link: Link, packet: Packet, how: tuple[int, int]) -> None:
+        epoch, rate = how
+        if epoch != link.epoch or not link.up:
+            self.count("closed")
+            return
+        self._fly(link, packet, self._clock.now + self._latency.delay(link.base, self._rng))
+        link.moved += packet.size
+        self._squeeze(link, rate)
+        self.unqueue(link, packet, epoch)
+        if self._clock.now - link.looked_at >= MOVING_EVERY:
+            is_moving = link.busy and link.moved >= MOVING_BYTES
+            link.looked_at, link.moved = self._clock.now, 0
+            if is_moving:
+                self.count("told moving")
+                self._tell(link.sender, link.to, LinkState.MOVING)
 
     def _land(self, link: Link, packet: Packet, epoch: int) -> None:
         if self._clock.now > link.stalled_at and epoch == link.epoch:
@@ -305,6 +358,18 @@ class Network:
             self.count("silent")
             self.sever(link.pair)
 
+    def widen(self, narrow: Narrow) -> None:
+        """The links are as wide as they were: what waits in them comes in one burst."""
+        self.narrows.remove(narrow)
+        for links in self.links:
+            for link in links.values():
+                for lane in link.lanes:
+                    while lane:
+                        packet = lane.popleft()
+                        at = self._clock.now + self._latency.delay(link.base, self._rng)
+                        self._fly(link, packet, at)
+                        self.unqueue(link, packet, link.epoch)
+
     # -------------------------------------------------------- breaks and joins
 
     def break_pair(self, pair: Pair, *, reset: bool = False) -> None:
@@ -352,6 +417,10 @@ class Network:
         """This end is gone or has closed. What it has sent goes on, and may still arrive."""
         end.up = end.full = False
         end.queued = 0
+        for lane in end.lanes:
+            self.count("closed", len(lane))
+            lane.clear()
+        end.busy = False
         if end.pair.dialled:
             self._drop(end)
 
@@ -394,6 +463,7 @@ class Network:
         end.stalls += 1
         end.stalled_at = NEVER
         end.held = []
+        end.busy = False
         end.up = True
         if not self.passes(end.sender, end.to):
             self._stall(end)

@@ -128,3 +128,18 @@ class Clog:
 
     def stops(self, sender: int, to: int) -> bool:
         return sender in self.nodes or to in self.nodes
+
+
+class Narrow:
+    """Each link to and from these nodes carries a certain number of bytes a second.
+
+    Control messages go first, as over a socket. What waits fills the link's event queue.
+    """
+
+    name = "narrow"
+
+    def __init__(self, nodes: tuple[int, ...], rate: int) -> None:
+        self.nodes, self.rate, self.fired = dict.fromkeys(nodes), rate, 0
+
+    def concerns(self, sender: int, to: int) -> bool:
+        return sender in self.nodes or to in self.nodes

@@ -9,22 +9,20 @@ from typing import Any
 from msgspec import Struct
 
 from gossamer.filters import Filter, Schema
-from gossamer.machine import Micros, Peer
+from gossamer.machine import Micros
 from gossamer.node.core import NodeConfig, NodeCore
 from gossamer.overlay.flood import FloodConfig
 from gossamer.overlay.interest.config import InterestConfig
 from gossamer.sim import checkers as check
-from gossamer.sim import latency
-from gossamer.sim.clock import duration
-from gossamer.sim.codec import WireCodec
 from gossamer.sim.config import Config
 from gossamer.sim.graph import neighbours
 from gossamer.sim.history import History
 from gossamer.sim.record import Delivery, Publication, Subscription, publications, subscriptions
-from gossamer.sim.rules import Breaks, Delay, Loss, Refusals
+from gossamer.sim.scenario import address as named
+from gossamer.sim.scenario import draw_peers
 from gossamer.sim.users import Users
 from gossamer.sim.workload import Shape, Workload, draw
-from gossamer.sim.world import AnyMachine, BreachError, Node, World
+from gossamer.sim.world import AnyMachine, BreachError, Node
 
 CHUNK = 2_000  # steps between looks at whether the run is over
 LINGER = 2_000_000  # after everything is quiet: time for what is late to do harm
@@ -94,7 +92,7 @@ def make_core(node: Node, config: Config, kind: type[NodeCore] = NodeCore) -> No
 
 
 def address(index: int, config: Config) -> str:
-    return "" if config.is_unreached(index) else f"node-{index}"
+    return "" if config.is_unreached(index) else named(index)
 
 
 def _seeds(config: Config) -> tuple[str, ...]:
@@ -134,8 +132,8 @@ def matching(workload: Workload, shapes: tuple[Shape, ...]) -> tuple[list[list[i
     return [by_text[key] for key in asked], differences
 
 
-class Run:
-    """A run in pieces, for tests that look inside; ``simulate`` is the whole."""
+class Run(Users):
+    """Whole nodes. A run in pieces, for tests that look inside; ``simulate`` is the whole."""
 
     def __init__(
         self, config: Config, workload: Workload | None = None, make: Make = make_core
@@ -144,57 +142,37 @@ class Run:
         if workload is None:
             drawn = draw(config.seed, config.subscriptions, config.events)
             workload, shapes = drawn.workload, drawn.shapes
-        self.config, self.workload = config, workload
-        found, self.violations = matching(workload, shapes)
-        self.history = History(len(found), found.__getitem__)
-        self.deliveries: list[Delivery] = []
+        found, differences = matching(workload, shapes)
+        self._make = make
         self.whole = check.Whole()
-        self.checkers: list[check.Checker] = [
+        checkers = [
             check.Once(), check.Wanted(), check.Intact(workload.events), self.whole, check.Receipts(), check.Floors(),
-            check.Tables(remembered), check.Converged(self._unquiet),
+            check.Tables(remembered), check.Converged(self.unquiet),
         ]  # fmt: skip
-        self.users = Users(config, workload, self.history, self.checkers, self.deliveries.append)
-        self.world = self.users.world = World(
-            seed=config.seed,
-            make=lambda node: make(node, config),
-            codec=WireCodec(),
-            latency=latency.parse(config.latency, config.seed),
-            probe=self.users,
-            detect=duration(config.detect),
-            reconnect=duration(config.reconnect),
-            queue_mark=config.queue_mark,
-            disk_latency=duration(config.disk),
-        )
-        self._build()
+        super().__init__(config, workload, History(len(found), found.__getitem__), checkers)
+        self.violations += differences
+        self._add_nodes()
 
-    def _build(self) -> None:
-        config, world = self.config, self.world
+    def make(self, node: Node) -> AnyMachine:
+        return self._make(node, self.setup)
+
+    def _add_nodes(self) -> None:
+        config, world = self.setup, self.world
         rng = Random(f"graph {config.seed}")
-        peers: dict[int, None] = {}
-        while len(peers) < config.nodes:
-            peers[int(rng.random() * 2**53) << 11 | int(rng.random() * 2**11)] = None
-        for index, peer in enumerate(peers):
-            world.add_node(Peer(peer), address(index, config))
+        for index, peer in enumerate(draw_peers(config.nodes, rng)):
+            world.add_node(peer, address(index, config))
         if config.overlay == "flood":
             for a, b in neighbours(config.nodes, config.degree, rng):
                 world.network.add_link(a, b)
-        chance, late = world.rng, duration(config.late)
-        if config.loss:
-            world.network.rules.append(Loss(config.loss, chance))
-        if config.delay:
-            world.network.rules.append(Delay(config.delay, late, chance))
-        if config.breaks:
-            world.network.rules.append(Breaks(config.breaks, chance))
-        if config.refuse:
-            world.network.rules.append(Refusals(config.refuse, chance))
 
-    def _unquiet(self) -> list[str]:
-        return self.users.unquiet()
+    def go(self, progress: Callable[[float], None] = lambda _: None) -> Outcome:
+        self.act(progress)
+        return self._outcome()
 
-    def go(self, progress: Callable[[float], None] | None = None) -> Outcome:
+    def act(self, progress: Callable[[float], None] = lambda _: None) -> None:
         try:
             self.world.start()
-            self.users.begin()
+            self.begin()
             self._drive(progress)
         except BreachError as breach:
             self.violations.append(f"contract: {breach}")
@@ -203,56 +181,59 @@ class Run:
                 checker.finish(self.history)
         for checker in self.checkers:
             self.violations += checker.told()
-        return self._outcome()
 
-    def _drive(self, progress: Callable[[float], None] | None) -> None:
-        clock, users = self.world.clock, self.users
-        limit = int(self.config.seconds_max * 1_000_000)
+    def counted(self) -> dict[str, float]:
+        return {
+            "expected": self.whole.due,
+            "delivered": self.delivered_once,
+            "missed": self.whole.count,
+            "duplicate": self.duplicates,
+            "spurious": self.spurious,
+        }
+
+    def _drive(self, progress: Callable[[float], None]) -> None:
+        clock = self.world.clock
+        limit = int(self.setup.seconds_max * 1_000_000)
         while True:
-            clock.run(users.over_at + limit, CHUNK)
-            if progress is not None:
-                progress(self._fraction())
-            if clock.next_at is None or clock.next_at > users.over_at + limit:
-                clock.now = Micros(max(clock.now, users.over_at))
+            clock.run(self.over_at + limit, CHUNK)
+            progress(self._fraction())
+            if clock.next_at is None or clock.next_at > self.over_at + limit:
+                clock.now = Micros(max(clock.now, self.over_at))
                 break  # nothing will happen any more, or time is up
-            if not users.unquiet():
+            if not self.unquiet():
                 clock.run(clock.now + LINGER, 10_000_000)
-                if (
-                    not users.unquiet()
-                ):  # links that nobody needs any longer may be closing just now
+                if not self.unquiet():  # links that nobody needs any longer may be closing just now
                     break
-        if progress is not None:
-            progress(1.0)
+        progress(1.0)
 
     def _fraction(self) -> float:
-        users = self.users
-        if users.started_at is None or users.over_at <= users.started_at:
+        if self.started_at is None or self.over_at <= self.started_at:
             return 0.0
         return min(
-            0.99, (self.world.clock.now - users.started_at) / (users.over_at - users.started_at)
+            0.99, (self.world.clock.now - self.started_at) / (self.over_at - self.started_at)
         )
 
     def _outcome(self) -> Outcome:
-        world, users, deliveries = self.world, self.users, self.deliveries
+        world, deliveries = self.world, self.deliveries
         copies = sum(node.received for node in world.nodes)
         times = sorted(delivery.at for delivery in deliveries)
         hops = [delivery.hops for delivery in deliveries]
-        start = users.started_at or 0
+        start = self.started_at or 0
         return Outcome(
-            config=self.config,
+            config=self.setup,
             expected=self.whole.due,
-            delivered=users.delivered_once,
+            delivered=self.delivered_once,
             missed=self.whole.count,
-            duplicate=users.duplicates,
-            spurious=users.spurious,
+            duplicate=self.duplicates,
+            spurious=self.spurious,
             copies=copies,
-            copies_per_delivery=round(copies / users.delivered_once, 3)
-            if users.delivered_once
+            copies_per_delivery=round(copies / self.delivered_once, 3)
+            if self.delivered_once
             else 0.0,
             hops_mean=round(sum(hops) / len(hops), 3) if hops else 0.0,
             hops_max=max(hops, default=0),
-            latency_ms_p50=_rank(times, 50) / 1_000,
-            latency_ms_p99=_rank(times, 99) / 1_000,
+            latency_ms_p50=rank(times, 50) / 1_000,
+            latency_ms_p99=rank(times, 99) / 1_000,
             receipts_complete=sum(event.completed is not None for event in self.history.events),
             bytes=world.bytes,
             messages=world.messages,
@@ -264,7 +245,7 @@ class Run:
             publications=publications(self.history, start),
             violations=self.violations,
             fired={name: count for name, count in sorted(world.counts.items()) if count},
-            notes=dict(sorted(users.notes.items())),
+            notes=dict(sorted(self.notes.items())),
         )
 
     def _loads(self) -> list[Load]:
@@ -283,9 +264,7 @@ class Run:
                 handed[node.index],
                 sum(
                     seen > want
-                    for seen, want in zip(
-                        self.users.seen[node.index], wanted[node.index], strict=True
-                    )
+                    for seen, want in zip(self.seen[node.index], wanted[node.index], strict=True)
                 ),
                 node.sent_bytes,
             )
@@ -293,7 +272,7 @@ class Run:
         ]
 
 
-def _rank(times: list[int], percent: int) -> int:
+def rank(times: list[int], percent: int) -> int:
     """The nearest rank: the smallest time that this share of all does not exceed."""
     return times[max(0, -(-len(times) * percent // 100) - 1)] if times else 0
 
@@ -301,7 +280,7 @@ def _rank(times: list[int], percent: int) -> int:
 def simulate(
     config: Config,
     workload: Workload | None = None,
-    progress: Callable[[float], None] | None = None,
+    progress: Callable[[float], None] = lambda _: None,
 ) -> Outcome:
     """Run the configuration; the workload is drawn from its seed if none is given. One seed, one outcome, to the byte."""
     return Run(config, workload).go(progress)

@@ -8,16 +8,16 @@ neighbour and do not overlap one another, because beyond that flood promises not
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from random import Random
 
 import msgspec
-from msgspec import Struct
 
 from gossamer.sim.clock import duration_text
-from gossamer.sim.config import Config, to_toml
+from gossamer.sim.config import Config
 from gossamer.sim.faults import (
     AnyFault,
     Clogging,
@@ -28,7 +28,8 @@ from gossamer.sim.faults import (
     Pause,
     Swizzle,
 )
-from gossamer.sim.run import Outcome, simulate
+from gossamer.sim.run import Run
+from gossamer.sim.scenario import Flight, Flown, fly
 
 MILLISECOND = 1_000
 OUTAGE_MAX = 2_000 * MILLISECOND
@@ -42,28 +43,6 @@ TURNS = (
     "auto",
 )  # routes of a swarm of whole nodes
 NODES_MAX = 40
-
-
-class Flight(Struct, frozen=True):
-    """What became of one seed."""
-
-    seed: int
-    good: bool
-    violations: list[str]
-    digest: str
-    expected: int
-    delivered: int
-    missed: int
-    duplicate: int
-    spurious: int
-    messages: int
-    fired: dict[str, int]
-    toml: str  # the drawn configuration
-    overlay: str = "flood"
-
-    @property
-    def replay(self) -> str:
-        return f"gossamer simulate swarm --overlay {self.overlay} --start {self.seed} --seeds 1"
 
 
 class Dice:
@@ -166,49 +145,39 @@ def _draw_faults(dice: Dice, durable: bool) -> tuple[AnyFault, ...]:
     return tuple(faults)
 
 
-def fly(seed: int) -> Flight:
-    config = draw_config(seed)
-    return flight(seed, config, simulate(config))
-
-
-def fly_fabric(seed: int) -> Flight:
+def draw_fabric(seed: int) -> Config:
     """The same draw, with whole nodes: planes over links that the interest plane opens and closes. The routes take turns."""
     dice = Dice(f"unreached {seed}")
     unreached = dice.share(1.0) if dice.chance(0.25) else 0.0
     route = TURNS[seed % len(TURNS)]
-    config = msgspec.structs.replace(
+    return msgspec.structs.replace(
         draw_config(seed), overlay="fabric", route=route, unreached=unreached
     )
-    return flight(seed, config, simulate(config))
 
 
-def flight(seed: int, config: Config, outcome: Outcome) -> Flight:
-    return Flight(
-        seed=seed,
-        good=outcome.good,
-        violations=outcome.violations,
-        digest=outcome.digest,
-        expected=outcome.expected,
-        delivered=outcome.delivered,
-        missed=outcome.missed,
-        duplicate=outcome.duplicate,
-        spurious=outcome.spurious,
-        messages=outcome.messages,
-        fired=outcome.fired,
-        toml=to_toml(config),
-        overlay=config.overlay,
-    )
+def flood(seed: int) -> Run:
+    return Run(draw_config(seed))
 
 
-def swarm(start: int, seeds: int, jobs: int = 1, overlay: str = "flood") -> Iterator[Flight]:
+def fabric(seed: int) -> Run:
+    return Run(draw_fabric(seed))
+
+
+Draw = Callable[[int], Flown]
+"""What is drawn from a seed, ready to fly. A function of a module, because it goes to other processes."""
+
+
+def fly_seed(draw: Draw, seed: int) -> Flight:
+    return fly(draw(seed))
+
+
+def swarm(draw: Draw, start: int, seeds: int, jobs: int = 1) -> Iterator[Flight]:
     """Fly the seeds, in order; with several jobs, in several processes."""
-    one = fly_fabric if overlay == "fabric" else fly
+    one, numbers = partial(fly_seed, draw), range(start, start + seeds)
     if jobs <= 1 or seeds <= 1:
-        yield from map(one, range(start, start + seeds))
+        yield from map(one, numbers)
         return
     with ProcessPoolExecutor(
         min(jobs, os.cpu_count() or 1), mp_context=get_context("spawn")
     ) as pool:
-        yield from pool.map(
-            one, range(start, start + seeds), chunksize=max(1, min(16, seeds // (4 * jobs)))
-        )
+        yield from pool.map(one, numbers, chunksize=max(1, min(16, seeds // (4 * jobs))))

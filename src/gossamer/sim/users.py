@@ -9,8 +9,7 @@ simulator's probe: it writes the history and passes every step on to the checker
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
-from random import Random
+from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
 from gossamer.machine import Deliver, Micros
@@ -21,12 +20,12 @@ from gossamer.sim.checkers import Checker
 from gossamer.sim.clock import duration
 from gossamer.sim.codec import hops_of, plane_of
 from gossamer.sim.config import Config
-from gossamer.sim.faults import schedule
 from gossamer.sim.history import HandOver, History, Place, Published
 from gossamer.sim.network import Packet
 from gossamer.sim.record import Delivery
+from gossamer.sim.scenario import Hooks, Scenario
 from gossamer.sim.workload import Workload
-from gossamer.sim.world import AnyMachine, Node, Probe, World
+from gossamer.sim.world import AnyMachine, Node
 from gossamer.trace import Discarded, Member, Record, Unsubscribed, hex_peer
 
 SUBSCRIBE_RETRY = 50_000  # the topic is not known here yet
@@ -55,57 +54,38 @@ class Core(AnyMachine, Protocol):
     def taken(self, number: int, count: int, now: Micros) -> None: ...
 
 
-class Users(Probe):
+class Users(Scenario[Config]):
     def __init__(
-        self,
-        config: Config,
-        workload: Workload,
-        history: History,
-        checkers: Sequence[Checker],
-        delivery: Callable[[Delivery], None],
+        self, setup: Config, workload: Workload, history: History, checkers: Sequence[Checker]
     ) -> None:
-        self.config, self.workload, self.history = config, workload, history
-        self.checkers, self._delivery = checkers, delivery
-        self.world: World
+        super().__init__(setup)
+        self.workload, self.history, self.checkers = workload, history, checkers
+        self.deliveries: list[Delivery] = []
         self.started_at: int | None = None  # the first publication
         self.over_at = 0  # the last publication and the last fault
         self.published = 0
         self.delivered_once = 0  # hand-overs that are neither duplicate nor spurious
         self.duplicates = 0
         self.spurious = 0
-        self.notes: dict[str, int] = {}
-        self.seen = [
-            bytearray(len(workload.events)) for _ in range(config.nodes)
-        ]  # which events came to a node
-        self._met: list[dict[str, bytearray]] = [
-            {} for _ in range(config.nodes)
-        ]  # the same, in this life, by plane
-        self._rng = Random(f"users {config.seed}")
-        self._live: list[dict[int, Place]] = [
-            {} for _ in range(config.nodes)
-        ]  # node -> subscription number -> place
-        self._gone: list[dict[int, Place]] = [
-            {} for _ in range(config.nodes)
-        ]  # the same, of those that ended in this life
+        # Which events came to a node; and the same, in this life, by plane.
+        self.seen = [bytearray(len(workload.events)) for _ in range(setup.nodes)]
+        self._met: list[dict[str, bytearray]] = [{} for _ in range(setup.nodes)]
+        # Node -> subscription number -> place; and the same, of those that ended in this life.
+        self._live: list[dict[int, Place]] = [{} for _ in range(setup.nodes)]
+        self._gone: list[dict[int, Place]] = [{} for _ in range(setup.nodes)]
         self._placed: dict[int, Place] = {}  # filter -> its place now
-        self._there = bytearray(
-            map(workload.begins, range(len(workload.filters)))
-        )  # whose subscriber is there
+        # Whose subscriber is there.
+        self._there = bytearray(map(workload.begins, range(len(workload.filters))))
         self._first = sum(self._there)
         self._topics = workload.topics
-        self._unsealed: list[list[tuple[Published, Ticket]]] = [[] for _ in range(config.nodes)]
+        self._unsealed: list[list[tuple[Published, Ticket]]] = [[] for _ in range(setup.nodes)]
         # Peer -> its lives that others took for dead; of the first to do so, the tick and the time.
         self._dead: dict[str, dict[int, tuple[int, int]]] = {}
         self._step = 0  # the tick at which the step under way began
-        self._consumer = duration(config.consumer)
-        self._hooks: dict[str, list[Callable[..., None]]] = {
-            hook: [
-                getattr(c, hook)
-                for c in checkers
-                if getattr(type(c), hook) is not getattr(Checker, hook)
-            ]
-            for hook in ("handed", "completed", "sent", "arrived")
-        }
+        self._consumer = duration(setup.consumer)
+        self._hooks = Hooks(Checker, ("handed", "completed", "sent", "arrived"))
+        for checker in checkers:
+            self._hooks.add(checker)
 
     # ------------------------------------------------------------- what they do
 
@@ -136,7 +116,7 @@ class Users(Probe):
             return  # somebody was faster, the restart will see to it, or its subscriber has gone
         place = Place(filter, node.index, self.history.next(), clock.now)
         try:
-            text, route = self.workload.filters[filter], self.config.route_of(filter)
+            text, route = self.workload.filters[filter], self.setup.route_of(filter)
             topic, _ = self._topics[self.workload.topic_of_filter(filter)]
             number = core.subscribe(topic, text, clock.now, route=route) if core else None
         except TopicError:
@@ -185,45 +165,38 @@ class Users(Probe):
         core.lapsed.clear()
 
     def _start_publishing(self) -> None:
-        config, clock = self.config, self.world.clock
+        config, clock = self.setup, self.world.clock
         start = self.started_at = clock.now + LEAD_IN
         interval = duration(config.interval)
         for event, at in enumerate(self.workload.times):
             self.over_at = max(self.over_at, start + at)
             clock.push(
-                start + at, self._publish, range(event, event + 1), self._below(config.nodes), 0
+                start + at, self._publish, range(event, event + 1), self.below(config.nodes), 0
             )
         for number, first in enumerate(
             range(0, len(self.workload.events) if not self.workload.times else 0, config.burst)
         ):
             self.over_at = start + number * interval
             last = min(first + config.burst, len(self.workload.events))
-            clock.push(
-                self.over_at, self._publish, range(first, last), self._below(config.nodes), 0
-            )
+            clock.push(self.over_at, self._publish, range(first, last), self.below(config.nodes), 0)
         self._plan_stays(start)
         span = self.over_at - start
         for _ in range(config.churn if self.workload.filters else 0):
             clock.push(
-                start + self._below(span + 1), self._leave, self._below(len(self.workload.filters))
+                start + self.below(span + 1), self._leave, self.below(len(self.workload.filters))
             )
         for filter in range(len(self.workload.filters)) if config.route == "wander" else ():
             for _ in range(MOVES):
                 clock.push(
-                    start + self._below(span + 1),
+                    start + self.below(span + 1),
                     self._move,
                     filter,
-                    MOVING[self._below(len(MOVING))],
+                    MOVING[self.below(len(MOVING))],
                 )
-        for number, fault in enumerate(config.faults):
-            self.over_at = max(
-                self.over_at,
-                schedule(fault, self.world, start, Random(f"fault {config.seed} {number}")),
-            )
+        self.over_at = max(self.over_at, self.schedule_faults(start))
         if config.stop:
             stop = start + duration(config.stop)
-            self.over_at = max(self.over_at, stop)
-            clock.call(stop, self._calm)
+            clock.call(stop, self.calm)
 
     def _plan_stays(self, start: int) -> None:
         clock = self.world.clock
@@ -259,9 +232,6 @@ class Users(Probe):
         core.unsubscribe(place.number, clock.now)
         self._end(place)
         self.world.command(node)
-
-    def _calm(self) -> None:
-        self.world.network.rules.clear()
 
     def _publish(self, events: range, wished: int, tries: int) -> None:
         """The wished node publishes; if it is down, the next that is not."""
@@ -299,14 +269,14 @@ class Users(Probe):
         core.unsubscribe(place.number, clock.now)
         self._end(place)
         self.world.command(node)
-        clock.push(clock.now + self._below(500_000), self._subscribe, filter, 0)
+        clock.push(clock.now + self.below(500_000), self._subscribe, filter, 0)
 
     def _move(self, filter: int, route: Route, _z: None) -> None:
         """Another route, if the subscription is in force and not on its way already."""
         place = self._placed.get(filter)
         node = self.world.nodes[filter % len(self.world.nodes)]
         core = self._core(node)
-        if self.config.is_unreached(node.index):
+        if self.setup.is_unreached(node.index):
             return  # it has no choice
         if (
             place is not None
@@ -323,9 +293,6 @@ class Users(Probe):
         )
         self._gone[place.node][place.number] = self._live[place.node].pop(place.number)
         del self._placed[place.filter]
-
-    def _below(self, count: int) -> int:
-        return int(self._rng.random() * count)
 
     # ------------------------------------------------------------ what they see
 
@@ -407,7 +374,8 @@ class Users(Probe):
                 self.delivered_once += 1
             index, after = (event.index, now - event.at) if event is not None else (-1, 0)
             filter, subscription = (was.filter, was.index) if was is not None else (-1, -1)
-            self._delivery(Delivery(index, filter, node.index, after, hops, subscription, tick))
+            handed_over = Delivery(index, filter, node.index, after, hops, subscription, tick)
+            self.deliveries.append(handed_over)
             if event is not None and place is not None:
                 place.got[event.index] = place.got.get(event.index, 0) + 1
         if place is not None:
@@ -435,8 +403,7 @@ class Users(Probe):
         self.world.command(node)
 
     def noted(self, node: Node, record: Record) -> None:
-        kind = type(record).__name__.lower()
-        self.notes[kind] = self.notes.get(kind, 0) + 1
+        super().noted(node, record)
         if type(record) is Member and record.change == "failed":
             # Told after the receipts that the verdict completed, in the same step: it came before them.
             self._dead.setdefault(record.peer, {}).setdefault(
@@ -500,7 +467,7 @@ class Users(Probe):
             if (
                 event.node == node.index
                 and event.completed is None
-                and not (self.config.durable and event.accepted)
+                and not (self.setup.durable and event.accepted)
             ):
                 event.lost = True
 

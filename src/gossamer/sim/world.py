@@ -36,9 +36,9 @@ from gossamer.sim.clock import Clock
 from gossamer.sim.disk import Disk
 from gossamer.sim.latency import Latency
 from gossamer.sim.network import EventId, Link, Network, Packet
-from gossamer.sim.rules import Clog, Cut
+from gossamer.sim.rules import Clog, Cut, Narrow
 from gossamer.sim.switchboard import Switchboard
-from gossamer.trace import Digest, Record
+from gossamer.trace import Digest, Record, Rejected
 
 GOODBYE = 10_000  # between the word and the deed
 GOODBYE_MAX = 2_000_000  # and at most, if others still need it
@@ -310,6 +310,12 @@ class World:
     def unclog(self, clog: Clog) -> None:
         self.network.lower_barrier(clog)
 
+    def narrow(self, narrow: Narrow) -> None:
+        self.network.narrows.append(narrow)
+
+    def widen(self, narrow: Narrow) -> None:
+        self.network.widen(narrow)
+
     # ----------------------------------------------------------------- driving
 
     def command(self, node: Node) -> None:
@@ -435,7 +441,7 @@ class World:
     def _after(self, node: Node, effects: list[Effect]) -> None:
         if self._called is not None:
             self._called(node)
-        hung: tuple[Peer, ...] = ()
+        hung: tuple[tuple[Peer, LinkState], ...] = ()
         for effect in effects:
             kind = type(effect)
             if kind is Send:
@@ -444,6 +450,10 @@ class World:
                 record = effect.record  # type: ignore[union-attr]
                 self.digest.add(self.clock.now, node.peer, record)
                 self._probe.noted(node, record)
+                if type(record) is Rejected and record.cut:
+                    peer = Peer(int(record.peer, 16))
+                    if self.switchboard.hang_up(node.index, peer):
+                        hung = (*hung, (peer, LinkState.CUT))
             elif kind is Deliver:
                 self._probe.delivered(node, effect)  # type: ignore[arg-type]
             elif kind is Store:
@@ -453,7 +463,7 @@ class World:
                 self.switchboard.dial(node.index, effect.address, effect.expected)  # type: ignore[union-attr]
             elif kind is Hangup:
                 if self.switchboard.hang_up(node.index, effect.peer):  # type: ignore[union-attr]
-                    hung = (*hung, effect.peer)  # type: ignore[union-attr]
+                    hung = (*hung, (effect.peer, LinkState.DOWN))  # type: ignore[union-attr]
             else:
                 raise BreachError(f"node {node.index} asked for {effect!r}, which is no effect")
         answers, self.network.answers = self.network.answers, []
@@ -462,8 +472,8 @@ class World:
                 self._tell(node.index, link.to, LinkState.FULL)
             else:
                 self._refused(node, link, packet)
-        for peer in hung:
-            self._tell(node.index, self.switchboard.by_peer(peer), LinkState.DOWN)
+        for peer, state in hung:
+            self._tell(node.index, self.switchboard.by_peer(peer), state)
         machine = node.machine
         if machine is not None and machine.deadline < node.armed:
             self._arm(node)

@@ -68,7 +68,7 @@ def test_it_takes_a_few_hops() -> None:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("loss", [0.1, 0.4])
 def test_under_loss(seed: int, loss: float) -> None:
-    net = Checked(12, k=3, seed=seed, jitter=3000, twice=0.2)
+    net = Checked(12, k=3, seed=seed, jitter=3000)
     net.settle()
     net.loss = loss
     for number in range(3):

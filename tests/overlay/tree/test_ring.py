@@ -6,11 +6,10 @@ from random import Random
 
 import pytest
 
-from gossamer.lab.tree.rings import RingRun, assumed
+from gossamer.lab.tree.rings import RingRun, assumed, ring_setup
 from gossamer.lab.tree.zave import Lists
 from gossamer.machine import Micros
 from gossamer.overlay.tree.arcs import Cover, Host, between, within
-from gossamer.overlay.tree.config import TreeConfig
 from gossamer.overlay.tree.ring import IdealRing, Members, ViewRing
 from gossamer.sim.rules import Cut
 
@@ -33,12 +32,12 @@ def view(keys: list[int]):
 
 
 def chord(keys: list[int]):
-    run = RingRun(len(keys), TreeConfig(bits=BITS, successors=3))
+    run = RingRun(ring_setup(len(keys), key_bits=BITS, successors=3))
     for place, key in enumerate(keys):
         run.add(key, tuple(keys[max(0, place - 3) : place]))
-        run.run(0.3)
+        run.wait(0.3)
     assert run.until_ideal(60) is not None
-    run.run(20)  # fingers
+    run.wait(20)  # fingers
 
     class Asked:
         def __init__(self, key: int) -> None:
@@ -51,7 +50,7 @@ def chord(keys: list[int]):
                 if arc is not None:
                     break
                 run.world.command(self.node)
-                run.run(0.05)
+                run.wait(0.05)
                 for found, answer in self.chord.found:
                     arc = answer if found == key else arc
                 self.chord.found.clear()
@@ -161,13 +160,13 @@ def test_zaves_invariants_hold_at_every_step_when_her_assumptions_do(seed: int) 
 @pytest.mark.parametrize("seed", [4, 5])
 def test_with_loss_the_ring_is_right_once_faults_stop(seed: int) -> None:
     rng = Random(seed)
-    run = RingRun(seed, TreeConfig(bits=16, successors=4), loss=0.1)
+    run = RingRun(ring_setup(seed, key_bits=16, successors=4, loss=0.1))
     keys = sorted({int(rng.random() * 2**16) for _ in range(14)}, key=lambda _: rng.random())
     for place, key in enumerate(keys):
         run.add(key, tuple(keys[max(0, place - 3) : place]))
-        run.run(0.3)
+        run.wait(0.3)
     for key in keys[3:6]:
-        run.run(3)
+        run.wait(3)
         run.fail(key)
     run.world.network.rules.clear()
     assert run.until_ideal(60) is not None
@@ -176,11 +175,11 @@ def test_with_loss_the_ring_is_right_once_faults_stop(seed: int) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 def test_small_rings_shrink_to_one(count: int) -> None:
-    run = RingRun(count, TreeConfig(bits=8, successors=4))
+    run = RingRun(ring_setup(count, key_bits=8, successors=4))
     keys = [10, 200, 100, 50][:count]
     for place, key in enumerate(keys):
         run.add(key, tuple(keys[:place]))
-        run.run(1)
+        run.wait(1)
     assert run.until_ideal(30) is not None
     for key in keys[1:]:
         run.fail(key)
@@ -190,13 +189,13 @@ def test_small_rings_shrink_to_one(count: int) -> None:
 
 def test_two_rings_that_meet_become_one() -> None:
     rng = Random(9)
-    run = RingRun(9, TreeConfig(bits=20, successors=3))
+    run = RingRun(ring_setup(9, key_bits=20, successors=3))
     halves = [list(dict.fromkeys(int(rng.random() * 2**20) for _ in range(12))) for _ in range(2)]
     for keys in halves:
         for place, key in enumerate(keys):
             run.add(key, tuple(keys[max(0, place - 3) : place]))
-            run.run(0.3)
-    run.run(30)
+            run.wait(0.3)
+    run.wait(30)
     assert len(run.lists().rings()) == 2
     run.meet(halves[0][0], halves[1][0])
     assert run.until_ideal(20) is not None
@@ -205,17 +204,17 @@ def test_two_rings_that_meet_become_one() -> None:
 
 def test_a_partition_leaves_two_rings_and_they_find_each_other_when_it_ends() -> None:
     rng = Random(3)
-    run = RingRun(3, TreeConfig(bits=20, successors=3))
+    run = RingRun(ring_setup(3, key_bits=20, successors=3))
     keys = list(dict.fromkeys(int(rng.random() * 2**20) for _ in range(20)))
     for place, key in enumerate(keys):
         run.add(key, tuple(keys[max(0, place - 3) : place]))
-        run.run(0.3)
+        run.wait(0.3)
     assert run.until_ideal(60) is not None
-    run.run(20)  # fingers
+    run.wait(20)  # fingers
     side = tuple(run.hosts[key].index for key in keys[::2])
     cut = Cut(side)
     run.world.cut(cut)
-    run.run(60)
+    run.wait(60)
     assert sorted(map(len, run.lists().rings())) == [10, 10]
     run.world.heal(cut)
     assert run.until_ideal(60) is not None

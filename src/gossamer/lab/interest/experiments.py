@@ -407,7 +407,7 @@ def experiment(
         scenario=name,
         demand=demand,
         figures=trouble.figures,
-        reasons=trouble.reasons + trouble.run.violations(),
+        reasons=trouble.reasons + trouble.run.told(),
         digest=world.digest.hexdigest(),
         messages=world.messages,
     )

@@ -45,7 +45,7 @@ from gossamer.lab.memory import rare_collections
 from gossamer.machine import SECOND, Message, Micros, Peer
 from gossamer.overlay.interest.record import Record, learn
 from gossamer.overlay.interest.view import View
-from gossamer.sim.run import _rank
+from gossamer.sim.run import rank
 from gossamer.sim.world import BreachError, Node
 
 CALM = 3.0  # seconds without changes, so that only what never stops is left
@@ -130,7 +130,7 @@ class Lone(Struct):
         return round(total / max(1, self.changes) / nodes, 2)
 
 
-def cold_start(run: InterestRun, progress: Progress | None = None) -> float | None:
+def cold_start(run: InterestRun, progress: Progress = lambda _: None) -> float | None:
     """Seconds until every view is the truth and every wanted link is up."""
     booted = SECOND
     return run.until(
@@ -163,7 +163,7 @@ def lone_changes(
     run: InterestRun,
     changes: int,
     hops: Hops,
-    progress: Progress | None = None,
+    progress: Progress = lambda _: None,
     told: Told | None = None,
 ) -> Lone:
     found = Lone()
@@ -196,8 +196,7 @@ def lone_changes(
         found.copies += now_copies - copies
         found.bytes += now_bytes - bytes
         found.named += now_bytes - bytes + weigh.extra - named
-        if progress is not None:
-            progress((number + 1) / changes)
+        progress((number + 1) / changes)
     return found
 
 
@@ -292,7 +291,7 @@ def whole_bytes(setup: Setup) -> float:
 
 def measure(
     setup: Setup,
-    progress: Progress | None = None,
+    progress: Progress = lambda _: None,
     jobs: int = 1,
     make: Make = make_interest,
     told: Told | None = None,
@@ -312,17 +311,14 @@ def measure(
         whole = executor.submit(whole_bytes, setup)
     try:
         with rare_collections():
-            found = _measure(
-                InterestRun(setup, make=make), progress or (lambda _: None), told, memory=memory
-            )
+            found = _measure(InterestRun(setup, make=make), progress, told, memory=memory)
         found_whole = found.bytes_per_change if setup.news == "whole" else 0.0
         if is_second:
             found_whole = whole.result() if whole is not None else whole_bytes(setup)
     finally:
         if executor is not None:
             executor.shutdown(wait=False, cancel_futures=True)
-    if progress is not None:
-        progress(1.0)
+    progress(1.0)
     return msgspec.structs.replace(found, bytes_per_change_whole=found_whole)
 
 
@@ -380,11 +376,11 @@ def _measure(
         degree_mean=round(sum(degrees) / len(degrees), 2),
         degree_max=max(degrees),
         diameter=across.found,
-        hops_p50=_rank(counts, 50),
-        hops_p99=_rank(counts, 99),
-        ms_p50=_rank(times, 50) / 1_000,
-        ms_p99=_rank(times, 99) / 1_000,
-        barrier_ms=_rank(waits, 50) / 1_000,
+        hops_p50=rank(counts, 50),
+        hops_p99=rank(counts, 99),
+        ms_p50=rank(times, 50) / 1_000,
+        ms_p99=rank(times, 99) / 1_000,
+        barrier_ms=rank(waits, 50) / 1_000,
         copies_per_node=lone.per_node(lone.copies, setup.nodes),
         bytes_per_change=lone.per_node(lone.bytes, setup.nodes),
         bytes_per_change_names=lone.per_node(lone.named, setup.nodes),
@@ -398,5 +394,5 @@ def _measure(
         messages=run.world.messages,
         converged=cold is not None and is_right and amortised is not None,
         digest=run.world.digest.hexdigest(),
-        violations=violations + run.violations(),
+        violations=violations + run.told(),
     )

@@ -18,27 +18,17 @@ from typing import Any, cast
 from gossamer.lab.interest.checkers import NEWS, Member, Snapshot, Watch
 from gossamer.lab.interest.config import JOIN_AMONG, JOIN_COUNT, Setup
 from gossamer.lab.interest.names import Names
-from gossamer.machine import SECOND, Deliver, LinkState, Message, Micros, Peer
+from gossamer.machine import SECOND, Deliver, LinkState, Message, Peer
 from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.messages import Beat, Vouch
 from gossamer.overlay.interest.messages import Probe as ProbeMessage
 from gossamer.overlay.interest.record import Pool
-from gossamer.sim import latency
-from gossamer.sim.clock import duration
-from gossamer.sim.codec import WireCodec
 from gossamer.sim.network import Packet
-from gossamer.sim.rules import Breaks, Delay, Loss
-from gossamer.sim.world import AnyMachine, Node, Probe, World
-from gossamer.trace import Record as TraceRecord
+from gossamer.sim.scenario import Hooks, Scenario, Traffic, address, draw_peers
+from gossamer.sim.world import AnyMachine, Node
 
-STEP = Micros(5_000)  # between looks at whether something has come about
-STEPS_MAX = 1 << 62
 HOOKS = ("started", "crashed", "resumed", "linked", "commanded", "changed", "sending", "receiving")
 SIGNS_OF_LIFE: tuple[type[Message], ...] = (Beat, ProbeMessage, Vouch)
-
-
-def address(index: int) -> str:
-    return f"node-{index}"
 
 
 def make_interest(
@@ -73,48 +63,36 @@ class Trail:
         self.hops, self.at = {origin: 0}, {origin: now}
 
 
-class InterestRun(Probe):
+class InterestRun(Scenario[Setup]):
     def __init__(
         self, setup: Setup, watches: Iterable[Watch] = (), make: Make = make_interest
     ) -> None:
-        self.setup = setup
+        super().__init__(setup)
         self.pool = Pool()
         self.names = Names(setup.topics)
         self.wanted: dict[int, dict[bytes, str]] = {index: {} for index in range(setup.nodes)}
-        self.traffic: dict[
-            type[Message], list[int]
-        ] = {}  # kind -> messages and bytes that have arrived
-        self.notes: dict[str, int] = {}
+        self.traffic = Traffic()
         self.trail: Trail | None = None
         self.up_since: dict[int, int] = {}
         self.watches: list[Watch] = []
-        self.rng = Random(f"users {setup.seed}")
-        self._hooks: dict[str, list[Callable[..., None]]] = {hook: [] for hook in HOOKS}
+        self._make = make
+        self._hooks = Hooks(Watch, HOOKS)
         for watch in watches:
             self.watch(watch)
         weights = [
             1 / (rank + 1) if setup.spread == "zipf" else 1.0 for rank in range(setup.topics)
         ]
         self._weights = list(accumulate(weights))
-        self.world = World(
-            seed=setup.seed,
-            make=lambda node: make(node, setup, self.pool),
-            codec=WireCodec(),
-            latency=latency.parse(setup.latency, setup.seed),
-            probe=self,
-            detect=duration(setup.detect),
-            disk_latency=duration(setup.disk),
-        )
-        self._build()
+        self._add_nodes()
 
-    def _build(self) -> None:
+    def make(self, node: Node) -> AnyMachine:
+        return self._make(node, self.setup, self.pool)
+
+    def _add_nodes(self) -> None:
         setup, world = self.setup, self.world
         rng = Random(f"peers {setup.seed}")
-        peers: dict[int, None] = {}
-        while len(peers) < setup.nodes:
-            peers[int(rng.random() * 2**53) << 11 | int(rng.random() * 2**11)] = None
-        for index, peer in enumerate(peers):
-            node = world.add_node(Peer(peer), address(index))
+        for index, peer in enumerate(draw_peers(setup.nodes, rng)):
+            node = world.add_node(peer, address(index))
             self.wanted[index] = {
                 self.names.hashes[n]: self.names.names[n]
                 for n in self._draw_topics(setup.subscriptions)
@@ -123,13 +101,6 @@ class InterestRun(Probe):
             world.clock.push(at if setup.is_cold else 0, self._boot, node)
         if not setup.is_cold:
             world.clock.call(0, self._form)
-        late, chance = duration(setup.late), world.rng
-        rules = (
-            (setup.loss, Loss(setup.loss, chance)),
-            (setup.delay, Delay(setup.delay, late, chance)),
-            (setup.breaks, Breaks(setup.breaks, chance)),
-        )
-        world.network.rules.extend(rule for share, rule in rules if share)
 
     def _boot(self, node: Node, _y: None, _z: None) -> None:
         self.world.boot(node)
@@ -145,20 +116,11 @@ class InterestRun(Probe):
                     machine.view.put(known, now)
             self.world.command(node)
 
-    def calm(self) -> None:
-        """No message is late and no link breaks from here on."""
-        network = self.world.network
-        network.rules = [
-            rule for rule in network.rules if rule.name not in ("loss", "delay", "breaks")
-        ]
-
     # ------------------------------------------------------------------ checkers
 
     def watch(self, watch: Watch) -> None:
         self.watches.append(watch)
-        for hook, told in self._hooks.items():
-            if getattr(type(watch), hook) is not getattr(Watch, hook):
-                told.append(getattr(watch, hook))
+        self._hooks.add(watch)
 
     def look(self, *extra: Watch) -> None:
         """The fabric is said to be quiet: let the checkers see it."""
@@ -166,7 +128,8 @@ class InterestRun(Probe):
         for watch in (*self.watches, *extra):
             watch.quiet(snapshot)
 
-    def violations(self) -> list[str]:
+    def told(self) -> list[str]:
+        """What the checkers have found."""
         return [text for watch in self.watches for text in watch.told()]
 
     # --------------------------------------------------------------------- users
@@ -179,9 +142,6 @@ class InterestRun(Probe):
 
     def _draw_topic(self) -> int:
         return bisect_right(self._weights, self.rng.random() * self._weights[-1])
-
-    def below(self, count: int) -> int:
-        return int(self.rng.random() * count)
 
     def subscribe(self, node: Node, name: str) -> None:
         self._command(node, name, left=False)
@@ -287,33 +247,6 @@ class InterestRun(Probe):
                 return False
         return True
 
-    # --------------------------------------------------------------------- time
-
-    def until(
-        self,
-        done: Callable[[], bool],
-        seconds_max: float,
-        step: int = STEP,
-        progress: Callable[[float], None] | None = None,
-    ) -> float | None:
-        """Go on until it is so; returns the virtual seconds that took, or None if it took too long."""
-        clock = self.world.clock
-        began = at = int(clock.now)
-        end = began + int(seconds_max * SECOND)
-        while at < end:
-            at += step
-            clock.run(at, STEPS_MAX)
-            if done():
-                clock.now = Micros(at)
-                return (at - began) / SECOND
-            if progress is not None:
-                progress((at - began) / (end - began))
-        clock.now = Micros(at)
-        return None
-
-    def wait(self, seconds: float) -> None:
-        self.until(lambda: False, seconds, step=max(1, int(seconds * SECOND)))
-
     # ----------------------------------------------------------------- the probe
 
     def started(self, node: Node) -> None:
@@ -357,10 +290,6 @@ class InterestRun(Probe):
                     for changed in told:
                         changed(node, change, now)
 
-    def noted(self, node: Node, record: TraceRecord) -> None:
-        kind = type(record).__name__.lower()
-        self.notes[kind] = self.notes.get(kind, 0) + 1
-
     def sending(self, node: Node, to: tuple[Peer, ...], message: Message, size: int) -> None:
         told = self._hooks["sending"]
         if told:
@@ -369,12 +298,7 @@ class InterestRun(Probe):
                 sending(node, to, message, self.world.clock.now, is_answer)
 
     def receiving(self, node: Node, sender: Node, packet: Packet) -> None:
-        kind = type(packet.message)
-        count = self.traffic.get(kind)
-        if count is None:
-            count = self.traffic[kind] = [0, 0]
-        count[0] += 1
-        count[1] += packet.size
+        self.traffic.add(packet)
         for receiving in self._hooks["receiving"]:
             receiving(node, sender, packet, self.world.clock.now)
 
@@ -382,7 +306,5 @@ class InterestRun(Probe):
 
     def received(self) -> tuple[int, int]:
         """Copies of news, and bytes of everything but signs of life, that have arrived so far."""
-        copies = sum(self.traffic.get(kind, (0, 0))[0] for kind in NEWS)
-        return copies, sum(
-            bytes for kind, (_, bytes) in self.traffic.items() if kind not in SIGNS_OF_LIFE
-        )
+        others = [kind for kind in self.traffic.by_kind if kind not in SIGNS_OF_LIFE]
+        return self.traffic.of(*NEWS)[0], self.traffic.of(*others)[1]

@@ -7,16 +7,8 @@ checkers look at the whole fabric: views, connectivity, degrees, diameter.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
-from random import Random
-
-from msgspec import Struct
-
 from gossamer.lab.interest import checkers as check
-from gossamer.lab.interest.config import JOIN_AMONG, Setup, to_toml
+from gossamer.lab.interest.config import JOIN_AMONG, Setup
 from gossamer.lab.interest.measure import unsettled
 from gossamer.lab.interest.run import InterestRun, Make, make_interest
 from gossamer.machine import SECOND
@@ -30,33 +22,13 @@ from gossamer.sim.faults import (
     Partition,
     Pause,
     Swizzle,
-    schedule,
 )
 from gossamer.sim.swarm import Dice
-from gossamer.sim.world import BreachError
 
 NODES_MAX = 40
 LEAD_IN = 3.0  # virtual seconds of cold start before the trouble begins
 LINGER = 3.0  # after everything has become right: time for what is late to do harm
 LOSS_FAIR = 0.3  # up to this loss, and with nothing worse, nobody may be taken for dead
-
-
-class InterestFlight(Struct, frozen=True):
-    """What became of one seed."""
-
-    seed: int
-    good: bool
-    violations: list[str]
-    digest: str
-    messages: int
-    changes: int
-    settled_s: float  # from the end of all faults to the truth everywhere; -1: never
-    fired: dict[str, int]
-    toml: str
-
-    @property
-    def replay(self) -> str:
-        return f"gossamer simulate swarm --overlay interest --start {self.seed} --seeds 1"
 
 
 def draw_setup(seed: int) -> Setup:
@@ -142,14 +114,10 @@ def _draw_faults(dice: Dice, nodes: int, durable: bool) -> tuple[AnyFault, ...]:
     return tuple(faults)
 
 
-class Flown:
-    """One seed: the run, its checkers, and how it ended."""
+class Flown(InterestRun):
+    """Trouble and calm."""
 
     def __init__(self, setup: Setup, make: Make = make_interest) -> None:
-        self.setup = setup
-        self.run = InterestRun(setup, make=make)
-        self.violations: list[str] = []
-        self.settled_s = -1.0
         gentle = setup.loss <= LOSS_FAIR and all(
             isinstance(fault, Crash | Leave | FullDisk) for fault in setup.faults
         )
@@ -158,90 +126,56 @@ class Flown:
             check.Diameter(setup.k), check.Burial(), check.Hidden(), check.Exact(), check.NewsOnly(),
         ]  # fmt: skip
         if gentle:
-            watches.append(check.Removals(self.run.life))
-        for watch in watches:
-            self.run.watch(watch)
+            watches.append(check.Removals(self.life))
+        super().__init__(setup, watches, make)
+        self.settled_s = -1.0
 
-    def go(self) -> None:
+    def act(self) -> None:
         try:
             self._trouble()
             self._calm()
-        except BreachError as breach:
-            self.violations.append(f"contract: {breach}")
-        self.violations += self.run.violations()
+        finally:
+            self.violations += self.told()
+
+    def counted(self) -> dict[str, float]:
+        """``settled_s``: from the end of all faults to the truth everywhere; -1: never."""
+        return {"changes": self.setup.changes, "settled_s": self.settled_s}
 
     def _trouble(self) -> None:
-        run, setup, clock = self.run, self.setup, self.run.world.clock
-        run.wait(LEAD_IN)
+        clock, interval = self.world.clock, duration(self.setup.interval)
+        self.wait(LEAD_IN)
         start = over = int(clock.now)
-        interval = duration(setup.interval)
-        for number in range(setup.changes):
-            over = max(over, start + number * interval)
-            clock.push(start + number * interval, self._change)
-        for number, fault in enumerate(setup.faults):
-            over = max(
-                over, schedule(fault, run.world, start, Random(f"fault {setup.seed} {number}"))
-            )
-        over = max(over, start + duration(setup.stop))
-        run.wait((over - start) / SECOND + 0.001)
-        run.calm()
+        for number in range(self.setup.changes):
+            over = start + number * interval
+            clock.push(over, self._change)
+        over = max(over, self.schedule_faults(start))
+        self.wait((over - start) / SECOND + 0.001)
+        self.calm()
 
     def _change(self, _x: None, _y: None, _z: None) -> None:
-        run = self.run
-        node = run.random_node()
+        node = self.random_node()
         if node is not None:
-            for _ in range(1 + run.below(3)):
-                run.flap(node) if run.rng.random() < 0.3 else run.change(node)
+            for _ in range(1 + self.below(3)):
+                self.flap(node) if self.rng.random() < 0.3 else self.change(node)
 
     def _calm(self) -> None:
-        run = self.run
-        for node in run.world.nodes:
-            run.world.resume(node)
-        took = run.until(self._is_right, self.setup.seconds_max, 20_000)
+        for node in self.world.nodes:
+            self.world.resume(node)
+        took = self.until(self._is_right, self.setup.seconds_max, 20_000)
         if took is not None:
             self.settled_s = took
-            run.wait(LINGER)
+            self.wait(LINGER)
             # What was late has done its harm; a suspicion of before may just be being refuted, which takes a moment.
-            took = run.until(self._is_right, LINGER, 20_000)
+            took = self.until(self._is_right, LINGER, 20_000)
         if took is None:
             self.violations.append(
-                f"converged: {self.setup.seconds_max:g} s after all faults {unsettled(run)}"
+                f"converged: {self.setup.seconds_max:g} s after all faults {unsettled(self)}"
             )
-        run.look()
+        self.look()
 
     def _is_right(self) -> bool:
-        return self.run.agree() and self.run.is_woven()
+        return self.agree() and self.is_woven()
 
 
-def fly(seed: int, make: Make = make_interest) -> InterestFlight:
-    return fly_setup(draw_setup(seed), make)
-
-
-def fly_setup(setup: Setup, make: Make = make_interest) -> InterestFlight:
-    flown = Flown(setup, make)
-    flown.go()
-    world = flown.run.world
-    return InterestFlight(
-        seed=setup.seed,
-        good=not flown.violations,
-        violations=flown.violations,
-        digest=world.digest.hexdigest(),
-        messages=world.messages,
-        changes=setup.changes,
-        settled_s=flown.settled_s,
-        fired={name: count for name, count in sorted(world.counts.items()) if count},
-        toml=to_toml(setup),
-    )
-
-
-def swarm(start: int, seeds: int, jobs: int = 1) -> Iterator[InterestFlight]:
-    """Fly the seeds, in order; with several jobs, in several processes."""
-    if jobs <= 1 or seeds <= 1:
-        yield from map(fly, range(start, start + seeds))
-        return
-    with ProcessPoolExecutor(
-        min(jobs, os.cpu_count() or 1), mp_context=get_context("spawn")
-    ) as pool:
-        yield from pool.map(
-            fly, range(start, start + seeds), chunksize=max(1, min(16, seeds // (4 * jobs)))
-        )
+def interest(seed: int) -> Flown:
+    return Flown(draw_setup(seed))

@@ -19,7 +19,7 @@ from gossamer.lab.skiplist import checkers as check
 from gossamer.lab.skiplist.config import Setup
 from gossamer.lab.skiplist.directory import Directory
 from gossamer.lab.skiplist.workload import Oracle, Row, Workload
-from gossamer.machine import SECOND, Deliver, Message, Micros, Peer
+from gossamer.machine import Deliver, Message, Micros, Peer
 from gossamer.overlay.skiplist.core import SkipList
 from gossamer.overlay.skiplist.entry import Entry
 from gossamer.overlay.skiplist.joining import Joined, Placed
@@ -27,14 +27,11 @@ from gossamer.overlay.skiplist.messages import Carry, SkiplistMessage
 from gossamer.overlay.skiplist.places import Classes, Places
 from gossamer.overlay.skiplist.receipts import Arrival, Found, Receipt
 from gossamer.overlay.skiplist.subscriber import Subscriber
-from gossamer.sim import latency
 from gossamer.sim.clock import duration
 from gossamer.sim.network import EventId, Packet
-from gossamer.sim.rules import Breaks, Delay, Loss
-from gossamer.sim.world import BreachError, Node, Probe, World
-from gossamer.trace import Record
+from gossamer.sim.scenario import Scenario, Traffic, address, draw_peers
+from gossamer.sim.world import Node
 
-STEPS_MAX = 1 << 62
 HEADER = 4  # a frame's length
 WAVE_PERIODS = 2
 VIEW = 0  # where what a node knows of others' classes comes from, all of it together
@@ -50,10 +47,6 @@ class SkipCodec:
     def ids(self, message: Message) -> tuple[EventId, ...]:
         assert isinstance(message, Carry)
         return ((message.publisher, message.incarnation, message.sequence),)
-
-
-def address(index: int) -> str:
-    return f"node-{index}"
 
 
 class Sent:
@@ -87,9 +80,14 @@ class Sent:
 _pack, _unpack = msgspec.msgpack.encode, msgspec.msgpack.decode
 
 
-class SkipRun(Probe):
+class SkipRun(Scenario[Setup]):
+    codec = SkipCodec
+    header = HEADER
+    shares = True
+
     def __init__(self, setup: Setup, workload: Workload, kind: type[SkipList] = SkipList) -> None:
-        self.setup, self.workload, self._kind = setup, workload, kind
+        super().__init__(setup)
+        self.workload, self._kind = workload, kind
         self.directory = Directory(duration(setup.announce))
         self.oracle = Oracle(workload.filters)
         self.deliveries, self.tiles, self.lease_checks = (
@@ -99,50 +97,21 @@ class SkipRun(Probe):
         )
         self.events: list[Sent] = []
         self.subscribers: dict[int, Subscriber] = {}  # of nodes that are up
-        self.members: list[
-            Peer
-        ] = []  # nodes with an entry whose place is found: what a view would list
+        # Nodes with an entry whose place is found: those that a view would list.
+        self.members: list[Peer] = []
         self.epoch = 0
-        self.steps_max = STEPS_MAX
         self.joined: dict[int, Micros] = {}  # subscriptions whose entries have all joined
         self.join_hops: list[int] = []
         self.found: list[Found] = []
-        self.notes: dict[str, int] = {}
-        self.rejected: dict[str, int] = {}
-        self.rng = Random(f"users {setup.seed}")
         self._published: dict[tuple[int, int, int], Sent] = {}  # (node, life, sequence)
         self._member_at: dict[Peer, int] = {}
         self._up: dict[int, Micros] = {}  # nodes that are up, and since when
-        self.world = World(
-            seed=setup.seed,
-            make=self._make,
-            codec=SkipCodec(),
-            latency=latency.parse(setup.latency, setup.seed),
-            probe=self,
-            detect=duration(setup.detect),
-            header=HEADER,
-            shares=True,
-        )
-        self._peers = self._draw_peers()
-        self._addresses = {peer: address(index) for index, peer in enumerate(self._peers)}
-        for index, peer in enumerate(self._peers):
+        peers = draw_peers(setup.nodes, Random(f"peers {setup.seed}"))
+        self._addresses = {peer: address(index) for index, peer in enumerate(peers)}
+        for index, peer in enumerate(peers):
             self.world.add_node(peer, address(index))
-        late, chance = duration(setup.late), self.world.rng
-        rules = (
-            (setup.loss, Loss(setup.loss, chance)),
-            (setup.delay, Delay(setup.delay, late, chance)),
-            (setup.breaks, Breaks(setup.breaks, chance)),
-        )
-        self.world.network.rules.extend(rule for share, rule in rules if share)
 
-    def _draw_peers(self) -> list[Peer]:
-        rng = Random(f"peers {self.setup.seed}")
-        peers: dict[int, None] = {}
-        while len(peers) < self.setup.nodes:
-            peers[int(rng.random() * 2**53) << 11 | int(rng.random() * 2**11)] = None
-        return [Peer(peer) for peer in peers]
-
-    def _make(self, node: Node) -> SkipList:
+    def make(self, node: Node) -> SkipList:
         return self._kind(
             node.peer,
             incarnation=node.incarnation + 1,
@@ -272,10 +241,10 @@ class SkipRun(Probe):
     def draw_node(self) -> Node:
         """One that is up and not paused."""
         up = list(self._up)
-        node = self.world.nodes[up[int(self.rng.random() * len(up))]]
+        node = self.world.nodes[up[self.below(len(up))]]
         if node.paused:
             live = self.live()
-            return live[int(self.rng.random() * len(live))]
+            return live[self.below(len(live))]
         return node
 
     def entries(self) -> list[Entry]:
@@ -399,63 +368,13 @@ class SkipRun(Probe):
             held += cast(SkipList, self.world.nodes[index].machine).leases.held
         self.lease_checks.look((gap for gap, until in held if until > now), joined)
 
-    # -------------------------------------------------------------------------- time
-
-    def run_until(self, at: int) -> None:
-        clock = self.world.clock
-        if clock.run(at, self.steps_max - clock.steps):
-            raise BreachError(
-                f"{clock.steps:,} steps in {clock.now / SECOND:g} virtual seconds: a storm of messages"
-            )
-        clock.now = Micros(max(at, clock.now))
-
-    def wait(self, seconds: float) -> None:
-        self.run_until(int(self.world.clock.now + seconds * SECOND))
-
-    def until(
-        self,
-        done: Callable[[], bool],
-        seconds_max: float,
-        step: int,
-        progress: Callable[[float], None] | None = None,
-    ) -> float | None:
-        """Go on until it is so; returns the virtual seconds that took, or None if it took too long."""
-        began = int(self.world.clock.now)
-        end = began + int(seconds_max * SECOND)
-        while self.world.clock.now < end:
-            if done():
-                return (self.world.clock.now - began) / SECOND
-            self.run_until(self.world.clock.now + step)
-            if progress is not None:
-                progress((self.world.clock.now - began) / (end - began))
-        return (self.world.clock.now - began) / SECOND if done() else None
-
-    def calm(self) -> None:
-        """No message is late and no link breaks from here on."""
-        network = self.world.network
-        network.rules = [
-            rule for rule in network.rules if rule.name not in ("loss", "delay", "breaks")
-        ]
-
-    # ---------------------------------------------------------------------- the probe
-
-    def noted(self, node: Node, record: Record) -> None:
-        kind = type(record).__name__.lower()
-        self.notes[kind] = self.notes.get(kind, 0) + 1
-        reason = getattr(record, "reason", None)
-        if reason is not None:
-            self.rejected[reason] = self.rejected.get(reason, 0) + 1
-
 
 class CountedRun(SkipRun):
     """Counts what arrives, by kind of message. Costs a call for each, so only where it is wanted."""
 
     def __init__(self, setup: Setup, workload: Workload, kind: type[SkipList] = SkipList) -> None:
-        self.traffic: dict[str, list[int]] = {}  # kind -> messages and bytes
+        self.traffic = Traffic()
         super().__init__(setup, workload, kind)
 
     def receiving(self, node: Node, sender: Node, packet: Packet) -> None:
-        kind = type(packet.message).__name__
-        count = self.traffic.setdefault(kind, [0, 0])
-        count[0] += 1
-        count[1] += packet.size
+        self.traffic.add(packet)

@@ -7,16 +7,10 @@ perfect in a stated time, every receipt complete, and events that are published 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from random import Random
 
-from msgspec import Struct
-
 from gossamer.lab.skiplist import checkers as check
-from gossamer.lab.skiplist.config import Setup, to_toml
+from gossamer.lab.skiplist.config import Setup
 from gossamer.lab.skiplist.run import SkipRun
 from gossamer.lab.skiplist.workload import Row, make
 from gossamer.machine import SECOND
@@ -31,35 +25,14 @@ from gossamer.sim.faults import (
     Partition,
     Pause,
     Swizzle,
-    schedule,
 )
 from gossamer.sim.swarm import Dice
-from gossamer.sim.world import BreachError
 
 NODES_MAX = 30
 CALM_S = 600.0  # virtual seconds until the list must be perfect
 RECEIPTS_S = 120.0
 STEPS_MAX = 10_000_000  # of a seed: more is a storm
 LATE_EVENTS = 20  # published once the list is perfect
-
-
-class SkipFlight(Struct, frozen=True):
-    """What became of one seed."""
-
-    seed: int
-    good: bool
-    violations: list[str]
-    digest: str
-    messages: int
-    expected: int
-    missed: int
-    settled_s: float
-    fired: dict[str, int]
-    toml: str
-
-    @property
-    def replay(self) -> str:
-        return f"gossamer simulate swarm --overlay skiplist --start {self.seed} --seeds 1"
 
 
 def draw_setup(seed: int) -> Setup:
@@ -135,131 +108,97 @@ def is_gentle(setup: Setup) -> bool:
     return only and not setup.loss and not setup.breaks
 
 
-class Flown:
-    """One seed: the run, its checkers, and how it ended."""
+class Flown(SkipRun):
+    """Trouble and calm."""
 
     def __init__(self, setup: Setup, kind: type[SkipList] = SkipList) -> None:
-        self.setup = setup
-        self.run = SkipRun(setup, make(setup), kind)
-        self.run.steps_max = STEPS_MAX
-        self.violations: list[str] = []
+        super().__init__(setup, make(setup), kind)
+        self.steps_max = STEPS_MAX
         self.settled_s = -1.0
 
-    def go(self) -> None:
-        run = self.run
+    def act(self) -> None:
         try:
             self._trouble()
             self._calm()
-        except BreachError as breach:
-            self.violations.append(f"contract: {breach}")
-        for finding in (run.deliveries, run.lease_checks):
-            self.violations += finding.told()
+        finally:
+            for finding in (self.deliveries, self.lease_checks):
+                self.violations += finding.told()
+
+    def counted(self) -> dict[str, float]:
+        """``settled_s``: from the end of all faults to the perfect list; -1: never."""
+        found = self.deliveries
+        return {"expected": found.expected, "missed": found.missed, "settled_s": self.settled_s}
 
     def _trouble(self) -> None:
-        run, setup, world = self.run, self.setup, self.run.world
+        setup, world = self.setup, self.world
         rules, world.network.rules = world.network.rules, []
-        run.boot_in_waves(setup.nodes)
+        self.boot_in_waves(setup.nodes)
         world.network.rules = rules
         start = over = int(world.clock.now)
         interval = duration(setup.interval)
         for number in range(setup.events):
-            over = max(over, start + number * interval)
-            world.clock.push(start + number * interval, self._act, number)
-        for number, fault in enumerate(setup.faults):
-            over = max(over, schedule(fault, world, start, Random(f"fault {setup.seed} {number}")))
-        over = max(over, start + duration(setup.stop))
-        run.run_until(over + 1)
-        run.calm()
+            over = start + number * interval
+            world.clock.push(over, self._use, number)
+        over = max(over, self.schedule_faults(start))
+        self.run_until(over + 1)
+        self.calm()
 
-    def _act(self, number: int, _y: None, _z: None) -> None:
+    def _use(self, number: int, _y: None, _z: None) -> None:
         """An event; now and then somebody unsubscribes, or subscribes again."""
-        run = self.run
-        live = run.live()
+        live = self.live()
         if not live:
             return
-        node = live[int(run.rng.random() * len(live))]
-        run.publish_all(node, self._rows(run.workload.rows, number))
-        if run.rng.random() < 0.2:
-            places = run.subscribers[node.index].filters
+        node = live[self.below(len(live))]
+        self.publish_all(node, self._rows(self.workload.rows, number))
+        if self.rng.random() < 0.2:
+            places = self.subscribers[node.index].filters
             first = node.index * self.setup.per_node
             absent = [n for n in range(first, first + self.setup.per_node) if n not in places]
             if absent:
-                run.subscribe(node, absent[0])
+                self.subscribe(node, absent[0])
             elif len(places) > 1:
-                run.unsubscribe(node, next(iter(places)))
+                self.unsubscribe(node, next(iter(places)))
         if is_gentle(self.setup):
-            run.look_at_leases()
+            self.look_at_leases()
 
     def _rows(self, rows: list[Row], number: int) -> list[Row]:
         """What is published at once: two rows in turn, so that some walk together and their numbers do not follow each other."""
         return [rows[(number + turn % 2) % len(rows)] for turn in range(self.setup.together)]
 
     def _calm(self) -> None:
-        run = self.run
-        for node in run.world.nodes:
-            run.world.resume(node)
-        took = run.until(lambda: run.is_perfect() and run.all_joined(), CALM_S, SECOND)
+        for node in self.world.nodes:
+            self.world.resume(node)
+        took = self.until(lambda: self.is_perfect() and self.all_joined(), CALM_S, SECOND)
         if took is None:
             perfection = check.Perfection()
-            perfection.look(run.entries(), self.setup.k)
+            perfection.look(self.entries(), self.setup.k)
             self.violations.append(
                 f"converged: {CALM_S:g} s after all faults the list is not perfect or not joined"
             )
             self.violations += perfection.told()[:3]
             return
         self.settled_s = took
-        if run.until(self._no_receipt_missing, RECEIPTS_S, SECOND) is None:
+        if self.until(self._no_receipt_missing, RECEIPTS_S, SECOND) is None:
             self.violations.append(
                 f"receipts: some are not complete {RECEIPTS_S:g} s after the list was perfect"
             )
         if not is_gentle(self.setup):
-            for sent in run.events:
+            for sent in self.events:
                 sent.due = [number for number in sent.due if number in sent.took]
         rng = Random(f"late {self.setup.seed}")
-        rows = run.workload.rows or make(Setup(entries=max(2, self.setup.entries), events=5)).rows
+        rows = self.workload.rows or make(Setup(entries=max(2, self.setup.entries), events=5)).rows
         for _ in range(LATE_EVENTS):
-            if run.live():
-                run.publish_all(run.draw_node(), self._rows(rows, int(rng.random() * len(rows))))
-                run.wait(0.05)
-        if run.until(self._no_receipt_missing, RECEIPTS_S, SECOND) is None:
+            if self.live():
+                self.publish_all(self.draw_node(), self._rows(rows, int(rng.random() * len(rows))))
+                self.wait(0.05)
+        if self.until(self._no_receipt_missing, RECEIPTS_S, SECOND) is None:
             self.violations.append("receipts: some of the late events' are not complete")
-        run.look_at_leases()
-        run.judge(receipts=False)
+        self.look_at_leases()
+        self.judge(receipts=False)
 
     def _no_receipt_missing(self) -> bool:
-        return all(sent.done is not None or not sent.due for sent in self.run.events)
+        return all(sent.done is not None or not sent.due for sent in self.events)
 
 
-def fly(seed: int, kind: type[SkipList] = SkipList) -> SkipFlight:
-    return fly_setup(draw_setup(seed), kind)
-
-
-def fly_setup(setup: Setup, kind: type[SkipList] = SkipList) -> SkipFlight:
-    flown = Flown(setup, kind)
-    flown.go()
-    run, world = flown.run, flown.run.world
-    return SkipFlight(
-        seed=setup.seed,
-        good=not flown.violations,
-        violations=flown.violations,
-        digest=world.digest.hexdigest(),
-        messages=world.messages,
-        expected=run.deliveries.expected,
-        missed=run.deliveries.missed,
-        settled_s=flown.settled_s,
-        fired={name: count for name, count in sorted(world.counts.items()) if count},
-        toml=to_toml(setup),
-    )
-
-
-def swarm(start: int, seeds: int, jobs: int = 1) -> Iterator[SkipFlight]:
-    """Fly the seeds, in order; with several jobs, in several processes."""
-    if jobs <= 1 or seeds <= 1:
-        yield from map(fly, range(start, start + seeds))
-        return
-    with ProcessPoolExecutor(
-        min(jobs, os.cpu_count() or 1), mp_context=get_context("spawn")
-    ) as pool:
-        yield from pool.map(
-            fly, range(start, start + seeds), chunksize=max(1, min(16, seeds // (4 * jobs)))
-        )
+def skiplist(seed: int) -> Flown:
+    return Flown(draw_setup(seed))

@@ -2,72 +2,82 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import ClassVar
 
 from gossamer.overlay.tree.config import TreeConfig, TreeConfigError
+from gossamer.sim import config as sim
 from gossamer.sim.clock import duration
-from gossamer.sim.config import ConfigError, check_duration, check_latency
+from gossamer.sim.config import ConfigError
 
 HOSTS_MAX = 1_000_000
 SIMULATED_MAX = 5_000  # more hosts are looked at in the steady state, without events
-DHTS = ("ideal", "view", "chord")
 
 
-class Setup(Struct, frozen=True, kw_only=True):
+class Setup(sim.Setup, frozen=True, kw_only=True):
+    overlay: str = "tree"
     hosts: int = 120
     key_bits: int = 64
     arity: int = 2
     rooting: str = "zero"
     cap: bool = True
     dht: str = "ideal"
+    successors: int = TreeConfig().successors  # that a host of a Chord ring lists
     interval: str = "1s"  # between a join and the leave that follows, and to the next join
-    measure: str = "60s"  # for so long, from when the network has its size
+    measure: str = "60s"  # how long it is measured, from when the network has its size
     grow: str = "50ms"  # between joins while it grows
     events: int = 50  # published while it is measured
     publishers: int = 5  # hosts that publish; they stay
-    filters: str = "all"  # what hosts subscribe to: everything, or a "mix" drawn from the seed
-    loss: float = 0.0
-    churn_per_second: float = (
-        0.0  # share of hosts replaced each second: half of them leave, half fail
-    )
-    latency: str = "uniform:1ms:10ms"
-    detect: str = "100ms"  # until a process that died is noticed
+    # What hosts subscribe to: everything, or a "mix" drawn from the seed.
+    filters: str = "all"
+    # Share of hosts replaced each second: half of them leave, half fail.
+    churn_per_second: float = 0.0
     lag: str = "300ms"  # views are behind the truth by up to this
-    seconds_max: float = (
-        60.0  # virtual seconds that all has to become whole once nothing happens any more
-    )
-    seed: int = 0
+    steps: int = 0  # of trouble in the swarm; in each of them
+    joins: float = 0.0  # the chance that a host joins,
+    leaves: float = 0.0  # that one leaves,
+    failures: float = 0.0  # that one fails,
+    pauses: float = 0.0  # that one stands still for a while,
+    publications: int = 0  # and events that are published
+    latency: str = "uniform:1ms:10ms"
+    detect: str = "100ms"
+    seconds_max: float = 60.0
 
-    def __post_init__(self) -> None:
-        for name, low, high in _BOUNDS:
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise ConfigError(
-                    f"{name.replace('_', '-')} is {value}; it must be from {low} to {high}"
-                )
-        if self.dht not in DHTS:
-            raise ConfigError(f"dht is {self.dht!r}; it must be one of {', '.join(DHTS)}")
-        if self.filters not in ("all", "mix"):
-            raise ConfigError(f"filters is {self.filters!r}; it must be 'all' or 'mix'")
+    NODES: ClassVar = "hosts"
+    OVERLAYS: ClassVar = ("tree",)
+    BOUNDS: ClassVar = (
+        ("hosts", 1, HOSTS_MAX), ("key_bits", 1, 64), ("arity", 2, 64), ("events", 0, 1_000_000),
+        ("publishers", 1, HOSTS_MAX), ("churn_per_second", 0.0, 0.2), ("steps", 0, 1_000_000), ("joins", 0.0, 1.0),
+        ("leaves", 0.0, 1.0), ("failures", 0.0, 1.0), ("pauses", 0.0, 1.0), ("publications", 0, 10_000),
+    )  # fmt: skip
+    CHOICES: ClassVar = (("dht", ("ideal", "view", "chord")), ("filters", ("all", "mix")))
+    DURATIONS: ClassVar = ("interval", "measure", "grow", "lag")
+    FABRIC: ClassVar = (
+        "hosts", "key_bits", "arity", "rooting", "cap", "dht", "successors", "lag", "joins", "leaves", "failures", "pauses",
+    )  # fmt: skip
+    WORKLOAD: ClassVar = (
+        "interval", "measure", "grow", "events", "publishers", "filters", "churn_per_second", "steps", "publications",
+    )  # fmt: skip
+
+    def check(self) -> None:
+        if self.faults:
+            raise ConfigError("the hosts of a tree come and go by joins, leaves and failures")
         if self.hosts >= 1 << self.key_bits:
             raise ConfigError(
                 f"{self.hosts} hosts and one that joins need more than {1 << self.key_bits} keys: give more key-bits"
             )
-        for name in ("interval", "measure", "grow", "detect", "lag"):
-            check_duration(name, getattr(self, name))
-            if name in ("interval", "grow") and duration(getattr(self, name)) == 0:
+        for name in ("interval", "grow"):
+            if duration(getattr(self, name)) == 0:
                 raise ConfigError(f"{name} must be more than 0")
-        check_latency(self.latency)
         try:
             self.protocol()
         except TreeConfigError as error:
             raise ConfigError(str(error)) from None
 
     def protocol(self) -> TreeConfig:
-        return TreeConfig(bits=self.key_bits, arity=self.arity, rooting=self.rooting, cap=self.cap)
-
-
-_BOUNDS: tuple[tuple[str, float, float], ...] = (
-    ("hosts", 1, HOSTS_MAX), ("key_bits", 1, 64), ("arity", 2, 64), ("events", 0, 1_000_000), ("publishers", 1, HOSTS_MAX),
-    ("loss", 0.0, 0.5), ("churn_per_second", 0.0, 0.2), ("seconds_max", 1.0, 1e6), ("seed", 0, 2**63 - 1),
-)  # fmt: skip
+        return TreeConfig(
+            bits=self.key_bits,
+            arity=self.arity,
+            rooting=self.rooting,
+            cap=self.cap,
+            successors=self.successors,
+        )

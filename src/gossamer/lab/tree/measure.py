@@ -150,7 +150,7 @@ class Changes:
         before = run.up.get(key)
         run.contacts, run.told = {}, {}
         act()
-        run.run(seconds)
+        run.wait(seconds)
         run.until(
             run.whole, run.setup.seconds_max
         )  # "once the algorithm has stabilized": Chord takes longer than an interval
@@ -205,7 +205,7 @@ def grow(setup: Setup, progress: Progress = lambda _: None) -> TreeRun:
     if setup.hosts <= GROWN_MAX:
         for number in range(setup.hosts):
             run.join(run.free_key())
-            run.until(lambda: False, duration(setup.grow) / 1e6, duration(setup.grow) / 1e6)
+            run.wait(duration(setup.grow) / 1e6)
             progress(0.3 * number / setup.hosts)
     else:
         keys: dict[int, None] = {}
@@ -289,7 +289,7 @@ def _by_turns(run: TreeRun, changes: Changes, progress: Progress) -> int:
         while published < setup.events * (turn + 1) // turns:
             run.publish(publishers[list(publishers)[published % len(publishers)]])
             published += 1
-        run.until(lambda: False, interval * 0.2)
+        run.wait(interval * 0.2)
     return 0
 
 
@@ -313,7 +313,7 @@ def _churn(run: TreeRun, progress: Progress) -> int:
                 run.stop(keys[run.below(len(keys))], leave=replaced % 2 == 0)
                 run.join(run.free_key())
                 replaced += 1
-        run.until(lambda: False, 0.1)
+        run.wait(0.1)
     return replaced
 
 

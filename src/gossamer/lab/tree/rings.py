@@ -12,16 +12,14 @@ from typing import Any, cast
 
 from gossamer.lab.tree.chord import Chord
 from gossamer.lab.tree.codec import TreeCodec
+from gossamer.lab.tree.config import Setup
 from gossamer.lab.tree.zave import Lists, Watch
 from gossamer.machine import Effect, LinkState, Micros, Peer, Token
 from gossamer.overlay.tree.arcs import Host
 from gossamer.overlay.tree.config import TreeConfig
 from gossamer.overlay.tree.links import Links
-from gossamer.sim import latency
-from gossamer.sim.rules import Loss
-from gossamer.sim.world import Node, Probe, World
-
-STEPS_MAX = 1 << 62
+from gossamer.sim.scenario import Scenario
+from gossamer.sim.world import Node
 
 
 def address(index: int) -> str:
@@ -66,33 +64,18 @@ class RingHost:
         return out
 
 
-class RingRun(Probe):
+class RingRun(Scenario[Setup]):
     """``watch``, when it is on, looks at the invariants after every step at which a list has changed."""
 
-    def __init__(
-        self,
-        seed: int,
-        config: TreeConfig,
-        *,
-        latency_text: str = "uniform:1ms:20ms",
-        loss: float = 0.0,
-    ) -> None:
-        self.config, self.watch = config, Watch()
+    codec = TreeCodec
+    step = 250_000
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.config, self.watch = setup.protocol(), Watch()
         self.hosts: dict[int, Node] = {}  # by key, those that are up
-        self.rng = Random(f"ring {seed}")
-        self._seed = seed
         self._contacts: dict[int, tuple[Host, ...]] = {}
         self._host: dict[int, Host] = {}  # by index
-        self.world = World(
-            seed=seed,
-            make=self._make,
-            codec=TreeCodec(),
-            latency=latency.parse(latency_text, seed),
-            probe=self,
-            detect=50_000,
-        )
-        if loss:
-            self.world.network.rules.append(Loss(loss, self.world.rng))
 
     # ---------------------------------------------------------------------- hosts
 
@@ -121,8 +104,8 @@ class RingRun(Probe):
         self.chord(one).meet(self.host(other), self.world.clock.now)
         self.world.command(self.hosts[one])
 
-    def _make(self, node: Node) -> RingHost:
-        rng = Random(f"host {self._seed} {node.index}")
+    def make(self, node: Node) -> RingHost:
+        rng = Random(f"host {self.setup.seed} {node.index}")
         return RingHost(self._host[node.index], self.config, rng, self._contacts[node.index])
 
     # ---------------------------------------------------------------------- looks
@@ -153,24 +136,20 @@ class RingRun(Probe):
                 return False
         return True
 
-    def run(self, seconds: float) -> None:
-        """Let so much virtual time pass, whether anything happens in it or not."""
-        end = int(self.world.clock.now + seconds * 1_000_000)
-        self.world.clock.call(end, lambda: None)
-        self.world.clock.run(end, STEPS_MAX)
-
-    def until_ideal(self, seconds: float, step: float = 0.25) -> float | None:
+    def until_ideal(self, seconds: float) -> float | None:
         """How long it took, in virtual seconds; None: not in time."""
-        start = self.world.clock.now
-        while not self.ideal():
-            if self.world.clock.now - start > seconds * 1_000_000:
-                return None
-            self.run(step)
-        return (self.world.clock.now - start) / 1_000_000
+        return self.until(self.ideal, seconds)
 
     def called(self, node: Node) -> None:
         if node.machine is not None:
             self.watch.look(cast(RingHost, node.machine).chord, self.lists, self.world.clock.now)
+
+
+def ring_setup(seed: int, **given: Any) -> Setup:
+    """Chord alone."""
+    return Setup(
+        seed=seed, hosts=1, dht="chord", latency="uniform:1ms:20ms", detect="50ms", **given
+    )
 
 
 def assumed(seed: int, turns: int = 30) -> tuple[int, list[str]]:
@@ -179,22 +158,22 @@ def assumed(seed: int, turns: int = 30) -> tuple[int, list[str]]:
     More than r members from the start, true verdicts, no failure that would break the invariant; joins and failures at once.
     """
     rng = Random(f"assumed {seed}")
-    config = TreeConfig(bits=16, successors=2 + int(rng.random() * 3))
-    run = RingRun(seed, config)
-    while len(run.hosts) < config.successors + 2 + int(rng.random() * 6):
+    run = RingRun(ring_setup(seed, key_bits=16, successors=2 + int(rng.random() * 3)))
+    successors = run.config.successors
+    while len(run.hosts) < successors + 2 + int(rng.random() * 6):
         key = int(rng.random() * 2**16)
         if key not in run.hosts:
             run.add(key, tuple(run.hosts))
-            run.run(0.5)
+            run.wait(0.5)
     if run.until_ideal(60) is None:
         return 0, ["the ring has not formed"]
     run.watch.on = True
     for _ in range(turns):
-        run.run(rng.random())
+        run.wait(rng.random())
         members = run.members()
         key = members[int(rng.random() * len(members))]
         if rng.random() < 0.5:
-            if len(members) > config.successors + 2 and run.may_fail(key):
+            if len(members) > successors + 2 and run.may_fail(key):
                 run.fail(key)
         elif (new := int(rng.random() * 2**16)) not in run.hosts:
             run.add(

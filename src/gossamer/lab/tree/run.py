@@ -8,7 +8,6 @@ stays to the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
 from typing import cast
 
@@ -19,23 +18,20 @@ from gossamer.lab.tree.chord import Chord
 from gossamer.lab.tree.codec import TreeCodec
 from gossamer.lab.tree.config import Setup
 from gossamer.lab.tree.zave import Lists, Watch
-from gossamer.machine import Deliver, Micros, Peer
+from gossamer.machine import Deliver, Peer
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.tree.arcs import Host
 from gossamer.overlay.tree.content import SchemaContent
 from gossamer.overlay.tree.host import TreeHost
 from gossamer.overlay.tree.links import Links
-from gossamer.overlay.tree.messages import Announce, Attach, Notice, Parcel
+from gossamer.overlay.tree.messages import Announce, Attach, Notice
 from gossamer.overlay.tree.reference import ReferenceTree, make_tree
 from gossamer.overlay.tree.ring import IdealRing, Members, Ring, ViewRing, reckon
-from gossamer.sim import latency
 from gossamer.sim.clock import duration
 from gossamer.sim.network import Packet
-from gossamer.sim.rules import Loss
-from gossamer.sim.world import Node, Probe, World
-from gossamer.trace import Record, Rejected
+from gossamer.sim.scenario import Scenario
+from gossamer.sim.world import Node
 
-STEPS_MAX = 1 << 62
 GROUPS = 8  # views learn of a change in so many groups, each after a delay of its own
 CONTACTS = 3  # that a new host of a Chord ring knows; the first of all is one of them, as a join address is
 PAUSED_LATE = 50_000
@@ -52,8 +48,6 @@ MIX = (
     "temp <> 5",
 )
 CITIES = ("Geneva", "Bern", "Basel", "Gap")
-
-Key = tuple[int, int, int]
 
 
 class User:
@@ -79,9 +73,13 @@ class Published(msgspec.Struct):
     matched: int = 0
 
 
-class TreeRun(Probe):
+class TreeRun(Scenario[Setup]):
+    codec = TreeCodec
+    step = 100_000
+
     def __init__(self, setup: Setup, make_host: type[TreeHost] = TreeHost) -> None:
-        self.setup, self.config = setup, setup.protocol()
+        super().__init__(setup)
+        self.config = setup.protocol()
         self.tree: ReferenceTree = make_tree(self.config)
         self.truth = Members(setup.key_bits)
         self.up: dict[int, Node] = {}  # by key
@@ -89,13 +87,11 @@ class TreeRun(Probe):
         self.hosts: dict[int, Host] = {}  # by index, the dead included
         self.published: list[Published] = []
         self.copies = 0
-        self.rejected: dict[str, int] = {}
         self.contacts: dict[int, None] | None = (
             None  # hosts that neighbours have contacted, while somebody watches
         )
         self.told: dict[int, None] | None = None  # and those that heard of new routes
         self.watch = Watch()  # of Chord's lists, when it is on
-        self.rng = Random(f"users {setup.seed}")
         self.content = SchemaContent()
         self.content.learn(TOPIC, SCHEMA)
         self._make_host = make_host
@@ -103,20 +99,10 @@ class TreeRun(Probe):
         self._sequences: dict[int, int] = {}
         self._open: dict[tuple[int, int], Published] = {}
         self._leaving: dict[int, Node] = {}  # by key: they have said so and are still there
-        self.world = World(
-            seed=setup.seed,
-            make=self._make,
-            codec=TreeCodec(),
-            latency=latency.parse(setup.latency, setup.seed),
-            probe=self,
-            detect=duration(setup.detect),
-        )
-        if setup.loss:
-            self.world.network.rules.append(Loss(setup.loss, self.world.rng))
 
     # -------------------------------------------------------------------- hosts
 
-    def _make(self, node: Node) -> TreeHost:
+    def make(self, node: Node) -> TreeHost:
         me = self.hosts[node.index]
         return self._make_host(
             me, self.config, self.tree, lambda links: self._ring(node, me, links), self.content
@@ -239,9 +225,6 @@ class TreeRun(Probe):
     def machine(node: Node) -> TreeHost:
         return cast(TreeHost, node.machine)
 
-    def below(self, count: int) -> int:
-        return int(self.rng.random() * count)
-
     # -------------------------------------------------------------------- users
 
     def _subscribe(self, node: Node) -> None:
@@ -295,24 +278,13 @@ class TreeRun(Probe):
         self.copies += len(packet.ids)
 
     def receiving(self, node: Node, sender: Node, packet: Packet) -> None:
-        if type(packet.message) is Parcel:
-            kind = type(packet.message.body)
-            if self.contacts is not None and (kind is Attach or kind is Notice):
-                self.contacts[node.index] = None
-            elif self.told is not None and kind is Announce:
-                self.told[node.index] = None
-
-    def noted(self, node: Node, record: Record) -> None:
-        if isinstance(record, Rejected):
-            self.rejected[record.reason] = self.rejected.get(record.reason, 0) + 1
+        kind = type(packet.message)
+        if self.contacts is not None and (kind is Attach or kind is Notice):
+            self.contacts[node.index] = None
+        elif self.told is not None and kind is Announce:
+            self.told[node.index] = None
 
     # -------------------------------------------------------------------- looks
-
-    def run(self, seconds: float) -> None:
-        """Let so much virtual time pass, whether anything happens in it or not."""
-        end = int(self.world.clock.now + seconds * 1_000_000)
-        self.world.clock.call(end, lambda: None)
-        self.world.clock.run(end, STEPS_MAX)
 
     def neighbours(self) -> dict[int, tuple[int | None, tuple[int, ...]]]:
         """What each host reckons, by key: parent and children."""
@@ -366,15 +338,6 @@ class TreeRun(Probe):
         ):
             return False
         return self.neighbours() == truth(self.tree, self.truth)
-
-    def until(self, done: Callable[[], bool], seconds: float, step: float = 0.1) -> float | None:
-        """How long it took, in virtual seconds; None: not in time."""
-        start = self.world.clock.now
-        while not done():
-            if self.world.clock.now - start >= seconds * 1_000_000:
-                return None
-            self.run(step)
-        return (self.world.clock.now - start) / 1_000_000
 
     def due(self) -> tuple[int, int, int, int]:
         """Expected, delivered of these, missed and duplicate, over hosts that are up."""
@@ -447,4 +410,4 @@ def truth(tree: ReferenceTree, members: Members) -> dict[int, tuple[int | None, 
     return found
 
 
-__all__ = ["Key", "Micros", "TreeRun", "User", "truth"]
+__all__ = ["TreeRun", "User", "truth"]

@@ -8,8 +8,8 @@ lost, so a part is sent once. Three things may keep it from its peer:
     the queue has refused it  likewise: the driver hands the message back (``refused``)
 
 A peer that owes an answer and cannot give it yet says so now and then. A peer that says nothing for
-``patience`` is to be cut off, unless its queue is full or bytes move on its link. This node's clock for other nodes' silence stands still
-while this node itself is too busy to hear them.
+``patience`` is to be cut off, unless its queue is full or bytes move on its link. This node's clock
+for other nodes' silence stands still while this node itself is too busy to hear them.
 """
 
 from __future__ import annotations

@@ -2,8 +2,14 @@
 
 A publisher *watches* the nodes whose interest records say that they take a topic this way: they tell it their filters, and every
 change (told.py). It matches a batch against all of them (plan.py) and sends each node its *portions*; who has taken one says how
-many subscriptions took each event. The receipt is complete when all have. A portion is sent again until its node has answered or
-is no longer a member; what was meant for one of a group, and its node did not take or is dead, goes to another.
+many subscriptions took each event. The receipt is complete when all have. What was meant for one of a group, and its node did not
+take or is dead, goes to another.
+
+A publisher waits for the answer until the node is no longer a member, or has said nothing for long
+though its link is up (overlay/delivery/outstanding.py). Then the node is cut off, and ``left_out``
+hears which events were completed without it. A portion is sent once over a link, and again over a new
+link, or when its node had no room for it. So what waits in a queue, or for a slow consumer, is not
+sent twice.
 
 A batch waits while the filters of some node are not known. So a subscription is found by every batch from the moment at which every
 live node knows that this node takes the topic this way, and every publisher that watches has its filter.

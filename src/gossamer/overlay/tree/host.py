@@ -169,14 +169,12 @@ class TreeHost:
     def receive(self, sender: Peer, message: Any, now: Micros) -> list[Effect]:
         if type(message) in RING_MESSAGES:
             self.ring.receive(sender, message, now)
-        else:
-            for body in self.links.receive(sender, message, now):
-                # Looked at here and not before: what comes by a link comes in order, and one refusal must not hold up the rest.
-                refusal = self.refuses(sender, body.batch) if type(body) is Carry else None
-                if refusal is None:
-                    self._handlers[type(body)](sender, body, now)
-                else:
-                    self.links.reject(sender, refusal)
+        elif self.links.heard(sender, now):
+            refusal = self.refuses(sender, message.batch) if type(message) is Carry else None
+            if refusal is None:
+                self._handlers[type(message)](sender, message, now)
+            else:
+                self.links.reject(sender, refusal)
         return self._advance(now)
 
     def wake(self, now: Micros) -> list[Effect]:
@@ -265,7 +263,7 @@ class TreeHost:
         if successor.host.peer == self.me.peer:
             self._on_yielded(self.me.to, Yielded(), now)  # alone, or all are newcomers
         elif self.ring.arc is not None:
-            self.links.post(successor.host, Yield(self.ring.arc), now)
+            self.links.send(successor.host, Yield(self.ring.arc), now)
 
     def _on_yield(self, sender: Peer, message: Yield, now: Micros) -> None:
         if message.arc.host.to != sender or message.arc.has(self.me.key):
