@@ -170,7 +170,7 @@ class NodeCore:
         )
         self.flood = self.routing.flood = Flood(
             peer, config.flood, *self._owner(Route.FLOOD),
-            partial(self.routing.left_out, Route.FLOOD), self._out, restarted=incarnation > 1,
+            self.routing.left_out, self._out, restarted=incarnation > 1,
         )  # fmt: skip
         if self.interest is not None:
             self.flood.doubts = self.interest.suspects.__contains__
@@ -244,7 +244,7 @@ class NodeCore:
         links, planes = lambda: list(interest.links), self.routing.planes
         self.direct = planes[Route.DIRECT] = DirectPlane(
             interest, self.rng, self.topics.schemas, self.local, *self._owner(Route.DIRECT),
-            partial(self.routing.left_out, Route.DIRECT), self._out,
+            self.routing.left_out, self._out,
         )  # fmt: skip
         self.lists = planes[Route.SKIPLIST] = Lists(
             self.peer, self.incarnation, self.rng, self.config.skiplist, interest,

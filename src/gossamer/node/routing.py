@@ -374,8 +374,8 @@ class Routing:
     @property
     def deadline(self) -> Micros:
         least = self._early_at if self._early_at < self._auto_at else self._auto_at
-        if self.debts:
-            least = min(least, self.debts.deadline)
+        if self.debts.deadline < least:
+            least = self.debts.deadline
         if self._reach is not None and self._reach.deadline < least:
             least = self._reach.deadline
         for plane in self.planes.values():
@@ -406,7 +406,7 @@ class Routing:
                 plane.wake(now)
                 if self._entering or self.moves:
                     self._settle(route, now)
-        if self.debts:
+        if self.debts.deadline <= now:
             self.debts.wake(now)
 
     def withdraw(self, now: Micros) -> None:
@@ -450,9 +450,9 @@ class Routing:
             assert type(message) is Heard
             self._tell(sender, self.debts.heard(sender, message), now)
 
-    def left_out(self, route: Route, left: Left, now: Micros) -> None:
+    def left_out(self, left: Left, now: Micros) -> None:
         """Events were completed without a peer that may be alive: it has to hear of that."""
-        self.debts.owe((left,), now, spreads=route is Route.FLOOD)
+        self.debts.owe((left,), now)
 
     def _address(self, peer: Peer) -> str | None:
         known = self._interest.view.members.get(peer) if self._interest is not None else None

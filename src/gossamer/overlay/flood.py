@@ -199,7 +199,7 @@ class Flood:
 
     def leaves_out(self, batch: Batch, peer: Peer, now: Micros) -> None:
         id = (batch.publisher, batch.incarnation, batch.first)
-        self._left_out(Left(peer, batch.topic, *id, batch.first + batch.count - 1), now)
+        self._left_out(Left(peer, batch.topic, *id, batch.first + batch.count - 1, True), now)
 
     def carry(self, batch: Batch, region: bool) -> Batch:
         return batch

@@ -416,7 +416,7 @@ class Direct:
             message = cast(Portion, part.message)
             if is_alive and not message.group:
                 ends = message.first + part.region[0], message.first + part.region[-1]
-                left = Left(peer, message.topic, self.me, message.incarnation, *ends)
+                left = Left(peer, message.topic, self.me, message.incarnation, *ends, False)
                 self._left_out(left, now)
             self._answered(part, (), now)
 
