@@ -28,7 +28,7 @@ CAPACITY = 4 << 20
 def told(number: int) -> Past:
     """An event message that no delivery engine keeps a book of: it goes back as it is."""
     part = Part(1, number, 1, (), ROWS)
-    return Past("t", 1, number, (part,), (0, 0), True, (0, 0), 0, (0, 0))
+    return Past("t", 1, number, (part,), (0, 0), True, (0, 0), 0, (0, 0), (0, 0), 0)
 
 
 class Spy:
