@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 from gossamer.filters import Filter
 from gossamer.machine import NEVER, LinkState, Micros, Peer
@@ -62,7 +62,7 @@ def check_group(group: str, route: Route, *, alone: bool) -> None:
         )
 
 
-class Plane:
+class Plane(Protocol):
     """What carries batches by one route. Effects go to the node's list, at once.
 
     A plane hands a batch over by calling the node (``Arrive``), and pushes its part of a receipt when
@@ -94,11 +94,9 @@ class Plane:
 
     def publish(self, batch: Batch, now: Micros, rows: Rows = None) -> None:
         """``rows``: the batch's, decoded, where they are at hand."""
-        raise NotImplementedError
 
     def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> None:
         """What ``Arrive`` could not say at once."""
-        raise NotImplementedError
 
     def changed(self, change: ViewChange, now: Micros) -> None:
         """A member came, went, or wants something else."""
