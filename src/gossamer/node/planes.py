@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 from gossamer.filters import Filter
 from gossamer.machine import NEVER, LinkState, Micros, Peer
@@ -62,7 +62,7 @@ def check_group(group: str, route: Route, *, alone: bool) -> None:
         )
 
 
-class Plane(Protocol):
+class Plane:
     """What carries batches by one route. Effects go to the node's list, at once.
 
     A plane hands a batch over by calling the node (``Arrive``), and pushes its part of a receipt when
