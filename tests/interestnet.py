@@ -35,6 +35,7 @@ from gossamer.overlay.interest.messages import Greet
 from gossamer.overlay.interest.record import Record, ViewChange
 
 LATENCY = MILLISECOND
+RESEND = 200 * MILLISECOND  # the first retransmission time-out of a lost packet
 RESET_SEEN = 100 * MILLISECOND  # until the others see that a process is gone
 
 
@@ -51,6 +52,7 @@ class Line:
 
     def __init__(self, a: Place, b: Place) -> None:
         self.ends = (a, b)
+        self.last: dict[int, int] = {}  # by sender, when its latest message arrives
 
     def other(self, place: Place) -> Place:
         return self.ends[place is self.ends[0]]
@@ -79,7 +81,6 @@ class Net:
         *,
         seed: int = 1,
         loss: float = 0.0,
-        twice: float = 0.0,
         jitter: int = 0,
         latency: int = LATENCY,
         start: bool = True,
@@ -89,7 +90,7 @@ class Net:
     ) -> None:
         self.now = 0
         self.rng = Random(seed)
-        self.loss, self.twice, self.jitter, self.latency = loss, twice, jitter, latency
+        self.loss, self.jitter, self.latency = loss, jitter, latency
         self.make, self.options = make, options or {}
         self.config = InterestConfig(**{"join": ("node-0", "node-1", "node-2"), **config})
         self.places: list[Place] = []
@@ -325,12 +326,16 @@ class Net:
             if self.sent is not None:
                 self.sent.append((self.now, place, to, message, size))
             line = place.links.get(to)
-            for _ in range(1 + (self.rng.random() < self.twice) if self.twice else 1):
-                if line is not None and not (self.loss and self.rng.random() < self.loss):
-                    delay = self.latency + (
-                        int(self.rng.random() * self.jitter) if self.jitter else 0
-                    )
-                    self._at(self.now + delay, self._arrive, line, place, message)
+            if line is None:
+                continue
+            delay, timeout = self.latency, RESEND
+            if self.jitter:
+                delay += int(self.rng.random() * self.jitter)
+            while self.loss and self.rng.random() < self.loss:
+                delay, timeout = delay + timeout, min(2 * timeout, SECOND)
+            # A link is a stream: what is behind a message that is late is late, too.
+            line.last[place.number] = at = max(self.now + delay, line.last.get(place.number, 0))
+            self._at(at, self._arrive, line, place, message)
 
     def _arrive(self, line: Line, sender: Place, message: Message) -> None:
         to = line.other(sender)

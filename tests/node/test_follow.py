@@ -31,7 +31,7 @@ class Fabric(Net):
     ) -> None:
         faults = {
             name: config.pop(name)
-            for name in ("seed", "loss", "jitter", "twice", "latency")
+            for name in ("seed", "loss", "jitter", "latency")
             if name in config
         }
         self.node_config = NodeConfig(trace=True, **config)
