@@ -9,6 +9,7 @@ from gossamer.filters import Schema
 from gossamer.filters.packed import Packed
 from gossamer.machine import (
     MILLISECOND,
+    NEVER,
     SECOND,
     Dial,
     LinkState,
@@ -23,6 +24,7 @@ from gossamer.overlay.delivery.outstanding import PATIENCE
 from gossamer.overlay.direct.core import Direct
 from gossamer.overlay.direct.messages import Holding, Portion, Taken, Wanted, Watch
 from gossamer.overlay.direct.plan import Payload
+from gossamer.overlay.direct.told import DIAL_AGAIN, Told
 from gossamer.trace import Rejected
 
 ME, OTHER = Peer(1), Peer(2)
@@ -225,3 +227,27 @@ def test_a_node_that_cannot_answer_yet_says_so_and_answers_when_it_can(machine: 
     assert machine.said() == [Taken(1, 5, 0, (1,))]
     assert len(machine.handed) == 1
     assert not machine.outstanding.owed
+
+
+def test_a_change_of_filters_is_told_once_over_each_link_and_without_one_the_peer_is_dialled() -> (
+    None
+):
+    told = Told(7)
+    told.linked(OTHER, Micros(0))
+    assert told.watch(OTHER, Watch(5, 0, 0, 1), Micros(1)) is not None
+    assert told.watch(OTHER, Watch(5, 7, 0, 1), Micros(1)) is None
+    told.unlinked(OTHER, Micros(1))
+    told.subscribe(1, 5, "temp > 30", "", Micros(2))
+    # There is no link: the caller dials, and looks again.
+    assert [peer for peer, _ in told.wake(Micros(2))] == [OTHER]
+    assert told.deadline == 2 + DIAL_AGAIN
+    told.linked(OTHER, Micros(3))
+    [(_, first)] = told.wake(told.deadline)
+    assert told.deadline == NEVER
+    assert told.wake(Micros(60 * SECOND)) == []
+    told.unlinked(OTHER, Micros(61 * SECOND))
+    told.linked(OTHER, Micros(62 * SECOND))
+    assert told.wake(told.deadline) == [(OTHER, first)]
+    assert not told.laid
+    told.watch(OTHER, Watch(5, 7, first.version, 1), Micros(63 * SECOND))
+    assert told.laid == [1]
