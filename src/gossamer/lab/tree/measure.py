@@ -238,7 +238,6 @@ def simulated(
         run.until(lambda: not ring(run), setup.seconds_max)
         violations += ring(run)[:5]
     violations += [*run.watch.complaints[:5], *deliveries(run)]
-    expected, delivered, missed, duplicate = run.due()
     edges, depths = run.edges(), _depths(run.neighbours())
     degree = _histogram([len(near) for near in edges.values()])
     now = _lookups(run)
@@ -252,8 +251,8 @@ def simulated(
         announced_mean=round(fmean(changes.announced or [0]), 3), links_max=max(changes.links, default=0),
         area_join=Spread.of(changes.joins), area_leave=Spread.of(changes.leaves),
         copies_per_delivery=round((run.copies - copies) / max(1, run.handed_over - handed), 3),
-        expected=expected, delivered=delivered, missed=missed, duplicate=duplicate, spurious=run.spurious(),
-        replaced=replaced, messages=run.world.messages, invariants_looked=run.watch.looked,
+        expected=run.book.expected, delivered=run.book.delivered, missed=run.book.missed, duplicate=run.book.duplicate,
+        spurious=run.book.spurious, replaced=replaced, messages=run.world.messages, invariants_looked=run.watch.looked,
         seconds_quiet=quiet if quiet is not None else -1.0,
         digest=run.world.digest.hexdigest(), violations=violations,
     )  # fmt: skip
