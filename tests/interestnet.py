@@ -81,6 +81,7 @@ class Net:
         loss: float = 0.0,
         twice: float = 0.0,
         jitter: int = 0,
+        latency: int = LATENCY,
         start: bool = True,
         make: Callable[..., Interest] = Interest,
         options: dict[str, Any] | None = None,
@@ -88,7 +89,7 @@ class Net:
     ) -> None:
         self.now = 0
         self.rng = Random(seed)
-        self.loss, self.twice, self.jitter = loss, twice, jitter
+        self.loss, self.twice, self.jitter, self.latency = loss, twice, jitter, latency
         self.make, self.options = make, options or {}
         self.config = InterestConfig(**{"join": ("node-0", "node-1", "node-2"), **config})
         self.places: list[Place] = []
@@ -326,7 +327,9 @@ class Net:
             line = place.links.get(to)
             for _ in range(1 + (self.rng.random() < self.twice) if self.twice else 1):
                 if line is not None and not (self.loss and self.rng.random() < self.loss):
-                    delay = LATENCY + (int(self.rng.random() * self.jitter) if self.jitter else 0)
+                    delay = self.latency + (
+                        int(self.rng.random() * self.jitter) if self.jitter else 0
+                    )
                     self._at(self.now + delay, self._arrive, line, place, message)
 
     def _arrive(self, line: Line, sender: Place, message: Message) -> None:

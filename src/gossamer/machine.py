@@ -52,6 +52,9 @@ class LinkState(IntEnum):
     FULL = 3  # the event queue to this peer is over its high mark: further event messages will be dropped, counted
     READY = 4  # it has drained again
     CUT = 5  # down for cause: the peer broke the rules, so nobody need wait for it
+    # Much has left for the peer in the last seconds, and more waits, or much of one message has
+    # come: the link is slow, and the peer is not silent. The link stays as it is, UP or FULL.
+    MOVING = 6
 
 
 class Message(Struct, frozen=True, array_like=True):

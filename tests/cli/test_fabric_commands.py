@@ -365,7 +365,7 @@ def test_what_is_published_through_a_node_that_stays_is_there_for_those_who_come
     )
     alone = gossamer(env, "publish", "weather", '{"temp": 1}', "--join", node)
     assert (
-        "publishers of 'weather' keep 1h, 256MB for those who come later, but this one is gone"
+        "publishers of 'weather' keep 1h, 256MB for later subscribers, but this publisher is gone"
         in alone.stderr
     )
     assert "--via HOST:PORT" in alone.stderr
@@ -492,7 +492,7 @@ def test_nodes_of_another_fabric_are_not_let_in(env: dict[str, str], node: str) 
 
 
 def test_view_shows_names_and_watches(env: dict[str, str], node: str) -> None:
-    assert "nobody wants anything yet" in gossamer(env, "view").stdout
+    assert "no node wants any topic yet" in gossamer(env, "view").stdout
     gossamer(env, "advertise", "weather", "temp INT", "--join", node)
     watch = [*GOSSAMER, "view", "weather", "--watch", "--json", "--node", node]
     subscribe = [*GOSSAMER, "subscribe", "weather", "--join", node]
@@ -528,7 +528,7 @@ def test_view_shows_names_and_watches(env: dict[str, str], node: str) -> None:
             assert watching.wait(SECONDS) == 130
         finally:
             watching.kill()
-    assert "nobody wants weather" in gossamer(env, "view", "weather").stdout
+    assert "no node wants weather" in gossamer(env, "view", "weather").stdout
     assert "no node at 127.0.0.1:1" in gossamer(env, "view", "--node", "127.0.0.1:1", code=2).stderr
 
 

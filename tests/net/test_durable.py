@@ -269,6 +269,74 @@ def test_from_the_shell(tmp_path: Path) -> None:
     go(main())
 
 
+def test_an_ordered_named_subscription_prints_what_waited_for_its_turn_when_it_was_stopped(
+    tmp_path: Path,
+) -> None:
+    def start(address: str, *options: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "gossamer", "subscribe", "t", "--name", "x", "--ordered"]
+        command += ["--data-dir", str(tmp_path), "--json", "--join", address, *options]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    async def line(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+        assert process.stdout is not None
+        text = await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), 30)
+        assert text, "it ended"
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+    async def main() -> None:
+        async with (
+            gossamer.Node() as one,
+            gossamer.Node(join=[one.address]) as other,
+            gossamer.Node(
+                join=[one.address], config=gossamer.NodeConfig(buffer=1, block=120)
+            ) as idle,
+        ):
+            await one.advertise("t", SCHEMA, retention="1h")
+            await other.topic("t")
+            process = start(one.address)
+            try:
+                # It takes nothing, so the receipts of the first publisher's events stay open.
+                holds = await idle.subscribe("t", "n < 1000")
+                assert process.stderr is not None
+                assert b"subscribed to" in await asyncio.to_thread(process.stderr.readline)
+                await one.publish("t", {"n": 0})
+                printed = [await line(process)]
+                for n in range(1, 30):
+                    await one.publish("t", {"n": n})
+                # Until one is handed over that was stored after some that wait.
+                n = 1000
+                while printed[-1]["offset"] <= len(printed) + 10:
+                    await other.publish("t", {"n": n})
+                    n += 1
+                    while printed[-1]["values"]["n"] != n - 1:
+                        printed.append(await line(process))
+                process.terminate()
+                rest = await asyncio.to_thread(process.communicate, timeout=30)
+                printed += [json.loads(text) for text in rest[0].splitlines()]
+                assert process.returncode == 0
+            finally:
+                process.kill()
+            before = [each["values"]["n"] for each in printed]
+            assert len([value for value in before if value < 1000]) < 20
+            await holds.close()
+            again = start(
+                one.address, "--timeout", "60", "--limit", str(30 + n - 1000 - len(before))
+            )
+            try:
+                after = [
+                    json.loads(text)
+                    for text in (await asyncio.to_thread(again.communicate))[0].splitlines()
+                ]
+            finally:
+                again.kill()
+            values = [*before, *(each["values"]["n"] for each in after)]
+            assert [value for value in values if value < 1000] == list(range(30))
+            assert [value for value in values if value >= 1000] == list(range(1000, n))
+
+    go(main())
+
+
 @pytest.mark.live
 def test_lines_that_come_through_the_admin_socket_share_their_way_to_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -260,6 +260,7 @@ def test_a_tap_goes_back_to_what_is_on_disk() -> None:
     tap.store(7, 1, 1, (1, 2), b"one")
     tap.records(first)
     tap.confirm(first)
+    tap.hand(1, 2)
     tap.ack(2, through=True)
     tap.place(7, (1, 2), is_gone=False)
     tap.store(7, 1, 1, (3,), b"two")
@@ -311,9 +312,16 @@ def test_a_store_that_waits_in_the_node_goes_with_those_that_failed_before_it() 
     tokens = [one.token for one in core.wake(Micros(0)) if isinstance(one, Store)]
     for token in tokens:
         core.stored(token, Micros(0))
-    batch = Batch("t", 2, 1, 1, 1, 1, 0, 1, b"\x91\x91\x05")
     core.link(Peer(2), LinkState.UP, Micros(0))
-    [store] = [one for one in core.receive(Peer(2), batch, Micros(0)) if isinstance(one, Store)]
+
+    def arrives(number: int) -> Store:
+        batch = Batch("t", 2, 1, number, 1, 1, 0, 1, b"\x91\x91\x05")
+        effects = core.receive(Peer(2), batch, Micros(0))
+        [store] = [one for one in effects if isinstance(one, Store)]
+        return store
+
+    core.stored(arrives(1).token, Micros(0))
+    store = arrives(2)
     core.ack(made, 1, Micros(0))
     core.unsubscribe(made, Micros(0))  # what was acknowledged is to be stored when the driver looks
     ticket = core.publish("t", {"n": 1}, Micros(0))  # a full batch, so it is sealed

@@ -12,7 +12,7 @@ from gossamer.filters import Event
 from gossamer.machine import SECOND, Deliver, Effect, Keep, LinkState, Micros, Peer, Send, Store
 from gossamer.node import Gap, NodeConfig, NodeCore, Retention, Route, TapError, Ticket, Wish
 from gossamer.node.history import Ask, Part, Past
-from gossamer.node.progress import WAITING_MAX, Progress
+from gossamer.node.progress import Progress
 from gossamer.overlay.batch import Batch, Report
 from gossamer.overlay.interest.config import InterestConfig
 from gossamer.trace import Delivered, Rejected
@@ -29,7 +29,9 @@ class Fabric(Net):
         self, nodes: int, *, retention: str = "", durable: bool = True, **config: Any
     ) -> None:
         faults = {
-            name: config.pop(name) for name in ("seed", "loss", "jitter", "twice") if name in config
+            name: config.pop(name)
+            for name in ("seed", "loss", "jitter", "twice", "latency")
+            if name in config
         }
         self.node_config = NodeConfig(trace=True, **config)
         self.got: dict[int, list[Event | Gap]] = {}  # by node
@@ -386,7 +388,7 @@ def test_misuse_says_what_to_do() -> None:
     made = fabric.enter(1, "n > 1", name="x")
     with pytest.raises(TapError, match="in use"):
         fabric.enter(1, "n > 1", name="x")
-    with pytest.raises(TapError, match="never handed over"):
+    with pytest.raises(TapError, match="not handed over"):
         fabric.core(1).ack(made, 99, Micros(fabric.now))
     with pytest.raises(TapError, match="in use"):
         fabric.core(1).forget("x", Micros(fabric.now))
@@ -433,7 +435,7 @@ def test_peers_are_not_believed(bad: Past) -> None:
     fabric.run(1)
     follow = fabric.core(1).follows.follows[made]
     progress = follow.publishers[1]
-    progress.attempts, progress.serial = 1, 77
+    progress.asked = {77: Micros(fabric.now)}
     progress.is_level = False
     fabric._do(
         fabric.places[1],
@@ -446,12 +448,26 @@ def test_peers_are_not_believed(bad: Past) -> None:
     assert [note for note in fabric.places[0].notes if isinstance(note, Rejected)]
 
 
-def test_too_much_that_waits_goes_before_its_turn_and_is_counted() -> None:
-    progress = Progress()
-    for number in range(WAITING_MAX + 3):
-        progress.wait((1, number), number)
-    assert progress.overflow() == [0, 1, 2]
-    assert progress.let_go((1, 5)) == [3, 4, 5]
+def test_too_much_that_waits_goes_before_its_turn_and_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gossamer.node.follow.WAITING_MAX", 10)
+    monkeypatch.setattr("gossamer.node.progress.WAITING_MAX", 10)
+    fabric = Fabric(3, batch_events=1, window=64)
+    made = fabric.enter(1, ordered=True)
+    fabric.enter(2)
+    fabric.publish(0, 0)
+    fabric.pause(2)  # so no receipt is complete
+    for number in range(1, 14):
+        fabric.command(0, "publish", "t", {"n": number})
+        fabric.run(0.01)
+    assert fabric.numbers(1) == [0, 1, 2, 3]
+    about = fabric.core(1).subscriptions[made].follow
+    assert about is not None
+    assert (about.about()["early"], about.about()["waiting"]) == (2, 10)
+    fabric.resume(2)
+    fabric.run(2)
+    assert fabric.numbers(1) == list(range(14))
 
 
 @pytest.mark.slow

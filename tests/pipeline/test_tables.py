@@ -1,4 +1,4 @@
-"""The tables' contracts: plain data, and a check that refuses what breaks them."""
+"""The tables' definitions are plain data, and a check refuses rows that break them."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def test_good_rows_pass(spark: SparkSession) -> None:
     check_schema(rows, HOLDINGS)
     checked = check_rows(rows, HOLDINGS)
     assert checked.rows == 2
-    assert (
-        check_rows(rows.orderBy("peer", ascending=False).repartition(3), HOLDINGS) == checked
-    )  # whatever the order
+    # The order of the rows does not matter.
+    turned = rows.orderBy("peer", ascending=False).repartition(3)
+    assert check_rows(turned, HOLDINGS) == checked
     other = spark.createDataFrame([ROW, ("p2", 6, *ROW[2:])], HOLDINGS.ddl)
     assert check_rows(other, HOLDINGS).digest != checked.digest
 

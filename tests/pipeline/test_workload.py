@@ -158,7 +158,7 @@ def number(peer: str) -> int:
 
 @pytest.mark.spark
 def test_synthetic_workloads(spark: SparkSession) -> None:
-    schema = Schema.parse(synthetic.SCHEMA)
+    schema = Schema.parse(workload.SCHEMA)
     for kind in synthetic.KINDS:
         recipe = Recipe(
             kind, filters=300, events=200, seed=5, topics=3, zipf=1.0, width=0.05, wildcards=0.5
@@ -195,7 +195,7 @@ def test_two_in_five_uniform_events_match(spark: SparkSession) -> None:
         sf.regexp_extract_all("text", sf.lit("'([^']*)'"), sf.lit(1)).alias("p")
     ).distinct()
     events = synthetic.events(spark, recipe).select(
-        sf.from_json("values", synthetic.SCHEMA).alias("v")
+        sf.from_json("values", workload.SCHEMA).alias("v")
     )
     matched = events.join(
         points, on=sf.array("v.name", "v.type") == sf.col("p"), how="left_semi"

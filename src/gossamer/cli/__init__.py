@@ -1,4 +1,7 @@
-"""The command line: one file a command. Commands parse, call one function, and print."""
+"""The command line, with one file for each command.
+
+A command parses, calls one function, and prints.
+"""
 
 from gossamer.cli.app import main
 

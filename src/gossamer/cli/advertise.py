@@ -46,8 +46,10 @@ def advertise(
       gossamer advertise weather "country STRING, city STRING, temp INT, at TIMESTAMP"
       gossamer advertise weather "country STRING, temp INT" --retention "7d, 1GB"
       gossamer advertise weather "country STRING, temp DOUBLE" --replace
+
     \b
-    Types: STRING, BINARY, BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, TIMESTAMP, DATE, STRUCT<name: TYPE, ...>.
+    Types: STRING, BINARY, BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE,
+    TIMESTAMP, DATE, STRUCT<name: TYPE, ...>.
     """
 
     async def main(stop: Stop) -> int:
@@ -55,15 +57,18 @@ def advertise(
         from gossamer.node import Retention
 
         kept = Retention.parse(retention).text if retention else ""
-        text = gossamer.Schema.parse(schema).text  # a bad schema needs no fabric to be found out
+        # A bad schema is found without a fabric.
+        text = gossamer.Schema.parse(schema).text
         async with gossamer.Node(
             join=join, trace_dir=trace_dir, fabric=fabric, keys=keys, join_timeout=wait
         ) as node:
-            if replace:  # what is to be replaced must be known here
+            # The schema that is replaced must be known here first.
+            if replace:
                 with contextlib.suppress(gossamer.SchemaConflictError):
                     await node.topic(topic, wait)
             await node.advertise(topic, text, retention=kept, replace=replace)
-            text = await node.topic(topic, wait)  # it may have had more attributes before
+            # The topic may have had more attributes before.
+            text = await node.topic(topic, wait)
         if as_json:
             click.echo(
                 msgspec.json.encode(

@@ -1,4 +1,6 @@
-"""The ``gossamer`` command: a group whose commands are imported when they are used, and one place that prints errors."""
+"""The ``gossamer`` command: a group that imports a command when it is used, and prints all
+errors.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ _COMMANDS = {
     "lookup": ("gossamer.cli.lookup", "lookup", "Show which subscriptions would take an event."),
     "tree": ("gossamer.cli.tree", "tree", "Draw the dispatch tree from a running node."),
     "top": ("gossamer.cli.top", "top", "Watch a running node: rates, peers, queues, drops."),
-    "view": ("gossamer.cli.view", "view", "Show who wants which topic, and watch it change."),
+    "view": ("gossamer.cli.view", "view", "Show which nodes want which topics, and watch changes."),
     "config": ("gossamer.cli.config", "config", "Check and show the options of a node."),
     "keys": ("gossamer.cli.keys", "keys", "Make a fabric's authority, and keys for its nodes."),
     "simulate": (
@@ -51,11 +53,12 @@ _COMMANDS = {
 }
 
 OK, FAILED, MISUSE = 0, 1, 2
+# They are named by text, because not every version of click has the last one.
 _UNTOLD = (
     "MissingParameter",
     "NoSuchOption",
     "NoSuchCommand",
-)  # by name: not every click has the last
+)
 
 
 class Commands(click.Group):
@@ -70,7 +73,8 @@ class Commands(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):  # from the table: listing them must not import Spark
+        # The list comes from the table, because importing the commands would import Spark.
+        with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, _, line) in _COMMANDS.items()])
 
 
@@ -88,7 +92,8 @@ def _version(ctx: click.Context, option: click.Parameter, wanted: bool) -> None:
     help="Show the version, and whether the hot loops are compiled, and exit.",
 )  # fmt: skip
 def app() -> None:
-    """Brokerless publish/subscribe: topics like tables, subscriptions like SELECT * FROM topic WHERE filter.
+    """Brokerless publish/subscribe: topics like tables, subscriptions like SELECT * FROM topic
+    WHERE filter.
 
     \b
     Try it in four terminals:
@@ -96,6 +101,7 @@ def app() -> None:
       gossamer advertise weather "country STRING, city STRING, temp INT"
       gossamer subscribe weather "country = 'CH' AND temp > 30"
       gossamer publish weather '{"country": "CH", "city": "Geneva", "temp": 31}'
+
     \b
     Or see it all at once, judged by Spark:
       gossamer demo
@@ -103,7 +109,10 @@ def app() -> None:
 
 
 def _known_errors() -> tuple[type[Exception], ...]:
-    """What a user can cause and put right. Anything else is our fault and shows its traceback."""
+    """Errors that a user can cause and correct.
+
+    Any other error is our fault and shows its traceback.
+    """
     from gossamer.cli.settings import ConfigError
     from gossamer.filters import EventError, FilterError, SchemaError
     from gossamer.net.admin import AdminError
@@ -125,7 +134,9 @@ def _known_errors() -> tuple[type[Exception], ...]:
         MissingExtraError,
         NodeError,
         SchemaError,
-        OSError,  # of the user's own files and folders: what we know more about has a class of its own
+        # An OSError concerns the user's own files and folders. Other system errors have classes of
+        # their own.
+        OSError,
         RetentionError,
         RouteError,
         SparkStartError,
@@ -150,7 +161,8 @@ def main(argv: list[str] | None = None) -> None:
         sys.stderr.write("gossamer: interrupted\n")
         sys.exit(130)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader (head, say) has gone: not an error worth a word
+        # The reader (for example head) has gone, which is not an error.
+        sys.stderr.close()
         sys.exit(OK)
     except Exception as error:
         if not isinstance(error, _known_errors()):
@@ -161,12 +173,15 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _misuse(error: click.ClickException) -> str:
-    """What click says, and where to read on if it does not say what is right."""
+    """Click's message, with a hint at --help if the message does not give the remedy."""
     message = error.format_message()
     if not isinstance(error, click.UsageError) or error.ctx is None:
         return message
     if message.startswith("Got unexpected extra argument"):
-        return f"{message}: put quotes around text that has spaces. See: {error.ctx.command_path} --help"
+        return (
+            f"{message}: put quotes around text that has spaces. "
+            f"See: {error.ctx.command_path} --help"
+        )
     return (
         f"{message} See: {error.ctx.command_path} --help"
         if type(error).__name__ in _UNTOLD
@@ -175,7 +190,7 @@ def _misuse(error: click.ClickException) -> str:
 
 
 def _plain(error: Exception) -> str:
-    """Without the number that Python puts before what the system says."""
+    """The message without the number that Python puts before the system's words."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.strerror}: {error.filename}"
     return str(error)

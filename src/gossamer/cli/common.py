@@ -1,4 +1,6 @@
-"""What the commands that talk to a fabric share: their options, and leaving cleanly on Ctrl-C."""
+"""Options and functions that the commands of a fabric share, among them leaving cleanly on
+Ctrl-C.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Seconds(click.ParamType[float]):
-    """A number of seconds, not negative, not nan."""
+    """A number of seconds that is not negative and not nan."""
 
     name = "seconds"
 
@@ -35,31 +37,35 @@ class Seconds(click.ParamType[float]):
 
 
 class Stop(asyncio.Event):
-    """Set by SIGINT and SIGTERM. A command that watches it by itself is ``patient``; any other is cancelled."""
+    """Set by SIGINT and SIGTERM.
+
+    A command that watches it by itself is ``patient``. Any other command is cancelled.
+    """
 
     patient = False
 
 
 def json_option(command: F) -> F:
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")(
-        command
-    )
+    return click.option(
+        "--json", "as_json", is_flag=True, help="Print JSON, one object on each line."
+    )(command)
 
 
 def node_option(command: F) -> F:
-    """Which of the nodes that run here is asked; for ``admin.find``."""
+    """The option that chooses one of the nodes that run here, for ``admin.find``."""
     return click.option(
         "--node",
         "address",
         metavar="HOST:PORT",
-        help=f"Ask the node that listens there.  [default: the only one, or of several that at {DEFAULT_ADDRESS}]",
+        help="Ask the node that listens there.  "
+        f"[default: the only node, or of several the one at {DEFAULT_ADDRESS}]",
     )(command)
 
 
 def _addresses(
     ctx: click.Context, param: click.Parameter, given: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """As ``gossamer node`` reads GOSSAMER_JOIN: between commas or spaces."""
+    """Split addresses at commas or spaces, as ``gossamer node`` reads GOSSAMER_JOIN."""
     return tuple(address for one in given for address in one.replace(",", " ").split())
 
 
@@ -78,7 +84,7 @@ def join_option(command: F) -> F:
 
 
 def node_options(command: F) -> F:
-    """What every command that is a node of its own takes."""
+    """Add the options of every command that is a node of its own."""
     for option in (
         click.option(
             "--keys",
@@ -97,14 +103,14 @@ def node_options(command: F) -> F:
             default="",
             envvar="GOSSAMER_FABRIC",
             show_envvar=True,
-            help="Only nodes of this name talk.",
+            help="Only nodes of the same fabric name talk to each other.",
         ),
         click.option(
             "--wait",
             type=Seconds(),
             default=10.0,
             show_default=True,
-            help="Seconds to wait for fabric and topic.",
+            help="Seconds to wait for the fabric and the topic.",
         ),
     ):
         command = option(command)
@@ -112,7 +118,11 @@ def node_options(command: F) -> F:
 
 
 def run_until_signal(main: Callable[[Stop], Coroutine[Any, Any, int]]) -> int:
-    """Run ``main(stop)``. SIGINT and SIGTERM end it: gently if it is patient, else by cancelling it; either leaves politely."""
+    """Run ``main(stop)`` until it ends, or until SIGINT or SIGTERM.
+
+    A signal lets a patient command end by itself and cancels any other. Both leave the fabric
+    politely.
+    """
     from gossamer.net.loop import run
 
     async def guarded() -> int:
@@ -139,7 +149,10 @@ def run_until_signal(main: Callable[[Stop], Coroutine[Any, Any, int]]) -> int:
 async def first_of(
     work: Coroutine[Any, Any, Any], stop: Stop, timeout: float | None = None
 ) -> bool:
-    """Run the work until it ends (True), or until ``stop`` is set or the time is up (False). Its errors are raised."""
+    """Run the work until it ends (True), or until ``stop`` is set or the time is up (False).
+
+    Errors of the work are raised.
+    """
     stop.patient = True
     task, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     try:

@@ -1,4 +1,4 @@
-"""``gossamer config``: what a node's options come to, before it is started."""
+"""``gossamer config``: check and show a node's options before it is started."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def config() -> None:
     \b
     Examples:
       gossamer config example > gossamer.toml      every option, with its default
-      gossamer config check gossamer.toml          is it right? every problem, with its place
+      gossamer config check gossamer.toml          every problem of the file, with its place
       gossamer config show --config gossamer.toml  effective values, and where each came from
     """
 
@@ -31,7 +31,7 @@ def config() -> None:
 @click.argument("file", required=False, envvar="GOSSAMER_CONFIG")
 @json_option
 def check(file: str | None, as_json: bool) -> int:
-    """Read a file and the environment as 'gossamer node' would; exit code 2 if something is wrong.
+    """Read a file and the environment as 'gossamer node' would. Exit code 2 if something is wrong.
 
     \b
     Examples:
@@ -74,7 +74,8 @@ def check(file: str | None, as_json: bool) -> int:
 @options
 @json_option
 def show(config_file: str | None, as_json: bool, **flags: Any) -> int:
-    """Show the effective value of every option, and where it came from. Takes the flags that 'gossamer node' takes.
+    """Show the effective value of every option, and where it came from. The command takes the flags
+    of 'gossamer node'.
 
     \b
     Examples:
@@ -110,7 +111,8 @@ def show(config_file: str | None, as_json: bool, **flags: Any) -> int:
 @config.command()
 @json_option
 def example(as_json: bool) -> int:
-    """Print a TOML file with every option, its default and what it means; all are commented out.
+    """Print a TOML file with every option, its default and its meaning. All options are commented
+    out.
 
     \b
     Examples:
@@ -129,13 +131,15 @@ def example(as_json: bool) -> int:
             )
         return 0
     click.echo(
-        "# Options of 'gossamer node'. A flag wins over the environment, the environment over this file.\n"
+        "# Options of 'gossamer node'. A flag wins over the environment, "
+        "and the environment wins over this file.\n"
     )
     for option in OPTIONS:
         if option.name != "topics":
             click.echo(f"# {option.help}\n# {option.name} = {_toml(option)}\n")
     click.echo(
-        '# Topics to advertise, with their schemas.\n# [topics]\n# weather = "country STRING, city STRING, temp INT"'
+        "# Topics to advertise, with their schemas.\n# [topics]\n"
+        '# weather = "country STRING, city STRING, temp INT"'
     )
     return 0
 

@@ -36,16 +36,18 @@ if TYPE_CHECKING:
     from gossamer.pipeline.verify import Verdict
 
 TOPIC = "files"
-TRACE_BYTES = 640  # of trace files for each event, about
+# The approximate bytes of trace files for each event.
+TRACE_BYTES = 640
 VERDICT = ("expected", "delivered", "missed", "duplicate", "spurious")
 
 
 class Run(msgspec.Struct, frozen=True):
-    """What happened, beside Spark's verdict."""
+    """The facts of the run beside Spark's verdict."""
 
     filters: int
     events: int
-    matched: int  # the sum over the publishers' receipts
+    # The sum over the publishers' receipts.
+    matched: int
     fabric_seconds: float
     seconds: float
     report: str
@@ -84,11 +86,12 @@ class Run(msgspec.Struct, frozen=True):
 def demo(
     nodes: int, filters: int, events: int, seed: int, out: Path, master: str, as_json: bool
 ) -> int:
-    """Start a fabric of real node processes on loopback, publish a real trace through it, and have Spark judge it.
+    """Start a fabric of real node processes on loopback, publish a real trace through it, and let
+    Spark judge it.
 
-    Filters and events come from a sample of Debian's source index that ships with the package. Spark computes from the
-    filters' text alone what every subscription should have got, and compares it with what the nodes wrote down. Exit
-    code 1 if anything is missed, duplicate or spurious.
+    Filters and events come from a sample of Debian's source index that ships with the package.
+    Spark computes from the filters' text alone which events every subscription should have got, and
+    compares them with the nodes' traces. Exit code 1 if any event is missed, duplicate or spurious.
 
     \b
     Examples:
@@ -101,8 +104,8 @@ def demo(
     began = time.perf_counter()
     traces = _fresh(out)
     columns = (
-        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(12), MofNCompleteColumn(), TextColumn("{task.fields[of]}"),
-        TimeElapsedColumn(),
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(12), MofNCompleteColumn(),
+        TextColumn("{task.fields[of]}"), TimeElapsedColumn(),
     )  # fmt: skip
     with Progress(*columns, console=Console(stderr=True)) as progress:
         starting = progress.add_task("Spark starts", total=1, of="")
@@ -142,7 +145,7 @@ def demo(
 
 
 def _fresh(out: Path) -> Path:
-    """An empty folder for the nodes' traces; only what an earlier demo wrote is removed."""
+    """An empty folder for the nodes' traces. Only the traces of an earlier demo are removed."""
     traces = out / "traces"
     if traces.exists():
         strange = [
@@ -152,7 +155,8 @@ def _fresh(out: Path) -> Path:
         ]
         if strange:
             raise click.UsageError(
-                f"{traces} holds {strange[0]}, which no demo wrote; choose another folder with --out"
+                f"{traces} holds {strange[0]}, which no demo wrote; "
+                "choose another folder with --out"
             )
         shutil.rmtree(traces)
     traces.mkdir(parents=True)
@@ -162,7 +166,7 @@ def _fresh(out: Path) -> Path:
 def _workload(
     spark: SparkSession, filters: int, events: int, seed: int, progress: Progress
 ) -> tuple[str, list[str], list[dict[str, Any]]]:
-    """Filters and events out of the shipped sample, chosen by the seed."""
+    """Filters and events out of the sample, chosen by the seed."""
     from gossamer.pipeline import stages, traces, workload
 
     task = progress.add_task("filters and events from a trace", total=2, of="")
@@ -188,7 +192,10 @@ async def _through_a_fabric(
     rows: list[dict[str, Any]],
     progress: Progress,
 ) -> int:
-    """Subscribe and publish from all nodes; returns how many hand-overs the receipts counted."""
+    """Subscribe and publish from all nodes.
+
+    Return the number of hand-overs that the receipts counted.
+    """
     from gossamer.cli.fabric import Fabric
 
     starting = progress.add_task(f"{nodes} node processes", total=nodes, of="started")
@@ -219,7 +226,7 @@ async def _through_a_fabric(
 
 
 def _judge(spark: SparkSession, traces: Path, progress: Progress) -> Verdict:
-    from gossamer.pipeline.progress import watch
+    from gossamer.pipeline.taskcounts import watch
     from gossamer.pipeline.verify import verify
 
     task = progress.add_task("Spark judges", total=None, of="tasks")
@@ -264,17 +271,21 @@ def _print(verdict: Verdict, run: Run, nodes: int, agree: bool) -> None:
         table.add_row(name, f"{getattr(verdict, name):,}", meaning[name])
     console.print()
     console.print(
-        f"{run.events:,} events from {nodes} nodes to {verdict.subscriptions:,} subscriptions, judged by Spark:"
+        f"{run.events:,} events from {nodes} nodes to {verdict.subscriptions:,} subscriptions, "
+        "judged by Spark:"
     )
     console.print(table)
     same = "which agrees" if agree else "WHICH DOES NOT AGREE"
     console.print(f"The publishers' own receipts counted {run.matched:,} hand-overs, {same}.")
     if verdict.latency_ms_p50 is not None and verdict.latency_ms_p99 is not None:
         console.print(
-            f"From publish to hand-over: p50 {verdict.latency_ms_p50:.1f} ms, p99 {verdict.latency_ms_p99:.1f} ms."
+            f"From publish to hand-over: p50 {verdict.latency_ms_p50:.1f} ms, "
+            f"p99 {verdict.latency_ms_p99:.1f} ms."
         )
     if verdict.ok and agree:
-        console.print("[bold green]Every event reached exactly those who asked for it.[/]")
+        console.print(
+            "[bold green]Every event reached exactly the subscriptions that asked for it.[/]"
+        )
     else:
         console.print("[bold red]Something went wrong; the report has examples.[/]")
     console.print(f"Report with figures: {run.report} ({run.seconds:g} s in all)", soft_wrap=True)

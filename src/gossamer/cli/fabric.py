@@ -1,4 +1,4 @@
-"""A fabric of real node processes on this machine, for the demo: start, tell, listen, stop."""
+"""A fabric of real node processes on this machine, for the demo."""
 
 from __future__ import annotations
 
@@ -32,9 +32,12 @@ class Process:
     async def start(cls, join: list[str], trace_dir: Path, fabric: str) -> Self:
         joins = [part for address in join for part in ("--join", address)]
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "gossamer.cli.worker", *joins, "--trace-dir", str(trace_dir), "--fabric", fabric,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, limit=LINE_MAX,
-            start_new_session=True,  # Ctrl-C is for us; the processes end when their input does
+            sys.executable, "-m", "gossamer.cli.worker", *joins,
+            "--trace-dir", str(trace_dir), "--fabric", fabric,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE, limit=LINE_MAX,
+            # Ctrl-C is for this process. The node processes end when their input ends.
+            start_new_session=True,
         )  # fmt: skip
         self = cls(process)
         self.address = (await self.answer(START_SECONDS))["address"]
@@ -57,14 +60,13 @@ class Process:
             words = (
                 (await self._process.stderr.read()).decode(errors="replace").strip().splitlines()
             )
-            raise FabricError(
-                f"node {self.address or self._process.pid} ended early: {words[-1] if words else 'no message'}"
-            )
+            said = words[-1] if words else "no message"
+            raise FabricError(f"node {self.address or self._process.pid} ended early: {said}")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
     async def stop(self) -> None:
-        """Ask it to leave; if it does not, end it."""
+        """Ask the process to leave, and kill it if it does not."""
         if self._process.returncode is None and self._process.stdin is not None:
             self._process.stdin.close()
         try:
@@ -75,20 +77,20 @@ class Process:
 
 
 class Fabric:
-    """Several of them, joined into one fabric; the first is the one that the others join."""
+    """Several processes in one fabric. All others join the first one."""
 
     def __init__(self, size: int, trace_dir: Path) -> None:
         self.size, self.trace_dir = size, trace_dir
-        self.name = f"demo-{secrets.token_hex(8)}"  # two demos on one machine must not meet
+        # The random name keeps two demos on one machine apart.
+        self.name = f"demo-{secrets.token_hex(8)}"
         self.processes: list[Process] = []
 
     async def __aenter__(self) -> Self:
         try:
             self.processes.append(await Process.start([], self.trace_dir, self.name))
             first = self.processes[0].address
-            for start in range(
-                1, self.size, 4
-            ):  # a few at a time: each is a Python interpreter that has to start
+            # Only a few start at a time, because each is a Python interpreter that has to start.
+            for start in range(1, self.size, 4):
                 some = range(start, min(start + 4, self.size))
                 self.processes += await asyncio.gather(
                     *(Process.start([first], self.trace_dir, self.name) for _ in some)

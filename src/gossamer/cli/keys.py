@@ -22,11 +22,11 @@ _passphrase = click.option(
 
 @click.group()
 def keys() -> None:
-    """Make a fabric's authority and the keys of its nodes: who has none gets nowhere.
+    """Make a fabric's authority and the keys of its nodes. A node without keys cannot join.
 
     \b
     A fabric with keys in five commands:
-      gossamer keys init authority                      once; keep it off the machines that run nodes
+      gossamer keys init authority                      once; not on a machine that runs nodes
       gossamer keys issue authority station             makes authority/nodes/station, for one node
       gossamer keys issue authority reader --publish '' --subscribe 'weather.*'
       gossamer node --keys authority/nodes/station --listen 0.0.0.0:7400
@@ -37,14 +37,14 @@ def keys() -> None:
 @keys.command()
 @click.argument("directory", type=_DIRECTORY)
 @click.option(
-    "--name", default="gossamer", show_default=True, help="Of the fabric; for people to read."
+    "--name", default="gossamer", show_default=True, help="The fabric's name, for people to read."
 )
 @click.option(
     "--days",
     default=3650,
     show_default=True,
     type=click.IntRange(1, 36_500),
-    help="How long it is good for.",
+    help="Days until it expires.",
 )
 @_passphrase
 @json_option
@@ -63,7 +63,8 @@ def init(directory: Path, name: str, days: int, passphrase_file: Path | None, as
         _json({"authority": str(directory), "name": name, "not_after": int(until.timestamp())})
     else:
         click.echo(
-            f"authority {name!r} made in {directory}, good until {until:%Y-%m-%d}; its key, authority.key, is the fabric"
+            f"authority {name!r} made in {directory}, good until {until:%Y-%m-%d}; "
+            "its key, authority.key, is the fabric"
         )
         click.echo(f"next, keys for a node: gossamer keys issue {directory} NAME")
     return 0
@@ -79,25 +80,26 @@ def init(directory: Path, name: str, days: int, passphrase_file: Path | None, as
     "--publish",
     multiple=True,
     metavar="PATTERN",
-    help="Topics it may publish to; several times, or '' for none.  [default: *; with --renew as before]",
+    help="Topics that the node may publish to; may be given several times, or as '' for none.  "
+    "[default: *; with --renew as before]",
 )
 @click.option(
     "--subscribe",
     multiple=True,
     metavar="PATTERN",
-    help="Topics it may subscribe to; likewise.  [default: *]",
+    help="Topics that the node may subscribe to, in the same form.  [default: *]",
 )
 @click.option(
     "--days",
     default=365.0,
     show_default=True,
     type=click.FloatRange(0, 36_500, min_open=True),
-    help="Until it expires.",
+    help="Days until it expires.",
 )
 @click.option(
     "--renew",
     is_flag=True,
-    help="More time, or other permissions, for the key that is there: the node stays who it is.",
+    help="Give more time or other permissions to the present key. The node keeps its identity.",
 )
 @click.option(
     "--request",
@@ -124,7 +126,7 @@ def issue(
     Examples:
       gossamer keys issue authority station
       gossamer keys issue authority meter7 --publish 'meters.*' --subscribe '' --days 90
-      gossamer keys issue authority station --renew                      with the permissions that it has
+      gossamer keys issue authority station --renew       with its present permissions
       gossamer keys issue authority far --request far.csr --out for-far
     """
     from gossamer.net.authority import Authority
@@ -133,18 +135,20 @@ def issue(
 
     if renew and request is not None:
         raise click.UsageError(
-            "--renew is for a key that is here, --request for one that is elsewhere: give one of them"
+            "--renew is for a key that is here, --request for one that is elsewhere: "
+            "give one of them"
         )
     where = out or directory / NODES / name
     identity = Authority(directory, _first_line(passphrase_file)).issue(
-        name, where, publish=_patterns(publish), subscribe=_patterns(subscribe), days=days, renew=renew,
-        request=request.read() if request is not None else None,
+        name, where, publish=_patterns(publish), subscribe=_patterns(subscribe), days=days,
+        renew=renew, request=request.read() if request is not None else None,
     )  # fmt: skip
     if as_json:
         _json({"keys": str(where), **_plain(identity)})
     else:
         click.echo(
-            f"node {hex_peer(identity.peer)} ({name}): keys in {where}, good until {_date(identity.not_after)}"
+            f"node {hex_peer(identity.peer)} ({name}): keys in {where}, "
+            f"good until {_date(identity.not_after)}"
         )
         click.echo(
             f"may publish {_words(identity.publish)}; may subscribe {_words(identity.subscribe)}"
@@ -161,7 +165,8 @@ def issue(
 @click.option("--out", type=_DIRECTORY, required=True, help="Where the key and the request go.")
 @json_option
 def request(name: str, out: Path, as_json: bool) -> int:
-    """Make a key on the machine that will use it, and a request for the authority to sign: the key never travels.
+    """Make a key on the machine that will use it, and a request for the authority to sign. The key
+    never travels.
 
     \b
     Example:
@@ -175,7 +180,8 @@ def request(name: str, out: Path, as_json: bool) -> int:
         _json({"request": str(out / "node.csr")})
     else:
         click.echo(
-            f"send {out / 'node.csr'} to whoever has the authority, and put the certificates that come back into {out}"
+            f"send {out / 'node.csr'} to the machine that has the authority, "
+            f"and put the certificates that come back into {out}"
         )
     return 0
 
@@ -187,17 +193,18 @@ def request(name: str, out: Path, as_json: bool) -> int:
     "--to",
     multiple=True,
     type=_DIRECTORY,
-    help="A node's key directory to put the new list into; several times.",
+    help="A node's key directory to put the new list into; may be given several times.",
 )
 @_passphrase
 @json_option
 def revoke(
     directory: Path, who: str, to: tuple[Path, ...], passphrase_file: Path | None, as_json: bool
 ) -> int:
-    """Revoke a node's certificates: WHO is its name, its id or a serial number.
+    """Revoke a node's certificates. WHO is its name, its id or a serial number.
 
-    The signed list of what is revoked is DIRECTORY/revoked.crl. One running node that gets it (copy it into its key directory, or
-    --to) passes it on to all others, and every link to who is on it ends within seconds.
+    The signed list of revoked certificates is DIRECTORY/revoked.crl. Give it to one running node
+    (copy it into the node's key directory, or use --to). That node passes it on to all others, and
+    every link to a revoked node ends within seconds.
 
     \b
     Examples:
@@ -222,11 +229,12 @@ def revoke(
         click.echo(
             f"{len(fresh)} certificate(s) of {who} revoked"
             if fresh
-            else f"nothing of {who} was good any longer"
+            else f"{who} had no valid certificate left"
         )
         if not to:
             click.echo(
-                f"copy {directory / 'revoked.crl'} into the key directory of any running node, which passes it on"
+                f"copy {directory / 'revoked.crl'} into the key directory of any running node, "
+                "which passes it on"
             )
     return 0
 
@@ -235,7 +243,7 @@ def revoke(
 @click.argument("directory", type=_DIRECTORY)
 @json_option
 def show(directory: Path, as_json: bool) -> int:
-    """Show what an authority has issued, or what a node's keys are.
+    """Show the certificates that an authority has issued, or describe a node's keys.
 
     \b
     Examples:
@@ -286,7 +294,8 @@ def _show_authority(directory: Path, as_json: bool) -> int:
         table.add_column(column, overflow="fold")
     for line in lines:
         table.add_row(
-            line["name"], line["peer"], line["state"], _date(line["not_after"]), _words(line["publish"]), _words(line["subscribe"])
+            line["name"], line["peer"], line["state"], _date(line["not_after"]),
+            _words(line["publish"]), _words(line["subscribe"]),
         )  # fmt: skip
     console.print(table)
     return 0
@@ -310,7 +319,8 @@ def _show_node(directory: Path, as_json: bool) -> int:
         )
     else:
         click.echo(
-            f"node {hex_peer(identity.peer)} ({identity.name}), {state}, until {_date(identity.not_after)}"
+            f"node {hex_peer(identity.peer)} ({identity.name}), {state}, "
+            f"until {_date(identity.not_after)}"
         )
         click.echo(
             f"may publish {_words(identity.publish)}; may subscribe {_words(identity.subscribe)}"
@@ -323,13 +333,14 @@ def _plain(identity: Any) -> dict[str, Any]:
     from gossamer.trace import hex_peer
 
     return {
-        "node": hex_peer(identity.peer), "name": identity.name, "serial": f"{identity.serial:x}", "not_after": identity.not_after,
-        "generation": identity.generation, "publish": identity.publish, "subscribe": identity.subscribe,
+        "node": hex_peer(identity.peer), "name": identity.name, "serial": f"{identity.serial:x}",
+        "not_after": identity.not_after, "generation": identity.generation,
+        "publish": identity.publish, "subscribe": identity.subscribe,
     }  # fmt: skip
 
 
 def _patterns(given: tuple[str, ...]) -> tuple[str, ...] | None:
-    """'' means nothing; None that nothing was given."""
+    """The patterns of an option. '' gives none, and None means that the option was not given."""
     return tuple(one for one in given if one) if given else None
 
 

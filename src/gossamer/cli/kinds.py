@@ -1,6 +1,8 @@
-"""What an option's value may be: read from text (a flag, an environment variable) or from TOML, and shown again.
+"""The kinds of an option's value. A kind reads text (a flag, a variable) or TOML, and shows a value
+again.
 
-Each kind raises ``ValueError`` with what is wrong and how to write it, or a group of them; who calls adds the place.
+Each kind raises ``ValueError``, or a group of them, with the fault and the right form. The caller
+adds the place.
 """
 
 from __future__ import annotations
@@ -29,25 +31,26 @@ class Kind:
     """Plain text."""
 
     metavar = "TEXT"
-    many = False  # a flag that may be given several times
+    # True for a flag that may be given several times.
+    many = False
 
     def text(self, given: str) -> Any:
-        """From a flag or an environment variable."""
+        """Read a flag or an environment variable."""
         return given
 
     def value(self, given: Any) -> Any:
-        """From TOML."""
+        """Read a value from TOML."""
         if not isinstance(given, str):
             raise ValueError(f"{given!r} is not text; write it in quotes")
         return self.text(given)
 
     def show(self, value: Any) -> Any:
-        """As JSON and TOML have it."""
+        """The value in the form of JSON and TOML."""
         return value
 
 
 class Address(Kind):
-    """A host:port; a bare port is of this machine alone."""
+    """A host:port. A bare port is on this machine alone."""
 
     metavar = "HOST:PORT"
 
@@ -66,7 +69,9 @@ class Address(Kind):
 
 
 class Addresses(Address):
-    """Several: a flag given several times, a list in TOML, words between commas or spaces in a variable."""
+    """Several addresses: a repeated flag, a list in TOML, or words between commas or spaces in a
+    variable.
+    """
 
     many = True
 
@@ -120,7 +125,7 @@ class Count(Kind):
 
 
 class Bytes(Count):
-    """A size: 1048576, "1 MiB"."""
+    """A size, such as 1048576 or "1 MiB"."""
 
     metavar = "BYTES"
 
@@ -192,8 +197,10 @@ class Choice(Kind):
 
 
 class Topics(Kind):
-    """Topics by name, each (schema, retention): NAME=SCHEMA or NAME=SCHEMA @ RETENTION; in TOML ``[topics]`` with
-    ``name = "schema"``, or ``[topics.name]`` with ``schema`` and ``retention``.
+    """Topics by name, each (schema, retention).
+
+    The text is NAME=SCHEMA or NAME=SCHEMA @ RETENTION. In TOML it is ``[topics]`` with ``name =
+    "schema"``, or ``[topics.name]`` with ``schema`` and ``retention``.
     """
 
     metavar = "NAME=SCHEMA"
@@ -205,7 +212,8 @@ class Topics(Kind):
             name, equals, about = part.partition("=")
             if not equals:
                 raise ValueError(
-                    f'{part!r} is not a topic; write NAME=SCHEMA, for example "weather=city STRING, temp INT"'
+                    f"{part!r} is not a topic; write NAME=SCHEMA, "
+                    'for example "weather=city STRING, temp INT"'
                 )
             schema, _, retention = about.partition("@")
             found[name.strip()] = self._topic(name.strip(), schema.strip(), retention.strip())
@@ -214,7 +222,8 @@ class Topics(Kind):
     def value(self, given: Any) -> dict[str, tuple[str, str]]:
         if not isinstance(given, dict):
             raise ValueError(
-                f'{given!r} is not a table; write [topics] and below it weather = "city STRING, temp INT"'
+                f"{given!r} is not a table; write [topics] and below it "
+                'weather = "city STRING, temp INT"'
             )
         found, problems = {}, []
         for name, about in given.items():

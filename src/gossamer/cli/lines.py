@@ -1,4 +1,4 @@
-"""Lines of a file or a pipe as they come, for a program whose event loop must go on meanwhile."""
+"""Lines of a file or a pipe as they come, for a program whose event loop must not wait for them."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import IO
 
 CHUNK_BYTES = 64 << 10
 LINE_BYTES_MAX = 8 << 20
-"""A longer line is no event: that is the largest one that the admin socket takes, too."""
+"""A longer line is not an event. The admin socket does not take a longer one, either."""
 AHEAD = 4
 """Chunks that are read before the first of them is used."""
 
 Numbered = list[tuple[int, bytes]]
-"""Lines with their numbers, counted from 1; those that are blank are left out."""
+"""Lines with their numbers, counted from 1, without the blank ones."""
 
 
 class LineError(ValueError):
-    """The input cannot be read on; says at which line."""
+    """The rest of the input cannot be read. The message names the line."""
 
 
 async def lines_of(source: IO[bytes]) -> AsyncIterator[Numbered]:
-    """Lines, as many at a time as have come. A thread reads: a read from a pipe waits."""
+    """The lines that have come, in groups. A thread reads, because a read from a pipe waits."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Queue[Numbered | Exception | None] = asyncio.Queue()
     room = threading.Semaphore(AHEAD)
@@ -41,9 +41,11 @@ async def lines_of(source: IO[bytes]) -> AsyncIterator[Numbered]:
             except (OSError, LineError) as error:
                 tell(error)
         except RuntimeError:
-            return  # the loop is closed: nobody wants the rest
+            # The loop is closed, and no task wants the rest.
+            return
 
-    # A daemon, because nothing can end a read that waits, and the program must not wait for it.
+    # The thread is a daemon, because nothing can end a waiting read, and the program must not wait
+    # for it.
     threading.Thread(target=read, name="lines", daemon=True).start()
     while (some := await ready.get()) is not None:
         if isinstance(some, Exception):
@@ -53,23 +55,24 @@ async def lines_of(source: IO[bytes]) -> AsyncIterator[Numbered]:
 
 
 def _reader(source: IO[bytes]) -> Callable[[], bytes]:
-    """Reads what is there, at least one byte; nothing at the end.
+    """Return a function that reads the available bytes, at least one, or none at the end.
 
-    From the descriptor, past the file object: that holds a lock while it waits, on which the
-    interpreter would fail when it ends.
+    It reads from the descriptor and not from the file object. The file object holds a lock while it
+    waits, and that lock would make the interpreter fail when it ends.
     """
     try:
         descriptor = source.fileno()
-    except OSError:  # a file object in memory
+    # This is a file object in memory.
+    except OSError:
         return lambda: source.read(CHUNK_BYTES)
     return lambda: os.read(descriptor, CHUNK_BYTES)
 
 
 def numbered(read: Callable[[], bytes]) -> Iterator[Numbered]:
-    """The lines of what is read, however it is cut."""
+    """The lines of the chunks, wherever the chunks are cut."""
     number, rest = 1, b""
     while chunk := read():
-        # A long line comes in many chunks; only its last one has a line end to look for.
+        # A long line comes in many chunks, and only its last chunk has a line end.
         if b"\n" not in chunk:
             rest += chunk
             _check(number, rest)

@@ -1,4 +1,4 @@
-"""Log lines on standard error: for people (text) or for machines (json), with the fields that net/journal.py gives them."""
+"""Log lines on standard error as text or JSON, with the fields that net/journal.py gives them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Lines(logging.Formatter):
         )
 
     def line(self, at: str, level: str, text: str, fields: dict[str, Any], trouble: str) -> str:
-        words = " ".join(f"{name}={_word(value)}" for name, value in fields.items())
-        return f"{at} {level:<7} {text}{' ' + words if words else ''}{chr(10) + trouble if trouble else ''}"
+        words = [f"{name}={_word(value)}" for name, value in fields.items()]
+        return " ".join([f"{at} {level:<7} {text}", *words]) + (f"\n{trouble}" if trouble else "")
 
     def _trouble(self, record: logging.LogRecord) -> str:
         return self.formatException(record.exc_info) if record.exc_info else ""
@@ -51,7 +51,7 @@ def _word(value: Any) -> str:
 
 
 def set_up(format: str, level: str) -> None:
-    """Everything that Python programs log, asyncio's complaints included, goes to standard error in one format."""
+    """Write the logs of all Python modules, asyncio included, to standard error in one format."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if format == "json" else Lines())
     root = logging.getLogger()

@@ -1,4 +1,6 @@
-"""``gossamer lookup``: who would take an event, asked of the topic's skip list."""
+"""``gossamer lookup``: the subscriptions that would take an event, asked of the topic's skip
+list.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,10 @@ from gossamer.cli.common import DEFAULT_ADDRESS, INTERRUPTED, json_option, node_
 @node_option
 @json_option
 def lookup(topic: str, event: str | None, address: str | None, as_json: bool) -> int:
-    """Show which subscriptions to TOPIC with route "skiplist" would take EVENT, a JSON object; without one, all of them.
+    """Show which subscriptions to TOPIC with route "skiplist" would take EVENT, a JSON object.
+    Without EVENT, show all of them.
 
-    Nothing is published: the question walks the list as an event would, in O(log N) hops.
+    Nothing is published. The question walks the list as an event would, in O(log N) hops.
 
     \b
     Examples:

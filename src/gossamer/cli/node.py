@@ -18,21 +18,26 @@ from gossamer.cli.options import options
 def node(config_file: str | None, as_json: bool, **flags: Any) -> int:
     """Run a node of the fabric until SIGTERM or Ctrl-C.
 
-    It then takes no new work, waits for receipts (--drain) and leaves politely; a second signal ends it at once.
+    After the signal it takes no new work, waits for receipts (--drain) and leaves politely. A
+    second signal ends it at once.
 
     \b
     Examples:
-      gossamer node                                             the first node of a fabric, on 127.0.0.1:7400
+      gossamer node                                             the first node, on 127.0.0.1:7400
       gossamer node --listen 127.0.0.1:0 --join 127.0.0.1:7400  another one
-      gossamer node --data-dir ./node1                          keeps its identity and what it has accepted
+      gossamer node --data-dir ./node1                          keeps identity and accepted events
       gossamer node --config gossamer.toml --log-format json    as a service; see docs/operations.md
-      gossamer node --metrics-address 9464                      /metrics, /healthz and /readyz on 127.0.0.1:9464
+      gossamer node --metrics-address 9464                      serves /metrics and /healthz
       gossamer node --topic "weather=city STRING, temp INT"     advertises a topic
-      gossamer node --keys ./keys --listen 0.0.0.0:7400         TLS, for the network: see gossamer keys --help
+      gossamer node --keys ./keys --listen 0.0.0.0:7400         TLS; see gossamer keys --help
+
     \b
-    Every option is also an environment variable (in brackets) and a key of the file: --data-dir is GOSSAMER_DATA_DIR and data_dir.
-    A flag wins over the environment, that over the file. 'gossamer config check' and 'gossamer config show' say what comes of it.
-    Exit codes: 0 left politely, 1 accepted events were lost with it, 2 could not start, 130 ended by a second signal.
+    Every option is also an environment variable (in brackets) and a key of the file:
+    --data-dir is GOSSAMER_DATA_DIR and data_dir.
+    A flag wins over the environment, and the environment wins over the file.
+    'gossamer config check' and 'gossamer config show' show the effective values.
+    Exit codes: 0 left politely, 1 accepted events were lost with it, 2 could not start,
+    130 ended by a second signal.
     """
     from gossamer.cli import logs
     from gossamer.cli.settings import resolve

@@ -1,10 +1,12 @@
-"""Every option of ``gossamer node``, in one table: its flag, its environment variable and its TOML key come from its line.
+"""Every option of ``gossamer node``, in one table that gives its flag, its environment variable and
+its TOML key.
 
     name "data_dir"   ->   --data-dir   GOSSAMER_DATA_DIR   data_dir = "..." in the file
 
-To add an option, add a line. ``to`` says where its value goes: ``node.NAME`` is an argument of ``gossamer.Node``, ``limits.NAME``
-a field of ``gossamer.NodeConfig``, ``peers.NAME`` one of ``gossamer.PeerLimits``, ``run`` is for the command itself. What wins:
-flag, then environment, then file, then default.
+To add an option, add a line. ``to`` names the place of its value: ``node.NAME`` is an argument of
+``gossamer.Node``, ``limits.NAME`` a field of ``gossamer.NodeConfig``, ``peers.NAME`` one of
+``gossamer.PeerLimits``, and ``run`` is for the command itself. A flag wins over the environment,
+the environment over the file, and the file over the default.
 """
 
 from __future__ import annotations
@@ -57,83 +59,79 @@ class Option(Struct, frozen=True):
 
 
 OPTIONS = (
-    Option("listen", Address(), DEFAULT_ADDRESS, "node.listen", "Where this node listens; port 0 picks one."),
-    Option(
-        "public_address", Address(), "", "node.public_address",
-        "Where others reach this node, if that is not where it listens (behind a translation, in a container).",
-    ),
-    Option("join", Addresses(), (), "node.join", "A node of the fabric, or a DNS name of many; may be given several times."),
-    Option(
-        "join_required", YesNo(), True, "node.join_required",
-        "Fail if nobody answers there in time; else go on alone, and go on trying.",
-    ),
-    Option("wait", Seconds(), 10.0, "node.join_timeout", "Seconds to wait for somebody to answer there."),
-    Option(
-        "spin", Seconds(SPIN_MOST), SPIN_SECONDS, "node.spin",
-        "Seconds to look for the next message before sleeping, while messages come in quick succession; 0: never.",
-    ),
-    Option(
-        "shared_memory", YesNo(), True, "node.shared_memory",
-        "Large messages from and to nodes of the same host and user lie in memory that both see.",
-    ),
-    Option("fabric", Kind(), "", "node.fabric", "Only nodes of the same name talk."),
-    Option("k", Count(1, 32), 6, "node.k", "Any K - 1 nodes may fail at once; a node has about K links."),
-    Option("data_dir", Directory(), None, "node.data_dir", "Keep identity and outbox here: accepted events survive a crash."),
-    Option("trace_dir", Directory(), None, "node.trace_dir", "Write traces for 'gossamer pipeline verify' here."),
-    Option("keys", Directory(), None, "node.keys", "This node's keys (gossamer keys issue): TLS with nodes of the same authority."),
-    Option("insecure", YesNo(), False, "node.insecure", "Listen beyond loopback without keys, open to anybody."),
-    Option("topics", Topics(), {}, "run", "A topic to advertise, with its schema [@ RETENTION]; may be given several times."),
-    Option("drain", Seconds(), 10.0, "run", "Seconds to wait for receipts after SIGTERM or Ctrl-C; a second one ends at once."),
-    Option(
-        "metrics_address", Address(bare_port=True), "", "run",
-        "Serve /metrics (Prometheus), /healthz and /readyz here; a bare port is on 127.0.0.1.",
-    ),
-    Option("log_format", Choice("text", "json"), "text", "run", "Log lines on standard error, for people or for machines."),
-    Option("log_level", Choice("debug", "info", "warning", "error"), "info", "run", "The least that is logged."),
-    Option(
-        "window", Count(*WHOLE["window"]), _LIMITS.window, "limits.window",
-        "Events without a receipt; beyond that, publishing waits.",
-    ),
-    Option("window_bytes", Bytes(*WHOLE["window_bytes"]), _LIMITS.window_bytes, "limits.window_bytes", "The same, in bytes."),
-    Option(
-        "batch_events", Count(*WHOLE["batch_events"]), _LIMITS.batch_events, "limits.batch_events",
-        "Events that travel together, at most.",
-    ),
-    Option(
-        "batch_bytes", Bytes(*WHOLE["batch_bytes"]), _LIMITS.batch_bytes, "limits.batch_bytes",
-        "A batch is sent when it has about reached this.",
-    ),
-    Option("event_bytes", Bytes(*WHOLE["event_bytes"]), _LIMITS.event_bytes, "limits.event_bytes", "The largest event."),
-    Option("buffer", Count(*WHOLE["buffer"]), _LIMITS.buffer, "limits.buffer", "Events that may wait for one subscription."),
-    Option(
-        "block", Seconds(BLOCK_MOST, least=BLOCK_LEAST), _LIMITS.block, "limits.block",
-        "Seconds that a full buffer holds publishers back before the subscription is cut off.",
-    ),
-    Option(
-        "subscriptions", Count(*WHOLE["subscriptions"]), _LIMITS.subscriptions, "limits.subscriptions",
-        "Subscriptions of this node.",
-    ),
-    Option(
-        "retained", Bytes(*WHOLE["retained"]), _LIMITS.retained, "limits.retained",
-        "What this node retains of what is published through it, all topics together.",
-    ),
-    Option("connections", Count(8, 1 << 20), _PEERS.connections, "peers.connections", "Open connections in all."),
-    Option(
-        "address_connections", Count(1, 1 << 20), _PEERS.address_connections, "peers.address_connections",
-        "Open connections from one address.",
-    ),
-    Option(
-        "peer_messages", Count(1, 1 << 30), _PEERS.messages, "peers.messages",
-        "Messages a second from one peer; one that sends more is cut off.",
-    ),
-    Option("peer_bytes", Bytes(1, 1 << 40), _PEERS.bytes, "peers.bytes", "The same, in bytes."),
+    Option("listen", Address(), DEFAULT_ADDRESS, "node.listen",
+           "The address at which this node listens; port 0 picks a free port."),
+    Option("public_address", Address(), "", "node.public_address",
+           "The address at which other nodes reach this one, if it differs from the listening "
+           "address (behind address translation, in a container)."),
+    Option("join", Addresses(), (), "node.join",
+           "A node of the fabric, or a DNS name of many; may be given several times."),
+    Option("join_required", YesNo(), True, "node.join_required",
+           "Fail if no node answers there in time; otherwise continue alone and keep trying."),
+    Option("wait", Seconds(), 10.0, "node.join_timeout",
+           "Seconds to wait for a node to answer there."),
+    Option("spin", Seconds(SPIN_MOST), SPIN_SECONDS, "node.spin",
+           "Seconds to look for the next message before sleeping, while messages come in quick "
+           "succession; 0: never."),
+    Option("shared_memory", YesNo(), True, "node.shared_memory",
+           "Large messages from and to nodes of the same host and user lie in memory that both "
+           "see."),
+    Option("fabric", Kind(), "", "node.fabric",
+           "Only nodes of the same fabric name talk to each other."),
+    Option("k", Count(1, 32), 6, "node.k",
+           "Any K - 1 nodes may fail at once; a node has about K links."),
+    Option("data_dir", Directory(), None, "node.data_dir",
+           "Keep identity and outbox here: accepted events survive a crash."),
+    Option("trace_dir", Directory(), None, "node.trace_dir",
+           "Write traces for 'gossamer pipeline verify' here."),
+    Option("keys", Directory(), None, "node.keys",
+           "This node's keys (gossamer keys issue): TLS with nodes of the same authority."),
+    Option("insecure", YesNo(), False, "node.insecure",
+           "Listen beyond loopback without keys, open to anybody."),
+    Option("topics", Topics(), {}, "run",
+           "A topic to advertise, with its schema [@ RETENTION]; may be given several times."),
+    Option("drain", Seconds(), 10.0, "run",
+           "Seconds to wait for receipts after SIGTERM or Ctrl-C; a second signal ends at once."),
+    Option("metrics_address", Address(bare_port=True), "", "run",
+           "Serve /metrics (Prometheus), /healthz and /readyz here; a bare port is on 127.0.0.1."),
+    Option("log_format", Choice("text", "json"), "text", "run",
+           "The form of log lines on standard error, for people or for machines."),
+    Option("log_level", Choice("debug", "info", "warning", "error"), "info", "run",
+           "The lowest level that is logged."),
+    Option("window", Count(*WHOLE["window"]), _LIMITS.window, "limits.window",
+           "The most events without a receipt; beyond that, publishing waits."),
+    Option("window_bytes", Bytes(*WHOLE["window_bytes"]), _LIMITS.window_bytes,
+           "limits.window_bytes",
+           "The most bytes without a receipt; beyond that, publishing waits."),
+    Option("batch_events", Count(*WHOLE["batch_events"]), _LIMITS.batch_events,
+           "limits.batch_events", "The most events that travel together."),
+    Option("batch_bytes", Bytes(*WHOLE["batch_bytes"]), _LIMITS.batch_bytes,
+           "limits.batch_bytes", "A batch is sent when it has about this number of bytes."),
+    Option("event_bytes", Bytes(*WHOLE["event_bytes"]), _LIMITS.event_bytes,
+           "limits.event_bytes", "The largest event."),
+    Option("buffer", Count(*WHOLE["buffer"]), _LIMITS.buffer, "limits.buffer",
+           "The most events that may wait for one subscription."),
+    Option("block", Seconds(BLOCK_MOST, least=BLOCK_LEAST), _LIMITS.block, "limits.block",
+           "Seconds that a full buffer holds publishers back before the subscription is cut off."),
+    Option("subscriptions", Count(*WHOLE["subscriptions"]), _LIMITS.subscriptions,
+           "limits.subscriptions", "The most subscriptions of this node."),
+    Option("retained", Bytes(*WHOLE["retained"]), _LIMITS.retained, "limits.retained",
+           "The most bytes that this node retains of its publications, all topics together."),
+    Option("connections", Count(8, 1 << 20), _PEERS.connections, "peers.connections",
+           "The most open connections in all."),
+    Option("address_connections", Count(1, 1 << 20), _PEERS.address_connections,
+           "peers.address_connections", "The most open connections from one address."),
+    Option("peer_messages", Count(1, 1 << 30), _PEERS.messages, "peers.messages",
+           "Messages a second from one peer; a peer that sends more is cut off."),
+    Option("peer_bytes", Bytes(1, 1 << 40), _PEERS.bytes, "peers.bytes",
+           "Bytes a second from one peer; a peer that sends more is cut off."),
 )  # fmt: skip
 
 BY_NAME = {option.name: option for option in OPTIONS}
 
 
 class _Type(click.ParamType[Any]):
-    """A flag's text as its kind reads it."""
+    """A flag's text, read by its kind."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind, self.name = kind, kind.metavar
@@ -146,7 +144,10 @@ class _Type(click.ParamType[Any]):
 
 
 def options(command: F) -> F:
-    """All of them as flags; a command gets ``flags``, which has None for what was not given."""
+    """Add all options as flags.
+
+    The command gets ``flags``, with None for each flag that was not given.
+    """
     for option in reversed(OPTIONS):
         about = f"{option.help}  [{option.variable}{_default(option)}]"
         if isinstance(option.kind, YesNo):
@@ -154,8 +155,8 @@ def options(command: F) -> F:
             command = click.option(words, option.name, default=None, help=about)(command)
         else:
             command = click.option(
-                option.flag, option.name, type=_Type(option.kind), multiple=option.kind.many, default=None,
-                metavar=option.kind.metavar, help=about,
+                option.flag, option.name, type=_Type(option.kind), multiple=option.kind.many,
+                default=None, metavar=option.kind.metavar, help=about,
             )(command)  # fmt: skip
     return click.option(
         "--config",

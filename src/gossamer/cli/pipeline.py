@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 RUNS_MAX = 10_000
 WORKLOADS = ("trace", "exact", "uniform", "ranges", "wildcards", "mixed")
 JOB = (
-    "out", "traces", "mapping", "sessions", "rtts", "workload", "filters", "events", "seed", "topics", "zipf", "width",
-    "wildcards", "period_us", "churn", "churn_per_minute", "until",
+    "out", "traces", "mapping", "sessions", "rtts", "workload", "filters", "events", "seed",
+    "topics", "zipf", "width", "wildcards", "period_us", "churn", "churn_per_minute", "until",
 )  # fmt: skip
-"""Options of ``run`` that are the job's own."""
+"""The options of ``run`` that belong to the job."""
 
 
 class PipelineError(click.ClickException):
-    """One line that says what is wrong and what to do."""
+    """One line with the fault and the remedy."""
 
     exit_code = 2
 
@@ -80,7 +80,7 @@ master_option = click.option(
     default="local[*]",
     show_default=True,
     metavar="URL",
-    help="Where Spark runs: local[*], spark://host:7077, ...",
+    help="The master of Spark: local[*], spark://host:7077, ...",
 )
 
 
@@ -88,8 +88,9 @@ master_option = click.option(
 def pipeline() -> None:
     """From traces to verdicts and figures, on Spark.
 
-    A trace becomes a workload of filters and events; Spark computes what each filter must get; simulations of the fabric are
-    fanned out over Spark and judged by that; a report shows it all. `verify` judges a live fabric the same way.
+    A trace becomes a workload of filters and events. Spark computes the events that each filter
+    must get. Simulations of the fabric are fanned out over Spark and judged by that, and a report
+    shows everything. `verify` judges a live fabric in the same way.
 
     \b
     Examples:
@@ -101,12 +102,15 @@ def pipeline() -> None:
 
 @pipeline.command()
 @click.option("--trace", "traces", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
-              help="CSV, JSON lines or Parquet with columns peer, name, type, size; Debian's Sources index; trace files of live "
-              "nodes. May be given several times. Default: the sample that comes with gossamer.")  # fmt: skip
+              help="CSV, JSON lines or Parquet with columns peer, name, type, size; Debian's "
+              "Sources index; trace files of live nodes. May be given several times. "
+              "Default: the sample that comes with gossamer.")  # fmt: skip
 @click.option("--mapping", type=click.Path(path_type=Path), metavar="FILE",
-              help="TOML that says which files and columns are which attributes (docs/pipeline.md); any format.")  # fmt: skip
+              help="TOML that assigns files and columns of any format to attributes "
+              "(docs/pipeline.md).")  # fmt: skip
 @click.option("--sessions", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
-              help="CSV with node_id, up_s, down_s, left_censored, right_censored: when peers were there.")  # fmt: skip
+              help="CSV with node_id, up_s, down_s, left_censored, right_censored: the times when "
+              "peers were there.")  # fmt: skip
 @click.option("--rtts", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
               help="Square matrix of round-trip times in milliseconds.")  # fmt: skip
 @click.option(
@@ -139,7 +143,7 @@ def pipeline() -> None:
     metavar="N|all",
     default="1000",
     show_default=True,
-    help="Filters: one for each peer, at most so many.",
+    help="The most filters. There is one for each peer.",
 )
 @click.option(
     "--events",
@@ -147,13 +151,14 @@ def pipeline() -> None:
     metavar="N|all",
     default="100",
     show_default=True,
-    help="Events: one for each file, at most so many.",
+    help="The most events. There is one for each file.",
 )
 @click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the workload."
 )
 @click.option("--workload", type=click.Choice(WORKLOADS), default="trace", show_default=True,
-              help="trace: one filter for each peer, of mixed shapes; exact: points alone; else synthetic.")  # fmt: skip
+              help="trace: one filter for each peer, of mixed shapes; exact: points alone; "
+              "the others are synthetic.")  # fmt: skip
 @click.option(
     "--topics",
     type=click.IntRange(1, 10_000),
@@ -164,7 +169,7 @@ def pipeline() -> None:
 @click.option("--zipf", type=click.FloatRange(0, 10), default=0.0, show_default=True,
               help="Exponent of the topics' popularity; 0: all alike.")  # fmt: skip
 @click.option("--width", type=click.FloatRange(0, 1), default=0.01, show_default=True,
-              help="Of synthetic ranges, as a share of all sizes.")  # fmt: skip
+              help="Width of synthetic ranges, as a share of all sizes.")  # fmt: skip
 @click.option("--wildcards", type=click.FloatRange(0, 1), default=0.2, show_default=True,
               help="Share of filters with a wildcard, for --workload wildcards.")  # fmt: skip
 @click.option(
@@ -172,15 +177,17 @@ def pipeline() -> None:
     type=click.IntRange(1),
     default=1000,
     show_default=True,
-    help="Microseconds between two events; simulations heed it with churn.",
+    help="Microseconds between two events; simulations use it with churn.",
 )
-@click.option("--churn", type=click.Choice(["none", "sessions", "server", "client"]), default="none", show_default=True,
-              help="Peers come and go, with their subscriptions: as the trace of sessions has it, or by fitted "
-              "distributions.")  # fmt: skip
+@click.option("--churn", type=click.Choice(["none", "sessions", "server", "client"]),
+              default="none", show_default=True,
+              help="Peers come and go, with their subscriptions: as in the trace of sessions, "
+              "or by fitted distributions.")  # fmt: skip
 @click.option("--churn-per-minute", type=click.FloatRange(0, 60), default=0.1, show_default=True,
               help="Share of peers that leave in a minute, where churn is fitted.")  # fmt: skip
-@click.option("--until", type=click.Choice(["traces", "workload", "oracle", "runs", "metrics", "report"]),
-              help="End after this stage.")  # fmt: skip
+@click.option("--until", help="End after this stage.",
+              type=click.Choice(["traces", "workload", "oracle", "runs", "metrics", "report"]),
+              )  # fmt: skip
 @click.option(
     "--overlay",
     "overlays",
@@ -190,7 +197,7 @@ def pipeline() -> None:
     help="May be given several times.",
 )
 @click.option(
-    "--degree", type=click.IntRange(1), default=6, show_default=True, help="Links a node."
+    "--degree", type=click.IntRange(1), default=6, show_default=True, help="Links of a node."
 )
 @click.option(
     "--latency",
@@ -220,28 +227,33 @@ def pipeline() -> None:
 def run(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     """Run the whole pipeline: traces, workload, oracle, runs, metrics, report.
 
-    A stage whose inputs did not change since it was committed is skipped, so a job that was killed goes on where it was.
-    Exit code 1 if anything was missed, duplicate or spurious, or a run failed or broke an invariant.
+    A stage whose inputs did not change since it was committed is skipped, so a job that was killed
+    continues where it was. Exit code 1 if any event was missed, duplicate or spurious, or if a run
+    failed or broke an invariant.
 
     \b
     Examples:
       gossamer pipeline run --out results
       gossamer pipeline run --out results --trace files.csv.gz --nodes 100,400 --seeds 0-4
       gossamer pipeline run --out results --events all --loss 0.01 --json
-      gossamer pipeline run --out results --workload mixed --filters 5000 --events 10000 --topics 50 --zipf 0.9 --until oracle
-      gossamer pipeline run --out results --workload ranges --topics 3 --churn client --churn-per-minute 20 --period-us 20000
+      gossamer pipeline run --out results --workload mixed --filters 5000 --events 10000 \\
+        --topics 50 --zipf 0.9 --until oracle
+      gossamer pipeline run --out results --workload ranges --topics 3 --churn client \\
+        --churn-per-minute 20 --period-us 20000
     """
     for path in (*options["traces"], *options["sessions"], *options["rtts"]):
         if path.is_dir():
             raise PipelineError(
-                f"{path}: a folder; give its files, each with an option of its own, or a mapping with a pattern "
-                '(--mapping, files = ["*.csv"]); verify --traces takes a folder of live nodes\' traces'
+                f"{path}: a folder; give its files, each with an option of its own, or a mapping "
+                'with a pattern (--mapping, files = ["*.csv"]); '
+                "verify --traces takes a folder of live nodes' traces"
             )
         if not path.is_file():
             raise PipelineError(
                 f"{path}: no such file; --help says what --trace, --sessions and --rtts take"
             )
-    # As they are from any folder: what was asked for is kept, for status and for the commands that do a run again.
+    # The paths must be valid from any folder, because the job's options are kept, for status and
+    # for the commands that repeat a run.
     for name in ("traces", "sessions", "rtts"):
         options[name] = tuple(path.absolute() for path in options[name])
     options["mapping"] = options["mapping"] and options["mapping"].absolute()
@@ -284,9 +296,10 @@ def run(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
 )
 @json_option
 def status(out: Path, as_json: bool) -> None:
-    """Show each stage: is it done, and what would run again, and why.
+    """Show each stage, whether it is done, and why it would run again.
 
-    What grid, models and reproduce committed here is shown too; whether it is stale, those commands know.
+    Commits of grid, models and reproduce in this folder are shown, too. Only those commands know
+    whether they are stale.
 
     \b
     Examples:
@@ -332,7 +345,8 @@ def status(out: Path, as_json: bool) -> None:
 )
 @json_option
 def clean(stages: tuple[str, ...], out: Path, as_json: bool) -> None:
-    """Remove what the pipeline made: everything, or the tables of some stages. Other files in the folder stay.
+    """Remove the pipeline's tables: everything, or the tables of some stages. Other files in the
+    folder stay.
 
     \b
     Examples:
@@ -369,9 +383,8 @@ def tables(as_json: bool) -> None:
         click.secho(table.name, bold=True, nl=False)
         click.echo(f": {table.meaning}\n  one row: {table.grain}\n  key: {', '.join(table.key)}")
         for column in table.columns:
-            click.echo(
-                f"    {column.name:<20} {column.type:<14} {column.meaning}{'' if column.required else ' (may be NULL)'}"
-            )
+            null = "" if column.required else " (may be NULL)"
+            click.echo(f"    {column.name:<20} {column.type:<14} {column.meaning}{null}")
 
 
 @pipeline.command()
@@ -426,8 +439,9 @@ def show(table: str, out: Path, limit: int, as_json: bool) -> None:
     metavar="FILE",
     help="Write an HTML report there, too.",
 )
-@click.option("--late", "late_ms", type=click.FloatRange(0), default=1000.0, show_default=True, metavar="MS",
-              help="Count hand-overs that came later than so many milliseconds after the publication.")  # fmt: skip
+@click.option("--late", "late_ms", type=click.FloatRange(0), default=1000.0, show_default=True,
+              metavar="MS", help="Count hand-overs that came later than this many milliseconds "
+              "after the publication.")  # fmt: skip
 @master_option
 @json_option
 @click.pass_context
@@ -439,9 +453,9 @@ def verify(
     master: str,
     as_json: bool,
 ) -> None:
-    """Judge what a live fabric did, from its nodes' trace files.
+    """Judge a live fabric by its nodes' trace files.
 
-    Exit code 1 if anything was missed, duplicate or spurious, or a trace could not be read.
+    Exit code 1 if any event was missed, duplicate or spurious, or if a trace could not be read.
 
     \b
     Examples:
@@ -456,13 +470,15 @@ def verify(
         files = tuple(traces.glob("*.jsonl"))
         if not files:
             raise PipelineError(
-                f"{traces}: no trace files (*.jsonl) here; run nodes with --trace-dir {traces}, then verify"
+                f"{traces}: no trace files (*.jsonl) here; "
+                f"run nodes with --trace-dir {traces}, then verify"
             )
         if report is not None and (
             report.is_dir() or not os.access(report.absolute().parent, os.W_OK)
         ):
             raise PipelineError(
-                f"{report}: no file that can be written; give --report a name in a folder that is there"
+                f"{report}: no file that can be written; "
+                "give --report a name in a folder that is there"
             )
     with (
         _errors(),
@@ -491,7 +507,7 @@ def verify(
 
 
 def _print_rows(rows: list[dict[str, str]]) -> None:
-    """A table where it fits the terminal, else one value a line."""
+    """Print a table if it fits the terminal, or else one value on each line."""
     console = Console()
     names = list(rows[0]) if rows else []
     if sum(2 + max(len(name), *(len(row[name]) for row in rows)) for name in names) > console.width:
@@ -505,7 +521,10 @@ def _print_rows(rows: list[dict[str, str]]) -> None:
 
 
 def _grid(options: dict[str, Any]) -> Grid:
-    """The runs that were asked for; what the simulator would refuse is refused before Spark starts."""
+    """The grid of runs.
+
+    Configurations that the simulator would refuse are refused before Spark starts.
+    """
     from gossamer.pipeline.runs import Grid
     from gossamer.sim import Config, ConfigError
 
@@ -531,7 +550,10 @@ def _grid(options: dict[str, Any]) -> Grid:
 
 @contextlib.contextmanager
 def _errors() -> Iterator[None]:
-    """What a user can cause and put right is one line; anything else is our fault and shows its traceback."""
+    """Print one line for an error that a user can cause and correct.
+
+    Any other error is our fault and shows its traceback.
+    """
     from gossamer.pipeline.session import MissingExtraError, require_spark
 
     try:
@@ -561,10 +583,12 @@ def _errors() -> Iterator[None]:
 def _spark(
     master: str, name: str, conf: dict[str, str]
 ) -> Iterator[tuple[Callable[[], SparkSession], Progress]]:
-    """A session, started when it is first asked for; and a progress bar on stderr that shows what Spark's tasks are doing."""
-    from gossamer.pipeline.progress import watch
+    """A session that starts at its first use, and a progress bar on stderr that counts Spark's
+    tasks.
+    """
     from gossamer.pipeline.quiet import hush
     from gossamer.pipeline.session import session
+    from gossamer.pipeline.taskcounts import watch
 
     columns = (
         TextColumn("{task.description}"),
@@ -590,7 +614,9 @@ def _spark(
 
 
 def wave_bar(progress: Progress, bar: Any) -> Callable[[int, int], None]:
-    """For a grid: where nobody watches a bar, a log shows each wave."""
+    """A callback for a grid that updates a bar, or logs each wave where no terminal shows the
+    bar.
+    """
 
     def on_wave(done: int, total: int) -> None:
         progress.update(bar, description=f"{done:,} of {total:,} runs", completed=done, total=total)

@@ -1,4 +1,4 @@
-"""What ``gossamer pipeline`` prints of a job and of a live fabric: counts, and whatever is wrong in red."""
+"""Prints the results of a job and of a live fabric: counts, with faults in red."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 COUNTS = ("expected", "delivered", "missed", "duplicate", "spurious")
 FAULTS = ("missed", "duplicate", "spurious", "late")
 WORST = 10
-"""Nodes, and subscriptions, of which is printed what went wrong."""
+"""The most nodes, and the most subscriptions, whose faults are printed."""
 ALLOWED = "deliveries allowed, not due: subscription and event overlapped"
 
 
@@ -32,9 +32,10 @@ def plain_result(result: Result) -> dict[str, Any]:
 
 def print_result(result: Result) -> None:
     rows = result.rows
-    # Earthquakes, say, are held by nobody: then the items are the rows.
+    # No peer holds some items, such as earthquakes. Then the items are the rows.
     click.echo(
-        f"trace      {rows['holdings'] or rows['items']:,} rows, {rows['quarantine']:,} in quarantine"
+        f"trace      {rows['holdings'] or rows['items']:,} rows, "
+        f"{rows['quarantine']:,} in quarantine"
     )
     if result.report is None:
         for name, count in rows.items():
@@ -54,8 +55,11 @@ def print_result(result: Result) -> None:
     if result.totals["allowed"]:
         click.echo(f"allowed    {result.totals['allowed']:,} {ALLOWED}")
     if result.totals["strayed"]:
-        said = f"{result.totals['strayed']:,} stays, subscriptions or events were not as the workload says; see strayed in metrics"
-        click.secho(said, fg="red")
+        click.secho(
+            f"{result.totals['strayed']:,} stays, subscriptions or events were not as the workload "
+            "says; see strayed in metrics",
+            fg="red",
+        )
     if result.totals["disagree"]:
         click.secho(
             f"the simulator counted otherwise than the oracle in {result.totals['disagree']} runs",
@@ -63,7 +67,8 @@ def print_result(result: Result) -> None:
         )
     if result.totals["violated"]:
         click.secho(
-            f"the simulator saw invariants broken in {result.totals['violated']} runs; see the report",
+            f"the simulator saw invariants broken in {result.totals['violated']} runs; "
+            "see the report",
             fg="red",
         )
     click.echo(f"report     {result.report}")
@@ -71,7 +76,8 @@ def print_result(result: Result) -> None:
 
 def print_verdict(verdict: Verdict) -> None:
     click.echo(
-        f"fabric     {verdict.nodes:,} nodes, {verdict.subscriptions:,} subscriptions, {verdict.events:,} events"
+        f"fabric     {verdict.nodes:,} nodes, {verdict.subscriptions:,} subscriptions, "
+        f"{verdict.events:,} events"
     )
     _print_counts({name: getattr(verdict, name) for name in COUNTS})
     if verdict.latency_ms_p50 is not None:
@@ -91,12 +97,13 @@ def print_verdict(verdict: Verdict) -> None:
     _print_worst(verdict)
     for example in verdict.examples:
         click.echo(
-            f"  {example.what}: event {example.event} {example.values} at {example.node}, filter {example.filter}"
+            f"  {example.what}: event {example.event} {example.values} at {example.node}, "
+            f"filter {example.filter}"
         )
 
 
 def _print_worst(verdict: Verdict) -> None:
-    """Where it went wrong, or was late; all of it is in --json and the report."""
+    """Print the places of faults and of late hand-overs. --json and the report have all of them."""
     nodes = [
         (f"node {row.node}", faults) for row in verdict.per_node if (faults := _faults(row.counts))
     ]

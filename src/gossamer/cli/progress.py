@@ -13,7 +13,10 @@ PATIENCE_S = 2.0
 
 
 class Stages(Progress):
-    """Bars on standard error; where that is no terminal, a line for each stage as it begins, so that a log shows how far it is."""
+    """Bars on standard error, or a line for each stage where standard error is not a terminal.
+
+    The lines show in a log how far the command is.
+    """
 
     def update(self, task_id: TaskID, *, description: str | None = None, **fields: Any) -> None:
         if description is not None and not self.console.is_terminal:
@@ -24,7 +27,9 @@ class Stages(Progress):
 
 
 class Bar:
-    """A progress bar on standard error, once something takes longer than two seconds and somebody watches."""
+    """A progress bar on standard error, shown on a terminal when something takes longer than two
+    seconds.
+    """
 
     def __init__(self, what: str) -> None:
         self._what, self._began = what, time.monotonic()

@@ -28,8 +28,10 @@ from gossamer.cli.common import (
 from gossamer.cli.lines import LineError, lines_of
 from gossamer.filters import event_of
 
-RECEIPTS_MAX = 10_000  # held at a time
-INTERRUPTED_SECONDS = 10.0  # that a command which is interrupted waits for receipts
+# The most receipts that are held at a time.
+RECEIPTS_MAX = 10_000
+# How long an interrupted command waits for receipts.
+INTERRUPTED_SECONDS = 10.0
 
 
 @click.command()
@@ -44,7 +46,8 @@ INTERRUPTED_SECONDS = 10.0  # that a command which is interrupted waits for rece
 @click.option(
     "--via",
     metavar="HOST:PORT",
-    help="Publish through this running node of yours (gossamer status), which stays, and so retains what the topic retains.",
+    help="Publish through this running node of yours (gossamer status). It stays, so it retains "
+    "events as the topic says.",
 )
 @join_option
 @node_options
@@ -71,9 +74,11 @@ def publish(
       gossamer publish weather --file events.jsonl
       tail -f events.jsonl | gossamer publish weather --file -
       gossamer publish weather --file events.jsonl --via 127.0.0.1:7400
+
     \b
     TIMESTAMP and DATE values are ISO 8601 strings, BINARY values are base64.
-    Lines of a pipe are published as they come; Ctrl-C and SIGTERM end that, with the receipts of what was sent.
+    Lines of a pipe are published as they come.
+    Ctrl-C and SIGTERM end the command after the outstanding receipts.
     """
     if not events and source is None:
         raise click.UsageError("nothing to publish: give events as JSON objects, or --file")
@@ -82,7 +87,8 @@ def publish(
             if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
                 flag = "--" + name.replace("_", "-")
                 raise click.UsageError(
-                    f"--via publishes through a node that is in the fabric already: leave {flag} out"
+                    "--via publishes through a node that is in the fabric already: "
+                    f"leave {flag} out"
                 )
         return _through(via, topic, _texts(events, source), wait, as_json)
 
@@ -111,14 +117,16 @@ def publish(
                         async for some in lines_of(source):
                             for number, text in some:
                                 await accept(f"line {number}", text)
-                            # Receipts are told as they come, while the next line is waited for.
+                            # Receipts are reported as they come, while the command waits for the
+                            # next line.
                             if settling is None or settling.done():
                                 settling = asyncio.create_task(sent.settle())
                 except asyncio.CancelledError:
                     await sent.settle(INTERRUPTED_SECONDS)
                     raise
                 except (gossamer.EventError, LineError):
-                    await sent.settle()  # what has gone out is reported
+                    # The events that were published are reported first.
+                    await sent.settle()
                     raise
                 else:
                     await sent.settle()
@@ -141,8 +149,9 @@ def publish(
 def _warn(topic: str, retained: dict[str, Any] | None) -> None:
     if retained is not None:
         click.echo(
-            f"gossamer: publishers of {topic!r} keep {retained['keeps']} for those who come later, but this one is gone when it "
-            "ends; publish through a node that stays: --via HOST:PORT",
+            f"gossamer: publishers of {topic!r} keep {retained['keeps']} for later subscribers, "
+            "but this publisher is gone when the command ends; "
+            "publish through a node that stays: --via HOST:PORT",
             err=True,
         )
 
@@ -153,15 +162,15 @@ def _through(
     """Publish through a node that runs here, by its admin socket."""
     from gossamer.net import admin
 
-    sent, places = Sent(as_json), deque[str]()  # places: of what was sent and not answered
+    # The places are those of events that were sent and not answered.
+    sent, places = Sent(as_json), deque[str]()
     refused: list[str] = []
 
     def lines() -> Iterator[bytes]:
         for place, text in texts:
             places.append(place)
-            yield (
-                text.strip().replace(b"\r", b" ").replace(b"\n", b" ")
-            )  # between values: no JSON string has one in it
+            # A line break can only stand between values, because a JSON string has none.
+            yield (text.strip().replace(b"\r", b" ").replace(b"\n", b" "))
 
     def heard(reply: dict[str, Any]) -> None:
         if "refused" in reply:
@@ -173,7 +182,8 @@ def _through(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)  # as Ctrl-C
+    # SIGTERM acts like Ctrl-C.
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
         admin.send(admin.find(via), {"do": "publish", "topic": topic, "wait": wait}, lines(), heard)
     except KeyboardInterrupt:
@@ -187,23 +197,25 @@ def _through(
     if places:
         sent.summary("before the error: ")
         raise admin.AdminError(
-            f"the node at {via} ended before it had all receipts; is it still there? gossamer status"
+            f"the node at {via} ended before it had all receipts; "
+            "is it still there? gossamer status"
         )
     sent.summary()
     return 0
 
 
 class Sent:
-    """What was published, and what its receipts said."""
+    """The published events, and the sums of their receipts."""
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
         self.receipts: deque[gossamer.Receipt] = deque()
         self.published = self.matched = self.dropped = self.unmatched = 0
-        self._turn = asyncio.Lock()  # one at a time tells receipts, in their order
+        # One task at a time reports receipts, in their order.
+        self._turn = asyncio.Lock()
 
     async def settle(self, seconds: float | None = None) -> None:
-        """Tell the receipts of what was sent, as they come; for so long, if a time is given."""
+        """Report the receipts of published events as they come, for at most ``seconds``."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds), self._turn:
                 while self.receipts:
@@ -217,7 +229,8 @@ class Sent:
                             "publisher": f"{done.publisher:016x}",
                         }
                     )
-                sys.stdout.flush()  # whoever reads a pipe sees them now
+                # The reader of a pipe sees them at once.
+                sys.stdout.flush()
 
     def count(self, done: dict[str, Any]) -> None:
         self.published += 1
@@ -244,7 +257,8 @@ class Sent:
 
 def _texts(events: tuple[str, ...], source: IO[bytes] | None) -> Iterator[tuple[str, bytes]]:
     for number, text in enumerate(events, 1):
-        yield f"argument {number}", os.fsencode(text)  # as it was typed, even if that is no text
+        # The bytes that the user typed, even if they are not text.
+        yield f"argument {number}", os.fsencode(text)
     if source is not None:
         for number, line in enumerate(source, 1):
             if line.strip():

@@ -24,10 +24,15 @@ from gossamer.pipeline.session import SMALL
 @click.option(
     "--quick",
     is_flag=True,
-    help="Everything in small, in a minute: to see that all is in place. The numbers are not the seeds'.",
+    help="Run everything at a small size, in a minute, as a check that all parts are in place. "
+    "The numbers are not the seeds'.",
 )
-@click.option("--trace", metavar="FOLDER|FILE", help="The trace of seed 001: files.csv.gz and peer_files.csv.gz, or one "
-              ".csv.gz with peer, name, type, size. [the sample that comes with gossamer]")  # fmt: skip
+@click.option(
+    "--trace",
+    metavar="FOLDER|FILE",
+    help="The trace of seed 001: files.csv.gz and peer_files.csv.gz, or one .csv.gz with peer, "
+    "name, type, size. [the sample that comes with gossamer]",
+)
 @click.option(
     "--seed", type=click.IntRange(0), help="Everything random comes from this number. [7]"
 )
@@ -38,9 +43,9 @@ from gossamer.pipeline.session import SMALL
 def reproduce(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
     """Reproduce the figures of the three seeds, each beside the seed's own numbers, on one page.
 
-    Simulations and models are fanned out over Spark and committed as they end, so a run that was stopped goes on. Writes
-    DIR/report.html (one file, nothing to load), DIR/charts (SVG, PNG) and the tables (Parquet, and CSV in DIR/csv).
-    Exit code 1 if a run failed.
+    Simulations and models are fanned out over Spark and committed as they end, so a run that was
+    stopped continues. The command writes DIR/report.html (one file, nothing to load), DIR/charts
+    (SVG, PNG) and the tables (Parquet, and CSV in DIR/csv). Exit code 1 if a run failed.
 
     \b
     Examples:
@@ -59,7 +64,8 @@ def reproduce(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
         if "trace" in changed and changed["trace"] != "sample":
             if not Path(changed["trace"]).exists():
                 raise shared.PipelineError(
-                    f"{changed['trace']}: no such file or folder; give a trace, or none for the shipped sample"
+                    f"{changed['trace']}: no such file or folder; "
+                    "give a trace, or none for the shipped sample"
                 )
             changed["trace"] = str(Path(changed["trace"]).resolve())
         study = msgspec.structs.replace(study, **changed)

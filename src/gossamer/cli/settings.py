@@ -1,4 +1,6 @@
-"""From flags, environment, file and defaults to what a node is started with, and where each value came from."""
+"""The effective options of a node, from flags, environment, file and defaults, each with its
+source.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ FILE_BYTES_MAX = 1 << 20
 
 
 class ConfigError(ValueError):
-    """Options that cannot be used: one line a problem, each with its place and what to do."""
+    """Options that cannot be used, with one line for each problem: its place and the remedy."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -32,18 +34,20 @@ class Setting(Struct, frozen=True):
 
     option: Option
     value: Any
-    source: str  # "flag --k", "environment GOSSAMER_K", "gossamer.toml line 3", "default"
+    # For example "flag --k", "environment GOSSAMER_K", "gossamer.toml line 3" or "default".
+    source: str
 
 
 class Settings(Struct, frozen=True):
     by_name: dict[str, Setting]
-    warnings: list[str]  # what is odd but harmless: variables that look like options and are none
+    # Harmless oddities: variables that look like options and are not.
+    warnings: list[str]
 
     def __getitem__(self, name: str) -> Any:
         return self.by_name[name].value
 
     def node_arguments(self) -> dict[str, Any]:
-        """For ``gossamer.Node``."""
+        """The arguments for ``gossamer.Node``."""
         return {**self._others(), "config": NodeConfig(**self._limits())}
 
     def _others(self) -> dict[str, Any]:
@@ -67,7 +71,7 @@ class Settings(Struct, frozen=True):
         }
 
     def check(self) -> list[str]:
-        """What no option can tell by itself."""
+        """The problems that no single option shows."""
         problems = []
         try:
             config: NodeConfig | None = NodeConfig(**self._limits())
@@ -85,7 +89,7 @@ class Settings(Struct, frozen=True):
         return problems
 
     def _places(self, problem: str) -> str:
-        """Where the options came from that a problem names."""
+        """The sources of the options that a problem names."""
         named = [
             self.by_name[word]
             for word in dict.fromkeys(re.findall(r"[a-z_]+", problem))
@@ -96,7 +100,7 @@ class Settings(Struct, frozen=True):
 
 
 def resolve(flags: Mapping[str, Any], environ: Mapping[str, str], file: str | None) -> Settings:
-    """The effective options. Raises ConfigError with every problem that was found, not only the first."""
+    """The effective options. Raises ConfigError with every problem, and not only the first."""
     problems: list[str] = []
     from_file = _read(Path(file), problems) if file else {}
     found: dict[str, Setting] = {}
@@ -122,7 +126,7 @@ def resolve(flags: Mapping[str, Any], environ: Mapping[str, str], file: str | No
 
 
 def _merged(option: Option, flag: Any) -> Any:
-    """A flag that was given several times."""
+    """The values of a flag that was given several times, as one value."""
     if not option.kind.many:
         return flag
     if isinstance(option.default, dict):
@@ -163,7 +167,7 @@ def _read(path: Path, problems: list[str]) -> dict[str, tuple[Any, str]]:
 
 
 def _line(text: str, key: str) -> int:
-    """Where a key stands: its own line, or that of its table."""
+    """The line of a key, or of its table."""
     name = re.escape(key)
     pattern = re.compile(rf"""^\s*(?:\[\[?\s*)?["']?{name}["']?\s*(?:[.=\]])""")
     return next(
@@ -179,7 +183,10 @@ def _near(word: str, known: list[str]) -> str:
 
 
 def _strange_variables(environ: Mapping[str, str]) -> list[str]:
-    """Not errors: an orchestrator may set GOSSAMER_SERVICE_HOST and the like by itself."""
+    """Warnings for variables that look like options.
+
+    They are not errors, because an orchestrator may set GOSSAMER_SERVICE_HOST and the like.
+    """
     known = {option.variable for option in OPTIONS} | _NOT_OPTIONS
     found = []
     for name in sorted(environ):

@@ -18,7 +18,8 @@ WIDTH_MAX = 1000
 @click.option("--node", "address", metavar="HOST:PORT", help="Only the node that listens there.")
 @json_option
 def status(address: str | None, as_json: bool) -> int:
-    """Show the nodes that run on this machine: members, links, topics, subscriptions, outbox, traffic, problems.
+    """Show the nodes that run on this machine: members, links, topics, subscriptions, outbox,
+    traffic, problems.
 
     \b
     Examples:
@@ -34,7 +35,8 @@ def status(address: str | None, as_json: bool) -> int:
     elif found:
         console = Console()
         table = _table(found)
-        # Cut to the width of a narrow terminal, or to the 80 columns of a pipe, headings and numbers could not be read.
+        # In a narrow terminal, or in the 80 columns of a pipe, headings and numbers would be cut
+        # off.
         console.width = max(
             console.width,
             console.measure(table, options=console.options.update(max_width=WIDTH_MAX)).maximum,
@@ -42,7 +44,10 @@ def status(address: str | None, as_json: bool) -> int:
         console.print(table)
         for one in found:
             if one.get("conflict"):
-                text = "another process uses this node's identity; are its keys or its data directory used twice?"
+                text = (
+                    "another process uses this node's identity; "
+                    "are its keys or its data directory used twice?"
+                )
                 console.print(f"{one['address']}: {text}", style="red", soft_wrap=True)
             for topic, schemas in one.get("schema_conflicts", {}).items():
                 said = " and ".join(

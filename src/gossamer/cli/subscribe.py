@@ -29,7 +29,8 @@ from gossamer.node import Gap
 if TYPE_CHECKING:
     from gossamer.net.subscription import Subscription
 
-LINES_MAX = 1000  # written at a time
+# The most lines that are written at a time.
+LINES_MAX = 1000
 
 
 @click.command()
@@ -47,14 +48,15 @@ LINES_MAX = 1000  # written at a time
     type=click.Choice(["block", "drop_oldest"]),
     default="block",
     show_default=True,
-    help="When output is too slow.",
+    help="What to do when output is too slow.",
 )
 @click.option(
     "--route",
     type=click.Choice(["auto", "direct", "skiplist", "tree", "flood"]),
     default="auto",
     show_default=True,
-    help="How events come here: straight from publishers, by the filter's order, along one tree, or to every node.",
+    help="How events come here: straight from publishers, by the filter's order, along one tree, "
+    "or to every node.",
 )
 @click.option("--name", default="", help="A durable subscription of this name; needs --data-dir.")
 @click.option(
@@ -66,7 +68,7 @@ LINES_MAX = 1000  # written at a time
     "--ack/--no-ack",
     default=True,
     show_default=True,
-    help="With --name: acknowledge what was printed; otherwise it comes again next time.",
+    help="With --name: acknowledge printed events; otherwise they come again next time.",
 )
 @click.option(
     "--since",
@@ -78,7 +80,7 @@ LINES_MAX = 1000  # written at a time
     help="Each publisher's events in the order in which it published them.",
 )
 @click.option(
-    "--group", default="", help="Share the topic: of all with this group, one gets each event."
+    "--group", default="", help="Share the topic: one subscription of the group gets each event."
 )
 @node_options
 @json_option
@@ -113,18 +115,21 @@ def subscribe(
       gossamer subscribe weather --since 10m --ordered
       gossamer subscribe weather --name archive --data-dir ./archive >> weather.jsonl
       gossamer subscribe weather --group workers
+
     \b
-    Events that are lost to a subscription with --name, --since or --ordered are told on standard error; with --json they are
-    also a line {"gap": ...}.
+    A subscription with --name, --since or --ordered reports lost events on standard error.
+    With --json they are also a line {"gap": ...}.
     """
     if name and data_dir is None:
         raise click.UsageError(
-            "a durable subscription (--name) needs --data-dir DIRECTORY to keep its events and position in"
+            "a durable subscription (--name) needs --data-dir DIRECTORY "
+            "to keep its events and position in"
         )
     if not name and (data_dir is not None or not ack):
         useless = "--data-dir" if data_dir is not None else "--no-ack"
         raise click.UsageError(
-            f"{useless} is for a durable subscription: give it a name as well (--name NAME), or leave it out"
+            f"{useless} is for a durable subscription: "
+            "give it a name as well (--name NAME), or leave it out"
         )
 
     async def main(stop: Stop) -> int:
@@ -139,10 +144,10 @@ def subscribe(
             keys=keys,
             join_timeout=wait,
         )
-        wish = {"name": name, "since": since, "ordered": ordered, "group": group}
+        wish: dict[str, Any] = {"name": name, "since": since, "ordered": ordered, "group": group}
         async with (
             running as node,
-            node.subscribe(topic, filter, timeout=wait, slow=slow, route=route, **wish) as events,  # type: ignore[arg-type]
+            node.subscribe(topic, filter, timeout=wait, slow=slow, route=route, **wish) as events,
             admin.offered(node.address, node.answer),
         ):
             click.echo(
@@ -163,7 +168,10 @@ def subscribe(
 
 
 async def _print(events: Subscription, limit: int | None, as_json: bool, ack: bool) -> None:
-    """Print until the limit. Writing happens in a thread: a reader that stalls must not stop the node."""
+    """Print until the limit.
+
+    A thread writes, because a reader that stalls must not stop the node.
+    """
     with Output() as output:
         lines: list[bytes] = []
         count = 0
@@ -174,7 +182,8 @@ async def _print(events: Subscription, limit: int | None, as_json: bool, ack: bo
                 await output.write(b"".join(line + b"\n" for line in lines))
                 lines.clear()
                 if ack:
-                    await events.ack(event, through=True)  # what was printed, and not before it was
+                    # An event is acknowledged only after it was printed.
+                    await events.ack(event, through=True)
             if count == limit:
                 return
 
@@ -195,7 +204,9 @@ def _lines(event: Event | Gap, as_json: bool) -> list[bytes]:
 
 
 class Output:
-    """Standard output, written by a thread that may be left behind if the reader never reads again."""
+    """Standard output, written by a thread that may be left behind if the reader never reads
+    again.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -232,5 +243,6 @@ class Output:
             if not done.done():
                 done.set_result(None) if error is None else done.set_exception(error)
 
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        # The loop is closed, and no task waits any more.
+        with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(finish)

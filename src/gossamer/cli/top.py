@@ -1,4 +1,4 @@
-"""``gossamer top``: a running node, live: rates by topic, peers, queues, and everything that was dropped or rejected."""
+"""``gossamer top``: a live view of a running node: rates, peers, queues, drops and rejections."""
 
 from __future__ import annotations
 
@@ -16,8 +16,14 @@ from rich.text import Text
 
 from gossamer.cli.common import DEFAULT_ADDRESS, INTERRUPTED, Seconds, json_option, node_option
 
-ROWS_MAX = 20  # of topics and of peers
+# The most topics, and the most peers, on the screen.
+ROWS_MAX = 20
 INTERVAL_MIN = 0.05
+_SHOWN = (
+    "node", "address", "fabric", "uptime", "healthy", "ready", "problems", "members", "suspects",
+    "known_topics", "subscriptions", "blocked", "outbox", "last_problem",
+)  # fmt: skip
+"""The parts of a sample that are shown unchanged."""
 
 
 @click.command()
@@ -26,11 +32,14 @@ INTERVAL_MIN = 0.05
     "--interval", type=Seconds(), default=1.0, show_default=True, help="Seconds between samples."
 )
 @click.option(
-    "--count", type=click.IntRange(1), help="Stop after so many samples; until Ctrl-C otherwise."
+    "--count",
+    type=click.IntRange(1),
+    help="Stop after this number of samples.  [default: run until Ctrl-C]",
 )
 @json_option
 def top(address: str | None, interval: float, count: int | None, as_json: bool) -> int:
-    """Watch a running node of yours: events a second by topic, bytes by peer, queues, drops and rejections.
+    """Watch a running node of yours: events a second by topic, bytes by peer, queues, drops and
+    rejections.
 
     \b
     Examples:
@@ -60,7 +69,10 @@ def top(address: str | None, interval: float, count: int | None, as_json: bool) 
 
 
 def _rates(path: Path, interval: float, count: int | None) -> Iterator[dict[str, Any]]:
-    """What happened in each interval. Times are the node's own, so that a late answer does not bend a rate."""
+    """The changes in each interval.
+
+    Times are the node's own, so a late answer does not change a rate.
+    """
     from gossamer.net import admin
 
     before = admin.ask(path, {"do": "sample"})
@@ -73,14 +85,17 @@ def _rates(path: Path, interval: float, count: int | None) -> Iterator[dict[str,
             now = admin.ask(path, {"do": "sample"})
         except OSError as error:
             raise admin.AdminError(
-                f"the node at {before['address']} does not answer any more: {error.strerror or error}"
+                f"the node at {before['address']} does not answer any more: "
+                f"{error.strerror or error}"
             ) from None
         yield compare(before, now)
         before, done = now, done + 1
 
 
 def compare(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """A sample with what changed since the one before: per second, and counts of drops and rejections."""
+    """A sample with the changes since the previous one: rates for each second, and counts of drops
+    and rejections.
+    """
     seconds = max(now["uptime"] - before["uptime"], 1e-6)
 
     def rate(a: int, b: int) -> float:
@@ -90,30 +105,7 @@ def compare(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     old = {link["peer"]: link for link in before["links"]}
     quiet = {"bytes_in": 0, "bytes_out": 0}
     return {
-        **{
-            key: now[key]
-            for key in (
-                "node",
-                "address",
-                "fabric",
-                "uptime",
-                "healthy",
-                "ready",
-                "problems",
-                "members",
-            )
-        },
-        **{
-            key: now[key]
-            for key in (
-                "suspects",
-                "known_topics",
-                "subscriptions",
-                "blocked",
-                "outbox",
-                "last_problem",
-            )
-        },
+        **{key: now[key] for key in _SHOWN},
         "seconds": round(seconds, 3),
         "bytes_in": rate(before["bytes_in"], now["bytes_in"]),
         "bytes_out": rate(before["bytes_out"], now["bytes_out"]),
@@ -136,7 +128,7 @@ def compare(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
 
 
 def _grown(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Counts in all, and since the sample before."""
+    """Counts in all, and since the previous sample."""
     known = {(one.get("what"), one["reason"]): one["count"] for one in before}
     return [
         {**one, "new": one["count"] - known.get((one.get("what"), one["reason"]), 0)} for one in now
@@ -151,9 +143,11 @@ def screen_of(one: dict[str, Any]) -> Group:
         (state, "green" if one["ready"] else "red"),
     )
     counts = Text(
-        f"{one['members']} members  {one['suspects']} suspects  {len(one['links'])} links  {one['known_topics']} topics  "
-        f"{one['subscriptions']} subscriptions ({one['blocked']} blocked)  outbox {one['outbox']['events']:,} events "
-        f"{_size(one['outbox']['bytes'])}  in {_size(one['bytes_in'])}/s  out {_size(one['bytes_out'])}/s"
+        f"{one['members']} members  {one['suspects']} suspects  {len(one['links'])} links  "
+        f"{one['known_topics']} topics  "
+        f"{one['subscriptions']} subscriptions ({one['blocked']} blocked)  "
+        f"outbox {one['outbox']['events']:,} events {_size(one['outbox']['bytes'])}  "
+        f"in {_size(one['bytes_in'])}/s  out {_size(one['bytes_out'])}/s"
     )
     parts: list[Any] = [head, counts, Text(), _topics(one), Text(), _links(one)]
     if one["dropped"] or one["rejected"]:

@@ -16,14 +16,16 @@ from gossamer.cli.common import DEFAULT_ADDRESS, INTERRUPTED, json_option, node_
 @node_option
 @json_option
 def tree(address: str | None, as_json: bool) -> int:
-    """Draw the tree over all nodes that subscriptions with route "tree" are served by, as a running node of yours knows it.
+    """Draw the tree over all nodes that serves subscriptions with route "tree", as a running node
+    of yours knows it.
 
-    The members imply it, so every node knows all of it; which links are up it knows of its own only.
+    Every node knows the whole tree, because the members imply it. It knows only of its own links
+    whether they are up.
 
     \b
     Examples:
       gossamer tree
-      gossamer tree --node 127.0.0.1:7400 --json      one JSON object a node, parents first
+      gossamer tree --node 127.0.0.1:7400 --json      one JSON object for each node, parents first
     """
     from gossamer.net import admin
 

@@ -1,4 +1,4 @@
-"""``gossamer view``: who wants which topic, as a node of this machine knows it."""
+"""``gossamer view``: the nodes that want each topic, as a node of this machine knows it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from gossamer.cli.common import DEFAULT_ADDRESS, INTERRUPTED, json_option, node_
 @click.option(
     "--watch",
     is_flag=True,
-    help="Go on: print who joins, leaves, and leaves and comes back, until Ctrl-C.",
+    help="Continue until Ctrl-C: print the nodes that join, leave, or return after a leave.",
 )
 @json_option
 def view(topic: str | None, address: str | None, watch: bool, as_json: bool) -> int:
-    """Show who wants which topic, as a running node of yours knows it.
+    """Show which nodes want which topics, as a running node of yours knows it.
 
     \b
     Examples:
-      gossamer view                      every topic, and who wants it
+      gossamer view                      every topic, and the nodes that want it
       gossamer view weather --json       the nodes that subscribe to weather, one JSON object a line
       gossamer view weather --watch      and every change from now on
     """
@@ -60,7 +60,7 @@ def _show(lines: Any, watch: bool, topic: str | None) -> None:
         return
     found = list(lines)
     if not found:
-        console.print(f"nobody wants {topic}" if topic else "nobody wants anything yet")
+        console.print(f"no node wants {topic}" if topic else "no node wants any topic yet")
         return
     table = Table(box=None, pad_edge=False)
     for column in ("topic", "node", "address", "route"):

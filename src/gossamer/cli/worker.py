@@ -1,6 +1,7 @@
-"""A node process of ``gossamer demo``, told what to do by JSON lines on standard input; it answers on standard output.
+"""A node process of ``gossamer demo``. It reads orders as JSON lines and answers on standard
+output.
 
-It ends when its input ends, so it never outlives whoever started it.
+It ends when its input ends, so it never outlives the process that started it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from gossamer.net import admin
 
 PROGRESS_EVERY = 50
 LINE_MAX = 64 << 20
-SECONDS = 100.0  # for all subscriptions to be in force
+# The time for all subscriptions to be in force.
+SECONDS = 100.0
 
 
 @click.command()
@@ -76,11 +78,12 @@ async def _obey(node: gossamer.Node) -> None:
 
 async def _take(events: gossamer.Subscription) -> None:
     async for _ in events:
-        pass  # the trace has it; here it only has to be taken
+        # The trace records the event. Here it only has to be taken.
+        pass
 
 
 async def _publish(node: gossamer.Node, topic: str, events: list[dict[str, Any]]) -> None:
-    """Publish all, in waves, and say how far the receipts are."""
+    """Publish all events in waves, and report the completed receipts."""
     matched = 0
     for start in range(0, len(events), PROGRESS_EVERY):
         receipts = [

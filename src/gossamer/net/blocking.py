@@ -206,6 +206,11 @@ class Subscription(_Stream[Event]):
         """Events dropped by slow="drop_oldest"."""
         return self._subscription.dropped
 
+    @property
+    def parked(self) -> int:
+        """As ``gossamer.Subscription.parked``."""
+        return self._subscription.parked
+
     def close(self) -> None:
         """Unsubscribe. Events that have not been taken are gone; further iteration ends."""
         if not self._loop.is_forked and self._loop.thread.is_alive():

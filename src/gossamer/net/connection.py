@@ -5,6 +5,9 @@ socket takes no more, both wait here, and control goes first when it does again.
 are dropped, counted (their publisher sends them again); control frames beyond ``CONTROL_QUEUE_BYTES`` mean that the peer has
 stalled, and end the connection.
 
+A slow link is no silent peer. Where bytes wait, the connection looks now and then at how many have reached the peer's system. If
+it is enough of them, that is a sign of life, and the machine is told that the link moves.
+
 Where there are keys, all of it goes through TLS (tls.py), and a peer is who its certificate says: nothing is said to it before that
 is known, and a Hello in another's name ends the connection.
 """
@@ -13,8 +16,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import socket
+import struct
+import sys
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
@@ -56,7 +62,9 @@ DIRECT_BYTES = (
     16 << 10
 )  # so much is written at once; more is left to the event loop, which writes at the end of its turn
 DRIBBLE_BYTES = 16 << 10  # a sign of life is a whole message, or so much of one
+MOVING_BYTES = 16 << 10  # likewise of what has left for the peer in ``PING_SECONDS``
 SHARED_WEIGHT = 4  # so many bytes that lie in shared memory count as one that comes by the socket
+SIOCOUTQ = 0x5411  # of Linux: what a socket still holds
 LINGER_SECONDS = 2.0  # what a closed connection still has to write gets this long
 
 _PING, _PONG = encode(Ping()), encode(Pong())
@@ -83,6 +91,9 @@ class Connection(asyncio.BufferedProtocol):
         self.unanswered = 0  # Pings
         self.bytes_in = 0
         self.bytes_out = 0
+        self._written = 0  # bytes for the socket
+        self._seen = (0, 0, 0)  # bytes that had arrived, bytes in and messages in, at the last look
+        self._frames = 0  # messages in
         self._transport: asyncio.Transport | None = None
         self._direct = -1  # the socket's descriptor
         self._tls: Session | None = None
@@ -202,6 +213,7 @@ class Connection(asyncio.BufferedProtocol):
         if messages or self.bytes_in - self._heard_bytes >= DRIBBLE_BYTES:
             self._heard, self._heard_bytes = now, self.bytes_in
         self._messages_in += messages
+        self._frames += messages
         if now - self._window > limits.window:
             self._window, self._messages_in, self._bytes_before = now, messages, self._volume - size
         if self._messages_in > limits.messages * limits.window:
@@ -422,12 +434,14 @@ class Connection(asyncio.BufferedProtocol):
             if size > BULK_BYTES:
                 self.driver.spin.bulk()
             if tls is None and size > DIRECT_BYTES and self._takes_pieces:
+                self._written += size
                 transport.writelines(pieces)
                 continue
             data = pieces[0] if len(pieces) == 1 and type(pieces[0]) is bytes else b"".join(pieces)
             if tls is not None:
                 data = tls.send(data)
                 size = len(data)
+            self._written += size
             if size <= DIRECT_BYTES and self._direct >= 0 and not transport.get_write_buffer_size():
                 try:
                     sent = os.write(self._direct, data)
@@ -490,10 +504,29 @@ class Connection(asyncio.BufferedProtocol):
             self.settled.set_result(None)
         self.driver.lost(self, reason)
 
+    def _look(self) -> None:
+        """Where bytes wait, those that have reached the peer's system are a sign of life.
+
+        So are those of a message that comes, and takes long.
+        """
+        if self._transport is None or self.hello is None:
+            return
+        waits = self._transport.get_write_buffer_size() + _unsent(self._direct)
+        arrived, came, frames = self._seen
+        self._seen = self._written - waits, self.bytes_in, self._frames
+        leaves = bool(waits + self.queued) and self._seen[0] - arrived >= MOVING_BYTES
+        comes = self._frames == frames and self.bytes_in - came >= MOVING_BYTES
+        if leaves:
+            self._heard = self.loop.time()
+        if leaves or comes:
+            self.driver.moves(self)
+
     def _watch(self) -> None:
         """Ask silent peers, give up dead ones."""
         if self.closed:
             return
+        if not self._doubted:
+            self._look()
         silent = self.loop.time() - self._heard
         is_mute = self.hello is None or silent > SILENCE_SECONDS
         if is_mute and not self._doubted:
@@ -518,3 +551,15 @@ class Connection(asyncio.BufferedProtocol):
         if silent >= PING_SECONDS / 2:
             self.ping()
         self._timer = self.loop.call_later(PING_SECONDS, self._watch)
+
+
+def _unsent(descriptor: int) -> int:
+    """Bytes that a socket holds and the other end has not confirmed; 0 where nobody says it."""
+    if descriptor < 0 or sys.platform != "linux":
+        return 0
+    try:
+        found = fcntl.ioctl(descriptor, SIOCOUTQ, bytes(4))
+    except OSError:
+        return 0
+    count: int = struct.unpack("i", found)[0]
+    return count

@@ -400,6 +400,13 @@ class Driver:
         if self.links.get(connection.peer) is connection:
             self._link(connection.peer, state)
 
+    def moves(self, connection: Connection) -> None:
+        """Bytes wait for its peer, and enough have left: it is slow, and not silent."""
+        if self.links.get(connection.peer) is connection and not self.closing:
+            self.counters["slow_links"] += 1
+            self.perform(self.machine.link(connection.peer, LinkState.MOVING, self.now()))
+            self.settle()
+
     def _link(self, peer: Peer, state: LinkState, reason: str = "") -> None:
         if self.closing:
             return

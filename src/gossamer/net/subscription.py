@@ -171,7 +171,8 @@ class Subscription:
     async def ack(self, what: Event | Gap | int, *, through: bool = False) -> None:
         """Acknowledge an event (or gap, or offset) of a durable subscription: it will never be handed over again.
 
-        ``through``: and all before it. Returns when that is on disk. Do not wait for each by itself where speed matters.
+        ``through``: and all that this subscription handed over before it; what still waits for its turn is not among them.
+        Returns when that is on disk. Do not wait for each by itself where speed matters.
         """
         node, offset = self._node, what if isinstance(what, int) else what.offset
         if self._ended is not None:
@@ -206,6 +207,12 @@ class Subscription:
     def backlog(self) -> int:
         """Events that wait to be taken."""
         return len(self._ready) + self._later
+
+    @property
+    def parked(self) -> int:
+        """Publishers that have more of the past, which comes when this consumer has taken, or acknowledged, some events."""
+        known = self._node._core.subscriptions.get(self.number) if self.number else None
+        return known.follow.parked if known is not None and known.follow is not None else 0
 
     @property
     def _taken(self) -> int:

@@ -37,6 +37,7 @@ from gossamer.node.history import Archive, HistoryMessage
 from gossamer.node.keeping import Keeping
 from gossamer.node.lists import Lists
 from gossamer.node.local import Local, SlowPolicy, Subscription
+from gossamer.node.missed import MissedMessage
 from gossamer.node.outbox import Limits, Outbox, Publication, Ticket, WindowFullError
 from gossamer.node.planes import FloodPlane, Route, RouteError
 from gossamer.node.retention import SEQUENCE_MAX, Retained, Retention
@@ -44,7 +45,7 @@ from gossamer.node.rights import Rights
 from gossamer.node.routing import Routing
 from gossamer.node.topics import Adverts, AdvertsTaken, TopicError, Topics
 from gossamer.node.tree import TreePlane
-from gossamer.overlay.batch import NEIGHBOURS_MAX, Batch, Busy, Leave, Report
+from gossamer.overlay.batch import NEIGHBOURS_MAX, Batch, Busy, Inquiry, Leave, Lost, Report
 from gossamer.overlay.direct.messages import DirectMessage
 from gossamer.overlay.flood import Flood, FloodConfig
 from gossamer.overlay.interest.config import InterestConfig
@@ -149,6 +150,7 @@ class NodeCore:
                 "restored": restored,
             }
             self.interest = Interest(peer, rng=rng, config=config.interest, **how)
+            self.flood.doubts = self.interest.suspects.__contains__
         self.local = Local(
             self.topics.schemas, self._out, buffer=config.buffer, tracing=config.trace,
             block=Micros(round(config.block * SECOND)),
@@ -166,7 +168,8 @@ class NodeCore:
             self.interest, self.local, self._out,
             token=self.outbox.token, use=self.routing.use, durable=durable, tracing=config.trace, restored=restored or {},
         )  # fmt: skip
-        self.routing.heard = self.follows.changed
+        self.routing.heard, self.routing.missed = self.follows.changed, self.follows.missed
+        self.follows.owes = self.routing.debts.__contains__
         self.routing.voided = self.outbox.voided
         self.routing.conflicts, self.routing.life = self.topics.conflicts, incarnation
         self.tree: TreePlane | None = None
@@ -186,10 +189,12 @@ class NodeCore:
         self._handlers: dict[type[Message], Callable[[Peer, Any, Micros], None]] = {
             Adverts: self._receive_topics, AdvertsTaken: self._receive_topics
         }  # fmt: skip
-        for kind in (Batch, Report, Busy, Leave):
+        for kind in (Batch, Report, Busy, Inquiry, Lost, Leave):
             self._handlers[kind] = partial(self.routing.receive, Route.FLOOD)
         for kind in HistoryMessage.__args__:
             self._handlers[kind] = self.follows.receive
+        for kind in MissedMessage.__args__:
+            self._handlers[kind] = self.routing.hear
         if self.interest is not None:
             self._compose(self.interest)
             if rights is not None:
@@ -459,6 +464,9 @@ class NodeCore:
                 Note(Rejected(hex_peer(sender), f"unexpected {type(message).__name__}"))
             )
         else:
+            if self.interest is not None and type(message).is_event:
+                # Signs of life may wait behind it, where the link is slow.
+                self.interest.heard(sender, now)
             handler(sender, message, now)
         return self._flush(now)
 

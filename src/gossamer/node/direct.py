@@ -12,9 +12,9 @@ from gossamer.filters import Filter, Schema
 from gossamer.filters.tree import TRUE
 from gossamer.machine import Effect, LinkState, Micros, Note, Peer
 from gossamer.node.local import Local
-from gossamer.node.planes import BITS, Finished, Key, Route, Rows
+from gossamer.node.planes import BITS, Finished, Key, Route, Rows, is_end
 from gossamer.node.rights import Rights
-from gossamer.overlay.batch import Batch
+from gossamer.overlay.batch import Batch, Left
 from gossamer.overlay.direct.core import Direct
 from gossamer.overlay.direct.plan import Payload
 from gossamer.overlay.interest.core import Interest
@@ -104,7 +104,7 @@ class DirectPlane:
         before, after = change.before, change.after
         if change.peer == self._me:
             return
-        if before is not None and (after is None or before.life != after.life):
+        if is_end(change):
             self.machine.gone(change.peer, now, anew=after is not None)
         elif (
             change.is_interest
@@ -171,6 +171,10 @@ class DirectPlane:
         found = [Finished(*one) for one in self.machine.finished]
         self.machine.finished.clear()
         return found
+
+    def take_left(self) -> list[Left]:
+        left, self.machine.left = self.machine.left, []
+        return left
 
     def _flush(self) -> list[Effect]:
         out = self.machine.out.copy()

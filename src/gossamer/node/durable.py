@@ -5,6 +5,9 @@ the publisher: a receipt that counts this subscription means that the event is o
 acknowledged; those that are not are handed over again after a restart, those that are never are. The position with each publisher
 (progress.py) is kept as well, so that the tap can ask for what it missed.
 
+Events are stored in the order in which they arrive, and may be handed over in another (follow.py). An acknowledgement through an
+offset covers what was handed over before it in this life, in that order, and never an event that waits for its turn.
+
 On disk, under ``tap/NAME``: what the tap is and what was acknowledged; ``/p/PEER`` positions; ``/e/OFFSET`` events of one batch, or
 a gap. A batch that was acknowledged stays until the position on disk has passed it, because it is what tells a repeated one.
 
@@ -15,8 +18,10 @@ that were not stored are asked for again when somebody subscribes under its name
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from heapq import heapify, heappop, heappush
 
 import msgspec
 from msgspec import Struct
@@ -75,6 +80,64 @@ class _About(Struct, array_like=True):
     above: tuple[tuple[int, int], ...] = ()  # and these, from and to
 
 
+class Offsets:
+    """A set of offsets, as runs: all of them through one, and further ones above it."""
+
+    __slots__ = ("_highs", "_lows", "above", "through")
+
+    def __init__(self, through: int = 0, above: Iterable[tuple[int, int]] = ()) -> None:
+        self.through = through
+        # Runs from a low to a high offset, both included, ascending; no two of them touch.
+        self._lows: list[int] = []
+        self._highs: list[int] = []
+        self.above = 0  # offsets in them
+        for low, high in above:
+            self.add(low, high)
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """Those above ``through``."""
+        return zip(self._lows, self._highs, strict=True)
+
+    @property
+    def last(self) -> int:
+        return self._highs[-1] if self._highs else self.through
+
+    def covers(self, low: int, high: int) -> bool:
+        """Whether all from one offset to another are in it."""
+        if low <= self.through:
+            return high <= self.through
+        place = bisect_right(self._lows, low) - 1
+        return place >= 0 and high <= self._highs[place]
+
+    def __contains__(self, offset: int) -> bool:
+        return self.covers(offset, offset)
+
+    def add(self, low: int, high: int) -> int:
+        """All from one offset to another; returns how many of them are new."""
+        low = max(low, self.through + 1)
+        if low > high:
+            return 0
+        lows, highs = self._lows, self._highs
+        start, end = bisect_left(highs, low - 1), bisect_right(lows, high + 1)
+        had = 0
+        if start < end:
+            had = sum(highs[place] - lows[place] + 1 for place in range(start, end))
+            low, high = min(low, lows[start]), max(high, highs[end - 1])
+        lows[start:end], highs[start:end] = [low], [high]
+        new = high - low + 1 - had
+        self.above += new
+        if lows[0] == self.through + 1:
+            self.above -= highs[0] - self.through
+            self.through = highs.pop(0)
+            del lows[0]
+        return new
+
+    def cut(self, since: int) -> Offsets:
+        """Those before an offset."""
+        above = [(low, min(high, since - 1)) for low, high in self.runs() if low < since]
+        return Offsets(min(self.through, since - 1), above)
+
+
 class _Write:
     """What a tap has asked its disk for in one Store, so that it can be undone."""
 
@@ -98,17 +161,20 @@ class Tap:
         self.name, self.about = name, about
         self.number = 0  # of the subscription that reads it now
         self.is_new = True  # nobody has read it in an earlier life
-        self.next = about.acked + 1
+        self._done = Offsets(about.acked, about.above)  # what was acknowledged
+        # What the present subscription was handed: in which order, and as a set.
+        self._order: deque[tuple[int, int]] = deque()
+        self._handed = Offsets()
+        self.next = self._done.last + 1
         self.positions: dict[int, Position] = {}
         self.stored: dict[int, Stored] = {}  # not yet acknowledged, by first offset, ascending
         self.token = Token(0)  # of what will be stored with the next Store; 0: nothing
         self.pending = 0  # events not yet stored
-        self._above: dict[int, None] = {
-            offset: None for low, high in about.above for offset in range(low, high + 1)
-        }
-        self._acked: dict[
-            int, deque[Stored]
-        ] = {}  # wait until the position of their publisher on disk has passed them
+        # The first offsets of what is in ``stored``, ascending, and of some that is there no longer.
+        self._starts: list[int] = []
+        # Wait until the position of their publisher on disk has passed them: a heap for each
+        # publisher, by their last event.
+        self._acked: dict[int, list[tuple[Id, int, Stored]]] = {}
         self._told: list[int] = []  # gaps that were acknowledged
         self._records: list[Keep | Forget] = []
         self._is_dirty = False
@@ -140,9 +206,10 @@ class Tap:
                 stored = _stored_decoder.decode(kept[key])
                 self.next = max(self.next, stored.end)
                 self.stored[stored.offset] = stored
+        self._starts = list(self.stored)
         self._placed = dict(self.positions)
         self._open = _Write(self.next)
-        self._sift()
+        self._retire(1, self.next)
 
     @property
     def has_records(self) -> bool:
@@ -155,15 +222,15 @@ class Tap:
         self._open = _Write(self.next)
         if self._is_dirty:
             self._is_dirty, write.about = False, True
-            self.about.above = tuple(_intervals(self._above))
+            self.about.acked, self.about.above = self._done.through, tuple(self._done.runs())
             records.append(Keep(self._key, _encoder.encode(self.about)))
         records += [Forget(f"{self._key}/e/{offset:016d}") for offset in self._told]
         write.told, self._told = self._told, []
         for publisher, waiting in list(self._acked.items()):
             position = self.positions.get(publisher)
             passed = (position.incarnation, position.sequence) if position is not None else (0, 0)
-            while waiting and (waiting[0].incarnation, waiting[0].sequences[-1]) <= passed:
-                write.acked.append(waiting.popleft())
+            while waiting and waiting[0][0] <= passed:
+                write.acked.append(heappop(waiting)[2])
                 records.append(Forget(f"{self._key}/e/{write.acked[-1].offset:016d}"))
             if not waiting:
                 del self._acked[publisher]
@@ -188,17 +255,21 @@ class Tap:
         tokens = [*self._writes, *([self.token] if self.token else [])]
         since = min(write.since for write in writes)
         self._told = [offset for write in writes for offset in write.told] + self._told
-        for stored in reversed([one for write in writes for one in write.acked]):
-            self._acked.setdefault(stored.publisher, deque()).appendleft(stored)
+        for write in writes:
+            for stored in write.acked:
+                self._wait(stored)
         # Nothing from ``since`` on was handed over, so nobody should have acknowledged it.
         self.stored = {offset: one for offset, one in self.stored.items() if offset < since}
         for publisher, waiting in list(self._acked.items()):
-            self._acked[publisher] = deque(one for one in waiting if one.offset < since)
-            if not self._acked[publisher]:
+            kept = [one for one in waiting if one[1] < since]
+            heapify(kept)
+            if kept:
+                self._acked[publisher] = kept
+            else:
                 del self._acked[publisher]
         self._told = [offset for offset in self._told if offset < since]
-        self._above = {offset: None for offset in self._above if offset < since}
-        self.about.acked = min(self.about.acked, since - 1)
+        self._starts = list(self.stored)
+        self._done = self._done.cut(since)
         self.positions = dict(self._placed)
         self._is_dirty = True
         self._records.clear()
@@ -210,7 +281,7 @@ class Tap:
         """Everything under this name goes; the tap itself last, so that a crash in between leaves a tap."""
         offsets = [
             *self.stored,
-            *(one.offset for waiting in self._acked.values() for one in waiting),
+            *(offset for waiting in self._acked.values() for _, offset, _ in waiting),
         ]
         keys = [f"/e/{offset:016d}" for offset in offsets] + [
             f"/p/{publisher:016x}" for publisher in self.positions
@@ -222,7 +293,7 @@ class Tap:
     def remembered(self) -> Iterable[Stored]:
         """Every batch on disk, acknowledged or not: what is in it was had."""
         for waiting in self._acked.values():
-            yield from waiting
+            yield from [stored for _, _, stored in waiting]
         yield from (one for one in self.stored.values() if one.gap is None)
 
     def store(
@@ -238,6 +309,7 @@ class Tap:
     def _store(self, stored: Stored) -> Stored:
         self.next = stored.end
         self.stored[stored.offset] = stored
+        self._starts.append(stored.offset)
         self._records.append(Keep(f"{self._key}/e/{stored.offset:016d}", _encoder.encode(stored)))
         return stored
 
@@ -258,15 +330,13 @@ class Tap:
         gaps: list[Gap] = []
         lost: dict[int, list[Stored]] = {}
         for stored in self.stored.values():
-            if all(self.is_acked(offset) for offset in range(stored.offset, stored.end)):
-                continue
             if stored.gap is not None:
                 gaps.append(stored.gap)
             else:
                 lost.setdefault(stored.publisher, []).append(stored)
         if not lost:
             return
-        self.ack(self.next - 1, through=True)
+        self.settle(1, self.next - 1)
         for publisher, some in lost.items():
             first = min((one.incarnation, one.sequences[0]) for one in some)
             last = max((one.incarnation, one.sequences[-1]) for one in some)
@@ -279,57 +349,85 @@ class Tap:
 
     @property
     def acked(self) -> int:
-        return self.about.acked
+        return self._done.through
 
     @property
     def unacked(self) -> int:
-        return self.next - 1 - self.about.acked - len(self._above)
+        return self.next - 1 - self._done.through - self._done.above
 
     def is_acked(self, offset: int) -> bool:
-        return offset <= self.about.acked or offset in self._above
+        return offset in self._done
+
+    def open(self) -> None:
+        """A subscription begins to read it: it has been handed nothing yet."""
+        self._order.clear()
+        self._handed = Offsets()
+
+    def hand(self, low: int, high: int) -> None:
+        """The subscription is handed what is stored from one offset to another."""
+        order = self._order
+        if order and order[-1][1] + 1 == low:
+            order[-1] = (order[-1][0], high)
+        else:
+            order.append((low, high))
+        self._handed.add(low, high)
 
     def ack(self, offset: int, *, through: bool) -> int:
-        """This offset, or all through it; returns how many were not acknowledged before."""
-        if not 1 <= offset < self.next:
+        """This offset, or also all that was handed over before it; returns how many were not
+        acknowledged before.
+        """
+        if offset not in self._handed and (offset not in self._done or offset < 1):
             raise TapError(
-                f"offset {offset} of {self.name!r} was never handed over; the last is {self.next - 1}"
+                f"offset {offset} of {self.name!r} was not handed over to this subscription, so it "
+                "cannot be acknowledged; what waits for its turn has not been handed over"
             )
-        if self.is_acked(offset) and not through:
-            return 0
+        order, done = self._order, self._done
         before = self.unacked
-        if through:
-            self.about.acked = max(offset, self.about.acked)
-            self._above = {one: None for one in self._above if one > offset}
-        else:
-            self._above[offset] = None
-        while self.about.acked + 1 in self._above:
-            self.about.acked += 1
-            del self._above[self.about.acked]
-        self._is_dirty = True
-        self._sift()
+        if not through:
+            self.settle(offset, offset)
+        elif offset not in done or any(low <= offset <= high for low, high in order):
+            while True:
+                low, high = order.popleft()
+                if low <= offset <= high:
+                    break
+                self.settle(low, high)
+            self.settle(low, offset)
+            if offset < high:
+                order.appendleft((offset + 1, high))
+        while order and done.covers(*order[0]):
+            order.popleft()
+        if len(order) > 2 * self.unacked + 1024:
+            self._order = deque(run for run in order if not done.covers(*run))
         return before - self.unacked
 
-    def _sift(self) -> None:
-        """Batches that are acknowledged whole wait only for the position, gaps for nothing."""
-        while self.stored:
-            first = next(iter(self.stored.values()))
-            if first.end > self.about.acked + 1:
-                return
-            del self.stored[first.offset]
-            if first.gap is not None:
-                self._told.append(first.offset)
+    def settle(self, low: int, high: int) -> None:
+        """All from one offset to another count as acknowledged."""
+        if self._done.add(low, high):
+            self._is_dirty = True
+            self._retire(low, high)
+
+    def _retire(self, low: int, high: int) -> None:
+        """Batches with some of these offsets that are acknowledged whole wait only for the position,
+        gaps for nothing.
+        """
+        starts, stored = self._starts, self.stored
+        place = max(0, bisect_right(starts, low) - 1)
+        while place < len(starts) and starts[place] <= high:
+            one = stored.get(starts[place])
+            place += 1
+            if one is None or not self._done.covers(one.offset, one.end - 1):
+                continue
+            del stored[one.offset]
+            if one.gap is not None:
+                self._told.append(one.offset)
             else:
-                self._acked.setdefault(first.publisher, deque()).append(first)
+                self._wait(one)
+        if len(starts) > 2 * len(stored) + 1024:
+            self._starts = list(stored)
 
-
-def _intervals(offsets: Iterable[int]) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
-    for offset in sorted(offsets):
-        if found and found[-1][1] == offset - 1:
-            found[-1] = (found[-1][0], offset)
-        else:
-            found.append((offset, offset))
-    return found
+    def _wait(self, stored: Stored) -> None:
+        last = (stored.incarnation, stored.sequences[-1])
+        heappush(self._acked.setdefault(stored.publisher, []), (last, stored.offset, stored))
 
 
 def restore_taps(kept: Mapping[str, bytes]) -> dict[str, Tap]:

@@ -6,6 +6,10 @@ publisher no longer has, and a publisher that cannot be asked, become a ``Gap`` 
 for dead, it is asked again, and so is a publisher that was.
 
 With a tap (durable.py) events are handed over, and reported, once they are on disk.
+
+With ``ordered=`` an event waits until everything before it of the same publisher can have come (progress.py). While a publisher's
+history is still being read, the events that it publishes meanwhile wait behind that. Where too many wait, the publisher is held
+back (local.py).
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from gossamer.filters import Event
 from gossamer.machine import MILLISECOND, NEVER, SECOND, Deliver, Micros, Note, Peer, Token
 from gossamer.node.durable import Gap, Stored, Tap
 from gossamer.node.history import Ask, Part, Past
-from gossamer.node.progress import EVERYTHING, LAG, Progress
+from gossamer.node.progress import EVERYTHING, LAG, WAITING_MAX, Lot, Progress
 from gossamer.node.retention import SEQUENCE_MAX, Id
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.interest.record import ViewChange
@@ -30,9 +34,11 @@ from gossamer.trace import Delivered, Dropped, Gapped, Rejected, hex_peer
 if TYPE_CHECKING:
     from gossamer.node.follows import Follows
     from gossamer.node.local import Subscription
+    from gossamer.node.missed import Missed
 
 ASK_AGAIN = Micros(500 * MILLISECOND)  # the first wait for an answer; doubled each time
 ASK_AGAIN_MAX = Micros(4 * SECOND)
+TOOK_MAX = Micros(15 * SECOND)  # an answer that takes longer says nothing about the next one
 ABSENT = Micros(10 * SECOND)  # who has not answered by then is a gap, and is asked on
 STUCK = Micros(
     50 * MILLISECOND
@@ -51,13 +57,6 @@ class Wish(Struct, frozen=True):
 
     def __bool__(self) -> bool:
         return bool(self.name or self.ordered or self.gaps or self.start is not None)
-
-
-def _id_of(what: Event | Gap) -> tuple[int, int, int]:
-    """As the subscription's ledger has it."""
-    if isinstance(what, Event):
-        return what.publisher, what.incarnation, what.sequence
-    return 0, 0, 0
 
 
 class Follow:
@@ -81,8 +80,11 @@ class Follow:
         self._holds = wish.ordered or (wish.start is not None and tap is None)
         self._due: list[tuple[Micros, int]] = []
         self._parked: dict[int, None] = {}  # who has more, when the consumer has taken some
-        self._ready: dict[Token, list[tuple[Progress | None, Id, Event | Gap, int]]] = {}
+        self._ready: dict[Token, list[Lot | Gap]] = {}  # what is on its way to the disk
+        self.storing = 0  # events among that
+        self._waits = 0  # events that wait for their turn, of all publishers
         if tap is not None:
+            tap.open()
             self._restore(tap)
 
     def _restore(self, tap: Tap) -> None:
@@ -91,28 +93,48 @@ class Follow:
             progress.is_gone, progress.release = place.is_gone, progress.position
         for stored in tap.remembered():
             self._progress(stored.publisher).take(stored.incarnation, list(stored.sequences))
-        again: list[tuple[Progress | None, Id, Event | Gap, int]] = []
+        again: list[Lot | Gap] = []
         for stored in tap.stored.values():
             if stored.gap is not None:
-                again.append((None, (0, 0), stored.gap, 0))
+                again.append(stored.gap)
                 continue
             try:
                 rows = self.subscription.topic.packed.decode(stored.rows)
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-                again.append((None, (0, 0), self._unreadable(tap, stored), 0))
+                again.append(self._unreadable(tap, stored))
             else:
-                again += self._events(stored, rows)
-        again = [one for one in again if not tap.is_acked(one[2].offset)]
-        self.subscription.backlog += len(again)
-        self._turn(again, again=True)
+                again += self._unacked(tap, self._lot(stored, rows))
+        self._turn(again)
+
+    @staticmethod
+    def _unacked(tap: Tap, lot: Lot) -> list[Lot]:
+        """Its events that were not acknowledged: a lot for each run of them."""
+        runs: list[list[int]] = []
+        for place, event in enumerate(lot.events):
+            if tap.is_acked(event.offset):
+                continue
+            if runs and runs[-1][1] == place:
+                runs[-1][1] += 1
+            else:
+                runs.append([place, place + 1])
+        return [
+            Lot(
+                lot.progress,
+                lot.incarnation,
+                lot.sequences[a:b],
+                lot.events[a:b],
+                lot.hops,
+                again=True,
+            )
+            for a, b in runs
+        ]
 
     def _unreadable(self, tap: Tap, stored: Stored) -> Gap:
         """The disk has events that the topic's schema cannot read.
 
         One gap under their last offset stands for all of them.
         """
-        for offset in range(stored.offset, stored.end - 1):
-            tap.ack(offset, through=False)
+        tap.settle(stored.offset, stored.end - 2)
         after = (stored.incarnation, stored.sequences[0] - 1)
         before = (stored.incarnation, stored.sequences[-1] + 1)
         reason = "they were stored under another schema of the topic"
@@ -153,6 +175,9 @@ class Follow:
             if incarnation == progress.trusted:
                 if progress.hear((incarnation, batch.floor), now):
                     self._save(batch.publisher, progress)
+                if (incarnation, batch.floor) > progress.release:
+                    # Its floors come, so it is not given up for a question without an answer.
+                    progress.attempts = min(progress.attempts, 1)
                 if self._holds:
                     self._release(
                         progress, (incarnation, batch.floor) if self.wish.ordered else EVERYTHING
@@ -164,7 +189,7 @@ class Follow:
                 self._schedule(
                     batch.publisher, progress, Micros(now + (STUCK if self._holds else SECOND))
                 )
-            if progress.waiting:
+            if progress.waits:
                 self._schedule(batch.publisher, progress, Micros(now + STUCK))
             elif fresh:
                 self._schedule(batch.publisher, progress, Micros(now + LAG))
@@ -192,7 +217,7 @@ class Follow:
         tap = self.tap
         if tap is None:
             stored = Stored(0, publisher, incarnation, hops, sequences, b"")
-            self._turn(self._events(stored, rows))
+            self._turn([self._lot(stored, rows)])
             return
         stored = tap.store(
             publisher,
@@ -201,95 +226,137 @@ class Follow:
             sequences,
             data if data is not None else _encoder.encode(rows),
         )
-        self.subscription.backlog += len(rows)  # until they are acknowledged
-        self._ready.setdefault(self._hub.token(tap), []).extend(self._events(stored, rows))
+        lot = self._lot(stored, rows)
+        lot.is_stored = False
+        self.storing += len(rows)
+        self._ready.setdefault(self._hub.token(tap), []).append(lot)
+        if self._holds:
+            self._wait(lot)
 
-    def _events(
-        self, stored: Stored, rows: list[tuple[Any, ...]]
-    ) -> list[tuple[Progress | None, Id, Event | Gap, int]]:
+    def _lot(self, stored: Stored, rows: list[tuple[Any, ...]]) -> Lot:
         topic, values = self.subscription.topic.name, self.subscription.topic.values
-        progress = self.publishers[stored.publisher]
-        publisher, incarnation, hops, offset = (
-            stored.publisher,
-            stored.incarnation,
-            stored.hops,
-            stored.offset,
-        )
-        return [
-            (
-                progress,
-                (incarnation, sequence),
-                Event(
-                    topic,
-                    publisher,
-                    incarnation,
-                    sequence,
-                    values(row),
-                    offset + place if offset else 0,
-                ),
-                hops,
+        publisher, incarnation, offset = stored.publisher, stored.incarnation, stored.offset
+        events = [
+            Event(
+                topic,
+                publisher,
+                incarnation,
+                sequence,
+                values(row),
+                offset + place if offset else 0,
             )
             for place, (sequence, row) in enumerate(zip(stored.sequences, rows, strict=True))
         ]
+        progress = self._progress(publisher)
+        return Lot(progress, incarnation, stored.sequences, events, stored.hops)
 
     def stored(self, token: Token) -> None:
         """What waited for the disk is on it."""
-        ready = self._ready.pop(token, None)
-        if ready:
-            self._turn(ready)
+        ready = self._ready.pop(token, [])
+        for one in ready:
+            if isinstance(one, Lot):
+                one.is_stored = True
+                self.storing -= len(one.events)
+        self._turn(ready, waits=self._holds)
 
-    def _turn(
-        self, ready: list[tuple[Progress | None, Id, Event | Gap, int]], *, again: bool = False
-    ) -> None:
-        """Hand over, or let wait for its turn."""
-        out: list[tuple[Event | Gap, int, bool]] = []
-        for progress, id, what, hops in ready:
-            if not self._holds or progress is None or id <= progress.release:
-                out.append((what, hops, again))
-            else:
-                progress.wait(id, (what, hops, again))
-                for early in progress.overflow():
-                    out.append(early)
-                    self.early += 1
+    def _turn(self, ready: list[Lot | Gap], *, waits: bool = False) -> None:
+        """Hand over, or let wait for its turn; ``waits``: it does already."""
+        if not self._holds:
+            self._hand_over(ready)
+            return
+        touched: dict[int, Progress] = {}
+        for one in ready:
+            if isinstance(one, Lot):
+                touched[id(one.progress)] = one.progress
+                if not waits:
+                    self._wait(one)
+        out: list[Lot | Gap] = [one for one in ready if isinstance(one, Gap)]
+        for progress in touched.values():
+            out += self._due_now(progress)
         self._hand_over(out)
 
-    def _release(self, progress: Progress, release: Id) -> None:
-        self._hand_over(progress.let_go(release))
+    def _wait(self, lot: Lot) -> None:
+        lot.progress.wait(lot)
+        self._waits += len(lot.events)
 
-    def _hand_over(self, out: list[tuple[Event | Gap, int, bool]]) -> None:
+    def _due_now(self, progress: Progress, release: Id = (0, 0)) -> list[Lot]:
+        """Of what waits, what may be handed over."""
+        before = progress.waits
+        out = progress.let_go(release)
+        while progress.waits > WAITING_MAX:
+            self.early += progress.overflow()
+            more = progress.let_go(release)
+            if not more:
+                break
+            out += more
+        self._waits -= before - progress.waits
+        return out
+
+    def _release(self, progress: Progress, release: Id) -> None:
+        self._hand_over(self._due_now(progress, release))
+
+    def _hand_over(self, out: Sequence[Lot | Gap]) -> None:
         if not out:
             return
-        number, hub = self.subscription.number, self._hub
-        ledger = self.subscription.ledger
-        if self.tap is None:
-            self.subscription.backlog += len(out)
-            if ledger is not None:
-                ledger.hand([_id_of(what) for what, _, _ in out])
-        hub.out.append(Deliver(number, [what for what, _, _ in out]))
+        tap, hub, number = self.tap, self._hub, self.subscription.number
+        handed: list[Event | Gap] = []
+        for one in out:
+            if isinstance(one, Lot):
+                handed += one.events
+                if tap is not None:
+                    tap.hand(one.events[0].offset, one.events[-1].offset)
+            else:
+                handed.append(one)
+                if tap is not None:
+                    tap.hand(one.offset, one.offset)
+        self.subscription.backlog += len(handed)
+        if self.subscription.ledger is not None:
+            # As the ledger has a gap.
+            self.subscription.ledger.hand(
+                [one.id if isinstance(one, Event) else (0, 0, 0) for one in handed]
+            )
+        hub.out.append(Deliver(number, handed))
         if hub.tracing:
-            for what, hops, again in out:
-                if isinstance(what, Event):
-                    id = (hex_peer(what.publisher), what.incarnation, what.sequence)
-                    hub.out.append(Note(Delivered(number, *id, hops, again)))
+            for one in out:
+                if isinstance(one, Lot):
+                    for event in one.events:
+                        id = (hex_peer(event.publisher), event.incarnation, event.sequence)
+                        hub.out.append(Note(Delivered(number, *id, one.hops, one.again)))
 
     def waiting(self) -> list[tuple[int, int, int]]:
         """Events that have come and wait for their turn."""
         return [
             (publisher, *id)
             for publisher, progress in self.publishers.items()
-            for id, _ in progress.waiting
+            for id in progress.waiting()
         ]
+
+    @property
+    def behind_max(self) -> int:
+        """How many events may be ``behind``; beyond it their publishers are held back."""
+        return self._hub.limit(self.subscription) if self.tap is not None else WAITING_MAX // 2
+
+    def is_level(self, publisher: int) -> bool:
+        """Whether what it publishes waits for none of its history."""
+        progress = self.publishers.get(publisher)
+        return progress is None or progress.is_level
+
+    @property
+    def behind(self) -> int:
+        """Events that have come live and wait until their publisher's history has been read."""
+        if not self._waits:
+            return 0
+        return sum(one.waits for one in self.publishers.values() if not one.is_level)
 
     def _gap(self, publisher: int, after: Id | None, before: Id | None, reason: str) -> None:
         self.gaps += 1
         hub, gap = self._hub, Gap(self.subscription.topic.name, publisher, after, before, reason)
         hub.out.append(Note(Gapped(self.subscription.number, hex_peer(publisher), reason)))
         if self.tap is None:
-            self._hand_over([(gap, 0, False)])
+            self._hand_over([gap])
         else:
-            self.subscription.backlog += 1
             gap = self.tap.store_gap(gap)
-            self._ready.setdefault(hub.token(self.tap), []).append((None, (0, 0), gap, 0))
+            self._ready.setdefault(hub.token(self.tap), []).append(gap)
 
     # ---------------------------------------------------------------- publishers
 
@@ -354,15 +421,34 @@ class Follow:
             progress.is_gone = False
             self._begin(change.peer, progress, now)
 
+    def missed(self, message: Missed, now: Micros) -> None:
+        """Events were completed without this node: their publisher is asked for them."""
+        if not self.in_force:
+            return  # when it is again, everybody is asked
+        publisher, incarnation = message.publisher, message.incarnation
+        is_known = publisher in self.publishers or self._hub.is_member(publisher)
+        position = self._progress(publisher).position if is_known else EVERYTHING
+        if position >= (incarnation, message.first):
+            # This node has heard of it too late, or nobody is there to be asked.
+            after, last = (incarnation, message.first - 1), (incarnation, message.last)
+            reason = "this node was cut off, and they were completed without it"
+            self._gap(publisher, after, (incarnation, min(position, last)[1] + 1), reason)
+        if position < (incarnation, message.last):
+            progress = self.publishers[publisher]
+            progress.doubt()
+            progress.baseline = False
+            self._begin(publisher, progress, now)
+
     def _begin(self, peer: int, progress: Progress, now: Micros) -> None:
         """Ask for what was missed."""
         progress.is_level, progress.trusted = False, 0
         progress.began_at, progress.attempts = now, 0
+        progress.asked.clear()  # the answers to earlier questions say something else
         self._schedule(peer, progress, now)
 
     def _schedule(self, peer: int, progress: Progress, at: Micros) -> None:
-        if not self.in_force or (progress.ask_at and progress.ask_at <= at):
-            return  # one wait a publisher
+        if not self.in_force or (progress.ask_at and (progress.asked or progress.ask_at <= at)):
+            return  # one wait a publisher; while a question waits for its answer, that one
         progress.ask_at = at
         heapq.heappush(self._due, (at, peer))
 
@@ -381,7 +467,7 @@ class Follow:
                 self._save(peer, progress)
             if (
                 progress.is_level
-                and not progress.waiting
+                and not progress.waits
                 and progress.trusted
                 and not progress.attempts
             ):
@@ -400,18 +486,22 @@ class Follow:
             self._schedule(peer, progress, now)
 
     def _ask(self, peer: int, progress: Progress, now: Micros) -> None:
-        wait = min(ASK_AGAIN << progress.attempts, ASK_AGAIN_MAX)
+        # On a slow link an answer takes long, and another question would only make it longer.
+        usual = 2 * min(progress.took, TOOK_MAX)
+        wait = max(min(ASK_AGAIN << progress.attempts, ASK_AGAIN_MAX), usual)
         is_member = self._hub.is_member(peer)
-        if not progress.is_level and now - progress.began_at >= ABSENT and not progress.is_told:
+        absent = max(ABSENT, usual)
+        if not progress.is_level and now - progress.began_at >= absent and not progress.is_told:
             self._absent(peer, progress, is_member)
         if progress.is_level and progress.attempts > 6:  # its floor is not to be had
             self._release(progress, EVERYTHING)
             progress.attempts = 0
+            progress.asked.clear()
             return
         if not is_member and progress.is_told:
             return  # until it joins
         progress.attempts = min(progress.attempts + 1, 16)
-        progress.serial += 1
+        progress.ask(now)
         self._schedule(peer, progress, Micros(now + wait))
         rows = not progress.is_level and not progress.baseline
         start = self._start if progress.position == (0, 0) else 0
@@ -441,13 +531,9 @@ class Follow:
 
     def past(self, peer: Peer, past: Past, now: Micros) -> None:
         progress = self.publishers.get(peer)
-        if (
-            progress is None
-            or not progress.attempts
-            or past.serial != progress.serial
-            or not self.in_force
-        ):
-            return  # late, or repeated
+        asked_at = progress.asked.get(past.serial) if progress is not None else None
+        if progress is None or asked_at is None or not self.in_force:
+            return  # nobody waits for it any more, or it is repeated
         if self._hub.is_in_conflict(past.topic):
             return  # its rows may be of another schema; it is asked for again
         read = self._read(progress, past)
@@ -457,6 +543,8 @@ class Follow:
             )
             return
         progress.attempts, progress.is_told, progress.ask_at = 0, False, Micros(0)
+        progress.took = Micros(now - asked_at)
+        progress.asked.clear()
         if not progress.is_level:
             position = past.through
             if self._is_lost(progress, past):
@@ -537,6 +625,13 @@ class Follow:
         else:
             self._schedule(peer, progress, now)
 
+    @property
+    def parked(self) -> int:
+        """Publishers that have more, and are asked for it when the consumer has taken, or
+        acknowledged, some of what it was handed.
+        """
+        return len(self._parked)
+
     def taken(self, now: Micros) -> None:
         """The consumer has taken, or acknowledged, some events."""
         if self._parked and self.subscription.backlog <= self._hub.limit(self.subscription) // 2:
@@ -554,7 +649,8 @@ class Follow:
             self._release(
                 progress, max(progress.position, past.floor) if self.wish.ordered else EVERYTHING
             )
-            if progress.waiting:
+            self._hub.loosen(self.subscription)
+            if progress.waits:
                 self._schedule(peer, progress, Micros(now + STUCK))
         if (
             progress.remembered
@@ -567,7 +663,7 @@ class Follow:
             self.tap.place(peer, progress.position, progress.is_gone)
 
     @property
-    def storing(self) -> Token:
+    def report_after(self) -> Token:
         """After which Store the report of what has just come may go; 0: now."""
         return self._hub.storing(self.tap) if self.tap is not None else Token(0)
 
@@ -583,6 +679,7 @@ class Follow:
             "publishers": len(self.publishers),
             "behind": sum(not one.is_level and not one.is_gone for one in self.publishers.values()),
             "gaps": self.gaps,
+            "parked": self.parked,
         }
         if tap is not None:
             found |= {
@@ -590,10 +687,11 @@ class Follow:
                 "offset": tap.next - 1,
                 "acked": tap.acked,
                 "unacked": tap.unacked,
+                "unacked_max": self._hub.limit(self.subscription),
             }
         if self.wish.ordered:
             found |= {
-                "waiting": sum(len(one.waiting) for one in self.publishers.values()),
+                "waiting": self._waits,
                 "early": self.early,
             }
         return found

@@ -10,9 +10,10 @@ from gossamer.node.durable import NAME, TAPS_MAX, Tap, TapError, restore_taps
 from gossamer.node.follow import Follow, Wish
 from gossamer.node.history import Archive, Ask, Past
 from gossamer.node.local import Local, Subscription
+from gossamer.node.missed import Missed
 from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.record import ViewChange
-from gossamer.trace import Rejected, hex_peer
+from gossamer.trace import Dropped, Rejected, hex_peer
 
 
 class Follows:
@@ -28,6 +29,7 @@ class Follows:
         self._token, self._use, self._durable = token, use, durable
         self._storing: dict[Token, Tap] = {}
         # Since the driver last looked: Stores that are done, and Stores that never will be. The driver clears both.
+        self.owes: Callable[[Peer], bool] = lambda peer: False  # the owner's
         self.done: list[Token] = []
         self.lost: list[Token] = []
         self._answers: list[Past] = []  # our own past
@@ -138,6 +140,9 @@ class Follows:
             (token for token, one in self._storing.items() if one is tap), default=Token(0)
         )
 
+    def loosen(self, subscription: Subscription) -> None:
+        self._local.loosen(subscription)
+
     def limit(self, subscription: Subscription) -> int:
         return self._local.limit(subscription)
 
@@ -182,6 +187,8 @@ class Follows:
 
     def receive(self, sender: Peer, message: Ask | Past, now: Micros) -> None:
         if type(message) is Ask:
+            if self.owes(sender):
+                return  # first it hears of what it has missed, then of our floor; it asks again
             self._use(sender, now)
             try:
                 answer = self._archive.answer(message)
@@ -215,6 +222,13 @@ class Follows:
         if state is LinkState.UP:
             for follow in self.follows.values():
                 follow.linked(peer, now)
+
+    def missed(self, message: Missed, now: Micros) -> None:
+        reason = "others completed them without this node, which they had cut off"
+        self.out.append(Note(Dropped("batch", 1, reason)))
+        for follow in self.follows.values():
+            if follow.subscription.topic.name == message.topic:
+                follow.missed(message, now)
 
     def changed(self, change: ViewChange, now: Micros) -> None:
         if self._interest is not None and change.peer == self._interest.me:
@@ -265,6 +279,7 @@ class Follows:
         for follow in self.follows.values():
             if follow.tap is not None and follow.tap.has_records:
                 self._store(follow.tap)
+            self._local.loosen(follow.subscription)
 
     def _store(self, tap: Tap) -> None:
         token, tap.token = self.token(tap), Token(0)

@@ -501,11 +501,11 @@ class Local:
             is_whole = route is Route.DIRECT and len(places) == batch.count
             counts = (1,) if is_whole else _ones(places, batch.count)
             matched = added(matched, counts) if matched else counts
-            if follow is not None and (token := follow.storing):
+            if follow is not None and (token := follow.report_after):
                 blockers += 1
                 self._storing.setdefault(token, []).append(((route, key), counts))
             if subscription.policy is SlowPolicy.BLOCK:
-                if subscription.backlog > self.limit(subscription):
+                if self._is_full(subscription, batch.publisher):
                     blockers += 1
                     ahead = subscription.passed + subscription.backlog - len(places)
                     subscription.held[route, key] = (ahead, places)
@@ -623,8 +623,38 @@ class Local:
         ):  # slow, but not asleep: only one that takes nothing is cut off
             subscription.blocked_at = now
             self.blocked[number] = self.blocked.pop(number)
-        if subscription.held and subscription.backlog <= self.limit(subscription) // 2:
+        self.loosen(subscription)
+
+    def _is_full(self, subscription: Subscription, publisher: int) -> bool:
+        """Whether this publisher has to be held back for this subscription."""
+        limit, follow = self.limit(subscription), subscription.follow
+        if follow is None:
+            return subscription.backlog > limit
+        # Only what waits for its publisher's history counts beside what the consumer has. What waits
+        # for other receipts would wait for ever if its own were held back.
+        return subscription.backlog + follow.storing > limit or (
+            not follow.is_level(publisher) and follow.behind > follow.behind_max
+        )
+
+    def loosen(self, subscription: Subscription) -> None:
+        """Reports that were held back go, if there is room again."""
+        limit, follow = self.limit(subscription) // 2, subscription.follow
+        if not subscription.held or subscription.backlog > limit:
+            return
+        if follow is None:
             self._release(subscription)
+        elif subscription.backlog + follow.storing <= limit:
+            behind = follow.behind > follow.behind_max // 2
+            waits = {
+                what: places
+                for what, places in subscription.held.items()
+                if behind and not follow.is_level(what[1][0])
+            }
+            for what in [what for what in subscription.held if what not in waits]:
+                del subscription.held[what]
+                self._unblock(what)
+            if not waits:
+                self._release(subscription)
 
     def stored(self, token: Token) -> None:
         """What a durable subscription asked for is on disk."""
@@ -648,7 +678,17 @@ class Local:
         )
 
     def overdue(self, now: Micros) -> list[Subscription]:
-        return [s for s in self.blocked.values() if s.blocked_at + self._block <= now]
+        """Whose consumer has taken nothing for too long, of what it was handed."""
+        found: list[Subscription] = []
+        for one in list(self.blocked.values()):
+            if one.blocked_at + self._block > now:
+                break
+            if one.backlog > self.limit(one) // 2:
+                found.append(one)
+            else:  # it is not the consumer that is waited for
+                one.blocked_at = now
+                self.blocked[one.number] = self.blocked.pop(one.number)
+        return found
 
     def _discard(self, subscription: Subscription) -> None:
         """It ends, and what its consumer has not taken is gone: the reports that wait for it say so."""

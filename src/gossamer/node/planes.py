@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from gossamer.filters import Filter
 from gossamer.machine import Effect, LinkState, Micros, Peer
-from gossamer.overlay.batch import Batch
+from gossamer.overlay.batch import Batch, Left
 from gossamer.overlay.direct.messages import GROUP_LENGTH_MAX
 from gossamer.overlay.flood import Flood
 from gossamer.overlay.interest.record import ROUTES, ViewChange
@@ -43,6 +43,12 @@ class Finished(Struct, frozen=True):
     incarnation: int
     first: int
     matched: tuple[int, ...]  # of each event; a single number: of each of them
+
+
+def is_end(change: ViewChange) -> bool:
+    """Whether a member is gone, or has begun a new life."""
+    before, after = change.before, change.after
+    return before is not None and (after is None or before.life != after.life)
 
 
 class RouteError(ValueError):
@@ -93,6 +99,7 @@ class Plane(Protocol):
 
     def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> list[Effect]: ...
     def take_finished(self) -> list[Finished]: ...
+    def take_left(self) -> list[Left]: ...
 
     def changed(self, change: ViewChange, now: Micros) -> None:
         """A member came, went, or wants something else."""
@@ -119,6 +126,7 @@ class FloodPlane:
     def __init__(self, flood: Flood) -> None:
         self._flood = flood
         self.receive, self.wake, self.link = flood.receive, flood.wake, flood.link
+        self.take_left = flood.take_left
 
     @property
     def deadline(self) -> Micros:
@@ -128,9 +136,12 @@ class FloodPlane:
         """In force as it is."""
 
     def unsubscribe(self, number: int, now: Micros) -> None: ...
-    def changed(self, change: ViewChange, now: Micros) -> None: ...
     def leave(self, now: Micros) -> None: ...
     def renew(self, now: Micros) -> None: ...
+
+    def changed(self, change: ViewChange, now: Micros) -> None:
+        if is_end(change):
+            self._flood.gone(change.peer)
 
     def publish(self, batch: Batch, now: Micros, rows: Rows = None) -> list[Effect]:
         return self._flood.publish(batch, now)

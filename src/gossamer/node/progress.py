@@ -6,15 +6,18 @@ here has come; but only floors of some seconds ago count (``LAG``), because othe
 receipts without it, before it hears of that.
 
 ``release``: for a subscription that asks for order, or for history before what is new, events wait here until everything before
-them can have come.
+them can have come, and until everything before them that did come is on the disk of a durable subscription. History and what comes
+live are merged here: whatever the order in which it comes, it leaves in the order of its ids.
 """
 
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections import deque
-from typing import Any
+from collections.abc import Iterator, Sequence
 
+from gossamer.filters import Event
 from gossamer.machine import SECOND, Micros
 from gossamer.node.retention import SEQUENCE_MAX, Id
 
@@ -24,13 +27,57 @@ HAD_MAX = 1 << 19  # ids above the position; beyond it the newest floor counts a
 WAITING_MAX = (
     1 << 19
 )  # events that wait for their turn; beyond it the first goes, whether it is its turn or not
+REPETITIONS_MAX = 16  # of one question, that an answer may be to
 EVERYTHING: Id = (SEQUENCE_MAX, SEQUENCE_MAX)
+
+
+class Lot:
+    """Events of one batch: handed over together, unless some of them wait longer for their turn."""
+
+    __slots__ = ("again", "events", "hops", "incarnation", "is_stored", "progress", "sequences")
+
+    def __init__(
+        self, progress: Progress, incarnation: int, sequences: Sequence[int], events: list[Event],
+        hops: int, *, again: bool = False, is_stored: bool = True,
+    ) -> None:  # fmt: skip
+        self.progress, self.incarnation = progress, incarnation
+        # Ascending, and consecutive in their offsets.
+        self.sequences, self.events = sequences, events
+        self.hops = hops
+        self.again = again  # they were handed over in an earlier life, too
+        self.is_stored = is_stored  # nothing is handed over before it is on the disk that it is for
+
+    @property
+    def first(self) -> Id:
+        return self.incarnation, self.sequences[0]
+
+    @property
+    def last(self) -> Id:
+        return self.incarnation, self.sequences[-1]
+
+    def __lt__(self, other: Lot) -> bool:
+        return self.first < other.first
+
+    def split(self, before: Id) -> Lot:
+        """Keep those before an event; returns the others."""
+        # An event of a later life is after all of these.
+        place = (
+            bisect_left(self.sequences, before[1])
+            if before[0] == self.incarnation
+            else len(self.sequences)
+        )
+        rest = Lot(
+            self.progress, self.incarnation, self.sequences[place:], self.events[place:],
+            self.hops, again=self.again, is_stored=self.is_stored,
+        )  # fmt: skip
+        self.sequences, self.events = self.sequences[:place], self.events[:place]
+        return rest
 
 
 class Progress:
     __slots__ = (
-        "_batches", "_had", "_marks", "ask_at", "attempts", "baseline", "began_at", "covered", "doubted_until", "is_gone",
-        "is_level", "is_told", "position", "release", "serial", "trusted", "waiting",
+        "_batches", "_had", "_marks", "_waiting", "ask_at", "asked", "attempts", "baseline", "began_at", "covered",
+        "doubted_until", "is_gone", "is_level", "is_told", "position", "release", "serial", "took", "trusted", "waits",
     )  # fmt: skip
 
     def __init__(self, position: Id = (0, 0)) -> None:
@@ -44,10 +91,15 @@ class Progress:
             0  # the life whose floors say something: no earlier one has anything without receipt
         )
         self.release: Id = (0, 0)
-        self.waiting: list[tuple[Id, Any]] = []  # a heap
+        self._waiting: list[tuple[Id, Lot]] = []  # a heap, by their first events
+        self.waits = 0  # events in it
         self.ask_at = self.began_at = Micros(0)
         self.doubted_until = Micros(0)  # until then it may go on without us
-        self.serial = self.attempts = 0
+        # The question that waits for an answer: each of its repetitions, by its serial, with when it
+        # was sent. An answer to any of them counts.
+        self.asked: dict[int, Micros] = {}
+        self.attempts = self.serial = 0
+        self.took = Micros(0)  # the time from the last question that was answered to its answer
         self._had: dict[Id, None] = {}
         self._batches: list[
             tuple[Id, int]
@@ -110,22 +162,49 @@ class Progress:
         self.is_level = self.covered = False
         self.trusted = 0
 
+    def ask(self, now: Micros) -> None:
+        """The question is asked, or repeated."""
+        self.serial += 1
+        self.asked[self.serial] = now
+        if len(self.asked) > REPETITIONS_MAX:
+            del self.asked[next(iter(self.asked))]
+
     # ---------------------------------------------------------------- order
 
-    def wait(self, id: Id, what: Any) -> None:
-        heapq.heappush(self.waiting, (id, what))
+    def wait(self, lot: Lot) -> None:
+        heapq.heappush(self._waiting, (lot.first, lot))
+        self.waits += len(lot.events)
 
-    def let_go(self, release: Id) -> list[Any]:
+    def let_go(self, release: Id) -> list[Lot]:
         """What may be handed over, in order."""
-        if release != EVERYTHING:
-            self.release = max(self.release, release)
-            release = self.release
-        out, waiting = [], self.waiting
-        while waiting and waiting[0][0] <= release:
-            out.append(heapq.heappop(waiting)[1])
+        waiting = self._waiting
+        if release == EVERYTHING:  # that has come
+            release = max([lot.last for _, lot in waiting], default=self.release)
+        release = self.release = max(self.release, release)
+        out: list[Lot] = []
+        while waiting and waiting[0][0] <= release and waiting[0][1].is_stored:
+            first, lot = heapq.heappop(waiting)
+            end = (release[0], release[1] + 1)
+            if waiting:  # one event goes at least, also where two have the same id
+                end = min(end, max(waiting[0][0], (first[0], first[1] + 1)))
+            if lot.last >= end:
+                rest = lot.split(end)
+                heapq.heappush(waiting, (rest.first, rest))
+            self.waits -= len(lot.events)
+            out.append(lot)
         return out
 
-    def overflow(self) -> list[Any]:
-        """More waits than may: the first go, whether it is their turn or not."""
-        over = len(self.waiting) - WAITING_MAX
-        return [heapq.heappop(self.waiting)[1] for _ in range(over)] if over > 0 else []
+    def overflow(self) -> int:
+        """More waits than may: the first may go, whether it is their turn or not. Returns how many."""
+        early = 0
+        if self.waits > WAITING_MAX:
+            lot = self._waiting[0][1]
+            early = len(lot.events) if lot.last > self.release else 0
+            self.release = max(self.release, lot.last)
+        return early
+
+    def waiting(self) -> Iterator[Id]:
+        """The events that have come and wait for their turn."""
+        for _, lot in self._waiting:
+            for sequence in lot.sequences:
+                yield lot.incarnation, sequence

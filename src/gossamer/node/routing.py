@@ -33,9 +33,10 @@ from gossamer.machine import (
     Send,
 )
 from gossamer.node.local import Local, Subscription
+from gossamer.node.missed import Debts, Heard, Missed
 from gossamer.node.moves import Moves
 from gossamer.node.pieces import Pieces
-from gossamer.node.planes import BITS, Finished, Plane, Route, Rows, check_group
+from gossamer.node.planes import BITS, Finished, Plane, Route, Rows, check_group, is_end
 from gossamer.node.reach import LINKED, Reach
 from gossamer.node.retention import Id
 from gossamer.node.rights import Rights
@@ -95,6 +96,9 @@ class Routing:
         self.entered: list[int] = []
         self.lapsed: list[int] = []
         self.view_changes: list[ViewChange] = []
+        self.debts = Debts(out, self._address)
+        self.debts.lacks = flood.lacks
+        self.missed: Callable[[Missed, Micros], None] = lambda message, now: None  # the owner's
         self._flood, self._interest, self._local, self._out, self._tracing = (
             flood,
             interest,
@@ -372,6 +376,8 @@ class Routing:
     @property
     def deadline(self) -> Micros:
         least = self._early_at if self._early_at < self._auto_at else self._auto_at
+        if self.debts:
+            least = min(least, self.debts.deadline)
         if self._reach is not None and self._reach.deadline < least:
             least = self._reach.deadline
         for plane in self.planes.values():
@@ -398,6 +404,8 @@ class Routing:
         for route, plane in self.planes.items():
             if plane.deadline <= now:
                 self.absorb(route, plane.wake(now), now)
+        if self.debts:
+            self.debts.wake(now)
 
     def withdraw(self, now: Micros) -> None:
         """Nobody can dial this node: its subscriptions may need another route, even those that were to have a certain one."""
@@ -417,8 +425,30 @@ class Routing:
             self._used.pop(peer, None)
             if self._reach is not None:
                 self._reach.look(now)
-        for route, plane in self.planes.items():
-            self.absorb(route, plane.link(peer, state, now), now)
+        if self.debts.link(peer, state, now):
+            self._tell(peer, [state], now)
+        elif state is LinkState.UP:
+            self._flood.hold(peer, now)
+        elif state is LinkState.DOWN or state is LinkState.CUT:
+            self.absorb(Route.FLOOD, self._flood.link(peer, state, now), now)
+
+    def _tell(self, peer: Peer, states: list[LinkState], now: Micros) -> None:
+        for state in states:
+            for route, plane in self.planes.items():
+                self.absorb(route, plane.link(peer, state, now), now)
+
+    def hear(self, sender: Peer, message: Missed | Heard, now: Micros) -> None:
+        """Events were completed without this node, or a peer has heard of those without it."""
+        if type(message) is Missed:
+            if self.debts.receive(sender, message, now):
+                self.missed(message, now)
+        else:
+            assert type(message) is Heard
+            self._tell(sender, self.debts.heard(sender, message), now)
+
+    def _address(self, peer: Peer) -> str | None:
+        known = self._interest.view.members.get(peer) if self._interest is not None else None
+        return known.record.address if known is not None else None
 
     def leave(self, now: Micros) -> None:
         for plane in self.planes.values():
@@ -445,6 +475,8 @@ class Routing:
                 elif kind is Hangup:
                     self._part(effect.peer)  # type: ignore[union-attr]
                 self._out.append(effect)
+        if left := plane.take_left():
+            self.debts.owe(left, now, spreads=route is Route.FLOOD)
         for one in plane.take_finished():
             if self._pieces and route is not Route.DIRECT:
                 one = self._pieces.whole(one)
@@ -512,8 +544,10 @@ class Routing:
     def needs(self, peer: Peer, now: Micros) -> bool:
         """Whether some plane but the interest plane wants the link to this peer to stay."""
         used = self._used.get(peer)
-        if (used is not None and now - used < LINK_IDLE) or (
-            self._reach is not None and self._reach.holds_on
+        if (
+            peer in self.debts
+            or (used is not None and now - used < LINK_IDLE)
+            or (self._reach is not None and self._reach.holds_on)
         ):
             return True
         return any(plane.needs(peer) for plane in self.planes.values())
@@ -532,6 +566,8 @@ class Routing:
                     self._auto_at = Micros(now + 1 + int(AUTO_EVERY * self._rng.random()))
             for plane in self.planes.values():
                 plane.changed(change, now)
+            if is_end(change):
+                self._tell(change.peer, self.debts.forgive(change.peer), now)
             if (
                 change.reason == "new life"
                 and self._interest is not None

@@ -23,8 +23,18 @@ from gossamer.filters import loops
 from gossamer.filters.packed import Bytes, is_columns
 from gossamer.machine import Message
 from gossamer.node.history import HistoryMessage
+from gossamer.node.missed import MissedMessage
 from gossamer.node.topics import Adverts, AdvertsTaken
-from gossamer.overlay.batch import BATCH_BYTES_MAX, Batch, Busy, Leave, Report, Uint64
+from gossamer.overlay.batch import (
+    BATCH_BYTES_MAX,
+    Batch,
+    Busy,
+    Inquiry,
+    Leave,
+    Lost,
+    Report,
+    Uint64,
+)
 from gossamer.overlay.direct.messages import DirectMessage
 from gossamer.overlay.interest.messages import InterestMessage
 from gossamer.overlay.skiplist.messages import SkiplistMessage
@@ -149,10 +159,13 @@ AnyMessage = (
     | Batch
     | Report
     | Busy
+    | Inquiry
+    | Lost
     | Leave
     | Adverts
     | AdvertsTaken
     | HistoryMessage
+    | MissedMessage
     | InterestMessage
     | SkiplistMessage
     | TreeMessage

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import repeat
 from operator import add, sub
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
 from msgspec import Meta
 
 from gossamer.filters.packed import is_columns
-from gossamer.machine import Message
+from gossamer.machine import Message, Peer
 
 COLUMN_ROWS = (
     8  # events in columns that count as one where limits count events: that is about what they cost
@@ -139,6 +139,37 @@ class Report(Message, frozen=True, array_like=True, tag=11):
     ] = ()  # per event; empty if all are zero
     # Per event: subscriptions that discarded it; empty if all are zero.
     dropped: Annotated[tuple[Matched, ...], Meta(max_length=BATCH_EVENTS_MAX)] = ()
+
+
+class Inquiry(Message, frozen=True, array_like=True, tag=14):
+    """What has become of this batch? It comes behind it, so a batch that is not there then is lost."""
+
+    is_event: ClassVar[bool] = True
+
+    publisher: Uint64
+    incarnation: Count
+    first: Count
+    round: Count
+
+
+class Lost(Message, frozen=True, array_like=True, tag=15):
+    """The answer to an inquiry: this round of the batch is not here."""
+
+    publisher: Uint64
+    incarnation: Count
+    first: Count
+    round: Count
+
+
+class Left(NamedTuple):
+    """Events of one topic that were completed without a live member, which has to hear of it."""
+
+    peer: Peer
+    topic: str
+    publisher: int
+    incarnation: int
+    first: int
+    last: int
 
 
 class Leave(Message, frozen=True, array_like=True, tag=12):

@@ -10,14 +10,21 @@ Messages:
     Batch    events of one publisher and one topic, with consecutive sequence numbers; forwarded as they came
     Report   how many subscriptions took each event of a batch, in the part of the fabric behind the sender
     Busy     the sender has the batch and still waits for others: be patient
+    Inquiry  what has become of a batch? It travels behind the batch
+    Lost     the batch was not there when the inquiry came
     Leave    the sender goes for good: nobody need wait for it, but for its neighbours, which look for other links
 
-Losses: a node sends the batch again to those that have not reported, at growing intervals; a node that has reported says so
-again. Broken links: what was behind the link may not have been reached, so the report is not ``whole``, and the publisher
+Losses: a node asks those that have not reported, at growing intervals. One that has reported says so again, and one that lacks
+the batch is sent it again. So what waits in the queue of a slow link is not sent twice.
+
+Broken links: what was behind the link may not have been reached, so the report is not ``whole``, and the publisher
 starts another round. Nodes that have handed the batch over already do not do so again; they report what they counted.
 Flood knows neighbours, not members: a neighbour whose link broke without a ``Leave`` is waited for (``grace``), and only then
-the fabric goes on without it. A partition that heals within the grace loses nothing. A neighbour that neither reports nor says
-that it is busy (``patience``) is to be cut off.
+the fabric goes on without it, unless it is still suspected to be dead (``doubts``): then the verdict decides. A partition that
+heals within that time loses nothing.
+
+A neighbour that neither reports nor says that it is busy (``patience``) is to be cut off, unless bytes move on its link. What is
+completed without one that was cut off is in ``left``, for the owner to tell it.
 
 Invariant: a batch is handed to the owner at most once, because an origin's table of batches is pruned only below the floor,
 the lowest sequence number that its publisher has no complete receipt for, and nothing below the floor is handed over.
@@ -27,6 +34,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from collections.abc import Callable
 
 from msgspec import Struct
 
@@ -49,7 +57,10 @@ from gossamer.overlay.batch import (
     WINDOW_MAX,
     Batch,
     Busy,
+    Inquiry,
     Leave,
+    Left,
+    Lost,
     Report,
     bounded_all,
     joined,
@@ -89,6 +100,8 @@ class FloodConfig(Struct, frozen=True, kw_only=True):
     patience: Micros = Micros(
         15 * SECOND
     )  # without a word about a batch; more than a slow subscriber's ``block``
+    # After a link was said to move: the last inquiry is most likely still in its queue.
+    moving: Micros = Micros(6 * SECOND)
     join: bool = (
         False  # told to join a fabric: with no link, publications wait instead of completing alone
     )
@@ -162,6 +175,11 @@ class Flood:
         self._whole_from: Micros | None = None if restarted else Micros(0)
         self.links: dict[Peer, bool] = {}  # False: its queue is full
         self.finished: list[Finished] = []
+        self.left: list[Left] = []  # what was completed without neighbours that were cut off
+        # Whether a member is suspected to be dead; the owner's, where there is a view.
+        self.doubts: Callable[[Peer], bool] = lambda peer: False
+        self._cut: dict[Peer, None] = {}  # neighbours that were cut off, and are not linked since
+        self._moved: dict[Peer, Micros] = {}  # slow links, and when bytes last moved
         self._lost: dict[
             Peer, Micros
         ] = {}  # neighbours whose links broke, and until when they are waited for
@@ -191,6 +209,29 @@ class Flood:
         if peer in self.links:
             self._leaving[peer] = None
 
+    def take_left(self) -> list[Left]:
+        left, self.left = self.left, []
+        return left
+
+    def gone(self, peer: Peer) -> None:
+        """A member is dead, or has begun a new life: it asks for what it has missed."""
+        self._cut.pop(peer, None)
+
+    def lacks(self, publisher: int, incarnation: int, first: int, last: int) -> bool:
+        """Whether some of these events may not have come here."""
+        origin = self._origins.get((publisher, incarnation))
+        while first <= last:
+            wave = origin.waves.get(first) if origin is not None else None
+            if wave is None:
+                return True
+            first += wave.count
+        return False
+
+    def hold(self, peer: Peer, now: Micros) -> None:
+        """There is a link to a peer, and nothing may go over it before ``link`` says that it is up."""
+        self._cut.pop(peer, None)
+        self._linked(peer, now, is_ready=False)
+
     def under_way(self) -> list[Key]:
         """Batches that this node still has to report, or to complete."""
         return list(self._active)
@@ -217,12 +258,19 @@ class Flood:
         return self._flush() if self._out else []
 
     def receive(
-        self, sender: Peer, message: Batch | Report | Busy | Leave, now: Micros
+        self, sender: Peer, message: Batch | Report | Busy | Inquiry | Lost | Leave, now: Micros
     ) -> list[Effect]:
         if type(message) is Batch:
             self._receive_batch(sender, message, now)
         elif type(message) is Report:
             self._receive_report(sender, message, now)
+        elif type(message) is Inquiry:
+            self._receive_inquiry(sender, message)
+        elif type(message) is Lost:
+            wave = self._active.get((message.publisher, message.incarnation, message.first))
+            if wave is not None and wave.round == message.round and sender in wave.waiting:
+                wave.waiting[sender] = now
+                self._send_batch(wave, (sender,))
         elif type(message) is Busy:
             wave = self._active.get((message.publisher, message.incarnation, message.first))
             if wave is not None and wave.round == message.round and sender in wave.waiting:
@@ -251,7 +299,7 @@ class Flood:
             else:
                 self._give_up_the_mute(key, wave, now)
                 if wave.waiting:
-                    self._send_batch(wave, tuple(wave.waiting))
+                    self._inquire(key, wave, now)
                     self._arm(key, wave, now)
                 elif not wave.done:
                     wave.resend_at = NEVER  # only the owner is awaited; it has limits of its own
@@ -260,6 +308,9 @@ class Flood:
     def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
         if state is LinkState.DOWN or state is LinkState.CUT:
             self._origins.closed(peer)
+            self._moved.pop(peer, None)
+            if state is LinkState.CUT and len(self._cut) < NEIGHBOURS_MAX:
+                self._cut[peer] = None
             if self.links.pop(peer, None) is not None:
                 left = self._leaving.pop(peer, False) is None
                 if not left and state is LinkState.DOWN:
@@ -270,25 +321,36 @@ class Flood:
                     if not wave.done and peer in wave.waiting:
                         del wave.waiting[peer]
                         if state is LinkState.DOWN:
-                            wave.whole = False  # who was cut off for cause is not waited for, nor is another round made for it
+                            wave.whole = False
+                        else:  # it is not waited for, nor is another round made for it
+                            self._leave_out(peer, key, wave)
                         self._maybe_finish(key, wave, now)
         elif state is LinkState.UP:
-            self._still_lost(now)
-            self.links[peer] = True
-            self._lost.pop(peer, None)
-            self._leaving.pop(peer, None)
-            for key, wave in list(self._active.items()):
-                if wave.done:
-                    self._next_round(key, wave, now)  # it waited for a link, or for a better time
-                elif peer != wave.parent and peer not in wave.heard:
-                    # A round under way goes there too: else it would be called whole without what lies behind this link.
+            self._cut.pop(peer, None)
+            self._linked(peer, now, is_ready=True)
+        elif state is LinkState.MOVING:
+            self._moved[peer] = now
+            for wave in self._active.values():
+                if peer in wave.waiting:
                     wave.waiting[peer] = now
-                    self._send_batch(wave, (peer,))
-                    if wave.resend_at == NEVER:
-                        self._arm(key, wave, now)
         elif peer in self.links:
             self.links[peer] = state is LinkState.READY
         return self._flush()
+
+    def _linked(self, peer: Peer, now: Micros, *, is_ready: bool) -> None:
+        self._still_lost(now)
+        self.links[peer] = is_ready
+        self._lost.pop(peer, None)
+        self._leaving.pop(peer, None)
+        for key, wave in list(self._active.items()):
+            if wave.done:
+                self._next_round(key, wave, now)  # it waited for a link, or for a better time
+            elif peer != wave.parent and peer not in wave.heard:
+                # A round under way goes there too: else it would be called whole without what lies behind this link.
+                wave.waiting[peer] = now
+                self._send_batch(wave, (peer,))
+                if wave.resend_at == NEVER:
+                    self._arm(key, wave, now)
 
     def stored(self, token: Token, now: Micros) -> list[Effect]:
         return []  # floods nothing that depends on a disk
@@ -349,12 +411,29 @@ class Flood:
                 self._add(wave, wave.taken)
             self._maybe_finish(key, wave, now)
         elif batch.round == wave.round:
-            if sender != wave.parent:
-                self._answer(sender, batch, whole=wave.parent != _NOBODY)
-            elif wave.done:
-                self._report(key, wave)  # the first report was lost
-            else:
-                self._out.append(Send((sender,), Busy(*key, wave.round)))
+            self._say_again(sender, key, wave, batch)
+
+    def _receive_inquiry(self, sender: Peer, ask: Inquiry) -> None:
+        key = (ask.publisher, ask.incarnation, ask.first)
+        origin = self._origins.get(key[:2])
+        wave = origin.waves.get(ask.first) if origin is not None else None
+        if ask.publisher == self.me or (
+            wave is None and origin is not None and ask.first < origin.floor
+        ):
+            self._answer(sender, ask)
+        elif wave is None or wave.round < ask.round:
+            self._out.append(Send((sender,), Lost(*key, ask.round)))
+        elif wave.round == ask.round:
+            self._say_again(sender, key, wave, ask)
+
+    def _say_again(self, sender: Peer, key: Key, wave: _Wave, of: Batch | Inquiry) -> None:
+        """A neighbour asks about a round, or has sent its batch once more."""
+        if sender != wave.parent:
+            self._answer(sender, of, whole=wave.parent != _NOBODY)
+        elif wave.done:
+            self._report(key, wave)  # the first report was lost
+        else:
+            self._out.append(Send((sender,), Busy(*key, wave.round)))
 
     def _receive_report(self, sender: Peer, report: Report, now: Micros) -> None:
         key = (report.publisher, report.incarnation, report.first)
@@ -383,6 +462,8 @@ class Flood:
         wave.heard = {}
         wave.total, wave.done, wave.attempts, wave.resend_at = (), False, 0, NEVER
         wave.whole = not (parent == -1 and self.config.join and not self.links)
+        for peer in self._cut:
+            self._leave_out(peer, key, wave)
         if key not in self._active:
             self._active[key] = wave
             self._bytes_by[wave.by] += wave.size
@@ -409,6 +490,23 @@ class Flood:
                 wave.round, batch.hops + 1, batch.rows,
             )  # fmt: skip
             self._out.append(Send(to, onward))
+
+    def _inquire(self, key: Key, wave: _Wave, now: Micros) -> None:
+        since = now - self.config.moving
+        to = tuple(
+            [
+                peer
+                for peer in wave.waiting
+                if self.links.get(peer) and self._moved.get(peer, since) <= since
+            ]
+        )
+        if to:
+            self._out.append(Send(to, Inquiry(*key, wave.round)))
+
+    def _leave_out(self, peer: Peer, key: Key, wave: _Wave) -> None:
+        """A neighbour that was cut off is not waited for, though it may be alive."""
+        assert wave.batch is not None
+        self.left.append(Left(peer, wave.batch.topic, *key, key[2] + wave.count - 1))
 
     def _arm(self, key: Key, wave: _Wave, now: Micros) -> None:
         attempts = wave.attempts
@@ -463,6 +561,7 @@ class Flood:
             elif now - sign >= self.config.patience:
                 self._out.append(Note(Rejected(hex_peer(peer), "does not report", cut=True)))
                 del wave.waiting[peer]
+                self._leave_out(peer, key, wave)
         self._maybe_finish(key, wave, now)
 
     def _still_lost(self, now: Micros) -> bool:
@@ -470,7 +569,8 @@ class Flood:
         if self._whole_from is None:
             self._whole_from = Micros(now + self.config.grace)
         for peer in [peer for peer, until in self._lost.items() if until <= now]:
-            del self._lost[peer]
+            if not self.doubts(peer):
+                del self._lost[peer]
         return bool(self._lost) or now < self._whole_from
 
     def _next_round(self, key: Key, wave: _Wave, now: Micros) -> None:
@@ -492,7 +592,7 @@ class Flood:
         report = Report(*key, wave.round, wave.whole, matched, dropped)
         self._out.append(Send((Peer(wave.parent),), report))
 
-    def _answer(self, sender: Peer, batch: Batch, *, whole: bool = True) -> None:
+    def _answer(self, sender: Peer, batch: Batch | Inquiry, *, whole: bool = True) -> None:
         """This node counts elsewhere (or, below the floor, has been counted): nothing to add here.
 
         Not whole: it lost the one it would have reported to, so this round will not count what is behind it.

@@ -1,8 +1,9 @@
-"""The schemas of a live fabric's topics, from what its nodes advertised.
+"""The schemas of a live fabric's topics, from the advertisements of its nodes.
 
-A topic may grow: nullable attributes are added at the end, and the longest schema is everybody's. Events from before
-have NULL there, and filters from before do not name what was added, so everything can be judged by the longest. Told by Spark's
-reading of the text, not by the fabric's own.
+A topic may grow: nullable attributes are added at the end, and the longest schema is valid for all
+nodes. Earlier events have NULL there, and earlier filters do not name the new attributes. So all
+events and filters can be judged by the longest schema. Spark reads the schemas, and not the
+fabric's own code.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ Leaf = tuple[tuple[str, ...], str, bool]
 
 
 def schemas(advertised: DataFrame, error: type[ValueError]) -> dict[str, str]:
-    """(topic, schema) -> the schema of each topic; ``error`` is raised where two fabrics would disagree about one."""
+    """The schema of each topic, from (topic, schema).
+
+    ``error`` is raised if two schemas of a topic do not agree.
+    """
     found: dict[str, str] = {}
     for row in advertised.select("topic", "schema").distinct().orderBy("topic", "schema").collect():
         topic, text = row["topic"], row["schema"]
@@ -41,7 +45,10 @@ def _leaves(text: str) -> list[Leaf]:
 
 
 def _walk(fields: st.StructType, path: tuple[str, ...]) -> Iterator[Leaf]:
-    """The attributes of a topic are the leaves of its structs, in their order; so a struct at the end may grow, too."""
+    """The attributes of a topic are the leaves of its structs, in their order.
+
+    So a struct at the end may grow, too.
+    """
     for field in fields:
         if isinstance(field.dataType, st.StructType):
             yield from _walk(field.dataType, (*path, field.name))

@@ -1,12 +1,16 @@
-"""Ranges without a cross join: values and ranges are cut into cells, and a join on cells leaves few pairs to compare.
+"""Ranges are cut into cells, and a join on cells leaves few pairs of value and range to compare.
 
-A value lies in one cell; a range covers a few. Where the ranges are about as wide as each other, all cells are of one width, at
-which a range covers four on average. Else they come in levels, each eight times as wide as the last, and a range is put on the
-first level where it covers at most eight, so narrow and wide ranges are both cheap; but each value must be looked for on all
-levels. Cells only choose which pairs are compared; the comparison itself is Spark's, of the values themselves. For that to be
-exact, a value inside a range must lie in one of its cells: the function from value to cell is monotone (a cast to DOUBLE, a
-logarithm, a subtraction, a division by a positive number and a floor all are, rounding included), and ranges are widened by a
-billionth before they are cut.
+A value lies in one cell, and a range covers a few. If the ranges are about equally wide, all cells
+have one width, at which a range covers four cells on average. Otherwise the cells come in levels,
+and the cells of each level are eight times as wide as those of the last. A range is put on the
+first level where it covers at most eight cells. So narrow and wide ranges are both cheap, but each
+value must be looked up on all levels.
+
+Cells only choose the pairs that are compared. Spark compares the values themselves. For this to be
+exact, a value inside a range must lie in one of its cells. Two facts ensure it. The function from
+value to cell is monotone: a cast to DOUBLE, a logarithm, a subtraction, a division by a positive
+number and a floor all are, rounding included. And ranges are widened by a billionth before they are
+cut.
 """
 
 from __future__ import annotations
@@ -19,23 +23,28 @@ from pyspark.sql import functions as sf
 
 BITS, STEP, COVER = 16, 3, 8
 EVEN_COVER = 4
-"""Cells that a range covers on average, where all are of one width."""
+"""The number of cells that a range covers on average, if all have one width."""
 SAMPLE = 2048
-"""Ranges that are looked at to choose the width."""
+"""The number of ranges that decide the width."""
 TOP = 2**BITS + 1
-"""Cells of the lowest level: 1 .. 2^16 between the ends of nearly all ranges, one below, one above."""
+"""The cells of the lowest level: 1 .. 2^16 between the ends of nearly all ranges, one cell below,
+one above.
+"""
 _LEVELS = range(0, BITS + STEP, STEP)
 
 
 class Scale(Struct, frozen=True):
-    """From numbers to cells."""
+    """Maps numbers to cells."""
 
     log: bool
     start: float
     unit: float
 
     def cell(self, number: Column) -> Column:
-        """NaN is greater than any number, as for Spark; NULL stays NULL."""
+        """The cell of a number.
+
+        NaN is greater than any number, as for Spark, and NULL stays NULL.
+        """
         moved = (_log(number) if self.log else number) - sf.lit(self.start)
         inside = sf.least(
             sf.greatest(moved / sf.lit(self.unit), sf.lit(-1.0)), sf.lit(float(2**BITS))
@@ -48,21 +57,23 @@ class Scale(Struct, frozen=True):
 
 
 def number(value: Column, family: str) -> Column:
-    """A value as a DOUBLE, in the same order; several values may have the same."""
+    """A value as a DOUBLE, in the same order. Several values may have the same DOUBLE."""
     if family == "date":
         return sf.unix_date(value.cast("DATE")).cast("DOUBLE")
     if family == "timestamp":
         return sf.unix_micros(value.cast("TIMESTAMP")).cast("DOUBLE")
-    if family == "string":  # compared byte by byte: its first six bytes
+    # Strings compare byte by byte, so this takes the first six bytes.
+    if family == "string":
         head = sf.rpad(sf.left(sf.hex(sf.encode(value, "UTF-8")), sf.lit(12)), 12, "0")
         return sf.conv(head, 16, 10).cast("DOUBLE")
     return value.cast("DOUBLE")
 
 
 def even(ranges: DataFrame, low: Column, high: Column) -> tuple[Scale, int, float] | None:
-    """Cells of one width for these ranges: scale, level, and what part of the ranges a value is still compared with.
+    """Cells of one width for these ranges: the scale, the level, and the share of the ranges with
+    which a value is still compared.
 
-    As some of the ranges have it; whatever the others are, the pairs are the same.
+    A sample of the ranges decides the width. The pairs are the same for any width.
     """
     some = ranges.select(low.alias("low"), high.alias("high")).where(
         "low <= high AND abs(low) < 1e300 AND abs(high) < 1e300"
@@ -81,7 +92,7 @@ def even(ranges: DataFrame, low: Column, high: Column) -> tuple[Scale, int, floa
 
 
 def scale(ranges: DataFrame, low: Column | None, high: Column | None) -> Scale:
-    """Cells that are about as fine everywhere as the ranges' ends lie: even, or even in the logarithm."""
+    """A scale whose cells are fine where many ranges end: even, or even in the logarithm."""
     ends = sf.array_compact(sf.array(*(end for end in (low, high) if end is not None)))
     listed = ranges.select(sf.explode(ends).alias("end")).where(
         "NOT isnan(end) AND abs(end) < 1e300"
@@ -93,7 +104,9 @@ def scale(ranges: DataFrame, low: Column | None, high: Column | None) -> Scale:
 
 
 def _scale(at: Sequence[float]) -> Scale:
-    """By the least end, those after a quarter and after three quarters, and the greatest."""
+    """A scale from the least end, the ends after a quarter and after three quarters, and the
+    greatest.
+    """
     logs = [_plain_log(end) for end in at]
     spread = [(ends[2] - ends[1]) / ((ends[3] - ends[0]) or 1.0) for ends in (at, logs)]
     log = spread[1] > spread[0]
@@ -108,13 +121,14 @@ def cut(
     scale: Scale,
     levels: Sequence[int] = _LEVELS,
 ) -> DataFrame:
-    """The ranges with columns ``gossamer.level`` and ``gossamer.cell``, one row for each cell that they cover."""
+    """The ranges with columns ``gossamer.level`` and ``gossamer.cell``, one row for each covered
+    cell.
+    """
     first = sf.lit(0) if low is None else scale.cell(low - _margin(low))
     last = sf.lit(TOP) if high is None else scale.cell(high + _margin(high))
     ends = ranges.withColumn("gossamer.first", first).withColumn("gossamer.last", last)
-    proper = ends.where(
-        "`gossamer.first` <= `gossamer.last`"
-    )  # no value lies in an empty range, or in one with a NULL end
+    # No value lies in an empty range, or in a range with a NULL end.
+    proper = ends.where("`gossamer.first` <= `gossamer.last`")
     level = sf.lit(levels[-1])
     for tried in reversed(levels[:-1]):
         covers = (
@@ -131,7 +145,9 @@ def cut(
 
 
 def place(values: DataFrame, value: Column, scale: Scale, levels: Sequence[int]) -> DataFrame:
-    """The values with columns ``gossamer.at_level`` and ``gossamer.at_cell``, one row for each level in use."""
+    """The values with columns ``gossamer.at_level`` and ``gossamer.at_cell``, one row for each
+    level in use.
+    """
     found = values.withColumn("gossamer.at", scale.cell(value)).where("`gossamer.at` IS NOT NULL")
     spread = found.withColumn(
         "gossamer.at_level", sf.explode(sf.array(*(sf.lit(level) for level in levels)))
@@ -141,7 +157,7 @@ def place(values: DataFrame, value: Column, scale: Scale, levels: Sequence[int])
 
 
 def _margin(end: Column) -> Column:
-    """More than any cast can lose. Infinities stay what they are."""
+    """More than any cast can lose. Infinities stay unchanged."""
     return sf.when(sf.abs(end) < 1e300, (sf.abs(end) + 1.0) * 1e-9).otherwise(sf.lit(0.0))
 
 

@@ -1,6 +1,7 @@
-"""Charts as drawings: bars over labels, lines over numbers; linear or logarithmic; with marks for what others have said.
+"""Charts as drawings: bars over labels and lines over numbers, linear or logarithmic, with marks.
 
-A mark is a number out of somebody's text (a seed's bound, a claim): a dashed line across or upright, with its words.
+A mark is a number out of a text, such as a bound or a claim of a seed. It is a dashed line, across
+or upright, with its words.
 """
 
 from __future__ import annotations
@@ -15,27 +16,31 @@ from gossamer.pipeline.drawing import COLOURS, LETTER, Dot, Drawing, Path, Rect,
 WIDTH, HEIGHT = 480, 300
 LEFT, RIGHT, TOP, BOTTOM = 64, 14, 30, 46
 ROWS, ROW = 2, 14
-"""Words under bars stand in so many rows where one is too short for them; and how high a row is."""
+"""If there is not enough room for the words under bars, they stand in this number of rows, each
+this high.
+"""
 
 
 class Mark(Struct, frozen=True):
-    """A number that somebody stated. ``at`` is on the axis that it marks."""
+    """A number that a text states. ``at`` is on the axis that it marks."""
 
     at: float
     words: str
     upright: bool = False
-    """Marks a place on the x axis, not a height."""
+    """Marks a place on the x axis, and not a height."""
 
 
 def number(value: float) -> str:
-    """A number as a reader wants it: thousands apart, at most three significant decimals."""
+    """A number in a readable form: with separators between thousands, and at most three significant
+    decimals.
+    """
     if value == int(value):
         return f"{int(value):,}"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 class _Frame:
-    """Where things are drawn, and what every chart has."""
+    """The area of a chart, and the parts that every chart has."""
 
     def __init__(
         self,
@@ -78,7 +83,9 @@ class _Frame:
         return self.top + (self.bottom - self.top) * (1 - value / self.most)
 
     def mark(self, marks: Sequence[Mark], place: Callable[[float], float]) -> None:
-        """Lines first, then words: one below the other, on the side where they stand in no other line's way."""
+        """Draw the lines first, and then the words, one below the other, on the side where no other
+        line is in their way.
+        """
         uprights = [place(mark.at) for mark in marks if mark.upright]
         heights = [self.y(mark.at) for mark in marks if not mark.upright]
         for x in uprights:
@@ -123,15 +130,17 @@ def bars(
     marks: Sequence[Mark] = (),
     unit: str = "",
 ) -> Drawing:
-    """One group of bars for each label, one bar in it for each series. An upright mark is at a place among numeric labels."""
+    """One group of bars for each label, with one bar for each series.
+
+    An upright mark stands at a place among numeric labels.
+    """
     heights = [value for values in series.values() for value in values] + [
         mark.at for mark in marks if not mark.upright
     ]
     slot = (WIDTH - LEFT - RIGHT) / max(1, len(labels))
     step = math.ceil((max(map(len, labels), default=0) + 1) * LETTER / slot) or 1
-    rows = min(
-        step, 1 if all(map(_is_number, labels)) else ROWS
-    )  # of numbers some are enough, of words not
+    # Of numeric labels some may be left out, but not of words.
+    rows = min(step, 1 if all(map(_is_number, labels)) else ROWS)
     frame = _Frame(title, list(series), heights, x_label, y_label, unit, rows)
     width = slot * (1 - gap) / max(1, len(series))
     for place, (name, values) in enumerate(series.items()):
@@ -169,7 +178,7 @@ def _is_number(label: str) -> bool:
 
 
 def _place(labels: Sequence[str], value: float) -> float:
-    """Where a number stands among labels that are numbers; between two of them in proportion."""
+    """The place of a number among numeric labels. Between two labels it is in proportion."""
     known = [float(label.rstrip(" %+").replace(",", "")) for label in labels]
     for index in range(len(known) - 1):
         if known[index] <= value <= known[index + 1]:
@@ -184,7 +193,7 @@ def histogram(
     y_label: str,
     marks: Sequence[Mark] = (),
 ) -> Drawing:
-    """How many of each, in order."""
+    """Bars of counts, in order."""
     values = {y_label: [count for _, count in counts]}
     return bars(
         title, [label for label, _ in counts], values, x_label, y_label, gap=0.04, marks=marks
@@ -202,7 +211,10 @@ def line(
     dashed: Sequence[str] = (),
     unit: str = "",
 ) -> Drawing:
-    """One line for each series, through its points in the order of x. ``dashed``: series that are reckoned, not measured."""
+    """One line for each series, through its points in the order of x.
+
+    The ``dashed`` series are computed, and not measured.
+    """
     heights = [y for points in series.values() for _, y in points] + [
         mark.at for mark in marks if not mark.upright
     ]
@@ -231,7 +243,8 @@ def line(
                 for (px, py), (x, y) in zip(path, ordered, strict=True)
             ]
     for x in _shown(xs, place):
-        inside = min(place(x), WIDTH - 4 - len(number(x)) * LETTER / 2)  # the last may be wide
+        # The last label may be wide.
+        inside = min(place(x), WIDTH - 4 - len(number(x)) * LETTER / 2)
         frame.shapes.append(Text(inside, frame.bottom + 16, number(x), "middle", "soft"))
     frame.mark(marks, place)
     words = "; ".join(
@@ -242,7 +255,7 @@ def line(
 
 
 def _shown(xs: Sequence[float], place: Callable[[float], float]) -> list[float]:
-    """Those whose labels do not run into each other."""
+    """The numbers whose labels do not overlap."""
     shown: list[float] = []
     end = -math.inf
     for x in xs:
@@ -254,7 +267,10 @@ def _shown(xs: Sequence[float], place: Callable[[float], float]) -> list[float]:
 
 
 def scale(largest: float, *, whole: bool = False) -> tuple[float, list[float]]:
-    """A round top of the axis, and the ticks below it. ``whole``: of things that are counted there are no halves."""
+    """A round top of the axis, and the ticks below it.
+
+    ``whole`` is for counted things, which have no halves.
+    """
     if largest <= 0:
         return 1.0, [0.0, 1.0]
     rough = largest / 4

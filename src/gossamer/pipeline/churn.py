@@ -1,6 +1,7 @@
-"""When the peers of a workload come and go: as a trace of sessions has it, or by the fitted distributions of ``sim.churn``.
+"""When the peers of a workload come and go: from a trace of sessions, or from fitted distributions.
 
-A peer's stays become lives of its subscriptions: ``lives`` is what ``oracle.due`` needs to tell what is due, allowed or spurious.
+``sim.churn`` has the distributions. A peer's stays become lives of its subscriptions. ``lives``
+gives ``oracle.due`` the times that decide which events are due, allowed or spurious.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ KINDS = ("none", "sessions", *FITTED)
 
 
 def from_sessions(peers: DataFrame, sessions: DataFrame, duration_us: int, seed: int) -> DataFrame:
-    """(peer) and the table ``sessions`` -> ``churn``: each peer gets the stays of one that was observed, chosen by hash.
+    """Give each peer the stays of an observed peer, chosen by hash, as rows of ``churn``.
 
-    Time is scaled so that the whole observation fits the workload. A first stay that was on when the observation began is on from
-    the start; one that was still on at its end never ends. What begins at the workload's very end is left out.
+    Time is scaled so that the whole observation fits the workload. A first stay that had begun
+    before the observation begins at the start. A stay that lasted beyond the observation never
+    ends. A stay that would begin at the workload's very end is left out.
     """
     span = sf.max(sf.coalesce("down_us", "up_us"))
     row = sessions.agg(span.alias("span"), sf.count_distinct("peer").alias("peers")).first()
@@ -61,7 +63,9 @@ def from_fit(
     share_per_minute: float,
     seed: int,
 ) -> DataFrame:
-    """(peer) -> ``churn``, with sessions and absences as the simulator draws them (``server`` or ``client``)."""
+    """Rows of ``churn`` with sessions and absences as the simulator draws them (``server`` or
+    ``client``).
+    """
     names = [row["peer"] for row in peers.select("peer").distinct().orderBy("peer").collect()]
     absences = fitted.schedule(
         fitted.parse(kind), len(names), duration_us / 1e6, share_per_minute, seed
@@ -85,7 +89,8 @@ def from_fit(
 def lives(filters: DataFrame, churn: DataFrame, settle_us: int) -> DataFrame:
     """(filter, subscribing_at, subscribed_at, ended_at) for each stay of a filter's peer.
 
-    ``subscribe`` is called when the peer comes and returns within ``settle_us``; everything before the workload began has settled.
+    ``subscribe`` is called when the peer comes, and returns within ``settle_us``. Everything before
+    the beginning of the workload has settled.
     """
     asked = sf.when(sf.col("up_us") > 0, sf.col("up_us")).otherwise(sf.lit(-settle_us - 1))
     return filters.join(churn, on="peer", how="inner").select(

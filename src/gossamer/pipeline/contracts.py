@@ -1,4 +1,4 @@
-"""The check that a table passes when a stage writes it: its columns, no NULL where there must be none, no key twice, UTF-8."""
+"""The check of a table when a stage writes it: columns, NULLs, keys and UTF-8."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ if TYPE_CHECKING:
 
 
 class ContractError(ValueError):
-    """Rows that a table refuses; says which table, what is wrong and an example."""
+    """Rows that a table refuses. The message names the table and the fault, with an example."""
 
 
 class Checked(Struct, frozen=True):
-    """What a table that passed its check holds."""
+    """The result of a check that a table passed."""
 
     rows: int
     digest: str
-    """Of the rows, whatever their order: equal digests mean equal rows."""
+    """The digest of the rows, whatever their order. Equal digests mean equal rows."""
 
 
 def check_schema(rows: DataFrame, table: Table) -> None:
-    """The columns are the table's, in its order and with its types. Nullability is not compared: Parquet does not keep it."""
+    """Check that the columns are the table's, in its order and with its types.
+
+    Nullability is not compared, because Parquet does not keep it.
+    """
     found = [(field.name, field.dataType.simpleString()) for field in rows.schema.fields]
     wanted = [(field.name, field.dataType.simpleString()) for field in table.schema.fields]
     if found != wanted:
@@ -33,7 +36,10 @@ def check_schema(rows: DataFrame, table: Table) -> None:
 
 
 def check_rows(rows: DataFrame, table: Table) -> Checked:
-    """No NULL in a required column, no key twice, no broken UTF-8. Costs one pass over the rows and one shuffle of the keys."""
+    """Check for NULL in a required column, for repeated keys and for broken UTF-8.
+
+    The check costs one pass over the rows and one shuffle of the keys.
+    """
     from pyspark.sql import functions as sf
 
     required = {column.name for column in table.columns if column.required} | set(table.key)
@@ -74,7 +80,7 @@ def check_rows(rows: DataFrame, table: Table) -> Checked:
 
 
 def _difference(found: list[tuple[str, str]], wanted: list[tuple[str, str]]) -> str:
-    """What is wrong with these columns, in words."""
+    """The fault of these columns, in words."""
     have, want = dict(found), dict(wanted)
     said = [f"no column {name}" for name in want if name not in have]
     said += [f"unknown column {name}" for name in have if name not in want]

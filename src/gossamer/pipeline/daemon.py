@@ -1,11 +1,14 @@
-"""``pyspark.daemon``, less talkative: the process that starts Spark's Python workers.
+"""``pyspark.daemon``, which starts Spark's Python workers, with less output and less garbage
+collection.
 
-A query that has enough rows closes its workers' sockets while they still write. TCP takes what they write all the same; a Unix
-socket refuses it at once, and PySpark's own daemon then prints a traceback for each. Here such a worker ends without a word, as
-nobody waits for it; anything else that goes wrong is told as before.
+A query that has enough rows closes its workers' sockets while the workers still write. TCP accepts
+their bytes anyway. A Unix socket refuses them at once, and PySpark's own daemon then prints a
+traceback for each worker. Here such a worker ends silently, because no process waits for it. Other
+errors are printed as before.
 
-After each task PySpark's daemon has the worker look for garbage, among all that it has imported too, and meanwhile it takes no
-other task. What is there after the first task is to stay, so it is not looked at again.
+After each task PySpark's daemon lets the worker collect garbage, also among all imported objects,
+and meanwhile the worker takes no other task. Objects that exist after the first task will stay, so
+here they are not examined again.
 """
 
 from __future__ import annotations

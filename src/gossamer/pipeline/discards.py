@@ -1,4 +1,6 @@
-"""Receipts that count an event as taken where the traces say that it was discarded before the report."""
+"""Finds receipts that count an event as taken although the traces say that it was discarded before
+the report.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,13 @@ _PAIR = ["event", *SUBSCRIPTION]
 
 
 def miscounted(records: DataFrame, pairs: DataFrame, handed: DataFrame, event: Column) -> int:
-    """How many events have a receipt whose ``matched`` counts a subscription that had discarded it.
+    """The number of events whose receipt counts in ``matched`` a subscription that had discarded
+    them.
 
-    ``pairs``: (event, subscription) that match and are due or allowed, of members of groups too.
-    ``handed``: hand-overs. ``event``: an event's name in ``records``. Of the subscriptions that can
-    have been counted, those that discarded the event before they reported it must be left out. A
-    member of a group can have been counted only for what it was handed.
+    ``pairs`` are (event, subscription) that match and are due or allowed, also of members of
+    groups. ``handed`` are hand-overs. ``event`` is an event's name in ``records``. A receipt must
+    leave out the subscriptions that discarded the event before they reported it. A member of a
+    group counts only for the events that it was handed.
     """
     discarded = (
         records.where("kind = 'discarded'")

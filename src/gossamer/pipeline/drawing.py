@@ -1,7 +1,8 @@
-"""A drawing is a list of plain shapes; it becomes SVG inside a page, an SVG file, or a PNG file.
+"""A drawing is a list of plain shapes. It becomes SVG inside a page, an SVG file, or a PNG file.
 
-Colours are names: in a page they are its CSS variables, so a drawing follows the page's light or dark theme; an SVG file brings
-the same variables along; a PNG is light. PNG needs Pillow (``gossamer[report]``), whose own font makes it look alike everywhere.
+Colours are names. In a page they are its CSS variables, so a drawing follows the page's light or
+dark theme. An SVG file brings the same variables along. A PNG is light. PNG needs Pillow
+(``gossamer[report]``), whose own font makes it look the same everywhere.
 """
 
 from __future__ import annotations
@@ -15,25 +16,29 @@ from typing import Any
 from msgspec import Struct
 
 LIGHT = {
-    "bg": "#ffffff", "fg": "#1b1f24", "soft": "#57606a", "line": "#d8dee4", "card": "#f6f8fa", "good": "#1a7f37", "bad": "#cf222e",
-    "c0": "#0b6bcb", "c1": "#c2570c", "c2": "#1a7f5a", "c3": "#8250df", "c4": "#9a6700", "c5": "#57606a",
+    "bg": "#ffffff", "fg": "#1b1f24", "soft": "#57606a", "line": "#d8dee4", "card": "#f6f8fa",
+    "good": "#1a7f37", "bad": "#cf222e",
+    "c0": "#0b6bcb", "c1": "#c2570c", "c2": "#1a7f5a",
+    "c3": "#8250df", "c4": "#9a6700", "c5": "#57606a",
 }  # fmt: skip
 DARK = {
-    "bg": "#0d1117", "fg": "#e6edf3", "soft": "#9da7b3", "line": "#30363d", "card": "#161b22", "good": "#3fb950", "bad": "#ff7b72",
-    "c0": "#58a6ff", "c1": "#f0883e", "c2": "#3fb98a", "c3": "#bc8cff", "c4": "#d4a72c", "c5": "#9da7b3",
+    "bg": "#0d1117", "fg": "#e6edf3", "soft": "#9da7b3", "line": "#30363d", "card": "#161b22",
+    "good": "#3fb950", "bad": "#ff7b72",
+    "c0": "#58a6ff", "c1": "#f0883e", "c2": "#3fb98a",
+    "c3": "#bc8cff", "c4": "#d4a72c", "c5": "#9da7b3",
 }  # fmt: skip
 COLOURS = 6
 FONT = 12
 LETTER = 6.4
-"""About the width of a letter: labels that would run into each other are left out."""
+"""The approximate width of a letter. Labels that would overlap are left out."""
 HALO = 2
-"""So far around its letters a text that is to be read clearly hides what is behind it."""
+"""The distance around its letters within which a clear text hides the background."""
 SCALE = 3
-"""A PNG has so many pixels for each unit of the drawing."""
+"""The pixels of a PNG for each unit of the drawing."""
 
 
 class PngError(RuntimeError):
-    """There is nothing to make a PNG with; says what to install."""
+    """No library can make a PNG. The message names the package to install."""
 
 
 class Rect(Struct, frozen=True):
@@ -72,7 +77,7 @@ class Text(Struct, frozen=True):
     upright: bool = False
     """Written from the bottom to the top."""
     clear: bool = False
-    """What lies behind the letters is kept from them."""
+    """The letters hide the background around them."""
 
 
 Shape = Rect | Path | Dot | Text
@@ -81,30 +86,34 @@ Shape = Rect | Path | Dot | Text
 class Drawing(Struct, frozen=True):
     title: str
     words: str
-    """What it shows, for those who do not see it."""
+    """A description for readers who do not see the drawing."""
     width: int
     height: int
     shapes: tuple[Shape, ...]
 
     def svg(self) -> str:
-        """For a page that has the colours as CSS variables."""
+        """SVG for a page that has the colours as CSS variables."""
         described = escape(f"{self.title}. {self.words}", quote=True)
         return (
-            f'<svg class="figure" viewBox="0 0 {self.width} {self.height}" role="img" aria-label="{described}" '
-            f'fill="currentColor" font-size="{FONT}">{"".join(map(_svg, self.shapes))}</svg>'
+            f'<svg class="figure" viewBox="0 0 {self.width} {self.height}" role="img" '
+            f'aria-label="{described}" fill="currentColor" font-size="{FONT}">'
+            f"{''.join(map(_svg, self.shapes))}</svg>"
         )
 
     def svg_file(self) -> str:
-        """A file of its own, light or dark as its reader is."""
+        """An SVG file of its own, light or dark like its reader's theme."""
         inside = "".join(map(_svg, self.shapes))
         size = (
             f'width="{self.width}" height="{self.height}" viewBox="0 0 {self.width} {self.height}"'
         )
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" font-size="{FONT}" font-family="system-ui,sans-serif">'
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" font-size="{FONT}" '
+            'font-family="system-ui,sans-serif">'
             f"<title>{escape(self.title)}</title><desc>{escape(self.words)}</desc>"
-            f"<style>svg{{{variables(LIGHT)};background:var(--bg);color:var(--fg);fill:currentColor}}"
-            f"@media (prefers-color-scheme:dark){{svg{{{variables(DARK)}}}}}</style>{inside}</svg>\n"
+            f"<style>svg{{{variables(LIGHT)};background:var(--bg);color:var(--fg);"
+            "fill:currentColor}"
+            f"@media (prefers-color-scheme:dark){{svg{{{variables(DARK)}}}}}</style>"
+            f"{inside}</svg>\n"
         )
 
     def png(self) -> bytes:
@@ -139,14 +148,17 @@ def _svg(shape: Shape) -> str:
     )
     colour = f"var(--{shape.colour})"
     if isinstance(shape, Rect):
-        box = f'x="{shape.x:.1f}" y="{shape.y:.1f}" width="{shape.width:.1f}" height="{shape.height:.1f}"'
+        at = f'x="{shape.x:.1f}" y="{shape.y:.1f}"'
+        box = f'{at} width="{shape.width:.1f}" height="{shape.height:.1f}"'
         return f'<rect {box} fill="{colour}">{said}</rect>'
     if isinstance(shape, Dot):
-        return f'<circle cx="{shape.x:.1f}" cy="{shape.y:.1f}" r="{shape.radius:.1f}" fill="{colour}">{said}</circle>'
+        at = f'cx="{shape.x:.1f}" cy="{shape.y:.1f}" r="{shape.radius:.1f}"'
+        return f'<circle {at} fill="{colour}">{said}</circle>'
     if isinstance(shape, Path):
         points = " ".join(f"{x:.1f},{y:.1f}" for x, y in shape.points)
         dashes = ' stroke-dasharray="5 4"' if shape.dashed else ""
-        return f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{shape.width:g}"{dashes}/>'
+        stroke = f'stroke="{colour}" stroke-width="{shape.width:g}"{dashes}'
+        return f'<polyline points="{points}" fill="none" {stroke}/>'
     turned = f' transform="rotate(-90 {shape.x:.1f} {shape.y:.1f})"' if shape.upright else ""
     bold = ' font-weight="600"' if shape.bold else ""
     place = f'x="{shape.x:.1f}" y="{shape.y:.1f}" text-anchor="{shape.anchor}" fill="{colour}"'
@@ -221,7 +233,10 @@ def _scaled(box: Iterable[float]) -> list[float]:
 def _dashes(
     points: tuple[tuple[float, float], ...], on: float = 5.0, off: float = 4.0
 ) -> Iterable[tuple[tuple[float, float], ...]]:
-    """Straight pieces of a dashed line; each stretch begins anew, which nobody sees."""
+    """The straight pieces of a dashed line.
+
+    Each stretch starts with a new dash, which is invisible.
+    """
     for (x1, y1), (x2, y2) in pairwise(points):
         length = ((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5 or 1.0
         at = 0.0

@@ -1,4 +1,4 @@
-"""Events as rows with an attribute a column, and what the attributes' types are."""
+"""Events as rows with one column for each attribute, and the types of the attributes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
-# Columns of our own beside the attributes: an attribute's name has no dot.
+# Our own columns beside the attributes: an attribute's name has no dot.
 EVENT, FILTER, MEMBER = "gossamer.event", "gossamer.filter", "gossamer.member"
 TOPIC, ASKED = "gossamer.topic", "gossamer.asked"
 
 
 def flat(events: DataFrame) -> DataFrame:
-    """(event, values STRUCT, ..) -> EVENT, TOPIC if there is one, and the attributes."""
+    """Turn (event, values STRUCT, ..) into EVENT, TOPIC if there is one, and the attributes."""
     return events.select(sf.col("event").alias(EVENT), *topic(events, TOPIC), "values.*")
 
 
@@ -23,19 +23,23 @@ def topic(rows: DataFrame, name: str) -> list[Column]:
 
 
 def type_of(events: DataFrame, attribute: str) -> st.DataType | None:
-    """Of an attribute as SQL. Spark is asked only where the name alone does not tell: each time costs it an analysis."""
+    """The type of an attribute as SQL.
+
+    Spark is asked only if the name alone does not show it, because each question costs an analysis.
+    """
     if quoted := re.fullmatch(r"`(\w+)`", attribute):
         alike = [field for field in events.schema.fields if field.name.lower() == quoted[1].lower()]
         if len(alike) == 1 and alike[0].name == quoted[1]:
             return alike[0].dataType
     try:
         return events.select(sf.expr(attribute)).schema[0].dataType
-    except Exception:  # Spark says so again, and better, where the condition is evaluated
+    # Spark raises this again, with a better message, where the condition is evaluated.
+    except Exception:
         return None
 
 
 def family_of(events: DataFrame, attribute: str) -> str:
-    """What an attribute can be compared with."""
+    """The family of values with which an attribute can be compared."""
     kind = type_of(events, attribute)
     if isinstance(kind, st.StringType):
         return "string"

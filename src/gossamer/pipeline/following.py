@@ -1,8 +1,9 @@
-"""Durable subscriptions, history and gaps, for the judgement of live traces (verify.py).
+"""Durable subscriptions, history and gaps in the judgement of live traces (verify.py).
 
-A durable subscription is one subscription over all lives of its node: it is named by its first life, what was published while it
-was away is due, and what is handed over again because it was not acknowledged is no duplicate. Events of a publisher that were
-told to be lost (a gap) are not due, though they are allowed.
+A durable subscription is one subscription over all lives of its node, and its first life names it.
+Events that were published while it was away are due. An event that is handed over again because it
+was not acknowledged is not a duplicate. After a publisher's events were reported lost (a gap), they
+are no longer due, but they are allowed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ SUBSCRIPTION = ("node", "incarnation", "subscription")
 
 
 def lives(records: DataFrame) -> DataFrame:
-    """(node, incarnation, subscription, first): of each life of a durable subscription, its first life."""
+    """(node, incarnation, subscription, first): the first life of each life of a durable
+    subscription.
+    """
     same = Window.partitionBy("node", "record.name").orderBy("incarnation", "at")
     return (
         records.where("kind = 'subscribing' AND record.name <> ''")
@@ -25,7 +28,11 @@ def lives(records: DataFrame) -> DataFrame:
 
 
 def fold(rows: DataFrame, durable: DataFrame) -> DataFrame:
-    """Rows with (node, incarnation, subscription), where a durable one is named by its first life; ``life`` is which it was."""
+    """Rows with (node, incarnation, subscription), where the first life names a durable
+    subscription.
+
+    ``life`` is the real life.
+    """
     named = sf.coalesce("first", sf.struct("incarnation", "subscription"))
     return (
         rows.join(durable, on=list(SUBSCRIPTION), how="left")
@@ -38,7 +45,9 @@ def fold(rows: DataFrame, durable: DataFrame) -> DataFrame:
 
 
 def merge(made: DataFrame, durable: DataFrame) -> DataFrame:
-    """Subscriptions of single lives -> one row for each: from the beginning of the first life to the end of the last."""
+    """One row for each subscription, from the beginning of its first life to the end of its
+    last.
+    """
     latest = sf.struct("life", "subscribing_at")
     return (
         fold(made, durable)
@@ -58,7 +67,9 @@ def merge(made: DataFrame, durable: DataFrame) -> DataFrame:
 
 
 def gaps(records: DataFrame, durable: DataFrame) -> DataFrame:
-    """(node, incarnation, subscription, publisher, gap_at): when a subscription was last told of lost events of a publisher."""
+    """(node, incarnation, subscription, publisher, gap_at): the last time when a subscription was
+    told of lost events of a publisher.
+    """
     told = records.where("kind = 'gapped'").select(
         "node",
         "incarnation",
@@ -75,10 +86,12 @@ def gaps(records: DataFrame, durable: DataFrame) -> DataFrame:
 
 
 def copies() -> Column:
-    """How often an event was handed over, those times apart that were because it had not been acknowledged."""
+    """The number of hand-overs of an event, without repetitions because it had not been
+    acknowledged.
+    """
     return sf.greatest(sf.count_if(~sf.coalesce("record.again", sf.lit(False))), sf.lit(1))
 
 
 def is_history() -> Column:
-    """Published before the subscription, which asked for what was (since)."""
+    """The event was published before the subscription, which asked for the past (since)."""
     return sf.coalesce(sf.col("published_at") >= sf.col("start"), sf.lit(False))

@@ -1,7 +1,8 @@
-"""Files of every format as rows of text: each with its origin, and with why it cannot be read if it cannot.
+"""Files of every format as rows of text, each with its origin, and with a fault if it cannot be
+read.
 
-A ``Raw`` has the frame (source, line, row, fault, and columns of its own) and ``get``, which gives a column of the user's
-as text, by its name. What the texts mean is for ``traces``.
+A ``Raw`` has the frame (source, line, row, fault, and columns of its own) and ``get``, which gives
+one of the user's columns as text, by its name. ``traces`` interprets the texts.
 """
 
 from __future__ import annotations
@@ -23,27 +24,32 @@ from gossamer.pipeline.mapping import Source
 
 COORDINATES = {"longitude": 0, "latitude": 1, "depth": 2}
 PEOPLE_MAX, FILES_MAX = 200, 2000
-"""Of one Debian stanza."""
+"""Limits of one Debian stanza."""
 NAMES_SHOWN = 200
-"""Letters of the columns' names, where one is missing."""
+"""The letters of the columns' names that an error shows when a column is missing."""
 LINE_MAX, SHOWN = csv.field_size_limit(), 40
-"""A file's last line is looked at if it is no longer than this (128 kB); so much of it is shown."""
+"""A file's last line is checked if it has at most this length (128 kB), and this many letters of it
+are shown.
+"""
 
 
 class TraceError(ValueError):
-    """A trace that cannot be used at all; says why and what to do."""
+    """A trace that cannot be used at all. The message gives the cause and a remedy."""
 
 
 class Raw(Struct, frozen=True):
     frame: DataFrame
     get: Callable[[str], Column]
-    """A column of the user's, as text; NULL where it is missing."""
+    """One of the user's columns as text; NULL where it is missing."""
     there: Callable[[str], Column] | None = None
-    """Has this row the column, be it NULL? Where only the rows can tell: JSON has no head that names its columns."""
+    """Whether this row has the column, even if it is NULL.
+
+    JSON needs this, because it has no head that names its columns.
+    """
 
 
 def read(spark: SparkSession, source: Source, needed: Sequence[str]) -> Raw:
-    """The rows of a source's files. ``needed`` columns that a file does not have are an error."""
+    """The rows of a source's files. A ``needed`` column that a file does not have is an error."""
     paths = [Path(name) for name in source.files]
     for path in paths:
         if job.is_hidden(path):
@@ -65,13 +71,14 @@ def read(spark: SparkSession, source: Source, needed: Sequence[str]) -> Raw:
             return _parquet(spark, paths, needed)
         case "debian":
             return _debian(spark, paths)
-        case _:  # live traces and matrices have no columns of their own
+        # Live traces and matrices have no columns of their own.
+        case _:
             lines = job.read_lines(spark, paths)
             return Raw(_sound(lines), lambda name: sf.lit(None).cast("STRING"))
 
 
 def _sound(lines: DataFrame) -> DataFrame:
-    """Broken bytes would otherwise travel on as text that no other engine reads alike."""
+    """Mark rows with broken bytes, because no other engine would read them alike."""
     fault = sf.when(~sf.is_valid_utf8("row"), sf.lit("not UTF-8")).when(
         sf.trim("row") == "", sf.lit("blank line")
     )
@@ -79,7 +86,7 @@ def _sound(lines: DataFrame) -> DataFrame:
 
 
 def header(line: str, needed: Sequence[str], source: str) -> list[str]:
-    """The column names of a CSV file, from its first line. A needed one that is missing is an error."""
+    """The column names of a CSV file, from its first line. A missing needed column is an error."""
     names = [name.strip().lower() for name in next(csv.reader([line.removeprefix("\ufeff")]), [])]
     missing = [name for name in needed if name.lower() not in names]
     if missing:
@@ -94,7 +101,7 @@ def header(line: str, needed: Sequence[str], source: str) -> list[str]:
 
 
 def _cut(words: str) -> str:
-    """What is no CSV may have a first line without an end."""
+    """Shorten the names, because the first line of a file that is not CSV may be endless."""
     return words if len(words) <= NAMES_SHOWN else f"{words[:NAMES_SHOWN]}..."
 
 
@@ -112,14 +119,18 @@ def _first_line(path: Path) -> str:
 
 
 def _check_end(path: Path, read: Callable[[str], object]) -> None:
-    """Was the file cut off inside its last line? Then that has no line break, and cannot be read. Of packed files Spark tells."""
+    """Raise an error if the file was cut off inside its last line.
+
+    Such a line has no line break and cannot be read. Spark itself notices this in packed files.
+    """
     if path.suffix == ".gz":
         return
     with path.open("rb") as file:
         start = max(0, file.seek(0, 2) - LINE_MAX)
         file.seek(start)
         *before, line = re.split(rb"[\r\n]", file.read())
-    if not line.strip() or (start and not before):  # ended, or too long to tell
+    # The last line has ended, or it is too long to tell.
+    if not line.strip() or (start and not before):
         return
     try:
         read(line.decode("utf-8"))
@@ -136,7 +147,7 @@ def _shown(line: bytes) -> str:
 
 
 def _whole(names: Sequence[str]) -> Callable[[str], None]:
-    """Fails on a CSV line that has fewer columns, or a quote that is not closed."""
+    """Return a function that fails on a CSV line with too few columns or an open quote."""
 
     def read(line: str) -> None:
         if len(next(csv.reader([line], strict=True), [])) < len(names):
@@ -177,7 +188,9 @@ def _path(name: str) -> str:
 
 
 def _json(lines: DataFrame, path: Callable[[str], str]) -> Raw:
-    """One JSON object a row. Not from_json: it would take whatever fits and drop the rest."""
+    """One JSON object in each row. from_json would take the fitting parts and drop the rest, so
+    this does not use it.
+    """
     sound = _sound(lines)
     read = sound.withColumn(
         "json", sf.try_parse_json(sf.when(sf.col("fault").isNull(), sf.col("row")))
@@ -198,7 +211,7 @@ def _json(lines: DataFrame, path: Callable[[str], str]) -> Raw:
 
 
 def _geojson(spark: SparkSession, paths: Sequence[Path]) -> Raw:
-    """One feature a row. A column is a property, or id, longitude, latitude, depth."""
+    """One feature in each row. A column is a property, or id, longitude, latitude, depth."""
     whole = spark.read.text([job.literal(path) for path in paths], wholetext=True).select(
         job.source_column().alias("source"),
         sf.from_json("value", "type STRING, features ARRAY<STRING>").alias("v"),
@@ -242,9 +255,10 @@ def _parquet(spark: SparkSession, paths: Sequence[Path], needed: Sequence[str]) 
 
 
 def _debian(spark: SparkSession, paths: Sequence[Path]) -> Raw:
-    """Debian's source index: a stanza a source package. A peer is one of its maintainers or uploaders, an item one of its files.
+    """Debian's source index, with a stanza for each source package. A peer is a maintainer or an
+    uploader of the package, and an item is one of its files.
 
-    A person is told from others by the e-mail address, of which only a hash is kept.
+    The e-mail address tells people apart. Only a hash of it is kept.
     """
     stanzas = job.read_lines(spark, paths, separator="\n\n").where(
         sf.trim(sf.col("row"), sf.lit("\n ")) != ""
@@ -306,7 +320,9 @@ def _nulls(*names: str) -> list[Column]:
 
 
 def _file_type(name: Column) -> Column:
-    """What kind of archive file this is: dsc, orig.gz, debian.xz, orig-component.xz, diff.gz, tar.xz, orig.asc ..."""
+    """The kind of an archive file: dsc, orig.gz, debian.xz, orig-component.xz, diff.gz, tar.xz,
+    orig.asc ...
+    """
     last = sf.element_at(sf.split(name, r"\."), -1)
     return (
         sf.when(name.contains(".orig-"), sf.concat(sf.lit("orig-component."), last))

@@ -1,10 +1,13 @@
-"""The sink's node: a process of its own that publishes what Spark commits, each row once.
+"""The sink's node: a process of its own that publishes Spark's commits, each row once.
 
-Spark forks a new Python process for each commit, too short-lived to be a member of a fabric. So the first commit starts this one,
-on the driver's host, and later ones talk to it over a Unix socket in the user's runtime directory. It ends when nobody has asked
-for a while. Its data directory makes the sink idempotent: a batch is staged whole before its first row is published, so that a
-replay, whose rows may come in another order, publishes the rest of what was staged; and each part is accepted together with its
-number (query, batch, part), which a node accepts once (``node.together``).
+Spark forks a new Python process for each commit. Such a process lives too short for a member of a
+fabric. So the first commit starts this process on the driver's host, and later commits talk to it
+over a Unix socket in the user's runtime directory. It ends when it has had no request for a while.
+
+Its data directory makes the sink idempotent. A batch is staged whole before its first row is
+published. A replay, whose rows may come in another order, publishes the rest of the staged rows.
+Each part is accepted together with its number (query, batch, part), which a node accepts once
+(``node.together``).
 """
 
 from __future__ import annotations
@@ -30,21 +33,23 @@ from gossamer.net.together import publish_batch
 IDLE_SECONDS = 30.0
 START_SECONDS = 30.0
 RECEIPT_SECONDS = 60.0
-ROWS = 4096  # of one part; a node allows so many in a batch
+# The rows of one part. This is the most that a node allows in a batch.
+ROWS = 4096
 _HEAD = struct.Struct(">II")
 _LOG = "gateway.log"
-_started: list[subprocess.Popen[bytes]] = []  # by this process; they outlive it
+# The gateways that this process started. They outlive it.
+_started: list[subprocess.Popen[bytes]] = []
 
 
 class GatewayError(RuntimeError):
-    """What Spark wrote could not be published; says why."""
+    """Spark's rows could not be published. The message gives the cause."""
 
 
-# ---------------------------------------------------------------- asking
+# ---------------------------------------------------------------- the process of a commit
 
 
 def ask(options: dict[str, Any], request: dict[str, Any], body: bytes = b"") -> dict[str, Any]:
-    """Ask the gateway of this data directory, which is started if need be."""
+    """Send a request to the gateway of this data directory, and start the gateway if necessary."""
     path = _path(options["data_dir"])
     until = time.monotonic() + START_SECONDS
     process: subprocess.Popen[bytes] | None = None
@@ -61,7 +66,8 @@ def ask(options: dict[str, Any], request: dict[str, Any], body: bytes = b"") -> 
                     raise GatewayError(
                         f"the sink's node did not start within {START_SECONDS:g} s"
                     ) from None
-                time.sleep(0.02)  # until it listens
+                # The gateway does not listen yet.
+                time.sleep(0.02)
                 continue
             head = json.dumps(request).encode()
             try:
@@ -70,7 +76,8 @@ def ask(options: dict[str, Any], request: dict[str, Any], body: bytes = b"") -> 
                     line = file.readline()
             except (
                 ConnectionError
-            ):  # it ends just now; a batch that is asked for twice is published once
+                # The gateway is just ending. A batch that is requested twice is published once.
+            ):
                 if time.monotonic() > until:
                     raise GatewayError(
                         "the sink's node ended; Spark will try the batch again"
@@ -86,7 +93,8 @@ def ask(options: dict[str, Any], request: dict[str, Any], body: bytes = b"") -> 
 
 def _path(data_dir: str) -> Path:
     name = hashlib.blake2b(str(Path(data_dir).resolve()).encode(), digest_size=8).hexdigest()
-    return directory() / f"spark-{name}.gateway"  # not *.sock: those answer `gossamer status`
+    # The name does not end in .sock, because such sockets answer `gossamer status`.
+    return directory() / f"spark-{name}.gateway"
 
 
 def _start(options: dict[str, Any], path: Path) -> subprocess.Popen[bytes]:
@@ -107,10 +115,11 @@ def _start(options: dict[str, Any], path: Path) -> subprocess.Popen[bytes]:
 
 def _last_words(process: subprocess.Popen[bytes], options: dict[str, Any]) -> str:
     words = (Path(options["data_dir"]) / _LOG).read_text(errors="replace").strip().splitlines()
-    return f"the sink's node ended at once: {words[-1] if words else f'exit code {process.returncode}'}"
+    said = words[-1] if words else f"exit code {process.returncode}"
+    return f"the sink's node ended at once: {said}"
 
 
-# ---------------------------------------------------------------- answering
+# ---------------------------------------------------------------- the process of the gateway
 
 
 class Gateway:
@@ -133,7 +142,8 @@ class Gateway:
             writer.write(json.dumps(reply).encode() + b"\n")
             await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
-            return  # whoever asked has gone: Spark tries again
+            # The requesting process has gone. Spark tries again.
+            return
         finally:
             self.busy -= 1
             self.asked_at = time.monotonic()
@@ -153,7 +163,8 @@ class Gateway:
         for place, part in enumerate(parts):
             once = (query, (batch, place)) if query else None
             receipts.append(await publish_batch(self._node, topic, part, once))
-        with contextlib.suppress(TimeoutError):  # accepted is on disk: the rest follows
+        # Accepted rows are on disk, so their receipts may come later.
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(RECEIPT_SECONDS):
                 for receipt in receipts:
                     await receipt
@@ -163,7 +174,7 @@ class Gateway:
         return {"rows": rows, "published": published, "replay": is_replay, "incomplete": incomplete}
 
     def _stage(self, query: str, batch: int, data: bytes) -> tuple[bytes, bool]:
-        """The batch as it was first committed: what a replay brings may be in another order."""
+        """The batch in the order of its first commit, because a replay may have another order."""
         path = (
             self._data_dir / f"staged-{hashlib.blake2b(query.encode(), digest_size=8).hexdigest()}"
         )
@@ -172,7 +183,8 @@ class Gateway:
             if int(number) == batch:
                 return staged, True
             if int(number) > batch:
-                return b"", True  # long done
+                # This batch was done long ago.
+                return b"", True
         temporary = path.with_suffix(".new")
         with private.create(temporary) as file:
             file.write(b"%d\n" % batch + data)
@@ -185,14 +197,13 @@ class Gateway:
 async def main(options: dict[str, Any], path: Path) -> None:
     data_dir = Path(options["data_dir"])
     running = gossamer.Node(
-        join=options["join"], data_dir=data_dir, fabric=options.get("fabric", ""), keys=options.get("keys"),
-        trace_dir=options.get("trace_dir"),
+        join=options["join"], data_dir=data_dir, fabric=options.get("fabric", ""),
+        keys=options.get("keys"), trace_dir=options.get("trace_dir"),
     )  # fmt: skip
     async with running as node:
         gateway = Gateway(node, data_dir)
-        path.unlink(
-            missing_ok=True
-        )  # the data directory is ours alone, so nobody else listens there
+        # The data directory belongs to this process alone, so no other process listens there.
+        path.unlink(missing_ok=True)
         server = await asyncio.start_unix_server(gateway.serve, path)
         path.chmod(0o600)
         try:

@@ -1,8 +1,10 @@
-"""Groups, for the judgement of live traces (verify.py): of the members' subscriptions together, one gets each event.
+"""Groups in the judgement of live traces (verify.py): one of a group's members gets each event.
 
-The members of a group become one subscription, named "group NAME of TOPIC": an event is due to it if it is due to some member,
-and handing it to two members is a duplicate; unless one of them ended before the event's receipt was complete, for then another
-had to be asked. What a member was handed though its own filter does not pass it stays its own, and is spurious.
+The members of a group become one subscription, named "group NAME of TOPIC". An event is due to the
+group if it is due to some member, and handing it to two members is a duplicate. There is one
+exception: if a member ended before the event's receipt was complete, another member had to be
+asked. A hand-over to a member whose own filter does not pass the event stays with that member, and
+is spurious.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ _KEY = ["event", *SUBSCRIPTION]
 
 
 def members(records: DataFrame) -> DataFrame:
-    """(node, incarnation, subscription, named): the subscriptions that have a group, and what the group is called."""
+    """(node, incarnation, subscription, named): the subscriptions that have a group, and the name
+    of the group.
+    """
     named = sf.concat(sf.lit("group "), "record.group", sf.lit(" of "), "record.topic")
     return records.where("kind = 'subscribing' AND record.group <> ''").select(
         "node",
@@ -34,7 +38,9 @@ def fold(
     published: DataFrame,
     grouped: DataFrame,
 ) -> tuple[DataFrame, DataFrame, DataFrame]:
-    """Pairs, hand-overs and subscriptions with groups in place of their members; as they are where there is no group."""
+    """Pairs, hand-overs and subscriptions with groups in place of their members, or unchanged if
+    there is no group.
+    """
     if grouped.isEmpty():
         return due, handed, subscribed
     due = cut(due)
@@ -43,7 +49,9 @@ def fold(
 
 
 def fold_due(due: DataFrame, grouped: DataFrame) -> DataFrame:
-    """Pairs that match (event, node, incarnation, subscription, due), with groups in place of their members."""
+    """Matching pairs (event, node, incarnation, subscription, due) with groups in place of their
+    members.
+    """
     return (
         _as_groups(due.join(grouped, on=list(SUBSCRIPTION), how="left"))
         .groupBy(*_KEY)
@@ -58,7 +66,11 @@ def fold_handed(
     published: DataFrame,
     grouped: DataFrame,
 ) -> DataFrame:
-    """Hand-overs (event, node, incarnation, subscription, alive, copies, at, hops), likewise. ``due``: pairs of members."""
+    """Hand-overs (event, node, incarnation, subscription, alive, copies, at, hops) with groups in
+    place of their members.
+
+    ``due`` are the members' pairs.
+    """
     wanted = due.select(*_KEY, sf.lit(True).alias("wanted"))
     ends = subscribed.select(*SUBSCRIPTION, "ended_at")
     stayed = sf.col("ended_at").isNull() | (
@@ -87,7 +99,10 @@ def fold_handed(
 
 
 def fold_subscribed(subscribed: DataFrame, grouped: DataFrame) -> DataFrame:
-    """Subscriptions, likewise, for the report: a group's filter is that of one of its members."""
+    """Subscriptions with groups in place of their members, for the report.
+
+    A group has the filter of one of its members.
+    """
     return (
         _as_groups(subscribed.join(grouped, on=list(SUBSCRIPTION), how="left"))
         .groupBy(*SUBSCRIPTION)

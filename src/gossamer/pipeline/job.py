@@ -1,13 +1,18 @@
-"""Stages: how a job runs, what it may skip, and how a stage becomes visible. The only module that reads and writes tables.
+"""How stages run, when a stage is skipped, and how its tables become visible.
 
-A **stage** is a function from tables to tables (``Stage.make``), with everything else that its rows depend on stated beside
-it: files, settings, code. Out of these and the digests of the tables it reads comes its **fingerprint**. A stage whose fingerprint
-is that of its last commit is skipped; so a job that was killed goes on where it was, and one that is given again does nothing.
+This is the only module that reads and writes tables.
 
-Commit: every table is written under ``.staging``, checked against its contract, and only when all are sound a manifest is put
-beside them. From there on the commit is decided: it is rolled forward (the old manifest goes, tables are renamed into place, the
-new manifest comes last), by this job or, if it is killed in the middle, by the next. A table is read through its stage's manifest
-only, so what is half-written, half-renamed or left over is never read.
+A **stage** is a function from tables to tables (``Stage.make``). Everything else that its rows
+depend on is stated beside it: files, settings, code. These and the digests of the tables that it
+reads make its **fingerprint**. A stage is skipped if it has the fingerprint of its last commit. So
+a job that was killed continues where it was, and a job that runs a second time does nothing.
+
+A commit has two phases. First every table is written under ``.staging`` and checked against its
+contract. When all tables are sound, a manifest is put beside them, and from then on the commit is
+decided. Then it is rolled forward: the old manifest goes, the tables are renamed into place, and
+the new manifest comes last. If this job is killed in the middle, the next job finishes that. A
+table is read only through the manifest of its stage. Therefore no reader sees tables that are
+half-written, half-renamed or left over.
 """
 
 from __future__ import annotations
@@ -39,49 +44,60 @@ from gossamer.pipeline.tables import TABLES, Table, plain
 
 MANIFESTS, STAGING, SCRATCH = "_stages", ".staging", ".scratch"
 WAVES = "_waves"
-"""Runs of grids that are committed: they outlive the stage, so that a grid can grow."""
+"""The committed runs of grids. They outlive the stage, so that a grid can grow."""
 _JOB = "job"
 S = TypeVar("S", bound=Struct)
 MAKERS = {"models": "gossamer pipeline models", "figures": "gossamer reproduce"} | dict.fromkeys(
     ("grid", "measures", "spreads", "news", "reconfigurations"), "gossamer pipeline grid"
 )
-"""Which command makes a table that ``gossamer pipeline run`` does not."""
+"""The command that makes a table, for tables that ``gossamer pipeline run`` does not make."""
 HIDDEN = "Spark ignores files whose names begin with _ or a dot; rename it"
 
 
 class JobError(ValueError):
-    """A job that cannot be done; says why and what to do."""
+    """A job that cannot be done. The message gives the cause and a remedy."""
 
 
 class Stage(Struct, frozen=True):
-    """One step of a job. The rows that it writes depend on what is stated here, and on nothing else."""
+    """One step of a job.
+
+    The rows that it writes depend on the fields below, and on nothing else.
+    """
 
     name: str
     make: Callable[[Step], Mapping[str, DataFrame]]
-    """Returns the rows of every table in ``writes``, by name; files in ``products`` it writes itself (``Step.product``)."""
+    """Returns the rows of every table in ``writes``, by name.
+
+    It writes the files in ``products`` itself, at the places that ``Step.product`` gives.
+    """
     writes: tuple[Table, ...] = ()
     reads: tuple[Table, ...] = ()
     products: tuple[str, ...] = ()
-    """Files under ``out`` that are no tables."""
+    """Files under ``out`` that are not tables."""
     files: tuple[Path, ...] = ()
     """Inputs from outside."""
     settings: Any = None
-    """Whatever else it depends on, as plain data."""
+    """All other inputs, as plain data."""
     code: tuple[str, ...] = ()
-    """Modules or packages whose source decides the rows: a change there runs the stage again."""
+    """Modules or packages whose source decides the rows.
+
+    The stage runs again when one of them changes.
+    """
 
 
 class Manifest(Struct, frozen=True):
-    """What a stage committed. In ``out/_stages/NAME.json``."""
+    """The record of a stage's commit, in ``out/_stages/NAME.json``."""
 
     stage: str
     fingerprint: str
     inputs: dict[str, str]
-    """Each thing that went into the fingerprint with its own digest, to say later what changed."""
+    """Each part of the fingerprint with its own digest, so that a later job can say which part
+    changed.
+    """
     tables: dict[str, Checked]
     products: tuple[str, ...]
     files: dict[str, int]
-    """Every file of its tables and products with its size, to notice what was changed by hand."""
+    """Every file of its tables and products with its size, to notice changes by hand."""
     seconds: float
     at: str
     gossamer: str
@@ -90,7 +106,11 @@ class Manifest(Struct, frozen=True):
 class StageStatus(Struct, frozen=True):
     stage: str
     state: str
-    """done, stale, missing, or waits: for a stage before it; committed: by another command, which alone knows if it is stale"""
+    """One of done, stale, missing, waits and committed.
+
+    "waits" means that an earlier stage must run first. "committed" means that another command made
+    it, and only that command knows whether it is stale.
+    """
     why: str
     rows: dict[str, int]
     seconds: float | None
@@ -98,7 +118,7 @@ class StageStatus(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """What became of one stage."""
+    """The result of one stage."""
 
     stage: str
     skipped: bool
@@ -108,13 +128,16 @@ class Outcome(Struct, frozen=True):
 
 
 class Step:
-    """What a stage works with while it runs."""
+    """The tools of a stage while it runs."""
 
     def __init__(self, spark: SparkSession, out: Path, stage: Stage, fingerprint: str) -> None:
         self.spark, self.out, self.stage = spark, out, stage
         self.staging = out / STAGING / stage.name
         self.scratch = out / SCRATCH / stage.name / fingerprint
-        """For results so far: a folder that outlives a killed job and goes with the commit. Other inputs, another folder."""
+        """A folder for results so far.
+
+        It outlives a killed job and goes with the commit. Other inputs give another folder.
+        """
         self._kept: list[DataFrame] = []
 
     def read(self, table: Table) -> DataFrame:
@@ -125,12 +148,12 @@ class Step:
         return read(self.spark, table, self.out)
 
     def keep(self, rows: DataFrame) -> DataFrame:
-        """Rows that several tables are made of, computed once."""
+        """Compute rows once that several tables are made of."""
         self._kept.append(rows.persist(StorageLevel.MEMORY_AND_DISK))
         return rows
 
     def product(self, name: str) -> Path:
-        """Where to write a file that becomes ``out / name``."""
+        """The place for a file that becomes ``out / name``."""
         assert name in self.stage.products, (
             f"stage {self.stage.name} does not state that it writes {name}"
         )
@@ -142,7 +165,7 @@ class Step:
 
 
 OnStage = Callable[[str, bool], None]
-"""Told which stage begins, and whether it is skipped."""
+"""Called with the stage that begins, and whether it is skipped."""
 
 
 def run(
@@ -153,7 +176,10 @@ def run(
     *,
     force: bool = False,
 ) -> list[Outcome]:
-    """Run the stages in order; those whose inputs did not change are skipped, unless forced. ``spark`` is asked for when needed."""
+    """Run the stages in order, and skip those whose inputs did not change, unless forced.
+
+    ``spark`` is called only when a stage needs it.
+    """
     done = []
     with writing(out):
         for stage in stages:
@@ -170,7 +196,7 @@ def run(
 
 
 def status(out: Path, stages: Sequence[Stage]) -> list[StageStatus]:
-    """What ``run`` would do, stage by stage. Changes nothing and needs no JVM."""
+    """The state of each stage, as ``run`` would find it. This changes nothing and needs no JVM."""
     found: list[StageStatus] = []
     unsure: set[str] = set()
     for stage in stages:
@@ -181,7 +207,8 @@ def status(out: Path, stages: Sequence[Stage]) -> list[StageStatus]:
         else:
             try:
                 why = _why(stage, fingerprint_inputs(stage, out), manifest, out)
-            except JobError as error:  # an input is gone, or cannot be read any more
+            # An input is gone, or cannot be read any more.
+            except JobError as error:
                 why = str(error)
             state = "missing" if manifest is None else "stale" if why else "done"
         if state != "done":
@@ -191,7 +218,7 @@ def status(out: Path, stages: Sequence[Stage]) -> list[StageStatus]:
 
 
 def others(out: Path, stages: Sequence[Stage]) -> list[StageStatus]:
-    """What is committed here beside these stages: grids, models and figures have commands of their own."""
+    """Commits of stages that belong to other commands: grids, models and figures."""
     named = {stage.name for stage in stages}
     return [
         StageStatus(one.stage, "committed", "", _rows(one), one.seconds, one.at)
@@ -201,12 +228,15 @@ def others(out: Path, stages: Sequence[Stage]) -> list[StageStatus]:
 
 
 def counts(out: Path) -> dict[str, int]:
-    """How many rows each table has that is committed here."""
+    """The number of rows of each committed table."""
     return {name: rows for manifest in _manifests(out) for name, rows in _rows(manifest).items()}
 
 
 def clean(out: Path, stages: Sequence[str] = ()) -> list[str]:
-    """Remove what jobs made under ``out``, all of it or that of some stages, and nothing else. Returns what went."""
+    """Remove everything that jobs made under ``out``, or the work of some stages.
+
+    Return the names.
+    """
     known = {manifest.stage: manifest for manifest in _manifests(out)}
     if unknown := [
         name for name in stages if name not in known and not (out / SCRATCH / name).exists()
@@ -220,9 +250,8 @@ def clean(out: Path, stages: Sequence[str] = ()) -> list[str]:
         for name, manifest in known.items():
             if stages and name not in stages:
                 continue
-            (
-                out / MANIFESTS / f"{name}.json"
-            ).unlink()  # first: what is half removed must not be read
+            # The manifest goes first, because a table that is half removed must not be read.
+            (out / MANIFESTS / f"{name}.json").unlink()
             for thing in (*manifest.tables, *manifest.products):
                 _remove(out / thing)
                 gone.append(thing)
@@ -240,7 +269,7 @@ def clean(out: Path, stages: Sequence[str] = ()) -> list[str]:
 
 @contextlib.contextmanager
 def writing(out: Path) -> Iterator[None]:
-    """One job at a time writes under ``out``. What a killed one left is put in order first."""
+    """Let one job at a time write under ``out``, and finish or clear the work of a killed job."""
     try:
         (out / MANIFESTS).mkdir(parents=True, exist_ok=True)
         opened = (out / MANIFESTS / ".lock").open("a")
@@ -250,9 +279,8 @@ def writing(out: Path) -> Iterator[None]:
         ) from None
     with opened as lock:
         try:
-            fcntl.flock(
-                lock, fcntl.LOCK_EX | fcntl.LOCK_NB
-            )  # goes with the process, however it ends
+            # The lock goes with the process, however the process ends.
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise JobError(
                 f"another job is writing to {out}; wait for it, or choose another folder with --out"
@@ -262,7 +290,7 @@ def writing(out: Path) -> Iterator[None]:
 
 
 def remember(out: Path, wanted: Struct) -> None:
-    """Keep what was asked for, so that ``status`` knows what would be done."""
+    """Keep the options of a job, so that ``status`` knows what the job would do."""
     with writing(out):
         _write_whole(
             out / MANIFESTS / _JOB, msgspec.json.format(msgspec.json.encode(wanted, enc_hook=str))
@@ -284,7 +312,9 @@ def remembered(out: Path, kind: type[S]) -> S:
 
 
 def recover(out: Path) -> None:
-    """Finish the commit that a killed job had decided; clear away what it had not."""
+    """Finish the commit that a killed job had decided, and remove tables that it had not
+    decided.
+    """
     for left in sorted((out / STAGING).glob("*")):
         if (left / "manifest.json").is_file():
             _roll_forward(out, left)
@@ -293,13 +323,16 @@ def recover(out: Path) -> None:
 
 
 def read(spark: SparkSession, table: Table, out: Path) -> DataFrame:
-    """A table that was committed under ``out``."""
+    """Read a table that was committed under ``out``."""
     _committed(table, out)
     return spark.read.schema(table.schema).parquet(literal(out / table.name))
 
 
 def show(name: str, out: Path, limit: int) -> tuple[list[dict[str, Any]], int]:
-    """The first rows of a table in the order of its key, and how many there are. Needs no JVM."""
+    """The first rows of a table in the order of its key, and its number of rows.
+
+    This needs no JVM.
+    """
     import pyarrow.dataset as ds
 
     if name not in TABLES:
@@ -307,7 +340,8 @@ def show(name: str, out: Path, limit: int) -> tuple[list[dict[str, Any]], int]:
     table = TABLES[name]
     count = _committed(table, out).tables[name].rows
     whole = ds.dataset(out / name, format="parquet", exclude_invalid_files=False)
-    # The smallest keys of each batch, then of all: the table may be larger than memory.
+    # The table may be larger than memory, so this takes the smallest keys of each batch, then of
+    # all.
     order = [(key, "ascending") for key in table.key]
     first = None
     for batch in whole.to_batches(columns=table.names):
@@ -356,7 +390,7 @@ def fingerprint_inputs(stage: Stage, out: Path) -> dict[str, str]:
 
 
 def _why(stage: Stage, inputs: dict[str, str], manifest: Manifest | None, out: Path) -> str:
-    """Why the stage must run; empty: its last commit still holds."""
+    """Why the stage must run. Empty if its last commit still holds."""
     if manifest is None:
         return "never run"
     if changed := [
@@ -384,9 +418,9 @@ def _do(spark: SparkSession, stage: Stage, inputs: dict[str, str], why: str, out
             for table in stage.writes
         }
     except BaseException as error:
-        if not is_interrupt(
-            error
-        ):  # else tasks go on writing there until Spark ends, and complain: ``recover`` removes it
+        # After an interrupt tasks write there until Spark ends, and would complain. ``recover``
+        # removes the folder later.
+        if not is_interrupt(error):
             shutil.rmtree(step.staging, ignore_errors=True)
         raise
     finally:
@@ -404,20 +438,23 @@ def _do(spark: SparkSession, stage: Stage, inputs: dict[str, str], why: str, out
         _now(),
         gossamer.__version__,
     )
-    _write_whole(
-        step.staging / "manifest.json", msgspec.json.format(msgspec.json.encode(manifest))
-    )  # decided
+    # From here on the commit is decided.
+    _write_whole(step.staging / "manifest.json", msgspec.json.format(msgspec.json.encode(manifest)))
     _roll_forward(out, step.staging)
     _remove(out / SCRATCH / stage.name)
     return Outcome(stage.name, False, why, _rows(manifest), seconds)
 
 
 def _roll_forward(out: Path, staging: Path) -> None:
-    """Put a decided commit in place. May be begun again at any point."""
+    """Put a decided commit in place.
+
+    A killed job can leave this at any point, and the next job repeats it.
+    """
     decided = staging / "manifest.json"
     manifest = msgspec.json.decode(decided.read_bytes(), type=Manifest)
     place = out / MANIFESTS / f"{manifest.stage}.json"
-    place.unlink(missing_ok=True)  # from here until the new one is there, nobody reads these tables
+    # Until the new manifest is there, no reader sees these tables.
+    place.unlink(missing_ok=True)
     for thing in (*manifest.tables, *manifest.products):
         if (staging / thing).exists():
             _remove(out / thing)
@@ -444,7 +481,7 @@ def _manifests(out: Path) -> list[Manifest]:
 
 
 def _manifest(out: Path, stage: str) -> Manifest | None:
-    """A manifest that cannot be read is none: its stage runs again."""
+    """A stage without a readable manifest runs again."""
     try:
         return msgspec.json.decode((out / MANIFESTS / f"{stage}.json").read_bytes(), type=Manifest)
     except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
@@ -467,7 +504,7 @@ def _files(folder: Path, things: Iterable[str]) -> dict[str, int]:
 
 
 def digest_code(name: str) -> str:
-    """Of the source of a module, or of all modules of a package."""
+    """The digest of the source of a module, or of all modules of a package."""
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
         raise AssertionError(f"no module {name}")
@@ -495,7 +532,7 @@ def _digest_file(path: Path) -> str:
 
 
 def _write_whole(path: Path, data: bytes) -> None:
-    """The file is there whole or not at all, whatever happens to the machine."""
+    """Write a file so that it is there whole or not at all, even if the machine fails."""
     fresh = path.with_name(f"{path.name}.new")
     with fresh.open("wb") as file:
         file.write(data)
@@ -518,11 +555,15 @@ def _now() -> str:
 def read_lines(
     spark: SparkSession, paths: Iterable[Path], separator: str | None = None
 ) -> DataFrame:
-    """The lines of text files (plain or .gz) as (source, line, row); lines are numbered from 1, however the files are split."""
+    """The lines of text files (plain or .gz) as (source, line, row).
+
+    Lines are numbered from 1, however Spark splits the files.
+    """
     found = spark.read.text([literal(path) for path in paths], lineSep=separator).select(
         source_column().alias("source"),
         sf.col("_metadata.file_block_start").alias("block"),
-        sf.monotonically_increasing_id().alias("place"),  # consecutive inside a block
+        # These ids are consecutive inside a block.
+        sf.monotonically_increasing_id().alias("place"),
         sf.col("value").alias("row"),
     )
     blocks = found.groupBy("source", "block").agg(
@@ -544,10 +585,13 @@ def read_lines(
 
 
 def cut(rows: DataFrame) -> DataFrame:
-    """The same rows, computed once, without how they were made: Spark goes through the whole plan of what it is given at every
-    step and in every query, and for small data that is most of the time. Freed when nobody holds them.
+    """The same rows, computed once, and without the plan that made them.
 
-    On a cluster they are kept with how they were made: an executor may be lost, and its rows are then made again.
+    Spark goes through the whole plan of its input at every step and in every query. For small data
+    that takes most of the time. The rows are freed when no variable refers to them.
+
+    On a cluster the rows keep their plan: an executor may be lost, and its rows are then made
+    again.
     """
     if shipping.is_local(rows.sparkSession.sparkContext.master or "local"):
         return rows.localCheckpoint(eager=False)
@@ -555,17 +599,20 @@ def cut(rows: DataFrame) -> DataFrame:
 
 
 def is_hidden(path: Path) -> bool:
-    """Spark would silently read nothing from it."""
+    """Whether Spark would silently read nothing from this path."""
     return path.resolve().name.startswith(("_", "."))
 
 
 def source_column() -> Column:
-    """The path of the file that a row is from, as its owner wrote it: Spark gives a URI."""
+    """The path of the file that a row is from, in the form that its owner wrote.
+
+    Spark gives a URI.
+    """
     uri = sf.col("_metadata.file_path")
     encoded = sf.replace(sf.regexp_replace(uri, "^file:(//)?", ""), sf.lit("+"), sf.lit("%2B"))
     return sf.url_decode(encoded)
 
 
 def literal(path: Path) -> str:
-    """Spark reads paths as patterns; this one means itself."""
+    """Escape a path, because Spark reads paths as patterns."""
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", str(path.resolve()))

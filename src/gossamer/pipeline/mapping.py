@@ -1,27 +1,38 @@
-"""From a user's files to our tables: a mapping in TOML says which column is which attribute. Plain data, no Spark.
+"""A mapping in TOML leads from a user's files to our tables: it assigns columns to attributes.
 
-[[source]]
-files = ["files.csv.gz"]                # beside this file; patterns such as part-*.parquet are fine
-format = "csv"                          # csv, jsonl, geojson, parquet, debian, trace, matrix; else told by the name
-topic = "files"
-schema = "name STRING NOT NULL, type STRING NOT NULL, size BIGINT NOT NULL"
-peer = "maintainer"                     # the column that says who holds the item; leave out where nobody does
-columns = { name = "file_name" }        # attribute = column, where the names differ; dotted in JSON
-units = { time = "ms" }                 # a TIMESTAMP that is a number since 1970: s, ms or us
-refuse = { "size is negative" = "size < 0" }    # rows for quarantine: reason = condition
-key = "file_id"                         # if who holds what is in another file, which names items by this column
+This module is plain data and needs no Spark. A mapping looks like this:
 
-[[source]]
-files = ["peer_files.csv.gz"]
-table = "holdings"                      # items (default), holdings, sessions, rtts
-peer = "peer_id"
-key = "file_id"
+    [[source]]
+    # The files lie beside this one. Patterns such as part-*.parquet are allowed.
+    files = ["files.csv.gz"]
+    # csv, jsonl, geojson, parquet, debian, trace, matrix; otherwise the name shows it
+    format = "csv"
+    topic = "files"
+    schema = "name STRING NOT NULL, type STRING NOT NULL, size BIGINT NOT NULL"
+    # The column that names the peer that holds the item. Leave it out if no peer does.
+    peer = "maintainer"
+    # attribute = column, where the names differ; dotted in JSON
+    columns = { name = "file_name" }
+    # A TIMESTAMP that is a number since 1970 is in s, ms or us.
+    units = { time = "ms" }
+    # Rows for quarantine: reason = condition
+    refuse = { "size is negative" = "size < 0" }
+    # Needed if another file says which peer holds which item and names items by this column.
+    key = "file_id"
 
-[[source]]
-files = ["sessions.csv.gz"]
-table = "sessions"                      # columns peer, up, down; and left_censored, right_censored where there are
-columns = { peer = "node_id", up = "up_s", down = "down_s" }
-unit = "s"
+    [[source]]
+    files = ["peer_files.csv.gz"]
+    # items (default), holdings, sessions, rtts
+    table = "holdings"
+    peer = "peer_id"
+    key = "file_id"
+
+    [[source]]
+    files = ["sessions.csv.gz"]
+    # Columns peer, up, down, and left_censored and right_censored if there are any.
+    table = "sessions"
+    columns = { peer = "node_id", up = "up_s", down = "down_s" }
+    unit = "s"
 """
 
 from __future__ import annotations
@@ -38,7 +49,7 @@ from msgspec import Struct
 
 FORMATS = ("csv", "jsonl", "geojson", "parquet", "debian", "trace", "matrix")
 FILES = "name STRING NOT NULL, type STRING NOT NULL, size BIGINT NOT NULL"
-"""What a trace of shared files holds, the topic of seed 001."""
+"""The schema of a trace of shared files, the topic of seed 001."""
 NO_NEGATIVE = {"size is negative": "size < 0"}
 SESSION = ("peer", "up", "down")
 CENSORED = ("left_censored", "right_censored")
@@ -47,11 +58,11 @@ ITEM_OPTIONS = ("schema", "refuse", "units")
 
 
 class MappingError(ValueError):
-    """A mapping that cannot be used; says where, why and what to write."""
+    """A mapping that cannot be used. The message names the place, the fault and the remedy."""
 
 
 class Source(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One kind of file and what its columns mean."""
+    """One kind of file, and the meaning of its columns."""
 
     files: tuple[str, ...]
     format: Literal["csv", "jsonl", "geojson", "parquet", "debian", "trace", "matrix"] | None = None
@@ -72,7 +83,10 @@ class Source(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def micros(self) -> int:
-        """Of its unit of time: seconds for sessions, milliseconds for round trips, unless it says otherwise."""
+        """Microseconds in its unit of time.
+
+        The default is seconds for sessions and milliseconds for round trips.
+        """
         return MICROS[self.unit or ("ms" if self.table == "rtts" else "s")]
 
 
@@ -81,7 +95,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load(path: Path) -> tuple[Source, ...]:
-    """The sources of a mapping file, one for each format, with the files that there are."""
+    """The sources of a mapping file, one for each format, with the files that exist."""
     try:
         given = msgspec.convert(tomllib.loads(path.read_text("utf-8")), _File)
     except FileNotFoundError:
@@ -105,12 +119,13 @@ def load(path: Path) -> tuple[Source, ...]:
 def plain(
     paths: Iterable[Path], *, sessions: Iterable[Path] = (), rtts: Iterable[Path] = ()
 ) -> tuple[Source, ...]:
-    """Files that need no mapping: traces of files by peer, name, type and size; sessions; matrices of round-trip times."""
+    """Files that need no mapping: traces of files by peer, name, type and size; sessions; matrices
+    of round-trip times.
+    """
     kinds = {path: guess(path) for path in paths}
     live = tuple(str(path) for path, kind in kinds.items() if kind == "trace")
-    found = (
-        [Source(files=live, format="trace")] if live else []
-    )  # together: one node's file may name a topic of another's
+    # Live traces are one source, because the file of one node may name a topic of another node.
+    found = [Source(files=live, format="trace")] if live else []
     for path, kind in kinds.items():
         if kind == "geojson":
             raise MappingError(
@@ -139,7 +154,10 @@ def plain(
 
 
 def guess(path: Path) -> str:
-    """The format that a file's name tells; of JSON lines, the first line tells those of a live node."""
+    """The format that a file's name shows.
+
+    For JSON lines, the first line shows whether a live node wrote them.
+    """
     name = path.name.lower()
     if name.endswith((".xz", ".bz2", ".lz4", ".zst", ".zip")) and not name.endswith(".parquet"):
         raise MappingError(
@@ -169,7 +187,8 @@ def _is_live(path: Path) -> bool:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             return re.match(rb'\s*\{\s*"kind"\s*:\s*"header"', file.read(100)) is not None
     except (OSError, EOFError):
-        return False  # whoever reads it says what is wrong with it
+        # The reader of the file reports the fault.
+        return False
 
 
 def _glob(folder: Path, pattern: str, where: str) -> list[Path]:
@@ -184,14 +203,15 @@ def _glob(folder: Path, pattern: str, where: str) -> list[Path]:
     found = sorted(path for path in base.glob(inside) if path.is_file())
     literal = base / inside
     if not found and literal.is_file():
-        found = [literal]  # its name has a * or a [ of its own
+        # The name itself has a * or a [.
+        found = [literal]
     if not found:
         raise MappingError(f"{where}: no such file: {base / inside}")
     return found
 
 
 def _checked(source: Source, where: str) -> Source:
-    """Options that would be ignored or contradict each other are errors."""
+    """Raise an error for options that would be ignored or that contradict each other."""
 
     def wrong(said: str) -> MappingError:
         return MappingError(f"{where}: {said}")
@@ -209,11 +229,13 @@ def _checked(source: Source, where: str) -> Source:
                 )
         elif not source.schema:
             raise wrong(
-                'no schema; write the topic\'s attributes, such as schema = "name STRING, size BIGINT"'
+                "no schema; write the topic's attributes, such as "
+                'schema = "name STRING, size BIGINT"'
             )
         if source.unit:
             raise wrong(
-                'unit is for sessions and rtts; for a TIMESTAMP attribute write units = { attribute = "ms" }'
+                "unit is for sessions and rtts; "
+                'for a TIMESTAMP attribute write units = { attribute = "ms" }'
             )
         return source
     if used := [name for name in ITEM_OPTIONS if getattr(source, name)]:

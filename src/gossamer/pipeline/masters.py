@@ -1,4 +1,7 @@
-"""Where Spark may run (``--master``): told apart before a JVM is started, which would say less, and later."""
+"""Checks where Spark shall run (``--master``).
+
+The check comes before a JVM is started, because the JVM would say less, and later.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ FORMS = (
     "local[*], local[2], local-cluster[2,1,1024], spark://host:7077, yarn, k8s://https://host:6443"
 )
 ANSWER_S = 5.0
-"""A standalone cluster's master takes a connection within so long. Spark itself would try for a minute."""
+"""How long a standalone cluster's master may take to accept a connection.
+
+Spark itself would try for a minute.
+"""
 PORT = 7077
 _KNOWN = re.compile(
     r"local(\[(\*|[1-9]\d*)(\s*,\s*[1-9]\d*)?\])?"
@@ -20,18 +26,18 @@ _KNOWN = re.compile(
 
 
 class SparkStartError(RuntimeError):
-    """Spark does not start; says why and what to try."""
+    """Spark does not start. The message gives the cause and a remedy."""
 
 
 def check(master: str) -> str:
-    """The same, if it is one."""
+    """Return the master unchanged if Spark knows its form."""
     if not _KNOWN.fullmatch(master):
         raise SparkStartError(f"{master!r} is no master of Spark's; give one such as {FORMS}")
     return master
 
 
 def reach(master: str) -> None:
-    """Of a standalone cluster: does one of its masters answer?"""
+    """Raise an error if no master of a standalone cluster accepts a connection."""
     if not master.startswith("spark://"):
         return
     places = master.removeprefix("spark://").split(",")
@@ -56,7 +62,10 @@ def reach(master: str) -> None:
 
 
 def reason(error: Exception) -> str:
-    """Why Spark did not start, in one line: an error from Java says it in its innermost cause, not in its first words."""
+    """The cause why Spark did not start, in one line.
+
+    An error from Java states its cause in its innermost exception, and not in its first words.
+    """
     cause = getattr(error, "java_exception", None)
     while cause is not None and cause.getCause() is not None:
         cause = cause.getCause()

@@ -1,8 +1,11 @@
-"""The runs, judged by the oracle and not by the simulator's own counts; where the two differ, the row says so.
+"""The oracle judges the runs. A row says so where the simulator's own counts differ.
 
-Without churn everything in ``expected`` is due in every run. With churn what is due depends on when a subscription was in force and
-a receipt complete, and only the run knows that: it writes down what its users did and when (``subscriptions``, ``publications``),
-Spark tells from it what was due, as for a live fabric. So that nobody is judged by a tale, what they did is compared with the plan.
+Without churn every pair in ``expected`` is due in every run. With churn, the time when a
+subscription was in force and a receipt complete decides which events are due, and only the run
+knows these times. So the run records the actions of its users (``subscriptions``,
+``publications``), and Spark decides from these which events were due, as for a live fabric. The
+recorded actions are also compared with the plan, because a run could otherwise excuse a fault by
+its own record.
 """
 
 from __future__ import annotations
@@ -20,17 +23,17 @@ _SUBSCRIBED = (*_PAIR, "subscription")
 
 
 class Churned(Struct, frozen=True):
-    """What is needed to judge runs in which subscribers came and went."""
+    """The tables that judge runs in which subscribers came and went."""
 
     matches: DataFrame
     subscriptions: DataFrame
     publications: DataFrame
     stays: DataFrame
-    """The plan: (filter, up_us, down_us)"""
+    """The planned stays: (filter, up_us, down_us)."""
     events: DataFrame
-    """and (event, at_us)."""
+    """The planned events: (event, at_us)."""
     settle_us: int
-    """A stay that is shorter may be over before it has begun."""
+    """A shorter stay may be over before it has begun."""
 
 
 def metrics(
@@ -46,9 +49,8 @@ def metrics(
         counted, strayed = _planned(ended, deliveries, expected), None
     else:
         counted, strayed = _actual(ended, deliveries, churned), _strayed(ended, churned)
-    joined = ended.join(counted, on="run", how="left").fillna(
-        0, subset=list(_COUNTED)
-    )  # nothing expected, nothing delivered
+    # Runs without any expected or delivered pair have zeros.
+    joined = ended.join(counted, on="run", how="left").fillna(0, subset=list(_COUNTED))
     joined = (
         joined.withColumn("strayed", sf.lit(0).cast("BIGINT"))
         if strayed is None
@@ -71,8 +73,9 @@ def metrics(
 
 
 def _planned(ended: DataFrame, deliveries: DataFrame, expected: DataFrame) -> DataFrame:
-    """(run, counts): everybody is there all the time."""
-    # Filter i lives on node i % nodes: an event handed over at another node is spurious, even if it matches.
+    """(run, counts) for runs whose subscribers stay all the time."""
+    # Filter i lives on node i % nodes. A hand-over at another node is spurious, even if the event
+    # matches.
     place = (sf.col("filter") % sf.col("nodes")).alias("node")
     due = (
         ended.select("run", "nodes")
@@ -84,7 +87,10 @@ def _planned(ended: DataFrame, deliveries: DataFrame, expected: DataFrame) -> Da
 
 
 def _actual(ended: DataFrame, deliveries: DataFrame, churned: Churned) -> DataFrame:
-    """(run, counts), by what the users of each run did; each subscription of a filter is judged for itself."""
+    """(run, counts) by the recorded actions of each run's users.
+
+    Each subscription of a filter is judged by itself.
+    """
     subscriptions = churned.subscriptions.join(ended.select("run"), on="run", how="left_semi")
     lived = subscriptions.select(
         "run", "filter", "node", "subscription", "subscribing_at", "subscribed_at", "ended_at"
@@ -93,7 +99,8 @@ def _actual(ended: DataFrame, deliveries: DataFrame, churned: Churned) -> DataFr
     due = oracle.due(churned.matches, lived, published, _SUBSCRIBED).withColumn(
         "alive", sf.lit(True)
     )
-    # Even what matches is spurious if it comes before the subscription was asked for or after it ended.
+    # Even a matching event is spurious if it comes before the subscription was asked for or after
+    # it ended.
     alive = (sf.col("handed_at") > sf.col("subscribing_at")) & (
         sf.col("ended_at").isNull() | (sf.col("handed_at") < sf.col("ended_at"))
     )
@@ -112,8 +119,11 @@ def _counted(judged: DataFrame) -> DataFrame:
 
 
 def _strayed(ended: DataFrame, churned: Churned) -> DataFrame:
-    """(run, strayed): stays without a subscription that began in them and lasted to their end, subscriptions without a stay that
-    they began in and did not outlast, and events that were not published, or before their time.
+    """(run, strayed): the number of differences between the plan and the recorded actions.
+
+    Three things count: a stay without a subscription that began in it and lasted to its end, a
+    subscription without a stay in which it began and which it did not outlast, and an event that
+    was published before its time or not at all.
     """
     runs = ended.select("run")
     plan = runs.crossJoin(churned.stays)

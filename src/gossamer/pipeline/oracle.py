@@ -1,19 +1,26 @@
-"""What must be delivered, by Spark's reading of the filters' text alone; and the verdict on what was.
+"""The deliveries that must happen, by Spark's reading of the filters' text alone, and the verdict
+on those that did happen.
 
-This module and those it uses import nothing of ``gossamer.filters``: two independent answers, or it proves nothing. Three ways
-give the pairs (event, filter), and the tests hold them equal:
+This module and those that it uses import nothing of ``gossamer.filters``, because two answers prove
+something only when they are independent. There are three ways to find the pairs (event, filter),
+and the tests hold them equal:
 
-    text by text    each filter is ``expr(text)``, evaluated on every event; exact by definition, for small sets
-    by template     texts that differ in their literals only become one template, and the literals its columns
-                    (``templates``). The template goes to Spark as the condition of a join: its equalities are the join's keys,
-                    a range that leaves too many candidates is cut into cells (``bands``), a LIKE goes by how its pattern begins
-                    (``prefixes``), and the rest of the condition, the ends of ranges included, is evaluated by Spark on each
-                    candidate. A text that cannot be taken apart with certainty goes the first way.
-    by sorting      where a template is nothing but equalities and one range, of integers and strings, Spark's parser is asked what
-                    it means, and then not Spark but NumPy, inside Spark's tasks, finds the pairs (``simple``, ``spans``).
+    text by text    Each filter is ``expr(text)``, evaluated on every event. This is exact by
+                    definition, and good for small sets.
+    by template     Texts that differ only in their literals become one template with the literals
+                    as columns (``templates``). The template goes to Spark as the condition of a
+                    join. Its equalities are the keys of the join. A range that leaves too many
+                    candidates is cut into cells (``bands``). A LIKE joins by the beginning of its
+                    pattern (``prefixes``). Spark evaluates the whole condition on each candidate,
+                    the ends of ranges included. A text that cannot be taken apart with certainty
+                    goes the first way.
+    by sorting      A template may consist only of equalities and one range, of integers and
+                    strings. Then Spark's parser reads it, and NumPy finds the pairs inside Spark's
+                    tasks (``simple``, ``spans``).
 
-Events come as (event, values STRUCT), so that an attribute may have any name, ``event`` and ``filter`` included. Where both have a
-column ``topic``, only pairs of one topic count; all topics with the same schema are judged together.
+Events come as (event, values STRUCT), so an attribute may have any name, also ``event`` and
+``filter``. If both tables have a column ``topic``, only pairs of one topic count. All topics with
+the same schema are judged together.
 """
 
 from __future__ import annotations
@@ -41,30 +48,44 @@ from gossamer.pipeline.flat import (
 from gossamer.pipeline.templates import FAMILIES, PLACE, Branch, Place, Range, Template
 
 SMALL_MAX = 128
-"""Up to so many filters, text by text is the faster way."""
+"""Up to this number of filters, text by text is the fastest way."""
 TEMPLATES_MAX = 48
-"""So many templates at most, each a join; the texts of rarer ones are evaluated text by text."""
+"""The most templates, each of which is a join.
+
+Texts of rarer templates are evaluated text by text.
+"""
 CHUNK = 64
-"""Texts evaluated in one projection."""
+"""The number of texts that are evaluated in one projection."""
 PLAIN_MAX = 512
-"""So many filters with equal keys may be compared with an event; where there are more, ranges are cut into cells."""
+"""The most filters with equal keys that are compared with an event.
+
+If there are more, ranges are cut into cells.
+"""
 EVEN_MIN = 64
-"""Where there are more than so many, they are cut too, if one width of cell suits them and saves most of the comparisons."""
+"""Above this number ranges are cut, too, if one width of cell suits them and saves most of the
+comparisons.
+"""
 EVEN_PART = 0.25
-"""Most: all but this part."""
+"""The part of the comparisons that may remain."""
 BROADCAST_MAX = 250_000
-"""So many filters at most are sent whole to every task; beyond that, and where keys are coarse, both sides are sorted and merged,
-which spills to disk instead of failing."""
+"""The most filters that are sent whole to every task.
+
+With more, and with coarse keys, both sides are sorted and merged, which spills to disk and does not
+fail.
+"""
 BROADCAST_EACH = 16
-"""Filters with equal keys: with more, a hash join is the slow one."""
+"""The most filters with equal keys for a hash join. With more it is the slower join."""
 PLACES_MAX = 8
-"""Literals of a text that are looked at to choose its join."""
+"""The most literals of a text that are counted to choose its join."""
 ROUGH = 0.12
-"""How far off the number of different ones may be."""
+"""The allowed error of the number of different literals."""
 
 
 def matches(events: DataFrame, filters: DataFrame) -> DataFrame:
-    """(event, values STRUCT) x (filter, text) -> (event, filter) where the filter is TRUE, by the way that suits the size."""
+    """(event, filter) for all pairs where the filter is TRUE, by the way that suits the size.
+
+    Events are (event, values STRUCT), filters (filter, text).
+    """
     rows = simple.collect(filters)
     if rows is None:
         return matches_by_template(events, filters)
@@ -85,14 +106,15 @@ def matches(events: DataFrame, filters: DataFrame) -> DataFrame:
 
 
 def matches_by_text(events: DataFrame, filters: DataFrame) -> DataFrame:
-    """Each text by itself, through ``expr``."""
+    """Evaluate each text by itself, through ``expr``."""
     return _evaluate(events, filters, _collected(filters))
 
 
 def matches_by_template(events: DataFrame, filters: DataFrame) -> DataFrame:
-    """Texts grouped into templates, with the literals as columns."""
-    # Kept until nobody holds it: every template reads it, and taking texts apart is most of the work for small sets of events.
-    # Texts come in few files, and so in few partitions; taking them apart is for all cores.
+    """Group texts into templates, with the literals as columns."""
+    # The result is kept, because every template reads it, and taking texts apart is most of the
+    # work for small sets of events. Texts come in few files, and so in few partitions. The
+    # repartitioning gives all cores a share of the work.
     spread = filters.repartition(filters.sparkSession.sparkContext.defaultParallelism, "filter")
     apart = templates.take_apart(spread).localCheckpoint()
     different = [
@@ -133,15 +155,18 @@ def due(
     publications: DataFrame,
     by: Sequence[str] = ("event", "filter"),
 ) -> DataFrame:
-    """(event, filter), when each filter is subscribed to, when each event is published -> (event, filter, due).
+    """Decide for each (event, filter) whether it is due, from the times of subscriptions and
+    publications.
 
-    ``subscriptions`` are (filter, subscribing_at, subscribed_at, ended_at), several for a filter that comes and goes;
-    ``publications`` (event, published_at, completed_at). *Due*: ``subscribe`` returned before ``publish`` began, and the
-    subscription outlived the receipt. *Allowed* (due is false): they overlap. Pairs that do neither are left out: handing them
-    over is spurious. A NULL end: never; a NULL ``completed_at``: the receipt was never complete, so nothing is due.
+    ``subscriptions`` are (filter, subscribing_at, subscribed_at, ended_at), several for a filter
+    that comes and goes. ``publications`` are (event, published_at, completed_at). A pair is *due*
+    if ``subscribe`` returned before ``publish`` began, and the subscription outlived the receipt.
+    It is *allowed* (due is false) if they overlap. Other pairs are left out, because handing them
+    over is spurious. A NULL ``ended_at`` means never. A NULL ``completed_at`` means that the
+    receipt was never complete, so nothing is due.
 
-    ``by``: what a pair is; with ``subscription`` each of a filter's subscriptions is judged for itself, with ``run`` each run.
-    Times need only have an order.
+    ``by`` names the columns of a pair. With ``subscription`` each of a filter's subscriptions is
+    judged by itself, and with ``run`` each run. Times need only have an order.
     """
     both = [name for name in by if name in publications.columns]
     pairs = matched.select("event", "filter").join(subscriptions, on="filter", how="inner").join(
@@ -159,10 +184,12 @@ def due(
 
 
 def judge(pairs: DataFrame, handed: DataFrame, by: Sequence[str]) -> DataFrame:
-    """(by.., due) and (by.., copies) -> (by.., verdict, copies): one row for each pair that was due or handed over.
+    """(by.., verdict, copies) for each pair that was due or handed over, from (by.., due) and
+    (by.., copies).
 
-    A pair that is due was ``delivered`` or ``missed``. One that matches but is not due may have been handed over (``allowed``).
-    One that does not match was ``spurious``. Copies beyond the first of a delivered or allowed pair are duplicates.
+    A pair that is due was ``delivered`` or ``missed``. A pair that matches but is not due may have
+    been handed over (``allowed``). A pair that does not match was ``spurious``. Copies beyond the
+    first of a delivered or allowed pair are duplicates.
     """
     copies = sf.coalesce("copies", sf.lit(0)).cast("BIGINT")
     verdict = (
@@ -178,7 +205,7 @@ def judge(pairs: DataFrame, handed: DataFrame, by: Sequence[str]) -> DataFrame:
 
 
 def counts() -> dict[str, Column]:
-    """The aggregates over ``judge`` that a verdict is made of."""
+    """The aggregates over ``judge`` that make up a verdict."""
     taken = sf.col("verdict").isin("delivered", "allowed")
 
     def pairs(*verdicts: str) -> Column:
@@ -201,11 +228,14 @@ def _collected(filters: DataFrame) -> list[Row]:
 
 
 def _evaluate(events: DataFrame, filters: DataFrame, texts: Sequence[Any]) -> DataFrame:
-    """The pairs of these few filters (rows, or the like), each text evaluated on every event."""
+    """The pairs of these few filters (rows, or the like), with each text evaluated on every
+    event.
+    """
     key = filters.schema["filter"].dataType
 
     def where(row: Any) -> Column:
-        passes = sf.coalesce(sf.expr(row["text"]), sf.lit(False))  # the text NULL alone has no type
+        # The text NULL alone has no type.
+        passes = sf.coalesce(sf.expr(row["text"]), sf.lit(False))
         if "topic" in row:
             passes = (sf.col(f"`{TOPIC}`") == row["topic"]) & passes
         return sf.when(passes, sf.lit(row["filter"]).cast(key))
@@ -231,9 +261,8 @@ def _join(events: DataFrame, apart: DataFrame, template: Template, counted: Row)
     ]
     chosen = apart.where(sf.col("template") == template.name)
     chosen = chosen.select(sf.col("filter").alias(FILTER), *topic(apart, ASKED), *literals)
-    condition = sf.expr(template.condition) & sf.lit(
-        True
-    )  # AND TRUE: the text NULL alone has no type
+    # AND TRUE gives the text NULL a type, which it does not have alone.
+    condition = sf.expr(template.condition) & sf.lit(True)
     if "topic" in apart.columns:
         condition = condition & (sf.col(f"`{ASKED}`") == sf.col(f"`{TOPIC}`"))
     found = [
@@ -247,7 +276,8 @@ def _join(events: DataFrame, apart: DataFrame, template: Template, counted: Row)
         for joined in found
         if joined is not None
     ]
-    # A pair may hold by several alternatives, and by several values of an IN that are one to Spark.
+    # A pair may be true by several alternatives, and by several values of an IN that Spark takes
+    # for equal.
     once = len(pairs) == 1 and all(
         _is_exact(events, template, branch) for branch in template.branches
     )
@@ -255,7 +285,10 @@ def _join(events: DataFrame, apart: DataFrame, template: Template, counted: Row)
 
 
 def _is_exact(events: DataFrame, template: Template, branch: Branch) -> bool:
-    """Whether the values of an IN that differ as literals differ as values of the attribute: 5 and 5.0 of a DOUBLE do not."""
+    """Whether values of an IN that differ as literals also differ as values of the attribute.
+
+    For a DOUBLE, 5 and 5.0 do not.
+    """
     if branch.member is None:
         return True
     attribute, places = branch.member
@@ -273,7 +306,10 @@ def _alternative(
     branch: Branch,
     counted: Row,
 ) -> DataFrame | None:
-    """The pairs for which one alternative of the condition holds; None if it gives no way but to compare all with all."""
+    """The pairs for which one alternative of the condition is true.
+
+    None if only a cross join could find them.
+    """
     on, each, keyed = condition, counted["n"] / max(1, counted["topics"]), bool(branch.equal)
     for attribute, place in branch.equal:
         on = on & (sf.expr(attribute) == _literal(place))
@@ -313,7 +349,10 @@ def _alternative(
 def _banded(
     events: DataFrame, chosen: DataFrame, template: Template, branch: Branch, each: float
 ) -> tuple[DataFrame, DataFrame, Column] | None:
-    """Events and filters with the cells of one range, and the condition that joins them; None: it is not worth while."""
+    """Events and filters with the cells of one range, and the condition that joins them.
+
+    None if cells are not worth while.
+    """
     best: tuple[Range, str] | None = None
     for band in branch.ranges:
         family = family_of(events, band.attribute)

@@ -1,9 +1,11 @@
-"""LIKE without comparing all with all: what stands before a pattern's first wildcard is how a text that it matches begins.
+"""LIKE without a cross join: a text that matches a pattern has the pattern's beginning.
 
-A few *lengths* are chosen, the lengths of these beginnings where they are few. A pattern has the largest of them that its beginning
-reaches; its *prefix* is so much of it. An event has one row for each length, with so much of its own text. Who are equal in
-both are candidates, each pair once, and the pattern itself is then evaluated on them. ``'%x'`` has length 0 and is compared with
-all events.
+The beginning of a pattern is the text before its first wildcard. Out of the lengths of all
+beginnings a few *lengths* are chosen. A pattern has the largest of them that its beginning reaches,
+and its *prefix* is that part of the beginning. An event has one row for each length, with that part
+of its own text. Patterns and events with equal length and prefix are candidates, each pair once,
+and the pattern itself is then evaluated on them. ``'%x'`` has length 0 and is compared with all
+events.
 """
 
 from __future__ import annotations
@@ -14,14 +16,17 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 LENGTHS_MAX = 8
-"""Each is a row more for every event."""
+"""Each length adds a row for every event."""
 _LENGTH, _PREFIX = "gossamer.length", "gossamer.prefix"
 _AT_LENGTH, _AT_PREFIX = "gossamer.at_length", "gossamer.at_prefix"
-_BEGINNING = r"^[^%_\\]*"  # a backslash is LIKE's escape: what comes after it is left to evaluation
+# A backslash is LIKE's escape, so the beginning ends before it.
+_BEGINNING = r"^[^%_\\]*"
 
 
 def cut(filters: DataFrame, pattern: Column) -> tuple[DataFrame, list[int], float]:
-    """Each filter with the length and the prefix of its pattern; the lengths; and with how many filters an event is compared."""
+    """Each filter with the length and the prefix of its pattern, the lengths, and the number of
+    filters with which an event is compared.
+    """
     begun = filters.withColumn(_PREFIX, sf.regexp_extract(pattern, _BEGINNING, 0)).localCheckpoint()
     prefix = sf.col(f"`{_PREFIX}`")
     counted = begun.groupBy(sf.length(prefix).alias("length")).count().orderBy("length").collect()
@@ -34,7 +39,9 @@ def cut(filters: DataFrame, pattern: Column) -> tuple[DataFrame, list[int], floa
 
 
 def choose(counted: Sequence[tuple[int, int]]) -> list[int]:
-    """Some of these lengths, of which each has so many patterns: the shortest, and of the others those that share them out."""
+    """Choose some of these (length, number of patterns): the shortest, and others so that each has
+    about as many patterns.
+    """
     if len(counted) <= LENGTHS_MAX:
         return [length for length, _ in counted]
     (shortest, _), *others = counted

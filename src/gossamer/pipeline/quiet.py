@@ -1,8 +1,9 @@
-"""What Spark prints of a failure before it raises it; and of Ctrl-C.
+"""Silences Spark's own output about a failure that is raised anyway, and about Ctrl-C.
 
-A command tells a user's mistake in one line, and raises anything else whole, with Java's own trace. Spark prints both as well, for
-each task, before anybody could catch them: dozens of lines above the one that says what to do. Only what is raised again is
-silenced (``hush``); whatever else Spark has to say (executors that are lost, a master that does not answer) is printed as ever.
+A command reports a user's mistake in one line, and raises any other error whole, with Java's own
+trace. Spark prints both as well, for each task, before any code can catch them: dozens of lines
+above the one line with the remedy. ``hush`` silences only errors that are raised again. Spark
+prints all other messages as before, such as lost executors or a master that does not answer.
 """
 
 from __future__ import annotations
@@ -24,15 +25,16 @@ RAISED = (
     "org.apache.spark.sql.execution.datasources.FileFormatWriter",
     "org.apache.spark.util.Utils",
 )
-"""Who prints what is raised."""
+"""The loggers that print errors that are raised."""
 
 
 @contextlib.contextmanager
 def own_interrupts() -> Iterator[None]:
-    """Ctrl-C stays what it was, where Spark would put a handler of its own in its place.
+    """Keep the meaning of Ctrl-C where Spark would install a handler of its own.
 
-    That one calls the JVM in the middle of another call to it, which fails (a "reentrant call") with two tracebacks. Without it
-    Ctrl-C is a KeyboardInterrupt as everywhere, and the jobs end with the session. py4j logs either, though it raises it.
+    Spark's handler calls the JVM in the middle of another call to it, which fails (a "reentrant
+    call") with two tracebacks. Without it Ctrl-C is a KeyboardInterrupt as everywhere, and the jobs
+    end with the session. py4j logs both, although it raises them.
     """
     before = signal.getsignal(signal.SIGINT)
     if _drop_interrupts not in logging.getLogger().filters:
@@ -48,12 +50,11 @@ def own_interrupts() -> Iterator[None]:
 
 
 def _end_jvm() -> None:
-    """One that was about to start would complain that it may not."""
+    """Kill a JVM that is about to start, because it would complain that it may not."""
     from pyspark import SparkContext
 
-    started = getattr(
-        SparkContext._gateway, "proc", None
-    )  # by this process, not by one that runs it
+    # A JVM that this process started, and not one that runs this process.
+    started = getattr(SparkContext._gateway, "proc", None)
     if started is not None and SparkContext._active_spark_context is None:
         started.kill()
         SparkContext._gateway = SparkContext._jvm = None
@@ -68,15 +69,20 @@ def _drop_interrupts(record: logging.LogRecord) -> bool:
 
 
 def is_interrupt(error: BaseException | None) -> bool:
-    """Ctrl-C, or what came of it: a call to the JVM on the way out of the one that was cut off fails, too."""
+    """Whether an error is Ctrl-C or follows from it.
+
+    A call to the JVM also fails on the way out of an interrupted call.
+    """
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error is not None
 
 
 def stop(spark: SparkSession, why: BaseException) -> None:
-    """After something went wrong, which is the error to tell: it may have taken the JVM with it. Tasks that are cut off by Ctrl-C
-    complain of what is gone.
+    """Stop the session after an error.
+
+    The error may have taken the JVM with it, so errors of stopping are not raised. Tasks that
+    Ctrl-C interrupts complain of missing things, so their log is off.
     """
     with contextlib.suppress(Exception):
         if is_interrupt(why):
@@ -85,12 +91,13 @@ def stop(spark: SparkSession, why: BaseException) -> None:
 
 
 def hush(spark: SparkSession) -> None:
-    """Print nothing that is raised, too."""
+    """Do not print errors that are raised, too."""
     from pyspark.logger import PySparkLogger
 
     log4j = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
     for name in RAISED:
         log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
-    # Of its own class, which knows more arguments than Python's: so not by logging.getLogger.
+    # These loggers have a class of their own that knows more arguments than Python's, so
+    # logging.getLogger cannot make them.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)

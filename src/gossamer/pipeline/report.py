@@ -1,4 +1,6 @@
-"""Reports: one self-contained HTML page each, light and dark, readable on a phone, with no script and nothing to load."""
+"""Reports: one self-contained HTML page each, light and dark, readable on a phone, with no script
+and nothing to load.
+"""
 
 from __future__ import annotations
 
@@ -18,43 +20,38 @@ if TYPE_CHECKING:
     from gossamer.pipeline.verify import Verdict
 
 STANDS_IN = (
-    "The trace is a stand-in: seed 001 used a trace of the eDonkey file-sharing network, which "
-    "is not to be had. In its place "
-    "stands Debian's source index (peers are maintainers, files are archive files), with the "
-    "same three attributes: name, "
-    "type, size. Its popularity is flatter, and many of its names begin alike."
+    "The trace is a stand-in: seed 001 used a trace of the eDonkey file-sharing network, which is "
+    "not available. In its place stands Debian's source index (peers are maintainers, files are "
+    "archive files), with the same three attributes: name, type, size. Its popularity is flatter, "
+    "and many of its names begin alike."
 )
 OWN_TRACE = (
-    "Seed 001 used a trace of the eDonkey file-sharing network, which is not to be had; the "
-    "sample that comes with gossamer, "
-    "from Debian's source index, stands in for it. This report is about another trace: "
+    "Seed 001 used a trace of the eDonkey file-sharing network, which is not available. The sample "
+    "that comes with gossamer, from Debian's source index, stands in for it. This report is about "
+    "another trace: "
 )
 HOW_JUDGED = (
-    "Each node wrote down what it was asked and what it handed over. Spark read the filters' "
-    "text and the events from there and "
-    "computed by itself what was due; it shares no code with the fabric's own filters."
+    "Each node recorded its publications, subscriptions and hand-overs. Spark read the filters' "
+    "text and the events from these records and decided by itself which events were due. It shares "
+    "no code with the fabric's own filters."
 )
 CAME_AND_WENT = (
-    "Peers came and went, and their subscriptions with them. So what was due differs from run to "
-    "run: an event was due where "
-    "subscribe had returned before publish began and the subscription outlived the receipt, and "
-    "allowed where they overlapped. "
-    "The simulations wrote down when each of these was, and Spark judged by that; the expected "
-    "pairs above are by plan."
+    "Peers came and went, and their subscriptions with them. So the events that were due differ "
+    "from run to run. An event was due where subscribe had returned before publish began and the "
+    "subscription outlived the receipt. It was allowed where they overlapped. The simulations "
+    "recorded these times, and Spark judged by them; the expected pairs above are by plan."
 )
 SUBSCRIPTIONS_SHOWN = 100
 READS = ("filters", "expected", "runs", "deliveries", "loads", "metrics", "quarantine")
-LEAD, LIVE = (
-    (
-        "From a trace to filters and events, to what Spark says must be delivered, to what "
-        "simulations of the fabric delivered."
-    ),
-    "What the nodes of a fabric wrote down, and what Spark says of it.",
+LEAD = (
+    "From a trace to filters and events, to the deliveries that Spark expects, and to the "
+    "deliveries of simulations of the fabric."
 )
+LIVE = "The records of a fabric's nodes, and Spark's verdict on them."
 
 
 class Facts(Struct, frozen=True):
-    """Everything the pipeline's report says, out of the tables."""
+    """Everything that the pipeline's report shows, read from the tables."""
 
     rows: dict[str, int]
     totals: dict[str, int]
@@ -139,7 +136,9 @@ def facts(
 def totals(
     runs: Sequence[Mapping[str, Any]], metrics: Sequence[Mapping[str, Any]]
 ) -> dict[str, int]:
-    """Counts over all runs; and how many runs failed, disagree with the oracle, or violated an invariant."""
+    """Counts over all runs, and the numbers of runs that failed, disagree with the oracle, or
+    violated an invariant.
+    """
     counted = ("expected", "delivered", "missed", "allowed", "duplicate", "spurious", "strayed")
     found = {name: sum(row[name] for row in metrics) for name in counted}
     found["failed"] = sum(row["status"] != "ok" for row in runs)
@@ -148,7 +147,7 @@ def totals(
 
 
 def write_pipeline(facts: Facts, path: Path, traces: Sequence[Path] = ()) -> Path:
-    """The report of a pipeline run; no traces: it was the shipped sample."""
+    """Write the report of a pipeline run. Without ``traces`` it used the sample."""
     origin = OWN_TRACE + ", ".join(trace.name for trace in traces) + "." if traces else STANDS_IN
     total = facts.totals
     wrong = [
@@ -223,7 +222,7 @@ def write_pipeline(facts: Facts, path: Path, traces: Sequence[Path] = ()) -> Pat
 
 
 _CHURNED = ("allowed", "strayed")
-"""Nothing can be, unless peers come and go."""
+"""Columns that are zero unless peers come and go."""
 _RUN_FAULTS = (
     ("failed", "failed"),
     ("disagree", "counted otherwise than the oracle"),
@@ -234,9 +233,11 @@ _RUN_FAULTS = (
 def write_demo(
     verdict: Verdict, path: Path, facts: Mapping[str, str], *, sample: bool = True
 ) -> Path:
-    """The report of a live fabric. ``facts`` are further lines: what was run, on what, for how long.
+    """Write the report of a live fabric. ``facts`` are further lines, such as the setting and
+    duration of the run.
 
-    ``sample``: its events were the shipped sample, and the page says what that stands in for.
+    ``sample`` means that its events were the sample, and the page says which trace the sample
+    stands in for.
     """
     wrong = [
         f"{getattr(verdict, name):,} {name}"
@@ -256,7 +257,10 @@ def write_demo(
     }
     tiles |= {"incomplete": verdict.incomplete} if verdict.incomplete else {}
     tiles |= {"latency p50, ms": verdict.latency_ms_p50, "latency p99, ms": verdict.latency_ms_p99}
-    incomplete = f"{verdict.incomplete:,} events never had a complete receipt: they are due to nobody, and no part of this verdict."
+    incomplete = (
+        f"{verdict.incomplete:,} events never had a complete receipt: they are due to no "
+        "subscription, and are not part of this verdict."
+    )
     body = [
         _verdict(verdict.ok, said, wrong),
         f'<p class="bad">{escape(incomplete)}</p>' if verdict.incomplete else "",
@@ -382,7 +386,8 @@ def _demo_figures(verdict: Verdict) -> Iterable[str]:
 
 def _verdict(ok: bool, said: str, wrong: Sequence[str]) -> str:
     end = "nothing missed, duplicate or spurious." if ok else ", ".join(wrong) + "."
-    return f'<p class="verdict {"good" if ok else "bad"}">{"✓" if ok else "✗"} {escape(said)}; {escape(end)}</p>'
+    kind, sign = ("good", "✓") if ok else ("bad", "✗")
+    return f'<p class="verdict {kind}">{sign} {escape(said)}; {escape(end)}</p>'
 
 
 def _tables(rows: Mapping[str, int]) -> str:

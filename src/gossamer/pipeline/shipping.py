@@ -1,8 +1,9 @@
-"""Everything a session needs beyond this machine: the package for the executors, and a Spark home that may be written to.
+"""Ships the package to executors, and makes a Spark home that can be written to.
 
-On ``local[*]`` tasks run where the driver runs and import what it imports. On any other master the executors get this very package
-as a zip file (Spark puts it first on their path, before whatever version is installed there); what the package needs itself
-(msgspec, google-re2, numpy, pyarrow, pandas) must be installed on them.
+On ``local[*]`` tasks run in the driver's environment and import the same modules. On any other
+master the executors get this very package as a zip file. Spark puts it first on their path, before
+any version that is installed there. The libraries that the package needs (msgspec, google-re2,
+numpy, pyarrow, pandas) must be installed on the executors.
 """
 
 from __future__ import annotations
@@ -20,25 +21,27 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-"""Of every file in the zip: the same package, the same bytes."""
+"""The time stamp of every file in the zip: the same package gives the same bytes."""
 
 
 def is_local(master: str) -> bool:
-    """Tasks run in the driver's own machine and environment."""
+    """Whether tasks run on the driver's own machine and in its environment."""
     return master == "local" or master.startswith("local[")
 
 
 def package(folder: Path) -> Path:
-    """This package as a zip file that Python can import from. Its name is a hash of what is in it."""
+    """Pack this package as a zip file that Python can import from.
+
+    Its name is a hash of its content.
+    """
     import gossamer
 
     root = Path(gossamer.__file__).parent
     files = sorted(
         path for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts
     )
-    files = [
-        path for path in files if path.suffix not in (".so", ".pyd")
-    ]  # no module of a zip; executors do without
+    # Python cannot load a compiled module from a zip file, and executors need none.
+    files = [path for path in files if path.suffix not in (".so", ".pyd")]
     digest = hashlib.blake2b(digest_size=6)
     for path in files:
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
@@ -61,7 +64,9 @@ def ship(spark: SparkSession) -> Path:
 
 
 def spark_home() -> None:
-    """``local-cluster`` starts workers of its own, which write below SPARK_HOME: give them one that is not the installation."""
+    """Give ``local-cluster`` a SPARK_HOME of its own, because its workers write below
+    SPARK_HOME.
+    """
     if os.environ.get("SPARK_HOME"):
         return
     import pyspark

@@ -1,14 +1,17 @@
-"""Filters that are a few equalities and one range, many of them: their pairs without a join.
+"""Finds the pairs of many filters that are a few equalities and one range, without a join.
 
-The texts come to the driver, once, where those of one shape are taken apart at once (``texts.extract``). Spark's parser reads the
-template, as for any join. If it is nothing but comparisons of attributes with literals, of types that are compared as integers or
-byte by byte, the literals go to Spark's tasks as arrays (a broadcast), and ``spans`` finds the pairs there. That is exact, so the
-condition is not evaluated again. Whatever is not so simple is handed back, to be joined by Spark:
+The texts come to the driver once. Texts of one shape are taken apart together (``texts.extract``).
+Spark's parser reads the template, as for any join. If the template consists only of comparisons of
+attributes with literals, of types that are compared as integers or byte by byte, then the literals
+go to Spark's tasks as arrays (a broadcast), and ``spans`` finds the pairs there. That is exact, so
+the condition is not evaluated again. All other filters are handed back, and Spark joins them:
 
     other conditions    OR, IN, LIKE, NOT, IS NULL, functions, ranges of two attributes
-    other types         doubles, decimals, dates, strings that are ordered or have a collation, a literal of another type
-    too much            more than FILTERS_MAX filters, texts longer than TEXT_MAX, keys that no integer holds
-    rare templates      such as samples of the texts do not have
+    other types         doubles, decimals, dates, strings that are ordered or have a collation, a
+                        literal of another type
+    too much            more than FILTERS_MAX filters, texts longer than TEXT_MAX, keys that no
+                        integer can hold
+    rare templates      templates that the samples of the texts do not have
 """
 
 from __future__ import annotations
@@ -31,20 +34,22 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FILTERS_MAX = 250_000
-"""So many at most come to the driver, and go to every task: some 10 MB there."""
+"""The most filters that come to the driver and go to every task. They take some 10 MB there."""
 TEXT_MAX = 512
-"""Bytes of a text that comes to the driver."""
+"""The most bytes of a text that comes to the driver."""
 TEMPLATES_MAX = 48
 SAMPLES = (128, 1024)
-"""Texts that are looked at to find the templates: first a few, and of what these leave some more."""
+"""The sizes of the samples that show the templates: first a few texts, and of the remaining ones
+some more.
+"""
 READERS = 2
-"""Tasks that bring the texts here, each as many as FILTERS_MAX at most."""
+"""The number of tasks that bring the texts here. Each brings at most FILTERS_MAX."""
 _TOPIC = "topic"
-"""Not an attribute: those have quotes."""
+"""This is not an attribute, because attributes have quotes."""
 _STRING = st.StringType()
-"""With no collation: equal if the bytes are."""
+"""A string without collation: two strings are equal if their bytes are."""
 _more = re.compile(r"\b(OR|NOT|IN|IS|R?LIKE)\b", re.IGNORECASE)
-"""More than comparisons, as can be told without the parser."""
+"""Words that show without a parser that a text has more than comparisons."""
 
 
 class Rest(NamedTuple):
@@ -53,11 +58,14 @@ class Rest(NamedTuple):
 
 
 def collect(filters: DataFrame) -> pa.Table | None:
-    """(filter, text, topic if there is one), all NULL where the text is too long to be brought here; None: too many."""
+    """(filter, text, and topic if there is one), all NULL for a text that is too long.
+
+    None if there are too many filters.
+    """
     names = ["filter", "text", *(["topic"] if "topic" in filters.columns else [])]
     told = filters.select(*(sf.when(_is_short(), sf.col(name)).alias(name) for name in names))
-    # Not limit(): over several tasks that is a shuffle, and one task alone takes a quarter longer. The id is the row's number in
-    # its task, with the task's above bit 33.
+    # limit() would shuffle over several tasks, and one task alone takes a quarter longer. The id is
+    # the row's number in its task, with the number of the task above bit 33.
     number = sf.monotonically_increasing_id().bitwiseAND(sf.lit(2**33 - 1))
     rows = told.coalesce(READERS).where(number <= FILTERS_MAX).toArrow()
     return rows.combine_chunks() if rows.num_rows <= FILTERS_MAX else None
@@ -66,15 +74,18 @@ def collect(filters: DataFrame) -> pa.Table | None:
 def matches(
     events: DataFrame, filters: DataFrame, rows: pa.Table
 ) -> tuple[DataFrame | None, Rest | None]:
-    """(event, filter) of the filters that are simple, and the others; None where there are none. ``rows``: ``collect(filters)``."""
+    """(event, filter) of the simple filters, and the other filters; None for either if there are
+    none.
+
+    ``rows`` is ``collect(filters)``.
+    """
     import numpy as np
 
     column = spans.one(rows["text"])
     left = np.flatnonzero(column.is_valid())
     known = functools.cache(functools.partial(_type_of, events))
-    columns: dict[
-        str, str
-    ] = {}  # an attribute, and what its column is called on the way to the tasks
+    # The name of each attribute's column on the way to the tasks.
+    columns: dict[str, str] = {}
     sought: list[spans.Spans] = []
     seen: set[tuple[str, ...]] = set()
     for size in SAMPLES if _are_topics_plain(events, filters) else ():
@@ -99,7 +110,9 @@ def _some(column: pa.Array, numbers: Any) -> pa.Array:
 def _shapes(
     column: pa.Array, size: int, seen: set[tuple[str, ...]]
 ) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    """The most frequent shapes that may be simple, the template of each, and one of its texts; not those ``seen`` before."""
+    """The most frequent shapes that may be simple, with the template and one text of each, except
+    those ``seen`` before.
+    """
     import numpy as np
 
     some = np.unique(
@@ -122,7 +135,11 @@ def _shapes(
 
 
 def _type_of(events: DataFrame, attribute: str) -> st.DataType | None:
-    """Of an attribute as SQL: by the name, if one attribute alone is called so; else Spark is asked, which costs an analysis."""
+    """The type of an attribute as SQL.
+
+    If only one attribute has this name, its type is known at once. Otherwise Spark is asked, which
+    costs an analysis.
+    """
     values = events.schema["values"].dataType
     assert isinstance(values, st.StructType)
     alike = [field for field in values.fields if f"`{field.name}`".lower() == attribute.lower()]
@@ -133,7 +150,7 @@ def _type_of(events: DataFrame, attribute: str) -> st.DataType | None:
 def _asked(
     template: Template, type_of: Callable[[str], st.DataType | None]
 ) -> tuple[Comparison, ...] | None:
-    """The comparisons that a template is made of; None if it is not simple."""
+    """The comparisons that make up a template. None if it is not simple."""
     whole = template.branches[0].whole if len(template.branches) == 1 else None
     for attribute, sign, place in ((one.attribute, one.sign, one.place) for one in whole or ()):
         literal, kind = template.kinds[place.number], type_of(attribute)
@@ -146,7 +163,7 @@ def _asked(
 
 
 def _are_topics_plain(events: DataFrame, filters: DataFrame) -> bool:
-    """There are none, or they are equal if their bytes are."""
+    """Whether topics are equal if their bytes are, or there are no topics."""
     if "topic" not in filters.columns:
         return True
     return (
@@ -162,7 +179,7 @@ def _build(
     literals: Sequence[pa.Array],
     columns: dict[str, str],
 ) -> spans.Spans | None:
-    """The filters of one template, those of ``chosen`` rows, by their literals."""
+    """The filters of one template in the ``chosen`` rows, from their literals."""
     import numpy as np
     import pyarrow.compute as pc
 
@@ -179,10 +196,11 @@ def _build(
             keys.append((column(one.attribute), values))
             continue
         ranged, ends = column(one.attribute), values.to_numpy()
+        # An integer has at most 18 digits (``texts``), so there is room for one more or less.
         if one.sign in (
             ">",
             ">=",
-        ):  # 18 digits at most (``texts``): there is room for one more or less
+        ):
             low = np.maximum(low, ends + (one.sign == ">"))
         else:
             high = np.minimum(high, ends - (one.sign == "<"))
@@ -192,7 +210,7 @@ def _build(
 def _search(
     events: DataFrame, filters: DataFrame, columns: dict[str, str], sought: list[spans.Spans]
 ) -> DataFrame:
-    """The pairs, found by Spark's tasks: only the columns that are asked for go there."""
+    """Let Spark's tasks find the pairs. Only the needed columns go there."""
     listed = (
         st.StructType()
         .add(filters.schema["filter"])
@@ -206,7 +224,10 @@ def _search(
     longest = spans.longest(sought)
 
     def asked(sql: str, name: str) -> Column:
-        """No string that is longer than those sought for: it would match nothing, and a batch of them could be of any size."""
+        """The value, or NULL for a string that is longer than all sought ones.
+
+        It would match nothing, and a batch of such strings could have any size.
+        """
         value = sf.expr(sql if sql == _TOPIC else f"values.{sql}")
         return (
             sf.when(sf.octet_length(value) <= longest[name], value) if name in longest else value
@@ -217,7 +238,9 @@ def _search(
 
 
 def _rest(filters: DataFrame, rows: pa.Table, left: Any) -> Rest | None:
-    """The filters that are not simple: those of ``left``, and those whose texts are too long to be here."""
+    """The filters that are not simple: the ones in ``left``, and those whose texts are too long to
+    be here.
+    """
     long = rows["text"].null_count
     if not len(left) + long:
         return None

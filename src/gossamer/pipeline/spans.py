@@ -1,18 +1,25 @@
-"""Pairs of events and simple filters, by sorting: the part of ``simple`` that runs in Spark's Python workers, so it imports neither
-Spark nor anything of ours.
+"""Finds the pairs of events and simple filters by sorting.
 
-A simple filter is a few equalities and the ends of one range. Equal values of the equalities are a *key*, the numbers from one end
-to the other a *range*. Events sorted by key, and by number where they have the same key, lie side by side where a filter
-matches them: a filter is a *span* of them, and two binary searches find it. What comes out is what matches, and no candidate is
-ever compared, however many filters have a key and however wide their ranges are.
+This is the part of ``simple`` that runs in Spark's Python workers. It imports neither Spark nor any
+module of gossamer.
 
-Key and number together are one integer, so that one sort does. *Cuts* are the first number inside each range, and the first above
-it; between two cuts no range begins or ends, so all that counts of a number is between which cuts it lies. Below the least cut and
-above the greatest all numbers are alike: what is left is how far a number is above the least, its *place*. Where places and keys do
-not fit into one integer, the place is the *rank* instead, how many cuts are not above the number, which takes another sort and a
-search. Either way a number is in a range exactly if its place is among those from that of the range's first number to that of its
-last. All of this is in integers: nothing is rounded, and where one could overflow, nothing is built. A NULL has neither key nor
-place.
+A simple filter is a few equalities and the two ends of one range. The values of its equalities are
+its *key*. Events are sorted by key, and by number if they have the same key. Then the events that
+match a filter stand side by side. They are the filter's *span*, and two binary searches find it. So
+only matching events are ever looked at, whatever the number of filters with the same key and the
+width of their ranges.
+
+Key and number are put into one integer, so that one sort is enough. *Cuts* are the first number
+inside each range, and the first number above it. Between two cuts no range begins or ends. So of a
+number only one fact matters: the two cuts between which it lies. All numbers below the least cut
+are alike, and so are those above the greatest. What remains is the number's *place*: its distance
+from the least cut. If places and keys do not fit into one integer, the place is the number's *rank*
+instead: the number of cuts that are not above it. That takes another sort and a search. Either way,
+a number is in a range exactly if its place lies between the places of the range's first and last
+number.
+
+All of this uses integers. So nothing is rounded, and nothing is built if an integer could overflow.
+A NULL has neither key nor place.
 """
 
 from __future__ import annotations
@@ -29,39 +36,52 @@ if TYPE_CHECKING:
 
 LEAST, MOST = -(2**63), 2**63 - 1
 EVENTS = 250_000
-"""Events that are sorted at once: each time all filters are looked for."""
+"""The most events that are sorted at once. Each time all filters are looked up."""
 BYTES = 64_000_000
-"""They are fewer where they are so large."""
+"""The most bytes of events that are sorted at once."""
 PAIRS = 1_000_000
-"""In a record batch that is handed back, fewer where they are large; more only if one filter has them, all of one sort."""
+"""The most pairs in a record batch that is handed back.
+
+A batch has fewer if they are large, and more only if one filter has more.
+"""
 
 
 class Spans(NamedTuple):
-    """Filters, ready to be looked for."""
+    """Filters in the form in which they are looked up."""
 
     keys: tuple[tuple[str, pa.Array], ...]
-    """Columns of the events that must be equal to one of these values, which are all different."""
+    """Columns of the events that must be equal to one of these values.
+
+    The values of a column are all different.
+    """
     column: str | None
-    """Of the events' numbers; None: no range."""
+    """The column of the events' numbers. None: there is no range."""
     cuts: Integers
-    """All of them in ascending order where places are ranks; else the least and the greatest, or none."""
+    """All cuts in ascending order if places are ranks.
+
+    Otherwise only the least and the greatest, or none.
+    """
     ranked: bool
     places: int
-    """How many there are."""
+    """The number of places."""
     first: Integers
-    """Of each filter: its key and the place of its first number, as one integer; in ascending order."""
+    """For each filter, its key and the place of its first number as one integer, in ascending
+    order.
+    """
     last: Integers
     bits: int
-    """Of the largest such integer."""
+    """The bits of the largest such integer."""
     filters: pa.Array
 
 
 def build(
     filters: pa.Array, keys: Sequence[tuple[str, pa.Array]], column: str | None, low: Any, high: Any
 ) -> Spans | None:
-    """Filters whose events have these values in these columns, and ``low`` <= number <= ``high`` in another (or none).
+    """Filters whose events have these values in these columns, and ``low`` <= number <= ``high`` in
+    another column (or none).
 
-    A NULL in a key, or a range that is empty, and nothing matches. None: so many different keys that an integer does not hold them.
+    A filter with a NULL in its key or with an empty range matches nothing. The result is None if
+    there are so many different keys that an integer cannot hold them.
     """
     import numpy as np
 
@@ -80,7 +100,7 @@ def build(
         sets.append((name, coded.dictionary))
     rows = np.flatnonzero(there)
     number, low, high = number[rows], low[rows], high[rows]
-    # There is no number below LEAST and none above MOST, so these ends cut nothing.
+    # No number is below LEAST or above MOST, so these ends cut nothing.
     cuts = (
         np.concatenate([low[low > LEAST], high[high < MOST] + 1])
         if column is not None
@@ -121,16 +141,18 @@ def _places(numbers: Integers, cuts: Integers, ranked: bool) -> Integers:
             if len(cuts)
             else np.zeros(len(numbers), np.int64)
         )
-    order = np.argsort(numbers)  # what is looked up in order is found faster
+    # Looking numbers up in order is faster.
+    order = np.argsort(numbers)
     ranks = np.empty(len(numbers), np.int64)
     ranks[order] = np.searchsorted(cuts, numbers[order], "right")
     return ranks
 
 
 def _ascending(numbers: Integers, bits: int) -> Any:
-    """The order that sorts integers of so many bits, none negative.
+    """The order that sorts non-negative integers of ``bits`` bits.
 
-    Sixteen bits at a time, the last ones first: of these NumPy sorts by counting, in a third of the time that comparing takes.
+    It sorts sixteen bits at a time, the last ones first. NumPy sorts these by counting, in a third
+    of the time that comparing takes.
     """
     import numpy as np
 
@@ -140,7 +162,9 @@ def _ascending(numbers: Integers, bits: int) -> Any:
 
 
 def longest(sought: Sequence[Spans]) -> dict[str, int]:
-    """The columns of which strings are sought, and how many bytes the longest of these has."""
+    """The columns in which strings are sought, and the number of bytes of the longest sought
+    string.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -152,10 +176,11 @@ def longest(sought: Sequence[Spans]) -> dict[str, int]:
 
 
 def match(batches: Iterator[pa.RecordBatch], sought: Sequence[Spans]) -> Iterator[pa.RecordBatch]:
-    """Events, as record batches with columns ``event`` and those sought for -> (filter, events), with at least one event each.
+    """Turn record batches with columns ``event`` and the sought ones into (filter, events), with at
+    least one event each.
 
-    An event's own columns are read once for all that is sought. A list of events is half as long to hand over as pairs are, and
-    Spark unfolds it faster than it reads pairs.
+    An event's columns are read once for all sought filters. A list of events is half as long as
+    pairs are, and Spark unfolds it faster than it reads pairs.
     """
     import numpy as np
     import pyarrow as pa
@@ -186,7 +211,9 @@ def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _found(events: pa.Table, spans: Spans) -> Iterator[tuple[Integers, Integers, pa.Array]]:
-    """Filters by their places in ``spans``, how many events each has, and these one after the other."""
+    """Filters by their places in ``spans``, the number of events of each, and these events one
+    after the other.
+    """
     import numpy as np
 
     rows, numbers = _numbers(events, spans)
@@ -210,11 +237,14 @@ def _found(events: pa.Table, spans: Spans) -> Iterator[tuple[Integers, Integers,
 
 
 def _numbers(events: pa.Table, spans: Spans) -> tuple[Any, Integers]:
-    """The rows whose values are all among those sought (None: all rows), and key and place of each as one integer."""
+    """The rows whose values are all sought (None: all rows), and for each the key and place as one
+    integer.
+    """
     import numpy as np
 
     number = np.zeros(events.num_rows, np.int64)
-    there: Any = None  # as long as all are
+    # None as long as all rows are there.
+    there: Any = None
     for name, values in spans.keys:
         codes = _codes(events.column(name), values)
         number *= max(1, len(values))
@@ -236,7 +266,7 @@ def _numbers(events: pa.Table, spans: Spans) -> tuple[Any, Integers]:
 
 
 def _codes(column: pa.ChunkedArray, values: pa.Array) -> Any:
-    """The place of each value among those sought, -1 where it is not among them or NULL."""
+    """The place of each value among the sought ones, or -1 if it is not sought or NULL."""
     import pyarrow.compute as pc
 
     column = column if column.type == values.type else column.cast(values.type)

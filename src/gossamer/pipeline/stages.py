@@ -1,6 +1,8 @@
-"""The stages of ``gossamer pipeline run``: traces -> workload -> oracle -> runs -> metrics -> report.
+"""The stages of ``gossamer pipeline run``: traces -> workload -> oracle -> runs -> metrics ->
+report.
 
-Each is stated with the tables it reads and writes and with everything else its rows depend on; ``job`` runs them.
+Each stage states the tables that it reads and writes, and everything else that its rows depend on.
+``job`` runs them.
 """
 
 from __future__ import annotations
@@ -43,17 +45,20 @@ if TYPE_CHECKING:
     from gossamer.sim import Workload
 
 CHECKED_MAX = 2000
-"""So many filters of a workload are also evaluated text by text, and must give what the templates gave."""
+"""The most filters of a workload that are also evaluated text by text.
+
+Both ways must give the same pairs.
+"""
 PACKED, PACKED_FACTOR = (".gz", ".bz2", ".xz", ".zst", ".parquet"), 10
-"""Files that become about so much larger when they are read."""
+"""Files of these kinds grow by about this factor when they are read."""
 ROW_BYTES = 200
-"""About so much is an event or a filter."""
+"""The approximate size of an event or a filter."""
 NO_SESSIONS = "--churn sessions needs a trace of sessions: give one with --sessions or --mapping"
 STAGES = ("traces", "workload", "oracle", "runs", "metrics", "report")
 
 
 class Job(Struct, frozen=True):
-    """What to do. No trace: the sample that comes with the package."""
+    """The options of a job. Without a trace it uses the sample that comes with the package."""
 
     out: Path
     traces: tuple[Path, ...] = ()
@@ -67,7 +72,7 @@ class Job(Struct, frozen=True):
     events: int | None = 100
     """None: as many as the trace has."""
     seed: int = 0
-    """Of the workload; each run has its own."""
+    """The seed of the workload. Each run has a seed of its own."""
     topics: int = 1
     zipf: float = 0.0
     width: float = 0.01
@@ -76,15 +81,15 @@ class Job(Struct, frozen=True):
     churn: str = "none"
     """One of ``churn.KINDS``."""
     churn_per_minute: float = 0.1
-    """Share of the peers that leave in a minute, where churn is fitted."""
+    """The share of the peers that leave in a minute, if churn is fitted."""
     settle_us: int = 1_000_000
-    """A subscription is in force, and a receipt complete, after so long at most."""
+    """The longest time until a subscription is in force or a receipt is complete."""
     grid: Grid = Grid()
     until: str | None = None
-    """The last stage to run; None: all."""
+    """The last stage to run. None: run all."""
 
     def sources(self) -> tuple[Source, ...]:
-        """Every input with its mapping; none: the sample."""
+        """Every input with its mapping, or the sample if there is none."""
         mapped = mapping.load(self.mapping) if self.mapping else ()
         given = mapped + mapping.plain(self.traces, sessions=self.sessions, rtts=self.rtts)
         if (
@@ -92,14 +97,15 @@ class Job(Struct, frozen=True):
             and self.workload not in synthetic.KINDS
             and all(source.table != "items" for source in given)
         ):
-            return (
-                mapping.plain([_sample()]) + given
-            )  # sessions or round trips alone: of what there is, they say nothing
+            # Sessions or round trips alone hold no items, so the sample supplies these.
+            return mapping.plain([_sample()]) + given
         return given
 
     @property
     def size(self) -> int:
-        """About how many bytes it goes through: its inputs, the workload, and the events once more for each run."""
+        """The approximate bytes of the whole job: its inputs, the workload, and the events once
+        more for each run.
+        """
         files = [Path(name) for source in self.sources() for name in source.files]
         runs = len(self.grid.overlays) * len(self.grid.nodes) * len(self.grid.seeds)
         given = sum(
@@ -111,17 +117,18 @@ class Job(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True):
-    """What came of it."""
+    """The result of a job."""
 
     out: Path
     report: Path | None
-    """None: the job ended before it."""
+    """None if the job ended before it."""
     stages: list[Outcome]
     totals: dict[str, int]
-    """expected, delivered, missed, allowed, duplicate, spurious, strayed over all runs; and how many runs failed, disagree, or
-    violated an invariant."""
+    """The sums of expected, delivered, missed, allowed, duplicate, spurious and strayed over all
+    runs, and the numbers of runs that failed, disagree, or violated an invariant.
+    """
     failure: dict[str, str] | None = None
-    """Of the first run that failed: ``error``, and the command that does it again (``replay``)."""
+    """The ``error`` of the first run that failed, and ``replay``, the command that repeats it."""
 
     @property
     def rows(self) -> dict[str, int]:
@@ -147,7 +154,10 @@ def run(
     *,
     force: bool = False,
 ) -> Result:
-    """Do the whole job; ``spark`` is asked for only if there is something to do. ``simulate`` replaces the simulator in tests."""
+    """Do the whole job.
+
+    ``spark`` is called only if there is work for it. ``simulate`` replaces the simulator in tests.
+    """
     job.remember(wanted.out, wanted)
     stages = plan(wanted, simulate)
     outcomes = job.run(spark, wanted.out, stages, on_stage, force=force)
@@ -164,12 +174,12 @@ def run(
 
 
 def last_job(out: Path) -> Job:
-    """The job that was last asked for in this folder."""
+    """The last job of this folder."""
     return job.remembered(out, Job)
 
 
 def plan(wanted: Job, simulate: runs.Simulate | None = None) -> tuple[Stage, ...]:
-    """The job's stages in order, as far as they are wanted."""
+    """The job's stages in order, up to the last wanted one."""
     if wanted.topics > 1 and wanted.workload not in synthetic.KINDS:
         raise JobError(
             f"--topics spreads synthetic workloads; --workload {wanted.workload} has the topics "
@@ -185,7 +195,7 @@ def plan(wanted: Job, simulate: runs.Simulate | None = None) -> tuple[Stage, ...
 
 
 def _check_heeded(wanted: Job) -> None:
-    """An option that the workload would not heed is an error, not a word in the wind."""
+    """Raise an error for an option that the workload would not use."""
     drawn = wanted.workload in synthetic.KINDS
     if drawn and (wanted.filters is None or wanted.events is None):
         raise JobError(
@@ -214,7 +224,7 @@ def _check_heeded(wanted: Job) -> None:
 
 _JUDGED = (tables.RUNS, tables.DELIVERIES, tables.LOADS, tables.EXPECTED)
 _ORACLE = ("oracle", "templates", "simple", "spans", "texts", "flat", "bands", "prefixes")
-"""The modules that decide what matches."""
+"""The modules that decide which pairs match."""
 _CHURNED = (
     tables.MATCHES,
     tables.SUBSCRIPTIONS,
@@ -309,9 +319,10 @@ def _traces(step: Step, sources: tuple[Source, ...]) -> Mapping[str, DataFrame]:
 
 
 _WORKLOAD = (
-    "workload", "filters", "events", "seed", "topics", "zipf", "width", "wildcards", "period_us", "churn", "churn_per_minute",
+    "workload", "filters", "events", "seed", "topics", "zipf", "width", "wildcards", "period_us",
+    "churn", "churn_per_minute",
 )  # fmt: skip
-"""What of a job decides its workload."""
+"""The options of a job that decide its workload."""
 
 
 def _workload(step: Step, wanted: Job) -> Mapping[str, DataFrame]:
@@ -328,7 +339,7 @@ def _workload(step: Step, wanted: Job) -> Mapping[str, DataFrame]:
             synthetic.events(step.spark, recipe),
         )
         of_topics = filters.select("topic").unionByName(events.select("topic")).distinct()
-        schemas = of_topics.withColumn("schema", sf.lit(synthetic.SCHEMA))
+        schemas = of_topics.withColumn("schema", sf.lit(workload.SCHEMA))
     else:
         if items.isEmpty():
             raise JobError(
@@ -340,7 +351,8 @@ def _workload(step: Step, wanted: Job) -> Mapping[str, DataFrame]:
         filters = workload.filters(items, holdings, wanted.seed, wanted.filters, exact=exact)
         events = workload.events(items, holdings, wanted.seed, wanted.events, wanted.period_us)
         schemas = workload.schemas(items)
-    filters, events = job.cut(filters), job.cut(events)  # every table is made of both
+    # Every table is made of both.
+    filters, events = job.cut(filters), job.cut(events)
     return {
         "topics": workload.topics(filters, events, schemas),
         "filters": filters,
@@ -350,7 +362,7 @@ def _workload(step: Step, wanted: Job) -> Mapping[str, DataFrame]:
 
 
 def _churn(step: Step, wanted: Job, filters: DataFrame, events: DataFrame) -> DataFrame:
-    """When the peers that subscribe are there."""
+    """The stays of the peers that subscribe."""
     if wanted.churn == "none":
         return step.spark.createDataFrame([], tables.CHURN.ddl)
     last = events.agg(sf.max("at_us")).first()
@@ -394,9 +406,8 @@ def _runs(step: Step, wanted: Job, simulate: runs.Simulate | None) -> Mapping[st
     )
     configured = runs.configurations(step.spark, wanted.grid, given, _command(wanted))
     count = len(wanted.grid.overlays) * len(wanted.grid.nodes) * len(wanted.grid.seeds)
-    results = step.keep(
-        runs.simulate(configured, given, count, simulate)
-    )  # all tables are made of it
+    # All tables are made of these results.
+    results = step.keep(runs.simulate(configured, given, count, simulate))
     return {
         "runs": runs.runs(results),
         **{table.name: runs.rows_of(results, table) for table in runs.LISTS},
@@ -421,7 +432,7 @@ def _metrics(step: Step, wanted: Job) -> Mapping[str, DataFrame]:
 
 
 def _own(sources: tuple[Source, ...]) -> list[Path]:
-    """The user's files that items are from; none: the sample."""
+    """The user's files with items, or none if the sample is used."""
     files = [Path(name) for source in sources if source.table == "items" for name in source.files]
     return [path for path in files if path != _sample()]
 
@@ -435,7 +446,10 @@ def _report(step: Step, sources: tuple[Source, ...]) -> Mapping[str, DataFrame]:
 
 
 def with_values(events: DataFrame, topics: DataFrame) -> dict[tuple[str, ...], DataFrame]:
-    """The events as (event, topic, values STRUCT), read by their topic's schema: a frame for the topics of each schema."""
+    """The events as (event, topic, values STRUCT), read by their topic's schema.
+
+    Topics with the same schema share a frame.
+    """
     alike: dict[str, list[str]] = {}
     for row in topics.orderBy("topic").collect():
         alike.setdefault(row["schema"], []).append(row["topic"])
@@ -449,7 +463,7 @@ def with_values(events: DataFrame, topics: DataFrame) -> dict[tuple[str, ...], D
 
 
 def matches(events: dict[tuple[str, ...], DataFrame], filters: DataFrame) -> DataFrame:
-    """(event, filter) where the filter is TRUE, in every topic."""
+    """(event, filter) for all pairs where the filter is TRUE, in every topic."""
     found = [oracle.matches(rows, _asked(filters, names)) for names, rows in events.items()]
     return _union(found).select("event", "filter")
 
@@ -457,7 +471,7 @@ def matches(events: dict[tuple[str, ...], DataFrame], filters: DataFrame) -> Dat
 def check_matches(
     events: dict[tuple[str, ...], DataFrame], filters: DataFrame, found: DataFrame
 ) -> None:
-    """The first filters again, text by text: the two ways must give the same pairs."""
+    """Evaluate the first filters again, text by text, and raise an error if the pairs differ."""
     few = filters.where(sf.col("filter") < CHECKED_MAX)
     texts = [oracle.matches_by_text(rows, _asked(few, names)) for names, rows in events.items()]
     joined = (
@@ -492,9 +506,10 @@ def _union(frames: list[DataFrame]) -> DataFrame:
 def sim_workload(
     topics: DataFrame, filters: DataFrame, events: DataFrame, churn: DataFrame | None = None
 ) -> Workload:
-    """The workload as the simulator takes it: filter i is the i-th, so is event j.
+    """The workload in the form that the simulator takes: filter i is the i-th, and so is event j.
 
-    With ``churn`` subscribers come and go by it, and events are published at their times; without, as the configuration has it.
+    With ``churn`` the subscribers come and go by it, and events are published at their times.
+    Without it the configuration decides.
     """
     from gossamer.sim import Stay, Workload
 
@@ -542,7 +557,9 @@ def _sample() -> Path:
 
 
 def read_traces(spark: SparkSession, sources: tuple[Source, ...]) -> DataFrame:
-    """The rows of trace files, judged (``traces.PARSED``); the shipped sample where no source is given."""
+    """The judged rows of trace files (``traces.PARSED``), or of the sample if no source is
+    given.
+    """
     with contextlib.ExitStack() as stack:
         chosen = sources or mapping.plain([stack.enter_context(sample())])
         names = ", ".join(Path(name).name for source in chosen for name in source.files)
@@ -551,7 +568,8 @@ def read_traces(spark: SparkSession, sources: tuple[Source, ...]) -> DataFrame:
                 traces.parse(formats.read(spark, source, traces.needed(source)), source)
                 for source in chosen
             ]
-            # Read to the end here and once. All tables are made of it, and Spark need not look at how it was read for each.
+            # The files are read to the end here, and only once. All tables are made of these rows,
+            # and Spark need not consider for each table how they were read.
             rows = _union(found).localCheckpoint()
         except (Py4JJavaError, PySparkException) as error:
             if (file := _unread(error)) is not None:
@@ -564,8 +582,11 @@ def read_traces(spark: SparkSession, sources: tuple[Source, ...]) -> DataFrame:
                 for one in source.refuse.values()
                 if source.refuse != NO_NEGATIVE
             ]:
-                said = f"Spark does not get through the rows: {_cause(error)}; do the conditions of refuse hold for all of them?"
-                raise JobError(f"{names}: {said} They are {', '.join(conditions)}") from None
+                raise JobError(
+                    f"{names}: Spark does not get through the rows: {_cause(error)}; "
+                    "do the conditions of refuse hold for all of them? "
+                    f"They are {', '.join(conditions)}"
+                ) from None
             raise
         if rows.isEmpty():
             raise JobError(f"{names}: no rows; give a file that has some")
@@ -600,7 +621,7 @@ def _command(wanted: Job) -> list[str]:
 
 
 def _unread(error: Exception) -> str | None:
-    """The file that Spark could not read, if that is what went wrong."""
+    """The file that Spark could not read, if that is the cause of the error."""
     found = re.search(
         r"\[FAILED_READ_FILE[.\w]*\] Encountered error while reading file (.+?)\.?\s", str(error)
     )
@@ -608,7 +629,7 @@ def _unread(error: Exception) -> str | None:
 
 
 def _cause(error: Exception) -> str:
-    """The innermost reason of a failed Spark job, in one line."""
+    """The innermost cause of a failed Spark job, in one line."""
     causes = re.findall(r"Caused by: [\w.$]*?(\w+): ([^\n]*)", str(error)) or [
         ("", str(error).strip().split("\n")[0])
     ]

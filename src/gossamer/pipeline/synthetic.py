@@ -1,12 +1,15 @@
 """Synthetic workloads: filters and events drawn from a space of files, over any number of topics.
 
-    uniform     every filter one point; filters and events drawn alike from a space in which two in five events match (seed 001)
+    uniform     every filter is a point; filters and events are drawn alike from a space in which
+                two in five events match (seed 001)
     ranges      a type, and a range of sizes of a chosen width
-    wildcards   points, of which a chosen share leaves one attribute open, or asks for a prefix of the name only
-    mixed       of ten filters four points, two ranges, one from a size on, one up to a size, one that leaves the type open, one IN
+    wildcards   points; a chosen share leaves one attribute open, or asks only for a prefix
+    mixed       of ten filters four points, two ranges, one from a size on, one up to a size, one
+                that leaves the type open, one IN
 
-Topics are popular by Zipf's law, for filters and events alike (exponent 0: all the same). Nothing is drawn in order: each value
-is a hash of the seed, of what it is for and of the row's number, so rows are the same however Spark cuts the data.
+The popularity of topics follows Zipf's law, for filters and events alike (with exponent 0 all are
+equal). No value depends on the order of drawing: each is a hash of the seed, its purpose and the
+row's number. So the rows are the same however Spark cuts the data.
 """
 
 from __future__ import annotations
@@ -18,13 +21,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from gossamer.pipeline.tables import EVENTS, FILTERS
+from gossamer.pipeline.workload import fill
 
-SCHEMA = "name STRING, type STRING, size BIGINT"
 TYPES = ("dsc", "orig.gz")
 SIZE = 1000
-"""Sizes are a thousand apart, so that ranges have ends between them, too."""
+"""Sizes are a thousand apart, so that ends of ranges also lie between them."""
 SLOTS = 65_536
-"""Zipf's law to one in so many."""
+"""The precision of Zipf's law: its shares are multiples of one part in this number."""
 SHAPES = {
     "point": "name = '{name}' AND type = '{type}' AND size = {size}",
     "range": "type = '{type}' AND size BETWEEN {low} AND {high}",
@@ -43,7 +46,7 @@ KINDS = (*MIXES, "wildcards")
 
 
 class Recipe(Struct, frozen=True):
-    """What to draw."""
+    """The options of a synthetic workload."""
 
     kind: str = "uniform"
     filters: int = 1000
@@ -51,22 +54,24 @@ class Recipe(Struct, frozen=True):
     seed: int = 0
     topics: int = 1
     zipf: float = 0.0
-    """Exponent of the topics' popularity."""
+    """The exponent of the topics' popularity."""
     width: float = 0.01
-    """Of a range, as a share of all sizes."""
+    """The width of a range, as a share of all sizes."""
     wildcards: float = 0.2
-    """Share of filters with a wildcard, where the kind is wildcards."""
+    """The share of filters with a wildcard, if the kind is wildcards."""
     period_us: int = 1000
-    """Time between two events."""
+    """The time between two events."""
 
     @property
     def names(self) -> int:
-        """In each topic: as many as it has filters, so with two types two points for each filter."""
+        """The names in each topic: one for each of its filters, so with two types there are two
+        points for each filter.
+        """
         return max(1, self.filters // self.topics)
 
 
 def filters(spark: SparkSession, recipe: Recipe) -> DataFrame:
-    """The rows of ``filters``: filter i is that of peer i."""
+    """The rows of ``filters``. Filter i belongs to peer i."""
     drawn = _drawn(spark.range(recipe.filters).withColumnRenamed("id", "n"), recipe, "filter")
     if recipe.kind == "wildcards":
         kinds = sf.when(_share(recipe, "half", "n") < 0.5, sf.lit("open")).otherwise(
@@ -88,7 +93,7 @@ def filters(spark: SparkSession, recipe: Recipe) -> DataFrame:
 
 
 def events(spark: SparkSession, recipe: Recipe) -> DataFrame:
-    """The rows of ``events``, each published by the peer of some filter."""
+    """The rows of ``events``. The peer of some filter publishes each."""
     drawn = _drawn(spark.range(recipe.events).withColumnRenamed("id", "n"), recipe, "event")
     peer = sf.floor(_share(recipe, "publisher", "n") * max(1, recipe.filters)).cast("BIGINT")
     return drawn.select(
@@ -101,7 +106,7 @@ def events(spark: SparkSession, recipe: Recipe) -> DataFrame:
 
 
 def _drawn(rows: DataFrame, recipe: Recipe, purpose: str) -> DataFrame:
-    """(n) -> (n, topic, name, type, size): a point of the space."""
+    """Add a point of the space to each number: (n) becomes (n, topic, name, type, size)."""
     number = sf.floor(_share(recipe, f"{purpose} name", "n") * recipe.names).cast("BIGINT")
     second = _share(recipe, f"{purpose} type", "n") < 0.5
     points = rows.select(
@@ -116,7 +121,7 @@ def _drawn(rows: DataFrame, recipe: Recipe, purpose: str) -> DataFrame:
 
 
 def _slots(spark: SparkSession, recipe: Recipe) -> DataFrame:
-    """(slot, topic): the more popular a topic, the more slots are its own."""
+    """(slot, topic): a more popular topic owns more slots."""
     weights = list(accumulate((rank + 1) ** -recipe.zipf for rank in range(recipe.topics)))
     ends = [round(weight / weights[-1] * SLOTS) for weight in weights]
     starts = [0, *ends]
@@ -151,8 +156,4 @@ def _fill(pattern: str, recipe: Recipe) -> Column:
         "prefix": sf.substring("name", 1, len("file-0000")),
         "other": sf.format_string("file-%06d", sf.pmod(sf.col("number") + 1, sf.lit(recipe.names))),
     }
-    parts: list[Column] = []
-    for piece in pattern.split("{"):
-        place, bracket, rest = piece.partition("}")
-        parts += [places[place].cast("STRING"), sf.lit(rest)] if bracket else [sf.lit(piece)]
-    return sf.concat(*parts)
+    return fill(pattern, places)

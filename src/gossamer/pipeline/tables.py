@@ -1,11 +1,14 @@
-"""Every table of the pipeline in one place: its grain, its key and its columns. ``contracts`` checks that rows keep to them.
+"""Every table of the pipeline in one place: its grain, its key and its columns.
 
-The definitions are plain data, so that ``gossamer pipeline tables`` needs no Spark. Integers are BIGINT throughout: a
-narrower type saves nothing in Parquet and overflows in ANSI mode.
+The columns are written as Spark DDL. This module reads the DDL itself, so that ``gossamer pipeline
+tables`` needs no Spark. ``contracts`` checks that the rows of a table keep to its definition.
+
+All integers are BIGINT. A narrower type would save nothing in Parquet and overflows in ANSI mode.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -15,14 +18,15 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+_HEAD = re.compile(r"\s*(\w+): (.*)\n\s*one row is (.*)\n\s*key: (.*)\n")
+_COLUMN = re.compile(r"(\w+) ([\w<>]+)( NOT NULL)?\s+COMMENT '((?:[^']|'')*)'")
+
 
 class Column(Struct, frozen=True):
     name: str
     type: str
-    """Spark DDL."""
     meaning: str
     required: bool = True
-    """Never NULL."""
 
 
 class Table(Struct, frozen=True):
@@ -38,6 +42,7 @@ class Table(Struct, frozen=True):
 
     @property
     def ddl(self) -> str:
+        """Names and types only: rows are checked for NULL after they are written."""
         return ", ".join(f"`{column.name}` {column.type}" for column in self.columns)
 
     @property
@@ -46,7 +51,7 @@ class Table(Struct, frozen=True):
 
 
 def parse_schema(ddl: str) -> StructType:
-    """Spark's own reading of a schema's text."""
+    """Let Spark itself read the text of a schema."""
     from pyspark.sql.types import StructType
 
     schema = StructType.fromDDL(ddl)
@@ -54,451 +59,345 @@ def parse_schema(ddl: str) -> StructType:
     return schema
 
 
-def _required(name: str, type: str, meaning: str) -> Column:
-    return Column(name, type, meaning)
+def _table(text: str) -> Table:
+    """Read a definition: three lines about the table, then its columns as DDL."""
+    head = _HEAD.match(text)
+    assert head is not None, text
+    ddl = text[head.end() :]
+    columns = tuple(
+        Column(found[1], found[2], " ".join(found[4].replace("''", "'").split()), bool(found[3]))
+        for found in _COLUMN.finditer(ddl)
+    )
+    assert not _COLUMN.sub("", ddl).strip(" ,\n"), f"{head[1]}: not every column was read"
+    return Table(head[1], head[2], head[3], tuple(head[4].split(", ")), columns)
 
 
-def _optional(name: str, type: str, meaning: str) -> Column:
-    return Column(name, type, meaning, required=False)
-
-
-_RUN = _required("run", "BIGINT", "the run")
-_EVENT = _required("event", "BIGINT", "the event: 0 .. events - 1")
-_FILTER = _required("filter", "BIGINT", "the filter: 0 .. filters - 1")
-_TOPIC = _required("topic", "STRING", "the topic")
-_PEER = _required("peer", "STRING", "the peer, as its trace names it")
-_VALUES = _required("values", "STRING", "the attributes as JSON, to be read by the topic's schema")
-_ORDER = "place in the order of all that users did and saw in the run"
+_RUN = "run BIGINT NOT NULL COMMENT 'the run'"
+_EVENT = "event BIGINT NOT NULL COMMENT 'the event: 0 .. events - 1'"
+_FILTER = "filter BIGINT NOT NULL COMMENT 'the filter: 0 .. filters - 1'"
+_TOPIC = "topic STRING NOT NULL COMMENT 'the topic'"
+_PEER = "peer STRING NOT NULL COMMENT 'the peer, as its trace names it'"
+_VALUES = """values STRING NOT NULL
+        COMMENT 'the attributes as JSON, to be read by the topic''s schema'"""
+_ORIGIN = """source STRING NOT NULL COMMENT 'the file that the row was read from',
+    line BIGINT NOT NULL COMMENT 'its line there, or its row, feature or stanza, from 1'"""
+_SEED = "seed BIGINT NOT NULL COMMENT 'reproduces the run'"
+_REPLAY = "replay STRING NOT NULL COMMENT 'the command that repeats this run'"
+_DIGEST = "digest STRING COMMENT 'hash of the run''s whole trace'"
+_HOPS = "hops BIGINT NOT NULL COMMENT 'links that it crossed'"
+_OWN_COUNT = "BIGINT COMMENT 'the simulator''s own count'"
+_ORDER = "place in the order of all actions and observations of users in the run"
 _VIRTUAL = "virtual microseconds since the workload began"
-_ORIGIN = (
-    _required("source", "STRING", "file it was read from"),
-    _required("line", "BIGINT", "its line there, or its row, feature or stanza, from 1"),
-)
 
-PEERS = Table(
-    "peers",
-    "who occurs in the traces",
-    "one peer",
-    ("peer",),
-    (
-        _PEER,
-        _required("items", "BIGINT", "different items that it holds"),
-        _required("sessions", "BIGINT", "sessions that are known of it"),
-    ),
-)
-ITEMS = Table(
-    "items",
-    "what is held, published or asked for: a file, an earthquake, an event of a live fabric",
-    "one item of one topic, different from all others in its attributes",
-    ("item",),
-    (
-        _required("item", "BIGINT", "0 .. items - 1, in the order of topic, source and line"),
-        _TOPIC,
-        _required("schema", "STRING", "the topic's attributes, as Spark DDL text"),
-        _VALUES,
-        _required("holders", "BIGINT", "peers that hold it"),
-        *_ORIGIN,
-    ),
-)
-HOLDINGS = Table(
-    "holdings",
-    "who holds which item",
-    "one item held by one peer",
-    ("peer", "item"),
-    (
-        _PEER,
-        _required("item", "BIGINT", "the item"),
-        _required("times", "BIGINT", "how often; a live node may publish the same values again"),
-        *_ORIGIN,
-    ),
-)
-SESSIONS = Table(
-    "sessions",
-    "when peers were there",
-    "one stay of one peer",
-    ("peer", "session"),
-    (
-        _PEER,
-        _required("session", "BIGINT", "0, 1, .. in the order of time"),
-        _required("up_us", "BIGINT", "when it came, microseconds since the trace began"),
-        _optional("down_us", "BIGINT", "when it went; NULL: it stayed beyond the end of the trace"),
-        _required("began", "BOOLEAN", "false: it was there before the trace began"),
-        *_ORIGIN,
-    ),
-)
-RTTS = Table(
-    "rtts",
-    "round-trip times that were measured between places",
-    "one pair of places, in one direction",
-    ("a", "b"),
-    (
-        _required("a", "BIGINT", "one place: 0 .. places - 1"),
-        _required("b", "BIGINT", "the other"),
-        _required("rtt_us", "BIGINT", "microseconds there and back"),
-        *_ORIGIN,
-    ),
-)
-QUARANTINE = Table(
-    "quarantine",
-    "rows that could not be used, as they were found",
-    "one broken row",
-    ("source", "line"),
-    (
-        *_ORIGIN,
-        _required("table", "STRING", "the table that it was meant for"),
-        _required("reason", "STRING", "why it cannot be used"),
-        _required("row", "STRING", "the text of the row, at most 1,000 characters of it"),
-    ),
-)
-TOPICS = Table(
-    "topics",
-    "the topics of the workload",
-    "one topic",
-    ("topic",),
-    (
-        _TOPIC,
-        _required("schema", "STRING", "its attributes, as Spark DDL text"),
-        _required("filters", "BIGINT", "filters on it"),
-        _required("events", "BIGINT", "events on it"),
-    ),
-)
-FILTERS = Table(
-    "filters",
-    "the subscriptions of the workload",
-    "one filter",
-    ("filter",),
-    (
-        _FILTER,
-        _TOPIC,
-        _required("peer", "STRING", "whose it is"),
-        _required("shape", "STRING", "exact, range, prefix, ...: how the text was built"),
-        _required("text", "STRING", "the filter: a WHERE clause over the topic's attributes"),
-    ),
-)
-EVENTS = Table(
-    "events",
-    "the publications of the workload",
-    "one event",
-    ("event",),
-    (
-        _EVENT,
-        _TOPIC,
-        _required("peer", "STRING", "who publishes it; without a trace, anybody"),
-        _required(
-            "at_us", "BIGINT", "when it is published, microseconds since the workload begins"
-        ),
-        _VALUES,
-    ),
-)
-CHURN = Table(
-    "churn",
-    "when the peers of the workload come and go, and with them their subscriptions; without "
-    "churn empty: all are always there",
-    "one stay of one peer",
-    ("peer", "session"),
-    (
-        _PEER,
-        _required("session", "BIGINT", "0, 1, .. in the order of time"),
-        _required(
-            "up_us",
-            "BIGINT",
-            "when it comes and subscribes, microseconds since the workload begins; 0: before that",
-        ),
-        _optional("down_us", "BIGINT", "when it unsubscribes and goes; NULL: it stays to the end"),
-    ),
-)
-MATCHES = Table(
-    "matches",
-    "with churn, what the filters match, whoever is there; empty without: then it is all in "
-    "expected",
-    "one event that one filter matches",
-    ("event", "filter"),
-    (_EVENT, _FILTER),
-)
-EXPECTED = Table(
-    "expected",
-    "what the filters ask for, by Spark's own reading of their text; with churn, by plan: who "
-    "comes is served within a second",
-    "one event that one filter matches, and that its subscriber may get",
-    ("event", "filter"),
-    (
-        _EVENT,
-        _FILTER,
-        _required(
-            "due",
-            "BOOLEAN",
-            "true: must be delivered; false: may be, because its subscriber comes or goes just "
-            "then",
-        ),
-    ),
-)
-RUNS = Table(
-    "runs",
-    "simulations: the configuration, and what the simulator says of itself",
-    "one simulation",
-    ("run",),
-    (
-        _RUN,
-        _required("overlay", "STRING", "flood, ..."),
-        _required("nodes", "BIGINT", "number of nodes"),
-        _required("filters", "BIGINT", "filters of the workload; filter i lives on node i % nodes"),
-        _required("events", "BIGINT", "events of the workload"),
-        _required("degree", "BIGINT", "links a node"),
-        _required("seed", "BIGINT", "reproduces the run"),
-        _required("latency", "STRING", "latency model of a link"),
-        _required("loss", "DOUBLE", "share of messages lost"),
-        _required("repeat", "DOUBLE", "share of messages that the network repeats"),
-        _required("status", "STRING", "ok or failed"),
-        _optional("error", "STRING", "why it failed"),
-        _required("replay", "STRING", "the command that does this run again"),
-        _optional("digest", "STRING", "hash of the run's whole trace"),
-        _optional("sim_expected", "BIGINT", "the simulator's own count"),
-        _optional("sim_delivered", "BIGINT", "the simulator's own count"),
-        _optional("sim_missed", "BIGINT", "the simulator's own count"),
-        _optional("sim_duplicate", "BIGINT", "the simulator's own count"),
-        _optional("sim_spurious", "BIGINT", "the simulator's own count"),
-        _optional("copies", "BIGINT", "events that arrived at nodes, every copy counted"),
-        _optional(
-            "violations", "ARRAY<STRING>", "invariants that the simulator's checkers saw broken"
-        ),
-    ),
-)
-SUBSCRIPTIONS = Table(
-    "subscriptions",
-    "when the simulations' subscribers were subscribed: with churn, once for each stay of a "
-    "filter's peer",
-    "one call of subscribe, to the end of the subscription",
-    ("run", "subscription"),
-    (
-        _RUN,
-        _required("subscription", "BIGINT", "ordinal in the run"),
-        _FILTER,
-        _required("node", "BIGINT", "where: 0 .. nodes - 1"),
-        _required("subscribing_at", "BIGINT", f"subscribe was called: {_ORDER}"),
-        _optional(
-            "subscribed_at", "BIGINT", "it had returned: from here on events are due; NULL: never"
-        ),
-        _optional("ended_at", "BIGINT", "the subscription ended; NULL: never"),
-        _required(
-            "subscribing_us",
-            "BIGINT",
-            f"subscribe was called: {_VIRTUAL}; what was set up before is negative",
-        ),
-        _optional("subscribed_us", "BIGINT", "it had returned"),
-        _optional("ended_us", "BIGINT", "the subscription ended"),
-    ),
-)
-PUBLICATIONS = Table(
-    "publications",
-    "when the simulations' events were published",
-    "one event in one run",
-    ("run", "event"),
-    (
-        _RUN,
-        _EVENT,
-        _required("node", "BIGINT", "who published it: 0 .. nodes - 1"),
-        _required("published_at", "BIGINT", f"publish was called: {_ORDER}"),
-        _optional("completed_at", "BIGINT", "its receipt was complete; NULL: never"),
-        _required("published_us", "BIGINT", f"publish was called: {_VIRTUAL}"),
-        _optional("completed_us", "BIGINT", "its receipt was complete"),
-    ),
-)
-DELIVERIES = Table(
-    "deliveries",
-    "what the simulations delivered",
-    "one hand-over of an event to a filter's subscriber (a repeated one is a second row)",
-    ("run", "delivery"),
-    (
-        _RUN,
-        _required("delivery", "BIGINT", "ordinal in the run"),
-        _required(
-            "event", "BIGINT", "the event: 0 .. events - 1; -1: one that was never published"
-        ),
-        _required("filter", "BIGINT", "the filter: 0 .. filters - 1; -1: none"),
-        _required("node", "BIGINT", "where it was handed over: 0 .. nodes - 1"),
-        _required(
-            "subscription",
-            "BIGINT",
-            "to which of the run's subscriptions; -1: there never was such a one",
-        ),
-        _required("handed_at", "BIGINT", f"when: {_ORDER}"),
-        _required("latency_us", "BIGINT", "virtual time since publication"),
-        _required("hops", "BIGINT", "links it crossed"),
-    ),
-)
-LOADS = Table(
-    "loads",
-    "what each node had to carry",
-    "one node in one run",
-    ("run", "node"),
-    (
-        _RUN,
-        _required("node", "BIGINT", "0 .. nodes - 1"),
-        _required("received", "BIGINT", "events that arrived, every copy counted"),
-        _required("delivered", "BIGINT", "hand-overs to its subscriptions"),
-        _required(
-            "noise", "BIGINT", "different events that arrived although no filter here matches them"
-        ),
-        _required("sent_bytes", "BIGINT", "bytes sent"),
-    ),
-)
-NEWS = Table(
-    "news",
-    "how changes of interest spread (seed 000)",
-    "one change in one run, as it became known at one node",
-    ("run", "change", "node"),
-    (
-        _RUN,
-        _required("change", "BIGINT", "ordinal in the run"),
-        _required("node", "BIGINT", "who learnt it: 0 .. nodes - 1"),
-        _required("latency_us", "BIGINT", "virtual time since the change"),
-        _required("hops", "BIGINT", "links it crossed"),
-    ),
-)
-RECONFIGURATIONS = Table(
-    "reconfigurations",
-    "what a join or a leave changes in the dispatch tree (seed 002)",
-    "one join or leave in one run",
-    ("run", "reconfiguration"),
-    (
-        _RUN,
-        _required("reconfiguration", "BIGINT", "ordinal in the run"),
-        _required("what", "STRING", "join or leave"),
-        _required("hosts", "BIGINT", "hosts in the tree before it"),
-        _required("contacted", "BIGINT", "other hosts that took part in it"),
-        _required("links", "BIGINT", "links made or removed"),
-        _required("area", "BIGINT", "hosts of the reconfiguration area"),
-        _required("degree_max", "BIGINT", "highest degree in the tree after it"),
-    ),
-)
-GRID = Table(
-    "grid",
-    "simulations of any overlay: the configuration, and how it went",
-    "one simulation; its number is a hash of everything it was told",
-    ("run",),
-    (
-        _RUN,
-        _required("overlay", "STRING", "flood, interest, skiplist, tree"),
-        _required("size", "BIGINT", "nodes, entries or hosts"),
-        _required(
-            "parameter", "BIGINT", "links a node (flood), K (interest), k (skiplist), arity (tree)"
-        ),
-        _required("seed", "BIGINT", "reproduces the run"),
-        _required("fault", "STRING", "the kind of trouble; none: a calm run"),
-        _required("options", "STRING", "what else it was told, as JSON"),
-        _required("replay", "STRING", "the command that does this run again"),
-        _required(
-            "status",
-            "STRING",
-            "ok; bad: it ended, and something was missed or broken; failed: it did not end",
-        ),
-        _optional("error", "STRING", "why it is bad or failed"),
-        _optional("digest", "STRING", "hash of the run's whole trace"),
-    ),
-)
-MEASURES = Table(
-    "measures",
-    "what the runs of the grid measured, one number each",
-    "one figure of one run",
-    ("run", "name"),
-    (
-        _RUN,
-        _required("name", "STRING", "as the overlay's simulation calls it"),
-        _required("value", "DOUBLE", "the number"),
-    ),
-)
-SPREADS = Table(
-    "spreads",
-    "how what the runs of the grid measured is distributed",
-    "one value of one figure of one run",
-    ("run", "name", "at"),
-    (
-        _RUN,
-        _required("name", "STRING", "hops, noise, degree, area_join, area_leave"),
-        _required("at", "BIGINT", "the value"),
-        _required("count", "BIGINT", "how many have it: events, nodes, changes"),
-    ),
-)
-MODELS = Table(
-    "models",
-    "the planes in their steady state, by vectorised models",
-    "one value of one figure of one modelled fabric",
-    ("plane", "size", "parameter", "seed", "events", "what", "at"),
-    (
-        _required("plane", "STRING", "skiplist, interest, tree, robustness"),
-        _required("size", "BIGINT", "nodes, entries or hosts"),
-        _required("parameter", "BIGINT", "k, K or arity"),
-        _required("seed", "BIGINT", "reproduces the fabric and its events"),
-        _required("events", "BIGINT", "events, changes or trials that were followed"),
-        _required("what", "STRING", "hops, rounds, depth, degree, noise, load, copies, ..."),
-        _required("at", "BIGINT", "the value"),
-        _required("count", "BIGINT", "how many have it: events, nodes, hosts"),
-    ),
-)
-FIGURES = Table(
-    "figures",
-    "the numbers of the seeds' figures, beside what the seeds' texts state",
-    "one number of one figure",
-    ("figure", "name"),
-    (
-        _required("figure", "STRING", "the seed and its figure: 001-3a, ..."),
-        _required("name", "STRING", "what the number is"),
-        _required("found", "DOUBLE", "what was found here"),
-        _optional("stated", "DOUBLE", "what the seed's text states; NULL: it states none"),
-    ),
-)
-METRICS = Table(
-    "metrics",
-    "the runs, judged by the oracle",
-    "one simulation that ended",
-    ("run",),
-    (
-        _RUN,
-        _required("overlay", "STRING", "flood, ..."),
-        _required("nodes", "BIGINT", "number of nodes"),
-        _required("seed", "BIGINT", "reproduces the run"),
-        _required(
-            "expected",
-            "BIGINT",
-            "pairs (event, filter) that the oracle expects: those that were due",
-        ),
-        _required("delivered", "BIGINT", "expected pairs that were delivered"),
-        _required("missed", "BIGINT", "expected pairs that were not"),
-        _required(
-            "allowed",
-            "BIGINT",
-            "pairs delivered though they need not have been: the subscriber came or went just then",
-        ),
-        _required("duplicate", "BIGINT", "hand-overs beyond the first of a pair"),
-        _required("spurious", "BIGINT", "hand-overs that the oracle does not expect"),
-        _required(
-            "strayed",
-            "BIGINT",
-            "with churn: stays that nobody kept, subscriptions outside of any stay, events not "
-            "published",
-        ),
-        _required(
-            "agrees",
-            "BOOLEAN",
-            "the simulator's own counts are the oracle's, and it did what the workload says",
-        ),
-        _optional(
-            "copies_per_delivery",
-            "DOUBLE",
-            "events that arrived at nodes, every copy counted, for one delivered pair",
-        ),
-        _optional(
-            "noise",
-            "DOUBLE",
-            "noise events at a node / all events, mean over nodes (as in seed 001)",
-        ),
-        _optional("noise_node_max", "DOUBLE", "the same at the worst node"),
-        _optional("hops_mean", "DOUBLE", "links crossed, mean over deliveries"),
-        _optional("hops_max", "BIGINT", "links crossed, worst delivery"),
-        _optional("latency_ms_p50", "DOUBLE", "virtual time from publication to hand-over, median"),
-        _optional("latency_ms_p99", "DOUBLE", "the same, 99th percentile"),
-    ),
-)
+PEERS = _table(f"""
+    peers: the peers of the traces
+    one row is one peer
+    key: peer
+    {_PEER},
+    items BIGINT NOT NULL COMMENT 'different items that it holds',
+    sessions BIGINT NOT NULL COMMENT 'sessions that are known of it'
+""")
+ITEMS = _table(f"""
+    items: the things that are held, published or asked for: a file, an earthquake, a live event
+    one row is one item of one topic, different from all others in its attributes
+    key: item
+    item BIGINT NOT NULL COMMENT '0 .. items - 1, in the order of topic, source and line',
+    {_TOPIC},
+    schema STRING NOT NULL COMMENT 'the topic''s attributes, as Spark DDL text',
+    {_VALUES},
+    holders BIGINT NOT NULL COMMENT 'peers that hold it',
+    {_ORIGIN}
+""")
+HOLDINGS = _table(f"""
+    holdings: the items that each peer holds
+    one row is one item held by one peer
+    key: peer, item
+    {_PEER},
+    item BIGINT NOT NULL COMMENT 'the item',
+    times BIGINT NOT NULL
+        COMMENT 'how often; a live node may publish the same values again',
+    {_ORIGIN}
+""")
+SESSIONS = _table(f"""
+    sessions: the times when peers were there
+    one row is one stay of one peer
+    key: peer, session
+    {_PEER},
+    session BIGINT NOT NULL COMMENT '0, 1, .. in the order of time',
+    up_us BIGINT NOT NULL COMMENT 'when it came, microseconds since the trace began',
+    down_us BIGINT COMMENT 'when it went; NULL: it stayed beyond the end of the trace',
+    began BOOLEAN NOT NULL COMMENT 'false: it was there before the trace began',
+    {_ORIGIN}
+""")
+RTTS = _table(f"""
+    rtts: round-trip times that were measured between places
+    one row is one pair of places, in one direction
+    key: a, b
+    a BIGINT NOT NULL COMMENT 'one place: 0 .. places - 1',
+    b BIGINT NOT NULL COMMENT 'the other place',
+    rtt_us BIGINT NOT NULL COMMENT 'microseconds there and back',
+    {_ORIGIN}
+""")
+QUARANTINE = _table(f"""
+    quarantine: rows that could not be used, as they were found
+    one row is one broken row
+    key: source, line
+    {_ORIGIN},
+    table STRING NOT NULL COMMENT 'the table that it was meant for',
+    reason STRING NOT NULL COMMENT 'why it cannot be used',
+    row STRING NOT NULL COMMENT 'the text of the row, at most 1,000 characters of it'
+""")
+TOPICS = _table(f"""
+    topics: the topics of the workload
+    one row is one topic
+    key: topic
+    {_TOPIC},
+    schema STRING NOT NULL COMMENT 'its attributes, as Spark DDL text',
+    filters BIGINT NOT NULL COMMENT 'filters on it',
+    events BIGINT NOT NULL COMMENT 'events on it'
+""")
+FILTERS = _table(f"""
+    filters: the subscriptions of the workload
+    one row is one filter
+    key: filter
+    {_FILTER},
+    {_TOPIC},
+    peer STRING NOT NULL COMMENT 'the peer that subscribes',
+    shape STRING NOT NULL COMMENT 'exact, range, prefix, ...: how the text was built',
+    text STRING NOT NULL COMMENT 'the filter: a WHERE clause over the topic''s attributes'
+""")
+EVENTS = _table(f"""
+    events: the publications of the workload
+    one row is one event
+    key: event
+    {_EVENT},
+    {_TOPIC},
+    peer STRING NOT NULL COMMENT 'the peer that publishes it; any peer without a trace',
+    at_us BIGINT NOT NULL
+        COMMENT 'when it is published, microseconds since the workload begins',
+    {_VALUES}
+""")
+CHURN = _table(f"""
+    churn: the times when peers come and subscribe, and go again; without churn empty
+    one row is one stay of one peer
+    key: peer, session
+    {_PEER},
+    session BIGINT NOT NULL COMMENT '0, 1, .. in the order of time',
+    up_us BIGINT NOT NULL
+        COMMENT 'when it comes and subscribes, microseconds since the workload begins;
+        0: before that',
+    down_us BIGINT COMMENT 'when it unsubscribes and goes; NULL: it stays to the end'
+""")
+MATCHES = _table(f"""
+    matches: with churn, all that filters match, whether or not a peer is there; without churn empty
+    one row is one event that one filter matches
+    key: event, filter
+    {_EVENT}, {_FILTER}
+""")
+EXPECTED = _table(f"""
+    expected: the events that filters ask for; with churn, by plan: a peer is served within a second
+    one row is one event that one filter matches, and that its subscriber may get
+    key: event, filter
+    {_EVENT},
+    {_FILTER},
+    due BOOLEAN NOT NULL
+        COMMENT 'true: must be delivered; false: may be, because its subscriber comes or goes
+        just then'
+""")
+RUNS = _table(f"""
+    runs: simulations: the configuration, and the simulator's own result
+    one row is one simulation
+    key: run
+    {_RUN},
+    overlay STRING NOT NULL COMMENT 'flood, ...',
+    nodes BIGINT NOT NULL COMMENT 'number of nodes',
+    filters BIGINT NOT NULL
+        COMMENT 'filters of the workload; filter i lives on node i % nodes',
+    events BIGINT NOT NULL COMMENT 'events of the workload',
+    degree BIGINT NOT NULL COMMENT 'links of a node',
+    {_SEED},
+    latency STRING NOT NULL COMMENT 'latency model of a link',
+    loss DOUBLE NOT NULL COMMENT 'share of messages that are lost',
+    repeat DOUBLE NOT NULL COMMENT 'share of messages that the network repeats',
+    status STRING NOT NULL COMMENT 'ok or failed',
+    error STRING COMMENT 'why it failed',
+    {_REPLAY},
+    {_DIGEST},
+    sim_expected {_OWN_COUNT},
+    sim_delivered {_OWN_COUNT},
+    sim_missed {_OWN_COUNT},
+    sim_duplicate {_OWN_COUNT},
+    sim_spurious {_OWN_COUNT},
+    copies BIGINT COMMENT 'events that arrived at nodes, every copy counted',
+    violations ARRAY<STRING> COMMENT 'invariants that the simulator''s checkers saw broken'
+""")
+SUBSCRIPTIONS = _table(f"""
+    subscriptions: the simulations' subscriptions; with churn, one for each stay of a peer
+    one row is one call of subscribe, to the end of the subscription
+    key: run, subscription
+    {_RUN},
+    subscription BIGINT NOT NULL COMMENT 'ordinal in the run',
+    {_FILTER},
+    node BIGINT NOT NULL COMMENT 'the subscribing node: 0 .. nodes - 1',
+    subscribing_at BIGINT NOT NULL COMMENT 'subscribe was called: {_ORDER}',
+    subscribed_at BIGINT COMMENT 'it had returned: from here on events are due; NULL: never',
+    ended_at BIGINT COMMENT 'the subscription ended; NULL: never',
+    subscribing_us BIGINT NOT NULL
+        COMMENT 'subscribe was called: {_VIRTUAL}; negative for those before the beginning',
+    subscribed_us BIGINT COMMENT 'it had returned',
+    ended_us BIGINT COMMENT 'the subscription ended'
+""")
+PUBLICATIONS = _table(f"""
+    publications: the times when the simulations' events were published
+    one row is one event in one run
+    key: run, event
+    {_RUN},
+    {_EVENT},
+    node BIGINT NOT NULL COMMENT 'the publishing node: 0 .. nodes - 1',
+    published_at BIGINT NOT NULL COMMENT 'publish was called: {_ORDER}',
+    completed_at BIGINT COMMENT 'its receipt was complete; NULL: never',
+    published_us BIGINT NOT NULL COMMENT 'publish was called: {_VIRTUAL}',
+    completed_us BIGINT COMMENT 'its receipt was complete'
+""")
+DELIVERIES = _table(f"""
+    deliveries: the hand-overs of the simulations
+    one row is one hand-over of an event to a filter's subscriber (a repeated one is a second row)
+    key: run, delivery
+    {_RUN},
+    delivery BIGINT NOT NULL COMMENT 'ordinal in the run',
+    event BIGINT NOT NULL
+        COMMENT 'the event: 0 .. events - 1; -1: one that was never published',
+    filter BIGINT NOT NULL COMMENT 'the filter: 0 .. filters - 1; -1: none',
+    node BIGINT NOT NULL COMMENT 'where it was handed over: 0 .. nodes - 1',
+    subscription BIGINT NOT NULL
+        COMMENT 'the subscription of the run; -1: there never was such a subscription',
+    handed_at BIGINT NOT NULL COMMENT 'when: {_ORDER}',
+    latency_us BIGINT NOT NULL COMMENT 'virtual time since publication',
+    {_HOPS}
+""")
+LOADS = _table(f"""
+    loads: the load of each node
+    one row is one node in one run
+    key: run, node
+    {_RUN},
+    node BIGINT NOT NULL COMMENT '0 .. nodes - 1',
+    received BIGINT NOT NULL COMMENT 'events that arrived, every copy counted',
+    delivered BIGINT NOT NULL COMMENT 'hand-overs to its subscriptions',
+    noise BIGINT NOT NULL
+        COMMENT 'different events that arrived although no filter here matches them',
+    sent_bytes BIGINT NOT NULL COMMENT 'bytes sent'
+""")
+NEWS = _table(f"""
+    news: how changes of interest spread (seed 000)
+    one row is one change in one run, at the moment when one node learned it
+    key: run, change, node
+    {_RUN},
+    change BIGINT NOT NULL COMMENT 'ordinal in the run',
+    node BIGINT NOT NULL COMMENT 'the node that learned it: 0 .. nodes - 1',
+    latency_us BIGINT NOT NULL COMMENT 'virtual time since the change',
+    {_HOPS}
+""")
+RECONFIGURATIONS = _table(f"""
+    reconfigurations: the changes of the dispatch tree by a join or a leave (seed 002)
+    one row is one join or leave in one run
+    key: run, reconfiguration
+    {_RUN},
+    reconfiguration BIGINT NOT NULL COMMENT 'ordinal in the run',
+    what STRING NOT NULL COMMENT 'join or leave',
+    hosts BIGINT NOT NULL COMMENT 'hosts in the tree before it',
+    contacted BIGINT NOT NULL COMMENT 'other hosts that took part in it',
+    links BIGINT NOT NULL COMMENT 'links made or removed',
+    area BIGINT NOT NULL COMMENT 'hosts of the reconfiguration area',
+    degree_max BIGINT NOT NULL COMMENT 'highest degree in the tree after it'
+""")
+GRID = _table(f"""
+    grid: simulations of any overlay: the configuration and the result
+    one row is one simulation; its number is a hash of its whole configuration
+    key: run
+    {_RUN},
+    overlay STRING NOT NULL COMMENT 'flood, interest, skiplist, tree',
+    size BIGINT NOT NULL COMMENT 'nodes, entries or hosts',
+    parameter BIGINT NOT NULL
+        COMMENT 'links of a node (flood), K (interest), k (skiplist), arity (tree)',
+    {_SEED},
+    fault STRING NOT NULL COMMENT 'the kind of trouble; none: a calm run',
+    options STRING NOT NULL COMMENT 'the other options, as JSON',
+    {_REPLAY},
+    status STRING NOT NULL
+        COMMENT 'ok; bad: it ended, and something was missed or broken; failed: it did not end',
+    error STRING COMMENT 'why it is bad or failed',
+    {_DIGEST}
+""")
+MEASURES = _table(f"""
+    measures: the numbers that the runs of the grid measured
+    one row is one figure of one run
+    key: run, name
+    {_RUN},
+    name STRING NOT NULL COMMENT 'as the overlay''s simulation calls it',
+    value DOUBLE NOT NULL COMMENT 'the number'
+""")
+SPREADS = _table(f"""
+    spreads: the distributions that the runs of the grid measured
+    one row is one value of one figure of one run
+    key: run, name, at
+    {_RUN},
+    name STRING NOT NULL COMMENT 'hops, noise, degree, area_join, area_leave',
+    at BIGINT NOT NULL COMMENT 'the value',
+    count BIGINT NOT NULL COMMENT 'how many have it: events, nodes, changes'
+""")
+MODELS = _table("""
+    models: the planes in their steady state, by vectorised models
+    one row is one value of one figure of one modelled fabric
+    key: plane, size, parameter, seed, events, what, at
+    plane STRING NOT NULL COMMENT 'skiplist, interest, tree, robustness',
+    size BIGINT NOT NULL COMMENT 'nodes, entries or hosts',
+    parameter BIGINT NOT NULL COMMENT 'k, K or arity',
+    seed BIGINT NOT NULL COMMENT 'reproduces the fabric and its events',
+    events BIGINT NOT NULL COMMENT 'events, changes or trials that were followed',
+    what STRING NOT NULL COMMENT 'hops, rounds, depth, degree, noise, load, copies, ...',
+    at BIGINT NOT NULL COMMENT 'the value',
+    count BIGINT NOT NULL COMMENT 'how many have it: events, nodes, hosts'
+""")
+FIGURES = _table("""
+    figures: the numbers of the seeds' figures, beside the numbers in the seeds' texts
+    one row is one number of one figure
+    key: figure, name
+    figure STRING NOT NULL COMMENT 'the seed and its figure: 001-3a, ...',
+    name STRING NOT NULL COMMENT 'the name of the number',
+    found DOUBLE NOT NULL COMMENT 'the number that was found here',
+    stated DOUBLE COMMENT 'the number in the seed''s text; NULL: it states none'
+""")
+METRICS = _table(f"""
+    metrics: the runs, judged by the oracle
+    one row is one simulation that ended
+    key: run
+    {_RUN},
+    overlay STRING NOT NULL COMMENT 'flood, ...',
+    nodes BIGINT NOT NULL COMMENT 'number of nodes',
+    {_SEED},
+    expected BIGINT NOT NULL
+        COMMENT 'pairs (event, filter) that the oracle expects: those that were due',
+    delivered BIGINT NOT NULL COMMENT 'expected pairs that were delivered',
+    missed BIGINT NOT NULL COMMENT 'expected pairs that were not',
+    allowed BIGINT NOT NULL
+        COMMENT 'pairs delivered that were not due: the subscriber came or went just then',
+    duplicate BIGINT NOT NULL COMMENT 'hand-overs beyond the first of a pair',
+    spurious BIGINT NOT NULL COMMENT 'hand-overs that the oracle does not expect',
+    strayed BIGINT NOT NULL
+        COMMENT 'with churn: stays without a subscription, subscriptions outside of any stay,
+        events that were not published',
+    agrees BOOLEAN NOT NULL
+        COMMENT 'the simulator''s own counts are the oracle''s, and it followed the workload',
+    copies_per_delivery DOUBLE
+        COMMENT 'events that arrived at nodes, every copy counted, for one delivered pair',
+    noise DOUBLE
+        COMMENT 'noise events at a node / all events, mean over nodes (as in seed 001)',
+    noise_node_max DOUBLE COMMENT 'the same at the worst node',
+    hops_mean DOUBLE COMMENT 'links crossed, mean over deliveries',
+    hops_max BIGINT COMMENT 'links crossed, worst delivery',
+    latency_ms_p50 DOUBLE COMMENT 'virtual time from publication to hand-over, median',
+    latency_ms_p99 DOUBLE COMMENT 'the same, 99th percentile'
+""")
 
 TABLES: Mapping[str, Table] = MappingProxyType(
     {
@@ -514,7 +413,7 @@ TABLES: Mapping[str, Table] = MappingProxyType(
 
 
 def plain(table: Table) -> dict[str, Any]:
-    """A table as JSON shows it."""
+    """A table in the form that JSON output shows."""
     return {
         "table": table.name,
         "meaning": table.meaning,

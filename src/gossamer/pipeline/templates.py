@@ -1,9 +1,11 @@
 """Filters' texts that differ only in their literals are one template, with the literals as columns.
 
-``name = 'x' AND size > 5`` is the row ('x', 5) of ``name = @s AND size > @i``. Which texts go together is found by their letters,
-all at once; that they mean the same up to their literals is for Spark's own parser to say: of each template one text and the
-template itself are parsed, and the two trees must be equal but for a literal in each place. So the parser runs once a
-template, not once a text, and its tree tells how to join: equalities, ranges, alternatives (``Branch``).
+For example, ``name = 'x' AND size > 5`` is the row ('x', 5) of ``name = @s AND size > @i``. The
+letters of the texts decide which texts have one template, and all texts are compared at once.
+Spark's own parser decides whether they really mean the same except for their literals: it parses
+the template and one of its texts, and the two trees must be equal except for a literal in each
+place. So the parser runs once for each template, and not for each text. Its tree also tells how to
+join: by equalities, ranges and alternatives (``Branch``).
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ _APART = (
     st.StructType().add("template", st.StringType()).add("literals", st.ArrayType(st.StringType()))
 )
 _KINDS = {
-    # letter: the type that Spark's parser would give it, what it can be compared with
+    # The letter of a kind, the type that Spark's parser gives it, and the family of values that it
+    # can be compared with.
     "s": ("STRING", "string"),
     "d": ("DATE", "date"),
     "t": ("TIMESTAMP", "timestamp"),
@@ -37,8 +40,9 @@ _KINDS = {
 }
 FAMILIES = {letter: family for letter, (_, family) in _KINDS.items()}
 _MARK = "@[sdteni]"
-# What is left of a text must be made of these alone (no quotes, comments, parameters), and a literal may stand beside
-# punctuation and these words only (no ESCAPE '!', X'1F', INTERVAL '1' DAY, 5L): else the text is left whole.
+# A text is left whole unless it passes two tests. Without its literals it has only these
+# characters: no quotes, comments or parameters. And a literal stands only beside punctuation and
+# these words: no ESCAPE '!', X'1F', INTERVAL '1' DAY, 5L.
 _WORDS = "AND|OR|NOT|LIKE|RLIKE|BETWEEN|IN|IS"
 _STRANGE = r"[^\w\s.,()=<>!@+-]"
 _ODD = rf"\b(?!(?:{_WORDS})\b)\w++\s*+@|{_MARK}[\w@]|{_MARK}\s++(?!(?:{_WORDS})\b)[\w@]|--"
@@ -55,7 +59,7 @@ _TURNED = {"=": "=", ">": "<", ">=": "<=", "<": ">", "<=": ">="}
 
 
 class Place(Struct, frozen=True):
-    """A literal of a template; ``minus``: the template has a minus before it."""
+    """A literal of a template. ``minus`` means that the template has a minus before it."""
 
     number: int
     minus: bool = False
@@ -76,7 +80,10 @@ class Comparison(Struct, frozen=True):
 
 
 class Branch(Struct, frozen=True):
-    """What must hold for one alternative of an OR; the rest of it is left to evaluation."""
+    """The known conditions of one alternative of an OR.
+
+    Spark evaluates the rest of the alternative.
+    """
 
     equal: tuple[tuple[str, Place], ...] = ()
     member: tuple[str, tuple[Place, ...]] | None = None
@@ -85,7 +92,10 @@ class Branch(Struct, frozen=True):
     like: tuple[str, Place] | None = None
     """attribute LIKE place"""
     whole: tuple[Comparison, ...] | None = None
-    """All that it asks, where that is nothing but comparisons of attributes with literals; None: there is more to it."""
+    """The whole condition, if it consists only of comparisons of attributes with literals.
+
+    Otherwise None.
+    """
 
     @property
     def keys(self) -> list[Place]:
@@ -97,23 +107,28 @@ class Template(Struct, frozen=True):
     condition: str
     """SQL over attributes and places."""
     kinds: tuple[str, ...]
-    """Of each place."""
+    """The kind of each place."""
     branches: tuple[Branch, ...]
-    """TRUE only where one of these holds; none: nothing is known of it."""
+    """The condition is TRUE only where one of these is.
+
+    If there are none, nothing is known of it.
+    """
 
 
 class _Node(NamedTuple):
     kind: str
     parts: str
-    """The attribute's or the function's name, the literal's value."""
+    """The name of the attribute or function, or the value of the literal."""
     children: tuple[_Node, ...]
 
 
 def take_apart(filters: DataFrame) -> DataFrame:
-    """(filter, text, ..) -> (filter, text, .., template, literals); the template is NULL where the text is better left whole.
+    """Add columns template and literals to (filter, text, ..). The template is NULL where the text
+    is better left whole.
 
-    A template is the text with a mark for each literal, ``@`` and the letter of its kind, so that the literals of equal templates
-    have equal types (``texts``). What depends on the template alone is not looked at here, text by text, but once (``is_plain``).
+    A template is the text with a mark for each literal: ``@`` and the letter of its kind. So the
+    literals of equal templates have equal types (``texts``). Questions that depend only on the
+    template are not answered here for each text, but once (``is_plain``).
     """
     columns = st.StructType([*filters.schema.fields, *_APART.fields])
     apart = filters.mapInArrow(texts.take_apart, columns)
@@ -121,12 +136,17 @@ def take_apart(filters: DataFrame) -> DataFrame:
 
 
 def is_plain(template: str) -> bool:
-    """Whether its texts are taken apart with certainty, by what stands beside the literals."""
+    """Whether the texts of a template can be taken apart with certainty, judged by the words beside
+    the literals.
+    """
     return _not_plain.search(template) is None
 
 
 def _readable() -> Column:
-    """Spark reads every literal; dates and timestamps may be none: DATE '2020-99-99'."""
+    """Whether Spark reads every literal.
+
+    A date or timestamp may be impossible: DATE '2020-99-99'.
+    """
     marks = sf.regexp_extract_all("template", sf.lit("@([sdteni])"), sf.lit(1))
 
     def good(mark: Column, literal: Column) -> Column:
@@ -140,7 +160,10 @@ def _readable() -> Column:
 
 
 def value(literal: Column, kind: str) -> Column:
-    """A literal's text as a value. Never an error: Spark may evaluate this for the literals of any template."""
+    """A literal's text as a value.
+
+    It never raises, because Spark may evaluate this for the literals of any template.
+    """
     if FAMILIES[kind] == "number":
         return literal.try_cast(_KINDS[kind][0])
     quoted = sf.substr(literal, sf.lit(2), sf.length(literal) - 2)
@@ -148,7 +171,10 @@ def value(literal: Column, kind: str) -> Column:
 
 
 def read(spark: SparkSession, name: str, text: str) -> Template | None:
-    """A template, as Spark's parser reads it; None if it is not plain, or reads ``text``, one of its texts, otherwise."""
+    """A template as Spark's parser reads it.
+
+    None if it is not plain, or if it reads ``text``, one of its texts, otherwise.
+    """
     if not is_plain(name):
         return None
     pieces = re.split(f"({_MARK})", name)
@@ -167,22 +193,24 @@ def read(spark: SparkSession, name: str, text: str) -> Template | None:
 
 
 def _parse(spark: SparkSession, text: str) -> _Node | None:
-    """The tree that Spark's parser makes of a text; None if it does not parse."""
+    """The tree that Spark's parser makes of a text. None if it does not parse."""
     try:
         plain = spark._jsparkSession.sessionState().sqlParser().parseExpression(text).toJSON()
     except (
         Exception
-    ):  # the parser's errors come in many classes; whoever evaluates the text gets them again
+        # The parser's errors come in many classes. The evaluation of the text raises them again.
+    ):
         return None
     nodes = iter(msgspec.json.decode(plain))
     return _tree(nodes)
 
 
 def _tree(nodes: Iterator[dict[str, Any]]) -> _Node:
-    """Nodes come in the order: a node, then its children."""
+    """Build the tree from its nodes. A node comes before its children."""
     node = next(nodes)
     kind = node["class"].rsplit(".", 1)[-1]
-    # What tells a node from others of its class: names, values, the escape character, but not where its children are.
+    # These parts distinguish a node from others of its class: names, values, the escape character.
+    # The places of its children do not.
     apart = {
         k: v for k, v in node.items() if k not in ("class", "num-children") and not _is_link(v)
     }
@@ -199,7 +227,7 @@ def _is_link(value: Any) -> bool:
 
 
 def _agree(template: _Node, text: _Node) -> bool:
-    """Is the text the template with a literal in each place?"""
+    """Whether the text is the template with a literal in each place."""
     if _place(template) is not None:
         return text.kind == "Literal" and '"value":null' not in text.parts
     same = template.kind == text.kind and len(template.children) == len(text.children)
@@ -228,7 +256,7 @@ def _place(node: _Node) -> Place | None:
 
 
 def _attribute(node: _Node) -> str | None:
-    """An attribute as SQL; None for anything else."""
+    """An attribute as SQL, or None for any other node."""
     if node.kind != "UnresolvedAttribute" or _place(node) is not None:
         return None
     parts = node.parts[1:-1].split(", ")
@@ -278,7 +306,7 @@ def _branch(node: _Node) -> Branch:
 
 
 def _whole(node: _Node) -> tuple[Comparison, ...] | None:
-    """The comparisons that a condition is made of; None if some part of it is anything else."""
+    """The comparisons that make up a condition. None if some part of it is not a comparison."""
     found: list[Comparison] = []
     for part in _flatten(node, "And"):
         attribute, places = _compared(part)
@@ -299,7 +327,9 @@ def _whole(node: _Node) -> tuple[Comparison, ...] | None:
 
 
 def _compared(node: _Node) -> tuple[str | None, Sequence[Place]]:
-    """The attribute and the places of a comparison between them; nothing where it is between other things."""
+    """The attribute and the places of a comparison between them, or nothing for a comparison of
+    other parts.
+    """
     attributes = [name for child in node.children if (name := _attribute(child)) is not None]
     places = [place for child in node.children if (place := _place(child)) is not None]
     whole = len(attributes) == 1 and len(attributes) + len(places) == len(node.children)

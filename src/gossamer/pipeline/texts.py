@@ -1,9 +1,12 @@
-"""Filters' texts taken apart into what stands between their literals, and the literals: the part of ``templates`` that runs in
-Spark's Python workers, so it imports nothing of Spark.
+"""Splits filters' texts into their literals and the parts between them.
 
-A text is split once, and all further work depends on its shape alone, of which there are few: 0.7 s for 100,000 texts where Spark's
-own expressions took 1.6 s. Where the shape is known and has only strings and integers, one regular expression of Arrow takes all
-its texts apart at once (``extract``).
+This is the part of ``templates`` that runs in Spark's Python workers, so it imports nothing of
+Spark.
+
+A text is split once. All further work depends only on its shape, and there are few shapes: it took
+0.7 s for 100,000 texts where Spark's own expressions took 1.6 s. If the shape is known and has only
+strings and integers, one regular expression of Arrow takes all its texts apart at once
+(``extract``).
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _STRING = r"'[^'\\]*+(?:''[^'\\]*+)*+'"
-# The digit comes before the look behind it: there are few digits, and a look behind every character is slow.
+# The digit comes before the look behind it. There are few digits, and a look behind every character
+# is slow.
 _LITERAL = (
     rf"({_STRING}|(?:\d(?<![\w.]\d)\d*+(?:\.\d*+)?|\.(?<![\w.]\.)\d++)(?:[eE][+-]?\d++)?(?![\w.]))"
 )
@@ -28,22 +32,21 @@ _decimal = re.compile(r"\d{1,15}\.\d{0,15}|\.\d{1,15}", re.ASCII)
 _dated = re.compile(r"\b(DATE|TIMESTAMP)\s*\Z", re.ASCII | re.IGNORECASE)
 _FIRSTS = {"'": "s"}
 INTEGER_DIGITS = 18
-# In the words of RE2, without the quotes: strings that may have quotes inside.
+# In the syntax of RE2, without the outer quotes: strings that may have quotes inside.
 _PATTERNS = {"s": r"'([^'\\]*(?:''[^'\\]*)*)'", "i": rf"(\d{{1,{INTEGER_DIGITS}}})"}
-# Shapes that are remembered.
+# The most shapes that are remembered.
 SHAPES_MAX = 10_000
 
 
 def take_apart(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Record batches with a column ``text`` -> the same with columns ``template`` and ``literals`` at the end."""
+    """Add columns ``template`` and ``literals`` to record batches with a column ``text``."""
     import pyarrow as pa
 
     shapes: dict[tuple[str, ...], str | None] = {}
     for batch in batches:
         texts = read(batch.column("text"))
-        literals = [
-            None if text is None else _split(text) for text in texts
-        ]  # with what stands between them, at first
+        # At first this holds all pieces: the literals and the parts between them.
+        literals = [None if text is None else _split(text) for text in texts]
         names: list[str | None] = []
         for place, pieces in enumerate(literals):
             if pieces is None:
@@ -70,10 +73,13 @@ def take_apart(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def template(pieces: list[str]) -> str | None:
-    """What stands between the literals and, at odd places, their kinds -> the text with a mark for each literal; None: leave it."""
-    if "?" in pieces[1::2] or any(
-        "@" in between for between in pieces[::2]
-    ):  # an @ of the text's own
+    """The text with a mark for each literal, from the parts between literals and, at odd places,
+    the literals' kinds.
+
+    None: leave the text whole.
+    """
+    # The text has an @ of its own.
+    if "?" in pieces[1::2] or any("@" in between for between in pieces[::2]):
         return None
     marked: list[str] = []
     for place in range(1, len(pieces), 2):
@@ -86,17 +92,19 @@ def template(pieces: list[str]) -> str | None:
 
 
 def shape(text: str) -> tuple[str, ...]:
-    """What stands between the literals and, at odd places, their kinds."""
+    """The parts between the literals and, at odd places, the literals' kinds."""
     pieces = _split(text)
     pieces[1::2] = [_FIRSTS.get(literal[0]) or _kind(literal) for literal in pieces[1::2]]
     return tuple(pieces)
 
 
 def extract(texts: pa.Array, shape: Sequence[str]) -> tuple[Any, list[pa.Array]]:
-    """The texts of one shape, by their numbers in the column, and for each place the values of the literals.
+    """The texts of one shape, by their numbers in the column, and the values of the literals for
+    each place.
 
-    For shapes with strings and integers alone and, between them, what ``templates.is_plain`` lets pass: no quotes, so a text has
-    this shape in one way only, the way in which it is split.
+    The shape must have only strings and integers, and between them only parts that
+    ``templates.is_plain`` accepts. Such parts have no quotes, so a text has this shape in only one
+    way: the way in which it is split.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -115,7 +123,9 @@ def extract(texts: pa.Array, shape: Sequence[str]) -> tuple[Any, list[pa.Array]]
 
 
 def _kind(literal: str) -> str:
-    """Of a number, as ``templates`` names them; "?" for one that Spark may read otherwise."""
+    """The kind of a number as ``templates`` names it, or "?" for a number that Spark may read
+    otherwise.
+    """
     if literal.isdigit():
         return "i" if len(literal) <= INTEGER_DIGITS else "?"
     if _double.fullmatch(literal):
@@ -124,7 +134,7 @@ def _kind(literal: str) -> str:
 
 
 def read(column: pa.Array) -> list[str | None]:
-    """None for what is no text."""
+    """The texts, with None for bytes that are not UTF-8."""
     try:
         texts: list[str | None] = column.to_pylist()
     except UnicodeDecodeError:
@@ -136,4 +146,5 @@ def _text(data: bytes) -> str | None:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        return None  # what cannot be read stays whole
+        # A text that cannot be read stays whole.
+        return None

@@ -1,8 +1,9 @@
-"""Traces in: rows of text become peers, items, holdings, sessions and round-trip times, or go to quarantine with the reason.
+"""Rows of text become peers, items, holdings, sessions and round-trip times, or go to quarantine.
 
-No row stops a job, none vanishes: every row of a file is in one of the tables or in quarantine. ``parse`` judges the rows of one
-source (``mapping.Source``) each by itself; ``split`` makes the tables, and judges what only shows beside other rows (repeated,
-overlapping, without a partner).
+No row stops a job, and none vanishes: every row of a file is in one of the tables, or in quarantine
+with the reason. ``parse`` judges each row of one source (``mapping.Source``) by itself. ``split``
+makes the tables, and finds the faults that show only beside other rows: repeated rows, overlapping
+stays, and keys without an item.
 """
 
 from __future__ import annotations
@@ -30,18 +31,19 @@ from gossamer.pipeline.tables import (
 )
 
 ROW_MAX = 1000
-"""So much of a broken row is kept."""
+"""The part of a broken row that is kept."""
 MOMENT_MAX = 10**12
-"""In seconds: a later moment is no log of anything."""
+"""In seconds. A later moment is not in the log of anything."""
 JSON = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
-"""How attributes are written as JSON, and read again: to the microsecond."""
+"""How attributes are written as JSON and read again: to the microsecond."""
 _PARSED = {
-    "table": "STRING", "topic": "STRING", "schema": "STRING", "source": "STRING", "line": "BIGINT", "row": "STRING",
-    "reason": "STRING", "peer": "STRING", "key": "STRING", "values": "STRING", "times": "BIGINT", "up_us": "BIGINT",
-    "down_us": "BIGINT", "began": "BOOLEAN", "a": "BIGINT", "b": "BIGINT", "rtt_us": "BIGINT",
+    "table": "STRING", "topic": "STRING", "schema": "STRING", "source": "STRING",
+    "line": "BIGINT", "row": "STRING", "reason": "STRING", "peer": "STRING", "key": "STRING",
+    "values": "STRING", "times": "BIGINT", "up_us": "BIGINT", "down_us": "BIGINT",
+    "began": "BOOLEAN", "a": "BIGINT", "b": "BIGINT", "rtt_us": "BIGINT",
 }  # fmt: skip
 PARSED = ", ".join(f"`{name}` {type}" for name, type in _PARSED.items())
-"""A row of any source, judged: ``reason`` is NULL where it is good."""
+"""A judged row of any source. ``reason`` is NULL where the row is good."""
 _WHOLE = (st.ByteType, st.ShortType, st.IntegerType, st.LongType)
 _CARRIED = (
     "string",
@@ -55,10 +57,10 @@ _CARRIED = (
     "timestamp",
     "date",
 )
-"""What an attribute of a topic may be, beside structs of these and BINARY."""
+"""The types of a topic's attribute, beside structs of these and BINARY."""
 _INSTEAD = {
-    "decimal": "DOUBLE, or BIGINT in the smallest unit", "varchar": "STRING", "char": "STRING", "string": "STRING",
-    "timestamp_ntz": "TIMESTAMP",
+    "decimal": "DOUBLE, or BIGINT in the smallest unit",
+    "varchar": "STRING", "char": "STRING", "string": "STRING", "timestamp_ntz": "TIMESTAMP",
 }  # fmt: skip
 _NUMBER = r"^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(NaN|Infinity)$"
 _TRACE = (
@@ -81,7 +83,7 @@ def needed(source: Source) -> list[str]:
 
 
 def schema(source: Source) -> st.StructType:
-    """The attributes of a source's items, as Spark reads its text."""
+    """The attributes of a source's items, as Spark reads the text."""
     text = source.schema or FILES
     try:
         found = parse_schema(text)
@@ -102,9 +104,8 @@ def schema(source: Source) -> st.StructType:
                 f"topic {source.topic}: {name} is binary, which no filter compares; leave it out"
             )
         said = kind.simpleString()
-        if (
-            said not in _CARRIED
-        ):  # a fabric would refuse the topic, and every simulation of it would fail
+        # A fabric would refuse the topic, and every simulation of it would fail.
+        if said not in _CARRIED:
             instead = _INSTEAD.get(
                 re.split("[^a-z_]", said)[0], "attributes of their own for what filters ask for"
             )
@@ -124,7 +125,7 @@ def _leaves(fields: st.StructType, path: str = "") -> Iterator[tuple[str, st.Dat
 
 
 def parse(raw: Raw, source: Source) -> DataFrame:
-    """The rows of one source -> PARSED, each judged by itself."""
+    """The rows of one source as PARSED, each judged by itself."""
     match (source.table, source.kind):
         case ("items", "trace"):
             return _live(raw)
@@ -187,7 +188,10 @@ def _items(raw: Raw, source: Source) -> DataFrame:
 
 
 def _check_there(frame: DataFrame, there: Mapping[str, Column], source: Source) -> None:
-    """A column that not one row has is a mistake in the mapping, not NULL everywhere."""
+    """Raise an error for a column that no row has.
+
+    It is a mistake in the mapping, and not NULL everywhere.
+    """
     counts = (sf.count_if(column).alias(name) for name, column in there.items())
     found = (
         frame.where("fault IS NULL")
@@ -203,16 +207,19 @@ def _check_there(frame: DataFrame, there: Mapping[str, Column], source: Source) 
 
 
 def _with_refusals(frame: DataFrame, conditions: Sequence[str], source: Source) -> DataFrame:
-    """The user's conditions over the attributes, as columns refused.0, refused.1, ... of the frame."""
-    # Everything else is packed away, so that an attribute may be named source, line or row; no attribute's name has a dot.
+    """Add the user's conditions over the attributes as columns refused.0, refused.1, ... of the
+    frame.
+    """
+    # The other columns are packed into one, so that an attribute may be named source, line or row.
+    # The names of attributes have no dot.
     alone = frame.select(sf.struct("*").alias("gossamer.rest"), "attributes.*")
     bare = frame.select("attributes.*")
     for number, condition in enumerate(conditions):
         try:
             holds = sf.coalesce(sf.expr(condition).cast("BOOLEAN"), sf.lit(False))
-            _ = bare.select(
-                holds
-            ).schema  # asked first where there is nothing else: Spark suggests what is there
+            # Spark checks the condition first over the attributes alone, because its error suggests
+            # all names that it sees.
+            _ = bare.select(holds).schema
         except Exception as error:
             raise TraceError(
                 f"topic {source.topic}: refuse {condition!r}: {_first(error)}; the attributes "
@@ -225,7 +232,7 @@ def _with_refusals(frame: DataFrame, conditions: Sequence[str], source: Source) 
 
 
 def _first(error: Exception) -> str:
-    """What Spark says, in one line, without the code that stands for it in a standard."""
+    """Spark's error in one line, without its SQLSTATE code."""
     said = next(
         (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
     )
@@ -233,7 +240,10 @@ def _first(error: Exception) -> str:
 
 
 def _value(text: Column, field: st.StructField, unit: str | None) -> Column:
-    """A text as a value of the attribute's type, or NULL. A cast alone would let 1.5 and 1e3 through as whole numbers."""
+    """A text as a value of the attribute's type, or NULL.
+
+    A cast alone would accept 1.5 and 1e3 as whole numbers.
+    """
     kind = field.dataType
     text = sf.trim(text) if not isinstance(kind, st.StringType) else text
     if isinstance(kind, st.StringType):
@@ -258,7 +268,10 @@ def _words(kind: st.DataType) -> str:
 
 
 def _ddl(kind: st.StructType, colon: str = " ") -> str:
-    """The topic's schema: an attribute of an event may always be missing. Names stay as they are: JSON tells their case apart."""
+    """The topic's schema.
+
+    Any attribute of an event may be missing. Names keep their case, because JSON distinguishes it.
+    """
     return ", ".join(
         f"{_quoted(field.name)}{colon}{_type(field.dataType)}" for field in kind.fields
     )
@@ -308,7 +321,7 @@ def _sessions(raw: Raw, source: Source) -> DataFrame:
 
 
 def _matrix(raw: Raw, source: Source) -> DataFrame:
-    """A square matrix, white space between the numbers: row a, column b."""
+    """A square matrix with white space between the numbers: row a, column b."""
     size = raw.frame.where("fault IS NULL").count()
     numbers = sf.split(sf.trim("row"), r"\s+")
     rows = raw.frame.withColumn("numbers", numbers)
@@ -335,7 +348,9 @@ def _matrix(raw: Raw, source: Source) -> DataFrame:
 
 
 def _live(raw: Raw) -> DataFrame:
-    """The trace files of live nodes: what was published, by whom, and when each life of a node was."""
+    """The trace files of live nodes: the events that each node published, and the times of each
+    node's lives.
+    """
     read = raw.frame.withColumn("r", sf.from_json("row", _TRACE))
     said = sf.coalesce("r.record.kind", sf.when(sf.col("r.kind") == "header", sf.col("r.kind")))
     no_record = (
@@ -378,7 +393,9 @@ def _live(raw: Raw) -> DataFrame:
 
 
 def _together(found: list[DataFrame]) -> DataFrame:
-    """A node may publish the same values again: one holding, with how many times."""
+    """Merge equal values into one holding with a count, because a node may publish the same values
+    again.
+    """
     rows = functools.reduce(DataFrame.unionByName, found)
     good = rows.where("reason IS NULL").groupBy("topic", "schema", "peer", "values")
     merged = good.agg(
@@ -389,7 +406,7 @@ def _together(found: list[DataFrame]) -> DataFrame:
 
 
 def _lives(records: DataFrame) -> DataFrame:
-    """Each file is one life of its node: from its first record to its last."""
+    """Each file is one life of its node, from its first record to its last."""
     start = records.agg(sf.min("r.at")).first()
     origin = 0 if start is None or start[0] is None else start[0]
     node = sf.max("r.node").alias("peer")
@@ -420,7 +437,7 @@ def _lives(records: DataFrame) -> DataFrame:
 def _judged(
     frame: DataFrame, source: Source, faults: Sequence[tuple[Column, str]], **columns: Column
 ) -> DataFrame:
-    """The rows as PARSED; the first fault that holds is the reason."""
+    """The rows as PARSED. The reason is the first fault that is true."""
     conditions = [
         sf.when(sf.coalesce(condition, sf.lit(False)), sf.lit(text)) for condition, text in faults
     ]
@@ -433,7 +450,7 @@ def _judged(
 
 
 def _parsed(rows: DataFrame) -> DataFrame:
-    """With every column of PARSED, NULL where the rows have none."""
+    """The rows with every column of PARSED, and NULL for columns that the rows do not have."""
     there = set(rows.columns)
     return rows.select(
         *(
@@ -444,7 +461,7 @@ def _parsed(rows: DataFrame) -> DataFrame:
 
 
 def split(parsed: DataFrame) -> dict[str, DataFrame]:
-    """PARSED rows of all sources -> the tables of the traces, by name."""
+    """Make the tables of the traces, by name, from the PARSED rows of all sources."""
     items = cut(_with_repeated(parsed.where("table = 'items'")))
     numbered = cut(_numbered(items.where("reason IS NULL")))
     of_items = items.where("reason IS NULL AND peer IS NOT NULL").join(
@@ -459,10 +476,10 @@ def split(parsed: DataFrame) -> dict[str, DataFrame]:
     stays = cut(_stays(parsed.where("table = 'sessions'")))
     sessions = stays.where("reason IS NULL")
     rtts = cut(_once(parsed.where("table = 'rtts'"), ["a", "b"], "this pair was there before"))
-    counts = (
-        holdings.groupBy("peer").agg(sf.count(sf.lit(1)).alias("items"), sf.lit(0).alias("sessions"))
-        .unionByName(sessions.groupBy("peer").agg(sf.lit(0).alias("items"), sf.count(sf.lit(1)).alias("sessions")))
-    )  # fmt: skip
+    none, one = sf.lit(0), sf.lit(1)
+    counts = holdings.select("peer", one.alias("items"), none.alias("sessions")).unionByName(
+        sessions.select("peer", none.alias("items"), one.alias("sessions"))
+    )
     peers = counts.groupBy("peer").agg(
         sf.sum("items").alias("items"), sf.sum("sessions").alias("sessions")
     )
@@ -484,7 +501,7 @@ def split(parsed: DataFrame) -> dict[str, DataFrame]:
 
 
 def _quarantine(broken: DataFrame) -> DataFrame:
-    """One row for each line, with the first of its reasons: a line may give many rows."""
+    """One row for each line, with its first reason, because a line may give many rows."""
     first = broken.groupBy("source", "line").agg(
         sf.min(sf.struct("reason", "table", "row")).alias("f")
     )
@@ -495,7 +512,7 @@ def _quarantine(broken: DataFrame) -> DataFrame:
 
 
 def _once(rows: DataFrame, by: Sequence[str], reason: str, only: Column | None = None) -> DataFrame:
-    """Of equal good rows the first stays; which one that is must not depend on the partitioning."""
+    """Keep the first of equal good rows. The order does not depend on the partitioning."""
     good = sf.col("reason").isNull() & (sf.lit(True) if only is None else only)
     same = Window.partitionBy(good, *by).orderBy("source", "line")
     again = good & (sf.row_number().over(same) > 1)
@@ -503,13 +520,16 @@ def _once(rows: DataFrame, by: Sequence[str], reason: str, only: Column | None =
 
 
 def _with_repeated(items: DataFrame) -> DataFrame:
-    """A row with a key may repeat another's values: it is another name of that item. Its key may not."""
+    """Find repeated rows and repeated keys.
+
+    A row with a key may repeat the values of another row: it is another name of that item.
+    """
     no_key = _once(items, ["topic", "values", "peer"], "repeated row", sf.col("key").isNull())
     return _once(no_key, ["key"], "another row has this key", sf.col("key").isNotNull())
 
 
 def _numbered(good: DataFrame) -> DataFrame:
-    """Different items in the order of topic, source and line."""
+    """Number the different items in the order of topic, source and line."""
     items = good.groupBy("topic", "values").agg(
         sf.min(sf.struct("source", "line")).alias("origin"), sf.min("schema").alias("schema")
     )
@@ -520,7 +540,7 @@ def _numbered(good: DataFrame) -> DataFrame:
 
 
 def _linked(links: DataFrame, items: DataFrame, numbered: DataFrame) -> DataFrame:
-    """Who holds which item, where items are named by their key."""
+    """The items that each peer holds, where a key names the item."""
     named = items.where("reason IS NULL AND key IS NOT NULL").select("key", "topic", "values")
     keys = named.join(
         numbered.select("item", "topic", "values"), on=["topic", "values"], how="inner"
@@ -534,7 +554,10 @@ def _linked(links: DataFrame, items: DataFrame, numbered: DataFrame) -> DataFram
 
 
 def _stays(rows: DataFrame) -> DataFrame:
-    """Stays of a peer in the order of time; one that begins before the last has ended is broken."""
+    """A peer's stays in the order of time.
+
+    A stay that begins before the previous one has ended is broken.
+    """
     good = sf.col("reason").isNull()
     order = Window.partitionBy("peer", good).orderBy(
         "up_us", sf.col("down_us").asc_nulls_last(), "source", "line"

@@ -1,10 +1,13 @@
-"""What a live fabric did, judged from its nodes' trace files: Spark reads the filters' text and the events, and says what was due.
+"""Judges a live fabric by its nodes' trace files: Spark reads filters and events, and decides which
+events were due.
 
-The trace files (``gossamer.trace``) are the only input. *Due*: the subscription was made before the event was published, and
-ended, if at all, after the event's receipt was complete. *Allowed*: they overlap. Anything else handed over is *spurious*, and
-so is what was handed over before the subscription was asked for or after it ended.
-Time stamps of different nodes are compared, so their clocks must agree to within the time a subscriber waits before it
-relies on its subscription; on one machine they do.
+The trace files (``gossamer.trace``) are the only input. An event is *due* to a subscription that
+was made before the event was published, and that did not end before the event's receipt was
+complete. It is *allowed* if they overlap. Any other hand-over is *spurious*, also one that came
+before the subscription was asked for or after it ended.
+
+The time stamps of different nodes are compared. So their clocks must agree to within the time that
+a subscriber waits before it relies on its subscription. On one machine they do.
 """
 
 from __future__ import annotations
@@ -29,10 +32,10 @@ from gossamer.pipeline.tables import parse_schema
 
 EXAMPLES_MAX = 10
 LATE_MS = 1000.0
-"""A hand-over is late when it comes later after the publication than this, unless told otherwise."""
+"""By default, a hand-over is late if it comes longer after the publication than this."""
 SUBSCRIPTIONS_MAX = 1000
 TEXT_MAX = 200
-"""So much of a filter's text in an error."""
+"""The most letters of a filter's text in an error."""
 
 _RECORD = (
     "at BIGINT, node STRING, kind STRING, version BIGINT, incarnation BIGINT, record "
@@ -43,15 +46,18 @@ _RECORD = (
     "matched: BIGINT, reported: BOOLEAN>, broken STRING"
 )
 _SUBSCRIPTION = ("node", "incarnation", "subscription")
-_BROKEN = "gossamer.broken"  # beside the attributes, whose names have no dot
+# This column stands beside the attributes, whose names have no dot.
+_BROKEN = "gossamer.broken"
 
 
 class VerifyError(ValueError):
-    """Trace files that cannot be judged; says why and what to do."""
+    """Trace files that cannot be judged. The message gives the cause and a remedy."""
 
 
 class Counts(Struct, frozen=True):
-    """``expected = delivered + missed``; ``delivered + allowed + duplicate + spurious`` is every hand-over."""
+    """``expected = delivered + missed``; ``delivered + allowed + duplicate + spurious`` is every
+    hand-over.
+    """
 
     expected: int = 0
     delivered: int = 0
@@ -60,7 +66,7 @@ class Counts(Struct, frozen=True):
     duplicate: int = 0
     spurious: int = 0
     late: int = 0
-    """Hand-overs that came later after the publication than asked; they are counted above, too, and are no fault."""
+    """Late hand-overs. They are counted above, too, and are no fault."""
 
     @property
     def ok(self) -> bool:
@@ -77,12 +83,12 @@ class SubscriptionRow(Struct, frozen=True):
     incarnation: int
     subscription: int
     filter: str | None
-    """Nothing if the subscription is not in the traces."""
+    """None if the subscription is not in the traces."""
     counts: Counts
 
 
 class Example(Struct, frozen=True):
-    """One pair that went wrong."""
+    """One pair with a fault."""
 
     what: str
     """missed, duplicate or spurious"""
@@ -103,22 +109,31 @@ class Verdict(Struct, frozen=True):
     duplicate: int
     spurious: int
     late: int
-    """Hand-overs later than ``late_ms`` after the publication. No fault by itself: catching up and ordering take time."""
+    """Hand-overs later than ``late_ms`` after the publication.
+
+    They are no fault by themselves, because catching up and ordering take time.
+    """
     late_ms: float
     events: int
     subscriptions: int
     nodes: int
     incomplete: int
-    """Events whose receipt was never complete. Nothing of them is due, so they are no part of ``ok``: look at them yourself."""
+    """Events whose receipt was never complete.
+
+    They are due to no subscription and do not count in ``ok``, so look at them yourself.
+    """
     broken: int
-    """Lines or events that could not be read or contradict each other, other than a file's torn last line: the verdict may be
-    wrong by these."""
+    """Lines or events that could not be read or that contradict each other, except a file's torn
+    last line.
+
+    They may make the verdict wrong.
+    """
     torn: int
-    """Files that end inside a line: their nodes were killed."""
+    """Files that end inside a line, because their nodes were killed."""
     latency_ms_p50: float | None
     latency_ms_p99: float | None
     latency_ms: tuple[tuple[float, int], ...]
-    """Hand-overs by latency: (at most so many milliseconds, count)."""
+    """Hand-overs by latency: (the highest latency in milliseconds, count)."""
     hops: tuple[tuple[int, int], ...]
     """Hand-overs by hops."""
     per_node: tuple[NodeRow, ...]
@@ -126,7 +141,9 @@ class Verdict(Struct, frozen=True):
     """The worst first, at most 1000."""
     examples: tuple[Example, ...]
     miscounted: int = 0
-    """Events whose receipt counts as taken what a subscription had discarded before it reported."""
+    """Events whose receipt counts them as taken by a subscription that had discarded them before it
+    reported.
+    """
 
     @property
     def ok(self) -> bool:
@@ -173,7 +190,7 @@ def verify(spark: SparkSession, trace_dir: Path, late_ms: float = LATE_MS) -> Ve
 
 
 def _is_cut(path: Path) -> bool:
-    """Does the file end inside a line? Then its node was killed."""
+    """Whether the file ends inside a line. Then its node was killed."""
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(size - 1, 0))
@@ -181,9 +198,11 @@ def _is_cut(path: Path) -> bool:
 
 
 def parse(lines: DataFrame, cut: Sequence[Path]) -> DataFrame:
-    """Lines (source, line, row) -> one record a row; ``incarnation`` is that of the header above it.
+    """Turn lines (source, line, row) into one record for each row. ``incarnation`` is that of the
+    header above it.
 
-    ``cut`` are the files that end inside a line; that line is ``cut``, whether it can be read or not. A broken record has no kind.
+    ``cut`` are the files that end inside a line. That line is marked ``cut``, even if it can be
+    read. A broken record has no kind.
     """
     parsed = lines.select(
         "source",
@@ -215,8 +234,12 @@ def parse(lines: DataFrame, cut: Sequence[Path]) -> DataFrame:
 
 
 def _is_whole() -> Column:
-    """A header or a record of a known kind, with every field that its kind needs."""
-    read = {field.name for field in parse_schema(_RECORD)["record"].dataType.fields}  # type: ignore[attr-defined]
+    """Whether this is a header or a record of a known kind, with every field that its kind
+    needs.
+    """
+    fields = parse_schema(_RECORD)["record"].dataType
+    assert isinstance(fields, StructType)
+    read = set(fields.names)
 
     def there(*names: str) -> Column:
         return functools.reduce(Column.__and__, (sf.col(f"r.{name}").isNotNull() for name in names))
@@ -231,11 +254,15 @@ def _is_whole() -> Column:
         whole = whole.when(
             sf.col("r.record.kind") == record.__struct_config__.tag, there("at", "node", *needed)
         )
-    return whole  # NULL: of no kind
+    # NULL: the record has no known kind.
+    return whole
 
 
 def _check_files(records: DataFrame, files: int) -> tuple[int, int, int]:
-    """Are these trace files of a version that we read? Returns (nodes, broken lines, torn last lines)."""
+    """Check that these are trace files of our version.
+
+    Return (nodes, broken lines, torn last lines).
+    """
     first, torn = sf.col("line") == 1, sf.col("broken") & sf.col("cut")
     headless = first & ~torn & ~sf.coalesce(sf.col("kind") == "header", sf.lit(False))
     row = records.agg(
@@ -262,7 +289,7 @@ def _check_files(records: DataFrame, files: int) -> tuple[int, int, int]:
 
 
 def topics(records: DataFrame) -> dict[str, StructType]:
-    """The schema of each topic, as its nodes advertised it; of one that grew, the longest."""
+    """The schema of each topic, as its nodes advertised it. If it grew, this is the longest."""
     rows = records.where("kind = 'advertised'").select("record.topic", "record.schema")
     return {
         topic: parse_schema(text) for topic, text in advertised.schemas(rows, VerifyError).items()
@@ -270,9 +297,10 @@ def topics(records: DataFrame) -> dict[str, StructType]:
 
 
 def subscriptions(records: DataFrame) -> DataFrame:
-    """(node, incarnation, subscription, topic, filter, subscribing_at, subscribed_at, ended_at, start), times in microseconds.
+    """(node, incarnation, subscription, topic, filter, subscribing_at, subscribed_at, ended_at,
+    start).
 
-    A durable subscription is one row (following.py).
+    Times are in microseconds. A durable subscription is one row (following.py).
     """
 
     def at(kind: str) -> Any:
@@ -291,7 +319,8 @@ def subscriptions(records: DataFrame) -> DataFrame:
             at("unsubscribed").alias("unsubscribed_at"),
         )
     )
-    # A node that was killed, or came back in a new incarnation, lost its subscriptions when the old one fell silent.
+    # When a node is killed or comes back in a new incarnation, its subscriptions end with the last
+    # record of the old one.
     lives = (
         records.where("incarnation IS NOT NULL")
         .groupBy("node", "incarnation")
@@ -308,8 +337,11 @@ def subscriptions(records: DataFrame) -> DataFrame:
 
 
 def events(records: DataFrame) -> DataFrame:
-    """(event, topic, values, published_at, completed_at, times): an event is named publisher/incarnation/sequence, and was
-    published so many times; more than once is wrong."""
+    """(event, topic, values, published_at, completed_at, times).
+
+    An event is named publisher/incarnation/sequence. ``times`` counts its publications; more than
+    one is wrong.
+    """
     published, completed = sf.col("kind") == "published", sf.col("kind") == "completed"
     return (
         records.where(published | completed)
@@ -327,9 +359,11 @@ def events(records: DataFrame) -> DataFrame:
 
 
 def hand_overs(records: DataFrame, subscribed: DataFrame) -> DataFrame:
-    """(event, node, incarnation, subscription, alive, copies, at, hops); time and hops of the first copy.
+    """(event, node, incarnation, subscription, alive, copies, at, hops), with time and hops of the
+    first copy.
 
-    ``alive``: handed over while the subscription was asked for. The copies of one pair may be some of each.
+    ``alive`` means that the subscription was asked for at the time of the hand-over. Some copies of
+    one pair may be alive and others not.
     """
     alive = (sf.col("at") >= sf.col("subscribing_at")) & (
         sf.col("ended_at").isNull() | (sf.col("at") <= sf.col("ended_at"))
@@ -356,7 +390,10 @@ def hand_overs(records: DataFrame, subscribed: DataFrame) -> DataFrame:
 
 
 def read_values(published: DataFrame, schemas: dict[str, StructType]) -> dict[str, DataFrame]:
-    """(event, values STRUCT) of each topic; the struct has one more field, with the text of what could not be read."""
+    """(event, values STRUCT) of each topic.
+
+    The struct has one more field for the text of values that could not be read.
+    """
     used = {row["topic"] for row in published.select("topic").distinct().collect()}
     if unknown := sorted(used - set(schemas)):
         raise VerifyError(
@@ -374,7 +411,7 @@ def read_values(published: DataFrame, schemas: dict[str, StructType]) -> dict[st
 
 
 def matches(published: DataFrame, subscribed: DataFrame, read: dict[str, DataFrame]) -> DataFrame:
-    """(event, topic, filter) where the filter's text is TRUE of the event."""
+    """(event, topic, filter) for all pairs where the filter's text is TRUE."""
     found = [
         published.select("event", "topic", sf.col("topic").alias("filter")).where(sf.lit(False))
     ]
@@ -399,7 +436,7 @@ def _texts(subscribed: DataFrame, topic: str) -> DataFrame:
 
 @contextlib.contextmanager
 def _names_the_filter(read: dict[str, DataFrame], subscribed: DataFrame) -> Iterator[None]:
-    """If Spark fails, find the filter that it fails on, by halves."""
+    """If Spark fails, find by halves the filter that makes it fail."""
     try:
         yield
     except (Py4JJavaError, PySparkException):
@@ -417,7 +454,7 @@ def _names_the_filter(read: dict[str, DataFrame], subscribed: DataFrame) -> Iter
 
 
 def _failure(rows: DataFrame, texts: list[str]) -> str | None:
-    """What Spark says against these filters, in one line."""
+    """Spark's error for these filters, in one line."""
     try:
         filters = rows.sparkSession.createDataFrame(
             [(text, text) for text in texts], "filter STRING, text STRING"
@@ -435,9 +472,11 @@ def _failure(rows: DataFrame, texts: list[str]) -> str | None:
 def pairs(
     found: DataFrame, subscribed: DataFrame, published: DataFrame, told: DataFrame
 ) -> DataFrame:
-    """(event, node, incarnation, subscription, due): the pairs that match and are due or allowed."""
+    """(event, node, incarnation, subscription, due): the pairs that match and are due or
+    allowed.
+    """
     in_gap = sf.coalesce(sf.col("published_at") < sf.col("gap_at"), sf.lit(False))
-    # No subscription outlives a receipt that is never complete: such an event is allowed at most.
+    # No subscription outlives a receipt that is never complete. Such an event is allowed at most.
     due = (sf.col("subscribed_at") < sf.col("published_at")) & (
         sf.col("completed_at").isNotNull()
         & (sf.col("ended_at").isNull() | (sf.col("completed_at") < sf.col("ended_at")))
@@ -489,7 +528,8 @@ def _verdict(
         sf.percentile("ms", sf.array(sf.lit(0.5), sf.lit(0.99))).alias("p")
     ).first()
     assert percentiles is not None
-    # Powers of two from a quarter of a millisecond: latencies have long tails.
+    # The steps are powers of two from a quarter of a millisecond, because latencies have long
+    # tails.
     at_most = sf.greatest(
         sf.lit(0.25), sf.pow(sf.lit(2.0), sf.ceil(sf.log2(sf.greatest("ms", sf.lit(0.25)))))
     )
@@ -526,13 +566,12 @@ def _verdict(
 def _per_subscription(
     judged: DataFrame, subscribed: DataFrame, late: dict[tuple[str, int, int], int]
 ) -> tuple[Counts, tuple[NodeRow, ...], tuple[SubscriptionRow, ...]]:
-    """Totals, per node and per subscription, counted in one pass."""
+    """Totals, and counts for each node and each subscription, in one pass."""
     kinds = oracle.counts()
+    # The full join keeps subscriptions to which nothing is due.
     rows = (
         subscribed.select(*_SUBSCRIPTION, "filter")
-        .join(
-            judged, on=list(_SUBSCRIPTION), how="full"
-        )  # a subscription with nothing due is a row too
+        .join(judged, on=list(_SUBSCRIPTION), how="full")
         .rollup("node", sf.struct("incarnation", "subscription").alias("which"))
         .agg(
             sf.grouping_id().alias("level"),
@@ -577,9 +616,10 @@ def _examples(
     )
     wrong = judged.where("verdict IN ('missed', 'spurious') OR copies > 1").withColumn("what", what)
     place = sf.row_number().over(Window.partitionBy("what").orderBy("event", *_SUBSCRIPTION))
+    # This order shows some examples of each kind, and not only of the most frequent one.
     rows = (
         wrong.withColumn("place", place)
-        .orderBy("place", "what")  # some of each kind, not only the most frequent
+        .orderBy("place", "what")
         .limit(EXAMPLES_MAX)
         .join(published.select("event", "values"), on="event", how="left")
         .join(subscribed.select(*_SUBSCRIPTION, "filter"), on=list(_SUBSCRIPTION), how="left")

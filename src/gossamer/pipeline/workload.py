@@ -1,16 +1,18 @@
-"""The workload of a trace: one filter for each peer that matches one of its items, one event for each item (seed 001's way).
+"""The workload of a trace: one filter for each peer, and one event for each item, as in seed 001.
 
-Where the items are files (name, type, size), filters are of mixed shapes, or points alone as in the seed (``exact``). Items with
-other attributes get filters on one or two of them: a text as it is, a number within a fiftieth, a day or a moment from then
-on. Items that nobody holds are each asked for by a peer of its own.
+A peer's filter matches one of its items. Where the items are files (name, type, size), filters have
+mixed shapes, or are points alone as in the seed (``exact``). Items with other attributes get
+filters on one or two of them: an equal text, a number within a fiftieth, a later day or moment. An
+item that no peer holds gets a peer of its own that asks for it.
 
-Everything that looks random is a hash of the seed and the row itself, so the same trace and seed give the same rows whatever
-the partitioning. The texts are in the common subset of the fabric and Spark.
+Each random-looking value is a hash of the seed and the row. So the same trace and seed give the
+same rows, whatever the partitioning. The fabric and Spark read the texts alike.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
@@ -20,11 +22,11 @@ from gossamer.pipeline import traces
 from gossamer.pipeline.tables import EVENTS, FILTERS, TOPICS, parse_schema
 
 SCHEMA = "name STRING, type STRING, size BIGINT"
-"""Of files."""
+"""The schema of files."""
 JSON = traces.JSON | {"mode": "FAILFAST"}
 """How values are read from JSON."""
 PERIOD_US = 1000
-"""Time between two events."""
+"""The time between two events."""
 SHAPES = (
     ("exact", 40, "name = {name} AND type = {type} AND size = {size}"),
     ("name", 10, "name = {name}"),
@@ -36,13 +38,16 @@ SHAPES = (
     ("in", 4, "type IN ({type}, 'dsc') AND name LIKE {prefix}"),
     ("not", 4, "NOT (type <> {type}) AND size > {below} AND size {under}"),
 )
-"""Shape, its share in percent, its text. The wide shapes are few: they alone would decide the number of deliveries."""
+"""The shape, its share in percent, and its text.
+
+Wide shapes are rare, because they alone would decide the number of deliveries.
+"""
 
 assert sum(share for _, share, _ in SHAPES) == 100
 
 
 def topics(filters: DataFrame, events: DataFrame, schemas: DataFrame) -> DataFrame:
-    """The topics that filters and events are on; ``schemas`` are (topic, schema)."""
+    """The topics of filters and events; ``schemas`` are (topic, schema)."""
     asked = filters.groupBy("topic").agg(sf.count(sf.lit(1)).alias("filters"))
     told = events.groupBy("topic").agg(sf.count(sf.lit(1)).alias("events"))
     both = asked.join(told, on="topic", how="full").fillna(0, subset=["filters", "events"])
@@ -50,12 +55,15 @@ def topics(filters: DataFrame, events: DataFrame, schemas: DataFrame) -> DataFra
 
 
 def schemas(items: DataFrame) -> DataFrame:
-    """(topic, schema) of a trace."""
+    """The (topic, schema) of a trace."""
     return items.groupBy("topic").agg(sf.min("schema").alias("schema"))
 
 
 def owned(items: DataFrame, holdings: DataFrame) -> DataFrame:
-    """(peer, item, topic, values): who may ask for what; an item that nobody holds has a peer of its own."""
+    """(peer, item, topic, values): the items that each peer may ask for.
+
+    An item without a holder gets a peer of its own.
+    """
     held = holdings.select("peer", "item").join(
         items.select("item", "topic", "values"), on="item", how="inner"
     )
@@ -72,7 +80,10 @@ def filters(
     *,
     exact: bool = False,
 ) -> DataFrame:
-    """One filter for each peer, which matches one of the peer's items; the first ``limit`` in the order of a hash."""
+    """One filter for each peer, which matches one of the peer's items.
+
+    ``limit`` keeps the first ones in the order of a hash.
+    """
     first = Window.partitionBy("peer").orderBy(
         _hash(seed, "file", "peer", "topic", "values"), "topic", "values"
     )
@@ -102,7 +113,10 @@ def events(
     limit: int | None = None,
     period_us: int = PERIOD_US,
 ) -> DataFrame:
-    """One event for each item, however many peers hold it; the first ``limit`` in the order of a hash."""
+    """One event for each item, whatever the number of its holders.
+
+    ``limit`` keeps the first ones in the order of a hash.
+    """
     holder = (
         owned(items, holdings).groupBy("item", "topic", "values").agg(sf.min("peer").alias("peer"))
     )
@@ -115,7 +129,7 @@ def events(
 
 
 def _texts(rows: DataFrame, kind: st.StructType, seed: int, exact: bool) -> DataFrame:
-    """(filter, topic, gossamer.peer, attributes..) -> the rows of ``filters``."""
+    """Turn (filter, topic, gossamer.peer, attributes..) into the rows of ``filters``."""
     if kind.simpleString() == parse_schema(SCHEMA).simpleString():
         drawn = rows.withColumnRenamed("gossamer.peer", "peer")
         draw = sf.lit(0) if exact else sf.pmod(_hash(seed, "shape", "peer"), sf.lit(100))
@@ -129,7 +143,10 @@ def _texts(rows: DataFrame, kind: st.StructType, seed: int, exact: bool) -> Data
 
 
 def _general(rows: DataFrame, kind: st.StructType, seed: int, exact: bool) -> DataFrame:
-    """Filters on attributes of any type: two of those that the item has, chosen by hash; all of them if ``exact``."""
+    """Filters on attributes of any type.
+
+    A hash chooses two of the item's attributes; ``exact`` takes all of them.
+    """
     conditions = [
         sf.struct(
             _hash(seed, f"attribute {field.name}", "`gossamer.peer`").alias("order"),
@@ -142,7 +159,8 @@ def _general(rows: DataFrame, kind: st.StructType, seed: int, exact: bool) -> Da
     text = sf.array_join(
         sf.transform(sf.slice(there, sf.lit(1), count), lambda one: one["text"]), " AND "
     )
-    nothing = f"`{kind.fields[0].name}` IS NULL"  # an item without any attribute is still an item
+    # An item without any attribute is still an item.
+    nothing = f"`{kind.fields[0].name}` IS NULL"
     return rows.select(
         "filter",
         "topic",
@@ -153,7 +171,10 @@ def _general(rows: DataFrame, kind: st.StructType, seed: int, exact: bool) -> Da
 
 
 def _condition(field: st.StructField, exact: bool) -> Column:
-    """A condition that the item's own value meets; NULL where it has none, or none that can be told in text."""
+    """A condition that the item's own value meets.
+
+    NULL if there is no value, or if text cannot express it.
+    """
     name, at = field.name, sf.col(f"`{field.name}`")
     shown = at.cast("STRING")
     kind = field.dataType
@@ -163,9 +184,8 @@ def _condition(field: st.StructField, exact: bool) -> Column:
         if exact:
             return sf.concat(sf.lit(f"{name} = "), shown)
         whole = at.cast("BIGINT")
-        part = sf.abs(whole.cast("DECIMAL(20,0)")) / sf.lit(
-            50
-        )  # the least BIGINT has no absolute value among them
+        # The least BIGINT has no absolute value that is a BIGINT.
+        part = sf.abs(whole.cast("DECIMAL(20,0)")) / sf.lit(50)
         margin = sf.floor(part).cast("BIGINT") + sf.lit(1)
         low, high = (
             sf.coalesce(sf.try_subtract(whole, margin), whole),
@@ -177,7 +197,8 @@ def _condition(field: st.StructField, exact: bool) -> Column:
     if isinstance(kind, (st.FloatType, st.DoubleType)):
         margin = sf.abs(at) / 50.0 + 0.001
         low, high = (at - margin).cast("DOUBLE"), (at + margin).cast("DOUBLE")
-        finite = sf.abs(at) < 1e15  # a literal for each bound, plain digits
+        # Each bound is a literal with plain digits.
+        finite = sf.abs(at) < 1e15
         text = sf.concat(
             sf.lit(f"{name} BETWEEN "), low.cast("DECIMAL(30,6)").cast("STRING"),
             sf.lit(" AND "), (high + 0.000001).cast("DECIMAL(30,6)").cast("STRING"),
@@ -197,7 +218,7 @@ def _hash(seed: int, purpose: str, *columns: str) -> Column:
 
 
 def _number(seed: int, *columns: str) -> Column:
-    """0, 1, 2, ... in the order of a hash."""
+    """The numbers 0, 1, 2, ... in the order of a hash."""
     order = Window.orderBy(_hash(seed, "order", *columns), *columns)
     return sf.row_number().over(order).cast("BIGINT") - sf.lit(1)
 
@@ -209,14 +230,14 @@ def _quote(text: Column) -> Column:
 
 
 def _like(text: Column) -> Column:
-    """The text as a LIKE pattern that matches itself."""
+    """The text as a LIKE pattern that matches only this text."""
     for special in ("\\", "%", "_"):
         text = sf.replace(text, sf.lit(special), sf.lit("\\" + special))
     return text
 
 
 def _fill(pattern: str, seed: int) -> Column:
-    """The pattern with its places filled from the file at hand."""
+    """The pattern, with its places filled from the current file."""
     size, name = sf.col("size"), sf.col("name")
     margin = sf.floor(size / sf.lit(50)) + sf.lit(1)
     length = sf.lit(3) + sf.pmod(_hash(seed, "length", "peer"), sf.lit(5)).cast("INT")
@@ -237,7 +258,12 @@ def _fill(pattern: str, seed: int) -> Column:
             )
         ),
     }
-    parts = []
+    return fill(pattern, places)
+
+
+def fill(pattern: str, places: Mapping[str, Column]) -> Column:
+    """The pattern as text, with a column for each ``{place}``."""
+    parts: list[Column] = []
     for piece in pattern.split("{"):
         place, bracket, rest = piece.partition("}")
         parts += [places[place].cast("STRING"), sf.lit(rest)] if bracket else [sf.lit(piece)]

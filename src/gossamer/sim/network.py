@@ -10,10 +10,14 @@ connection, made when both ends are told UP and dropped from the tables once nei
 
 A link's event queue (what a clog holds, and what waits at a paused node) has a mark: beyond it the sender is told FULL and
 further event messages are dropped, until half of it has drained and the sender is told READY.
+
+A narrow link has two lanes, and what waits in the one for control messages goes first. While it is busy, the sender is told
+MOVING, as a real driver says it of a slow socket.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from random import Random
 
@@ -22,9 +26,11 @@ from msgspec import Struct
 from gossamer.machine import LinkState, Message, Peer
 from gossamer.sim.clock import Clock
 from gossamer.sim.latency import Latency
-from gossamer.sim.rules import HOLD, PASS, Carry, Clog, Cut, Drop, Rule, Verdict
+from gossamer.sim.rules import HOLD, PASS, Carry, Clog, Cut, Drop, Queue, Rule, Verdict
 
 Key = tuple[int, int]
+MOVING_EVERY = 5_000_000  # looks at what has left over a narrow link
+MOVING_BYTES = 16 << 10  # so much must have left to be a sign of life
 AGAIN = 100_000  # between attempts to say that an end is gone, while a partition is in the way
 EventId = tuple[int, int, int]  # publisher, incarnation, sequence
 
@@ -45,10 +51,14 @@ class Link:
     __slots__ = (
         "back",
         "base",
+        "busy",
         "epoch",
         "full",
         "held",
+        "lanes",
         "last",
+        "looked_at",
+        "moved",
         "pair",
         "queued",
         "sender",
@@ -67,6 +77,10 @@ class Link:
         self.held: list[Packet] = []
         self.queued = 0  # event messages held, or waiting at a paused node
         self.full = False
+        # Of a narrow link: control messages, and events.
+        self.lanes: tuple[deque[Packet], deque[Packet]] = (deque(), deque())
+        self.busy = False  # something is on its way into it
+        self.looked_at = self.moved = 0  # bytes that have left since then
 
 
 class Pair:
@@ -175,8 +189,39 @@ class Network:
             delay = self._latency.delay(link.base, self._rng)
             for extra in verdict.delays:
                 self._fly(self._clock.now + delay + extra, link, packet)
+        elif isinstance(verdict, Queue):
+            link.lanes[packet.is_event].append(packet)
+            self.queue(link, packet)
+            if not link.busy:
+                link.looked_at, link.moved = self._clock.now, 0
+                self._squeeze(link, verdict.rate)
         else:
             assert isinstance(verdict, Drop)
+
+    def _squeeze(self, link: Link, rate: int) -> None:
+        """The next message begins its way into a narrow link."""
+        lane = link.lanes[0] or link.lanes[1]
+        link.busy = bool(lane)
+        if lane:
+            packet = lane.popleft()
+            at = self._clock.now + max(1, packet.size * 1_000_000 // rate)
+            self._clock.push(at, self._squeezed, link, packet, (link.epoch, rate))
+
+    def _squeezed(self, link: Link, packet: Packet, how: tuple[int, int]) -> None:
+        epoch, rate = how
+        if epoch != link.epoch or not link.up:
+            self.count("closed")
+            return
+        self._carry(link, packet, self._latency.delay(link.base, self._rng))
+        link.moved += packet.size
+        self._squeeze(link, rate)
+        self.unqueue(link, packet, epoch)
+        if self._clock.now - link.looked_at >= MOVING_EVERY:
+            is_moving = link.busy and link.moved >= MOVING_BYTES
+            link.looked_at, link.moved = self._clock.now, 0
+            if is_moving:
+                self.count("told moving")
+                self._tell(link.sender, link.to, LinkState.MOVING)
 
     def _carry(self, link: Link, packet: Packet, delay: int) -> None:
         at = self._clock.now + delay
@@ -237,6 +282,16 @@ class Network:
                     self._carry(link, packet, self._latency.delay(link.base, self._rng))
                     self.unqueue(link, packet, link.epoch)
 
+    def hurry(self) -> None:
+        """The links are as wide as they were: what waits in them comes in one burst."""
+        for links in self.links:
+            for link in links.values():
+                for lane in link.lanes:
+                    while lane:
+                        packet = lane.popleft()
+                        self._carry(link, packet, self._latency.delay(link.base, self._rng))
+                        self.unqueue(link, packet, link.epoch)
+
     # -------------------------------------------------------- breaks and joins
 
     def break_pair(self, pair: Pair, *, reset: bool = False) -> None:
@@ -275,6 +330,10 @@ class Network:
         if end.held:
             self.count("closed", len(end.held))
             end.held = []
+        for lane in end.lanes:
+            self.count("closed", len(lane))
+            lane.clear()
+        end.busy = False
         if end.pair.dialled:
             self._drop(end)
 

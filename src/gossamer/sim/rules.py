@@ -33,7 +33,13 @@ class Carry(Struct, frozen=True):
     delays: tuple[int, ...]
 
 
-Verdict = Pass | Drop | Hold | Carry
+class Queue(Struct, frozen=True):
+    """Behind what is on its way over the link already, at so many bytes a second."""
+
+    rate: int
+
+
+Verdict = Pass | Drop | Hold | Carry | Queue
 PASS, DROP, HOLD = Pass(), Drop(), Hold()
 
 
@@ -113,3 +119,19 @@ class Clog:
 
     def judge(self, link: Link, packet: Packet) -> Verdict:
         return HOLD if link.sender in self.nodes or link.to in self.nodes else PASS
+
+
+class Narrow:
+    """Each link to and from these nodes carries a certain number of bytes a second.
+
+    Control messages go first, as over a socket. What waits fills the link's event queue.
+    """
+
+    name = "narrow"
+
+    def __init__(self, nodes: tuple[int, ...], rate: int) -> None:
+        self.nodes, self.fired = dict.fromkeys(nodes), 0
+        self._verdict = Queue(rate)
+
+    def judge(self, link: Link, packet: Packet) -> Verdict:
+        return self._verdict if link.sender in self.nodes or link.to in self.nodes else PASS

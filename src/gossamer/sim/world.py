@@ -36,10 +36,10 @@ from gossamer.sim.clock import Clock
 from gossamer.sim.disk import Disk
 from gossamer.sim.latency import Latency
 from gossamer.sim.network import EventId, Link, Network, Packet
-from gossamer.sim.rules import Clog, Cut
+from gossamer.sim.rules import Clog, Cut, Narrow
 from gossamer.sim.switchboard import Switchboard
 from gossamer.sim.traces import Traces
-from gossamer.trace import Digest, Record
+from gossamer.trace import Digest, Record, Rejected
 
 GOODBYE = 10_000  # between the word and the deed
 GOODBYE_MAX = 2_000_000  # and at most, if others still need it
@@ -315,6 +315,13 @@ class World:
         self.network.rules.remove(clog)
         self.network.release()
 
+    def narrow(self, narrow: Narrow) -> None:
+        self.network.rules.insert(0, narrow)
+
+    def widen(self, narrow: Narrow) -> None:
+        self.network.rules.remove(narrow)
+        self.network.hurry()
+
     def record(self, node: Node, record: Record) -> None:
         """What goes into the traces: a node's own notes, and what users of bare machines do and see."""
         if self.traces is not None:
@@ -435,7 +442,7 @@ class World:
     def _after(self, node: Node, effects: list[Effect]) -> None:
         if self._called is not None:
             self._called(node)
-        hung: tuple[Peer, ...] = ()
+        hung: tuple[tuple[Peer, LinkState], ...] = ()
         for effect in effects:
             kind = type(effect)
             if kind is Send:
@@ -445,6 +452,10 @@ class World:
                 self.digest.add(self.clock.now, node.peer, record)
                 self.record(node, record)
                 self._probe.noted(node, record)
+                if type(record) is Rejected and record.cut:
+                    peer = Peer(int(record.peer, 16))
+                    if self.switchboard.hang_up(node.index, peer):
+                        hung = (*hung, (peer, LinkState.CUT))
             elif kind is Deliver:
                 self._probe.delivered(node, effect)  # type: ignore[arg-type]
             elif kind is Store:
@@ -454,12 +465,12 @@ class World:
                 self.switchboard.dial(node.index, effect.address, effect.expected)  # type: ignore[union-attr]
             elif kind is Hangup:
                 if self.switchboard.hang_up(node.index, effect.peer):  # type: ignore[union-attr]
-                    hung = (*hung, effect.peer)  # type: ignore[union-attr]
+                    hung = (*hung, (effect.peer, LinkState.DOWN))  # type: ignore[union-attr]
             else:
                 raise BreachError(f"node {node.index} asked for {effect!r}, which is no effect")
         if hung:
-            for peer in hung:
-                self._tell(node.index, self.switchboard.by_peer(peer), LinkState.DOWN)
+            for peer, state in hung:
+                self._tell(node.index, self.switchboard.by_peer(peer), state)
         machine = node.machine
         if machine is not None and machine.deadline < node.armed:
             self._arm(node)

@@ -2,8 +2,13 @@
 
 A publisher *watches* the nodes whose interest records say that they take a topic this way: they tell it their filters, and every
 change (told.py). It matches a batch against all of them (plan.py) and sends each node its *portions*; who has taken one says how
-many subscriptions took each event. The receipt is complete when all have. A portion is sent again until its node has answered or
-is no longer a member; what was meant for one of a group, and its node did not take or is dead, goes to another.
+many subscriptions took each event. The receipt is complete when all have. What was meant for one of a group, and its node did not
+take or is dead, goes to another.
+
+A publisher waits for the answer until the node is no longer a member, or has said nothing for long though its link is up
+(``PATIENCE``). Then the node is cut off, and ``left`` says which events were completed without it. A portion is sent again over a
+new link, and when its node says that it lacks it: the publisher asks (``Check``) behind its portions, so that what waits in a
+queue, or for a slow consumer, is not sent twice.
 
 A batch waits while the filters of some node are not known. So a subscription is found by every batch from the moment at which every
 live node knows that this node takes the topic this way, and every publisher that watches has its filter.
@@ -33,15 +38,20 @@ from gossamer.overlay.batch import (
     DISCARDED,
     MATCHED_MAX,
     Batch,
+    Left,
     added,
     bounded_all,
     joined,
 )
-from gossamer.overlay.direct.flight import Flight, Part, Source, Taker
+from gossamer.overlay.direct.flight import Flight, Outstanding, Part, Source, Taker
 from gossamer.overlay.direct.messages import (
+    CHECK_MAX,
+    Check,
     DirectMessage,
     Holding,
+    Lacking,
     Portion,
+    PortionId,
     Taken,
     Unwatch,
     Wanted,
@@ -53,13 +63,12 @@ from gossamer.overlay.direct.told import Told
 from gossamer.trace import Rejected, hex_peer
 
 AGAIN = Micros(250 * MILLISECOND)
-PORTION_AGAIN = Micros(
-    SECOND
-)  # a link loses nothing while it lasts: who has not answered is busy, or has dropped it
-AGAIN_MAX = Micros(4 * SECOND)
-PATIENCE = Micros(
-    15 * SECOND
-)  # with a link, and without a word about a portion, while this node was awake itself
+CHECK_AFTER = Micros(SECOND)  # a portion without an answer is asked for
+CHECK_MAX_AFTER = Micros(4 * SECOND)
+# A link on which bytes move has the last question still in its queue, most likely.
+MOVING_LASTS = Micros(6 * SECOND)
+# With a link on which nothing moves, and without a word about a portion, while this node was awake itself.
+PATIENCE = Micros(15 * SECOND)
 IDLE = Micros(60 * SECOND)  # a topic on which nothing is published: nobody is watched for it
 EXPECTED_MAX = 256  # topics for which others are watched though nothing has been published
 WANTS_MAX = 2_000_000  # filters of others that are kept; who tells more gets everything
@@ -92,6 +101,7 @@ class Direct:
         self.me, self.members = me, members
         self.told = Told(epoch)
         self.finished: list[tuple[int, int, tuple[int, ...]]] = []
+        self.left: list[Left] = []  # what was completed without live members
         self.links: dict[Peer, bool] = {}  # False: its queue is full
         self.resent = 0
         self.out: list[Effect] = []
@@ -99,9 +109,10 @@ class Direct:
         self._sources: dict[str, Source] = {}
         self._by_hash: dict[int, Source] = {}
         self._flights: dict[tuple[int, int], Flight] = {}
-        self._to: dict[Peer, dict[tuple[int, int, int], Part]] = {}  # portions without an answer
+        self._to: dict[Peer, Outstanding] = {}
+        self._checks = 0
         self._dialled: dict[Peer, Micros] = {}
-        self._timers: list[tuple[Micros, tuple[int, int], tuple[Peer, int]]] = []
+        self._timers: list[tuple[Micros, Peer]] = []
         self._view = 0  # counts changes of the view
         self._look_at: Micros = (
             NEVER  # whether a batch need not wait any longer, and whom to ask again
@@ -119,8 +130,9 @@ class Direct:
 
     @property
     def _due(self) -> Micros:
-        timers, flights = self._timers, self._flights
-        while timers and timers[0][1] not in flights:  # long answered: nobody need wake up for it
+        timers, to = self._timers, self._to
+        # Of what has long been answered: nobody need wake up for it.
+        while timers and ((known := to.get(timers[0][1])) is None or known.at != timers[0][0]):
             heapq.heappop(timers)
         timer = timers[0][0] if timers else NEVER
         return min(timer, self._look_at, self._idle_at, self.told.deadline)
@@ -136,7 +148,7 @@ class Direct:
         return self._wants
 
     def needs(self, peer: Peer) -> bool:
-        return bool(self._to.get(peer))
+        return peer in self._to
 
     def _awake(self, now: Micros) -> Micros:
         """A clock for others' silence: it stands while this node is too busy to hear them."""
@@ -268,24 +280,60 @@ class Direct:
             if matched is not None:
                 self._answered(flight, part, matched, now)
             return
-        self._to.setdefault(peer, {})[batch.incarnation, batch.first, number] = part
+        outstanding = self._to.get(peer)
+        if outstanding is None:
+            outstanding = self._to[peer] = Outstanding()
+            self._look_after(peer, outstanding, CHECK_AFTER, now)
+        outstanding.parts[message.id] = part
         self._try(part, now)
 
     def _try(self, part: Part, now: Micros) -> None:
-        """Send a portion, or see to a link; and look again later."""
-        wait = min(PORTION_AGAIN << min(part.attempts, 8), AGAIN_MAX)
-        part.due_at = Micros(now + wait)
-        message = part.message
-        heapq.heappush(
-            self._timers,
-            (part.due_at, (message.incarnation, message.first), (part.peer, message.part)),
-        )
+        """Send a portion, or see to a link."""
         if self.links.get(part.peer):
             part.attempts += 1
+            part.said_at, part.number = now, self._checks
             self.resent += part.attempts > 1
-            self.out.append(Send((part.peer,), message))
+            self.out.append(Send((part.peer,), part.message))
         elif part.peer not in self.links:
             self._dial(part.peer, now)
+
+    def _look_after(self, peer: Peer, outstanding: Outstanding, wait: Micros, now: Micros) -> None:
+        outstanding.wait, outstanding.at = wait, Micros(now + wait)
+        heapq.heappush(self._timers, (outstanding.at, peer))
+
+    def _check(self, peer: Peer, outstanding: Outstanding, now: Micros) -> None:
+        """What has become of the portions on their way to a peer?"""
+        wait, link = CHECK_AFTER, self.links.get(peer)
+        overdue: list[PortionId] = []
+        is_mute = False
+        for id, part in list(outstanding.parts.items()):
+            if not link:  # there is none, or its queue is full: the peer may not have got it
+                part.sign = self._awake(now)
+            elif self._awake(now) - part.sign >= PATIENCE:
+                part.sign, is_mute = self._awake(now), True
+            if link is None or not part.attempts:
+                self._try(part, now)
+            elif link and now - part.said_at >= min(outstanding.wait, CHECK_MAX_AFTER):
+                overdue.append(id)
+        if is_mute:
+            self.out.append(Note(Rejected(hex_peer(peer), "does not report", cut=True)))
+        elif overdue:
+            wait = Micros(min(outstanding.wait * 2, CHECK_MAX_AFTER))
+            self._checks += 1
+            for start in range(0, len(overdue), CHECK_MAX):
+                some = tuple(overdue[start : start + CHECK_MAX])
+                self.out.append(Send((peer,), Check(self._checks, some)))
+        self._look_after(peer, outstanding, wait, now)
+
+    def _lacking(self, sender: Peer, message: Lacking, now: Micros) -> None:
+        outstanding = self._to.get(sender)
+        for id in message.portions:
+            part = outstanding.parts.get(id) if outstanding is not None else None
+            if part is not None:
+                part.sign = self._awake(now)
+                # What was sent after that question is not meant.
+                if part.number < message.number:
+                    self._try(part, now)
 
     def _answered(self, flight: Flight, part: Part, matched: tuple[int, ...], now: Micros) -> None:
         message = part.message
@@ -294,8 +342,8 @@ class Direct:
             return
         outstanding = self._to.get(part.peer)
         if outstanding is not None:
-            outstanding.pop((message.incarnation, message.first, message.part), None)
-            if not outstanding:
+            outstanding.parts.pop(message.id, None)
+            if not outstanding.parts:
                 del self._to[part.peer]
         if matched:
             flight.most += max(matched)
@@ -356,6 +404,10 @@ class Direct:
             self._received.portion(sender, message, now)  # type: ignore[arg-type]
         elif kind is Taken or kind is Holding:
             self._reply(sender, message, now)  # type: ignore[arg-type]
+        elif kind is Check:
+            self._received.check(sender, message)  # type: ignore[arg-type]
+        elif kind is Lacking:
+            self._lacking(sender, message, now)  # type: ignore[arg-type]
         elif kind is Watch:
             if (
                 self.members.address(sender) is not None
@@ -377,19 +429,10 @@ class Direct:
                 self._say(peer, message, now)
         timers = self._timers
         while timers and timers[0][0] <= now:
-            at, key, (peer, number) = heapq.heappop(timers)
-            flight = self._flights.get(key)
-            part = flight.waiting.get((peer, number)) if flight is not None else None
-            if flight is None or part is None or part.due_at != at:
-                continue
-            if not self.links.get(peer):
-                part.sign = self._awake(
-                    now
-                )  # no link, or its queue is full: it may not have got it
-            elif self._awake(now) - part.sign >= PATIENCE:
-                self.out.append(Note(Rejected(hex_peer(peer), "does not report", cut=True)))
-                part.sign = self._awake(now)
-            self._try(part, now)
+            at, peer = heapq.heappop(timers)
+            outstanding = self._to.get(peer)
+            if outstanding is not None and outstanding.at == at:
+                self._check(peer, outstanding, now)
         if self._look_at <= now:
             self._look(now)
         if self._idle_at <= now:
@@ -399,7 +442,14 @@ class Direct:
         if state is LinkState.DOWN or state is LinkState.CUT:
             self.links.pop(peer, None)
             if state is LinkState.CUT:  # for cause: no receipt waits for it
-                self._give_up(peer, now)
+                self._give_up(peer, now, is_alive=True)
+            return
+        outstanding = self._to.get(peer)
+        if state is LinkState.MOVING:
+            if outstanding is not None:
+                for part in outstanding.parts.values():
+                    part.sign = self._awake(now)
+                self._look_after(peer, outstanding, MOVING_LASTS, now)
             return
         self.links[peer] = state is not LinkState.FULL
         if state is LinkState.UP:
@@ -409,8 +459,8 @@ class Direct:
                 taker = source.takers.get(peer)
                 if taker is not None and not taker.is_ready:
                     taker.asked_at, self._look_at = NEVER, now
-        if state is not LinkState.FULL:
-            for part in list(self._to.get(peer, {}).values()):
+        if state is not LinkState.FULL and outstanding is not None:
+            for part in list(outstanding.parts.values()):
                 if state is LinkState.UP or not part.attempts:
                     part.sign = self._awake(now)
                     self._try(part, now)
@@ -433,9 +483,14 @@ class Direct:
         self._give_up(peer, now)
         self.view_changed(now)
 
-    def _give_up(self, peer: Peer, now: Micros) -> None:
-        for (incarnation, first, _), part in list(self._to.pop(peer, {}).items()):
-            flight = self._flights.get((incarnation, first))
+    def _give_up(self, peer: Peer, now: Micros, *, is_alive: bool = False) -> None:
+        outstanding = self._to.pop(peer, None)
+        for part in outstanding.parts.values() if outstanding is not None else ():
+            message = part.message
+            flight = self._flights.get((message.incarnation, message.first))
+            if is_alive and not message.group:
+                ends = message.first + part.offsets[0], message.first + part.offsets[-1]
+                self.left.append(Left(peer, message.topic, self.me, message.incarnation, *ends))
             if flight is not None:
                 self._answered(flight, part, (), now)
 
@@ -458,7 +513,7 @@ class Direct:
         if flight is None or part is None:
             return  # late or repeated: counted already
         if type(message) is Holding:
-            part.sign = self._awake(now)
+            part.sign, part.said_at = self._awake(now), now
             return
         assert type(message) is Taken
         matched = joined(message.matched, message.dropped)

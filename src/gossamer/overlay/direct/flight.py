@@ -7,7 +7,7 @@ from collections import deque
 from gossamer.filters.packed import Packed
 from gossamer.machine import NEVER, Micros, Peer
 from gossamer.overlay.batch import Batch
-from gossamer.overlay.direct.messages import Portion
+from gossamer.overlay.direct.messages import Portion, PortionId
 from gossamer.overlay.direct.plan import Payload, Plan
 
 
@@ -42,15 +42,25 @@ class Source:
 
 
 class Part:
-    __slots__ = ("attempts", "due_at", "message", "offsets", "peer", "sign")
+    __slots__ = ("attempts", "message", "number", "offsets", "peer", "said_at", "sign")
 
     def __init__(self, peer: Peer, message: Portion, sign: Micros) -> None:
         self.peer, self.message, self.offsets = peer, message, message.places
-        self.attempts, self.due_at, self.sign = (
-            0,
-            NEVER,
-            sign,
-        )  # sign of its peer: by the same clock
+        self.attempts = 0
+        self.sign = sign  # of its peer, by the clock that stands while this node sleeps
+        self.said_at = Micros(0)  # it was sent, or its peer said that it is there
+        self.number = 0  # of the last question before it was sent
+
+
+class Outstanding:
+    """Portions on their way to one peer, without an answer."""
+
+    __slots__ = ("at", "parts", "wait")
+
+    def __init__(self) -> None:
+        self.parts: dict[PortionId, Part] = {}
+        self.at = NEVER  # when to look what has become of them
+        self.wait = Micros(0)
 
 
 class Flight:

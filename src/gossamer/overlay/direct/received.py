@@ -9,7 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from gossamer.filters import loops
 from gossamer.machine import Effect, Micros, Note, Peer, Send
 from gossamer.overlay.batch import WINDOW_MAX, Batch, parted, spread
-from gossamer.overlay.direct.messages import Holding, Portion, Taken, brief
+from gossamer.overlay.direct.messages import (
+    Check,
+    Holding,
+    Lacking,
+    Portion,
+    PortionId,
+    Taken,
+    brief,
+)
 from gossamer.trace import Dropped, Duplicate, Rejected, hex_peer
 
 ORIGINS_MAX = 65_536  # lives of publishers of which something is remembered
@@ -93,15 +101,14 @@ class Received:
         is_same = known is not None and known.group == message.group and known.places == places
         if is_same or first < origin.floor:
             self._out.append(Note(Duplicate(hex_peer(sender), len(places))))
-            self._answer(sender, message, known.matched if known is not None else ())
+            self._answer(sender, message.id, known.matched if known is not None else ())
             return
         shares = origin.shares.setdefault((first, message.group), [])
         if (known is not None and known.matched is None) or (
             shares and any(one.matched is None for one in shares)
         ):
-            self._answer(
-                sender, message, None
-            )  # of an earlier life of the publisher: first that, then what is new
+            # Of an earlier life of the publisher: first that, then what is new.
+            self._answer(sender, message.id, None)
             return
         if known is None and len(origin.taken) >= TAKEN_MAX:
             self._out.append(
@@ -127,15 +134,27 @@ class Received:
             self.hand_over(sender, message, 1, now, before) if len(before) < len(places) else ()
         )
         if matched is not None:
-            self._answer(sender, message, entry.took(matched))
+            self._answer(sender, message.id, entry.took(matched))
 
-    def _answer(self, sender: Peer, message: Portion, matched: tuple[int, ...] | None) -> None:
-        self._out.append(
-            Send(
-                (sender,),
-                Holding(*_id(message)) if matched is None else _taken(*_id(message), matched),
-            )
-        )
+    def check(self, sender: Peer, message: Check) -> None:
+        """A publisher asks what has become of portions. What is not here was dropped on its way."""
+        lacking: list[PortionId] = []
+        for id in message.portions:
+            incarnation, first, part = id
+            origin = self._origins.get((int(sender), incarnation))
+            known = origin.taken.get((first, part)) if origin is not None else None
+            if known is not None:
+                self._answer(sender, id, known.matched)
+            elif origin is not None and first < origin.floor:
+                self._answer(sender, id, ())
+            else:
+                lacking.append(id)
+        if lacking:
+            self._out.append(Send((sender,), Lacking(message.number, tuple(lacking))))
+
+    def _answer(self, sender: Peer, id: PortionId, matched: tuple[int, ...] | None) -> None:
+        answer = Holding(*id) if matched is None else _taken(*id, matched)
+        self._out.append(Send((sender,), answer))
 
     def hand_over(
         self,
@@ -194,7 +213,3 @@ class Received:
 
 def _taken(incarnation: int, first: int, part: int, counts: tuple[int, ...]) -> Taken:
     return Taken(incarnation, first, part, *parted(brief(counts)))
-
-
-def _id(message: Portion) -> tuple[int, int, int]:
-    return message.incarnation, message.first, message.part

@@ -300,11 +300,8 @@ class Interest:
         return min(self._round_at, self._tick_at, self._links.deadline, self._barriers.deadline)
 
     def receive(self, sender: Peer, message: Message, now: Micros) -> list[Effect]:
-        link = self._links.up.get(sender)
-        if link is not None:
-            link.heard = now
-            if self._detector.suspects or self._detector.is_asked:
-                self._state.out += self._detector.heard(sender, now)
+        if sender in self._links.up:
+            self.heard(sender, now)
             handler = self._handlers.get(type(message))
             if handler is not None:
                 handler(sender, message, now)
@@ -337,7 +334,17 @@ class Interest:
             if not ours:
                 self._detector.reset(peer, now)
             self._state.out += self._barriers.closed(peer, now)
+        elif state is LinkState.MOVING:
+            self.heard(peer, now)
         return self._flush()
+
+    def heard(self, peer: Peer, now: Micros) -> None:
+        """Something came from a peer, whatever it was, or reached it."""
+        link = self._links.up.get(peer)
+        if link is not None:
+            link.heard = now
+            if self._detector.suspects or self._detector.is_asked:
+                self._state.out += self._detector.heard(peer, now)
 
     def stored(self, token: Token, now: Micros) -> list[Effect]:
         return []

@@ -1,4 +1,4 @@
-"""How far Spark is with what it is doing now, for a progress bar: its status tracker, asked a few times a second."""
+"""Counts the tasks that Spark has done, for a progress bar."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ PERIOD_S = 0.2
 
 @contextlib.contextmanager
 def watch(spark: SparkSession, on_tasks: Callable[[int, int], None]) -> Iterator[None]:
-    """Call ``on_tasks(done, all)`` with the tasks of the stages that run, from a thread of its own."""
+    """Call ``on_tasks(done, all)`` with the tasks of the running stages, from a thread of its
+    own.
+    """
     tracker = spark.sparkContext.statusTracker()
     stop = threading.Event()
 
