@@ -23,6 +23,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from gossamer.sim.traces import Traces
+
 OVERLAYS = ("flood", "interest", "skiplist", "tree")
 SIZE = {"flood": "nodes", "interest": "nodes", "skiplist": "entries", "tree": "hosts"}
 PARAMETER = {"flood": "degree", "interest": "k", "skiplist": "k", "tree": "arity"}
@@ -185,7 +187,7 @@ def cells(
 
 
 class Found(Struct):
-    """What a run found."""
+    """What a run found. What was due and delivered is for others to say, from the traces."""
 
     good: bool
     digest: str
@@ -194,11 +196,23 @@ class Found(Struct):
     spreads: dict[str, dict[int, int]] = {}
     news: list[dict[str, Any]] = []
     reconfigurations: list[dict[str, Any]] = []
+    traces: dict[str, bytes] = {}  # what users did and saw: files by their names
+
+
+JUDGED = ("expected", "delivered", "missed", "duplicate", "spurious")
+"""What a run says of its deliveries itself; left out where its traces are there to judge it by."""
 
 
 def execute(overlay: str, flags: Mapping[str, Any]) -> Found:
     """Run it. Raises what the simulator raises."""
-    return _RUNS[overlay](flags)
+    traces = Traces()
+    found = _RUNS[overlay](flags, traces)
+    found.traces = traces.files()
+    if found.traces:
+        found.measures = {
+            name: value for name, value in found.measures.items() if name not in JUDGED
+        }
+    return found
 
 
 def _numbers(found: Any, prefix: str = "") -> dict[str, float]:
@@ -237,10 +251,12 @@ def _flood_config(flags: Mapping[str, Any]) -> Any:
     )
 
 
-def _flood(flags: Mapping[str, Any]) -> Found:
-    from gossamer.sim import simulate
+def _flood(flags: Mapping[str, Any], traces: Traces) -> Found:
+    from gossamer.sim.run import Run
 
-    outcome = simulate(_flood_config(flags))
+    run = Run(_flood_config(flags))
+    run.world.traces = traces
+    outcome = run.go()
     scalars = {name: getattr(outcome, name) for name in outcome.__struct_fields__}
     hops, noise = (
         _counted(each.hops for each in outcome.deliveries),
@@ -259,7 +275,8 @@ def _interest_setup(flags: Mapping[str, Any]) -> Any:
     return Setup(**{name: value for name, value in flags.items() if name != "scenario"})
 
 
-def _interest(flags: Mapping[str, Any]) -> Found:
+def _interest(flags: Mapping[str, Any], traces: Traces) -> Found:
+    """Nobody publishes: there is nothing to judge but views, which its own checkers do."""
     from gossamer.lab.interest.experiments import experiment
     from gossamer.lab.interest.measure import measure
 
@@ -296,10 +313,10 @@ def _skiplist_setup(flags: Mapping[str, Any]) -> Any:
     return Setup(**flags)
 
 
-def _skiplist(flags: Mapping[str, Any]) -> Found:
+def _skiplist(flags: Mapping[str, Any], traces: Traces) -> Found:
     from gossamer.lab.skiplist.measure import measure
 
-    found = measure(_skiplist_setup(flags))
+    found = measure(_skiplist_setup(flags), traces=traces)
     spreads = {"hops": _whole(found.hops.histogram), "noise": _whole(found.noise_counts)}
     violations = found.violations or ([] if found.perfect else ["the list did not become perfect"])
     return Found(found.good, found.digest, violations, _numbers(found), spreads)
@@ -311,7 +328,7 @@ def _tree_setup(flags: Mapping[str, Any]) -> Any:
     return Setup(**flags)
 
 
-def _tree(flags: Mapping[str, Any]) -> Found:
+def _tree(flags: Mapping[str, Any], traces: Traces) -> Found:
     from gossamer.lab.tree.measure import Changes, measure
 
     each: list[dict[str, Any]] = []
@@ -322,7 +339,7 @@ def _tree(flags: Mapping[str, Any]) -> Found:
             for number, one in enumerate(changes.each)
         )
 
-    found = measure(_tree_setup(flags), told=told)
+    found = measure(_tree_setup(flags), told=told, traces=traces)
     areas = {
         f"area_{what}": _counted(one["area"] for one in each if one["what"] == what)
         for what in ("join", "leave")
@@ -334,6 +351,6 @@ def _tree(flags: Mapping[str, Any]) -> Found:
 _SETUPS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "flood": _flood_config, "interest": _interest_setup, "skiplist": _skiplist_setup, "tree": _tree_setup,
 }  # fmt: skip
-_RUNS: Mapping[str, Callable[[Mapping[str, Any]], Found]] = {
+_RUNS: Mapping[str, Callable[[Mapping[str, Any], Traces], Found]] = {
     "flood": _flood, "interest": _interest, "skiplist": _skiplist, "tree": _tree,
 }  # fmt: skip

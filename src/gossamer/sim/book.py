@@ -122,7 +122,7 @@ class BareBook(Book):
         self.history.add_place(place)
         self._nodes[place.index] = node
         # A node may subscribe under one number again; in a trace, each subscription has a number of its own.
-        self._world.record(node, Subscribing(place.index, self._topic, text))
+        self._world.record(node, Subscribing(place.index, self._topic, text or "TRUE"))
         return place
 
     def subscribed(self, place: Place) -> None:

@@ -22,6 +22,7 @@ from gossamer.lab.skiplist.workload import SCHEMA, make
 from gossamer.machine import SECOND
 from gossamer.overlay.skiplist.core import SkipList
 from gossamer.sim.clock import duration
+from gossamer.sim.traces import Traces
 from gossamer.sim.world import BreachError, Node
 
 Progress = Callable[[float], None]
@@ -98,19 +99,23 @@ class Measured(Struct, kw_only=True):
         return not self.violations and self.perfect
 
 
-def measure(setup: Setup, progress: Progress = lambda _: None) -> Measured:
+def measure(
+    setup: Setup, progress: Progress = lambda _: None, traces: Traces | None = None
+) -> Measured:
+    """``traces`` is given what the nodes' users did and saw; a model has none."""
     if setup.entries > FULL_MAX:
         from gossamer.lab.skiplist.model import measure_model
 
         return measure_model(setup)
     with rare_collections():
-        return _Measuring(setup, progress).go()
+        return _Measuring(setup, progress, traces).go()
 
 
 class _Measuring:
-    def __init__(self, setup: Setup, progress: Progress) -> None:
+    def __init__(self, setup: Setup, progress: Progress, traces: Traces | None) -> None:
         self.setup, self.progress = setup, progress
         self.run = SkipRun(setup, make(setup))
+        self.run.world.traces = traces
         self.period = duration(setup.period)
         self.violations: list[str] = []
         self.found = Measured(
