@@ -1,7 +1,8 @@
 """Compiles src/gossamer/filters/_native.pyx with Cython when gossamer is built or installed.
 
-Without a C compiler, or with GOSSAMER_PURE=1 in the environment, nothing is compiled: the package is pure Python then, does
-the same and is slower (filters/loops.py). Either way the build succeeds, and says what it did.
+Nothing is compiled without a C compiler, or with GOSSAMER_PURE=1 in the environment. The package is
+pure Python then. It does the same and is slower (filters/loops.py). The build succeeds either way
+and reports which of the two it did.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ SOURCE = Path("src", *MODULE.split(".")).with_suffix(".pyx")
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """An editable install gets the extension beside its source, a wheel in its place."""
+        """Put the extension beside its source in an editable install, and into its package in a
+        wheel.
+        """
         self._folder = TemporaryDirectory(prefix="gossamer-build-")
         root, editable = Path(self.root), version == "editable"
         why = refusal()
@@ -29,9 +32,9 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             self.app.display_info(f"{why}: nothing is compiled")
             return
         try:
-            if (
-                editable
-            ):  # what is there is of an older source; other Pythons have files of their own
+            # An existing extension belongs to an older source. Other versions of Python have files
+            # of their own.
+            if editable:
                 (root / SOURCE).with_name(
                     f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
                 ).unlink(missing_ok=True)
@@ -41,7 +44,8 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         except (
             Exception,
             SystemExit,
-        ) as error:  # setuptools leaves with SystemExit where there is no compiler
+            # Without a compiler setuptools raises SystemExit.
+        ) as error:
             self.app.display_warning(
                 f"gossamer stays pure Python, which is slower: {MODULE} was not compiled ({error})"
             )
@@ -58,7 +62,7 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
 
 
 def refusal() -> str:
-    """Why nothing is to be compiled; empty: it is."""
+    """The reason to compile nothing, or an empty text."""
     if os.environ.get("GOSSAMER_PURE"):
         return "GOSSAMER_PURE is set"
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
@@ -67,14 +71,15 @@ def refusal() -> str:
 
 
 def compile_extension(root: Path, folder: Path, into: Path | None) -> Path:
-    """The extension, for the Python that runs this, in its package below ``into`` or in the folder."""
+    """Compile the extension for the running Python, into its package below ``into`` or into the
+    folder.
+    """
     from Cython.Build import cythonize
     from setuptools import Distribution, Extension
     from setuptools.command.build_ext import build_ext
 
-    flags = (
-        [] if sys.platform == "win32" else ["-O3", "-g0", "-w"]
-    )  # what compilers warn of are Cython's own lines
+    # Compilers would warn only of Cython's own lines.
+    flags = [] if sys.platform == "win32" else ["-O3", "-g0", "-w"]
     extension = Extension(MODULE, [str(root / SOURCE)], extra_compile_args=flags)
     modules = cythonize([extension], build_dir=str(folder), quiet=True)
     command = build_ext(Distribution({"name": "gossamer", "ext_modules": modules}))

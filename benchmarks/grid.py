@@ -1,8 +1,10 @@
-"""Fan-out: a grid of 64 simulations on one core and on all of them, through the same command's code.
+"""Fan-out: a grid of 64 simulations on one core and on all of them, through the same command's
+code.
 
-The same runs, the same tables; the sessions have started and one small grid has warmed their workers before the clock starts. With
-``--rounds`` the two take turns, and the median counts. Beside Spark: the same runs in a plain process pool, which is what one
-would do without it, and one after the other in this process.
+Both have the same runs and the same tables. The sessions have started, and one small grid has
+warmed their workers, before the clock starts. With ``--rounds`` the two take turns, and the median
+counts. Two comparisons without Spark run the same runs in a plain process pool, and one after the
+other in this process.
 
     python benchmarks/grid.py                 64 runs, three rounds
     python benchmarks/grid.py --runs 16 --rounds 1 --json
@@ -32,7 +34,7 @@ OPTIONS = {"key_bits": 8, "measure": "30s"}
 
 
 def grid_cells(runs: int) -> list[Cell]:
-    """Trees of 60 hosts: about a second each."""
+    """Trees of 60 hosts, which take about a second each."""
     return cells(["tree"], [60], seeds=range(runs), options=OPTIONS)
 
 
@@ -41,7 +43,7 @@ def one(cell: Cell) -> str:
 
 
 def on_spark(cores: int, runs: int) -> dict[str, float]:
-    """Seconds of the grid on a session of so many cores."""
+    """Seconds of the grid on a session with this number of cores."""
     from gossamer.lab import grid
     from gossamer.pipeline.session import SMALL, session
 
@@ -90,7 +92,7 @@ WAYS = {"spark": on_spark, "pool": in_pool, "loop": alone}
 
 
 def apart(way: str, cores: int, runs: int) -> float:
-    """In a process of its own, so that no round warms the next."""
+    """Measure in a process of its own, so that no round warms the next."""
     command = [sys.executable, __file__, "--way", way, "--cores", str(cores), "--runs", str(runs)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -113,7 +115,8 @@ def main() -> int:
         return 0
     took: dict[str, list[float]] = {}
     plan = (("spark, 1 core", "spark", 1), (f"spark, {given.cores} cores", "spark", given.cores),
-            (f"process pool, {given.cores}", "pool", given.cores), ("plain loop", "loop", 1))  # fmt: skip
+            (f"process pool, {given.cores}", "pool", given.cores),
+            ("plain loop", "loop", 1))  # fmt: skip
     for _ in range(given.rounds):
         for name, way, cores in plan:
             took.setdefault(name, []).append(apart(way, cores, given.runs))
@@ -121,19 +124,23 @@ def main() -> int:
     speedups = [one / many for one, many in zip(took[plan[0][0]], took[plan[1][0]], strict=True)]
     speedup = statistics.median(speedups)
     found: dict[str, Any] = {
-        "gossamer": gossamer.__version__, "python": platform.python_version(), "cores": given.cores, "runs": given.runs,
-        "seconds": seconds, "speedup": speedup, "load": os.getloadavg()[0], "reached": speedup >= 1.8,
+        "gossamer": gossamer.__version__, "python": platform.python_version(),
+        "cores": given.cores, "runs": given.runs,
+        "seconds": seconds, "speedup": speedup, "load": os.getloadavg()[0],
+        "reached": speedup >= 1.8,
     }  # fmt: skip
     if given.as_json:
         print(json.dumps(found))
     else:
         print(
-            f"gossamer {gossamer.__version__}, Python {platform.python_version()}, {given.runs} runs, median of {given.rounds}"
+            f"gossamer {gossamer.__version__}, Python {platform.python_version()}, {given.runs} "
+            f"runs, median of {given.rounds}"
         )
         for name, value in seconds.items():
             print(f"  {name:<24} {value:>8.1f} s   {given.runs / value:>6.2f} runs/s")
         print(
-            f"  {given.cores} cores / 1 core         {speedup:>8.2f} x   >= 1.8   {'yes' if found['reached'] else 'NO'}"
+            f"  {given.cores} cores / 1 core         {speedup:>8.2f} x   >= 1.8   "
+            f"{'yes' if found['reached'] else 'NO'}"
         )
         print(f"  load of the machine at the end {found['load']:.1f}")
     shutil.rmtree("spark-warehouse", ignore_errors=True)

@@ -1,34 +1,38 @@
-"""One event against many filters at once: gossamer's index beside a plain loop, a dict with bisect, and DuckDB.
+"""One event against many filters at once: gossamer's index beside a loop, a dict with bisect, and
+DuckDB.
 
-    python benchmarks/index.py                         # 1,000, 100,000 and 1,000,000 filters: about two minutes
-    python benchmarks/index.py --quick                 # the same with less of everything: under a minute
+    python benchmarks/index.py             # 1,000, 100,000 and 1,000,000 filters: about two minutes
+    python benchmarks/index.py --quick     # the same with less of everything: under a minute
     python benchmarks/index.py --sizes 100000 --json > index.json
 
-What is measured
-    Every filter is `country = ... AND kind = ... AND reading BETWEEN ... AND ...`: two equalities and a range, drawn evenly from
-    100 countries, 10 kinds, and readings of 0 to 9,999 in ranges of 2 to 100. Every event has the three attributes. So at a
-    million filters, about 1,000 agree with an event on country and kind, and about 5 match it. The fewer agree, the better
-    for a dict: --countries and --width set how many do, and match.
-    *Events a second* runs from events in the form that is named to all the pairs (event, filter).
+The work. Every filter is `country = ... AND kind = ... AND reading BETWEEN ... AND ...`: two
+equalities and a range, drawn evenly from 100 countries, 10 kinds, and readings of 0 to 9,999 in
+ranges of 2 to 100. Every event has the three attributes. So at a million filters, about 1,000 agree
+with an event on country and kind, and about 5 match it. A dict does better when fewer agree;
+--countries and --width set how many agree and match. *Events a second* covers the way from events
+in the named form to all the pairs (event, filter).
 
     gossamer, dicts     `Index.match_events` on a list of dicts, which it checks against the schema
-    gossamer, columns   `Index.match_columns` on an Arrow table with plain (not dictionary-encoded) strings
+    gossamer, columns   `Index.match_columns` on an Arrow table with plain (not dictionary-encoded)
+                        strings
     gossamer, one       `Index.match` on one dict at a time
-    dict with bisect    a dict from (country, kind) to the ranges sorted by their low end: bisect finds those that begin at or
-                        below the reading, and their high ends are compared in a list comprehension; from dicts. Its lists are
-                        laid out for the processor's caches, which makes it about four times as fast at a million
-    plain loop          a tuple a filter, each compared with each event; from dicts
-    duckdb              the join of a table of filters with the Arrow table of events, fetched as Arrow; all cores
-                        (DuckDB keeps its table; the index, its own structure: neither is counted)
+    dict with bisect    from dicts: a dict from (country, kind) to the ranges sorted by their low
+                        end. bisect finds the ranges that begin at or below the reading, and a list
+                        comprehension compares their high ends. Its lists are laid out for the
+                        processor's caches, which makes it about four times as fast at a million
+    plain loop          from dicts: a tuple for each filter, compared with each event
+    duckdb              the join of a table of filters with the Arrow table of events, fetched as
+                        Arrow, on all cores (the table and the index's structure are not counted)
 
-How
-    Before any timing, every contender's pairs are compared with those of the dict with bisect, over all the events that it
-    gets. Those that take a batch get 65,536 events in one; the others as many of the same as they can match in about half a
-    second. Rounds run every contender once and each starts with the next one, so a slow minute of the machine falls on all
-    alike. Figures are medians over the rounds; times faster is the median of the rounds' own ratios. Trust the ratios of one
-    run, not figures of two runs.
+The method. Before any timing, every contender's pairs are compared with those of the dict with
+bisect, over all the events that it gets. A contender that takes a batch gets 65,536 events in one;
+the others get as many of the same events as they can match in about half a second. A round runs
+every contender once, and each round starts with the next contender, so a slow minute of the machine
+hits all alike. Figures are medians over the rounds, and "times faster" is the median of the rounds'
+own ratios. Trust the ratios of one run, and do not compare figures of two runs.
 
-    *Bytes a filter* is what the index says of its arrays (`Index.nbytes`), and by how much the process grew while it was built.
+*Bytes a filter* is the size of the index's arrays (`Index.nbytes`), and the growth of the process
+while it was built.
 """
 
 from __future__ import annotations
@@ -63,19 +67,21 @@ DDL = "country STRING, kind STRING, reading INT"
 KINDS = [f"kind {i}" for i in range(10)]
 READINGS = 10_000
 EVENTS = 65_536
-SHARE_S = 0.5  # how long a contender should take in a round
+# The time that a contender should take in a round.
+SHARE_S = 0.5
+# The bars at a million filters, as multiples of the dict with bisect.
 BAR = {
     "gossamer, dicts": 8,
     "gossamer, columns": 20,
-}  # times the dict with bisect, at a million filters
+}
 RIVAL = "dict with bisect"
 BATCHED = ("gossamer, columns", "gossamer, dicts", "duckdb")
 
 Range = tuple[str, str, int, int]
-Pairs = Any  # an array of event * 2^32 + filter, sorted
-Contender = Callable[
-    [int], Callable[[], Any]
-]  # of n events: what to time; its result goes to `pairs_of`
+# A sorted array of event * 2^32 + filter.
+Pairs = Any
+# For n events it returns the function to time, whose result goes to `pairs_of`.
+Contender = Callable[[int], Callable[[], Any]]
 
 
 def make_ranges(count: int, countries: list[str], width: int, rng: random.Random) -> list[Range]:
@@ -109,7 +115,9 @@ def make_table(events: list[dict[str, Any]]) -> pa.Table:
 
 
 def make_filters(ranges: list[Range], schema: Schema) -> Iterator[Filter]:
-    """What Filter.parse would make of their texts; without the texts, which take most of the time."""
+    """The result of Filter.parse for their texts, without parsing, which would take most of the
+    time.
+    """
     for country, kind, low, high in ranges:
         ends = tree.Compare(2, ">=", low), tree.Compare(2, "<=", high)
         yield Filter(
@@ -147,7 +155,8 @@ def dict_with_bisect(ranges: list[Range], events: list[dict[str, Any]]) -> Conte
     table = {}
     for key, several in gathered.items():
         several.sort()
-        # By way of an array, so that the numbers of a list lie side by side in memory: a quarter of the time at a million.
+        # The way through an array puts the numbers of a list side by side in memory, which takes a
+        # quarter of the time at a million.
         lows, highs, ids = (list(array("q", column)) for column in zip(*several, strict=True))
         table[key] = lows, highs, ids
     nothing: tuple[list[int], list[int], list[int]] = ([], [], [])
@@ -183,7 +192,10 @@ def duckdb_join(ranges: list[Range], table: pa.Table) -> Contender:
     connection.execute("CREATE TABLE filters AS SELECT * FROM given")
     connection.unregister("given")
     numbered = table.append_column("event", pa.array(range(table.num_rows), pa.int32()))
-    join = "SELECT event, id FROM {} JOIN filters USING (country, kind) WHERE reading BETWEEN low AND high"
+    join = (
+        "SELECT event, id FROM {} JOIN filters USING (country, kind) "
+        "WHERE reading BETWEEN low AND high"
+    )
 
     def run(count: int) -> Callable[[], Any]:
         connection.register(f"events_{count}", numbered.slice(0, count))
@@ -221,7 +233,7 @@ def index_one(index: Index, events: list[dict[str, Any]]) -> Contender:
 
 
 def pairs_of(result: Any) -> Pairs:
-    """Any contender's result as one sorted array, so that they can be compared."""
+    """Any contender's result as one sorted array, so that results can be compared."""
     if isinstance(result, pa.Table):
         events, ids = result.column("event").to_numpy(), result.column("id").to_numpy()
     elif isinstance(result, list):
@@ -236,7 +248,7 @@ def pairs_of(result: Any) -> Pairs:
 
 
 class Size(msgspec.Struct):
-    """Everything about one number of filters."""
+    """The results for one number of filters."""
 
     filters: int
     matches_per_event: float = 0.0
@@ -244,14 +256,15 @@ class Size(msgspec.Struct):
     index_bytes_per_filter: float = 0.0
     grown_bytes_per_filter: float = 0.0
     events: dict[str, int] = {}
-    rounds: list[dict[str, float]] = []  # events a second, by contender
+    # Events a second, by contender.
+    rounds: list[dict[str, float]] = []
     events_per_s: dict[str, float] = {}
     times_the_dict: dict[str, float] = {}
     errors: list[str] = []
 
 
 class Report(msgspec.Struct):
-    """What a run found out; `--json` prints it as it is."""
+    """The results of a run; `--json` prints them unchanged."""
 
     benchmark: str
     when: str
@@ -265,7 +278,9 @@ class Report(msgspec.Struct):
 
 def timed(go: Callable[[], Any]) -> float:
     gc.collect()
-    gc.disable()  # for all alike: the rivals' million tuples would be gone through time and again
+    # Garbage collection is off for all contenders. It would go through the rivals' million tuples
+    # again and again.
+    gc.disable()
     try:
         start = time.perf_counter()
         go()
@@ -275,7 +290,7 @@ def timed(go: Callable[[], Any]) -> float:
 
 
 def events_for(contender: Contender, most: int, share_s: float) -> int:
-    """How many events take about the share, as far as there are any."""
+    """The number of events that takes about the share, at most all of them."""
     count = 1
     while True:
         seconds = timed(contender(count))
@@ -335,7 +350,7 @@ def measure(count: int, args: argparse.Namespace, skipped: dict[str, str]) -> Si
 
 
 def verify(size: Size, contenders: dict[str, Contender]) -> None:
-    """Every contender's pairs, against the dict with bisect over the same events."""
+    """Compare every contender's pairs with those of the dict with bisect over the same events."""
     wanted = pairs_of(contenders[RIVAL](max(size.events.values()))())
     size.matches_per_event = len(wanted) / max(size.events.values())
     for name, contender in contenders.items():
@@ -344,11 +359,12 @@ def verify(size: Size, contenders: dict[str, Contender]) -> None:
             pairs_of(contender(count)()), wanted[: np.searchsorted(wanted, count << 32)]
         ):
             size.errors.append(
-                f"{name}: other matches than the {RIVAL} over {count:,} events and {size.filters:,} filters"
+                f"{name}: other matches than the {RIVAL} over {count:,} events and "
+                f"{size.filters:,} filters"
             )
 
 
-# -- what the figures say
+# -- the figures in words
 
 
 def show(report: Report) -> None:
@@ -361,7 +377,8 @@ def show(report: Report) -> None:
         ", ".join(f"{name} {version}" for name, version in report.versions.items()),
     )
     console.print(
-        f"{machine['processor']}, {machine['cores']} cores, load {machine['load']:.1f}; {versions}; {report.commit}"
+        f"{machine['processor']}, {machine['cores']} cores, load {machine['load']:.1f}; "
+        f"{versions}; {report.commit}"
     )
     for name, why in report.skipped.items():
         console.print(f"{name} is skipped: {why}")
@@ -396,7 +413,8 @@ def show(report: Report) -> None:
             for name, bar in BAR.items():
                 reached = size.times_the_dict[name]
                 console.print(
-                    f"bar at 1,000,000: {name}, {bar}x: {'reached' if reached >= bar else 'MISSED'} ({reached:.1f}x)"
+                    f"bar at 1,000,000: {name}, {bar}x: "
+                    f"{'reached' if reached >= bar else 'MISSED'} ({reached:.1f}x)"
                 )
 
 
@@ -432,7 +450,7 @@ def about() -> tuple[str, dict[str, Any], dict[str, str]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        description="many filters at once", epilog="see the head of the file for what is measured"
+        description="many filters at once", epilog="the head of the file describes the measurement"
     )
     parser.add_argument(
         "--sizes",

@@ -1,10 +1,11 @@
-"""The interest plane's numbers: what ``gossamer simulate interest`` prints, beside what it has to reach.
+"""The interest plane's numbers: the output of ``gossamer simulate interest``, beside its goals.
 
-All figures are in virtual time with 1 ms links, so they do not depend on this machine; the last column, how long a run took, does.
-No rival runs beside it: what others reach is stated in their own papers and code (SpiderCast: about 420 bytes a change and 0.3 to
-6 s at 1,000 processes; memberlist: about 1.5 s), and a figure of theirs that we did not run is no figure of ours.
+All figures are in virtual time with 1 ms links, so they do not depend on this machine. Only the
+last column does, the time of a run. No rival runs beside it, because we show only figures that we
+measured. The rivals' own papers and code state these: SpiderCast about 420 bytes a change and 0.3
+to 6 s at 1,000 processes, memberlist about 1.5 s.
 
-    python benchmarks/interest.py              N = 1000: measured, and every experiment (about a quarter of an hour)
+    python benchmarks/interest.py              N = 1000: everything (about a quarter of an hour)
     python benchmarks/interest.py --quick      N = 100: a minute or two
     python benchmarks/interest.py --json       one object
 """
@@ -22,7 +23,8 @@ from typing import Any
 
 import gossamer
 
-Demand = tuple[str, str, Callable[[float], bool]]  # figure, in words, reached?
+# The figure, its name in words, and whether a value reaches the goal.
+Demand = tuple[str, str, Callable[[float], bool]]
 
 
 def at_most(figure: str, bar: float) -> Demand:
@@ -34,8 +36,10 @@ def at_least(figure: str, bar: float) -> Demand:
 
 
 MEASURED = [
-    at_least("vertex_connectivity", 6), at_most("diameter", 8), at_most("ms_p50", 15), at_most("ms_p99", 25),
-    at_most("bytes_per_change", 125), at_most("bytes_amortised", 100), at_most("idle_bytes_per_s", 200),
+    at_least("vertex_connectivity", 6), at_most("diameter", 8), at_most("ms_p50", 15),
+    at_most("ms_p99", 25),
+    at_most("bytes_per_change", 125), at_most("bytes_amortised", 100),
+    at_most("idle_bytes_per_s", 200),
     at_most("cold_start_s", 10), at_most("memory_mb_per_million_pairs", 64),
 ]  # fmt: skip
 SCENARIOS = ("crashes", "loss", "pause", "partition", "restart", "leave", "churn", "dead", "flips")
@@ -86,7 +90,8 @@ def main() -> int:
             print(text, flush=True)
 
     say(
-        f"gossamer {gossamer.__version__}, Python {platform.python_version()}, {nodes} nodes, K = 6, 1 ms links, seed 1"
+        f"gossamer {gossamer.__version__}, Python {platform.python_version()}, {nodes} nodes, K "
+        "= 6, 1 ms links, seed 1"
     )
     sizes = {nodes: ("--topics", "10000", "--subscriptions", "50")}
     if given.large:
@@ -124,7 +129,8 @@ def main() -> int:
             if key.endswith("_s") or key in ("false_removals", "heard")
         }
         say(
-            f"  {scenario:<10} {'yes' if figures.get('good') else 'NO':<4} {figures['run_seconds']:>6} s  {shown}"
+            f"  {scenario:<10} {'yes' if figures.get('good') else 'NO':<4} "
+            f"{figures['run_seconds']:>6} s  {shown}"
         )
     found["reached"] = reached
     if given.as_json:

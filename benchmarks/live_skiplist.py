@@ -1,14 +1,16 @@
-"""The seed's experiment with real instances (001, section 4): 1,000 entries over many node processes on loopback.
+"""The seed's experiment with real instances (001, section 4): 1,000 entries over many node
+processes on loopback.
 
-Every event walks the skip list over TCP. Beside it the simulator's figures for the same filters and events, with as many entries a
-node, and with one entry a node as the seed has it.
+Every event walks the skip list over TCP. Beside it stand the simulator's figures for the same
+filters and events, with the same number of entries in each node, and with one entry in each node as
+in the seed.
 
-    python benchmarks/live_skiplist.py                       20 processes, 1,000 entries, 2,500 events (a few minutes)
+    python benchmarks/live_skiplist.py     20 processes, 1,000 entries, 2,500 events (a few minutes)
     python benchmarks/live_skiplist.py --processes 5 --entries 100 --events 200
     python benchmarks/live_skiplist.py --json
 
-Hops are counted to the farthest end of each event's walks, unmatched events included. Noise: events that came to a node which did
-not want them, as a share of all events, for the hottest node.
+Hops are counted to the farthest end of each event's walks, also for unmatched events. Noise is the
+share of all events that came to the hottest node although it did not want them.
 """
 
 from __future__ import annotations
@@ -80,16 +82,19 @@ async def live(setup: Setup, processes: int, say: Any) -> dict[str, Any]:
                 noise.append(about["topics"][TOPIC]["noise"])
     events = sum(hops.values())
     return {
-        "processes": processes, "entries": len(texts), "events": events, "expected": expected, "delivered": matched,
-        "hops_mean": round(sum(count * number for count, number in hops.items()) / max(1, events), 3), "hops_max": max(hops),
-        "noise_max_percent": round(100 * max(noise) / max(1, events), 2), "join_s": round(joined, 1),
+        "processes": processes, "entries": len(texts), "events": events, "expected": expected,
+        "delivered": matched,
+        "hops_mean": round(sum(count * number for count, number in hops.items()) / max(1, events),
+            3), "hops_max": max(hops),
+        "noise_max_percent": round(100 * max(noise) / max(1, events), 2),
+        "join_s": round(joined, 1),
         "woven_s": round(woven, 1),
         "events_per_s": round(events / published),
     }  # fmt: skip
 
 
 async def _woven(nodes: list[Process]) -> float:
-    """Until every entry has the links of a perfect list; seconds."""
+    """Wait until every entry has the links of a perfect list. Return the seconds."""
     began = time.monotonic()
     while time.monotonic() - began < WEAVE_SECONDS:
         found: set[int] = set()
@@ -110,7 +115,8 @@ async def _woven(nodes: list[Process]) -> float:
 def simulated(setup: Setup) -> dict[str, Any]:
     found = measure(setup)
     return {
-        "processes": setup.nodes, "entries": setup.entries, "events": setup.events, "expected": found.expected,
+        "processes": setup.nodes, "entries": setup.entries, "events": setup.events,
+        "expected": found.expected,
         "delivered": found.delivered, "hops_mean": found.hops.mean, "hops_max": found.hops.max,
         "noise_max_percent": round(100 * found.noise.max, 2),
     }  # fmt: skip
@@ -131,7 +137,8 @@ def main() -> int:
         print(text, file=sys.stderr if given.as_json else sys.stdout, flush=True)
 
     say(
-        f"gossamer {gossamer.__version__}, Python {platform.python_version()}, {given.processes} processes, seed {given.seed}"
+        f"gossamer {gossamer.__version__}, Python {platform.python_version()}, {given.processes} "
+        f"processes, seed {given.seed}"
     )
     one = Setup(entries=given.entries, events=given.events, seed=given.seed)
     many = Setup(

@@ -1,17 +1,19 @@
-"""Load: many node processes on loopback, each a publisher and a subscriber; many content filters; subscriptions that come and go.
+"""Load: many node processes on loopback that publish and subscribe, with many content filters and
+churn.
 
-    python benchmarks/load.py                                        50 processes, 200,000 events, 5,000 filters (minutes)
+    python benchmarks/load.py                  50 processes, 200,000 events, 5,000 filters (minutes)
     python benchmarks/load.py --nodes 8 --events 5000 --filters 200
     python benchmarks/load.py --json > load.json
-    python benchmarks/load.py --out load                             keeps the traces, for gossamer pipeline verify
+    python benchmarks/load.py --out load       keeps the traces, for gossamer pipeline verify
 
-All nodes publish at the same time, in lists of 100 events, while each of them closes one of its subscriptions after the other
-and makes a new one with another filter. Every node writes a trace. When all receipts are complete, Spark reads the filters' text
-and says what each subscription should have got. Exit code 1 if anything is missed, duplicate, spurious or without a receipt, or if
-the publishers' receipts count other hand-overs than the traces have.
+All nodes publish at the same time, in lists of 100 events. Meanwhile each node closes one of its
+subscriptions after the other and makes a new one with another filter. Every node writes a trace.
+When all receipts are complete, Spark reads the filters' text and decides which events each
+subscription should have got. Exit code 1 if an event is missed, duplicate, spurious or without a
+receipt, or if the publishers' receipts and the traces count different numbers of hand-overs.
 
-Rates: from the moment when the nodes are told to publish until the last receipt of the last node is complete. Memory: the peak of
-each process, as the kernel has it.
+Rates cover the time from the order to publish until the last receipt of the last node is complete.
+Memory is the peak of each process, as the kernel reports it.
 """
 
 from __future__ import annotations
@@ -39,15 +41,20 @@ TOPIC = "files"
 SCHEMA = "name STRING, kind STRING, size BIGINT, price DOUBLE"
 KINDS = ("dsc", "orig", "debian", "diff")
 SIZE_MAX = 1_000_000
-LIST = 100  # events published together
-LISTS_OPEN = 4  # without a receipt, a node
-CHURN_PAUSE = 0.2  # between two changes of a node's subscriptions
-STARTED_AT_ONCE = 4  # each is a Python interpreter that has to start
-SECONDS = 900.0  # for any one answer of a node
+# Events that are published together.
+LIST = 100
+# The most lists of a node without a receipt.
+LISTS_OPEN = 4
+# The seconds between two changes of a node's subscriptions.
+CHURN_PAUSE = 0.2
+# Nodes that start at a time. Each is a Python interpreter that has to start.
+STARTED_AT_ONCE = 4
+# The seconds that any one answer of a node may take.
+SECONDS = 900.0
 
 
 def filters(seed: int, count: int) -> list[str]:
-    """Content filters, of which a handful match each event: points, ranges, lists, prefixes."""
+    """Content filters: points, ranges, lists, prefixes. A handful of them match each event."""
     rng = Random(f"load filters {seed}")
     found = []
     for number in range(count):
@@ -87,7 +94,7 @@ def _name(rng: Random, names: int) -> str:
 
 
 class Worker:
-    """A node that is told what to do by JSON lines; it ends when its input ends."""
+    """A node that reads its orders as JSON lines and ends when its input ends."""
 
     def __init__(self, about: dict[str, Any]) -> None:
         self._about = about
@@ -168,7 +175,7 @@ class Worker:
         }
 
     async def _churn(self, node: gossamer.Node) -> None:
-        """One subscription after the other goes, and another comes."""
+        """Close one subscription after the other, and make another for each."""
         while True:
             place = self._rng.randrange(len(self._subscriptions))
             await self._subscriptions.pop(place).close()
@@ -183,7 +190,7 @@ def say(what: dict[str, Any]) -> None:
     print(json.dumps(what), flush=True)
 
 
-# All of them.
+# The fabric of all processes.
 
 
 class Process:
@@ -223,13 +230,14 @@ class Process:
         if not line:
             words = self._log.read_text(errors="replace").strip().splitlines()
             raise SystemExit(
-                f"node {self.address or self._process.pid} ended early: {words[-1] if words else 'no message'}"
+                f"node {self.address or self._process.pid} ended early: "
+                f"{words[-1] if words else 'no message'}"
             )
         answer: dict[str, Any] = json.loads(line)
         return answer
 
     async def left(self) -> None:
-        """It was told to stop: its trace is whole when it has ended."""
+        """Wait for the end of a process that was told to stop. Its trace is whole then."""
         if code := await asyncio.wait_for(self._process.wait(), SECONDS):
             raise SystemExit(f"node {self.address} ended with exit code {code}")
 
@@ -244,9 +252,10 @@ Say = Callable[[str], None]
 
 
 async def live(given: argparse.Namespace, folder: Path, note: Say) -> dict[str, Any]:
-    """The fabric, from its start to its end; what it says of itself."""
+    """Run the fabric from its start to its end, and return its own figures."""
     about = {
-        "nodes": given.nodes, "filters": given.filters, "seed": given.seed, "traces": str(folder / "traces"),
+        "nodes": given.nodes, "filters": given.filters, "seed": given.seed,
+        "traces": str(folder / "traces"),
         "fabric": f"load-{secrets.token_hex(8)}",
     }  # fmt: skip
     shares = [
@@ -293,10 +302,14 @@ async def live(given: argparse.Namespace, folder: Path, note: Say) -> dict[str, 
         [one["memory_mb"] for one in stopped],
     )
     return {
-        "nodes": given.nodes, "filters": subscribed, "events": sum(one["published"] for one in published),
-        "subscriptions_churned": sum(one["churned"] for one in published), "receipts_matched": matched,
-        "start_s": round(started, 1), "subscribe_s": round(subscribing, 1), "publish_s": round(publishing, 1),
-        "events_per_s": round(given.events / publishing), "hand_overs_per_s": round(matched / publishing),
+        "nodes": given.nodes, "filters": subscribed,
+        "events": sum(one["published"] for one in published),
+        "subscriptions_churned": sum(one["churned"] for one in published),
+        "receipts_matched": matched,
+        "start_s": round(started, 1), "subscribe_s": round(subscribing, 1),
+        "publish_s": round(publishing, 1),
+        "events_per_s": round(given.events / publishing),
+        "hand_overs_per_s": round(matched / publishing),
         "memory_mb_all": round(sum(memory)), "memory_mb_max": round(max(memory), 1),
     }  # fmt: skip
 
@@ -313,7 +326,8 @@ def judge(traces: Path, note: Say) -> dict[str, Any]:
         verdict = verify(spark, traces)
     for example in verdict.examples:
         note(
-            f"{example.what}: event {example.event} {example.values} for {example.filter!r} of node {example.node}"
+            f"{example.what}: event {example.event} {example.values} for {example.filter!r} of "
+            f"node {example.node}"
         )
     names = (
         "expected",
@@ -361,7 +375,8 @@ def main() -> int:
         folder = given.out or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         (folder / "traces").mkdir(parents=True)
         note(
-            f"gossamer {gossamer.__version__}, Python {platform.python_version()}, {os.cpu_count()} cores, seed {given.seed}"
+            f"gossamer {gossamer.__version__}, Python {platform.python_version()}, "
+            f"{os.cpu_count()} cores, seed {given.seed}"
         )
         found = gossamer.run(live(given, folder, note))
         found |= judge(folder / "traces", note)

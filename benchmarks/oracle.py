@@ -1,49 +1,57 @@
-"""The oracle's join beside DuckDB and Polars: events x filters (two equalities, one range), on the same rows, in the same run.
+"""The oracle's join beside DuckDB and Polars: events x filters (two equalities, one range), on the
+same rows.
 
-    python benchmarks/oracle.py                                   # 1,000,000 events x 100,000 filters, all cases: some minutes
+    python benchmarks/oracle.py        # 1,000,000 events x 100,000 filters, all cases: some minutes
     python benchmarks/oracle.py --case fine --events 100000 --filters 10000 --rounds 2
     python benchmarks/oracle.py --case fine --rounds 14 --warm 12 # the JVM's compilers at rest
-    python benchmarks/oracle.py --growth                          # the growth curve: 1/100 to 1 of the size
-    python benchmarks/oracle.py --events 10000000 --filters 1000000 --case fine --memory 1g --engines spark --rounds 1
+    python benchmarks/oracle.py --growth  # the growth curve: 1/100 to 1 of the size
+    python benchmarks/oracle.py --events 10000000 --filters 1000000 --case fine --memory 1g \\
+        --engines spark --rounds 1
 
-What is measured
-    A filter is `name = ... AND type = ... AND size >= ... AND size < ...`. From Parquet files of events (event, name, type, size
-    BIGINT) and filters to the number of pairs and two checksums of them, which must be the same for all engines.
+The work. A filter is `name = ... AND type = ... AND size >= ... AND size < ...`. Each engine goes
+from Parquet files of events (event, name, type, size BIGINT) and filters to the number of pairs and
+two checksums of them, which must be the same for all engines.
 
-    spark         `gossamer.pipeline.oracle.matches`: it gets the filters as *text*, as the pipeline does, and takes them apart
-    columns       the same join by Spark, given the literals as columns: what the text costs is the difference
-    duckdb        given the literals as columns; the same query in SQL
-    polars        given the literals as columns; lazy scan, join, filter, streaming engine
-    duckdb-texts  as duckdb, from the texts: string_split at the spaces, the quotes cut off (faster than one regexp_extract with
-                  four groups, four of them, or split_part)
-    polars-texts  as polars, from the texts: split_exact at the quotes, then at the spaces (faster than extract_groups, or four
-                  times extract)
-    floor         no join: Spark opens both files, adds up the events' numbers and the lengths of all strings and texts. No
-                  join that has Spark's own reader open both files can be much below it.
-    least         no join and no reading: both DataFrames are made, and one task in Python hands over half as many made-up pairs as
-                  there are events, which are added up as the oracle's are. Nothing that gives a DataFrame of so many pairs from
-                  Python can be much below it
+    spark         `gossamer.pipeline.oracle.matches`: it gets the filters as *text*, as the pipeline
+                  does, and takes them apart
+    columns       the same join by Spark, from the literals as columns: the difference is the cost
+                  of the text
+    duckdb        from the literals as columns; the same query in SQL
+    polars        from the literals as columns; lazy scan, join, filter, streaming engine
+    duckdb-texts  like duckdb, from the texts: string_split at the spaces, the quotes cut off
+                  (faster than one regexp_extract with four groups, four of them, or split_part)
+    polars-texts  like polars, from the texts: split_exact at the quotes, then at the spaces
+                  (faster than extract_groups, or four times extract)
+    floor         no join: Spark opens both files, and adds up the events' numbers and the lengths
+                  of all strings and texts. A join in which Spark's own reader opens both files
+                  cannot be much faster
+    least         no join and no reading: both DataFrames are invented, and one Python task hands
+                  over half as many invented pairs as there are events, which are added up like the
+                  oracle's. A DataFrame of that many pairs from Python cannot be made much faster
 
-    The two from texts do the same work as `spark` but for one thing: they know beforehand that all texts have one shape, what it
-    means, and that no string in them has a space or a quote. The oracle knows none of this: it finds the shapes, has Spark's parser
-    read them, and looks at every text. So each line has two ratios: to the faster of duckdb and polars, which begin at columns (the
-    bar: 2), and to the faster of the two that begin at texts.
+The two engines from texts do the same work as `spark`, with one difference: they know beforehand
+that all texts have one shape, the meaning of that shape, and that no string in them has a space or
+a quote. The oracle knows none of this. It finds the shapes, lets Spark's parser read them, and
+looks at every text. So each line has two ratios: to the faster of duckdb and polars, which begin at
+columns (the bar: 2), and to the faster of the two that begin at texts.
 
-    Spark is told the files' schemas, as the pipeline's own reader does (`job.read`): it does not have to look for them first.
+Spark gets the files' schemas, as the pipeline's own reader does (`job.read`), so it does not have
+to find them first.
 
-    At the end all cases are added together: what each engine took for all of them, over what the faster rival of each case took for
-    all of them (in which one case may have another faster rival than the next).
+At the end all cases are added up: the time of each engine for all cases, over the sum of the times
+of each case's faster rival.
 
-    Cases differ in how many filters agree with an event in both equalities (at 100,000 filters): `fine` 5, ranges of a tenth;
-    `coarse` 500, ranges of a fiftieth; `skewed` 500, widths from nothing to half, most of them narrow.
+Cases differ in the number of filters that agree with an event in both equalities (at 100,000
+filters): `fine` has 5, with ranges of a tenth; `coarse` 500, with ranges of a fiftieth; `skewed`
+500, with widths from nothing to half, most of them narrow.
 
-How
-    Each engine runs in a process of its own with two threads, one after the other in every round, and each round starts with the
-    next engine. Its first run in the process is the warm-up (Spark compiles its code then) and is printed by itself as `first`;
-    the figure is the median of the others, or of those after --warm runs: the JVM goes on compiling for some ten rounds. `peak` is
-    the largest memory the engine's process held (for Spark: the JVM, and its Python workers). --memory bounds the JVM's heap and
-    DuckDB's memory. `cpu` is processor time, user and system, of the engine's process and those it started: on a machine that is
-    busy with other things it says more than the clock does.
+The method. Each engine runs in a process of its own with two threads, one after the other in every
+round, and each round starts with the next engine. The first run in a process is the warm-up, in
+which Spark compiles its code, and is printed by itself as `first`. The figure is the median of the
+other runs, or of the runs after --warm: the JVM continues to compile for some ten rounds. `peak` is
+the most memory of the engine's process (for Spark: the JVM, and its Python workers). --memory
+bounds the JVM's heap and DuckDB's memory. `cpu` is processor time, user and system, of the engine's
+process and its children. On a busy machine it says more than the clock does.
 """
 
 from __future__ import annotations
@@ -75,11 +83,11 @@ ENGINES = (*OF_SPARK, *FROM_COLUMNS, *FROM_TEXTS)
 THREADS = 2
 Answer = tuple[int, int, int]
 Used = tuple[int, float]
-"""Most memory held so far, in bytes; processor time so far, in seconds."""
+"""The most memory up to now, in bytes, and the processor time up to now, in seconds."""
 
 
 def make(folder: Path, case: str, events: int, filters: int, seed: int) -> None:
-    """Events and filters as Parquet, the same for all."""
+    """Write events and filters as Parquet, the same for all engines."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -136,7 +144,9 @@ def _events_schema() -> Any:
 def spark_engine(
     folder: Path, memory: str | None, engine: str, stack: contextlib.ExitStack
 ) -> tuple[Callable[[], Answer], Callable[[], Used]]:
-    """The oracle, from the filters' text; or the bare join, from columns; or only reading, which answers nothing."""
+    """The oracle from the filters' text, or the bare join from columns, or only reading, which
+    answers nothing.
+    """
     import pyarrow.parquet as pq
     from pyspark.sql import functions as sf
 
@@ -190,7 +200,7 @@ def spark_engine(
 
 
 def _below(pid: int) -> list[int]:
-    """A process, and all that it and its own have started and that are still there."""
+    """A process and all its living descendants."""
     with contextlib.suppress(OSError):
         started = [
             path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")
@@ -207,7 +217,7 @@ def _peak(pid: int) -> int:
 
 
 def _seconds(pid: int) -> float:
-    """Its own, and those of the processes it started that have ended."""
+    """The processor time of a process and of its children that have ended."""
     with contextlib.suppress(OSError):
         ticks = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
         return sum(map(int, ticks[11:15])) / os.sysconf("SC_CLK_TCK")
@@ -225,7 +235,8 @@ def duckdb_engine(
         base.execute(f"SET memory_limit = '{memory.upper()}B'")
 
     filters = f"'{folder}/filters.parquet'"
-    if texts:  # name = 'n1' AND type = 't2' AND size >= 3 AND size < 4
+    # A text is: name = 'n1' AND type = 't2' AND size >= 3 AND size < 4
+    if texts:
         words = f"(SELECT filter, string_split(text, ' ') AS w FROM {filters})"
         taken = (
             "w[3][2:-2] AS name, w[7][2:-2] AS type, w[11]::BIGINT AS low, w[15]::BIGINT AS high"
@@ -250,7 +261,7 @@ def polars_engine(
     import polars as pl
 
     def apart(filters: pl.LazyFrame) -> pl.LazyFrame:
-        """Between the quotes, and of what follows the last the fifth and the ninth word."""
+        """The parts between the quotes, and the fifth and ninth word after the last quote."""
         quoted = pl.col("text").str.split_exact("'", 4).struct
         words = quoted.field("field_4").str.split_exact(" ", 8).alias("words")
         found = filters.select(
@@ -289,7 +300,7 @@ def _own() -> Used:
 
 
 def serve(engine: str, folder: Path, memory: str | None) -> None:
-    """In a process of its own: a run for each line on stdin."""
+    """Run in a process of its own: one run for each line on stdin."""
     began = time.perf_counter()
     with contextlib.ExitStack() as stack:
         if engine in OF_SPARK:
@@ -345,7 +356,8 @@ class Engine:
         self.process.stdin.flush()
         said = self._said()
         if not said:
-            self.failed = True  # out of memory, most likely: its process is gone
+            # The process is gone, most likely because it was out of memory.
+            self.failed = True
             return
         self.times.append(said["seconds"])
         self.cpu.append(said["cpu"])
@@ -360,7 +372,7 @@ class Engine:
 def measure(
     case: str, events: int, filters: int, options: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    """One line a contender."""
+    """One line for each contender."""
     with tempfile.TemporaryDirectory(prefix="oracle-") as folder:
         make(Path(folder), case, events, filters, options.seed)
         engines = [Engine(name, Path(folder), options.memory) for name in options.engines]
@@ -424,19 +436,23 @@ def show(lines: list[dict[str, Any]]) -> None:
             print(f"{head} failed (its process ended)")
             continue
         print(
-            f"{head} {line['seconds']:8.2f} s (first {line['first']:6.2f}) cpu {line['cpu']:7.2f} s peak {line['peak_mb']:>6,} MB "
+            f"{head} {line['seconds']:8.2f} s (first {line['first']:6.2f}) cpu "
+            f"{line['cpu']:7.2f} s peak {line['peak_mb']:>6,} MB "
             f"{line['pairs']:>12,} pairs{_ratios(line, 'the faster rival')}",
             flush=True,
         )
 
 
 def together(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The cases of one size added up, one line an engine; one that did not get through all of them has none."""
+    """The sums over the cases of one size, with a line for each engine.
+
+    An engine that failed in a case has no sum.
+    """
     cases = list(dict.fromkeys(line["case"] for line in lines))
     took = {(line["case"], line["engine"]): line["seconds"] for line in lines if "seconds" in line}
 
     def total(engines: tuple[str, ...]) -> float | None:
-        """Of the faster of these in each case."""
+        """The sum of the fastest of these engines in each case."""
         fastest = [
             min((took[case, one] for one in engines if (case, one) in took), default=None)
             for case in cases
@@ -466,7 +482,8 @@ def together(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def show_together(added: list[dict[str, Any]]) -> None:
     for line in added:
         print(
-            f"all cases added together ({' + '.join(line['cases'])})  {line['engine']:<12} {line['seconds']:8.2f} s"
+            f"all cases added together ({' + '.join(line['cases'])})  {line['engine']:<12} "
+            f"{line['seconds']:8.2f} s"
             f"{_ratios(line, 'the faster rivals')}"
         )
 
@@ -513,7 +530,8 @@ def main() -> None:
             f"{name} {importlib.metadata.version(name)}" for name in ("pyspark", "duckdb", "polars")
         )
         print(
-            f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {versions}"
+            f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
+            f"{versions}"
         )
     whole = []
     for case in options.case or CASES:

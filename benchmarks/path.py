@@ -1,17 +1,18 @@
-"""The path of one event: files that it passes, and Python calls, from `publish` to the subscriber's `anext` and to the receipt.
+"""The path of one event: its files and Python calls, from `publish` to the subscriber's `anext` and
+to the receipt.
 
     python benchmarks/path.py            # routes direct, tree and skiplist
     python benchmarks/path.py --json
 
-What is counted
-    Two live nodes in one process, in pure Python (the compiled loops would hide calls). After some events have warmed the path, one
-    lone event is published, and `sys.setprofile` sees every call of a Python function of gossamer, on both sides, until the
-    consumer has the event and until the publisher has its receipt. A file counts once, however often its functions are called. The
-    numbers vary by a few calls, because timers of the nodes fall into the time that is counted; the figure is the median of
-    --rounds lone events. `subscribe` is counted likewise, until it is in force.
+The method. Two live nodes run in one process, in pure Python, because the compiled loops would hide
+calls. Some events warm the path. Then one lone event is published, and `sys.setprofile` sees every
+call of a Python function of gossamer, on both sides, until the consumer has the event and the
+publisher has its receipt. A file counts once, whatever the number of its calls. The numbers vary by
+a few calls, because timers of the nodes fall into the counted time; the figure is the median of
+--rounds lone events. `subscribe` is counted in the same way, until the subscription is in force.
 
-    The second number of each route is what a newcomer has to read in order to follow one event; the others are what each lone
-    event costs.
+The number of files is the amount that a newcomer has to read to follow one event. The numbers of
+calls are the cost of each lone event.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ ROW = {"country": "CH", "temp": 31}
 
 
 class Count:
-    """Calls of functions of gossamer, and the files that they are in."""
+    """Calls of functions of gossamer, and the files of these functions."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -106,7 +107,9 @@ async def measure(route: str, rounds: int) -> dict[str, Any]:
 
 
 def imported() -> int:
-    """Lines of the modules that `import gossamer` and a running node have loaded, comments included."""
+    """Lines of the modules that `import gossamer` and a running node have loaded, comments
+    included.
+    """
     files = {
         module.__file__
         for name, module in sys.modules.items()
@@ -132,7 +135,8 @@ def main() -> None:
     for one in results:
         print(
             f"{one['route']:<10} {one['files']:>14} {one['calls_to_hand_over']:>16} "
-            f"{one['calls_to_receipt']:>16} {one['subscribe_files']:>18} {one['subscribe_calls']:>7}"
+            f"{one['calls_to_receipt']:>16} {one['subscribe_files']:>18} "
+            f"{one['subscribe_calls']:>7}"
         )
     print(f"lines that a live node has imported: {imported():,}")
 

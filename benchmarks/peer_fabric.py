@@ -1,12 +1,15 @@
-"""The cases of `peers.py` that only gossamer has: events over many hops, and very many subscriptions in one node.
+"""The cases of `peers.py` that only gossamer has: many hops, and very many subscriptions in one
+node.
 
-*hops*: 30 nodes in six processes on loopback, the first of which publishes. By each route (skip list, tree) the other 29
-subscribe, each to a quarter of the events by a range of values. First 300 events one by one, 10 ms apart: latency from publish to
-hand-over, and hops as the fabric counts them. Then as many as take about two seconds, without a pause: events a second until
-the last receipt, processor time of all six processes, and the messages that all nodes received, heartbeats and reports included.
+*hops*: 30 nodes run in six processes on loopback, and the first node publishes. By each route (skip
+list, tree) the other 29 subscribe, each to a quarter of the events by a range of values. First 300
+events come one by one, 10 ms apart; they give the latency from publish to hand-over, and the hops
+as the fabric counts them. Then events come without a pause for about two seconds; they give the
+events a second until the last receipt, the processor time of all six processes, and the messages
+that all nodes received, heartbeats and reports included.
 
-*idle*: one node gets a million subscriptions that no event matches, `city = '...' AND temp BETWEEN ...`, and one that takes
-every event. A publisher in another process floods it before and after.
+*idle*: one node gets a million subscriptions that no event matches, `city = '...' AND temp BETWEEN
+...`, and one that takes every event. A publisher in another process floods it before and after.
 """
 
 from __future__ import annotations
@@ -32,15 +35,18 @@ ROUTES = ("skiplist", "tree")
 
 
 class Part(msgspec.Struct, kw_only=True):
-    """What one process of the fabric is told to do."""
+    """The orders for one process of the fabric."""
 
-    role: str  # publish or take, hold or flood
+    # publish or take, hold or flood
+    role: str
     nodes: int = 0
-    first: int = 0  # number of its first node
+    # The number of its first node.
+    first: int = 0
     join: str = ""
     events: int = 0
     timeout_s: float = 60.0
-    core: int | None = None  # `Line` asks for it
+    # `Line` needs this field.
+    core: int | None = None
 
 
 def run_worker(kind: str, text: str) -> None:
@@ -69,7 +75,7 @@ def wants(number: int, temp: int) -> bool:
 
 
 class _Taker:
-    """One node's subscriptions by each route, and what came to them."""
+    """One node's subscriptions by each route, and their hand-overs."""
 
     def __init__(self, node: Any) -> None:
         self.node = node
@@ -103,7 +109,9 @@ class _Taker:
             self.counts[route] += 1
 
     def flood(self) -> None:
-        """From here on only counts: the fabric need not note each hand-over."""
+        """From here on the hand-overs are only counted, so the fabric need not note each of
+        them.
+        """
         self.is_paced = False
         self.node._core.local._tracing = self.node._core._tracing = False
 
@@ -115,7 +123,8 @@ async def _hops(part: Part, line: Line) -> None:
         nodes: list[Any] = []
         for _ in range(part.nodes):
             join = [part.join] if part.join else [nodes[0].address] if nodes else []
-            config = gossamer.NodeConfig(trace=True)  # hops are in the notes
+            # The notes have the hops.
+            config = gossamer.NodeConfig(trace=True)
             nodes.append(
                 await stack.enter_async_context(
                     gossamer.Node(join=join, config=config, join_timeout=part.timeout_s)
@@ -184,7 +193,9 @@ async def _publish_paced(publisher: Any, route: str) -> None:
 
 
 async def _flood(publisher: Any, route: str, events: int) -> dict[str, Any]:
-    """As fast as receipts allow, until about two seconds are over or all are sent; in whole runs through the values."""
+    """Publish as fast as receipts allow, until about two seconds are over or all events are sent,
+    in whole runs through the values.
+    """
     started, receipts = time.monotonic(), []
     made = make_events(events)
     while len(receipts) < events and time.monotonic() - started < 2.0:
@@ -197,13 +208,14 @@ async def _flood(publisher: Any, route: str, events: int) -> dict[str, Any]:
 
 
 async def measure_hops(worker: Any, args: Any) -> dict[str, Any]:
-    """Runs the fabric; `worker` is the harness's `Worker`."""
+    """Run the fabric; `worker` is the harness's `Worker`."""
     each = -(-args.nodes // PROCESSES)
     async with contextlib.AsyncExitStack() as stack:
         workers: list[Any] = []
         join, first = "", 0
         while first < args.nodes:
-            part = Part(role="take" if workers else "publish", nodes=min(each, args.nodes - first), first=first, join=join,
+            part = Part(role="take" if workers else "publish", nodes=min(each, args.nodes - first),
+                first=first, join=join,
                         events=80_000, timeout_s=args.timeout)  # fmt: skip
             one = await stack.enter_async_context(
                 worker.start(f"hops {first}", "hops", text_of(part), args.timeout)
@@ -254,7 +266,8 @@ async def _flooded(
     due = sum(wants(number, n % 80) for number in range(1, nodes) for n in range(PACED))
     if counts != expected or flooded["matched"] != sum(expected) or len(latencies) != due:
         raise SystemFailedError(
-            f"{route}: {sum(counts):,} of {sum(expected):,} delivered, receipts say {flooded['matched']:,}; "
+            f"{route}: {sum(counts):,} of {sum(expected):,} delivered, receipts say "
+            f"{flooded['matched']:,}; "
             f"{len(latencies):,} of {due:,} in the paced part"
         )
     messages, cpu_us = (
@@ -299,9 +312,8 @@ async def _idle(part: Part, line: Line) -> None:
                 await receipt
                 left = await node.drain(part.timeout_s)
                 line.say("flooded", seconds=time.monotonic() - started, left=left)
-    room = gossamer.NodeConfig(
-        subscriptions=part.events + 1
-    )  # the default is a million, and there is one beside them
+    # The default is a million, and there is one more subscription.
+    room = gossamer.NodeConfig(subscriptions=part.events + 1)
     async with (
         gossamer.Node(join=[part.join], config=room) as node,
         node.subscribe("idle", EVERYTHING, timeout=part.timeout_s) as events,
@@ -330,9 +342,8 @@ async def _idle(part: Part, line: Line) -> None:
         )
         await line.hear_async("count")
         async with asyncio.timeout(part.timeout_s):
-            while (
-                events.backlog
-            ):  # every receipt is complete: what was handed over is still being taken
+            # Every receipt is complete, but the consumer still takes the last events.
+            while events.backlog:
                 await asyncio.sleep(0.01)
         line.say(
             "counted",
@@ -342,13 +353,15 @@ async def _idle(part: Part, line: Line) -> None:
         )
         task.cancel()
         await line.hear_async("end")
-        os._exit(0)  # a million polite goodbyes are of no interest here
+        # The process does not say a million polite goodbyes.
+        os._exit(0)
 
 
 async def measure_idle(worker: Any, args: Any) -> dict[str, Any]:
     from wire import SystemFailedError
 
-    timeout_s = max(args.timeout, args.subscriptions / 500)  # texts are parsed, one by one
+    # The texts are parsed one by one.
+    timeout_s = max(args.timeout, args.subscriptions / 500)
     flood = Part(role="flood", events=IDLE_EVENTS, timeout_s=timeout_s)
     async with worker.start("idle flood", "idle", text_of(flood), timeout_s) as publisher:
         address = (await publisher.expect("address"))["address"]
@@ -370,7 +383,8 @@ async def measure_idle(worker: Any, args: Any) -> dict[str, Any]:
             before = await rate(IDLE_REPEATS)
             holder.tell("add")
             added = await holder.expect("added")
-            await rate(1)  # the index is laid out with the first batch
+            # The first batch lays out the index.
+            await rate(1)
             after = await rate(IDLE_REPEATS)
             holder.tell("count")
             counted = await holder.expect("counted")

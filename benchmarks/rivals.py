@@ -2,20 +2,24 @@
 
 The work has two phases, both between one publisher process and one subscriber process on loopback:
 
-*flood*      The publisher makes `Work.events` dicts of four attributes, one at a time, and publishes each through the
-             system's per-event call. The subscriber decodes each to a dict, counts it, and sums one of its fields.
-*ping*       The publisher sends one event, the subscriber decodes it, encodes it again and sends it back, the publisher
-             decodes it and notes the time; `Work.pings` times, after `WARM_UP_PINGS` that do not count.
+    flood   The publisher makes `Work.events` dicts of four attributes, one at a time, and publishes
+            each through the system's per-event call. The subscriber decodes each to a dict, counts
+            it, and sums one of its fields.
+    ping    The publisher sends one event. The subscriber decodes it, encodes it again and sends it
+            back. The publisher decodes it and notes the time. This is done `Work.pings` times,
+            after `WARM_UP_PINGS` that do not count.
 
-A system is two functions, `publish(work, line)` and `subscribe(work, line)`. Each runs in a process of its own and talks
-to the harness over its `Line` (JSON lines on stdin and stdout) in this fixed conversation:
+A system is two functions, `publish(work, line)` and `subscribe(work, line)`. Each runs in a process
+of its own and talks to the harness over its `Line` (JSON lines on stdin and stdout) in this fixed
+conversation:
 
     publisher                         subscriber (knows the publisher's address)
     -> address                        -> ready      (from here on nothing published is lost)
     <- flood   -> flooded             -> received
     <- ping    -> pinged              <- echo       -> echoing      -> echoed
 
-The settings are the fastest we found in which nothing is lost: each function says which, and why.
+The settings are the fastest that we found in which nothing is lost. Each function states them and
+the reason.
 """
 
 from __future__ import annotations
@@ -35,7 +39,8 @@ from typing import Any
 import msgspec
 
 WARM_UP_PINGS = 200
-AT_START = 1_700_000_000_000_000  # microseconds; wide enough that `at` takes its full eight bytes
+# Microseconds. The value is wide enough for `at` to take its full eight bytes.
+AT_START = 1_700_000_000_000_000
 PLACES = [
     ("Bosnia and Herzegovina", "Banja Luka, Republika Srpska"),
     ("United Arab Emirates", "Abu Dhabi, Al Reem Island"),
@@ -52,26 +57,28 @@ decode: Callable[[bytes], Event] = msgspec.msgpack.Decoder().decode
 
 
 class Work(msgspec.Struct, kw_only=True):
-    """What one worker process is told to do."""
+    """The orders for one worker process."""
 
     system: str
     role: str
     events: int
     pings: int
     timeout_s: float
-    core: int | None = None  # for the ping phase; None leaves the placement to the kernel
-    address: str = ""  # the publisher's (for nats the server's), when the worker has to know it
+    # The core for the ping phase. None leaves the placement to the kernel.
+    core: int | None = None
+    # The publisher's address (for nats the server's), if the worker has to know it.
+    address: str = ""
 
 
 def make_events(count: int) -> Iterator[Event]:
-    """The events of one flood: all different, and the same for every system."""
+    """The events of one flood: different from each other, and the same for every system."""
     for number in range(count):
         country, city = PLACES[number & 7]
         yield {"country": country, "city": city, "temp": number % 60 - 15, "at": AT_START + number}
 
 
 def expected_sum(count: int) -> int:
-    """What the `at` fields of `make_events(count)` add up to."""
+    """The sum of the `at` fields of `make_events(count)`."""
     return count * AT_START + count * (count - 1) // 2
 
 
@@ -86,7 +93,8 @@ class Line:
     def __init__(self, work: Work) -> None:
         self.work = work
         self._started = (0, 0)
-        # Libraries may print (zenoh logs to stdout), so the line keeps stdout for itself and the rest goes to stderr.
+        # Libraries may print (zenoh logs to stdout), so the line keeps stdout for itself, and other
+        # output goes to stderr.
         self._out = os.fdopen(os.dup(sys.stdout.fileno()), "w")
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
@@ -100,7 +108,7 @@ class Line:
             raise SystemExit(f"expected {word!r} from the harness, got {heard!r}")
 
     async def hear_async(self, word: str) -> None:
-        """As `hear`, while the event loop goes on serving the system's own traffic."""
+        """Like `hear`, while the event loop still serves the system's own traffic."""
         await asyncio.to_thread(self.hear, word)
 
     def start(self) -> None:
@@ -116,7 +124,10 @@ class Line:
         self.say("received", count=count, total=total, finished_ns=finished_ns, cpu_ns=cpu_ns)
 
     def pin(self) -> None:
-        """Put every thread of this process on its core; a thread started later inherits it."""
+        """Put every thread of this process on its core.
+
+        A thread that starts later inherits the core.
+        """
         if self.work.core is not None:
             for task in Path("/proc/self/task").iterdir():
                 os.sched_setaffinity(int(task.name), {self.work.core})
@@ -131,7 +142,7 @@ class Line:
 
 
 def run_loop(main: Coroutine[Any, Any, None]) -> None:
-    """Run an asyncio system, on uvloop where there is one: gossamer and nats-py alike."""
+    """Run an asyncio system, on uvloop if it is installed: gossamer and nats-py alike."""
     try:
         import uvloop
 
@@ -147,8 +158,9 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-# -- pyzmq: blocking PUSH/PULL. PUB drops at its high-water mark, PUSH waits; the asyncio wrapper is ten times slower.
-#    No high-water mark: nothing is dropped, memory is the bound, and it is nearly a third faster than the default of 1,000.
+# -- pyzmq: blocking PUSH/PULL. PUB drops at its high-water mark, and PUSH waits. The asyncio
+# wrapper is ten times slower. Without a high-water mark nothing is dropped, memory is the bound,
+# and it is nearly a third faster than the default of 1,000.
 
 
 def _zmq_socket(kind: str, work: Work) -> Any:
@@ -165,7 +177,8 @@ def publish_pyzmq(work: Work, line: Line) -> None:
     push, pull = _zmq_socket("PUSH", work), _zmq_socket("PULL", work)
     ports = [sock.bind_to_random_port("tcp://127.0.0.1") for sock in (push, pull)]
     line.say("address", address=" ".join(f"tcp://127.0.0.1:{port}" for port in ports))
-    push.send(b"")  # returns once the subscriber is connected
+    # This returns once the subscriber is connected.
+    push.send(b"")
     line.hear("flood")
     line.start()
     for event in make_events(work.events):
@@ -197,7 +210,8 @@ def subscribe_pyzmq(work: Work, line: Line) -> None:
             total += decode(pull.recv())["at"]
             count += 1
     except zmq.Again:
-        pass  # reported as a loss
+        # The missing events are reported as a loss.
+        pass
     line.received(count, total, time.monotonic_ns())
     line.hear("echo")
     line.pin()
@@ -205,14 +219,17 @@ def subscribe_pyzmq(work: Work, line: Line) -> None:
     for _ in range(WARM_UP_PINGS + work.pings):
         push.send(encode(decode(pull.recv())))
     line.say("echoed")
-    line.hear("end")  # closing now could cut off the last echo
+    # Closing now could cut off the last echo.
+    line.hear("end")
 
 
-# -- eclipse-zenoh: peer to peer over one TCP link, no multicast scouting, callbacks, congestion control that waits.
-#    Callbacks run in zenoh's Python thread (its default): straight from its Rust threads they are four times slower.
+# -- eclipse-zenoh: peer to peer over one TCP link, no multicast scouting, callbacks, congestion
+# control that waits. Callbacks run in zenoh's Python thread (its default): straight from its Rust
+# threads they are four times slower.
 
-# Before the flood, not timed, once both sides are up. Without it zenoh 1.10.2 lost the first events in 6 runs of 151 (the
-# publisher's `matching_status` was already true: it does not say that the route is in use); with it, in none of 151.
+# The pause comes before the flood, once both sides are up, and is not timed. Without it zenoh
+# 1.10.2 lost the first events in 6 runs of 151, although the publisher's `matching_status` was
+# already true: it does not say that the route is in use. With the pause it lost none in 151 runs.
 ZENOH_SETTLE_S = 0.2
 
 
@@ -225,7 +242,10 @@ def _zenoh_session(endpoints: dict[str, list[str]]) -> Any:
 
 
 def _zenoh_publisher(session: Any, key: str, *, express: bool) -> Any:
-    """A publisher that waits rather than drops; `express` skips the batching, which is right for a lone ping."""
+    """A publisher that waits and does not drop.
+
+    `express` skips the batching, which is right for a lone ping.
+    """
     import zenoh
 
     return session.declare_publisher(
@@ -234,7 +254,9 @@ def _zenoh_publisher(session: Any, key: str, *, express: bool) -> Any:
 
 
 def _zenoh_wait_matched(publisher: Any, work: Work) -> None:
-    """What is put before the other side's subscription is known is dropped, so wait for it."""
+    """Wait until the other side's subscription is known, because messages before that are
+    dropped.
+    """
     give_up = time.monotonic() + work.timeout_s
     while not publisher.matching_status:
         if time.monotonic() > give_up:
@@ -311,8 +333,9 @@ def subscribe_zenoh(work: Work, line: Line) -> None:
         line.hear("end")
 
 
-# -- nats-py: core NATS through a nats-server that the harness starts. The subscription's pending limits are lifted,
-#    because beyond them nats-py drops; the server's `max_pending` likewise (see `wire.py`).
+# -- nats-py: core NATS through a nats-server that the harness starts. The subscription's pending
+# limits are lifted, because beyond them nats-py drops. The same holds for the server's
+# `max_pending` (see `wire.py`).
 
 
 def publish_nats(work: Work, line: Line) -> None:
@@ -368,14 +391,16 @@ async def _subscribe_nats(work: Work, line: Line) -> None:
 
     await client.subscribe("wire", cb=take, pending_msgs_limit=0, pending_bytes_limit=0)
     pings = (await client.subscribe("ping")).messages
-    await client.flush()  # the server knows both subscriptions
+    # The server knows both subscriptions then.
+    await client.flush()
     line.say("ready")
     line.start()
     try:
         async with asyncio.timeout(work.timeout_s):
             await done.wait()
     except TimeoutError:
-        pass  # reported as a loss
+        # The missing events are reported as a loss.
+        pass
     line.received(count, total, finished_ns)
     await line.hear_async("echo")
     line.pin()
@@ -389,5 +414,8 @@ async def _subscribe_nats(work: Work, line: Line) -> None:
 
 
 def limit_lifetime(work: Work) -> None:
-    """End this process whatever it hangs in, should the harness be gone: SIGALRM's default action is to terminate."""
+    """End this process even if it hangs and the harness is gone.
+
+    The default action of SIGALRM is to terminate.
+    """
     signal.alarm(int(4 * work.timeout_s) + 10)

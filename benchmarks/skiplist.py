@@ -1,15 +1,19 @@
-"""The skip list's numbers: what ``gossamer simulate skiplist`` prints, beside what it has to reach and what the seed reached.
+"""The skip list's numbers: the output of ``gossamer simulate skiplist``, beside its goals and the
+seed's figures.
 
-Hops, noise and deliveries are in virtual time and do not depend on this machine; how long a run took, and its memory, do. The
-seed's figures (seed 001, section 4) are from its text: most events 4 hops, bound 9.96, the hottest peer 1.2 % noise, Figure 5
-beyond its bound. Its own routing runs here beside ours (`--routing paper`).
+Hops, noise and deliveries are in virtual time and do not depend on this machine. The time of a run
+and its memory do. The seed's figures (seed 001, section 4) are from its text: most events 4 hops,
+bound 9.96, the hottest peer 1.2 % noise, Figure 5 beyond its bound. Its own routing runs here
+beside ours (`--routing paper`).
 
-    python benchmarks/skiplist.py                    N = 1000: every experiment (about ten minutes)
-    python benchmarks/skiplist.py --quick            N = 200: a minute or two
-    python benchmarks/skiplist.py --large            also N = 20,000 by full simulation
-    python benchmarks/skiplist.py --rtt FILE         churn with these round-trip times [a distribution fitted to such]
-    python benchmarks/skiplist.py --trace FOLDER     filters and events from these files [a stand-in, fitted to such]
-    python benchmarks/skiplist.py --json             one object
+    python benchmarks/skiplist.py                 N = 1000: every experiment (about ten minutes)
+    python benchmarks/skiplist.py --quick         N = 200: a minute or two
+    python benchmarks/skiplist.py --large         also N = 20,000 by full simulation
+    python benchmarks/skiplist.py --rtt FILE      churn with these round-trip times
+    python benchmarks/skiplist.py --trace FOLDER  filters and events from these files
+    python benchmarks/skiplist.py --json          one object
+
+Without FILE or FOLDER, fitted distributions stand in for them.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ EXACT = [("missed", 0), ("duplicate", 0), ("spurious", 0)]
 
 
 def call(*options: str) -> list[dict[str, Any]]:
-    """The lines that a run prints; with how long it took, and its memory in MiB."""
+    """The lines that a run prints, with the time of the run and its memory in MiB."""
     command = [
         sys.executable,
         "-m",
@@ -64,7 +68,8 @@ class Bench:
         self.count = 200 if given.quick else 1_000
         self.events = 500 if given.quick else 2_500
         self.found: dict[str, Any] = {
-            "gossamer": gossamer.__version__, "python": platform.python_version(), "entries": self.count,
+            "gossamer": gossamer.__version__, "python": platform.python_version(),
+            "entries": self.count,
         }  # fmt: skip
         self.reached = True
 
@@ -76,18 +81,18 @@ class Bench:
         (figures,) = call(*options)
         self.found[name] = figures
         self.say(
-            f"\n{name}: {' '.join(options)} ({figures['run_seconds']} s, {figures['memory_mib']} MiB)"
+            f"\n{name}: {' '.join(options)} "
+            f"({figures['run_seconds']} s, {figures['memory_mib']} MiB)"
         )
         return figures
 
     def demand(self, name: str, value: float, bar: float | None, form: str = "{:,.4g}") -> None:
-        """At most so much; None: only shown."""
+        """The value may be at most the bar. None: it is only shown."""
         good = bar is None or value <= bar
         self.reached = self.reached and good
         told = f"<= {form.format(bar)}" if bar is not None else ""
-        self.say(
-            f"  {name:<34} {form.format(value):>12}   {told:<10} {'' if bar is None else 'yes' if good else 'NO'}".rstrip()
-        )
+        mark = "" if bar is None else "yes" if good else "NO"
+        self.say(f"  {name:<34} {form.format(value):>12}   {told:<10} {mark}".rstrip())
 
     def exact(self, figures: dict[str, Any]) -> None:
         self.say(
@@ -106,19 +111,22 @@ class Bench:
         trace = ("--trace", self.given.trace) if self.given.trace else ()
         for name, options in (
             ("synthetic", ("--workload", "synthetic")), ("trace", ("--workload", "trace", *trace)),
-            ("zipf", ("--workload", "zipf")), ("mixed", ("--workload", "synthetic", "--kinds", "mixed")),
+            ("zipf", ("--workload", "zipf")),
+            ("mixed", ("--workload", "synthetic", "--kinds", "mixed")),
             ("paper", ("--workload", "synthetic", "--routing", "paper")),
         ):  # fmt: skip
             figures = self.run(name, *size, *options)
             barred = name in ("synthetic", "trace")
             self.demand("hops, mean", figures["hops"]["mean"], 3.7 if barred else None)
             self.demand("hops, most", figures["hops"]["max"], 8 if barred else None)
-            # A peer's share of noise does not shrink below what N = 1000 peers share: the bar is for that size.
+            # A peer's share of noise does not shrink below that of N = 1000 peers, so the bar is
+            # for that size.
             bar = 0.010 if barred and self.count == 1_000 else None
             self.demand("noise of the hottest peer", figures["noise"]["max"], bar, "{:.2%}")
             common = max(figures["hops"]["histogram"].items(), key=lambda one: one[1])
             self.say(
-                f"  {'most common':<34} {common[0]:>7} hops   ({common[1]} of {figures['events']} events)"
+                f"  {'most common':<34} {common[0]:>7} hops   ({common[1]} of "
+                f"{figures['events']} events)"
             )
             self.exact(figures)
             for what, number in figures["hops_per_class"].items() if name == "mixed" else ():
@@ -165,12 +173,15 @@ class Bench:
         )
         self.say(f"\nranges, two ways, 200 entries ({found[0]['run_seconds']} s)")
         self.say(
-            "  ranges   width  churn  entries  kept elsewhere  bytes/period  expected  missed  duplicate  hops"
+            "  ranges   width  churn  entries  kept elsewhere  bytes/period  expected  missed  "
+            "duplicate  hops"
         )
         for one in found:
             self.say(
-                f"  {one['ranges']:<8} {one['width']:<5} {one['churn']:>6g} {one['entries_per_range']:>8.2f} "
-                f"{one['kept_per_range']:>15.1f} {one['bytes_per_entry_period']:>13,.0f} {one['expected']:>9,} "
+                f"  {one['ranges']:<8} {one['width']:<5} {one['churn']:>6g} "
+                f"{one['entries_per_range']:>8.2f} "
+                f"{one['kept_per_range']:>15.1f} {one['bytes_per_entry_period']:>13,.0f} "
+                f"{one['expected']:>9,} "
                 f"{one['missed']:>7,} {one['duplicate']:>10,} {one['hops_mean']:>5.2f}"
             )
             wrong = one["missed"] + one["duplicate"] + one["spurious"]
@@ -187,8 +198,10 @@ class Bench:
             self.found[f"k_{k}"] = figures
             self.reached = self.reached and bool(figures["good"])
             self.say(
-                f"  {k} {figures['hops']['mean']:>6.2f} {figures['hops']['max']:>5} {figures['links_max']:>6} "
-                f"{figures['compared_per_event']:>15.1f} {figures['bytes_per_entry_period']:>13,.0f} "
+                f"  {k} {figures['hops']['mean']:>6.2f} {figures['hops']['max']:>5} "
+                f"{figures['links_max']:>6} "
+                f"{figures['compared_per_event']:>15.1f} "
+                f"{figures['bytes_per_entry_period']:>13,.0f} "
                 f"{figures['converge_periods']:>22.0f}"
             )
 
@@ -226,7 +239,8 @@ def main() -> int:
     given = parser.parse_args()
     bench = Bench(given)
     bench.say(
-        f"gossamer {gossamer.__version__}, Python {platform.python_version()}, {bench.count} entries, seed {SEED}"
+        f"gossamer {gossamer.__version__}, Python {platform.python_version()}, {bench.count} "
+        f"entries, seed {SEED}"
     )
     for experiment in (
         bench.static,

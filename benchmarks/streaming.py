@@ -1,7 +1,9 @@
-"""Spark and the fabric: rows a second each way, and how long a row takes through a micro-batch, beside the fabric's own rate.
+"""Spark and the fabric: rows a second in each direction, and the time of a row through a
+micro-batch.
 
-Everything runs on this machine, in one round after the other: a publisher node, Spark on local[2], and where rows come out a node
-of its own. Rows have four columns. Nothing is lost: every figure is of rows that were counted where they arrived.
+The fabric's own rate stands beside them. Everything runs on this machine, one round after the
+other: a publisher node, Spark on local[2], and a node of its own where rows come out. Rows have
+four columns. No row is lost: every figure is of rows that were counted where they arrived.
 
     python benchmarks/streaming.py              100,000 rows each way, 20 single rows
     python benchmarks/streaming.py --quick      10,000 and 5
@@ -58,7 +60,10 @@ def publish(node: blocking.Node, topic: str, first: int, last: int) -> None:
 
 
 def fabric_rate(node: blocking.Node, count: int) -> float:
-    """Columns from one node to another, taken as columns while they are published: receipts wait for whoever takes nothing."""
+    """Columns from one node to another.
+
+    They are taken while they are published, because receipts wait for a consumer.
+    """
     node.advertise("own", SCHEMA)
     with (
         blocking.Node(join=[node.address]) as other,
@@ -78,7 +83,8 @@ def source_rate(spark: Any, node: blocking.Node, count: int, folder: Path) -> di
     node.advertise("in", SCHEMA, retention="1h, 1GB")
     publish(node, "in", 0, count)
     batch = []
-    for _ in range(3):  # the first starts Spark's Python workers
+    # The first round starts Spark's Python workers.
+    for _ in range(3):
         began = time.perf_counter()
         read = spark.read.format("gossamer").options(join=node.address, topic="in").load().count()
         batch.append(time.perf_counter() - began)
@@ -99,12 +105,13 @@ def source_rate(spark: Any, node: blocking.Node, count: int, folder: Path) -> di
     taken = sum(one["numInputRows"] for one in progress)
     assert taken == count, taken
     seconds = sum(one["durationMs"]["triggerExecution"] for one in progress) / 1000
-    return {"batch_read_rows_s": count / min(batch[1:]), "batch_read_first_rows_s": count / batch[0],
+    return {"batch_read_rows_s": count / min(batch[1:]),
+        "batch_read_first_rows_s": count / batch[0],
             "stream_read_rows_s": count / seconds}  # fmt: skip
 
 
 def sink_rate(spark: Any, node: blocking.Node, count: int, folder: Path) -> float:
-    """Rows that Spark makes itself, as they arrive at a subscriber."""
+    """Rows that Spark makes itself, counted at a subscriber."""
     rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", count).load()
     made = rate.selectExpr(
         "value AS id",
@@ -129,9 +136,8 @@ def sink_rate(spark: Any, node: blocking.Node, count: int, folder: Path) -> floa
                 rounds.append(time.perf_counter() - began)
                 got, began = got - count, time.perf_counter()
         query.stop()
-    return count / statistics.median(
-        rounds[1:]
-    )  # a whole micro-batch each; the first starts the sink's node
+    # Each is a whole micro-batch, and the first one starts the sink's node.
+    return count / statistics.median(rounds[1:])
 
 
 def latency(spark: Any, node: blocking.Node, count: int, folder: Path) -> list[float]:
@@ -142,11 +148,13 @@ def latency(spark: Any, node: blocking.Node, count: int, folder: Path) -> list[f
     )
     query = (
         pings.load().writeStream.format("gossamer")
-        .options(join=node.address, topic="pong", dataDir=str(folder / "pongs"), query="pong", retention="1h")
+        .options(join=node.address, topic="pong", dataDir=str(folder / "pongs"), query="pong",
+            retention="1h")
         .option("checkpointLocation", str(folder / "c3")).start()
     )  # fmt: skip
     times = []
-    publish(node, "ping", 0, 1)  # the first starts the sink's node
+    # The first row starts the sink's node.
+    publish(node, "ping", 0, 1)
     with node.subscribe("pong", since="beginning", timeout=300) as events:
         events.next(timeout=300)
         for number in range(1, count + 1):
@@ -193,7 +201,8 @@ def main() -> None:
         "rows": count,
         "micro_batch_ms_p50": round(statistics.median(times), 1),
         "micro_batch_ms_max": round(times[-1], 1),
-        "versions": f"gossamer {gossamer.__version__}, pyspark {pyspark.__version__}, Python {platform.python_version()}",
+        "versions": f"gossamer {gossamer.__version__}, pyspark {pyspark.__version__}, "
+        f"Python {platform.python_version()}",
     }  # type: ignore[assignment]
     if given.json:
         print(json.dumps(figures))

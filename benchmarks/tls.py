@@ -1,9 +1,11 @@
-"""What keys cost: one publisher process, one subscriber process on loopback, with TLS and without, in interleaved rounds.
+"""The cost of keys: one publisher process and one subscriber process on loopback, with TLS and
+without.
 
     python benchmarks/tls.py [--rounds 5] [--events 100000] [--json]
 
-Events have four attributes and receipts are on; round trips are an event there and another one back. Also, in CPU time: what a
-handshake costs, both ends in one process, and what it costs to check a certificate.
+The rounds are interleaved. Events have four attributes and receipts are on; a round trip is an
+event there and another one back. The CPU time of a handshake, both ends in one process, and of the
+check of a certificate are measured as well.
 """
 
 from __future__ import annotations
@@ -155,11 +157,12 @@ def main() -> None:
         print(json.dumps(result))
         return
     print(
-        f"medians of {given.rounds} interleaved rounds of {given.events:,} events; nothing lost; CPU is the publisher's"
+        f"medians of {given.rounds} interleaved rounds of {given.events:,} events; nothing lost; "
+        "CPU is the publisher's"
     )
     print(
         f"{'':>6}",
-        *(f"{title:>12}" for title in ("events/s", "CPU µs/event", "trip p50 µs", "CPU µs/trip")),
+        *(f"{one:>12}" for one in ("events/s", "CPU µs/event", "trip p50 µs", "CPU µs/trip")),
     )
     for name, one in (*medians.items(), ("ratio", ratio)):
         cells = [
@@ -173,7 +176,8 @@ def main() -> None:
         ]
         print(f"{name:>6}", *cells)
     print(
-        f"CPU: {extra['handshake_cpu_us']:,} µs a handshake, both ends; {extra['certificate_check_cpu_us']:,} µs a certificate"
+        f"CPU: {extra['handshake_cpu_us']:,} µs a handshake, both ends; "
+        f"{extra['certificate_check_cpu_us']:,} µs a certificate"
     )
 
 

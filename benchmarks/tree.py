@@ -1,8 +1,9 @@
-"""The dispatch tree's numbers: what ``gossamer simulate tree`` prints, beside what it has to reach.
+"""The dispatch tree's numbers: the output of ``gossamer simulate tree``, beside its goals.
 
-All figures are in virtual time, so they do not depend on this machine; run times and memory do. No rival runs beside it: what
-others reach is stated in their own papers (the seed: degree at most 3, two to three hosts contacted for each change, up to 120
-hosts; GossipSub: 6.3 copies per delivery), and a figure of theirs that we did not run is no figure of ours.
+All figures are in virtual time, so they do not depend on this machine; run times and memory do. No
+rival runs beside it, because we show only figures that we measured. The rivals' own papers state
+these: the seed has degree at most 3 and two to three hosts contacted for each change, up to 120
+hosts; GossipSub has 6.3 copies per delivery.
 
     python benchmarks/tree.py              everything (about ten minutes)
     python benchmarks/tree.py --quick      smaller fabrics: a minute or two
@@ -24,7 +25,8 @@ from typing import Any
 
 import gossamer
 
-Demand = tuple[str, str, Callable[[float], bool]]  # figure, in words, reached?
+# The figure, its name in words, and whether a value reaches the goal.
+Demand = tuple[str, str, Callable[[float], bool]]
 
 
 def at_most(figure: str, bar: float) -> Demand:
@@ -42,7 +44,8 @@ SHAPE = [
     at_most("lookups_max", 4),
     at_most("links_max", 9),
 ]
-SEED = [*SHAPE, at_least("degree_1_or_3", 0.6), at_most("contacted_mean", 3), at_most("contacted_max", 6),
+SEED = [*SHAPE, at_least("degree_1_or_3", 0.6), at_most("contacted_mean", 3),
+    at_most("contacted_max", 6),
         at_most("copies_per_delivery", 1.1), *ONCE]  # fmt: skip
 
 
@@ -75,7 +78,7 @@ def run(*options: str) -> dict[str, Any]:
 
 
 class Report:
-    """What was found and whether it is enough, printed as it comes unless it is to be JSON."""
+    """Prints each result and whether it is good enough, unless the output is JSON."""
 
     def __init__(self, *, silent: bool) -> None:
         self.silent = silent
@@ -115,13 +118,15 @@ class Report:
 
 
 def figures_3_and_4(report: Report, sizes: range) -> None:
-    """The seed's two figures, a line for each number of hosts."""
+    """The seed's two figures, with a line for each number of hosts."""
     rows = []
     report.say(
-        "\nfigures 3 and 4 of the seed: 256 keys, binary tree, grown from empty, then a join or a leave each second"
+        "\nfigures 3 and 4 of the seed: 256 keys, binary tree, grown from empty, "
+        "then a join or a leave each second"
     )
     report.say(
-        "  hosts  degree 1     2     3   area of a join: mean max   of a leave: mean max   contacted: mean max  tree"
+        "  hosts  degree 1     2     3   area of a join: mean max   of a leave: mean max   "
+        "contacted: mean max  tree"
     )
     for hosts in sizes:
         found = run("--hosts", str(hosts), "--key-bits", "8", "--arity", "2", "--seed", "7")
@@ -132,8 +137,10 @@ def figures_3_and_4(report: Report, sizes: range) -> None:
         join, leave = found["area_join"], found["area_leave"]
         report.say(
             f"  {hosts:>5}     {share[0]:>5.0%} {share[1]:>5.0%} {share[2]:>5.0%}"
-            f"             {join['mean']:>8.2f} {join['max']:>3}         {leave['mean']:>8.2f} {leave['max']:>3}"
-            f"          {found['contacted_mean']:>6.2f} {found['contacted_max']:>3}  {'yes' if found['good'] else 'NO'}"
+            f"             {join['mean']:>8.2f} {join['max']:>3}         {leave['mean']:>8.2f} "
+            f"{leave['max']:>3}"
+            f"          {found['contacted_mean']:>6.2f} {found['contacted_max']:>3}  "
+            f"{'yes' if found['good'] else 'NO'}"
         )
         report.reached = (
             report.reached
@@ -156,8 +163,10 @@ def main() -> int:
     report = Report(silent=given.as_json)
     report.say(f"gossamer {gossamer.__version__}, Python {platform.python_version()}")
 
-    report.judge("seed", "the seed's experiment", ("--hosts", "120", "--key-bits", "8", "--arity", "2", "--seed", "7"), SEED,
-                 ("degree", "depth_mean", "depth_max", "lookups_mean", "area_join_mean", "area_leave_mean", "announced_mean",
+    report.judge("seed", "the seed's experiment",
+        ("--hosts", "120", "--key-bits", "8", "--arity", "2", "--seed", "7"), SEED,
+                 ("degree", "depth_mean", "depth_max", "lookups_mean", "area_join_mean",
+                     "area_leave_mean", "announced_mean",
                   "digest"))  # fmt: skip
     figures_3_and_4(report, range(10, 121, 40 if given.quick else 10))
     report.judge(
@@ -169,7 +178,8 @@ def main() -> int:
     )  # fmt: skip
     calm = [at_most("copies_per_delivery", 1.1), *ONCE]
     for dht in ("ideal", "view", "chord"):
-        report.judge(f"calm_{dht}", f"all hosts subscribed, no loss, {dht}", ("--hosts", "60", "--dht", dht, "--seed", "1"), calm,
+        report.judge(f"calm_{dht}", f"all hosts subscribed, no loss, {dht}",
+            ("--hosts", "60", "--dht", dht, "--seed", "1"), calm,
                      ("announced_mean", "invariants_looked"))  # fmt: skip
     churn = (
         "--hosts",
@@ -183,15 +193,18 @@ def main() -> int:
         "--measure",
         "20s",
     )
-    report.judge("churn", "10 % of messages lost, 1 % of hosts replaced each second", (*churn, "--seed", "1"), ONCE,
-                 ("expected", "delivered", "replaced", "copies_per_delivery", "seconds_quiet"))  # fmt: skip
+    report.judge("churn", "10 % of messages lost, 1 % of hosts replaced each second",
+        (*churn, "--seed", "1"), ONCE,
+                 ("expected", "delivered", "replaced", "copies_per_delivery",
+                     "seconds_quiet"))  # fmt: skip
     rounds = round(2 * log2(int(halves)), 1)
     report.judge("merge", "two rings meet", ("--merge", "--hosts", halves, "--seed", "1"),
                  [at_most("rounds_ring", rounds), at_most("rounds_tree", rounds)],
                  ("seconds_ring", "seconds_tree", "log2_hosts", "messages"))  # fmt: skip
     report.judge("root", "the root fails", ("--root-failure", "--hosts", "120", "--seed", "7"),
                  [at_most("contacted", 6), at_most("links_changed", 9), at_most("missed", 0)],
-                 ("seconds", "rendezvous_rejoining", "rendezvous_links_changed", "rendezvous_degree_max"))  # fmt: skip
+                 ("seconds", "rendezvous_rejoining", "rendezvous_links_changed",
+                     "rendezvous_degree_max"))  # fmt: skip
     wide = ("--hosts", "6000", "--arity", "4", "--seed", "1")
     report.judge(
         "wide",

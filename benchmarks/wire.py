@@ -1,34 +1,40 @@
 """Gossamer on the wire beside pyzmq, eclipse-zenoh and nats-py: events a second, and round trip.
 
-    python benchmarks/wire.py                         # five rounds of everything: about a minute and a half
+    python benchmarks/wire.py                 # five rounds of everything: about a minute and a half
     python benchmarks/wire.py --rounds 1 --events 100000 --systems gossamer,pyzmq
     python benchmarks/wire.py --json > wire.json
 
-What is measured
-    One publisher process sends small events of four attributes (about 79 bytes as msgpack) to one subscriber process over
-    loopback, through each system's call for a single event: no batching by hand. Every system encodes each event from
-    a dict and decodes it to a dict. Nothing may be lost: the subscriber counts the events and sums a field; a system
-    that loses one is reported as an error and the exit code is 1.
-    *Events a second* runs from just before the first publish to the subscriber's having decoded the last event, by the
-    clock that all processes share (CLOCK_MONOTONIC). The kernel places the threads, so that systems with threads of
-    their own may use every core.
-    *Round trip* is one event at a time to the subscriber, which decodes it, encodes it again and sends it back. Publisher
-    and subscriber are each pinned to a core of their own, because the same code gives 14 or 83 us by the kernel's mood.
-    *CPU* is processor time per event of the publisher and the subscriber process; it is steadier than the clock on a
-    shared machine. What nats-server uses comes on top and is not counted.
+The work. One publisher process sends small events of four attributes (about 79 bytes as msgpack) to
+one subscriber process over loopback, through each system's call for a single event, without
+batching by hand. Every system encodes each event from a dict and decodes it to a dict. No event may
+be lost: the subscriber counts the events and sums a field. A system that loses one is reported as
+an error, and the exit code is 1.
 
-How
-    After a short warm-up, which also sets how many events make about a second for each system, come the rounds. A round
-    runs every system once, in fresh processes, and each round starts with the next system: a slow minute of the machine
-    falls on all alike. Figures are medians over the rounds.
+*Events a second* covers the time from just before the first publish until the subscriber has
+decoded the last event, by the clock that all processes share (CLOCK_MONOTONIC). The kernel places
+the threads, so systems with threads of their own may use every core.
 
-How to read it
-    Trust the ratios of one run, not figures of two runs. *of each round*: gossamer over the rival that was fastest in that
-    round, then the median; *of medians*: gossamer's median over the best rival's median. Above 1 is better for events/s,
-    below 1 is better for the round trip. Gossamer does more per event than its rivals here: it types the attributes, matches
-    a filter, removes duplicates and returns a receipt that says how many subscriptions took the event.
+*Round trip* is one event at a time to the subscriber, which decodes it, encodes it again and sends
+it back. Publisher and subscriber are each pinned to a core of their own, because the same code
+gives 14 or 83 us by the kernel's mood.
 
-The rivals and the work are in `rivals.py`. A system that is not installed is named as skipped (`make bench` installs all).
+*CPU* is processor time for each event, of the publisher and the subscriber process. It is steadier
+than the clock on a shared machine. The processor time of nats-server comes on top and is not
+counted.
+
+The method. After a short warm-up, which also sets the number of events that takes each system about
+a second, come the rounds. A round runs every system once, in fresh processes, and each round starts
+with the next system, so a slow minute of the machine hits all alike. Figures are medians over the
+rounds.
+
+Trust the ratios of one run, and do not compare figures of two runs. *of each round* is gossamer
+over the rival that was fastest in that round, then the median. *of medians* is gossamer's median
+over the best rival's median. Above 1 is better for events/s, and below 1 is better for the round
+trip. Gossamer does more for each event than its rivals here: it types the attributes, matches a
+filter, removes duplicates and returns a receipt, which says how many subscriptions took the event.
+
+The rivals and the work are in `rivals.py`. A system that is not installed is named as skipped
+(`make bench` installs all).
 """
 
 from __future__ import annotations
@@ -73,11 +79,14 @@ from rivals import (
 )
 
 SCHEMA = "country STRING, city STRING, temp INT, at BIGINT"
-EVERYTHING = "temp > -1000"  # a filter that is evaluated for each event and TRUE for all
+# This filter is evaluated for each event, and is always TRUE.
+EVERYTHING = "temp > -1000"
 RECEIPT_EVERY = 1000
 WARM_UP_EVENTS = 50_000
-ROUND_S = 1.0  # how long a flood should last when --events is not given
-GRACE_S = 5.0  # a worker reports its own timeout first; the harness waits this much longer
+# The time that a flood should take if --events is not given.
+ROUND_S = 1.0
+# A worker reports its own timeout first. The harness waits this much longer.
+GRACE_S = 5.0
 
 
 # -- gossamer, as the workers run it
@@ -143,7 +152,8 @@ async def _subscribe_gossamer(work: Work, line: Line) -> None:
             line.say("ready")
             line.start()
             count = total = 0
-            with contextlib.suppress(TimeoutError):  # reported as a loss
+            # The missing events are reported as a loss.
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(work.timeout_s):
                     async for event in events:
                         total += event.values["at"]
@@ -172,7 +182,8 @@ class System(msgspec.Struct, frozen=True):
     name: str
     setting: str
     module: str
-    packages: tuple[str, ...]  # whose versions are printed
+    # The packages whose versions are printed.
+    packages: tuple[str, ...]
     publish: Callable[[Work, Line], None]
     subscribe: Callable[[Work, Line], None]
 
@@ -228,33 +239,33 @@ def why_missing(system: System) -> str | None:
 
 
 class SystemFailedError(Exception):
-    """A system lost events, died or took too long; the text says which."""
+    """A system lost events, died or took too long. The text names the cause."""
 
 
 class Worker:
     """One child process, and the harness's end of its `Line`."""
 
-    def __init__(self, work: Work, process: asyncio.subprocess.Process, errors: Any) -> None:
-        self.work = work
-        self._process = process
-        self._errors = errors
+    def __init__(
+        self, name: str, timeout_s: float, process: asyncio.subprocess.Process, errors: Any
+    ) -> None:
+        self.name, self.timeout_s = name, timeout_s
+        self._process, self._errors = process, errors
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def start(cls, work: Work) -> AsyncIterator[Worker]:
+    async def start(
+        cls, name: str, kind: str, text: str, timeout_s: float
+    ) -> AsyncIterator[Worker]:
+        """Run this benchmark's own script as a child, with the orders in ``text``."""
         with tempfile.TemporaryFile() as errors:
+            # Ctrl-C is for the harness, which then ends its children.
             process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                __file__,
-                "--worker",
-                msgspec.json.encode(work).decode(),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=errors,
-                start_new_session=True,  # Ctrl-C is for the harness, which then ends its children
-            )
+                sys.executable, sys.argv[0], "--worker", kind, text,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=errors,
+                start_new_session=True, limit=1 << 22,
+            )  # fmt: skip
             try:
-                yield cls(work, process, errors)
+                yield cls(name, timeout_s, process, errors)
             finally:
                 await end(process)
 
@@ -264,19 +275,19 @@ class Worker:
 
     async def expect(self, word: str) -> dict[str, Any]:
         assert self._process.stdout is not None
-        who = f"{self.work.system} {self.work.role}"
+        seconds = self.timeout_s + GRACE_S
         try:
-            async with asyncio.timeout(self.work.timeout_s + GRACE_S):
+            async with asyncio.timeout(seconds):
                 line = await self._process.stdout.readline()
         except TimeoutError:
-            raise SystemFailedError(
-                f"{who}: no {word!r} within {self.work.timeout_s + GRACE_S:g} s"
-            ) from None
+            raise SystemFailedError(f"{self.name}: no {word!r} within {seconds:g} s") from None
         if not line:
-            raise SystemFailedError(f"{who}: ended before {word!r}: {self._last_words()}")
+            raise SystemFailedError(f"{self.name}: ended before {word!r}: {self._last_words()}")
         said: dict[str, Any] = json.loads(line)
         if said.pop("word") != word:
-            raise SystemFailedError(f"{who}: said {line.decode().strip()} where {word!r} was due")
+            raise SystemFailedError(
+                f"{self.name}: said {line.decode().strip()} where {word!r} was due"
+            )
         return said
 
     def _last_words(self) -> str:
@@ -286,7 +297,10 @@ class Worker:
 
 
 async def end(process: asyncio.subprocess.Process) -> None:
-    """Kill and reap a child; shielded, so that a Ctrl-C in the middle still reaps it."""
+    """Kill and reap a child.
+
+    The call is shielded, so that a Ctrl-C in the middle still reaps it.
+    """
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
@@ -313,24 +327,21 @@ async def run_pair(
     """One system's flood and pings, between two fresh processes."""
     cores: tuple[int, int] | tuple[None, None] = args.cores or (None, None)
 
-    def work(role: str, core: int | None, address: str) -> Work:
-        return Work(
-            system=system,
-            role=role,
-            events=events,
-            pings=pings,
-            timeout_s=args.timeout,
-            core=core,
-            address=address,
-        )
+    def start(role: str, core: int | None, address: str) -> Any:
+        work = Work(
+            system=system, role=role, events=events, pings=pings, timeout_s=args.timeout,
+            core=core, address=address,
+        )  # fmt: skip
+        text = msgspec.json.encode(work).decode()
+        return Worker.start(f"{system} {role}", "job", text, args.timeout)
 
-    async with Worker.start(work("publish", cores[0], broker)) as publisher:
+    async with start("publish", cores[0], broker) as publisher:
         address = (await publisher.expect("address"))["address"]
-        async with Worker.start(work("subscribe", cores[1], address)) as subscriber:
+        async with start("subscribe", cores[1], address) as subscriber:
             await subscriber.expect("ready")
             publisher.tell("flood")
             flooded, received = await asyncio.gather(
-                publisher.expect("flooded"), expect_all(subscriber)
+                publisher.expect("flooded"), expect_all(subscriber, system, events)
             )
             seconds = (received["finished_ns"] - flooded["started_ns"]) / 1e9
             outcome = Outcome(
@@ -353,29 +364,29 @@ async def run_pair(
             return outcome
 
 
-async def expect_all(subscriber: Worker) -> dict[str, Any]:
-    """What the subscriber received; a failure unless that is every event, once."""
+async def expect_all(subscriber: Worker, system: str, events: int) -> dict[str, Any]:
+    """The subscriber's report. Anything but every event exactly once is a failure."""
     received = await subscriber.expect("received")
-    events = subscriber.work.events
     if received["count"] != events:
         raise SystemFailedError(
-            f"{subscriber.work.system}: LOST {events - received['count']:,} of {events:,} events"
+            f"{system}: LOST {events - received['count']:,} of {events:,} events"
         )
     if received["total"] != expected_sum(events):
         raise SystemFailedError(
-            f"{subscriber.work.system}: the count is right but the sum is wrong: some came twice, others never"
+            f"{system}: the count is right but the sum is wrong: some came twice, others never"
         )
     return received
 
 
 @contextlib.asynccontextmanager
 async def run_broker(timeout_s: float) -> AsyncIterator[str]:
-    """A nats-server on a free loopback port; yields its address."""
+    """Start a nats-server on a free loopback port, and yield its address."""
     server = nats_server()
     assert server is not None
     with tempfile.TemporaryDirectory(prefix="gossamer-wire-") as folder:
         config = Path(folder, "nats.conf")
-        # A subscriber with more than max_pending waiting is cut off; the default of 64 MB is near what a flood can reach.
+        # A subscriber with more than max_pending waiting bytes is cut off. A flood can nearly reach
+        # the default of 64 MB.
         config.write_text('listen: "127.0.0.1:-1"\nmax_pending: 1GB\n')
         process = await asyncio.create_subprocess_exec(
             server,
@@ -391,9 +402,8 @@ async def run_broker(timeout_s: float) -> AsyncIterator[str]:
                 address = ""
                 while not address:
                     await asyncio.sleep(0.02)
-                    with contextlib.suppress(
-                        FileNotFoundError, json.JSONDecodeError
-                    ):  # not written, or not all of it
+                    # The file is not written yet, or only a part of it.
+                    with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
                         address = str(json.loads(ports.read_text())["nats"][0])
             yield address
         finally:
@@ -401,7 +411,7 @@ async def run_broker(timeout_s: float) -> AsyncIterator[str]:
 
 
 class Report(msgspec.Struct):
-    """Everything a run found out; `--json` prints it as it is."""
+    """The results of a run; `--json` prints them unchanged."""
 
     benchmark: str
     when: str
@@ -417,7 +427,7 @@ class Report(msgspec.Struct):
 
 
 async def measure(report: Report, systems: list[str], args: argparse.Namespace) -> None:
-    """Warm up, then run the rounds; fills `report`."""
+    """Warm up, then run the rounds, and fill `report`."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -460,7 +470,8 @@ async def measure(report: Report, systems: list[str], args: argparse.Namespace) 
                 a_round = round(warm.events_per_s * ROUND_S, -4)
                 events[system] = args.events or int(min(max(a_round, WARM_UP_EVENTS), 5_000_000))
         report.settings["events"] = events
-        running = list(events)  # a system that failed its warm-up is out; the error says so
+        # A system that failed in its warm-up is left out, and the error says so.
+        running = list(events)
         for number in range(1, args.rounds + 1):
             shift = (number - 1) % max(len(running), 1)
             for system in running[shift:] + running[:shift]:
@@ -469,7 +480,7 @@ async def measure(report: Report, systems: list[str], args: argparse.Namespace) 
                     report.outcomes.append(outcome)
 
 
-# -- what the figures say
+# -- the figures in words
 
 FIGURES = ("events_per_s", "publisher_cpu_us", "subscriber_cpu_us", "p50_us", "p99_us")
 
@@ -529,14 +540,15 @@ def compare(report: Report, figure: str, best: Callable[..., str]) -> dict[str, 
 
 
 def show(report: Report) -> None:
-    """The report as text on stdout."""
+    """Print the report as text on stdout."""
     from rich.console import Console
     from rich.table import Table
 
     console = Console(highlight=False, soft_wrap=True)
     machine, settings = report.machine, report.settings
     console.print(
-        f"{machine['cpu']}, {machine['cores']} cores, Python {machine['python']}, {machine['system']}"
+        f"{machine['cpu']}, {machine['cores']} cores, Python {machine['python']}, "
+        f"{machine['system']}"
     )
     console.print(f"commit {report.commit}, {report.when}")
     console.print(", ".join(f"{name} {version}" for name, version in report.versions.items()))
@@ -593,7 +605,8 @@ def show(report: Report) -> None:
             console.print(f"{words}: no ratio, because gossamer and a rival are both needed")
             continue
         console.print(
-            f"{words}: gossamer is {ratio['median_of_each_round']:.2f} times the fastest rival of each round (median); "
+            f"{words}: gossamer is {ratio['median_of_each_round']:.2f} times the fastest rival "
+            "of each round (median); "
             f"{ratio['of_medians']:.2f} times {ratio['fastest_rival']} by medians"
         )
         console.print("  each round: " + ", ".join(f"{value:.2f}" for value in ratio["each_round"]))
@@ -605,7 +618,7 @@ def show(report: Report) -> None:
         console.print("nothing lost: counts and sums agree in every round")
 
 
-# -- where and with what
+# -- the machine and the versions
 
 
 def describe_machine() -> dict[str, Any]:
@@ -736,12 +749,12 @@ def parse_arguments() -> argparse.Namespace:
         "--no-pin", action="store_true", help="do not pin the processes in the round trip"
     )
     parser.add_argument("--json", action="store_true", help="print the whole report as JSON")
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def run_worker(work: Work) -> None:
-    """What a child process does: one role of one system."""
+    """The main function of a child process: one role of one system."""
     limit_lifetime(work)
     system = SYSTEMS[work.system]
     (system.publish if work.role == "publish" else system.subscribe)(work, Line(work))
@@ -750,7 +763,7 @@ def run_worker(work: Work) -> None:
 def main() -> int:
     args = parse_arguments()
     if args.worker:
-        run_worker(msgspec.json.decode(args.worker, type=Work))
+        run_worker(msgspec.json.decode(args.worker[1], type=Work))
         return 0
     args.cores = None if args.no_pin else choose_cores()
     skipped = {
@@ -759,7 +772,10 @@ def main() -> int:
     systems = [name for name in args.systems if name not in skipped]
     placement = "unpinned"
     if args.cores:
-        placement = f"publisher on core {args.cores[0]}, subscriber on core {args.cores[1]}, nats-server anywhere"
+        placement = (
+            f"publisher on core {args.cores[0]}, subscriber on core {args.cores[1]}, "
+            "nats-server anywhere"
+        )
     report = Report(
         benchmark="wire",
         when=time.strftime("%Y-%m-%dT%H:%M:%S%z"),

@@ -1,4 +1,7 @@
-"""A publisher is killed while the network is down. What it had accepted is on its disk, and its next life delivers it, once."""
+"""A publisher is killed while the network is down.
+
+Its accepted events are on its disk, and its next life delivers each of them once.
+"""
 
 import signal
 import socket
@@ -12,7 +15,7 @@ READINGS = "sensor STRING, value DOUBLE"
 
 
 async def publisher(data_dir: str, join: str) -> None:
-    """Run in a process of its own. Accepted means: on disk."""
+    """Run in a process of its own. An accepted event is on disk."""
     async with gossamer.Node(
         data_dir=data_dir, join=[join], join_required=False, join_timeout=0.1
     ) as node:
@@ -20,11 +23,13 @@ async def publisher(data_dir: str, join: str) -> None:
         for n in range(5):
             await node.publish("readings", {"sensor": "s1", "value": float(n)})
         print("accepted 5", flush=True)
-        await node.drain(timeout=60.0)  # it is killed here
+        # The parent process kills this process here.
+        await node.drain(timeout=60.0)
 
 
 async def main() -> None:
-    with socket.socket() as sock:  # an address where nobody listens yet
+    # This finds an address where no node listens yet.
+    with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         meeting = f"127.0.0.1:{sock.getsockname()[1]}"
     with tempfile.TemporaryDirectory() as data_dir:

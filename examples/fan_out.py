@@ -1,4 +1,4 @@
-"""Content filters: eight subscribers, each wants an eighth of the trades; nobody gets what it did not ask for."""
+"""Content filters: eight subscribers each want an eighth of the trades, and get no others."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -29,11 +29,10 @@ async def main() -> None:
             for n in range(TRADES)
         ]
         matched = sum([(await receipt).matched for receipt in receipts])
-        while (
-            sum(taken) < matched
-        ):  # the receipts know how many there are; the readers are about to take them
+        # The receipts count the hand-overs, and the readers are about to take them.
+        while sum(taken) < matched:
             await asyncio.sleep(0.01)
-        print(f"{TRADES} trades, {matched} wanted by somebody")
+        print(f"{TRADES} trades, {matched} wanted by a subscriber")
         print("taken by desk:", *taken)
 
 

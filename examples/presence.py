@@ -1,4 +1,4 @@
-"""Who is there, and who wants what: every node knows, and hears of every change."""
+"""Presence: every node knows which nodes want which topics, and hears of every change."""
 
 import asyncio
 
@@ -12,9 +12,8 @@ async def main() -> None:
         names = {f"{viewer.peer:016x}": "viewer"}
 
         print("wanted by", [names[one.node] for one in camera.view("frames").nodes()])
-        async with viewer.subscribe(
-            "frames", barrier=True
-        ) as frames:  # returns when every node knows of it
+        # With a barrier this returns when every node knows of the subscription.
+        async with viewer.subscribe("frames", barrier=True) as frames:
             change = await anext(changes)
             print(change.kind, names[change.node])
             print("wanted by", [names[one.node] for one in camera.view("frames").nodes()])

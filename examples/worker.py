@@ -1,4 +1,6 @@
-"""Synchronous code: a pool of worker threads takes jobs and publishes results, with no event loop in sight."""
+"""Synchronous code: a pool of worker threads takes jobs and publishes results, without an event
+loop.
+"""
 
 import threading
 
@@ -29,16 +31,14 @@ def main() -> None:
             receipts = boss.publish_many(
                 "jobs", ({"job": n, "odd": n % 2 == 1} for n in range(JOBS))
             )
-            print(
-                f"{len(receipts)} jobs, {sum(done.matched for done in receipts.wait(timeout=10.0))} taken"
-            )
+            taken = sum(done.matched for done in receipts.wait(timeout=10.0))
+            print(f"{len(receipts)} jobs, {taken} taken")
             squares: dict[int, int] = {}
             while len(squares) < JOBS:
                 result = results.next(timeout=10.0)
                 squares[result["job"]] = result["square"]
-            print(
-                f"{len(squares)} results, all right: {all(square == job**2 for job, square in squares.items())}"
-            )
+            right = all(square == job**2 for job, square in squares.items())
+            print(f"{len(squares)} results, all right: {right}")
             for thread in threads:
                 thread.join()
             try:

@@ -1,12 +1,14 @@
-"""Cut the shipped sample trace out of Debian's source index: the same input gives the same bytes.
+"""Cut the sample trace of the package out of Debian's source index. The same input gives the same
+bytes.
 
     python scripts/make_sample.py --files files.csv.gz --peer-files peer_files.csv.gz
     python scripts/make_sample.py --sources /var/lib/apt/lists/*_bookworm_main_source_Sources
 
-A peer is a maintainer or uploader of a source package, a file is one of that package's archive files. Peers are numbered;
-names and e-mail addresses are not written. Peers and their files are taken in the order of a hash, so the cut is even and
-does not depend on the order of the input. The shipped sample was cut from the two CSV files; a ``Sources`` index numbers its
-peers by itself (and changes from day to day), so it gives a sample of the same kind, not the same sample.
+A peer is a maintainer or uploader of a source package, and a file is one of that package's archive
+files. Peers are numbered; names and e-mail addresses are not written. Peers and their files are
+taken in the order of a hash, so the cut is even and does not depend on the order of the input. The
+sample of the package was cut from the two CSV files. A ``Sources`` index numbers its peers by
+itself and changes from day to day, so it gives a similar sample, but not the same one.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-File = tuple[str, str, int]  # name, type, size
+# name, type, size
+File = tuple[str, str, int]
 DEFAULT_OUT = (
     Path(__file__).resolve().parent.parent / "src" / "gossamer" / "data" / "debian-sample.csv.gz"
 )
@@ -34,7 +37,9 @@ def open_text(path: Path) -> io.TextIOBase:
 
 
 def file_type(name: str) -> str:
-    """What kind of archive file this is: dsc, orig.gz, debian.xz, orig-component.xz, diff.gz, tar.xz, orig.asc ..."""
+    """The kind of an archive file: dsc, orig.gz, debian.xz, orig-component.xz, diff.gz, tar.xz,
+    orig.asc ...
+    """
     last = name.rsplit(".", 1)[-1]
     if ".orig-" in name:
         return f"orig-component.{last}"
@@ -58,7 +63,7 @@ def from_csv(files: Path, peer_files: Path) -> Iterator[tuple[str, File]]:
 
 
 def stanzas(path: Path) -> Iterator[dict[str, list[str]]]:
-    """The stanzas of a ``Sources`` index: field -> its lines."""
+    """The stanzas of a ``Sources`` index: each field with its lines."""
     stanza: dict[str, list[str]] = {}
     field = ""
     with open_text(path) as file:
@@ -77,7 +82,10 @@ def stanzas(path: Path) -> Iterator[dict[str, list[str]]]:
 
 
 def people(stanza: dict[str, list[str]]) -> Iterator[str]:
-    """Maintainer and uploaders, by e-mail address, which is used to tell them apart and then dropped."""
+    """Maintainer and uploaders by e-mail address.
+
+    The address tells them apart and is then dropped.
+    """
     text = " ".join([*stanza.get("Maintainer", []), ",", *stanza.get("Uploaders", [])])
     for address in re.findall(r"<([^<>]+)>", text):
         yield address.strip().lower()
@@ -112,7 +120,7 @@ def cut(
     return sorted(
         (f"p{int(peer):0{width}d}", *file)
         for peer in chosen
-        # The same file ranks alike at every peer that holds it, so that shared interests survive the cut.
+        # A file has the same rank at every peer that holds it, so shared interests survive the cut.
         for file in sorted(held[peer], key=lambda file: (rank("file", file[0]), file))[:files_max]
     )
 
@@ -137,13 +145,13 @@ def main(argv: list[str] | None = None) -> int:
         "--sources", type=Path, nargs="+", help="Debian `Sources` index files, plain or .gz"
     )
     parser.add_argument(
-        "--peers", type=int, default=1000, help="how many peers (default %(default)s)"
+        "--peers", type=int, default=1000, help="the number of peers (default %(default)s)"
     )
     parser.add_argument(
         "--files-max",
         type=int,
         default=4,
-        help="at most so many files a peer (default %(default)s)",
+        help="the most files of a peer (default %(default)s)",
     )
     parser.add_argument(
         "--out", type=Path, default=DEFAULT_OUT, help="default: the sample shipped in the package"

@@ -1,4 +1,4 @@
-"""Runs the tests that hold the promises of docs/delivery.md, again and again: they must be clean every time.
+"""Runs the tests of docs/delivery.md's promises again and again. Every run must be clean.
 
 python scripts/promises.py --times 10
 """

@@ -1,8 +1,10 @@
-"""Versioned records of what happened: what a simulation and a live node both write, and what the pipeline reads.
+"""Versioned records of events in a run, written by simulations and live nodes and read by the
+pipeline.
 
-A trace file is JSON lines: a ``Header``, then one ``Stamped`` record a line. The grain of each record is stated with it.
-Event ids are (publisher, incarnation, sequence); a subscription is (node, incarnation, subscription). Peers are 64-bit and
-travel as 16 hex digits, because JSON readers (Spark's included) have no unsigned 64-bit integers.
+A trace file is JSON lines: a ``Header``, then one ``Stamped`` record a line. Each class states the
+grain of its records. Event ids are (publisher, incarnation, sequence). A subscription is (node,
+incarnation, subscription). Peers are 64-bit numbers and are written as 16 hex digits, because JSON
+readers (Spark's included) have no unsigned 64-bit integers.
 """
 
 from __future__ import annotations
@@ -36,9 +38,13 @@ class Subscribing(Struct, frozen=True, tag="subscribing", tag_field="kind"):
     subscription: int
     topic: str
     filter: str
-    name: str = ""  # of a durable subscription: one with another life of the node is the same
-    start: int | None = None  # since=: history from here on (Unix microseconds)
-    group: str = ""  # of those with this name, one gets each event
+    # The name of a durable subscription. One of another life of the node with this name is the
+    # same.
+    name: str = ""
+    # since=: history from this moment on, in Unix microseconds.
+    start: int | None = None
+    # Of the subscriptions with this group, one gets each event.
+    group: str = ""
 
 
 class Subscribed(Struct, frozen=True, tag="subscribed", tag_field="kind"):
@@ -48,14 +54,15 @@ class Subscribed(Struct, frozen=True, tag="subscribed", tag_field="kind"):
 
 
 class Unsubscribed(Struct, frozen=True, tag="unsubscribed", tag_field="kind"):
-    """The subscription ended; nothing is due after this."""
+    """The subscription ended: nothing is due after this."""
 
     subscription: int
-    reason: str = "asked"  # or "slow": cut off because it did not take its events in time
+    # Or "slow": it was cut off because it did not take its events in time.
+    reason: str = "asked"
 
 
 class Published(Struct, frozen=True, tag="published", tag_field="kind"):
-    """One event was accepted from the user. One record an event."""
+    """One event was accepted from the user. There is one record for each event."""
 
     topic: str
     sequence: int
@@ -64,30 +71,33 @@ class Published(Struct, frozen=True, tag="published", tag_field="kind"):
 
 
 class Completed(Struct, frozen=True, tag="completed", tag_field="kind"):
-    """A receipt is complete. One record an event."""
+    """A receipt is complete. There is one record for each event."""
 
     sequence: int
     incarnation: int
     matched: int
-    dropped: int = 0  # subscriptions that were handed it and had discarded it when they reported
+    # The number of subscriptions that were handed the event and had discarded it when they
+    # reported.
+    dropped: int = 0
 
 
 class Delivered(Struct, frozen=True, tag="delivered", tag_field="kind"):
-    """An event was handed to a subscription. One record a hand-over."""
+    """An event was handed to a subscription. There is one record for each hand-over."""
 
     subscription: int
     publisher: str
     incarnation: int
     sequence: int
     hops: int
-    again: bool = False  # it was handed over before, and not acknowledged
+    # It was handed over before, and not acknowledged.
+    again: bool = False
 
 
 class Discarded(Struct, frozen=True, tag="discarded", tag_field="kind"):
     """An event was handed to a subscription, which discarded it before its consumer took it.
 
-    One record an event. ``reported``: the report that counts it had left before. What
-    slow="drop_oldest" discards after the report has no record.
+    There is one record for each event. ``reported`` says that the report that counts it had left
+    before. Events that slow="drop_oldest" discards after the report have no record.
     """
 
     subscription: int
@@ -106,18 +116,21 @@ class Gapped(Struct, frozen=True, tag="gapped", tag_field="kind"):
 
 
 class Duplicate(Struct, frozen=True, tag="duplicate", tag_field="kind"):
-    """Copies of events that had arrived before; they were dropped. One record a message."""
+    """Copies of events that had arrived before were dropped. There is one record for each
+    message.
+    """
 
     peer: str
     events: int
 
 
 class Rejected(Struct, frozen=True, tag="rejected", tag_field="kind"):
-    """A peer sent something that it must not send; it was ignored."""
+    """A peer sent something that it must not send. It was ignored."""
 
     peer: str
     reason: str
-    cut: bool = False  # bad enough to be cut off for
+    # It was bad enough to cut the peer off.
+    cut: bool = False
 
 
 class Dropped(Struct, frozen=True, tag="dropped", tag_field="kind"):
@@ -129,42 +142,49 @@ class Dropped(Struct, frozen=True, tag="dropped", tag_field="kind"):
 
 
 class Linked(Struct, frozen=True, tag="linked", tag_field="kind"):
-    """The link to a peer changed; ``state`` is up, down, cut (for cause), full or ready."""
+    """The link to a peer changed. ``state`` is up, down, cut (for cause), full or ready."""
 
     peer: str
     state: str
-    reason: str = ""  # why it is down
+    # Why it is down.
+    reason: str = ""
 
 
 class Restored(Struct, frozen=True, tag="restored", tag_field="kind"):
-    """The node came back with what its disk had kept."""
+    """The node came back with the state that its disk had kept."""
 
     incarnation: int
     events: int
 
 
 class Member(Struct, frozen=True, tag="member", tag_field="kind"):
-    """A node became a member of this node's view, or ceased to be one, or began a new life."""
+    """A node became a member of this node's view, ceased to be one, or began a new life."""
 
     peer: str
     incarnation: int
-    change: str  # joined, new life, left (it said so itself), failed (declared dead)
+    # One of joined, new life, left (it said so itself), failed (declared dead).
+    change: str
 
 
 class Conflict(Struct, frozen=True, tag="conflict", tag_field="kind"):
-    """Another process uses this node's identity: a data directory was copied, or a name given twice."""
+    """Another process uses this node's identity: a data directory was copied, or a name given
+    twice.
+    """
 
     peer: str
     incarnation: int
 
 
 class SchemaConflict(Struct, frozen=True, tag="schema_conflict", tag_field="kind"):
-    """A topic is advertised with another schema than this node's; neither is the other grown."""
+    """A topic is advertised with another schema than this node's, and neither extends the other."""
 
     topic: str
-    schema: str  # the other schema
-    peer: str  # the node that advertised it
-    here: str  # the schema that this node has
+    # The other schema.
+    schema: str
+    # The node that advertised it.
+    peer: str
+    # The schema that this node has.
+    here: str
 
 
 Record = (
@@ -197,7 +217,10 @@ class Header(Struct, frozen=True, tag="header", tag_field="kind"):
 
 
 class Stamped(Struct, frozen=True):
-    """A record with its time (microseconds; Unix time when live, virtual time when simulated) and its node."""
+    """A record with its time and its node.
+
+    The time is in microseconds: Unix time for a live node, and virtual time in a simulation.
+    """
 
     at: int
     node: str
@@ -210,7 +233,10 @@ _stamped_decoder = msgspec.json.Decoder(Stamped)
 
 
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values as JSON can carry them: JSON has no NaN and no infinities, so these become strings that Spark reads back."""
+    """Values in a form that JSON can carry.
+
+    JSON has no NaN and no infinities, so these become strings that Spark reads back.
+    """
 
     def one(value: Any) -> Any:
         if type(value) is float and not math.isfinite(value):
@@ -221,7 +247,7 @@ def plain(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Writer:
-    """Appends stamped records to a file; the caller says when they must reach it."""
+    """Appends stamped records to a file. The caller says when they must reach it."""
 
     def __init__(self, file: IO[bytes], node: int, incarnation: int) -> None:
         self._file, self._node = file, hex_peer(node)
@@ -238,11 +264,12 @@ DIGEST_CHUNK = 1 << 14
 
 
 class Digest:
-    """A running hash over stamped records: equal digests mean equal runs, to the byte."""
+    """A running hash over stamped records. Equal digests mean equal runs, to the byte."""
 
     def __init__(self) -> None:
         self._hash = hashlib.blake2b(digest_size=16)
-        self._waiting = bytearray()  # not hashed yet: many at once are faster
+        # Bytes that are not hashed yet. Hashing many at once is faster.
+        self._waiting = bytearray()
         self.count = 0
 
     def add(self, at: int, node: int, record: Record) -> None:
@@ -263,11 +290,14 @@ class Digest:
 
 
 class TraceError(ValueError):
-    """A trace file that cannot be read; says which line and what to do."""
+    """A trace file that cannot be read. The message names the line and the remedy."""
 
 
 def read(path: Path) -> Iterator[Stamped]:
-    """The records of one trace file. A torn last line (the node was killed) ends the file; any other bad line is an error."""
+    """The records of one trace file.
+
+    A torn last line (the node was killed) ends the file. Any other bad line is an error.
+    """
     with path.open("rb") as file:
         first = file.readline()
         try:
@@ -278,7 +308,8 @@ def read(path: Path) -> Iterator[Stamped]:
             ) from None
         if header.version != VERSION:
             raise TraceError(
-                f"{path}: trace version {header.version}, this gossamer reads {VERSION}; re-record or upgrade"
+                f"{path}: trace version {header.version}, this gossamer reads {VERSION}; "
+                "re-record or upgrade"
             )
         for number, line in enumerate(file, start=2):
             try:

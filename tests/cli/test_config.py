@@ -1,4 +1,6 @@
-"""Options from flags, environment and file: one table, one precedence, and errors that say where and what instead."""
+"""Options from flags, environment and file: one table, one precedence, and errors with the place
+and the remedy.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,10 @@ from gossamer.cli.options import OPTIONS
 from gossamer.cli.settings import ConfigError, resolve
 from gossamer.net.authority import create
 
-# For every option: how to write it, and what it must come to. A new option needs a line here, so none goes untried.
-TEXTS: dict[str, tuple[str, Any, Any]] = {  # name -> (as text, in TOML, value)
+# Every option, with the ways to write it and its value. A new option needs a line here, so every
+# option is tested.
+# name -> (as text, in TOML, value)
+TEXTS: dict[str, tuple[str, Any, Any]] = {
     "listen": ("127.0.0.1:7401", "127.0.0.1:7401", "127.0.0.1:7401"),
     "public_address": ("seed.example:7400", "seed.example:7400", "seed.example:7400"),
     "join": ("127.0.0.1:1, [::1]:2", ["127.0.0.1:1", "[::1]:2"], ("127.0.0.1:1", "[::1]:2")),
@@ -82,7 +86,8 @@ def test_every_option_is_a_flag_a_variable_and_a_key(
     option: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    if option.name == "keys":  # they are looked at
+    # The node reads its keys.
+    if option.name == "keys":
         create(tmp_path / "authority").issue("node", tmp_path / "keys")
     assert option.name in TEXTS, "add a line to TEXTS"
     text, in_toml, value = TEXTS[option.name]
@@ -114,7 +119,8 @@ def test_flag_wins_over_environment_over_file_over_default(tmp_path: Path) -> No
     file.write_text("k = 2\n")
     env = {"GOSSAMER_K": "3"}
     given: list[tuple[dict[str, Any], dict[str, str], str | None]] = [
-        ({"k": 4}, env, str(file)), ({"k": None}, env, str(file)), ({}, {}, str(file)), ({}, {}, None),
+        ({"k": 4}, env, str(file)), ({"k": None}, env, str(file)), ({}, {}, str(file)),
+        ({}, {}, None),
     ]  # fmt: skip
     assert [resolve(flags, environ, path)["k"] for flags, environ, path in given] == [4, 3, 2, 6]
 
@@ -170,7 +176,10 @@ def test_what_is_resolved_reaches_the_node(tmp_path: Path) -> None:
         ),
         (
             'retention = "1h"',
-            "line 1: unknown option 'retention'; it belongs to a topic: write it below [topics.NAME]",
+            (
+                "line 1: unknown option 'retention'; it belongs to a topic: write it below "
+                "[topics.NAME]"
+            ),
         ),
         ("topics = 3", "3 is not a table; write [topics]"),
         ('listen = "0.0.0.0:7400"', "0.0.0.0:7400 is not loopback"),
@@ -218,7 +227,8 @@ def test_limits_that_do_not_go_together_are_told_once_and_where_they_are_from(
 def test_the_problems_of_all_topics_are_told_at_once(tmp_path: Path) -> None:
     file = tmp_path / "gossamer.toml"
     file.write_text(
-        'k = 99\n[topics]\na = "n IN"\nb = "n INT"\nc = 3\n[topics.d]\nschema = "n INT"\nretention = "long"\n'
+        'k = 99\n[topics]\na = "n IN"\nb = "n INT"\nc = 3\n[topics.d]\nschema = "n '
+        'INT"\nretention = "long"\n'
     )
     with pytest.raises(ConfigError) as caught:
         resolve({}, {}, str(file))

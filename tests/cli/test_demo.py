@@ -1,4 +1,4 @@
-"""The demo, small: real processes, real Spark."""
+"""The demo at a small size, with real processes and a real Spark."""
 
 from __future__ import annotations
 
@@ -45,4 +45,5 @@ def test_a_small_demo_ends_with_a_clean_verdict_and_a_report(tmp_path: Path) -> 
     page = (tmp_path / "out" / "report.html").read_text()
     assert "<svg" in page
     assert len(list((tmp_path / "out" / "traces").glob("trace-*.jsonl"))) == 4
-    assert not list(runtime.rglob("*.sock"))  # every node has left
+    # Every node has left.
+    assert not list(runtime.rglob("*.sock"))

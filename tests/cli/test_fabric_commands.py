@@ -1,4 +1,4 @@
-"""The commands as a person runs them: real processes on loopback."""
+"""The commands as a user types them, with real processes on loopback."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def node(env: dict[str, str]) -> Iterator[str]:
-    """A running node; its address."""
+    """Run a node, and yield its address."""
     command = [*GOSSAMER, "node", "--listen", "127.0.0.1:0", "--json"]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             yield json.loads(process.stdout.readline())["address"]
             process.send_signal(signal.SIGINT)
-            assert process.wait(SECONDS) == 0  # Ctrl-C leaves cleanly
+            # Ctrl-C leaves cleanly.
+            assert process.wait(SECONDS) == 0
         finally:
             process.kill()
 
@@ -187,11 +188,18 @@ def test_errors_are_clear_and_exit_with_2(
         (["keys", "init"], "Missing argument 'DIRECTORY'. See: gossamer keys init --help"),
         (
             ["subscribe", "weather", "country", "=", "CH"],
-            "Got unexpected extra arguments (= CH): put quotes around text that has spaces. See: gossamer subscribe --help",
+            (
+                "Got unexpected extra arguments (= CH): put quotes around text that has "
+                "spaces. See: "
+                "gossamer subscribe --help"
+            ),
         ),
         (
             ["node", "--listen", "127.0.0.1:0", "--data-dir", "{file}"],
-            "cannot use data directory {file}: {file} is not a folder; remove it, or choose another one",
+            (
+                "cannot use data directory {file}: {file} is not a folder; remove it, or choose "
+                "another one"
+            ),
         ),
         (["keys", "init", "{file}/authority"], "Not a directory: {file}/authority"),
     ],
@@ -296,7 +304,8 @@ def test_the_table_of_nodes_can_be_read_in_a_pipe_and_on_a_narrow_terminal(
         heading, row, *_ = gossamer(around, "status").stdout.splitlines()
         assert (
             " ".join(heading.split())
-            == "node address members links suspects view topics subs outbox kB in kB out dups rej drop"
+            == "node address members links suspects view topics subs outbox kB in kB out dups "
+            "rej drop"
         )
         assert row.split()[1] == node
 
@@ -373,9 +382,8 @@ def test_what_is_published_through_a_node_that_stays_is_there_for_those_who_come
     said = gossamer(env, *through, '{"temp": 2}', '{"city":\n"Bern",\n"temp": 3}')
     assert said.stdout == alone.stdout.replace("1 event ", "2 events ").replace(", 1 by", ", 2 by")
     assert not said.stderr
-    many = "".join(
-        f'{{"temp": {number}}}\n\n' for number in range(4, 12_004)
-    )  # more than are held at a time
+    # These are more events than the command holds at a time.
+    many = "".join(f'{{"temp": {number}}}\n\n' for number in range(4, 12_004))
     said = gossamer(env, *through, "--file", "-", "--json", given=many)
     [status] = [json.loads(line) for line in gossamer(env, "status", "--json").stdout.splitlines()]
     assert [json.loads(line) for line in said.stdout.splitlines()] == [
@@ -436,9 +444,8 @@ def test_publishing_through_a_node_that_does_not_know_the_topic_or_is_not_there(
 def test_ctrl_c_ends_what_waits(env: dict[str, str]) -> None:
     command = [*GOSSAMER, "publish", "weather", "{}", "--join", "127.0.0.1:1"]
     with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as process:
-        time.sleep(
-            1.0
-        )  # whatever it does by then, starting or waiting for the fabric, it must end at once
+        # By then the command starts or waits for the fabric. In either case it must end at once.
+        time.sleep(1.0)
         began = time.monotonic()
         process.send_signal(signal.SIGINT)
         assert process.wait(SECONDS) in (130, -signal.SIGINT)
@@ -456,16 +463,16 @@ def test_a_reader_that_stalls_stops_neither_the_node_nor_ctrl_c(
         try:
             assert subscriber.stderr is not None
             subscriber.stderr.readline()
-            lines = "".join(
-                f'{{"n": {n}}}\n' for n in range(60_000)
-            )  # far more than the pipe and the buffer hold
+            # These are far more lines than the pipe and the buffer hold.
+            lines = "".join(f'{{"n": {n}}}\n' for n in range(60_000))
             said = gossamer(env, "publish", "numbers", "--file", "-", "--join", node, given=lines)
             assert said.stdout.startswith("60000 events published; taken by 60000 subscriptions")
             drops = [
                 json.loads(line)["counters"].get("dropped", 0)
                 for line in gossamer(env, "status", "--json").stdout.splitlines()
             ]
-            assert max(drops) > 0  # counted, and shown by status
+            # The drops are counted, and status shows them.
+            assert max(drops) > 0
             subscriber.send_signal(signal.SIGINT)
             assert subscriber.wait(SECONDS) == 0
         finally:
@@ -488,7 +495,8 @@ def test_nodes_of_another_fabric_are_not_let_in(env: dict[str, str], node: str) 
     )
     assert "no node let this one in" in done.stderr
     assert "the peer belongs to fabric '', not 'other'" in done.stderr
-    assert "start it with" not in done.stderr  # it runs
+    # The node runs, so there is no hint to start it.
+    assert "start it with" not in done.stderr
 
 
 def test_view_shows_names_and_watches(env: dict[str, str], node: str) -> None:

@@ -65,19 +65,24 @@ def test_directories_that_are_none_are_told_with_the_right_one(tmp_path: Path) -
         match=rf"is the authority's directory; the keys of its nodes are in {authority}/nodes/NAME",
     ):
         Keys(authority)
-    no_file = rf"{nowhere} is no authority's directory \({nowhere}/authority.crt: No such file or directory\); make one with"
+    no_file = (
+        rf"{nowhere} is no authority's directory \({nowhere}/authority.crt: No such "
+        rf"file or directory\); make one with"
+    )
     with pytest.raises(KeysError, match=no_file):
         run("issue", nowhere, "station")
     (Path(keys) / "node.crt").write_text("junk")
     with pytest.raises(
         KeysError,
-        match=rf"cannot read the certificates in {keys}: {keys}/node.crt is not a certificate; make them with",
+        match=rf"cannot read the certificates in {keys}: {keys}/node.crt is not a "
+        rf"certificate; make them with",
     ):
         Keys(Path(keys))
     (Path(keys) / "node.crt").unlink()
     with pytest.raises(
         KeysError,
-        match=rf"certificates in {keys}: {keys}/node.crt: No such file or directory; make them with",
+        match=rf"certificates in {keys}: {keys}/node.crt: No such file or directory; make "
+        rf"them with",
     ):
         Keys(Path(keys))
 
@@ -103,7 +108,8 @@ def test_a_key_that_was_revoked_is_not_renewed(tmp_path: Path) -> None:
     run("issue", authority, "meter")
     (first,) = [json.loads(line) for line in run("show", authority, "--json").output.splitlines()]
     run("issue", authority, "meter", "--renew", "--publish", "meters.*")
-    run("revoke", authority, first["serial"])  # the one before, which said more
+    # This revokes the previous certificate, which allowed more.
+    run("revoke", authority, first["serial"])
     run("issue", authority, "meter", "--renew")
     run("revoke", authority, "meter")
     with pytest.raises(
@@ -169,7 +175,10 @@ def test_either_renew_or_request(tmp_path: Path) -> None:
 @pytest.mark.live
 @pytest.mark.slow
 def test_the_five_commands_of_the_guide(tmp_path: Path) -> None:
-    """Processes with keys deliver; one without gets nowhere and is told why."""
+    """Processes with keys deliver.
+
+    A process without keys is refused, and its error gives the reason.
+    """
     (tmp_path / "run").mkdir(mode=0o700)
     env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path / "run")}
     env.pop("GOSSAMER_KEYS", None)

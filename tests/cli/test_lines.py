@@ -1,4 +1,4 @@
-"""Lines as they come, however the input is cut."""
+"""Lines as they come, wherever the input is cut."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def test_a_pipe_is_read_while_the_event_loop_goes_on() -> None:
             some = lines_of(source)
             for number in range(1, 6):
                 following = asyncio.ensure_future(anext(some))
-                await asyncio.sleep(0)  # the loop has its turn, though nothing was written
+                # The loop has its turn, although nothing was written.
+                await asyncio.sleep(0)
                 assert not following.done()
                 os.write(theirs, b"{}\n")
                 assert await asyncio.wait_for(following, 30) == [(number, b"{}")]

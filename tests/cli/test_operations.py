@@ -41,7 +41,7 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 
 class Service:
-    """A node process and what it said when it had started."""
+    """A node process and its output at the start."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -59,7 +59,7 @@ class Service:
             return error.code, error.read().decode()
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, list[dict[str, Any]]]:
-        """The exit code, and the log."""
+        """The exit code and the log."""
         self.process.send_signal(number)
         _, logged = self.process.communicate(timeout=SECONDS)
         return self.process.returncode, [json.loads(line) for line in logged.splitlines()]
@@ -98,10 +98,10 @@ def test_a_service_from_a_file_with_topics_metrics_health_logs_and_drain(
     file = tmp_path / "gossamer.toml"
     file.write_text(CONFIG)
     with service(env, "--config", str(file)) as one:
-        around = {**env, "GOSSAMER_JOIN": f"127.0.0.1:1, {one.address}"}  # commas here too
-        said = gossamer(
-            around, "publish", "weather", '{"country": "CH", "temp": 3}'
-        )  # advertised by the file
+        # Commas are allowed here, too.
+        around = {**env, "GOSSAMER_JOIN": f"127.0.0.1:1, {one.address}"}
+        # The file advertised the topic.
+        said = gossamer(around, "publish", "weather", '{"country": "CH", "temp": 3}')
         assert said.stdout.startswith("1 event published")
         assert one.get("/healthz") == (200, '{"ok": true, "problems": []}\n')
         assert one.get("/readyz") == (200, '{"ok": true, "problems": []}\n')
@@ -114,7 +114,7 @@ def test_a_service_from_a_file_with_topics_metrics_health_logs_and_drain(
         assert float(values["gossamer_ready"]) == float(values["gossamer_healthy"]) == 1
         assert float(values['gossamer_bytes_total{direction="in"}']) > 0
         assert "process_resident_memory_bytes" in text
-        # What a peer should not send is counted by reason.
+        # Messages that a peer should not send are counted by reason.
         host, port = one.address.split(":")
         with socket.create_connection((host, int(port)), SECONDS) as sock:
             sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
@@ -147,11 +147,15 @@ def test_text_logs_and_levels(env: dict[str, str]) -> None:
 def test_sigterm_waits_for_receipts_and_a_second_one_does_not(
     env: dict[str, str], tmp_path: Path
 ) -> None:
-    """The outbox is restored from a data directory, and nobody of the fabric has answered yet, so nothing can be complete."""
+    """The outbox is restored from a data directory, and no node of the fabric has answered yet.
+
+    So no receipt can be complete.
+    """
     data = tmp_path / "data"
     leave_one_event_behind(data)
     with service(
-        env, "--listen", "127.0.0.1:0", "--join", "127.0.0.1:1", "--no-join-required", "--data-dir", str(data),
+        env, "--listen", "127.0.0.1:0", "--join", "127.0.0.1:1", "--no-join-required",
+        "--data-dir", str(data),
         "--drain", "20", "--log-format", "json", "--metrics-address", "0",
     ) as one:  # fmt: skip
         one.process.send_signal(signal.SIGTERM)
@@ -161,7 +165,8 @@ def test_sigterm_waits_for_receipts_and_a_second_one_does_not(
         assert one.get("/healthz")[0] == 200
         began = time.monotonic()
         code, logged = one.end()
-        assert time.monotonic() - began < 5  # not the 20 s of the drain
+        # The command does not wait for the 20 s of the drain.
+        assert time.monotonic() - began < 5
         assert code == 130
         assert [line["message"] for line in logged][-2:] == ["draining", "stopped at once"]
         assert logged[-1]["unsettled"] == 1
@@ -178,7 +183,8 @@ def leave_one_event_behind(data: Path) -> None:
             await node.start()
             await node.advertise("weather", "country STRING, temp INT")
             await far.subscribe("weather")
-            node._driver.links.clear()  # nothing leaves it any more
+            # From here on nothing leaves the node.
+            node._driver.links.clear()
             await node.publish("weather", {"country": "CH", "temp": 3})
             await node.close(0.0)
 
@@ -202,7 +208,8 @@ def test_systemd_hears_of_it(env: dict[str, str], tmp_path: Path) -> None:
             while (said := listener.recv(4096).decode()) == "WATCHDOG=1":
                 pass
             assert said.startswith(
-                "STOPPING=1\nSTATUS=draining: 0 events without a receipt\nEXTEND_TIMEOUT_USEC=15000000"
+                "STOPPING=1\nSTATUS=draining: 0 events without a "
+                "receipt\nEXTEND_TIMEOUT_USEC=15000000"
             )
             assert one.process.wait(SECONDS) == 0
 
@@ -230,7 +237,8 @@ def test_top(env: dict[str, str]) -> None:
                 assert subscriber.stderr is not None
                 assert "temp > 30" in subscriber.stderr.readline()
                 gossamer(env, "publish", "weather", '{"temp": 31}', "--join", one.address)
-                while True:  # until traffic of the publisher shows; the test's own limit ends it
+                # Wait until traffic of the publisher shows. The test's own limit ends the loop.
+                while True:
                     sample = json.loads(watching.stdout.readline())
                     assert 0.1 < sample["seconds"] < SECONDS
                     if sample["bytes_in"] > 0 and any(
@@ -257,7 +265,10 @@ def test_top(env: dict[str, str]) -> None:
 
 
 def test_without_the_extra_metrics_are_refused_with_a_remedy(env: dict[str, str]) -> None:
-    code = "import sys; sys.modules['prometheus_client'] = None; from gossamer.cli import main; main(sys.argv[1:])"
+    code = (
+        "import sys; sys.modules['prometheus_client'] = None; from gossamer.cli import "
+        "main; main(sys.argv[1:])"
+    )
     arguments = ["node", "--listen", "127.0.0.1:0", "--metrics-address", "0"]
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments],

@@ -1,4 +1,4 @@
-"""``gossamer publish --file -`` on a pipe that somebody still writes to."""
+"""``gossamer publish --file -`` on a pipe while another process still writes to it."""
 
 from __future__ import annotations
 
@@ -63,12 +63,15 @@ def test_each_line_is_published_at_once_and_in_order(env: dict[str, str], node: 
         publishing(env, "--join", node, "--json") as publisher,
     ):
         assert subscriber.stderr is not None
-        subscriber.stderr.readline()  # it is there
-        for number in range(1, 7):  # each receipt comes before the next line is written
+        # The subscription is in force then.
+        subscriber.stderr.readline()
+        # Each receipt comes before the next line is written.
+        for number in range(1, 7):
             say(publisher, f'{{"n": {number}}}\n')
             told = receipt(publisher)
             assert (told["sequence"], told["matched"], told["dropped"]) == (number, 1, 0)
-        say(publisher, '\n{"n": 7}\n{"n": 8}\n{"n": 9}')  # three at once, the last without an end
+        # Three lines come at once, and the last one has no end.
+        say(publisher, '\n{"n": 7}\n{"n": 8}\n{"n": 9}')
         out, err = publisher.communicate(timeout=SECONDS)
         assert [json.loads(line)["sequence"] for line in out.splitlines()] == [7, 8, 9]
         assert (publisher.returncode, err) == (0, "")
@@ -92,7 +95,8 @@ def test_a_signal_ends_it_with_the_receipts_of_what_was_sent(
         assert subscriber.stderr is not None
         subscriber.stderr.readline()
         say(publisher, '{"n": 1}\n{"n": 2}\n')
-        subscriber.communicate(timeout=SECONDS)  # both have come
+        # Both events have come then.
+        subscriber.communicate(timeout=SECONDS)
         publisher.send_signal(number)
         assert publisher.stdout is not None
         assert publisher.stderr is not None
@@ -107,7 +111,8 @@ def test_a_bad_line_ends_it_at_once_and_is_named(env: dict[str, str], node: str)
     gossamer(env, "advertise", "numbers", "n INT", "--join", node)
     with publishing(env, "--join", node) as publisher:
         say(publisher, '{"n": 1}\n\n{"n": "x"}\n{"n": 4}\n')
-        assert publisher.stdout is not None  # the pipe stays open, so nothing ends by itself
+        # The pipe stays open, so the command does not end by itself.
+        assert publisher.stdout is not None
         assert publisher.stderr is not None
         assert publisher.stdout.read() == (
             "before the error: 1 event published; taken by 0 subscriptions in all, 1 by none\n"

@@ -1,8 +1,9 @@
 """Random (schema, filter text, events) for the comparison with Spark. Imports nothing of gossamer.
 
-Everything comes from one `random.Random`, so a seed names a case. Values are drawn from small pools full of edges
-(NaN, -0.0, ends of ranges, line terminators, supplementary planes), and literals from near those values, so that
-verdicts are TRUE often enough to mean something. `Batch.features` counts what the texts hold.
+Everything comes from one `random.Random`, so a seed names a case. Values are drawn from small pools
+full of edges (NaN, -0.0, ends of ranges, line terminators, supplementary planes). Literals are
+drawn from near those values, so that verdicts are TRUE often enough. `Batch.features` counts the
+features of the texts.
 """
 
 from __future__ import annotations
@@ -215,7 +216,7 @@ POOLS: dict[str, list[Any]] = {
 
 @dataclass
 class Batch:
-    """One schema, its events as nested mappings (missing keys included), and texts over it."""
+    """One schema, its events as nested mappings (with missing keys), and texts over it."""
 
     ddl: str
     events: list[dict[str, Any]]
@@ -285,7 +286,8 @@ class Writer:
             bang = rng.random() < 0.2
             word = "!" if bang else self._word("NOT") + " "
             inner = self.expression(depth - 1)
-            # Without parentheses NOT still takes the whole predicate; with AND and OR inside it takes the first only.
+            # Without parentheses NOT still takes the whole predicate. With AND and OR inside it
+            # takes the first one only.
             return self._saw("NOT", f"{word}({inner})" if rng.random() < 0.7 else f"{word}{inner}")
         joint = f" {self._word('AND' if roll < 0.55 else 'OR')} "
         parts = [self.expression(depth - 1) for _ in range(rng.choice([2, 2, 3]))]
@@ -353,7 +355,8 @@ class Writer:
     def _null(self, name: str, kind: str) -> str:
         return self._saw(
             "IS NULL",
-            f"{name} {self._word('IS')} {self._word('NOT') + ' ' if self.rng.random() < 0.5 else ''}NULL",
+            f"{name} {self._word('IS')} "
+            f"{self._word('NOT') + ' ' if self.rng.random() < 0.5 else ''}NULL",
         )
 
     def _pair(self, name: str, kind: str) -> str:
@@ -564,8 +567,9 @@ class Writer:
         ]
         atom = rng.choice(atoms)
         if depth and rng.random() < 0.25:
-            # A group that must match something, so that it may be repeated.
-            atom = f"{rng.choice(['(', '(?:'])}{rng.choice(atoms)}{self.regex(depth - 1).replace('^', '')})"
+            # The group must match some text, so that it may be repeated.
+            opening, first = rng.choice(["(", "(?:"]), rng.choice(atoms)
+            atom = f"{opening}{first}{self.regex(depth - 1).replace('^', '')})"
             if any(q in atom for q in ("[a", "[\\w", "|")):
                 return atom
         return atom + rng.choice(

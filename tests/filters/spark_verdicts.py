@@ -1,4 +1,7 @@
-"""What Spark says of filter texts over events. Imports nothing of gossamer.filters: the second opinion."""
+"""Spark's verdicts on filter texts over events: the second opinion.
+
+It imports nothing of gossamer.filters.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-COLUMNS_MAX = 100  # texts of one Spark job
+# The most texts of one Spark job.
+COLUMNS_MAX = 100
 
 
 def frame(spark: SparkSession, ddl: str, events: Sequence[dict[str, Any]]) -> DataFrame:
@@ -19,7 +23,7 @@ def frame(spark: SparkSession, ddl: str, events: Sequence[dict[str, Any]]) -> Da
 
     schema = spark.createDataFrame([], f"{ddl}, _row INT").schema
     rows = [{**event, "_row": i} for i, event in enumerate(events)]
-    # By way of Arrow, which keeps NaN apart from NULL and timestamps in UTC.
+    # It goes by way of Arrow, which keeps NaN apart from NULL and timestamps in UTC.
     arrow = to_arrow_schema(schema, timezone="UTC")
     columns = [
         pa.array([row.get(f.name) for row in rows], type=f.type, from_pandas=False) for f in arrow
@@ -28,7 +32,10 @@ def frame(spark: SparkSession, ddl: str, events: Sequence[dict[str, Any]]) -> Da
 
 
 def verdicts(df: DataFrame, texts: Sequence[str]) -> Iterator[list[bool]]:
-    """For each text the verdict on each event, by their position: TRUE passes, FALSE and NULL do not."""
+    """For each text the verdict on each event, by position.
+
+    TRUE passes, FALSE and NULL do not.
+    """
     from pyspark.sql.functions import expr
 
     for start in range(0, len(texts), COLUMNS_MAX):

@@ -1,4 +1,7 @@
-"""Covering means implication, in both directions where it is said to be exact; merging keeps the union as it is."""
+"""Covering means implication, in both directions where the answer is exact.
+
+Merging keeps the union as it is.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from gossamer.filters import Filter, Schema, language, merge
 from gossamer.filters.cover import PAIRS_MAX
 from gossamer.filters.model import CONJUNCTIONS_MAX, TEXT_MAX
 
-pytestmark = pytest.mark.slow  # all of it together takes seconds
+# All of it together takes seconds.
+pytestmark = pytest.mark.slow
 
 SCHEMA = Schema.parse(worlds.DDL)
 ONE = st.sampled_from([(name,) for name in worlds.NAMES])
@@ -74,7 +78,9 @@ def test_covering_implies_matching(case: tuple[tuple[str, ...], str, str]) -> No
 @given(st.integers(0, 2**32))
 @settings(deadline=None, max_examples=40)
 def test_covering_implies_matching_for_any_text(seed: int) -> None:
-    """The texts have RLIKE, pairs of attributes, structs and NOT as well; weaker and stronger ones are made of them."""
+    """The texts also have RLIKE, pairs of attributes, structs and NOT. Weaker and stronger texts
+    are made of them.
+    """
     batch = generate.batch(seed, texts=5, events=30)
     schema = Schema.parse(batch.ddl)
     rng = random.Random(seed)
@@ -103,7 +109,8 @@ def test_covering_implies_matching_for_any_text(seed: int) -> None:
         ("s LIKE '%b%'", "s LIKE 'a%b_c'"),
         ("s >= 'ab'", "s LIKE 'abc%'"),
         ("s LIKE '%'", "s RLIKE 'a'"),
-        ("s >= '\ud7ff' AND s < '\ue000'", "s LIKE '\ud7ff%'"),  # no character is between the two
+        # No character is between the two.
+        ("s >= '\ud7ff' AND s < '\ue000'", "s LIKE '\ud7ff%'"),
         ("s LIKE '\ud7ff%'", "s >= '\ud7ff' AND s < '\ue000'"),
         ("s RLIKE '^a'", "s RLIKE '^a' AND i = 1"),
         ("s RLIKE '^a'", "s IN ('a', 'ab')"),
@@ -129,9 +136,12 @@ def test_covers(outer: str, inner: str) -> None:
     [
         ("i <= n", "i >= n"),
         ("i = n", "i <= n"),
-        ("s RLIKE 'a'", "s RLIKE 'aa'"),  # true, and not seen: it would take reading the expression
-        ("i < 5 OR i >= 5", "i IS NOT NULL"),  # true, and not seen: no single box holds it
-        ("d <= 1.7976931348623157E308D", "d > 0D"),  # infinity and NaN
+        # This is true and not seen: seeing it would need reading the expression.
+        ("s RLIKE 'a'", "s RLIKE 'aa'"),
+        # This is true and not seen: no single box holds it.
+        ("i < 5 OR i >= 5", "i IS NOT NULL"),
+        # Infinity and NaN pass the second only.
+        ("d <= 1.7976931348623157E308D", "d > 0D"),
         ("i IS NOT NULL", "s = 'a'"),
     ],
 )

@@ -15,7 +15,8 @@ from gossamer.filters import Event, EventError, Filter, FilterError, Schema
 from gossamer.filters.model import CONJUNCTIONS_MAX, DEPTH_MAX, TEXT_MAX
 
 SCHEMA = Schema.parse(
-    "country STRING, city STRING, temp INT, big BIGINT, ratio DOUBLE, single FLOAT, wet BOOLEAN, at TIMESTAMP, day DATE, "
+    "country STRING, city STRING, temp INT, big BIGINT, ratio DOUBLE, single FLOAT, wet BOOLEAN, "
+    "at TIMESTAMP, day DATE, "
     "raw BINARY, tiny TINYINT, loc STRUCT<lat: DOUBLE, `the lon`: DOUBLE>, must INT NOT NULL"
 )
 
@@ -70,7 +71,8 @@ def passes(text: str, **values: Any) -> bool:
         ("NOT wet", {"wet": False}, True),
         ("!wet", {}, False),
         ("wet < TRUE", {"wet": False}, True),
-        ("city > '\uffff'", {"city": "\U0001f600"}, True),  # by code point; UTF-16 would say no
+        # The order is by code point. By UTF-16 the verdict would be no.
+        ("city > '\uffff'", {"city": "\U0001f600"}, True),
         (
             "at = TIMESTAMP '2024-01-01 10:00:00+02:00'",
             {"at": datetime(2024, 1, 1, 8, tzinfo=UTC)},
@@ -160,8 +162,10 @@ def test_filter_is_plain() -> None:
     assert found.schema is SCHEMA
     assert found.attributes == ("temp", "loc.lat")
     assert str(found) == "temp > 30 AND loc.lat IS NULL"
-    assert found.matches_row is found.matches_row  # the compiled function itself
-    assert found.matches_row(("x", "y", 31))  # a short row ends in NULLs
+    # It is the compiled function itself.
+    assert found.matches_row is found.matches_row
+    # A short row ends in NULLs.
+    assert found.matches_row(("x", "y", 31))
     assert found.passing([("x", "y", 30), ("x", "y", 31)]) == [1]
     assert found.matches(Event("weather", 1, 1, 1, {"temp": 31, "must": 1}))
     assert found != Filter.parse("temp > 30", SCHEMA)
@@ -209,7 +213,7 @@ def test_keys() -> None:
         Filter.parse("b = 1 AND a = 'x'", by_name).keys
         == Filter.parse("a = 'x' AND b = 1", schema).keys
     )
-    # Multiplied out they are the same, so they share their keys and differ in text only.
+    # Multiplied out they are the same, so they have the same keys and differ in their text only.
     apart = Filter.parse("(a = 'x' AND b < 1) OR (a = 'x' AND b > 2)", schema)
     joined = Filter.parse("a = 'x' AND (b < 1 OR b > 2)", schema)
     assert apart.key == joined.key
@@ -332,7 +336,7 @@ a comparison cannot be compared again; use AND, OR, NOT
         (
             "temp",
             """
-a condition expected, and temp (INT) is none
+a condition expected, and temp (INT) is not one
   temp
   ^^^^""",
         ),
@@ -346,7 +350,7 @@ an attribute or a literal expected
         (
             "city = 'a",
             """
-' opens what nothing closes
+' is opened and never closed
   city = 'a
          ^""",
         ),
@@ -439,25 +443,42 @@ def test_errors_point_at_the_place(text: str, shown: str) -> None:
 
 
 REFUSED = """
-    temp IS TRUE ¦ temp IS DISTINCT FROM 1 ¦ city ILIKE 'a' ¦ city LIKE ANY ('a') ¦ temp IN (SELECT 1)
-    EXISTS (SELECT 1) ¦ temp IN () ¦ temp IN (big) ¦ 1 IN (temp) ¦ CAST(temp AS STRING) = '1' ¦ temp::STRING = '1'
-    city || 'a' = 'b' ¦ temp % 2 = 0 ¦ temp = -big ¦ temp = --1 ¦ temp = - -1 ¦ at > INTERVAL '1' DAY
-    city = current_date() ¦ (temp, big) = (1, 2) ¦ temp !> 3 ¦ temp !< 3 ¦ temp => 3 ¦ temp = 1e400 ¦ temp = 1e400D
-    temp = 1e5L ¦ temp = 300Y ¦ temp = 12345678901234567890123 ¦ ratio = 0.1234567890123456789 ¦ temp = 1a
-    temp = 0x1F ¦ temp = 1.2.3 ¦ city = '\\ud800' ¦ city = '\\x41' ¦ city = '\\U00110000' ¦ city LIKE 'a' ESCAPE ''
-    city LIKE 'a' ESCAPE '##' ¦ city LIKE city ¦ city RLIKE city ¦ temp LIKE '1' ¦ wet RLIKE 'a' ¦ 'a' LIKE 'a'
+    temp IS TRUE ¦ temp IS DISTINCT FROM 1 ¦ city ILIKE 'a' ¦ city LIKE ANY ('a')
+    temp IN (SELECT 1)
+    EXISTS (SELECT 1) ¦ temp IN () ¦ temp IN (big) ¦ 1 IN (temp) ¦ CAST(temp AS STRING) = '1'
+    temp::STRING = '1'
+    city || 'a' = 'b' ¦ temp % 2 = 0 ¦ temp = -big ¦ temp = --1 ¦ temp = - -1
+    at > INTERVAL '1' DAY
+    city = current_date() ¦ (temp, big) = (1, 2) ¦ temp !> 3 ¦ temp !< 3 ¦ temp => 3
+    temp = 1e400 ¦ temp = 1e400D
+    temp = 1e5L ¦ temp = 300Y ¦ temp = 12345678901234567890123 ¦ ratio = 0.1234567890123456789
+    temp = 1a
+    temp = 0x1F ¦ temp = 1.2.3 ¦ city = '\\ud800' ¦ city = '\\x41' ¦ city = '\\U00110000'
+    city LIKE 'a' ESCAPE ''
+    city LIKE 'a' ESCAPE '##' ¦ city LIKE city ¦ city RLIKE city ¦ temp LIKE '1' ¦ wet RLIKE 'a'
+    'a' LIKE 'a'
     day = DATE 'today' ¦ day = DATE '2023-02-29' ¦ day = DATE '10000-01-01' ¦ at = DATE '2024-01-01'
-    at = TIMESTAMP 'now' ¦ at = TIMESTAMP '2024-01-01 10:00' ¦ at = TIMESTAMP '2024-01-01 10:00:00 Europe/Paris'
+    at = TIMESTAMP 'now' ¦ at = TIMESTAMP '2024-01-01 10:00'
+    at = TIMESTAMP '2024-01-01 10:00:00 Europe/Paris'
     at = TIMESTAMP '2024-01-01 10:00:00+19:00' ¦ at = TIMESTAMP '0001-01-01 00:00:00+02:00'
-    at = '2024-01-01 10:00:00' ¦ raw = X'1' ¦ raw = X'GG' ¦ raw = 'a' ¦ day = '2024-01-01' ¦ temp = '1'
-    temp = TRUE ¦ wet = 1 ¦ wet = 'true' ¦ city = 1 ¦ city = X'61' ¦ temp == == 1 ¦ NOT ¦ AND ¦ () ¦ temp 1
-    temp NOT 1 ¦ temp NOT = 1 ¦ temp ! IN (1) ¦ city = 'a' 1 ¦ temp BETWEEN 1 ¦ temp BETWEEN 1 OR 2 ¦ temp IS
-    temp IS NOT 1 ¦ case = 1 ¦ (temp = 1 ¦ loc = 1 ¦ loc.lat.x = 1 ¦ `loc.lat` = 1 ¦ temp. = 1 ¦ é = 1 ¦ temp = 1;
-    temp = :x ¦ temp = ? ¦ temp[0] = 1 ¦ temp & 1 = 1 ¦ TIMESTAMP_NTZ '2024-01-01' = at ¦ DATE '2024-01-01' '' = day
-    temp IN (1,) ¦ temp IN (1 2) ¦ temp = (1, 2) ¦ (temp = 1) IS NULL ¦ (temp = 1) = wet ¦ (wet AND wet) = wet
-    b'a' = raw ¦ (NOT NOT temp) = 1 ¦ temp <= 9223372036854775807.5 ¦ 9223372036854775807.000000000000000001 > big
-    tiny IN (9223372036854775807.5) ¦ big >= -9223372036854775808.5 ¦ single = 3.4028234663852887e38F
-    ratio < 1.7976931348623158e308 ¦ ratio = -1.797693134862315708e308D ¦ temp < 1.7976931348623158e308
+    at = '2024-01-01 10:00:00' ¦ raw = X'1' ¦ raw = X'GG' ¦ raw = 'a' ¦ day = '2024-01-01'
+    temp = '1'
+    temp = TRUE ¦ wet = 1 ¦ wet = 'true' ¦ city = 1 ¦ city = X'61' ¦ temp == == 1 ¦ NOT ¦ AND
+    () ¦ temp 1
+    temp NOT 1 ¦ temp NOT = 1 ¦ temp ! IN (1) ¦ city = 'a' 1 ¦ temp BETWEEN 1
+    temp BETWEEN 1 OR 2 ¦ temp IS
+    temp IS NOT 1 ¦ case = 1 ¦ (temp = 1 ¦ loc = 1 ¦ loc.lat.x = 1 ¦ `loc.lat` = 1 ¦ temp. = 1
+    é = 1 ¦ temp = 1;
+    temp = :x ¦ temp = ? ¦ temp[0] = 1 ¦ temp & 1 = 1 ¦ TIMESTAMP_NTZ '2024-01-01' = at
+    DATE '2024-01-01' '' = day
+    temp IN (1,) ¦ temp IN (1 2) ¦ temp = (1, 2) ¦ (temp = 1) IS NULL ¦ (temp = 1) = wet
+    (wet AND wet) = wet
+    b'a' = raw ¦ (NOT NOT temp) = 1 ¦ temp <= 9223372036854775807.5
+    9223372036854775807.000000000000000001 > big
+    tiny IN (9223372036854775807.5) ¦ big >= -9223372036854775808.5
+    single = 3.4028234663852887e38F
+    ratio < 1.7976931348623158e308 ¦ ratio = -1.797693134862315708e308D
+    temp < 1.7976931348623158e308
     ratio < 1.79769313486231570000000000000000000000000000001e308
 """
 
@@ -514,7 +535,7 @@ def test_names_whose_lower_case_is_longer() -> None:
     ids=lambda text: text[:20],
 )
 def test_an_accepted_filter_can_be_sent(text: str) -> None:
-    """Filters travel as their canonical text, so that has the limits of a text."""
+    """Filters travel as their canonical text, so that text has the limits of a filter."""
     assert len(text) <= TEXT_MAX
     try:
         found = Filter.parse(text, SCHEMA)
@@ -551,7 +572,7 @@ def test_canonical_text_limits() -> None:
 
 
 def test_nots_are_limited() -> None:
-    """Spark's parser recurses into NOT: some hundreds overflow its stack."""
+    """Spark's parser recurses into NOT: some hundreds of them overflow its stack."""
     for word in ("!", "NOT "):
         assert passes(word * DEPTH_MAX + "wet", wet=True)
         assert passes(f"{word * 40}({word * 24}wet) AND {word * DEPTH_MAX}wet", wet=True)
@@ -612,7 +633,7 @@ def test_limits() -> None:
     ids=lambda text: text[:20],
 )
 def test_hostile_texts_cost_little(text: str) -> None:
-    """Peers send filters: whatever they write is parsed, matched and keyed, or refused, in a moment."""
+    """Peers send filters: any text is parsed, matched and keyed, or refused, in a moment."""
     start = time.perf_counter()
     try:
         found = Filter.parse(text, SCHEMA)
@@ -620,7 +641,8 @@ def test_hostile_texts_cost_little(text: str) -> None:
         assert found.keys is not None
     except FilterError:
         pass
-    assert time.perf_counter() - start < 2.0  # milliseconds on a quiet machine
+    # It takes milliseconds on a quiet machine.
+    assert time.perf_counter() - start < 2.0
 
 
 def test_deep_texts_stay_far_from_the_recursion_limit() -> None:

@@ -14,7 +14,8 @@ from gossamer.filters.gather import COPIES_MAX, Copies, Gather, sealed
 from gossamer.filters.packed import Packed, is_columns
 
 SCHEMA = Schema.parse(
-    "s STRING, b BINARY, i TINYINT, j SMALLINT, k INT, l BIGINT, f FLOAT, d DOUBLE, day DATE, at TIMESTAMP"
+    "s STRING, b BINARY, i TINYINT, j SMALLINT, k INT, l BIGINT, f FLOAT, d DOUBLE, day DATE, at "
+    "TIMESTAMP"
 )
 PLAIN = Packed(SCHEMA)
 ROWS, BYTES = 4096, 1 << 18
@@ -50,7 +51,7 @@ def slices(draw: st.DrawFn) -> Any:
 
 
 def gathered(begin: Any, records: list[Any]) -> tuple[Any, list[Any]]:
-    """What was sealed, and which of them are in it."""
+    """The sealed batch, and the record batches that are in it."""
     taken = [records[0]]
     made, _ = begin
     for one in records[1:]:
@@ -62,7 +63,7 @@ def gathered(begin: Any, records: list[Any]) -> tuple[Any, list[Any]]:
 
 @settings(max_examples=120)
 @given(st.lists(slices(), min_size=1, max_size=12))
-def test_both_ways_give_what_was_added(records: list[Any]) -> None:
+def test_both_ways_give_the_added_rows(records: list[Any]) -> None:
     long = Copies(PLAIN, ROWS, BYTES)
     for begin in (Gather(PLAIN).begin(records[0], ROWS, BYTES), (long, long.begin(records[0]))):
         found, taken = gathered(begin, records)
@@ -116,13 +117,12 @@ def test_no_more_than_there_is_room_for(way: str) -> None:
     made, several = begin(record(1, ""), ROWS, BYTES), 1
     while made.add(record(1, "")):
         several += 1
-    assert (
-        several <= COPIES_MAX + 40
-    )  # a little room is left for longer texts, and empty ones need none
+    # A little room is left for longer texts, and empty ones need none.
+    assert several <= COPIES_MAX + 40
 
 
 @compiled
-def test_what_was_in_memory_before_is_nobodys_business() -> None:
+def test_older_contents_of_memory_are_not_shown() -> None:
     for _ in range(3):
         secret = memoryview(loops.native.Slab(1 << 18))
         secret[:] = b"secret!!" * (len(secret) // 8)
@@ -162,7 +162,9 @@ def text_column(offsets: list[int], data: bytes, *, utf8: bool = True) -> Any:
     st.one_of(
         st.binary(max_size=80),
         st.text(max_size=60).map(lambda text: text.encode("utf-8", "surrogatepass")),
-        st.text(max_size=40).map(lambda text: ("plain ASCII, more of it than a word. " + text).encode("utf-8", "surrogatepass")),
+        st.text(max_size=40).map(
+            lambda text: ("plain ASCII, more than 32 bytes, " + text).encode("utf-8", "surrogatepass")
+        ),
     ),
     st.data(),
     st.booleans(),
@@ -183,7 +185,8 @@ def test_texts_are_judged_as_arrow_judges_them(
     verdict = loops.are_texts(pa.array(offsets, pa.int32()).buffers()[1], data, rows, utf8)
     if rows:
         assert verdict is is_right
-    else:  # no texts at all: Arrow does not look where they would begin
+    # Without any text, Arrow does not look where the texts would begin.
+    else:
         assert is_right or not verdict
 
 

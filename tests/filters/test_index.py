@@ -1,4 +1,7 @@
-"""The index says what each filter says by itself, however the events come, and whatever came and went before."""
+"""The index gives the verdict of each filter, however the events come.
+
+It does so whatever filters came and went before.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,8 @@ from gossamer.filters.columns import float_codes
 from gossamer.filters.index import Index
 from gossamer.filters.schema import Type
 
-pytestmark = pytest.mark.slow  # all of it together takes seconds
+# All of it together takes seconds.
+pytestmark = pytest.mark.slow
 
 SCHEMA = Schema.parse(worlds.DDL)
 ARROW = {
@@ -43,7 +47,7 @@ ARROW = {
 
 
 def table(schema: Schema, rows: list[tuple[Any, ...]]) -> pa.Table:
-    """Rows as an Arrow table, structs nested."""
+    """Rows as an Arrow table with nested structs."""
     fields: dict[str, Any] = {}
     for attribute in schema.attributes:
         kind = ARROW[attribute.type.value]
@@ -85,7 +89,10 @@ PAIRS = st.sampled_from([pair for pair in combinations(worlds.NAMES, 2) if set(p
 @given(st.data())
 @settings(deadline=None, max_examples=40)
 def test_filters_come_and_go(data: st.DataObject) -> None:
-    """Any order of adding, removing and matching; small worlds, so that equal values and shared ends are common."""
+    """Any order of adding, removing and matching.
+
+    The worlds are small, so that equal values and shared ends are common.
+    """
     names = data.draw(PAIRS)
     rows = worlds.rows(names)
     rows = random.Random(1).sample(rows, min(60, len(rows)))
@@ -125,7 +132,7 @@ def texts(count: int, rng: random.Random, spread: int, width: int) -> list[str]:
 
 @pytest.mark.parametrize(("spread", "width"), [(50, 5), (50, 100), (10**6, 10**5), (2**62, 2**60)])
 def test_layouts(spread: int, width: int) -> None:
-    """Tables and searches, one level and many: every way that runs.py has to lay filters out."""
+    """Tables and searches, one level and many: every layout of runs.py."""
     rng = random.Random(spread + width)
     filters = {
         i: Filter.parse(text, SCHEMA) for i, text in enumerate(texts(1500, rng, spread, width))
@@ -211,7 +218,9 @@ def test_a_filter_is_found_once() -> None:
 
 
 def test_removed_filters_leave_nothing_behind() -> None:
-    """After most are gone, the index is laid out anew: what it holds does not grow with what it held."""
+    """When most filters are gone, the index is laid out anew. So its size does not grow with
+    past filters.
+    """
     index = Index(SCHEMA)
     for _ in range(4):
         numbers = [
@@ -243,7 +252,8 @@ def test_adding_one_by_one_moves_a_filter_a_few_times() -> None:
         index.match({"n": 3})
         (template,) = index._templates.values()
         most = max(most, len(template.runs))
-    assert most <= 10  # log2 of 600
+    # This is log2 of 600.
+    assert most <= 10
     assert index.match({"n": 3}) == list(range(3, 600, 7))
 
 
@@ -315,7 +325,10 @@ def test_columns_that_do_not_fit_are_refused(columns: dict[str, Any], message: s
 
 
 def test_a_plain_import_loads_no_numpy() -> None:
-    code = "import sys, gossamer, gossamer.filters; print(sorted({'numpy', 'pyarrow', 'numba'} & set(sys.modules)))"
+    code = (
+        "import sys, gossamer, gossamer.filters; print(sorted({'numpy', 'pyarrow', 'numba'} & "
+        "set(sys.modules)))"
+    )
     assert (
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -1,4 +1,7 @@
-"""Laws of parsing and printing: print then parse is the identity, and no text does worse than FilterError."""
+"""Laws of parsing and printing: printing and then parsing is the identity.
+
+No text causes an error worse than a FilterError.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,12 @@ from gossamer.filters import tree as t
 from gossamer.filters.model import CONJUNCTIONS_MAX
 from gossamer.filters.text import write
 
-pytestmark = pytest.mark.slow  # all of it together takes seconds
+# All of it together takes seconds.
+pytestmark = pytest.mark.slow
 
 SCHEMA = Schema.parse(
-    "s STRING, i INT, d DOUBLE, b BOOLEAN, f FLOAT, l BIGINT, at TIMESTAMP, day DATE, x BINARY, `t t` TINYINT, S2 STRING"
+    "s STRING, i INT, d DOUBLE, b BOOLEAN, f FLOAT, l BIGINT, at TIMESTAMP, day DATE, x BINARY, `t "
+    "t` TINYINT, S2 STRING"
 )
 RANKS = SCHEMA.ranks
 BITS = {"TINYINT": 8, "INT": 32, "BIGINT": 64}
@@ -27,7 +32,8 @@ def values(attribute: int) -> st.SearchStrategy[t.Value]:
     kind = SCHEMA.types[attribute].value
     if kind in BITS:
         edge = 2 ** (BITS[kind] - 1)
-        return st.integers(-edge + 1, edge - 2)  # at the very edges a comparison says TRUE or FALSE
+        # At the very edges a comparison says TRUE or FALSE.
+        return st.integers(-edge + 1, edge - 2)
     return {
         "STRING": st.text(),
         "DOUBLE": st.floats(allow_nan=False, allow_infinity=False).map(lambda v: v + 0.0),
@@ -81,7 +87,7 @@ def compounds(inner: st.SearchStrategy[t.Node]) -> st.SearchStrategy[t.Node]:
     )
 
 
-# Those with more conjunctions are refused, however they are written.
+# Trees with more conjunctions are refused, however they are written.
 TREES = st.recursive(predicates(), compounds, max_leaves=12).filter(
     lambda node: t.count(node) <= CONJUNCTIONS_MAX
 )
@@ -128,12 +134,11 @@ def test_generated_texts(seed: int) -> None:
         assert found.passing(rows) == [
             place for place, row in enumerate(rows) if found.matches_row(row)
         ], text
-        # An event passes the text, its negation, or neither (NULL); never both.
+        # An event passes the text, its negation, or neither (NULL), and never both.
         try:
             negation = Filter.parse(f"NOT ({text})", schema)
-        except (
-            FilterError
-        ) as error:  # the conjunctions of a text and those of its negation are not equally many
+        # The conjunctions of a text and those of its negation may differ in number.
+        except FilterError as error:
             assert "multiply out" in str(error)
             continue
         assert not any(found.matches_row(row) and negation.matches_row(row) for row in rows)
@@ -152,7 +157,11 @@ def test_filters_are_totally_ordered(a: t.Node, b: t.Node, c: t.Node) -> None:
 @given(st.lists(TREES, min_size=2, max_size=6))
 @settings(deadline=None, max_examples=150)
 def test_keys_compare_as_their_parts_do(nodes: list[t.Node]) -> None:
-    """A key is the keys of its predicates in a row, and a filter's the keys of its conjunctions: neither changes the order."""
+    """A key is made of the keys of its parts, and this does not change their order.
+
+    The parts of a conjunction's key are predicates, and the parts of a filter's key are
+    conjunctions.
+    """
     filters = [Filter(node, SCHEMA) for node in nodes]
     parts = {f: [[t.predicate_key(p, RANKS) for p in c] for c in f.conjunctions] for f in filters}
     for a in filters:
@@ -161,7 +170,8 @@ def test_keys_compare_as_their_parts_do(nodes: list[t.Node]) -> None:
             assert (a.key == b.key) == (parts[a] == parts[b])
     predicates = {key for conjunctions in parts.values() for c in conjunctions for key in c}
     for one in predicates:
-        # A string with NUL in it goes on with FF where a shorter one ends, and no key begins so: what follows decides alike.
+        # A string with NUL in it goes on with FF where a shorter one ends, and no key begins with
+        # FF. So the following part decides alike.
         assert not any(
             other != one and other.startswith(one) and other[len(one)] != 0xFF
             for other in predicates
@@ -233,14 +243,16 @@ SOUP = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join) | st.lists(
 ).map("".join)
 
 
-@example("'\\\ud800'")  # half of a surrogate pair that the message quoted
+# The message quoted half of a surrogate pair.
+@example("'\\\ud800'")
 @given(SOUP | st.text(st.characters()) | st.text(max_size=40))
 @settings(deadline=None, max_examples=1000)
 def test_any_text_parses_or_is_a_filter_error(text: str) -> None:
     try:
         found = Filter.parse(text, SCHEMA)
     except FilterError as error:
-        str(error).encode()  # can be shown, whatever the text
+        # The message can be shown, whatever the text is.
+        str(error).encode()
         return
     assert Filter.parse(found.text, SCHEMA) == found
     found.matches_row(SCHEMA.row({}))

@@ -1,4 +1,6 @@
-"""The compiled loops beside the Python ones: the same rows, events and bytes, and the same refusals, whatever comes."""
+"""The compiled loops beside the Python ones: the same rows, events and bytes, and the same
+refusals.
+"""
 
 from __future__ import annotations
 
@@ -29,25 +31,30 @@ SCHEMAS = [
     Schema.parse(text)
     for text in (
         "country STRING, city STRING, temp INT, at BIGINT",
-        "name STRING NOT NULL, data BINARY, flag BOOLEAN, tiny TINYINT, small SMALLINT, ratio FLOAT, wide DOUBLE NOT NULL",
+        (
+            "name STRING NOT NULL, data BINARY, flag BOOLEAN, tiny TINYINT, small SMALLINT, ratio "
+            "FLOAT, wide DOUBLE NOT NULL"
+        ),
         "at TIMESTAMP, day DATE, n INT NOT NULL",
-        ", ".join(f"a{n} INT" for n in range(20)),  # longer than a short array of msgpack
+        # It is longer than a short array of msgpack.
+        ", ".join(f"a{n} INT" for n in range(20)),
     )
 ]
 VALUES: list[Any] = [
-    None, "", "CH", "Genève", "𝄞", "一", "\ud800", "x" * 31, "y" * 32, "z" * 300, "é" * 24, b"", b"x" * 300, True, False,
-    0, 1, -1, 31, 127, 128, -128, -129, 32767, 32768, -32769, 2**31 - 1, 2**31, -(2**31) - 1, 2**63 - 1, 2**63, -(2**63),
-    -(2**63) - 1, 2**70, 0.0, -0.0, 0.5, 0.1, 1e300, math.inf, -math.inf, math.nan,
+    None, "", "CH", "Genève", "𝄞", "一", "\ud800", "x" * 31, "y" * 32, "z" * 300, "é" * 24,
+    b"", b"x" * 300, True, False, 0, 1, -1, 31, 127, 128, -128, -129, 32767, 32768, -32769,
+    2**31 - 1, 2**31, -(2**31) - 1, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 2**70,
+    0.0, -0.0, 0.5, 0.1, 1e300, math.inf, -math.inf, math.nan,
     datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 1), date(2024, 1, 1), [], {},
 ]  # fmt: skip
 encode = msgspec.msgpack.Encoder().encode
 
 
 class Text(str):
-    """A subclass, which is not right as it is."""
+    """A subclass, which does not have exactly the right type."""
 
 
-def test_what_a_compiler_can_compile_is_compiled() -> None:
+def test_the_loops_are_compiled_if_there_is_a_compiler() -> None:
     if os.environ.get("GOSSAMER_PURE"):
         pytest.skip("GOSSAMER_PURE is set")
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
@@ -62,9 +69,13 @@ def test_what_a_compiler_can_compile_is_compiled() -> None:
 @pytest.mark.parametrize("pure", ["", "1"])
 def test_the_version_says_whether_it_is_compiled(pure: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "gossamer", "--version"], env={**os.environ, "GOSSAMER_PURE": pure}, capture_output=True,
-        text=True, timeout=60, check=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "gossamer", "--version"],
+        env={**os.environ, "GOSSAMER_PURE": pure},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     how = "pure Python" if pure or native is None else "compiled"
     assert done.stdout == f"gossamer {gossamer.__version__} ({how})\n"
 
@@ -74,7 +85,7 @@ needs_native = pytest.mark.skipif(native is None, reason="nothing is compiled: s
 
 @pytest.fixture(scope="module")
 def python() -> ModuleType:
-    """loops.py as it is where nothing is compiled."""
+    """loops.py as it is when nothing is compiled."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GOSSAMER_PURE", "1")
         spec = importlib.util.spec_from_file_location("pure_loops", loops.__file__)
@@ -93,9 +104,7 @@ def events_of(schema: Schema) -> st.SearchStrategy[Any]:
     right = st.fixed_dictionaries(
         {name: good(kind) for name, kind in zip(schema.names, schema.types, strict=True)}
     )
-    turned = right.map(
-        lambda event: dict(reversed(event.items()))
-    )  # names in another order than the schema's
+    turned = right.map(lambda event: dict(reversed(event.items())))
     spoilt = st.tuples(right, plain).map(
         lambda both: {**both[0], **dict(list(both[1].items())[:1])}
     )
@@ -107,14 +116,18 @@ def good(kind: str) -> st.SearchStrategy[Any]:
     if bits:
         return st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     return {
-        "STRING": st.one_of(st.text(max_size=40), st.sampled_from([2, 70_000]).map("z".__mul__)), "BINARY": st.binary(max_size=300),
-        "BOOLEAN": st.booleans(), "FLOAT": st.floats(width=32), "DOUBLE": st.floats(), "DATE": st.dates(),
+        "STRING": st.one_of(st.text(max_size=40), st.sampled_from([2, 70_000]).map("z".__mul__)),
+        "BINARY": st.binary(max_size=300),
+        "BOOLEAN": st.booleans(),
+        "FLOAT": st.floats(width=32),
+        "DOUBLE": st.floats(),
+        "DATE": st.dates(),
         "TIMESTAMP": st.datetimes(timezones=st.just(UTC)),
-    }[kind]  # fmt: skip
+    }[kind]
 
 
 def outcome(function: Any, *given: Any) -> str:
-    """What comes out, by repr: NaN is not itself, and True is 1."""
+    """The outcome by its repr: NaN is not equal to itself, and True is equal to 1."""
     try:
         return repr(function(*given))
     except EventError as error:
@@ -137,7 +150,7 @@ def test_rows_are_those_that_python_makes(drawn: tuple[Schema, list[Any]]) -> No
 @needs_native
 @settings(deadline=None, max_examples=400)
 @given(schema_and_events, st.integers(1, 4), st.integers(0, 900), st.integers(0, 400))
-def test_a_lane_takes_what_the_one_in_python_takes(
+def test_a_lane_takes_the_same_events_as_the_one_in_python(
     drawn: tuple[Schema, list[Any]], most: int, most_bytes: int, heavy: int
 ) -> None:
     schema, events = drawn
@@ -165,8 +178,9 @@ def those_that_fit(schema: Schema, events: list[Any]) -> list[tuple[Any, ...]]:
 
 
 def decoded(schema: Schema, data: bytes) -> str:
+    row: Any = schema.row_type
     try:
-        return repr(msgspec.msgpack.Decoder(list[schema.row_type]).decode(data))  # type: ignore[name-defined]
+        return repr(msgspec.msgpack.Decoder(list[row]).decode(data))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return "refused"
 
@@ -200,7 +214,7 @@ def test_bytes_are_read_as_msgspec_reads_them_or_left_to_it(
         assert repr(found) == decoded(schema, data)
         assert repr(Packed(schema).decode(data)) == repr(found)
     elif not spoil and not any(kind in ("DATE", "TIMESTAMP") for kind in schema.types):
-        pytest.fail("what this node wrote is read the short way")
+        pytest.fail("bytes that this node wrote are read the short way")
 
 
 @needs_native
@@ -224,7 +238,7 @@ def test_bytes_that_promise_too_much(data: bytes) -> None:
 
 @needs_native
 def test_texts_are_remembered_by_all_their_bytes() -> None:
-    """The few thousand that are remembered give way to others; none is taken for another."""
+    """The few thousand remembered texts give way to others, and no text is taken for another."""
     schema = Schema.parse("a STRING")
     assert schema.shape is not None
     texts = [f"{'é' * (n % 20)}{n:05}" for n in range(20_000)] * 2
@@ -250,37 +264,60 @@ def test_events_are_those_that_python_makes(
 TESTED = Schema.parse("name STRING, small TINYINT, n INT, wide BIGINT, ratio DOUBLE")
 tested_texts = st.lists(
     st.one_of(
-        st.builds("{} {} {}".format, st.sampled_from(["small", "n", "wide"]), st.sampled_from(["<", "<=", ">", ">=", "=", "<>"]),
-                  st.sampled_from([0, 1, -1, 127, -128, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63) + 1])),
-        st.builds("{} IN (1, 3, 127)".format, st.sampled_from(["n", "NOT n"])).map(lambda t: t.replace("NOT n IN", "n NOT IN")),
-        st.sampled_from(["name = 'CH'", "name <> 'CH'", "name IN ('CH', 'é', '')", "name NOT IN ('CH', '一')", "name > 'CH'"]),
+        st.builds(
+            "{} {} {}".format,
+            st.sampled_from(["small", "n", "wide"]),
+            st.sampled_from(["<", "<=", ">", ">=", "=", "<>"]),
+            st.sampled_from([0, 1, -1, 127, -128, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63) + 1]),
+        ),
+        st.builds("{} IN (1, 3, 127)".format, st.sampled_from(["n", "NOT n"])).map(
+            lambda t: t.replace("NOT n IN", "n NOT IN")
+        ),
+        st.sampled_from(
+            [
+                "name = 'CH'",
+                "name <> 'CH'",
+                "name IN ('CH', 'é', '')",
+                "name NOT IN ('CH', '一')",
+                "name > 'CH'",
+            ]
+        ),
         st.sampled_from(["n IS NULL", "name IS NOT NULL", "ratio > 0.5", "ratio IS NULL"]),
     ),
-    min_size=1, max_size=20,
-).map(" AND ".join)  # fmt: skip
+    min_size=1,
+    max_size=20,
+).map(" AND ".join)
 whole = st.one_of(st.none(), st.sampled_from([0, 1, 3, -1, 127, 2**31 - 1, 2**63 - 1, -(2**63)]))
 tested_rows = st.lists(
     st.one_of(
-        st.tuples(st.sampled_from([None, "", "CH", "é", "一", "CI"]), whole, whole, whole, st.sampled_from([None, 0.5, math.nan])),
-        st.tuples(st.sampled_from(VALUES[:10]), st.sampled_from([1, True, 2**70, 1.0, None])),  # short, or not of the schema
+        st.tuples(
+            st.sampled_from([None, "", "CH", "é", "一", "CI"]),
+            whole,
+            whole,
+            whole,
+            st.sampled_from([None, 0.5, math.nan]),
+        ),
+        # The row is short, or not of the schema.
+        st.tuples(st.sampled_from(VALUES[:10]), st.sampled_from([1, True, 2**70, 1.0, None])),
     ),
     max_size=12,
-)  # fmt: skip
+)
 
 
 @needs_native
 @settings(deadline=None, max_examples=500)
 @given(tested_texts, tested_rows)
 def test_the_rows_that_pass_are_those_that_python_finds(text: str, given_rows: list[Any]) -> None:
-    with contextlib.suppress(FilterError):  # an integer that is too large for its attribute
+    # An integer may be too large for its attribute.
+    with contextlib.suppress(FilterError):
         found = Filter.parse(text, TESTED)
         one_by_one = [place for place, row in enumerate(given_rows) if found.matches_row(row)]
         assert found.passing(given_rows) == found.passing(tuple(given_rows)) == one_by_one
 
 
 @needs_native
-def test_what_passes_is_found_without_python() -> None:
-    """Else the test above would compare Python with itself."""
+def test_rows_that_pass_are_found_without_python() -> None:
+    """Otherwise the test above would compare Python with itself."""
     schema = Schema.parse("name STRING, n INT, ratio DOUBLE")
     for text in ("n BETWEEN 1 AND 5", "name = 'CH' AND n <> 3", "name IS NOT NULL", "n IN (1, 2)"):
         assert type(Filter.parse(text, schema).passing) is native.Passing
@@ -341,8 +378,8 @@ def test_shares_are_the_same(
 
 
 @needs_native
-def test_what_no_caller_does_is_refused_and_not_done() -> None:
-    """None of it comes from peers; but memory is not to be touched for it."""
+def test_calls_that_no_caller_makes_are_refused() -> None:
+    """No peer can cause these calls. They must not touch memory all the same."""
     with pytest.raises(ValueError, match="from 1 to 16"):
         loops.shares([("a",)], (), {}, lambda row: (), 1)
     for where, takers in (((0,), (7,)), ((-1,), (0,)), ((1,), (0,))):
@@ -365,7 +402,7 @@ def test_what_no_caller_does_is_refused_and_not_done() -> None:
 
 
 class Longer(list[int]):
-    """Has more in it than it says."""
+    """It has more elements than it says."""
 
     def __iter__(self) -> Any:
         return iter([self[0]] * 3)
@@ -398,7 +435,8 @@ def test_rows_cut_from_bytes_are_the_rows(
     assert cutter.cut(places[::-1]) == encode([fitting[place] for place in reversed(places)])
     assert cutter.cut([len(fitting)]) is None
     assert cutter.cut([-1]) is None
-    native.Cutter(mutated(encoded, spoil)).cut(places)  # whatever that is, it ends
+    # Whatever the places are, it ends.
+    native.Cutter(mutated(encoded, spoil)).cut(places)
 
 
 @needs_native
@@ -453,9 +491,14 @@ def test_a_simulation_is_the_same_to_the_byte_without_anything_compiled() -> Non
     told = []
     for pure in ("", "1"):
         done = subprocess.run(
-            command, env={**os.environ, "GOSSAMER_PURE": pure}, capture_output=True, text=True, timeout=120, check=True,
+            command,
+            env={**os.environ, "GOSSAMER_PURE": pure},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
             cwd=Path(__file__).parent,
-        )  # fmt: skip
+        )
         told.append(done.stdout)
     assert '"digest"' in told[0]
     assert told[0] == told[1]

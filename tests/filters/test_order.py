@@ -29,7 +29,7 @@ TYPES: dict[str, st.SearchStrategy[Any]] = {
 
 
 def rank(value: Any) -> tuple[Any, ...]:
-    """What Spark sorts by, said without bytes: NULL first, NaN last, -0.0 as 0.0, strings by their UTF-8."""
+    """Spark's order without bytes: NULL first, NaN last, -0.0 as 0.0, strings by their UTF-8."""
     if value is None:
         return (0,)
     if isinstance(value, float):
@@ -85,7 +85,7 @@ def test_prefix_range(prefix: str, text: str) -> None:
 
 
 def test_layout() -> None:
-    """The bytes go over the wire and into other nodes' lists: they are fixed."""
+    """The bytes go over the wire and into other nodes' lists, so they are fixed."""
     assert encode(None) == NULL == b"\x00"
     assert encode(True) == b"\x01\x01"
     assert encode(-1).hex() == "017fffffffffffffff"

@@ -1,4 +1,4 @@
-"""Batches by columns: the bytes, what is refused, and filters over columns."""
+"""Batches by columns: the bytes, the refusals, and filters over columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from gossamer.filters.mask import compile_mask
 from gossamer.filters.packed import Columns, Packed
 
 SCHEMA = Schema.parse(
-    "country STRING NOT NULL, temp INT, at TIMESTAMP, day DATE, place STRUCT<lat: DOUBLE, raw: BINARY>"
+    "country STRING NOT NULL, temp INT, at TIMESTAMP, day DATE, place STRUCT<lat: DOUBLE, raw: "
+    "BINARY>"
 )
 EVENTS = [
     {
@@ -65,7 +66,8 @@ def test_a_batch_of_the_user_is_made_to_fit_or_refused() -> None:
     made = packed.record(given)
     assert made.schema.equals(packed.arrow_schema)
     assert packed.rows(made) == [("CH", 1, None), ("DE", 2, None)]
-    assert packed.record(made) is made  # as it is
+    # It is not copied.
+    assert packed.record(made) is made
     for bad, why in (
         ({"country": ["CH"], "tenp": [1]}, "unknown attribute 'tenp'"),
         ({"country": [None, "CH"]}, "NOT NULL"),
@@ -88,16 +90,18 @@ def _compressed(made: pa.RecordBatch) -> bytes:
     ) as writer:
         writer.write_batch(made)
     stream = pa.ipc.MessageReader.open_stream(sink.getvalue())
-    stream.read_next_message()  # the schema
+    # This is the schema.
+    stream.read_next_message()
     return stream.read_next_message().serialize().to_pybytes()
 
 
-def test_what_a_peer_must_not_send_is_refused() -> None:
+def test_bytes_that_a_peer_must_not_send_are_refused() -> None:
     packed = Packed(SCHEMA)
     made = record(packed)
     good = packed.pack(made)
     text = bytearray(good)
-    text[good.index("é漢".encode())] = 0xFF  # no UTF-8
+    # This is no UTF-8.
+    text[good.index("é漢".encode())] = 0xFF
     other = pa.record_batch({"a": [1, 2, 3]})
     missing = made.set_column(0, "country", pa.array(["CH", None, ""]))
     for data, why in (
@@ -108,7 +112,8 @@ def test_what_a_peer_must_not_send_is_refused() -> None:
         (missing.serialize().to_pybytes(), "NOT NULL"),
         (b"\xff", "no record batch"),
         (b"\xff" * 64, "no record batch"),
-        (b"\xff" * 4 + bytes(4), "no record batch"),  # where Arrow says that a stream ends here
+        # Here Arrow says that a stream ends.
+        (b"\xff" * 4 + bytes(4), "no record batch"),
         (good[: len(good) // 2], "no record batch"),
         (packed.pack(made.slice(0, 2)), "2 rows in a batch of 3"),
     ):
@@ -131,7 +136,8 @@ def test_no_bytes_of_a_peer_do_more_than_be_refused(data: st.DataObject) -> None
     except (msgspec.DecodeError, UnicodeDecodeError):
         return
     for row in rows:
-        SCHEMA.row(SCHEMA.values(row))  # whatever got through fits the schema
+        # Every row that got through fits the schema.
+        SCHEMA.row(SCHEMA.values(row))
 
 
 def test_columns_of_an_older_schema_end_in_nulls() -> None:
@@ -147,7 +153,8 @@ def test_masks_are_the_verdicts_of_the_filters(seed: int) -> None:
     schema = Schema.parse(batch.ddl)
     packed, rows = Packed(schema), [schema.row(event) for event in batch.events]
     made = packed.from_values(batch.events)
-    assert packed.rows(made) == rows or any(value != value for row in rows for value in row)  # NaN
+    # NaN is not equal to itself.
+    assert packed.rows(made) == rows or any(value != value for row in rows for value in row)
     for filter in worlds.parsed(batch.texts, schema):
         passed = compile_mask(filter, packed)(made)
         expected = [filter.matches_row(row) for row in rows]

@@ -1,4 +1,4 @@
-"""LIKE and RLIKE by themselves: the subset, and that no pattern costs more than linear time."""
+"""LIKE and RLIKE by themselves: the subset, and that every pattern costs linear time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from gossamer.filters.pattern import LIKE_SPAN_MAX, like_node, rlike
 from gossamer.filters.schema import Schema
 from gossamer.filters.tree import like_prefix
 
-pytestmark = pytest.mark.slow  # all of it together takes seconds
+# All of it together takes seconds.
+pytestmark = pytest.mark.slow
 
 ACCEPTED = r"""
     abc|a.c|^a|a$|^a$|a|a|b|(a|b)+$|(?:ab)*c|a{2}|a{2,}|a{1,3}?|a+?|[abc]|[^a-c]|[\d_]|\d\w\s\D\W\S|\.|\\|\[|\t\n\r\f|[\]\^\-\\]|[a-]|[-a]
@@ -34,8 +35,8 @@ REFUSED = {
     "a*+": "possessive",
     "*a": "nothing to repeat",
     "^*a": "nothing to repeat",
-    "(a*)*": "what may be empty cannot be repeated",
-    "(a?|b)+": "what may be empty cannot be repeated",
+    "(a*)*": "an expression that matches the empty text cannot be repeated",
+    "(a?|b)+": "an expression that matches the empty text cannot be repeated",
     "(a|)": "an empty alternative",
     "|a": "an empty alternative",
     "()": "an empty alternative",
@@ -101,7 +102,8 @@ def test_refused(pattern: str, why: str) -> None:
         ("a$", "a\u2028", True),
         ("a$", "a\n\n", False),
         ("a$", "a\x0b", False),
-        (r"\r$", "a\r\n", False),  # Java's $ does not split \r\n
+        # Java's $ does not split \\r\\n.
+        (r"\r$", "a\r\n", False),
         (r"x\W$", "x\r\n", False),
         (r"\W\W$", "\r\n", True),
         ("a.b", "a\u0085b", False),
@@ -122,7 +124,10 @@ def test_as_java_has_it(pattern: str, text: str, found: bool) -> None:
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "^(a|a)+$", "(a+)(a+)(a+)(a+)(a+)b", "(.+)+x$"])
 def test_pathological_patterns_cost_linear_time(pattern: str) -> None:
-    """A backtracking engine needs 2^n steps here; the fastest of three keeps a busy machine out of it."""
+    """A backtracking engine needs 2^n steps here.
+
+    The fastest of three runs counts, so a busy machine does not matter.
+    """
     matches = rlike(pattern)
 
     def seconds(length: int) -> float:
@@ -161,7 +166,7 @@ def like(pattern: str, text: str) -> bool:
 
 
 def reference(pattern: str, text: str) -> bool:
-    """LIKE in the plainest way: the places of the text that the pattern so far may end at."""
+    """LIKE in the plainest way: the places of the text at which the pattern so far may end."""
     ends = {0}
     place = 0
     while place < len(pattern):
@@ -192,13 +197,13 @@ PIECES = st.sampled_from(
 @example("%a_%a", "xaa")
 @example("%a_b%b_", "aabab")
 @example("_%a__%b", "aaab")
-def test_like_is_what_the_definition_says(pattern: str, text: str) -> None:
+def test_like_follows_its_definition(pattern: str, text: str) -> None:
     assert like(pattern, text) is reference(pattern, text)
 
 
 @settings(deadline=None, max_examples=500)
 @given(st.lists(PIECES, max_size=8), st.data())
-def test_like_finds_what_was_made_from_it(pieces: list[str], data: st.DataObject) -> None:
+def test_like_finds_texts_that_were_made_from_it(pieces: list[str], data: st.DataObject) -> None:
     texts = {"%": st.text("ab", max_size=3), "_": st.sampled_from("ab\U0001f600")}
     text = "".join(
         data.draw(texts[p]) if p in texts else p[-1] if p[0] == "\\" else p for p in pieces
@@ -232,15 +237,15 @@ MILLION = 1_000_000
 def test_no_like_pattern_costs_much(pattern: str, text: str) -> None:
     start = time.process_time()
     like(pattern, text)
-    assert time.process_time() - start < 2  # some tenths at most on a quiet machine
+    # It takes some tenths at most on a quiet machine.
+    assert time.process_time() - start < 2
 
 
 def test_like_limit() -> None:
     longest = "a_" * (LIKE_SPAN_MAX // 2 - 1) + "bc"
     assert len(longest) == LIKE_SPAN_MAX
     assert like(f"%{longest}__%", "x" + longest + "yz")
-    assert like(
-        f"{longest}_c%{longest}_c", f"{longest}_c" * 2
-    )  # at either end there is nothing to search
+    # At either end no search is needed.
+    assert like(f"{longest}_c%{longest}_c", f"{longest}_c" * 2)
     with pytest.raises(ValueError, match="at most 64 characters"):
         like(f"%{longest}_c%", "")

@@ -1,4 +1,7 @@
-"""Placements: an event passes a filter if and only if it finds one of its placements and that one's residual passes."""
+"""Placements: an event passes a filter if and only if it passes by one of its placements.
+
+That is, the event finds the placement, and the placement's residual passes.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +129,7 @@ def test_classes(text: str, cls: Class, keys: int, residual: str) -> None:
     assert str(Filter(placement.residual, SCHEMA)) == residual
 
 
-def test_what_cannot_match_has_no_place() -> None:
+def test_a_filter_that_cannot_match_has_no_place() -> None:
     assert made("i > 3 AND i < 4").placements() == ()
     assert made("FALSE").placements() == ()
 
@@ -167,9 +170,8 @@ def test_a_class_that_is_not_allowed_gives_way_to_one_over_fewer_attributes() ->
     between, larger, smaller = (Class((), "between", N, bits) for bits in (60, 40, 64))
     assert one.placements([Class((S,)), between])[0].cls == Class((S,))
     assert one.placements([Class((D,)), larger, between])[0].cls == between
-    assert (
-        one.placements([smaller, larger])[0].cls == larger
-    )  # two of the smaller cells would not do for every range
+    # Two of the smaller cells would not be enough for every range.
+    assert one.placements([smaller, larger])[0].cls == larger
     assert one.placements([Class((), "from", T)])[0].cls == Class((), "from", T)
     assert one.placements([])[0].cls == ALL
     assert one.placements([Class((), "from", T)])[0].residual == one.tree
@@ -228,7 +230,8 @@ def test_null_meets_only_is_null() -> None:
     assert event_keys(Class((), "from", T), row) is None
     assert event_keys(Class((), "between", S, 8), row) is None
     assert found(made("s IS NULL").placements(), row)
-    assert found(made("s IS NULL").placements(), (None,))  # a short row ends in NULLs
+    # A short row ends in NULLs.
+    assert found(made("s IS NULL").placements(), (None,))
     assert event_keys(Class((), "to", T), ()) is None
     assert not found(made("s = ''").placements(), row)
 
@@ -293,7 +296,7 @@ def test_classes_suit_their_schema_and_travel() -> None:
 
 
 def test_layout() -> None:
-    """The keys go over the wire and into other nodes' lists: they are fixed."""
+    """The keys go over the wire and into other nodes' lists, so they are fixed."""
     (point,) = made("s = 'a' AND i IS NULL").placements()
     assert point.keys[0].hex() == "00020000000100ffff000001610000"
     (low,) = made("i > 1").placements()

@@ -1,7 +1,7 @@
-"""Same as Spark: what a filter says of an event and what `df.where(text)` says never differ.
+"""Same as Spark: the verdict of a filter on an event and that of `df.where(text)` never differ.
 
-`spark_verdicts` asks Spark and imports nothing of gossamer.filters; `generate` draws the cases from a seed. A difference
-prints the seed, the text and the event.
+`spark_verdicts` asks Spark and imports nothing of gossamer.filters. `generate` draws the cases from
+a seed. A difference prints the seed, the text and the event.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
+# Schemas; texts and events of each; texts that also go through where().
 BATCHES, TEXTS, EVENTS, WHERE = (
     18,
     120,
     60,
     3,
-)  # schemas; texts and events of each; texts that also go through where()
+)
 FIRST_SEED = 20_260
-# Every feature that the comparison promises, and how often it must at least occur.
+# Every feature that the comparison promises, with the number of times that it must at least occur.
 FEATURES = {
     **dict.fromkeys(
         [
@@ -84,7 +85,7 @@ FEATURES = {
     ),
     **dict.fromkeys(["raw string", "strings in a row", "constant"], 20),
 }
-# Seeds whose batches once differed, and why; they run every time.
+# Seeds whose batches once differed, and why. They run every time.
 PAST = {
     0: "x < 10000000000000000000 passes NULL in Spark: refused since",
     3: "a TIMESTAMP with a zone but without seconds is an error in Spark: refused since",
@@ -105,13 +106,15 @@ def compare(
         ours = [found.matches_row(row) for row in rows]
         for event, mine, their in zip(batch.events, ours, theirs, strict=True):
             assert mine == their, (
-                f"seed {seed}, {batch.ddl}\n{text}\n{event}\nSpark {their}, gossamer {mine} by {found}"
+                f"seed {seed}, {batch.ddl}\n{text}\n{event}\nSpark {their}, gossamer {mine} by "
+                f"{found}"
             )
         seen["pairs"] += len(ours)
         seen["TRUE"] += sum(ours)
         seen["texts"] += 1
     seen["NaN or NULL"] += sum(value is None or value != value for row in rows for value in row)
-    # Spark evaluates what it can while planning; a checkpoint makes it generate code and run a job, as with real tables.
+    # Spark evaluates as much as it can while planning. A checkpoint makes it generate code and run
+    # a job, as with real tables.
     df = df.localCheckpoint() if where else df
     for text, found in zip(sent[:where], filters, strict=False):
         passing = [i for i, row in enumerate(rows) if found.matches_row(row)]
@@ -140,8 +143,11 @@ def test_canonical_texts_mean_the_same(spark: SparkSession) -> None:
     compare(spark, FIRST_SEED, TEXTS, EVENTS, 0, canonical=True)
 
 
-# Spellings at the edges of the grammar: these mean here what they mean to Spark.
-EDGE_DDL = "i INT, s STRING, b BOOLEAN, d DOUBLE, l BIGINT, date DATE, at TIMESTAMP, x BINARY, t TINYINT, f FLOAT"
+# Spellings at the edges of the grammar. They mean the same here and to Spark.
+EDGE_DDL = (
+    "i INT, s STRING, b BOOLEAN, d DOUBLE, l BIGINT, date DATE, at TIMESTAMP, x BINARY, t "
+    "TINYINT, f FLOAT"
+)
 EDGE_EVENTS: list[dict[str, Any]] = [
     {},
     {
@@ -183,42 +189,67 @@ EDGE_EVENTS: list[dict[str, Any]] = [
     {"i": 0, "s": "\U0001f600\n", "b": False, "d": float("inf"), "l": 2**63 - 1},
 ]
 ACCEPTED = r"""
-    !b = b ¦ NOT b = b ¦ NOT b AND b ¦ ! b OR b ¦ NOT NOT b ¦ !!b ¦ NOT b = b OR b ¦ NOT i IS NULL ¦ NOT i IN (1)
-    NOT i BETWEEN 0 AND 1 ¦ NOT s LIKE 'a' ¦ i NOT IN (1) AND b ¦ b OR b AND NOT b ¦ (b OR b) AND NOT b
-    i BETWEEN 0 AND 1 AND b ¦ i BETWEEN 0 AND 1 OR b ¦ (i) = (1) ¦ ((i)) IN ((1), (2)) ¦ (b) ¦ ((b)) AND (TRUE)
-    (NOT b) ¦ (b) = (b) ¦ i = 1 AND (b) ¦ (i = 1) ¦ (s) LIKE ('a') ¦ s='a'AND b ¦ i IN(1) ¦ s LIKE'a' ¦ i>-3
-    i<-3 ¦ i>=-3 ¦ i=-3 ¦ i =- 3 ¦ i = +1 ¦ i <>-3 ¦ i !=1 ¦ i<=>1 ¦ i == 1 ¦ -3 = i ¦ i = 1. ¦ i = .5 ¦ i = 1.0e0
-    i = 1e0BD ¦ i = 1L ¦ i = 1S ¦ i = 1Y ¦ i = 1F ¦ i = 1D ¦ i = 1BD ¦ i = 01 ¦ i = 1e+0 ¦ i = 2147483648
-    i > -2147483649 ¦ t < 128 ¦ t <> 1000 ¦ l = 9007199254740992D ¦ l = 9007199254740993 ¦ l = 9007199254740993.0
-    l < 9223372036854775808D ¦ l >= -9223372036854775808 ¦ l <= 9223372036854775807F ¦ l IN (9007199254740993, 1D)
+    !b = b ¦ NOT b = b ¦ NOT b AND b ¦ ! b OR b ¦ NOT NOT b ¦ !!b ¦ NOT b = b OR b
+    NOT i IS NULL ¦ NOT i IN (1)
+    NOT i BETWEEN 0 AND 1 ¦ NOT s LIKE 'a' ¦ i NOT IN (1) AND b ¦ b OR b AND NOT b
+    (b OR b) AND NOT b
+    i BETWEEN 0 AND 1 AND b ¦ i BETWEEN 0 AND 1 OR b ¦ (i) = (1) ¦ ((i)) IN ((1), (2)) ¦ (b)
+    ((b)) AND (TRUE)
+    (NOT b) ¦ (b) = (b) ¦ i = 1 AND (b) ¦ (i = 1) ¦ (s) LIKE ('a') ¦ s='a'AND b ¦ i IN(1)
+    s LIKE'a' ¦ i>-3
+    i<-3 ¦ i>=-3 ¦ i=-3 ¦ i =- 3 ¦ i = +1 ¦ i <>-3 ¦ i !=1 ¦ i<=>1 ¦ i == 1 ¦ -3 = i ¦ i = 1.
+    i = .5 ¦ i = 1.0e0
+    i = 1e0BD ¦ i = 1L ¦ i = 1S ¦ i = 1Y ¦ i = 1F ¦ i = 1D ¦ i = 1BD ¦ i = 01 ¦ i = 1e+0
+    i = 2147483648
+    i > -2147483649 ¦ t < 128 ¦ t <> 1000 ¦ l = 9007199254740992D ¦ l = 9007199254740993
+    l = 9007199254740993.0
+    l < 9223372036854775808D ¦ l >= -9223372036854775808 ¦ l <= 9223372036854775807F
+    l IN (9007199254740993, 1D)
     l IN (9007199254740993, 1.5) ¦ d = 0 ¦ d > 1e308 ¦ d >= 9223372036854775807 ¦ d <> 0 ¦ NOT d > 1
-    d BETWEEN 0 AND 1e308 ¦ f = 0.1 ¦ f = 0.1F ¦ f < 0.1 ¦ f <= 0.1 ¦ f > 0.1 ¦ f >= 0.1 ¦ f <> 0.1 ¦ f > 1e300
-    f < 1e300 ¦ f > -1e300 ¦ f IN (0.1) ¦ f IN (0.1, 0.1F) ¦ f = 16777217 ¦ f < i ¦ f = l ¦ d = l ¦ d >= l ¦ t = d
-    i = t ¦ d <=> d ¦ d < f ¦ i <=> t ¦ i <=> NULL ¦ NULL <=> i ¦ NULL <=> NULL ¦ 1 <=> NULL ¦ NOT i <=> NULL
+    d BETWEEN 0 AND 1e308 ¦ f = 0.1 ¦ f = 0.1F ¦ f < 0.1 ¦ f <= 0.1 ¦ f > 0.1 ¦ f >= 0.1
+    f <> 0.1 ¦ f > 1e300
+    f < 1e300 ¦ f > -1e300 ¦ f IN (0.1) ¦ f IN (0.1, 0.1F) ¦ f = 16777217 ¦ f < i ¦ f = l ¦ d = l
+    d >= l ¦ t = d
+    i = t ¦ d <=> d ¦ d < f ¦ i <=> t ¦ i <=> NULL ¦ NULL <=> i ¦ NULL <=> NULL ¦ 1 <=> NULL
+    NOT i <=> NULL
     NOT i <=> t ¦ NOT (d <=> f) ¦ NULL ¦ NOT NULL ¦ NULL AND b ¦ NULL OR b ¦ i = NULL ¦ i IN (NULL)
     i NOT IN (NULL) ¦ i NOT IN (7, NULL) ¦ NOT (i = NULL OR i = 1) ¦ i BETWEEN NULL AND 1
-    i NOT BETWEEN NULL AND 0 ¦ NULL IS NULL ¦ 1 IS NOT NULL ¦ TRUE ¦ false ¦ TRUE = b ¦ b = TRUE ¦ b <> TRUE
-    b < TRUE ¦ b > FALSE ¦ b IN (TRUE, NULL) ¦ 1 = 1 ¦ 1 = 1.0D ¦ 'a' = "a" ¦ s = 'it''s' ¦ s = 'it\'s'
-    s = "it's" ¦ s = 'it' '''s' ¦ s = 'it' "'s" ¦ s = r'\%_' ¦ s = '\\%_' ¦ s = '\\\%\_' ¦ s = '\%\_' ¦ s = R"\%_"
-    s = '\U0001F600\n' ¦ s = '\ud83d\ude00\012' ¦ s = 'a' 'b' ¦ s = '\141' ¦ s = '\u0061' ¦ s > '\uffff'
-    s LIKE '\\\\\%\_' ¦ s LIKE r'\\\%\_' ¦ s LIKE '\\%_' ¦ s LIKE '__' ¦ s LIKE '_\n' ¦ s LIKE '%' ¦ s LIKE ''
-    s LIKE 'A' ¦ s LIKE 'a' ESCAPE '%' ¦ s NOT LIKE NULL ¦ s LIKE 'a' 'b' ¦ s RLIKE '^.$' ¦ s RLIKE '\n$'
-    s RLIKE '' ¦ s REGEXP 'a' ¦ s rlike r'^\W' ¦ s RLIKE NULL ¦ s RLIKE '\\\\' ¦ s NOT RLIKE 'a' ¦ NOT s RLIKE 'a'
+    i NOT BETWEEN NULL AND 0 ¦ NULL IS NULL ¦ 1 IS NOT NULL ¦ TRUE ¦ false ¦ TRUE = b ¦ b = TRUE
+    b <> TRUE
+    b < TRUE ¦ b > FALSE ¦ b IN (TRUE, NULL) ¦ 1 = 1 ¦ 1 = 1.0D ¦ 'a' = "a" ¦ s = 'it''s'
+    s = 'it\'s'
+    s = "it's" ¦ s = 'it' '''s' ¦ s = 'it' "'s" ¦ s = r'\%_' ¦ s = '\\%_' ¦ s = '\\\%\_'
+    s = '\%\_' ¦ s = R"\%_"
+    s = '\U0001F600\n' ¦ s = '\ud83d\ude00\012' ¦ s = 'a' 'b' ¦ s = '\141' ¦ s = '\u0061'
+    s > '\uffff'
+    s LIKE '\\\\\%\_' ¦ s LIKE r'\\\%\_' ¦ s LIKE '\\%_' ¦ s LIKE '__' ¦ s LIKE '_\n'
+    s LIKE '%' ¦ s LIKE ''
+    s LIKE 'A' ¦ s LIKE 'a' ESCAPE '%' ¦ s NOT LIKE NULL ¦ s LIKE 'a' 'b' ¦ s RLIKE '^.$'
+    s RLIKE '\n$'
+    s RLIKE '' ¦ s REGEXP 'a' ¦ s rlike r'^\W' ¦ s RLIKE NULL ¦ s RLIKE '\\\\' ¦ s NOT RLIKE 'a'
+    NOT s RLIKE 'a'
     date = DATE '2024' ¦ date = DATE '2024-1-5' ¦ DATE = date'2024-01-01' ¦ date > DATE '0001-01-01'
     date IN (DATE '2024-01-01', NULL) ¦ at = TIMESTAMP '2024-01-01 10:00:00+02:00'
-    at = TIMESTAMP '2024-01-01T10:00:00Z' ¦ at >= timestamp'2024-01-01' ¦ at < TIMESTAMP '2024-01-01 9:0:0'
+    at = TIMESTAMP '2024-01-01T10:00:00Z' ¦ at >= timestamp'2024-01-01'
+    at < TIMESTAMP '2024-01-01 9:0:0'
     at = TIMESTAMP '2024-01-01 10:00:00.0' ¦ at = TIMESTAMP '2024-01-01 04:30:00-05:30'
-    at > TIMESTAMP '1970-01-01' ¦ x = X'1F' ¦ x = x'1f' ¦ x = X"1F" ¦ X = X'' ¦ x > X'7f' ¦ x = X '1F' ¦ x <> X''
+    at > TIMESTAMP '1970-01-01' ¦ x = X'1F' ¦ x = x'1f' ¦ x = X"1F" ¦ X = X'' ¦ x > X'7f'
+    x = X '1F' ¦ x <> X''
     x IN (X'1F', X'FF') ¦ I = 1 ¦ `i` = 1 ¦ `I`=1 ¦ i = t AND i < d ¦ i IN (1, 2L, 2.5)
 """
-# Not in the language, whatever Spark makes of them.
+# These are not in the language, even if Spark takes them.
 REFUSED = r"""
-    i = 1 = b ¦ i < 2 < l ¦ i=1AND b ¦ i=1.AND b ¦ i = - -3 ¦ i! =1 ¦ i<= >1 ¦ i< >1 ¦ i !> 1 ¦ i !< 1 ¦ i => 1
-    i === 1 ¦ i = 1_0 ¦ i = 1e ¦ 1 < 'a' ¦ s = '\x61' ¦ s LIKE '#\#%_' ESCAPE '#' ¦ s LIKE '%a' ESCAPE '%'
-    s LIKE '%%%' ESCAPE '%' ¦ s LIKE 'a_' ESCAPE '_' ¦ date = DATE '2024-1-5 ' ¦ date = DATE ' 2024-01-05'
+    i = 1 = b ¦ i < 2 < l ¦ i=1AND b ¦ i=1.AND b ¦ i = - -3 ¦ i! =1 ¦ i<= >1 ¦ i< >1 ¦ i !> 1
+    i !< 1 ¦ i => 1
+    i === 1 ¦ i = 1_0 ¦ i = 1e ¦ 1 < 'a' ¦ s = '\x61' ¦ s LIKE '#\#%_' ESCAPE '#'
+    s LIKE '%a' ESCAPE '%'
+    s LIKE '%%%' ESCAPE '%' ¦ s LIKE 'a_' ESCAPE '_' ¦ date = DATE '2024-1-5 '
+    date = DATE ' 2024-01-05'
     at = TIMESTAMP '2024-01-01 10:00' ¦ at = TIMESTAMP '2024-01-01 10:00:00.000000001' ¦ i = 1 -- x
-    i /* x */ = 1 ¦ i = 1; ¦ at = date ¦ date = '2024-01-01' ¦ i = '1' ¦ s = 1 ¦ b = 1 ¦ x = 'a' ¦ at < date
-    i IS NULL IS NULL ¦ (i IS NULL) = b ¦ i IS TRUE ¦ b IS NOT FALSE ¦ i DIV 1 = 1 ¦ i IS NOT DISTINCT FROM 1
+    i /* x */ = 1 ¦ i = 1; ¦ at = date ¦ date = '2024-01-01' ¦ i = '1' ¦ s = 1 ¦ b = 1 ¦ x = 'a'
+    at < date
+    i IS NULL IS NULL ¦ (i IS NULL) = b ¦ i IS TRUE ¦ b IS NOT FALSE ¦ i DIV 1 = 1
+    i IS NOT DISTINCT FROM 1
     s ILIKE 'A' ¦ i IN (1, 'a')
 """
 
@@ -240,7 +271,10 @@ def test_edges_of_the_grammar(spark: SparkSession) -> None:
 
 
 def test_numbers_at_the_ends_of_types(spark: SparkSession) -> None:
-    """Next to the ends of every numeric type: the verdict is Spark's, or the text is refused, and it is if Spark does."""
+    """Next to the ends of every numeric type the verdict is Spark's, or the text is refused.
+
+    It is refused if Spark refuses it.
+    """
     ddl = "t TINYINT, h SMALLINT, i INT, l BIGINT, f FLOAT, d DOUBLE"
     schema = Schema.parse(ddl)
     ends = {"t": 2**7, "h": 2**15, "i": 2**31, "l": 2**63}
@@ -296,7 +330,7 @@ def test_numbers_at_the_ends_of_types(spark: SparkSession) -> None:
 
 
 def test_the_deepest_texts(spark: SparkSession) -> None:
-    """What the limits on NOTs and parentheses let through does not overflow Spark's stack."""
+    """A text within the limits on NOTs and parentheses does not overflow Spark's stack."""
     deep = "".join(f"i = {n} OR (t > {n} AND (NOT NOT " for n in range(32)) + "b" + "))" * 32
     texts = [
         "!" * 64 + "b",
@@ -349,9 +383,10 @@ LITERALS = [
 
 
 def test_every_type_with_every_literal(spark: SparkSession) -> None:
-    """Unlike types are refused; where they are not, the verdict is Spark's."""
+    """Unlike types are refused. For all others the verdict is Spark's."""
     schema = Schema.parse(EDGE_DDL)
     rows = [schema.row(event) for event in EDGE_EVENTS]
+    # Literals of its kind, NULL aside.
     likes = {
         "i": 5,
         "l": 5,
@@ -363,7 +398,7 @@ def test_every_type_with_every_literal(spark: SparkSession) -> None:
         "date": 1,
         "at": 1,
         "x": 1,
-    }  # literals of its kind, NULL aside
+    }
     filters: dict[str, Filter] = {}
     for name, alike in likes.items():
         accepted = 0
@@ -384,7 +419,10 @@ def test_every_type_with_every_literal(spark: SparkSession) -> None:
 
 
 def test_keywords_as_names(spark: SparkSession) -> None:
-    """A name that needs no backquotes here needs none in Spark; in backquotes every keyword is a name in both."""
+    """A name that needs no backquotes here needs none in Spark.
+
+    In backquotes every keyword is a name in both.
+    """
     words = [
         row[0] for row in spark.sql("SELECT keyword FROM sql_keywords() ORDER BY 1").collect()
     ] + ["r", "b", "n"]

@@ -20,7 +20,8 @@ from gossamer.filters.model import ATTRIBUTES_MAX, DDL_MAX
 
 WEATHER = Schema.parse("country STRING, city STRING, temp INT, at TIMESTAMP")
 ALL = Schema.parse(
-    "s STRING, bin BINARY, b BOOLEAN, t TINYINT, h SMALLINT, i INT, l BIGINT, f FLOAT, d DOUBLE, at TIMESTAMP, day DATE"
+    "s STRING, bin BINARY, b BOOLEAN, t TINYINT, h SMALLINT, i INT, l BIGINT, f FLOAT, d DOUBLE, "
+    "at TIMESTAMP, day DATE"
 )
 NESTED = Schema.parse(
     "id BIGINT NOT NULL, loc STRUCT<lat: DOUBLE, lon: DOUBLE, at: STRUCT<`a b` INT>>, x STRING"
@@ -33,10 +34,8 @@ def test_parse() -> None:
     assert WEATHER.text == "country STRING, city STRING, temp INT, at TIMESTAMP"
     assert WEATHER.find("TEMP") == 2
     assert NESTED.names == ("id", "loc.lat", "loc.lon", "loc.at.a b", "x")
-    assert (
-        NESTED.text
-        == "id BIGINT NOT NULL, loc STRUCT<lat: DOUBLE, lon: DOUBLE, at: STRUCT<`a b`: INT>>, x STRING"
-    )
+    place = "STRUCT<lat: DOUBLE, lon: DOUBLE, at: STRUCT<`a b`: INT>>"
+    assert NESTED.text == f"id BIGINT NOT NULL, loc {place}, x STRING"
 
 
 @pytest.mark.parametrize(
@@ -65,13 +64,19 @@ def test_aliases_and_case() -> None:
         ("a", "the type of 'a' expected\n  a\n   ^"),
         (
             "a INT, A STRING",
-            "attribute 'A' is declared twice (Spark takes names whatever their case)\n  a INT, A STRING\n         ^",
+            (
+                "attribute 'A' is declared twice (Spark takes names whatever their case)\n  a INT, A "
+                "STRING\n         ^"
+            ),
         ),
         ("a INT b INT", "',' or the end of the schema expected\n  a INT b INT\n        ^"),
         ("a INT,", "the name of an attribute expected\n  a INT,\n        ^"),
         (
             "`a.b` INT",
-            "a name holds no dot, no control character and no space at its ends\n  `a.b` INT\n  ^^^^^",
+            (
+                "a name has no dot, no control character and no space at its ends\n  `a.b` INT\n  "
+                "^^^^^"
+            ),
         ),
         ("a INT NOT", "NULL expected after NOT\n  a INT NOT\n           ^"),
         ("a STRUCT<b INT", "',' or '>' expected\n  a STRUCT<b INT\n                ^"),
@@ -176,7 +181,8 @@ def test_row_converts_or_explains(name: str, given_value: Any, value: Any) -> No
 
 
 VALUES: list[Any] = [
-    None, "CH", "Genève", "\ud800", "a\nb", b"x", True, 0, 31, 2**31, -(2**63), 2**63, 0.1, 0.5, math.nan, math.inf,
+    None, "CH", "Genève", "\ud800", "a\nb", b"x", True, 0, 31, 2**31, -(2**63), 2**63,
+    0.1, 0.5, math.nan, math.inf,
     datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 1), date(2024, 1, 1),
 ]  # fmt: skip
 
@@ -214,7 +220,7 @@ def test_the_short_ways_of_a_publisher_give_the_same_row_or_leave_it_to_others(
     size = 10 * len(schema.attributes) + sum(
         len(value) for value in row if isinstance(value, str | bytes)
     )
-    # By repr: NaN is not itself, and True is 1.
+    # By their repr: NaN is not equal to itself, and True is equal to 1.
     assert repr(schema.weighed(10)(event)) == repr((row, size))
     if ticket is not None:
         assert ticket == (publication, 0)
@@ -229,7 +235,7 @@ def test_the_short_ways_of_a_publisher_give_the_same_row_or_leave_it_to_others(
             if plain
             else False
         )
-        assert not exact, "what is right as it is goes the short way"
+        assert not exact, "values of the right type go the short way"
 
 
 def test_the_short_way_ends_where_a_batch_is_full() -> None:
@@ -252,7 +258,7 @@ def test_the_short_way_ends_where_a_batch_is_full() -> None:
     assert publication.size == 198
 
 
-def test_row_names_what_is_unknown() -> None:
+def test_row_names_the_unknown_attribute() -> None:
     with pytest.raises(
         EventError,
         match=r"^unknown attribute 'tmep' \(did you mean 'temp'\?\); the topic has country, city",
@@ -304,7 +310,7 @@ def test_names_never_become_code() -> None:
     assert schema.values((1, 2, "x")) == {hostile: 1, "k0": 2, "m": "x"}
 
 
-def test_row_type_checks_what_peers_send() -> None:
+def test_row_type_checks_the_rows_of_peers() -> None:
     codec = msgspec.msgpack.Decoder(list[ALL.row_type])  # type: ignore[name-defined]
     now = datetime(2024, 1, 1, 10, 0, 0, 5, UTC)
     row = ALL.row(

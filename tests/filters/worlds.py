@@ -1,8 +1,9 @@
-"""Small worlds: filters over few literals, and rows among which every difference between two such filters shows.
+"""Small worlds: filters over few literals, and rows that show every difference of two such filters.
 
-A predicate on one attribute changes its verdict only at its literals. So the literals, their neighbours and the ends of the
-type are enough to tell any two conjunctions apart; for patterns, all short strings over the characters that they use.
-Imports nothing of gossamer: what is expected here must not come from the code that it judges.
+A predicate on one attribute changes its verdict only at its literals. So the literals, their
+neighbours and the ends of the type are enough to tell any two conjunctions apart. For patterns, all
+short strings over their characters are enough. The module imports nothing of gossamer, because
+expectations must not come from the code that they judge.
 """
 
 from __future__ import annotations
@@ -18,9 +19,13 @@ from hypothesis import strategies as st
 
 from gossamer.filters import Filter, FilterError, Schema
 
-DDL = "s STRING, i TINYINT, d DOUBLE, f FLOAT, b BOOLEAN, day DATE, n INT NOT NULL, at TIMESTAMP, x BINARY, l BIGINT"
+DDL = (
+    "s STRING, i TINYINT, d DOUBLE, f FLOAT, b BOOLEAN, day DATE, n INT NOT NULL, at "
+    "TIMESTAMP, x BINARY, l BIGINT"
+)
 NAMES = ["s", "i", "d", "f", "b", "day", "n", "at", "x", "l"]
-CHARACTERS = "\x00Aab~\U0001f600\U0010ffff"  # those of the literals and patterns, and one from each stretch between
+# The characters of the literals and patterns, and one from each stretch between them.
+CHARACTERS = "\x00Aab~\U0001f600\U0010ffff"
 
 
 def single_after(value: float) -> float:
@@ -191,7 +196,7 @@ def filters(names: tuple[str, ...] = tuple(NAMES)) -> st.SearchStrategy[str]:
 
 
 def rows(names: tuple[str, ...]) -> list[tuple[Any, ...]]:
-    """Every combination of the values of these attributes; NULL in the others."""
+    """Every combination of the values of these attributes, with NULL in the others."""
     choices = [
         [*VALUES[n], *([None] if n != "n" else [])] if n in names else [5 if n == "n" else None]
         for n in NAMES
@@ -200,7 +205,7 @@ def rows(names: tuple[str, ...]) -> list[tuple[Any, ...]]:
 
 
 def parsed(texts: Iterable[str], schema: Schema) -> list[Filter]:
-    """The filters of generated texts, but for the few that multiply out to more conjunctions than a filter may have."""
+    """The filters of generated texts, without the few that have too many conjunctions."""
     found = []
     for text in texts:
         try:

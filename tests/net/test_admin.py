@@ -27,7 +27,8 @@ def test_of_several_nodes_the_usual_one_is_found_and_else_they_are_named(
         with pytest.raises(AdminError, match="start one with: gossamer node"):
             find(None, "127.0.0.1:2")
         first = listen(1)
-        assert find(None, "127.0.0.1:2") == first  # the only one, usual or not
+        # It is the only node, whether it is the usual one or not.
+        assert find(None, "127.0.0.1:2") == first
         second = listen(2)
         assert find(None, "127.0.0.1:2") == second
         assert find("127.0.0.1:1", "127.0.0.1:2") == first

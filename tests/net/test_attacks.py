@@ -1,4 +1,6 @@
-"""Attacks on a node, on real sockets. In each the victim stays responsive, a normal pair goes on delivering, and who attacked is
+"""Attacks on a node, on real sockets.
+
+In each of them the victim stays responsive, a normal pair goes on delivering, and the attacker is
 counted and cut off.
 """
 
@@ -35,8 +37,11 @@ pytestmark = pytest.mark.live
 IMPATIENT = gossamer.NodeConfig(
     flood=FloodConfig(patience=Micros(SECOND), resend=Micros(200 * MILLISECOND))
 )
-LIMIT_SECONDS = 100.0  # most take one; a busy machine many more
-ANSWER_SECONDS = 5.0  # an event's way to the subscriber and its receipt, while the attack goes on; milliseconds in fact
+# Most tests take one second. A busy machine needs many more.
+LIMIT_SECONDS = 100.0
+# The time for an event's way to the subscriber and its receipt during the attack. It takes
+# milliseconds.
+ANSWER_SECONDS = 5.0
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +53,7 @@ def fabric(tmp_path_factory: pytest.TempPathFactory) -> Fabric:
 
 
 class Scene:
-    """A victim, its friend, and a subscription of the friend's to what the victim publishes."""
+    """A victim, its friend, and a subscription of the friend to the victim's events."""
 
     def __init__(
         self, fabric: Fabric | None, victim: gossamer.Node, events: gossamer.Subscription
@@ -66,7 +71,10 @@ class Scene:
         return counters
 
     async def goes_on(self, times: int = 20, *, receipts: bool = True) -> None:
-        """The normal pair delivers, and in good time; receipts wait for a member that does not report until it is cut off."""
+        """Checks that the normal pair delivers in time.
+
+        Receipts wait for a member that does not report until it is cut off.
+        """
         given = []
         for _ in range(times):
             began = time.monotonic()
@@ -85,7 +93,7 @@ class Scene:
         return await asyncio.open_connection(self.host, self.port, ssl=context)
 
     async def insider(self, *messages: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A member of the fabric that has said hello, and now says anything."""
+        """A member of the fabric that has said hello and now sends any messages."""
         reader, writer = await self.connect()
         writer.write(self.hello())
         await self.sees_mallory()
@@ -93,7 +101,7 @@ class Scene:
         return reader, writer
 
     async def by_hand(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Session, bytes]:
-        """A member whose every byte is ours to choose; and what it has sent so far."""
+        """A member that sends any bytes, and the bytes that it has sent so far."""
         reader, writer = await asyncio.open_connection(self.host, self.port)
         tls = Session(client_context(self.mallory), server=False)
         tls.start()
@@ -138,9 +146,8 @@ async def scene(
         gossamer.Node(keys=keys["friend"], join=[victim.address]) as friend,
     ):
         await victim.advertise("weather", WEATHER)
-        async with friend.subscribe(
-            "weather", route="flood"
-        ) as events:  # every member relays, mallory too
+        # Every member relays, and so does mallory.
+        async with friend.subscribe("weather", route="flood") as events:
             yield Scene(fabric, victim, events)
 
 
@@ -159,13 +166,13 @@ def attacked(
 
 
 async def is_closed(reader: asyncio.StreamReader) -> None:
-    """The victim hangs up, whatever it says before."""
+    """Checks that the victim hangs up, whatever it says before."""
     with contextlib.suppress(ConnectionError, ssl.SSLError):
         while await reader.read(65536):
             pass
 
 
-# --------------------------------------------------------------------------- strangers
+# Strangers.
 
 
 @pytest.mark.parametrize(
@@ -216,7 +223,7 @@ def test_slow_loris_before_the_handshake(
 def test_slow_loris_after_the_handshake(
     fabric: Fabric, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A member that sends one byte at a time for ever keeps nothing open by it."""
+    """A member that sends one byte at a time for ever keeps nothing open."""
     monkeypatch.setattr(connection, "HELLO_SECONDS", 0.5)
     monkeypatch.setattr(connection, "PING_SECONDS", 0.2)
     monkeypatch.setattr(connection, "SILENCE_SECONDS", 0.6)
@@ -249,9 +256,8 @@ def test_a_connection_flood_takes_no_place_from_others(fabric: Fabric) -> None:
         await until(lambda: there.counters.get("closed: crowded out", 0) >= 200 - 32)
         assert len(there.victim._driver.connections) <= 32 + 2
         extra = there.fabric.issue("latecomer") if there.fabric is not None else None
-        async with gossamer.Node(
-            keys=extra, join=[there.victim.address]
-        ):  # an honest one comes in all the same
+        # An honest node comes in all the same.
+        async with gossamer.Node(keys=extra, join=[there.victim.address]):
             await there.goes_on()
         for _, writer in opened:
             writer.close()
@@ -288,7 +294,7 @@ def test_one_address_cannot_take_all_connections(fabric: Fabric) -> None:
     attacked(fabric, attack, limits)
 
 
-# ------------------------------------------------------------------------ certificates
+# Certificates.
 
 
 @pytest.mark.parametrize(
@@ -301,7 +307,8 @@ def test_certificates_that_do_not_count(fabric: Fabric, tmp_path: Path, who: str
         if who == "no certificate":
             keys = None
         elif who == "wrong authority":
-            keys = Fabric(tmp_path, "test").issue("mallory")  # by the same names
+            # It has the same names.
+            keys = Fabric(tmp_path, "test").issue("mallory")
         elif who == "self-signed":
             other = Fabric(tmp_path, "mallory")
             keys = other.issue("x")
@@ -320,14 +327,14 @@ def test_certificates_that_do_not_count(fabric: Fabric, tmp_path: Path, who: str
         try:
             reader, writer = await there.connect(client_context(keys, version=version))
         except (ssl.SSLError, ConnectionError):
-            assert (
-                who == "TLS 1.2"
-            )  # with TLS 1.3 a client learns only afterwards what the server thinks of it
+            # With TLS 1.3 a client learns only afterwards whether the server accepts it.
+            assert who == "TLS 1.2"
         else:
             with contextlib.suppress(ConnectionError, ssl.SSLError):
                 writer.write(there.hello())
                 said = await reader.read(65536)
-                assert said == b""  # not even a hello
+                # The victim does not even say hello.
+                assert said == b""
             writer.close()
         reasons = {
             "no certificate": "no certificate", "revoked": "revoked", "TLS 1.2": "broken tls",
@@ -351,7 +358,8 @@ def test_a_hello_in_the_name_of_another(fabric: Fabric) -> None:
         await is_closed(reader)
         writer.close()
         assert "mallory says hello as" in there.victim.status()["last_problem"]
-        reader, writer = await there.connect()  # and now it is not even let in under its own
+        # Now it is not let in under its own name either.
+        reader, writer = await there.connect()
         writer.write(there.hello())
         await there.closed_for("shut out")
         writer.close()
@@ -359,11 +367,11 @@ def test_a_hello_in_the_name_of_another(fabric: Fabric) -> None:
     attacked(fabric, attack)
 
 
-# ---------------------------------------------------------------------------- members
+# Members.
 
 
 def test_a_recorded_conversation_is_worth_nothing(fabric: Fabric) -> None:
-    """What a listener on the wire has recorded opens nothing when it is played again."""
+    """A recorded conversation opens nothing when it is played again."""
 
     async def attack(there: Scene) -> None:
         _, writer, _, recorded = await there.by_hand()
@@ -409,7 +417,10 @@ def test_oversized_frames(fabric: Fabric, size: int) -> None:
 
 
 def test_a_claims_flood(fabric: Fabric) -> None:
-    """A member that invents members, interests and topics: what it cannot prove is rejected, and it is cut off."""
+    """A member invents members, interests and topics.
+
+    Claims that it cannot prove are rejected, and it is cut off.
+    """
 
     async def attack(there: Scene) -> None:
         invented = [
@@ -422,7 +433,8 @@ def test_a_claims_flood(fabric: Fabric) -> None:
             for part in range(100)
         ]
         reader, writer = await there.insider(*invented)
-        await there.closed_for("garbage")  # more than a thousand messages that it must not send
+        # These are more than a thousand messages that it must not send.
+        await there.closed_for("garbage")
         await is_closed(reader)
         writer.close()
         status = there.victim.status()
@@ -478,8 +490,11 @@ def test_a_flood_of_messages(fabric: Fabric, keyed: bool) -> None:
     attacked(fabric if keyed else None, attack, limits)
 
 
-def test_one_who_reads_nothing_is_cut_off(fabric: Fabric) -> None:
-    """Whether answers to it pile up or it does not report: whichever limit comes first ends the connection."""
+def test_a_member_that_reads_nothing_is_cut_off(fabric: Fabric) -> None:
+    """The replies to it pile up, or it does not report.
+
+    The limit that comes first ends the connection.
+    """
     reasons = ("closed: stalled", "closed: flood", "closed: does not report")
 
     async def attack(there: Scene) -> None:

@@ -35,7 +35,10 @@ def record(rows: int = ROWS) -> pa.RecordBatch:
 
 
 def test_the_short_way_of_event_after_event_leaves_nothing_out() -> None:
-    """Bad and heavy events, a second topic and a schema that grows in the middle of a turn, in which others go the short way."""
+    """Bad and heavy events, a second topic and a growing schema come in the middle of a turn.
+
+    The other events of the turn go the short way.
+    """
 
     async def main() -> None:
         config = gossamer.NodeConfig(batch_bytes=64 << 10, event_bytes=256 << 10)
@@ -73,7 +76,8 @@ def test_every_event_that_may_be_too_large_is_measured() -> None:
     async def main() -> None:
         async with gossamer.Node(config=gossamer.NodeConfig(event_bytes=1000)) as a:
             await a.advertise("weather", WEATHER)
-            for turn in range(4):  # the first opens a batch, the others come by the short way
+            # The first event opens a batch, and the others come the short way.
+            for turn in range(4):
                 await a.publish("weather", {"temp": turn})
                 with pytest.raises(
                     gossamer.EventError, match=r"5[0-9]{3} bytes on 'weather'; at most 1000"
@@ -109,9 +113,8 @@ def test_a_list_is_accepted_whole_or_not_at_all() -> None:
                 with pytest.raises(gossamer.EventError, match="RecordBatch or a list"):
                     await a.publish_batch("weather", {"temp": 1})
                 assert (await (await a.publish_batch("weather", []))).matched == ()
-                assert (
-                    await (await a.publish("weather", {"temp": 99}))
-                ).sequence == 5001  # nothing was taken of the bad list
+                # No event of the bad list was taken.
+                assert (await (await a.publish("weather", {"temp": 99}))).sequence == 5001
 
     go(main())
 
@@ -148,7 +151,8 @@ def test_columns_by_every_route_to_rows_and_to_batches(route: str) -> None:
             assert list(done.matched) == wants
             assert list(done.sequences) == list(range(before.sequence + 1, before.sequence + 201))
             mine = [row for row in expected if row["country"] == "CH" and row["temp"] < 40]
-            # In a skip list events that look in the same places travel together, whatever was published between them.
+            # In a skip list, events that look in the same places travel together, whatever was
+            # published between them.
             came = await take(swiss, len(mine))
             assert [
                 event.values for event in sorted(came, key=lambda event: event.sequence)
@@ -220,7 +224,10 @@ def test_columns_travel_together_and_large_ones_are_cut() -> None:
 
 
 def test_memory_that_is_filled_again_changes_nothing_that_was_published() -> None:
-    """Arrow takes NumPy's memory as it is: a program may fill it again while its batch waits for company, or for filters."""
+    """Arrow takes NumPy's memory as it is.
+
+    A program may fill it again while its batch waits for company, or for filters.
+    """
 
     async def main() -> None:
         async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
@@ -278,7 +285,10 @@ def test_rows_and_columns_keep_their_order_whatever_is_mixed() -> None:
 
 
 def test_small_batches_let_others_have_their_turn() -> None:
-    """A program that publishes without a pause: what it publishes travels in batches of at most 256, and it waits for each."""
+    """A program publishes without a pause.
+
+    Its events travel in batches of at most 256, and it waits for each batch.
+    """
 
     async def main() -> None:
         async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
@@ -295,7 +305,10 @@ def test_small_batches_let_others_have_their_turn() -> None:
 
 
 def test_with_asyncios_own_loop() -> None:
-    """Its transports take bytes, not pieces of them; many megabytes go both ways, as columns and as rows, by several routes."""
+    """asyncio's transports take bytes, and not pieces of them.
+
+    Many megabytes go both ways, as columns and as rows, by several routes.
+    """
 
     async def main() -> None:
         async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
@@ -321,7 +334,7 @@ def test_with_asyncios_own_loop() -> None:
 
 
 def test_columns_of_a_shorter_schema_are_rows_of_it() -> None:
-    """The topic's schema may grow while whoever publishes waits for room, and a trace wants the rows."""
+    """The topic's schema may grow while a publisher waits for room, and a trace needs the rows."""
     packed = Packed(Schema.parse("n INT, at TIMESTAMP"))
     short = pa.record_batch({"n": pa.array([1, 2], pa.int32())})
     assert packed.rows(short) == [(1,), (2,)]
@@ -337,9 +350,8 @@ def test_a_schema_that_grows_between_two_batches_of_columns() -> None:
             await a.advertise("numbers", "n INT")
             async with b.subscribe("numbers", "n >= 0") as events:
                 short = pa.record_batch({"n": pa.array([1, 2], pa.int32())})
-                first = [
-                    await a.publish_batch("numbers", short) for _ in range(3)
-                ]  # the last two wait for company
+                # The last two wait for company.
+                first = [await a.publish_batch("numbers", short) for _ in range(3)]
                 growing = asyncio.create_task(a.advertise("numbers", "n INT, unit STRING"))
                 await asyncio.sleep(0)
                 longer = pa.record_batch({"n": pa.array([3], pa.int32()), "unit": ["K"]})
@@ -347,7 +359,8 @@ def test_a_schema_that_grows_between_two_batches_of_columns() -> None:
                     try:
                         last = await a.publish_batch("numbers", longer)
                         break
-                    except gossamer.EventError:  # not known yet
+                    # The attribute is not known yet.
+                    except gossamer.EventError:
                         await asyncio.sleep(0)
                 await growing
                 got = await take(events, 7)
@@ -363,7 +376,8 @@ def test_columns_survive_a_crash_of_their_publisher(tmp_path: Path) -> None:
     async def main() -> None:
         async with gossamer.Node(data_dir=tmp_path) as first:
             await first.advertise("weather", WEATHER)
-            first._core.routing.publish = lambda *_: None  # type: ignore[method-assign]  # as if it ended before it could send
+            # It acts as if the node ended before it could send.
+            first._core.routing.publish = lambda *_: None
             receipt = await first.publish_batch("weather", record(50))
             assert not receipt.done
             await first.close(drain=0)

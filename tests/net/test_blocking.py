@@ -43,13 +43,15 @@ def test_publish_and_take_then_nothing_is_left(pair: tuple[blocking.Node, blocki
         assert dict(events.next(SECONDS)) == GENEVA
         assert [one.node for one in a.view("weather")] == [f"{b.peer:016x}"]
     assert a.publish("weather", GENEVA).wait(SECONDS).matched == 0
-    assert list(events) == []  # closed: iteration ends
+    # The subscription is closed, so iteration ends.
+    assert list(events) == []
     a.close()
     b.close()
     assert threads() == []
     with pytest.raises(gossamer.NodeError, match="closed"):
         a.publish("weather", GENEVA)
-    a.close()  # once more does nothing
+    # Closing it once more does nothing.
+    a.close()
 
 
 def test_many_events_cross_together_and_in_order(pair: tuple[blocking.Node, blocking.Node]) -> None:
@@ -94,9 +96,8 @@ def test_batches_and_durable_subscriptions(tmp_path: Path) -> None:
                 assert receipt.done
                 first = events.next(SECONDS)
                 events.ack(first)
-            with b.subscribe(
-                "numbers", name="mine"
-            ) as events:  # what was not acknowledged comes again
+            # Events that were not acknowledged come again.
+            with b.subscribe("numbers", name="mine") as events:
                 assert [events.next(SECONDS)["n"] for _ in range(2)] == [1, 2]
             b.forget("mine")
 
@@ -179,9 +180,8 @@ def test_a_fork_is_told_and_does_not_disturb_its_parent(
     a, b = pair
     with b.subscribe("weather") as events:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", DeprecationWarning
-            )  # Python 3.12 itself warns of forks with threads
+            # Python 3.12 itself warns of forks with threads.
+            warnings.simplefilter("ignore", DeprecationWarning)
             child = multiprocessing.get_context("fork").Process(
                 target=_use_in_child, args=(a, None)
             )
@@ -196,7 +196,8 @@ def test_a_program_that_forgets_to_close_ends_and_leaves_politely(tmp_path: Path
     with blocking.Node() as far:
         far.advertise("weather", WEATHER)
         code = (
-            f"from gossamer import blocking; node = blocking.Node(join=[{far.address!r}]); node.start(); "
+            f"from gossamer import blocking; node = blocking.Node(join=[{far.address!r}]); "
+            "node.start(); "
             f"node.publish('weather', {GENEVA!r}); print('published')"
         )
         with far.subscribe("weather") as events:
@@ -212,6 +213,7 @@ def test_a_program_that_forgets_to_close_ends_and_leaves_politely(tmp_path: Path
             assert time.monotonic() - began < SECONDS
             assert events.next(SECONDS)["temp"] == 31
         deadline = time.monotonic() + SECONDS
-        while far.status()["members"] > 1:  # it left; nobody had to be declared dead
+        # It left, so no node had to declare it dead.
+        while far.status()["members"] > 1:
             assert time.monotonic() < deadline
         assert far.status()["interest"].get("declared dead", 0) == 0

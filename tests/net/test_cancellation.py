@@ -1,7 +1,8 @@
-"""Cancelling a call at any of its awaits leaves the node whole: nothing half done, nothing lost, nothing left behind.
+"""Cancelling a call at any of its awaits leaves the node whole.
 
-``each_await`` runs an operation again and again, and cancels it at its first await, then at its second, and so on, until it comes
-to its end without having been cancelled.
+Nothing is half done, lost or left behind. ``each_await`` runs an operation again and again. It
+cancels it at its first await, then at its second, and so on, until the operation ends without
+having been cancelled.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Interrupted:
             if self.awaits == self._at:
                 task = asyncio.current_task()
                 assert task is not None
-                task.cancel()  # the task is about to wait for this future: that is what gets cancelled
+                # The task is about to wait for this future, and this wait is cancelled.
+                task.cancel()
             self.awaits += 1
             try:
                 given = yield future
@@ -50,7 +52,10 @@ class Interrupted:
 async def each_await(
     operation: Callable[[], Awaitable[Any]], afterwards: Callable[[bool, Any], Awaitable[None]]
 ) -> int:
-    """Cancel at each await in turn; ``afterwards(cancelled, result)`` checks. Returns how many awaits there are."""
+    """Cancels at each await in turn, and returns the number of awaits.
+
+    ``afterwards(cancelled, result)`` checks the state.
+    """
     for at in range(AWAITS_MAX):
         work = Interrupted(operation(), at)
 
@@ -158,7 +163,8 @@ def test_a_receipt() -> None:
 
                 async def afterwards(cancelled: bool, done: Any) -> None:
                     if cancelled and receipts:
-                        assert (await receipts[-1]).matched == 1  # it may be awaited again
+                        # It may be awaited again.
+                        assert (await receipts[-1]).matched == 1
 
                 assert await each_await(wait, afterwards) >= 1
                 assert len(await take(events, len(receipts))) == len(receipts)
@@ -168,7 +174,9 @@ def test_a_receipt() -> None:
 
 @pytest.mark.parametrize("route", ["flood", "skiplist", "tree"])
 def test_subscribe(route: str) -> None:
-    """Cancelled, it is undone: no subscription, no interest, no event held back for it."""
+    """A cancelled call is undone: there is no subscription, no interest, and no event is held
+    back.
+    """
 
     async def main() -> None:
         async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
@@ -221,7 +229,8 @@ def test_iteration_loses_no_event() -> None:
                         await asyncio.sleep(0)
                     receipt = await a.publish("numbers", {"n": number})
                     if number % 3:
-                        await receipt  # so that the event is there, and the iterator is just about to hand it over
+                        # So the event is there, and the iterator is about to hand it over.
+                        await receipt
                     waiting.cancel()
                     [outcome] = await asyncio.gather(waiting, return_exceptions=True)
                     if isinstance(outcome, gossamer.Event):
@@ -250,12 +259,12 @@ def test_close_goes_on_to_its_end() -> None:
                 await asyncio.gather(asyncio.create_task(run()), return_exceptions=True)
                 closed.append(node)
             for node in closed:
-                await node.close()  # returns when the first one is through
+                # It returns when the first call has ended.
+                await node.close()
                 assert not node._driver.connections
             await until(lambda: far.status()["members"] == 1)
-            assert (
-                far.status()["interest"].get("declared dead", 0) == 0
-            )  # all of them left politely
+            # All of them left politely.
+            assert far.status()["interest"].get("declared dead", 0) == 0
 
     go(main())
 
@@ -273,9 +282,8 @@ def test_start_lets_go_of_everything(tmp_path: Path) -> None:
                 if node is not None:
                     await node.close()
 
-            assert (
-                await each_await(start, afterwards) >= 1
-            )  # the directory would be locked if one had not let go
+            # The directory would be locked if one had not let go of it.
+            assert await each_await(start, afterwards) >= 1
             await until(lambda: not far._driver.links)
 
     go(main())
@@ -284,7 +292,7 @@ def test_start_lets_go_of_everything(tmp_path: Path) -> None:
 def test_a_start_that_is_given_up_after_others_have_heard_of_it_ends_with_a_farewell(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Else they take it for dead after some seconds, and wait for it until then."""
+    """Without a farewell they declare it dead after some seconds, and wait for it until then."""
 
     async def never(waiting: Waiting) -> None:
         await asyncio.Event().wait()
@@ -339,7 +347,10 @@ def test_advertise_lookup_drain_and_names() -> None:
 
 
 def test_a_batch_is_accepted_whole_or_not_at_all(tmp_path: Path) -> None:
-    """Where it fits the window: what was begun before the cancellation is accepted and delivered whole."""
+    """The batch fits the window.
+
+    A batch that was begun before the cancellation is accepted and delivered whole.
+    """
 
     async def main() -> None:
         async with gossamer.Node(data_dir=tmp_path) as a, gossamer.Node(join=[a.address]) as b:
@@ -393,7 +404,8 @@ def test_an_acknowledgement_counts_or_the_event_comes_again(tmp_path: Path) -> N
                 rest = [event["n"] for event in waiting]
             async with b.subscribe("numbers", name="mine") as events:
                 again = [event["n"] for event in await take(events, len(rest))]
-                assert again == rest  # and nothing that was acknowledged
+                # No acknowledged event is among them.
+                assert again == rest
                 assert not set(again) & set(acknowledged)
 
     go(main())

@@ -1,4 +1,7 @@
-"""Columns in numbers: those that follow each other closely are one batch, from publisher to subscriber, whatever they meet."""
+"""Columns of numbers: record batches that follow each other closely are one batch.
+
+It stays one from publisher to subscriber, in all circumstances.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def record(first: int, rows: int) -> pa.RecordBatch:
 
 
 async def numbers(batches: Any, count: int) -> tuple[list[int], list[int]]:
-    """The numbers of so many events, and how many each batch had."""
+    """The numbers of ``count`` events, and the number of events in each batch."""
     found: list[int] = []
     sizes: list[int] = []
     async with asyncio.timeout(20):
@@ -73,8 +76,11 @@ def test_many_travel_together_and_no_more_than_others_take(route: str) -> None:
     go(main())
 
 
-def test_what_is_published_in_between_leaves_nothing_out() -> None:
-    """Rows, another topic, an empty batch, a bad one, one with nulls, and a schema that grows, in a turn of columns."""
+def test_odd_batches_in_between_leave_nothing_out() -> None:
+    """Rows, another topic, and odd batches come in a turn of columns.
+
+    The odd batches are empty, bad or with nulls, and one comes after the schema has grown.
+    """
 
     async def main() -> None:
         async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
@@ -84,7 +90,8 @@ def test_what_is_published_in_between_leaves_nothing_out() -> None:
                 await b.subscribe("numbers", "n >= 0"),
                 await b.subscribe("others", "n >= 0"),
             )
-            own = await a.subscribe("numbers", "n >= 3000")  # at the publisher itself
+            # This subscription is at the publisher itself.
+            own = await a.subscribe("numbers", "n >= 3000")
             receipts: list[Any] = []
 
             async def three(topic: str, first: int) -> None:
@@ -132,7 +139,7 @@ def wild() -> pa.RecordBatch:
     )
 
 
-def test_who_drops_the_oldest_keeps_the_newest() -> None:
+def test_dropping_the_oldest_keeps_the_newest() -> None:
     async def main() -> None:
         config = gossamer.NodeConfig(buffer=1000)
         async with gossamer.Node() as a, gossamer.Node(join=[a.address], config=config) as b:
@@ -155,7 +162,7 @@ def test_who_drops_the_oldest_keeps_the_newest() -> None:
 
 
 def test_more_events_than_a_window_holds() -> None:
-    """All at once they were outside of what a subscriber takes, and lost."""
+    """All at once they exceeded the window of a subscriber, and were lost."""
 
     async def main() -> None:
         async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
@@ -182,7 +189,7 @@ def test_more_events_than_a_window_holds() -> None:
 
 
 @pytest.mark.parametrize("route", ["tree", "flood", "skiplist"])
-def test_what_was_published_for_direct_and_is_restored_for_relays_travels_in_pieces(
+def test_columns_for_direct_that_are_restored_for_relays_travel_in_pieces(
     route: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = 20_000
@@ -202,7 +209,8 @@ def test_what_was_published_for_direct_and_is_restored_for_relays_travels_in_pie
             async with far.subscribe("numbers", route="direct"):
                 await (await node.publish("numbers", {"n": -1}))
                 for link in list(node._driver.links.values()):
-                    link.send = lambda *some, **how: None  # type: ignore[method-assign]  # nothing leaves it any more
+                    # From here on nothing leaves this link.
+                    link.send = lambda *some, **how: None
                 await node.publish_batch(
                     "numbers", pa.RecordBatch.from_pydict({"n": pa.array(range(count), pa.int32())})
                 )
@@ -214,7 +222,7 @@ def test_what_was_published_for_direct_and_is_restored_for_relays_travels_in_pie
         async with gossamer.Node() as far, gossamer.Node(join=[far.address]) as near:
             await far.advertise("numbers", "n INT")
             async with (
-                far.subscribe("numbers", "n >= 0 AND n < 30000", route=route) as events,  # type: ignore[arg-type]
+                far.subscribe("numbers", "n >= 0 AND n < 30000", route=Route(route)) as events,
                 near.subscribe("numbers", "n > 19000", route="direct") as few,
                 gossamer.Node(join=[far.address], data_dir=tmp_path) as node,
             ):
@@ -233,5 +241,6 @@ def test_what_was_published_for_direct_and_is_restored_for_relays_travels_in_pie
     monkeypatch.setattr(Local, "arrived", spied)
     go(after())
     assert max(size for way, _, size in arrived if way == route) <= 4096
-    if route != "skiplist":  # there each event walks by itself
+    # In a skip list each event walks by itself.
+    if route != "skiplist":
         assert {first % 4096 for way, first, _ in arrived if way == route} == {2}

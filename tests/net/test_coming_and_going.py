@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -17,8 +18,10 @@ from livenet import GENEVA, SECONDS, WEATHER, go, until
 pytestmark = pytest.mark.live
 
 
-def test_who_left_after_a_moment_is_known_to_have_left_and_not_taken_for_dead() -> None:
-    """Before its neighbour has said whether it wants the link: the goodbye goes over it all the same."""
+def test_a_node_that_left_after_a_moment_is_not_declared_dead() -> None:
+    """Its neighbour has not said yet whether it wants the link. The goodbye goes over it all the
+    same.
+    """
 
     async def main() -> None:
         async with gossamer.Node() as seed, gossamer.Node(join=[seed.address]) as other:
@@ -68,10 +71,13 @@ async def _serves_a_topic_that_is_another_one_already(join: list[str]) -> None:
 @pytest.mark.parametrize(
     "ends", [_raises, _is_cancelled, _serves_a_topic_that_is_another_one_already]
 )
-def test_who_ends_with_an_error_says_goodbye_all_the_same(
+def test_a_node_that_ends_with_an_error_says_goodbye_all_the_same(
     ends: Callable[[list[str]], Awaitable[None]],
 ) -> None:
-    """Others would take it for dead only after seconds, and what they subscribe to meanwhile would wait for it."""
+    """Otherwise others would declare it dead only after seconds.
+
+    Subscriptions that they make meanwhile would wait for it.
+    """
 
     async def main() -> None:
         async with gossamer.Node() as seed, gossamer.Node(join=[seed.address]) as other:
@@ -89,7 +95,7 @@ def test_who_ends_with_an_error_says_goodbye_all_the_same(
     go(main())
 
 
-def test_closing_at_once_what_is_closing_already_waits_for_nothing() -> None:
+def test_closing_at_once_during_a_close_waits_for_nothing() -> None:
     async def main() -> None:
         async with gossamer.Node() as seed:
             node = gossamer.Node(join=[seed.address])
@@ -97,7 +103,8 @@ def test_closing_at_once_what_is_closing_already_waits_for_nothing() -> None:
             closing = asyncio.create_task(node.close(drain=0.0))
             await asyncio.sleep(0)
             assert node._closing is not None
-            node._interest.__class__ = type("Unheard", (type(node._interest),), {"may_go": False})  # type: ignore[assignment]
+            unheard: Any = type("Unheard", (type(node._interest),), {"may_go": False})
+            node._interest.__class__ = unheard
             before = asyncio.get_running_loop().time()
             await node.close(drain=0.0)
             assert asyncio.get_running_loop().time() - before < GOODBYE_SECONDS / 2
@@ -107,15 +114,19 @@ def test_closing_at_once_what_is_closing_already_waits_for_nothing() -> None:
 
 
 @pytest.mark.parametrize("route", ["direct", "skiplist", "flood"])
-def test_who_takes_an_event_and_leaves_at_once_is_counted(
+def test_a_node_that_takes_an_event_and_leaves_at_once_is_counted(
     route: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That it has left comes to the publisher by the others before its report, which the publisher reads late."""
+    """The news that it has left reaches the publisher by others, before its report.
+
+    The publisher reads the report late.
+    """
     reads, slow = Connection.received, set[int]()
 
     def late(self: Connection, data: memoryview | int) -> None:
         if self.driver.peer in slow and self.peer == taker:
-            assert not isinstance(data, int)  # a large message
+            # This is a large message.
+            assert not isinstance(data, int)
             self.loop.call_later(0.05, reads, self, memoryview(bytes(data)))
         else:
             reads(self, data)
@@ -140,14 +151,23 @@ def test_who_takes_an_event_and_leaves_at_once_is_counted(
 
 
 def test_an_address_that_is_somebody_elses_by_now_does_not_join_two_fabrics() -> None:
-    """Ports are used again: a fabric that looks for a member it has lost finds a stranger there, and leaves it alone."""
+    """Ports are used again.
+
+    A fabric that looks for a lost member finds a stranger at its address, and leaves it alone.
+    """
 
     async def main() -> None:
         async with gossamer.Node() as one, gossamer.Node() as other:
             lost = Peer(one._driver.peer ^ 1)
-            seen: list[LinkState] = []  # by the stranger
+            # The stranger has seen them.
+            seen: list[LinkState] = []
             changed = other._driver.changed
-            other._driver.changed = lambda peer, state: (seen.append(state), changed(peer, state))  # type: ignore[assignment]
+
+            def noted(peer: Peer, state: LinkState) -> None:
+                seen.append(state)
+                changed(peer, state)
+
+            other._driver.changed = noted
             one._driver.perform([Dial(other.address, lost)])
             await until(lambda: one._driver.counters["closed: somebody else"])
             await until(lambda: not other._driver.links and not other._driver.connections)
@@ -158,9 +178,8 @@ def test_an_address_that_is_somebody_elses_by_now_does_not_join_two_fabrics() ->
             await until(
                 lambda: len(one._interest.view.members) == len(other._interest.view.members) == 2
             )
-            one._driver.perform(
-                [Dial(other.address, lost)]
-            )  # and a link that there is stays as it is
+            # A link that is up stays as it is.
+            one._driver.perform([Dial(other.address, lost)])
             await until(lambda: one._driver.counters["closed: somebody else"] == 2)
             assert other._driver.peer in one._driver.links
             assert seen == [LinkState.UP]
@@ -168,7 +187,7 @@ def test_an_address_that_is_somebody_elses_by_now_does_not_join_two_fabrics() ->
     go(main())
 
 
-def test_an_address_that_a_node_was_told_to_join_is_good_whoever_is_there() -> None:
+def test_an_address_to_join_is_good_whatever_node_is_there() -> None:
     async def main() -> None:
         async with (
             gossamer.Node() as other,

@@ -1,4 +1,7 @@
-"""The data directory when its disk fails and works again: what is told at once, what is owed, and what a node makes of it."""
+"""The data directory when its disk fails and works again.
+
+The tests check the errors that come at once, the records that are owed, and the node's reaction.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ class Patient:
         self.disk.store(store, self.stored.append)
 
 
-def test_what_is_awaited_is_told_as_lost_and_the_rest_is_written_when_there_is_room(
+def test_awaited_stores_are_reported_as_lost_and_the_rest_is_written_when_there_is_room(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
@@ -94,13 +97,14 @@ def test_a_disk_that_fails_is_asked_again_once_in_a_while_however_often_it_has_f
         asked, loop = one.asked, asyncio.get_running_loop()
         begun = loop.time()
         await until(lambda: one.asked >= asked + 4)
-        assert loop.time() - begun > 1.0  # one timer, and not fifty
+        # There is one timer, and not fifty.
+        assert loop.time() - begun > 1.0
         await one.disk.close()
 
     go(main())
 
 
-def test_what_is_owed_is_written_at_the_end_if_there_is_room_by_then(tmp_path: Path) -> None:
+def test_owed_records_are_written_at_the_end_if_there_is_room_by_then(tmp_path: Path) -> None:
     async def main() -> None:
         one = Patient(tmp_path)
         one.full = True
@@ -118,7 +122,9 @@ def test_what_is_owed_is_written_at_the_end_if_there_is_room_by_then(tmp_path: P
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Databases have at most so many pages as the list says: SQLite itself refuses the next one."""
+    """Databases have at most the number of pages in the list. SQLite itself refuses the next
+    one.
+    """
     pages = [40]
     commit = Disk._commit
 
@@ -150,7 +156,8 @@ def test_a_publisher_whose_database_is_full_is_told_at_once_and_goes_on_when_the
                     await node.publish("t", {"n": accepted, "text": "x" * 5_000})
                     accepted += 1
             assert accepted > 3
-            assert await node.drain() == 0  # nothing waits for what was refused
+            # Nothing waits for the refused events.
+            assert await node.drain() == 0
             assert (await (await far.publish("t", {"n": -1, "text": ""}))).matched == 2
             small[0] = 1 << 20
             receipt = await node.publish("t", {"n": -2, "text": "x" * 5_000})
@@ -184,6 +191,7 @@ def test_events_that_were_refused_are_not_counted_when_a_node_closes(
                 refused += 1
             assert node.status()["counters"]["refused_events"] == refused
             assert node.status()["outbox"] == {"events": 0, "bytes": 0}
-            await node.close()  # would raise if it took them for accepted
+            # It would raise an error if it took them for accepted.
+            await node.close()
 
     go(main())

@@ -1,4 +1,4 @@
-"""Programs that publish without a pause, and what they may count on."""
+"""Programs that publish without a pause, and the guarantees that they have."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_others_have_their_turn(batch_events: int) -> None:
     go(main())
 
 
-def test_who_drops_the_oldest_at_home_loses_nothing_while_it_keeps_up() -> None:
+def test_dropping_the_oldest_at_home_loses_nothing_while_the_program_keeps_up() -> None:
     async def main() -> None:
         async with gossamer.Node(config=gossamer.NodeConfig(buffer=6000)) as node:
             await node.advertise("numbers", "n INT")
@@ -84,7 +84,10 @@ def test_who_drops_the_oldest_at_home_loses_nothing_while_it_keeps_up() -> None:
 
 
 def test_a_node_that_refuses_goes_on_refusing() -> None:
-    """Its start fails while somebody publishes event after event: once one is refused, none is accepted any more."""
+    """The node's start fails while a program publishes event after event.
+
+    Once one event is refused, no later one is accepted.
+    """
 
     async def main() -> None:
         node = gossamer.Node(join=["127.0.0.1:1"], join_timeout=0.3)
@@ -93,7 +96,8 @@ def test_a_node_that_refuses_goes_on_refusing() -> None:
         await node.advertise("numbers", "n INT")
         stop, stopping = node._dialler.stop, asyncio.Event()
 
-        async def stop_later() -> None:  # as with dials that take their time to end
+        # Dials that take their time to end have the same effect.
+        async def stop_later() -> None:
             stopping.set()
             await asyncio.sleep(0.05)
             await stop()
@@ -107,9 +111,9 @@ def test_a_node_that_refuses_goes_on_refusing() -> None:
                     accepted.append(True)
                 except gossamer.NodeError:
                     accepted.append(False)
-            await asyncio.sleep(
-                0.001
-            )  # the window is not to fill: who waits for it is refused in any case
+            # The window must not fill, because a publisher that waits for it is refused in any
+            # case.
+            await asyncio.sleep(0.001)
         with pytest.raises(gossamer.JoinError):
             await starting
         assert stopping.is_set()

@@ -1,4 +1,4 @@
-"""What an attacker of our own found once, each on real sockets: it stays found."""
+"""Weaknesses that an attacker of our own found once, each on real sockets. They stay closed."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ pytestmark = pytest.mark.live
 async def stranger(
     node: gossamer.Node, *messages: Any
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Somebody who knows how to say hello."""
+    """A stranger that knows how to say hello."""
     host, port = node.address.split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(HELLO + b"".join(wire.encode(message) for message in messages))
     return reader, writer
 
 
-def test_nobody_behind_one_who_leaves_is_forgotten() -> None:
+def test_no_node_behind_a_leaving_one_is_forgotten() -> None:
     async def main() -> None:
         hub = gossamer.Node()
         await hub.start()
@@ -44,7 +44,8 @@ def test_nobody_behind_one_who_leaves_is_forgotten() -> None:
             await hub.advertise("weather", WEATHER)
             for leaf in leaves:
                 await leaf.subscribe("weather")
-            await hub.close()  # the leaves may not have found each other yet
+            # The leaves may not have found each other yet.
+            await hub.close()
             receipts = [await leaves[0].publish("weather", GENEVA) for _ in range(10)]
             assert [(await receipt).matched for receipt in receipts] == [4] * 10
 
@@ -69,7 +70,8 @@ def test_a_slow_but_steady_consumer_is_not_cut_off() -> None:
                 task = asyncio.create_task(publish())
                 for number in range(400):
                     assert (await anext(events))["n"] == number
-                    await asyncio.sleep(0.005)  # two seconds for all, and nearly always behind
+                    # It takes two seconds for all, and is nearly always behind.
+                    await asyncio.sleep(0.005)
                 await task
 
     go(main())
@@ -92,7 +94,7 @@ def test_the_window_holds_over_many_topics() -> None:
     go(main())
 
 
-def test_one_who_does_not_report_is_cut_off() -> None:
+def test_a_member_that_does_not_report_is_cut_off() -> None:
     config = gossamer.NodeConfig(
         flood=FloodConfig(patience=Micros(SECOND), resend=Micros(200 * MILLISECOND))
     )
@@ -111,11 +113,12 @@ def test_one_who_does_not_report_is_cut_off() -> None:
     go(main())
 
 
-def test_one_who_breaks_the_rules_and_does_not_read_holds_nothing() -> None:
+def test_a_member_that_breaks_the_rules_and_does_not_read_holds_nothing() -> None:
     async def main() -> None:
         async with gossamer.Node() as a:
             await a.advertise("weather", WEATHER)
-            _, writer = await stranger(a, *[wire.Ping()] * 50_000)  # the answers pile up unread
+            # The answers pile up unread.
+            _, writer = await stranger(a, *[wire.Ping()] * 50_000)
             await until(lambda: a.status()["links"])
             writer.write(b"\x00\x00\x00\x01\xc1")
             await until(lambda: a.status()["counters"].get("closed: garbage"))
@@ -163,7 +166,7 @@ def test_a_batch_that_changes_its_size_is_rejected() -> None:
     go(main())
 
 
-def test_who_waits_for_a_receipt_is_told_when_the_node_closes() -> None:
+def test_a_program_that_waits_for_a_receipt_is_told_when_the_node_closes() -> None:
     async def main() -> None:
         async with gossamer.Node() as far:
             node = gossamer.Node(join=[far.address])
@@ -200,7 +203,8 @@ def test_a_data_directory_that_fails_is_told_and_let_go(tmp_path: Path) -> None:
             await node.publish("weather", GENEVA)
         await node.close(drain=0.0)
         async with gossamer.Node(data_dir=tmp_path):
-            pass  # the lock is free again
+            # The lock is free again.
+            pass
 
     go(main())
 
@@ -209,7 +213,8 @@ def test_a_trace_that_cannot_be_written_does_not_stop_the_node(tmp_path: Path) -
     async def main() -> None:
         async with gossamer.Node(trace_dir=tmp_path) as a, gossamer.Node(join=[a.address]) as b:
             a._trace._file.close()  # type: ignore[union-attr]
-            a._trace._file = a._driver._writer._file = open("/dev/full", "wb", buffering=0)  # noqa: SIM115, PTH123
+            full = open("/dev/full", "wb", buffering=0)  # noqa: SIM115, PTH123
+            a._trace._file = a._driver._writer._file = full
             await a.advertise("weather", WEATHER)
             async with b.subscribe("weather") as events:
                 assert (await (await a.publish("weather", GENEVA))).matched == 1
@@ -282,7 +287,8 @@ def test_an_address_by_another_name_makes_no_second_link() -> None:
                     )
                 )
                 settled = b.status()["counters"].get("closed: replaced", 0)
-                await asyncio.sleep(3.5)  # longer than the join addresses are left alone
+                # It is longer than the time for which the join addresses are left alone.
+                await asyncio.sleep(3.5)
                 assert b.status()["counters"].get("closed: replaced", 0) == settled
 
     go(main())

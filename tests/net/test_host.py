@@ -1,4 +1,4 @@
-"""What a host does to a node: its disk fills, its clock jumps."""
+"""A host's effects on a node: its disk fills, its clock jumps."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def test_a_full_disk_is_an_error_a_counter_and_a_verdict_and_nothing_accepted_is
             await node.start()
             await node.advertise("texts", "n INT, text STRING")
             await far.subscribe("texts")
-            node._driver.links.clear()  # nothing leaves it, so everything must be kept
+            # Nothing leaves the node, so everything must be kept.
+            node._driver.links.clear()
             with pytest.raises(
                 gossamer.NodeError,
                 match=r"not accepted: the data directory failed: .*; free some space there",
@@ -62,7 +63,8 @@ def test_a_full_disk_is_an_error_a_counter_and_a_verdict_and_nothing_accepted_is
                     await node.publish("texts", {"n": accepted, "text": "x" * 10_000})
                     accepted += 1
             assert accepted > 10
-            assert not unwell(node)  # a restart would be no remedy
+            # A restart would be no remedy.
+            assert not unwell(node)
             assert unready(node)
             now = sample(node)
             assert now["counters"]["disk_failures"] == 1
@@ -71,11 +73,12 @@ def test_a_full_disk_is_an_error_a_counter_and_a_verdict_and_nothing_accepted_is
             assert "the data directory failed" in now["last_problem"]
             assert "free some space" in node.status()["disk"]["problem"]
             with pytest.raises(gossamer.NodeError, match="free some space"):
-                await node.publish("texts", {"n": -1, "text": ""})  # refused, not swallowed
-            assert node.status()["outbox"]["events"] == accepted  # none of those that were refused
-            await node.close(
-                drain=0.1
-            )  # all of them are on disk, so there is nothing to complain of
+                # The event is refused, and not swallowed.
+                await node.publish("texts", {"n": -1, "text": ""})
+            # None of the refused events is there.
+            assert node.status()["outbox"]["events"] == accepted
+            # All of them are on disk, so closing raises no error.
+            await node.close(drain=0.1)
 
     async def restart() -> list[int]:
         async with gossamer.Node() as far:
@@ -87,7 +90,8 @@ def test_a_full_disk_is_an_error_a_counter_and_a_verdict_and_nothing_accepted_is
 
     (small_disk / "ballast").write_bytes(b"x" * (512 << 10))
     go(fill())
-    (small_disk / "ballast").unlink()  # somebody frees some space
+    # The operator frees some space.
+    (small_disk / "ballast").unlink()
     assert go(restart()) == list(range(accepted))
 
 
@@ -96,7 +100,11 @@ def test_a_full_disk_is_an_error_a_counter_and_a_verdict_and_nothing_accepted_is
 def test_a_full_disk_stops_one_subscription_and_nothing_else_and_needs_no_restart(
     small_disk: Path, route: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The disk of the subscriber is full: others get all, receipts are complete, and what it missed comes when there is room."""
+    """The disk of the subscriber is full.
+
+    Others get all events, receipts are complete, and the events that it missed come when there is
+    room.
+    """
 
     async def main() -> None:
         async with (
@@ -114,7 +122,8 @@ def test_a_full_disk_stops_one_subscription_and_nothing_else_and_needs_no_restar
                 async with asyncio.timeout(30):
                     matched = (await receipt).matched
                 sent += 1
-            assert matched == 2  # the receipt counts whoever took the event, and nobody else
+            # The receipt counts the subscriptions that took the event, and no others.
+            assert matched == 2
             for n in range(sent):
                 async with asyncio.timeout(30):
                     assert (await anext(plain))["n"] == n
@@ -139,7 +148,8 @@ def test_a_full_disk_stops_one_subscription_and_nothing_else_and_needs_no_restar
             while len(got) < sent + 1:
                 async with asyncio.timeout(30):
                     got.append((await anext(again))["n"])
-            assert sorted(got) == [-2, *range(sent)]  # and no gap
+            # There is no gap.
+            assert sorted(got) == [-2, *range(sent)]
             await again.ack(sent, through=True)
 
     (small_disk / "ballast").write_bytes(b"x" * (512 << 10))
@@ -166,7 +176,9 @@ def test_a_disk_that_is_full_from_the_beginning_is_told_at_the_start(small_disk:
 @pytest.mark.live
 @pytest.mark.parametrize("jump", [86_400.0, -86_400.0])
 def test_a_clock_that_jumps_changes_nothing(monkeypatch: pytest.MonkeyPatch, jump: float) -> None:
-    """No timer fires early or late, nobody is suspected, time in the machines goes on as before."""
+    """No timer fires early or late, no node is suspected, and time in the machines goes on as
+    before.
+    """
 
     async def main() -> None:
         async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
@@ -178,9 +190,8 @@ def test_a_clock_that_jumps_changes_nothing(monkeypatch: pytest.MonkeyPatch, jum
                 monkeypatch.setattr(time, "time_ns", lambda: wall_ns() + int(jump * 1e9))
                 assert abs(time.time() - wall()) > 86_000
                 began = time.monotonic()
-                await until(
-                    lambda: time.monotonic() - began > 1.5
-                )  # longer than a beat of the detector
+                # It is longer than a beat of the detector.
+                await until(lambda: time.monotonic() - began > 1.5)
                 assert (await (await a.publish("weather", GENEVA))).matched == 1
                 assert (await anext(events))["temp"] == 31
                 assert 1_000_000 < a._driver.now() - before < 60_000_000
@@ -193,7 +204,10 @@ def test_a_clock_that_jumps_changes_nothing(monkeypatch: pytest.MonkeyPatch, jum
 
 
 def test_nothing_that_a_node_runs_on_reads_the_wall_clock() -> None:
-    """Except where the time of day is wanted: stamps of traces and of what is retained, and the validity of certificates."""
+    """The exceptions need the time of day.
+
+    They are the stamps of traces and of retained batches, and the validity of certificates.
+    """
     allowed = {
         "net/driver.py": 1,
         "net/node.py": 1,

@@ -1,4 +1,7 @@
-"""Finding the fabric: by addresses, by DNS names that stand for many, from behind a translation, or not at all."""
+"""Finding the fabric: by addresses, by DNS names for many nodes, or from behind a translation.
+
+Some tests check that it is not found.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ pytestmark = pytest.mark.live
 
 
 class Resolver:
-    """Answers for names; as many addresses each as a test says. Every 127.x.y.z is loopback."""
+    """Answers for names, with the addresses that a test gives. Every 127.x.y.z is loopback."""
 
     def __init__(self) -> None:
         self.hosts: dict[str, list[str]] = {}
@@ -81,7 +84,10 @@ async def one_fabric(*nodes: gossamer.Node) -> None:
 
 
 def test_all_nodes_are_given_one_name_that_stands_for_all_of_them(resolver: Resolver) -> None:
-    """Each finds itself under the name as well; the first finds only itself, and begins the fabric."""
+    """Each node finds itself under the name as well.
+
+    The first one finds only itself, and begins the fabric.
+    """
     port = free_port()
 
     async def main() -> None:
@@ -103,9 +109,8 @@ def test_dead_addresses_of_a_name_do_not_hide_the_live_one(resolver: Resolver) -
     async def main() -> None:
         async with gossamer.Node(listen="127.0.0.9:0") as a:
             port = a.address.split(":")[1]
-            resolver.hosts["fabric.example"] = [
-                f"127.0.0.{n}" for n in range(2, 10)
-            ]  # only the last one answers
+            # Only the last one answers.
+            resolver.hosts["fabric.example"] = [f"127.0.0.{n}" for n in range(2, 10)]
             async with gossamer.Node(join=[f"fabric.example:{port}"]) as b:
                 await one_fabric(a, b)
 
@@ -122,7 +127,8 @@ def test_a_name_is_asked_again_when_it_does_not_resolve_and_when_it_changes(
             task = asyncio.create_task(joining.start())
             await until(lambda: resolver.asked >= 2)
             assert not task.done()
-            resolver.hosts["late.example"] = ["127.0.0.7"]  # nobody there
+            # No node is there.
+            resolver.hosts["late.example"] = ["127.0.0.7"]
             await until(lambda: joining._driver.counters["dials_failed"] >= 1)
             resolver.hosts["late.example"] = ["127.0.0.1"]
             await task
@@ -138,7 +144,10 @@ def test_a_name_that_never_resolves_is_named_in_the_error_and_asked_ever_more_ra
     async def main() -> None:
         with pytest.raises(
             gossamer.JoinError,
-            match=r"cannot resolve nowhere\.example: Name or service not known\); is the name right",
+            match=(
+                r"cannot resolve nowhere\.example: Name or service not known\); "
+                r"is the name right"
+            ),
         ):
             await gossamer.Node(join=["nowhere.example:1"], join_timeout=1.0).start()
         assert 2 <= resolver.asked <= 12
@@ -151,7 +160,8 @@ def test_backoff_of_a_name() -> None:
     name.asked_at, name.wait = 100.0, 32.0
     assert not name.is_due(131.0, alone=False)
     assert name.is_due(132.0, alone=False)
-    assert name.is_due(104.0, alone=True)  # who has nobody asks more often
+    # A node without links asks more often.
+    assert name.is_due(104.0, alone=True)
 
 
 def test_a_real_resolver_knows_localhost() -> None:
@@ -181,7 +191,7 @@ def test_a_node_that_need_not_join_goes_on_alone_and_finds_the_fabric_later() ->
     go(main())
 
 
-def test_the_public_address_is_what_others_are_told_and_dial() -> None:
+def test_others_are_told_the_public_address_and_dial_it() -> None:
     """A forwarder stands for a translation: b is reached at its public address only."""
 
     async def main() -> None:
@@ -225,7 +235,7 @@ def test_the_public_address_is_what_others_are_told_and_dial() -> None:
 def test_a_copy_of_a_data_directory_that_joins_its_original_is_noticed_by_both(
     tmp_path: Path,
 ) -> None:
-    """They know nobody else, so no third node could tell them of each other."""
+    """They know no other node, so no third node could tell them of each other."""
 
     async def main() -> None:
         async with gossamer.Node(data_dir=tmp_path / "one"):
@@ -248,7 +258,10 @@ def test_a_copy_of_a_data_directory_that_joins_its_original_is_noticed_by_both(
                 await until(lambda: one.status()["conflict"] and other.status()["conflict"])
                 for node in (one, other):
                     assert unwell(node) == [
-                        "another process uses this node's identity; are its keys or its data directory used twice?"
+                        (
+                            "another process uses this node's identity; are its keys or its data "
+                            "directory used twice?"
+                        )
                     ]
                     assert node.status()["counters"]["conflicts"] == 1
 
@@ -256,14 +269,13 @@ def test_a_copy_of_a_data_directory_that_joins_its_original_is_noticed_by_both(
 
 
 def test_a_node_that_dials_itself_is_no_twin() -> None:
-    """By an address that it does not know for its own."""
+    """It dials an address that it does not know as its own."""
 
     async def main() -> None:
         port = free_port()
         async with gossamer.Node(listen=f"127.0.0.1:{port}", join=[f"127.0.0.1:{port}"]) as alone:
-            relay = await asyncio.start_server(
-                _passed_on_to(port), "127.0.0.1", 0
-            )  # as a translation would
+            # A translation would do the same.
+            relay = await asyncio.start_server(_passed_on_to(port), "127.0.0.1", 0)
             alone._dialler.dial(f"127.0.0.1:{relay.sockets[0].getsockname()[1]}")
             counters = alone._driver.counters
             await until(
@@ -322,6 +334,7 @@ def test_a_node_of_another_version_is_refused_and_both_versions_are_named(
 
     with caplog.at_level(logging.WARNING, "gossamer"):
         go(main())
-    closed = [one.fields for one in caplog.records if one.getMessage() == "connection closed"]  # type: ignore[attr-defined]
+    records: list[Any] = caplog.records
+    closed = [one.fields for one in records if one.getMessage() == "connection closed"]
     assert [one["reason"] for one in closed] == ["wrong version"] * 2
     assert all(said in one["detail"] for one in closed)

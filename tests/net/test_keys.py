@@ -1,4 +1,4 @@
-"""Nodes with keys: who belongs gets in, who does not gets nowhere, and who no longer does is cut off."""
+"""Nodes with keys: members get in, others get nowhere, and former members are cut off."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import shutil
 import stat
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,12 +34,13 @@ def fabric(tmp_path_factory: pytest.TempPathFactory) -> Fabric:
     return Fabric(tmp_path_factory.mktemp("keys"))
 
 
-# ----------------------------------------------------------------------------- files
+# Files.
 
 
 def test_everything_written_is_for_its_owner_only(tmp_path: Path) -> None:
     os.umask(before := os.umask(0))
-    os.umask(0)  # the worst: nothing is taken away
+    # This is the worst case: the umask takes no permission away.
+    os.umask(0)
     try:
         fabric = Fabric(tmp_path)
         fabric.issue("a")
@@ -144,7 +146,7 @@ def test_an_authority_with_a_passphrase(tmp_path: Path) -> None:
             Authority(tmp_path / "a", wrong)
 
 
-def test_expired_foreign_and_broken_keys_say_what_to_do(fabric: Fabric, tmp_path: Path) -> None:
+def test_expired_foreign_and_broken_keys_name_the_remedy(fabric: Fabric, tmp_path: Path) -> None:
     expired = fabric.issue("expired", days=1e-9)
     with pytest.raises(
         KeysError, match=r"is expired; get another one.*issue AUTHORITY expired --renew"
@@ -186,7 +188,9 @@ def test_only_the_latest_list_counts_and_only_the_authority_makes_it(
     assert keys.refusal(victim) == "revoked"
 
 
-def test_who_has_expired_leaves_the_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expired_certificate_leaves_the_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import datetime as dt
 
     from gossamer.net import authority
@@ -225,7 +229,7 @@ def test_patterns_of_any_characters_survive_the_certificate(fabric: Fabric) -> N
     assert Keys(fabric.issue("odd", publish=odd)).identity.publish == odd
 
 
-# --------------------------------------------------------------------------- links
+# Links.
 
 
 @pytest.mark.live
@@ -274,7 +278,7 @@ def test_on_the_standard_loop_too(fabric: Fabric) -> None:
 
 @pytest.mark.live
 @pytest.mark.parametrize("who", ["plain", "wrong authority", "expired later", "tls to plain"])
-def test_who_does_not_belong_is_told_why(fabric: Fabric, tmp_path: Path, who: str) -> None:
+def test_a_node_that_does_not_belong_is_told_why(fabric: Fabric, tmp_path: Path, who: str) -> None:
     async def main() -> None:
         async with (
             gossamer.Node(keys=fabric.issue(f"gate {who}".replace(" ", "-"))) as gate,
@@ -302,9 +306,8 @@ def test_who_does_not_belong_is_told_why(fabric: Fabric, tmp_path: Path, who: st
                     await gossamer.Node(join=[gate.address], join_timeout=1, keys=keys).start()
                 assert not gate.status()["links"]
             else:
-                keys = fabric.issue(
-                    "brief", days=4 / DAY
-                )  # long enough for a busy machine to start a node
+                # It is long enough for a busy machine to start a node.
+                keys = fabric.issue("brief", days=4 / DAY)
                 node = gossamer.Node(join=[gate.address], keys=keys)
                 await node.start()
                 assert gate.status()["links"]
@@ -333,7 +336,8 @@ def test_a_revoked_node_is_cut_off_by_everybody_once_one_of_them_is_told(tmp_pat
             await traitor.start()
             await until(lambda: len(traitor.status()["links"]) == 3)
             fabric.authority.revoke("bad")
-            fabric.authority.hand_out([a])  # the others hear of it from their neighbours
+            # The others hear of it from their neighbours.
+            fabric.authority.hand_out([a])
             good = (one, two, three)
             await until(
                 lambda: all(
@@ -341,7 +345,8 @@ def test_a_revoked_node_is_cut_off_by_everybody_once_one_of_them_is_told(tmp_pat
                 )
             )
             assert all(node.status()["keys"]["revoked"]["certificates"] == 1 for node in good)
-            assert Keys(c).revoked is not None  # kept on disk
+            # It is kept on disk.
+            assert Keys(c).revoked is not None
             assert sum(node.status()["counters"].get("closed: revoked", 0) for node in good) >= 3
             await one.advertise("weather", WEATHER)
             async with three.subscribe("weather") as events:
@@ -377,7 +382,8 @@ def test_a_renewed_certificate_is_taken_up_while_running(tmp_path: Path) -> None
             fabric.issue("a", publish=["new.*"], days=2, renew=True)
             await until(lambda: one.status()["keys"]["publish"] == ("new.*",))
             async with two.subscribe("new.topic") as events:
-                await until(lambda: two._core.rights.may_publish(one.peer, "new.topic"))  # type: ignore[union-attr]
+                rights: Any = two._core.rights
+                await until(lambda: rights.may_publish(one.peer, "new.topic"))
                 await one.publish("new.topic", GENEVA)
                 assert (await anext(events))["city"] == "Geneva"
 
@@ -389,7 +395,7 @@ def test_a_renewed_certificate_is_taken_up_while_running(tmp_path: Path) -> None
 def test_a_node_whose_rights_shrink_and_whose_old_certificate_is_revoked_goes_on(
     tmp_path: Path, first: str
 ) -> None:
-    """As docs/security.md advises: renew with fewer rights, then revoke the certificate before."""
+    """docs/security.md advises it: renew with fewer rights, then revoke the certificate before."""
     fabric = Fabric(tmp_path)
 
     async def main() -> None:
@@ -422,7 +428,8 @@ def test_a_node_whose_rights_shrink_and_whose_old_certificate_is_revoked_goes_on
                         assert (await anext(events))["city"] == "Geneva"
             for node in others:
                 assert "closed: shut out" not in node.status()["counters"]
-            with pytest.raises(gossamer.JoinError):  # the revoked one opens nothing
+            # The revoked certificate opens nothing.
+            with pytest.raises(gossamer.JoinError):
                 await gossamer.Node(keys=kept, join=[two.address], join_timeout=1).start()
 
     go(main())
@@ -460,7 +467,9 @@ def test_a_link_outlives_the_certificate_that_it_was_opened_with(tmp_path: Path)
 def test_a_revoked_certificate_that_is_played_again_changes_nothing_at_a_fresh_node(
     tmp_path: Path, told: str
 ) -> None:
-    """A member repeats the record that it once heard of another, to a node that knows neither."""
+    """A member repeats the record that it once heard of another node, to a node that knows
+    neither.
+    """
     fabric = Fabric(tmp_path)
 
     async def main() -> None:
@@ -494,7 +503,7 @@ def test_a_revoked_certificate_that_is_played_again_changes_nothing_at_a_fresh_n
     go(main())
 
 
-# --------------------------------------------------------------------- permissions
+# Permissions.
 
 
 @pytest.mark.live
@@ -523,12 +532,13 @@ def test_a_node_that_may_not_is_told_so_at_once(fabric: Fabric) -> None:
 
 
 class _Lax:
-    """A holder that does not care what it may."""
+    """A holder that ignores its own permissions."""
 
     def __enter__(self) -> _Lax:
         from gossamer.node.rights import Rights
 
-        self._check, Rights.check = Rights.check, lambda self, what, topic: None  # type: ignore[method-assign, assignment]
+        self._check = Rights.check
+        Rights.check = lambda self, what, topic: None  # type: ignore[method-assign, assignment]
         return self
 
     def __exit__(self, *args: object) -> None:
@@ -539,7 +549,7 @@ class _Lax:
 
 @pytest.mark.live
 @pytest.mark.parametrize("route", ["flood", "direct", "skiplist", "tree"])
-def test_what_a_publisher_may_not_publish_is_delivered_to_nobody(
+def test_events_that_a_publisher_may_not_publish_are_not_delivered(
     tmp_path: Path, route: str
 ) -> None:
     fabric = Fabric(tmp_path)
@@ -570,7 +580,7 @@ def test_what_a_publisher_may_not_publish_is_delivered_to_nobody(
 
 
 @pytest.mark.live
-def test_who_may_not_subscribe_gets_no_place_in_a_list(tmp_path: Path) -> None:
+def test_a_node_that_may_not_subscribe_gets_no_place_in_a_list(tmp_path: Path) -> None:
     fabric = Fabric(tmp_path)
 
     async def main() -> None:
@@ -606,7 +616,7 @@ def test_who_may_not_subscribe_gets_no_place_in_a_list(tmp_path: Path) -> None:
 
 
 @pytest.mark.live
-def test_who_may_not_subscribe_is_not_sent_what_it_asks_for(tmp_path: Path) -> None:
+def test_a_node_that_may_not_subscribe_is_not_sent_the_past(tmp_path: Path) -> None:
     fabric = Fabric(tmp_path)
 
     async def main() -> None:
@@ -622,7 +632,8 @@ def test_who_may_not_subscribe_is_not_sent_what_it_asks_for(tmp_path: Path) -> N
                 asked = spy.subscribe("secret", "temp > 0", route="direct")
                 looking = asyncio.ensure_future(_begin(asked))
                 async with two.subscribe("secret", "temp > 0", route="direct") as events:
-                    await until(lambda: spy.peer in one._core.interest.interested("secret"))  # type: ignore[union-attr]
+                    interest: Any = one._core.interest
+                    await until(lambda: spy.peer in interest.interested("secret"))
                     for _ in range(20):
                         assert (await (await one.publish("secret", GENEVA))).matched == 1
                     assert len(await take(events, 20)) == 20

@@ -1,4 +1,4 @@
-"""The load benchmark, small: processes, content filters that come and go while all publish, and Spark's verdict."""
+"""The load benchmark, small: processes, changing content filters, and Spark's verdict."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def load() -> Any:
     return module
 
 
-def test_a_small_load_is_what_the_oracle_says(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_small_load_is_as_the_oracle_says(spark: SparkSession, tmp_path: Path) -> None:
     from gossamer.pipeline.verify import verify
 
     given = argparse.Namespace(nodes=8, events=5000, filters=200, seed=1)

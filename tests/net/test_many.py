@@ -1,4 +1,7 @@
-"""Thirty processes on loopback, a third killed while subscriptions churn: the views of the rest agree."""
+"""Thirty processes on loopback, a third of them killed while subscriptions churn.
+
+The views of the others agree.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,8 @@ async def main(join, seed):
         server, path = await admin.serve(node.address, node.answer)
         print(node.address, flush=True)
         held = []
-        stop = asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)  # a line ends the churn
+        # A line ends the churn.
+        stop = asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
         while not stop.done():
             if held and rng.random() < 0.5:
                 await held.pop(rng.randrange(len(held))).close()

@@ -1,5 +1,7 @@
-"""Large messages between nodes of one host lie in memory that both see (net/memory.py): they come whole, once and in order, whoever
-cannot see the memory gets them over the socket, and nobody can do harm with it.
+"""Large messages between nodes of one host lie in memory that both see (net/memory.py).
+
+They come whole, once and in order. A node that cannot see the memory gets them over the socket, and
+no peer can do harm with it.
 """
 
 from __future__ import annotations
@@ -83,7 +85,7 @@ async def flood(node: gossamer.Node, count: int) -> None:
 
 
 @pytest.mark.parametrize("keys", [False, True])
-def test_what_is_published_as_columns_lies_in_memory(tmp_path: Path, keys: bool) -> None:
+def test_published_columns_lie_in_memory(tmp_path: Path, keys: bool) -> None:
     fabric = Fabric(tmp_path) if keys else None
     where = {name: fabric.issue(name) if fabric is not None else None for name in ("a", "b")}
 
@@ -98,14 +100,15 @@ def test_what_is_published_as_columns_lies_in_memory(tmp_path: Path, keys: bool)
                 _, found = await asyncio.gather(flood(a, 200), numbers(events.batches(), 200_000))
                 assert sorted(found) == list(range(200_000))
                 (_, out), (into, _) = shared(a), shared(b)
-                assert out >= into > 200_000 * 16  # nearly all of it: the numbers and the texts
+                # It is nearly all of the numbers and the texts.
+                assert out >= into > 200_000 * 16
                 assert sum(link["bytes_in"] for link in b.status()["links"]) > into
 
     go(main())
 
 
 @pytest.mark.parametrize("blind", ["publisher", "subscriber"])
-def test_who_does_not_want_it_gets_all_over_the_socket(blind: str) -> None:
+def test_a_node_that_does_not_want_memory_gets_all_over_the_socket(blind: str) -> None:
     async def main() -> None:
         async with (
             gossamer.Node(shared_memory=blind != "publisher") as a,
@@ -120,8 +123,10 @@ def test_who_does_not_want_it_gets_all_over_the_socket(blind: str) -> None:
     go(main())
 
 
-def test_who_cannot_open_it_gets_all_over_the_socket(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another user's, or another container's: the memory is there, and cannot be opened."""
+def test_a_node_that_cannot_open_the_memory_gets_all_over_the_socket(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The memory is of another user or another container: it is there, and cannot be opened."""
 
     def refused(self: Window, offer: wire.Memory) -> None:
         raise PermissionError
@@ -140,13 +145,14 @@ def test_who_cannot_open_it_gets_all_over_the_socket(monkeypatch: pytest.MonkeyP
 
 
 def test_processes_share_and_a_slow_one_holds_no_more_than_its_share(tmp_path: Path) -> None:
-    """A subscriber in a process of its own, which is stopped for a moment in the middle of the flood."""
+    """A subscriber in a process of its own is stopped for a moment in the middle of the flood."""
     program = tmp_path / "taker.py"
     program.write_text(
         textwrap.dedent("""
             import asyncio, sys, gossamer
             async def main():
-                async with gossamer.Node(join=[sys.argv[1]]) as node, node.subscribe("numbers", "n >= 0") as events:
+                node = gossamer.Node(join=[sys.argv[1]])
+                async with node, node.subscribe("numbers", "n >= 0") as events:
                     print("ready", flush=True)
                     found = []
                     async for batch in events.batches():
@@ -189,9 +195,8 @@ def test_processes_share_and_a_slow_one_holds_no_more_than_its_share(tmp_path: P
         publishing = asyncio.create_task(flood(a, 600))
         await until(lambda: shared(a)[1] > 1 << 20)
         taker.send_signal(signal.SIGSTOP)
-        await asyncio.sleep(
-            0.3
-        )  # that long it takes nothing: there is nothing to wait for but time
+        # It takes nothing for that long. The test can wait for nothing but time.
+        await asyncio.sleep(0.3)
         taker.send_signal(signal.SIGCONT)
         await publishing
         watcher.cancel()
@@ -204,11 +209,11 @@ def test_processes_share_and_a_slow_one_holds_no_more_than_its_share(tmp_path: P
     go(main())
 
 
-# -- memory itself
+# Memory itself.
 
 
 class Offers:
-    """Memory of this test's own, as a peer may lend it."""
+    """Memory of this test, as a peer may lend it."""
 
     def __init__(
         self, *, name: str = "gossamer", size: int = 4 << 20, seals: int = fcntl.F_SEAL_SHRINK
@@ -242,7 +247,7 @@ def offers() -> AsyncIterator[Offers]:
     os.close(made.descriptor)
 
 
-def test_a_copy_is_what_was_there_under_its_stamp(offers: Offers) -> None:
+def test_a_copy_has_the_bytes_that_were_there_under_its_stamp(offers: Offers) -> None:
     offers.stamp(7, 7, 8)
     offers.write(STEP_BYTES + 100, b"hello")
     window = Window(offers.offer())
@@ -251,15 +256,15 @@ def test_a_copy_is_what_was_there_under_its_stamp(offers: Offers) -> None:
     assert len(window.copy(STEP_BYTES, 2 * STEP_BYTES, 7)) == 2 * STEP_BYTES
     copied = window.copy(STEP_BYTES + 100, 5, 7)
     offers.write(STEP_BYTES + 100, b"HELLO")
-    assert bytes(copied) == b"hello"  # nobody changes it any more
+    # From here on it cannot change.
+    assert bytes(copied) == b"hello"
     for at, size, stamp in (
         (STEP_BYTES, 5, 6),
         (STEP_BYTES, 2 * STEP_BYTES + 1, 7),
         (3 * STEP_BYTES, 1, 7),
     ):
-        with pytest.raises(
-            wire.WireError, match="truncated"
-        ):  # somebody else's, all of it or the end of it
+        # All of it, or its end, is in use by another message.
+        with pytest.raises(wire.WireError, match="truncated"):
             window.copy(at, size, stamp)
 
 
@@ -302,7 +307,7 @@ def test_memory_that_may_shrink_or_is_none_is_not_looked_at(offers: Offers, tmp_
 
 
 def cargo(rows: bytes = b"") -> bytes:
-    """A batch without its rows, as ``Lies`` carries it."""
+    """A batch without its rows, as ``InMemory`` carries it."""
     return wire.encode(Batch("numbers", 7, 1, 1, 1, 1, 0, 0, rows))[4:]
 
 
@@ -310,22 +315,24 @@ def test_only_messages_of_columns_may_lie_there(offers: Offers) -> None:
     offers.stamp(1)
     offers.write(STEP_BYTES, b"\xff\xff\xff\xff" + b"\x91" * 100)
     sharing = Sharing(US, THEM)
-    with pytest.raises(wire.WireError, match="never seen"):
-        sharing.receive(wire.Lies(STEP_BYTES, 1, 8, cargo()))
-    assert sharing.receive(offers.offer()) == wire.encode(wire.Seen(b"t" * 16))
-    found = sharing.receive(wire.Lies(STEP_BYTES, 1, 8, cargo()))
+    with pytest.raises(wire.WireError, match="not opened"):
+        sharing.receive(wire.InMemory(STEP_BYTES, 1, 8, cargo()))
+    assert sharing.receive(offers.offer()) == wire.encode(wire.MemorySeen(b"t" * 16))
+    found = sharing.receive(wire.InMemory(STEP_BYTES, 1, 8, cargo()))
     assert isinstance(found, Batch)
     assert bytes(found.rows) == b"\xff\xff\xff\xff\x91\x91\x91\x91"
-    assert sharing.owed() == wire.encode(wire.Taken(1))
+    assert sharing.owed() == wire.encode(wire.MemoryTaken(1))
     assert sharing.owed() == b""
-    nested = wire.encode(wire.Lies(STEP_BYTES, 1, 8, cargo()))[4:]
+    nested = wire.encode(wire.InMemory(STEP_BYTES, 1, 8, cargo()))[4:]
     for lies in (
-        wire.Lies(STEP_BYTES + 4, 1, 8, cargo()),  # rows, not columns
-        wire.Lies(STEP_BYTES, 1, 8, cargo(b"\x90")),  # it has some already
-        wire.Lies(STEP_BYTES, 1, 8, wire.encode(wire.Ping())[4:]),
-        wire.Lies(STEP_BYTES, 1, 8, nested),
-        wire.Lies(STEP_BYTES, 1, 8, b"\xc1"),
-        wire.Lies(STEP_BYTES, 1, 8, b""),
+        # These are rows, and not columns.
+        wire.InMemory(STEP_BYTES + 4, 1, 8, cargo()),
+        # It has some rows already.
+        wire.InMemory(STEP_BYTES, 1, 8, cargo(b"\x90")),
+        wire.InMemory(STEP_BYTES, 1, 8, wire.encode(wire.Ping())[4:]),
+        wire.InMemory(STEP_BYTES, 1, 8, nested),
+        wire.InMemory(STEP_BYTES, 1, 8, b"\xc1"),
+        wire.InMemory(STEP_BYTES, 1, 8, b""),
     ):
         with pytest.raises(wire.WireError):
             sharing.receive(lies)
@@ -333,18 +340,21 @@ def test_only_messages_of_columns_may_lie_there(offers: Offers) -> None:
         sharing.receive(offers.offer())
 
 
-def test_nobody_lends_what_is_not_its_own(offers: Offers) -> None:
-    """A node opens what it is told with rights that the peer may not have: its own memory, too, or that of a third."""
+def test_a_peer_cannot_lend_memory_of_others(offers: Offers) -> None:
+    """A node opens memory with rights that the peer may not have.
+
+    A peer may name the node's own memory, or that of a third process.
+    """
     own = lent()
     assert own is not None
+    # It is lent by a third process, or to a third.
     wrong = [
-        own.offer(US, THEM),  # as this node has said itself
+        # The node has said this itself.
+        own.offer(US, THEM),
         own.offer(US, US),
         msgspec.structs.replace(own.offer(US, THEM), proof=proof(b"guessed" * 2, THEM, US)),
         offers.offer(owner=US, reader=THEM),
-        offers.offer(
-            owner=msgspec.structs.replace(THEM, peer=78)
-        ),  # lent by a third, or to a third
+        offers.offer(owner=msgspec.structs.replace(THEM, peer=78)),
         offers.offer(owner=msgspec.structs.replace(THEM, process=13)),
         offers.offer(reader=msgspec.structs.replace(US, peer=2)),
         offers.offer(proof=b""),
@@ -352,10 +362,11 @@ def test_nobody_lends_what_is_not_its_own(offers: Offers) -> None:
     for offer in wrong:
         sharing = Sharing(US, THEM)
         assert sharing.receive(offer) is None
-        with pytest.raises(wire.WireError, match="never seen"):
-            sharing.receive(wire.Lies(STEP_BYTES, 0, 8, cargo()))
+        with pytest.raises(wire.WireError, match="not opened"):
+            sharing.receive(wire.InMemory(STEP_BYTES, 0, 8, cargo()))
         with pytest.raises(wire.WireError, match="second time"):
-            sharing.receive(offers.offer())  # one guess a link
+            # A link has one guess.
+            sharing.receive(offers.offer())
 
 
 def test_more_than_may_wait_there_is_not_copied(offers: Offers) -> None:
@@ -363,7 +374,7 @@ def test_more_than_may_wait_there_is_not_copied(offers: Offers) -> None:
     offers.write(STEP_BYTES, b"\xff")
     sharing = Sharing(US, THEM)
     sharing.receive(offers.offer())
-    lies = wire.Lies(STEP_BYTES, 1, 3 << 20, cargo())
+    lies = wire.InMemory(STEP_BYTES, 1, 3 << 20, cargo())
     for _ in range(3):
         sharing.receive(lies)
         sharing.receive(lies)
@@ -372,15 +383,15 @@ def test_more_than_may_wait_there_is_not_copied(offers: Offers) -> None:
         sharing.owed()
 
 
-def test_a_peer_takes_no_more_than_was_left_and_proves_what_it_sees() -> None:
+def test_a_peer_takes_no_more_than_was_left_and_proves_that_it_sees_the_memory() -> None:
     sharing = Sharing(US, THEM)
-    sharing.receive(wire.Seen(b"x" * 16))
+    sharing.receive(wire.MemorySeen(b"x" * 16))
     assert not sharing.is_seen
     own = lent()
     assert own is not None
-    sharing.receive(wire.Seen(own.token))
+    sharing.receive(wire.MemorySeen(own.token))
     assert sharing.is_seen
-    frames = [wire.Pieces(b"x" * (LEFT_BYTES // 2), lies=b"lies") for _ in range(3)]
+    frames = [wire.Pieces(b"x" * (LEFT_BYTES // 2), in_memory=b"lies") for _ in range(3)]
     assert [sharing.instead(frame) for frame in (*frames, b"bytes", wire.Pieces(b"elsewhere"))] == [
         b"lies",
         b"lies",
@@ -390,12 +401,12 @@ def test_a_peer_takes_no_more_than_was_left_and_proves_what_it_sees() -> None:
     ]
     for count in (3, 2**64 - 1):
         with pytest.raises(wire.WireError, match="wrong shape"):
-            sharing.receive(wire.Taken(count))
-    sharing.receive(wire.Taken(1))
+            sharing.receive(wire.MemoryTaken(count))
+    sharing.receive(wire.MemoryTaken(1))
     assert sharing.instead(frames[2]) == b"lies"
     with pytest.raises(wire.WireError, match="wrong shape"):
-        sharing.receive(wire.Taken(0))
-    sharing.receive(wire.Taken(3))
+        sharing.receive(wire.MemoryTaken(0))
+    sharing.receive(wire.MemoryTaken(3))
     assert (sharing._left_bytes, len(sharing._left)) == (0, 0)
 
 
@@ -417,9 +428,8 @@ def test_slabs_of_lent_memory_are_given_back_and_have_new_stamps() -> None:
     assert loops.place(memoryview(private)) is None
     assert loops.place(b"bytes") is None
     missed = loops.missed()
-    held = [
-        native.Slab(8 << 20, True) for _ in range(MEMORY_BYTES // (8 << 20) + 2)
-    ]  # more than there is: the rest is private
+    # They are more than there is, so the rest is private.
+    held = [native.Slab(8 << 20, True) for _ in range(MEMORY_BYTES // (8 << 20) + 2)]
     lies = [loops.place(memoryview(slab)) for slab in held]
     assert None in lies
     assert loops.missed() - missed == lies.count(None)
@@ -445,15 +455,14 @@ def test_columns_that_find_no_room_in_it_go_by_the_socket_and_are_counted() -> N
                 assert sorted(found) == list(range(20_000))
                 assert shared(a) == before
                 assert a.status()["counters"]["shared_memory_full"] > missed
-                assert (
-                    sample(a)["counters"]["shared_memory_full"] > missed
-                )  # /metrics, and gossamer top
+                # /metrics and gossamer top show it.
+                assert sample(a)["counters"]["shared_memory_full"] > missed
                 del held
 
     go(main())
 
 
-def test_what_is_retained_does_not_stay_in_lent_memory() -> None:
+def test_retained_batches_do_not_stay_in_lent_memory() -> None:
     async def main() -> None:
         async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
             await a.advertise("numbers", SCHEMA, retention="1h, 512MB")
@@ -466,9 +475,8 @@ def test_what_is_retained_does_not_stay_in_lent_memory() -> None:
             ]
             assert sum(map(len, kept)) > 300_000 * 16
             assert [loops.place(rows) for rows in kept] == [None] * len(kept)
-            async with b.subscribe(
-                "numbers", "n >= 299000", since="1h"
-            ) as events:  # and it is whole
+            # The history is whole.
+            async with b.subscribe("numbers", "n >= 299000", since="1h") as events:
                 assert [(await anext(events))["n"] for _ in range(1000)] == list(
                     range(299_000, 300_000)
                 )
@@ -477,7 +485,7 @@ def test_what_is_retained_does_not_stay_in_lent_memory() -> None:
 
 
 def test_a_forked_child_writes_to_memory_of_its_own() -> None:
-    """In a process of its own: this one has threads, which a fork does not like."""
+    """It runs in a process of its own, because this one has threads, which a fork does not like."""
     program = """
         import os, sys
         from gossamer.filters import loops
@@ -494,7 +502,8 @@ def test_a_forked_child_writes_to_memory_of_its_own() -> None:
             other = lent()
             assert other is not own and other.token != own.token
             assert os.fstat(other.descriptor).st_ino != inode
-            assert other.descriptor == own.descriptor  # the parent's was closed
+            # The parent's descriptor was closed.
+            assert other.descriptor == own.descriptor
             mine = loops.native.Slab(1 << 20, True)
             assert loops.place(memoryview(mine)) is not None
             memoryview(mine)[:6] = b"child!"
@@ -507,7 +516,7 @@ def test_a_forked_child_writes_to_memory_of_its_own() -> None:
     subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=60)
 
 
-def test_a_subscriber_in_the_publishers_process_may_keep_what_it_gets() -> None:
+def test_a_subscriber_in_the_publishers_process_may_keep_its_events() -> None:
     async def main() -> None:
         async with gossamer.Node() as a:
             await a.advertise("numbers", SCHEMA)
@@ -520,9 +529,8 @@ def test_a_subscriber_in_the_publishers_process_may_keep_what_it_gets() -> None:
                         break
                 await publishing
             held = [loops.native.Slab(8 << 20, True) for _ in range(7)]
-            assert None not in [
-                loops.place(memoryview(slab)) for slab in held
-            ]  # nothing else of it is out
+            # No other part of it is in use.
+            assert None not in [loops.place(memoryview(slab)) for slab in held]
             for slab in held:
                 memoryview(slab)[:] = bytes(8 << 20)
             assert sorted(n for one in kept for n in one.column(0).to_pylist()) == list(
@@ -533,7 +541,7 @@ def test_a_subscriber_in_the_publishers_process_may_keep_what_it_gets() -> None:
 
 
 def test_columns_that_are_the_same_many_times_are_cut_like_others() -> None:
-    """Arrow counts memory once that several columns share; on the wire each has its own."""
+    """Arrow counts memory once that several columns share. On the wire each column has its own."""
     width, rows = 200, 4000
 
     async def main() -> None:
@@ -556,7 +564,7 @@ def test_columns_that_are_the_same_many_times_are_cut_like_others() -> None:
 
 
 def test_a_forwarder_on_one_host_is_no_reason_to_part() -> None:
-    """It makes one end think that the other is on its host; the other knows better."""
+    """A forwarder makes one end think that the other is on its host. The other end knows better."""
 
     async def main() -> None:
         async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
@@ -571,7 +579,7 @@ def test_a_forwarder_on_one_host_is_no_reason_to_part() -> None:
     go(main())
 
 
-# -- peers that lie
+# Peers that lie.
 
 
 @contextlib.asynccontextmanager
@@ -591,11 +599,11 @@ async def mallory(
 @pytest.mark.parametrize(
     "lie",
     [
-        wire.Lies(STEP_BYTES, 1, 8, cargo()),
-        wire.Lies(256 << 20, 2**64 - 1, 1 << 20, b""),
-        wire.Taken(1),
+        wire.InMemory(STEP_BYTES, 1, 8, cargo()),
+        wire.InMemory(256 << 20, 2**64 - 1, 1 << 20, b""),
+        wire.MemoryTaken(1),
         wire.Memory(1, 1, 1 << 20, b""),
-        wire.Seen(b""),
+        wire.MemorySeen(b""),
     ],
     ids=lambda lie: type(lie).__name__,
 )
@@ -607,9 +615,8 @@ def test_a_liar_is_cut_off_or_ignored_and_the_node_goes_on(
         async with gossamer.Node(shared_memory=agreed) as victim:
             async with mallory(victim) as (reader, writer):
                 writer.write(wire.encode(lie))
-                if agreed and isinstance(
-                    lie, wire.Memory | wire.Seen
-                ):  # nothing to see, nothing proved: all goes over the socket
+                # Nothing can be seen and nothing is proved, so everything goes over the socket.
+                if agreed and isinstance(lie, wire.Memory | wire.MemorySeen):
                     writer.write(wire.encode(wire.Ping()))
                     heard = wire.Unframer()
                     while not any(
@@ -635,7 +642,7 @@ def test_memory_that_is_used_again_ends_an_old_link(offers: Offers) -> None:
             (link,) = victim._driver.links.values()
             assert link.hello is not None
             offer = offers.offer(link.hello, victim._driver.hello())
-            writer.write(wire.encode(offer) + wire.encode(wire.Lies(STEP_BYTES, 4, 8, cargo())))
+            writer.write(wire.encode(offer) + wire.encode(wire.InMemory(STEP_BYTES, 4, 8, cargo())))
             await until(lambda: victim.status()["counters"].get("closed: truncated"))
 
     go(main())

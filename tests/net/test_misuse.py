@@ -1,4 +1,7 @@
-"""What a program gets wrong is an error that says what to write instead; nothing waits for ever."""
+"""A program's mistake is an error that says what to write instead.
+
+No call waits for ever.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,8 @@ def test_a_subscription_that_nobody_began_says_so(
                 gossamer.NodeError, match=r"'weather' has not begun: use 'async with node.subscribe"
             ):
                 await asyncio.wait_for(misuse(events), 5)
-            async with events:  # nothing is spoilt by it
+            # The mistake spoils nothing.
+            async with events:
                 await node.publish("weather", GENEVA)
                 assert (await anext(events)).values == GENEVA
             with pytest.raises(StopAsyncIteration):
@@ -70,7 +74,7 @@ def test_a_subscription_that_nobody_began_says_so(
         ({"filter": None}, "filter is None; it must be text"),
     ],
 )
-def test_subscribe_refuses_what_an_option_cannot_be_and_says_what_it_may_be(
+def test_subscribe_refuses_bad_options_and_names_the_good_ones(
     options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(gossamer.NodeError) as told:
@@ -125,7 +129,8 @@ def test_a_command_before_the_start_says_how_to_start(
             gossamer.NodeError, match=r"not started: use 'async with gossamer\.Node"
         ):
             await command(node)
-        await node.close()  # it is nothing to be closed, and no error
+        # A node that was not started can be closed without an error.
+        await node.close()
         assert not hasattr(node, "peer")
         assert not hasattr(node, "nonsense")
 
@@ -159,7 +164,7 @@ def test_names_that_are_not_known_are_told_with_those_that_are() -> None:
 @pytest.mark.parametrize(
     "since", [5, 5.0, True, b"10m", date(2026, 5, 1), timedelta(-1), "yesterday"]
 )
-def test_a_past_that_cannot_be_read_says_what_can(since: Any) -> None:
+def test_an_unreadable_past_names_the_readable_forms(since: Any) -> None:
     with pytest.raises(
         gossamer.RetentionError, match=r"cannot read since=.*; write 'beginning', a duration"
     ):
@@ -172,6 +177,7 @@ def test_a_past_is_a_text_a_duration_or_a_time() -> None:
         found = start_of(same)
         assert found is not None
         assert abs(found - (now - 600e6)) < 5e6
-    assert start_of(timedelta(days=100_000)) == 1  # before there were clocks: all of it
+    # It is before there were clocks, and so means everything.
+    assert start_of(timedelta(days=100_000)) == 1
     assert start_of("beginning") == 0
     assert start_of(None) is None

@@ -160,14 +160,17 @@ def test_accepted_events_survive_a_crash_of_the_publisher(tmp_path: Path) -> Non
             await first.start()
             await first.advertise("weather", WEATHER)
             async with far.subscribe("weather") as events:
-                first._driver.links.clear()  # nothing leaves it any more ...
-                receipt = await first.publish("weather", GENEVA)  # ... but this is on disk
+                # From here on nothing leaves it.
+                first._driver.links.clear()
+                # But this event is on disk.
+                receipt = await first.publish("weather", GENEVA)
                 assert not receipt.done
                 await first.close(drain=0.0)
                 async with gossamer.Node(data_dir=tmp_path, join=[far.address]) as second:
                     assert (second.peer, second.incarnation) == (first.peer, 2)
                     event = await anext(events)
-                    assert event.id == (first.peer, 1, 1)  # a replayed event keeps its first id
+                    # A replayed event keeps its first id.
+                    assert event.id == (first.peer, 1, 1)
                     assert await second.drain(15.0) == 0
 
     go(main())
@@ -194,7 +197,10 @@ def test_clear_errors(tmp_path: Path) -> None:
             taken.bind(("127.0.0.1", 0))
             port = taken.getsockname()[1]
             there = f"127.0.0.1:{port}"
-            no_answer = rf"no node answered at {there} within 0.3 s \(cannot reach {there}: Connection refused\); is one"
+            no_answer = (
+                rf"no node answered at {there} within 0.3 s "
+                rf"\(cannot reach {there}: Connection refused\); is one"
+            )
             with pytest.raises(gossamer.JoinError, match=no_answer):
                 await gossamer.Node(join=[f"127.0.0.1:{port}"], join_timeout=0.3).start()
             taken.listen()
@@ -279,7 +285,7 @@ def test_the_trace_file_can_be_read_back(tmp_path: Path) -> None:
     assert kinds == [trace.Subscribed, trace.Delivered, trace.Unsubscribed]
 
 
-# ------------------------------------------------------------------ bad peers
+# Bad peers.
 
 
 @pytest.mark.parametrize(
@@ -307,7 +313,8 @@ def test_bad_frames_close_that_connection_with_a_counted_reason_and_harm_nothing
                 reader, writer = await asyncio.open_connection(host, int(port))
                 writer.write(data)
                 writer.write_eof()
-                while await reader.read(1 << 16):  # until the node has closed it
+                # It reads until the node has closed the connection.
+                while await reader.read(1 << 16):
                     pass
                 writer.close()
                 await until(lambda: a.status()["counters"].get(f"closed: {reason}"))
@@ -373,12 +380,12 @@ def test_a_silent_link_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
         async with gossamer.Node() as a, gossamer.Node(join=[a.address]) as b:
             host, port = a.address.split(":")
             _, writer = await asyncio.open_connection(host, int(port))
-            writer.write(HELLO)  # and then nothing, not even an answer to pings
+            # Then it sends nothing, not even an answer to pings.
+            writer.write(HELLO)
             await until(lambda: a.status()["counters"].get("closed: silent"))
             writer.close()
-            assert b.status()["node"] in [
-                link["peer"] for link in a.status()["links"]
-            ]  # who answers stays
+            # The peer that answers stays.
+            assert b.status()["node"] in [link["peer"] for link in a.status()["links"]]
 
     go(main())
 

@@ -1,4 +1,4 @@
-"""Nobody else on the machine reads or changes what a node writes, whatever the umask is."""
+"""No other user of the machine reads or changes a node's files, whatever the umask is."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def modes(base: Path) -> dict[int, set[int]]:
 
 
 def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another user owns this, or so it looks."""
+    """Makes a path look as if another user owned it."""
     if os.geteuid() == 0:
         os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
     else:
@@ -56,7 +56,7 @@ def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
 
 
-# --------------------------------------------------------------------- the rule by itself
+# The rule by itself.
 
 
 @pytest.mark.parametrize("bits", [0, 0o022, 0o077])
@@ -131,7 +131,7 @@ def test_a_file_of_another_user_is_not_written_to(
             call(planted)
 
 
-# ------------------------------------------------------------------------------ a node
+# A node.
 
 
 async def work(
@@ -143,14 +143,13 @@ async def work(
             await node.publish("weather", GENEVA)
             await anext(events)
         for folder in filter(None, (data_dir, trace_dir)):
-            assert {0o600} == modes(folder)[stat.S_IFREG]  # also while it runs: WAL and journal
+            # It holds while the node runs, too: there are the WAL and the journal.
+            assert {0o600} == modes(folder)[stat.S_IFREG]
 
 
 @pytest.mark.live
 @pytest.mark.parametrize("bits", [0, 0o022, 0o077])
-def test_what_a_node_writes_is_for_its_owner_only_whatever_the_umask(
-    tmp_path: Path, bits: int
-) -> None:
+def test_a_nodes_files_are_for_its_owner_only_whatever_the_umask(tmp_path: Path, bits: int) -> None:
     with umask(bits):
         keys = Fabric(tmp_path).issue("a")
         go(work(tmp_path / "new" / "data", tmp_path / "new" / "traces", keys))
@@ -164,7 +163,8 @@ def test_a_data_directory_that_was_open_to_others_is_closed_to_them(tmp_path: Pa
     go(work(data))
     for path in (data, *data.iterdir()):
         path.chmod(0o777 if path.is_dir() else 0o666)
-    for name in ("gossamer.sqlite-wal", "gossamer.sqlite-journal"):  # as a crash may leave them
+    # A crash may leave them.
+    for name in ("gossamer.sqlite-wal", "gossamer.sqlite-journal"):
         (data / name).touch(mode=0o666)
     go(work(data))
     assert modes(data) == {stat.S_IFDIR: {0o700}, stat.S_IFREG: {0o600}}
@@ -192,14 +192,15 @@ def test_nothing_is_written_to_a_data_directory_of_another_user(
     ):
         go(work(data))
     assert list(data.iterdir()) == []
-    if os.geteuid() == 0:  # as the error says
+    # The error suggests this.
+    if os.geteuid() == 0:
         go(work(data / "mine"))
         assert mode(data / "mine") == 0o700
 
 
 @pytest.mark.live
 def test_two_nodes_of_one_process_are_still_kept_from_one_data_directory(tmp_path: Path) -> None:
-    """To open and close a file of SQLite's beside it would drop the locks that it has."""
+    """Opening and closing a file of SQLite's beside it would drop the locks that it has."""
 
     async def main() -> None:
         async with gossamer.Node(data_dir=tmp_path / "data"):
@@ -213,7 +214,8 @@ def test_two_nodes_of_one_process_are_still_kept_from_one_data_directory(tmp_pat
 @pytest.mark.live
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_another_user_reads_nothing_of_an_outbox_and_of_traces() -> None:
-    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are closed to others
+    # pytest's own folders are closed to other users.
+    with tempfile.TemporaryDirectory() as name:
         base = Path(name)
         base.chmod(0o755)
         (base / "open").write_text("anybody")
@@ -231,7 +233,7 @@ def test_another_user_reads_nothing_of_an_outbox_and_of_traces() -> None:
             assert read.stdout == (b"anybody" if one.name == "open" else b"")
 
 
-# ------------------------------------------------------------------------------ traces
+# Traces.
 
 
 @pytest.mark.live
@@ -266,7 +268,7 @@ def test_a_trace_file_that_another_user_has_put_there_is_refused(
         go(work(None, traces, keys))
 
 
-# ----------------------------------------------------------------------- the admin socket
+# The admin socket.
 
 
 @pytest.mark.live

@@ -1,4 +1,7 @@
-"""What receipts say of events that nobody got, with real nodes: however they are read, however it ends."""
+"""Receipts of events that no program took, with real nodes.
+
+The tests vary how the events are read and how the subscription ends.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +38,8 @@ def test_events_that_a_cut_off_subscriber_never_took_are_dropped_in_their_receip
             events = await b.subscribe("numbers")
             early = await finish([await a.publish("numbers", {"n": n}) for n in range(50)])
             late = await finish([await a.publish("numbers", {"n": n}) for n in range(50, 500)])
-            # The first fifty were in its buffer when they were reported. The others went out of
-            # it with the end of the subscription, unless they had filled its buffer before.
+            # The first fifty were in its buffer when they were reported. The others left the buffer
+            # at the end of the subscription, unless they had filled it before.
             assert fates(early) == [(1, 0)] * 50
             assert {one.matched + one.dropped for one in late} == {1}
             assert sum(one.matched for one in late) <= BUFFER - 50
@@ -70,7 +73,7 @@ async def by_batches(events: gossamer.Subscription, count: int) -> None:
 
 @pytest.mark.parametrize("columns", [False, True])
 @pytest.mark.parametrize("read", [one_by_one, by_lists, by_batches])
-def test_what_was_read_before_the_subscription_was_closed_is_matched_and_the_rest_dropped(
+def test_events_read_before_the_subscription_was_closed_are_matched_and_the_rest_dropped(
     read: Callable[[gossamer.Subscription, int], Awaitable[None]], columns: bool
 ) -> None:
     if columns:
@@ -137,7 +140,7 @@ def test_a_consumer_that_is_cancelled_in_the_middle_leaves_exact_receipts() -> N
     go(main())
 
 
-def test_drop_oldest_says_what_one_batch_pushed_out_and_what_was_kept_is_got() -> None:
+def test_drop_oldest_counts_the_events_that_a_batch_pushed_out_and_delivers_the_kept_ones() -> None:
     async def main() -> None:
         config = gossamer.NodeConfig(buffer=BUFFER)
         async with gossamer.Node() as a, gossamer.Node(join=[a.address], config=config) as b:
@@ -168,14 +171,15 @@ def test_a_durable_subscription_that_is_cut_off_drops_nothing(tmp_path: Any) -> 
     go(main())
 
 
-def test_what_waits_between_the_blocking_facade_and_its_program_is_not_taken() -> None:
+def test_events_between_the_blocking_facade_and_its_program_are_not_taken() -> None:
     config = gossamer.NodeConfig(buffer=BUFFER)
     with blocking.Node() as a, blocking.Node(join=[a.address], config=config) as b:
         a.advertise("numbers", "n BIGINT")
         with b.subscribe("numbers") as events:
             receipt = a.publish_batch("numbers", [{"n": n} for n in range(500)])
             assert [events.next(SECONDS)["n"] for _ in range(7)] == list(range(7))
-            assert len(events._here) > 0  # fetched, and the program has not seen it
+            # They were fetched, and the program has not seen them.
+            assert len(events._here) > 0
         done = receipt.wait(SECONDS)
         assert done.matched == (1,) * 7 + (0,) * 493
         assert done.dropped == (0,) * 7 + (1,) * 493
@@ -188,7 +192,8 @@ def test_a_slow_program_behind_the_blocking_facade_that_goes_on_taking_is_not_cu
         with b.subscribe("numbers") as events:
             receipts = [a.publish_batch("numbers", [{"n": n} for n in range(300)])]
             got = []
-            for _ in range(300):  # 1.5 s, three times what a subscription gets that takes nothing
+            # This is 1.5 s, three times the limit for a subscription that takes nothing.
+            for _ in range(300):
                 got.append(events.next(SECONDS)["n"])
                 time.sleep(0.005)
             assert got == list(range(300))

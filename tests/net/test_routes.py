@@ -1,4 +1,7 @@
-"""Every route carries real events over real sockets, to exactly those who asked, with exact receipts."""
+"""Every route carries real events over real sockets, to the right subscriptions only.
+
+The receipts are exact.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ def event(number: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("route", list(Route))
-def test_events_reach_exactly_those_who_asked_and_receipts_count_them(route: Route) -> None:
+def test_events_reach_exactly_the_right_subscriptions_and_receipts_count_them(route: Route) -> None:
     async def main() -> None:
         async with contextlib.AsyncExitStack() as stack:
             fabric = await nodes(stack, 6)
@@ -170,7 +173,7 @@ def test_an_unknown_route_is_refused_with_those_there_are() -> None:
     go(main())
 
 
-def test_a_look_up_says_who_would_take_an_event_and_hands_nothing_over() -> None:
+def test_a_look_up_names_the_subscriptions_for_an_event_and_hands_nothing_over() -> None:
     async def main() -> None:
         async with contextlib.AsyncExitStack() as stack:
             a, b, c = await nodes(stack, 3)

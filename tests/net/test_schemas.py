@@ -48,7 +48,7 @@ def test_a_node_that_restarts_alone_has_its_topics_its_history_and_its_durable_e
                 assert [event["temp"] for event in await take(events, 2)] == [2, 3]
             async with node.subscribe("weather", since="1h", timeout=1.0) as past:
                 assert [event["temp"] for event in await take(past, 3)] == [1, 2, 3]
-            # Somebody who does not know of the retention advertises the topic again.
+            # A program that does not know of the retention advertises the topic again.
             await node.advertise("weather", WEATHER)
             async with node.subscribe("weather", since="beginning", gaps=True) as past:
                 assert [event["temp"] for event in await take(past, 3)] == [1, 2, 3]
@@ -81,7 +81,7 @@ def test_a_durable_subscriber_that_restarts_while_all_publishers_are_away_gets_i
 def test_schemas_that_do_not_agree_are_told_to_both_sides_until_one_of_them_is_replaced(
     tmp_path: Path,
 ) -> None:
-    """Two fabrics that have never met: each has a schema of its own, on disk, and a subscriber."""
+    """Two fabrics have never met. Each has a schema of its own, on disk, and a subscriber."""
 
     async def main() -> None:
         async with (
@@ -117,7 +117,8 @@ def test_schemas_that_do_not_agree_are_told_to_both_sides_until_one_of_them_is_r
                     shown = node.status()["schema_conflicts"]["weather"]
                     assert {(one["schema"], one["node"]) for one in shown} == said
                     assert "do not agree" in node.status()["last_problem"]
-                await b.advertise("weather", WEATHER)  # b gives up its own schema
+                # b gives up its own schema.
+                await b.advertise("weather", WEATHER)
                 await until(lambda: not a.status()["schema_conflicts"])
                 assert (await (await b.publish("weather", GENEVA))).matched == 1
                 assert (await anext(events)).values == GENEVA
@@ -249,7 +250,7 @@ def test_the_command_line_tells_of_a_conflict_in_one_line_and_ends_it(
             try:
                 await a.advertise("weather", WEATHER)
                 await until(lambda: "weather" in b.status()["topics"])
-                # As if b had advertised this before it met a.
+                # It is as if b had advertised this before it met a.
                 b._core.receive(
                     a.peer, Adverts((("weather", OTHER),), (), ((0, b.peer),)), b._driver.now()
                 )

@@ -1,4 +1,4 @@
-"""Draining: no new work, time for receipts, a polite leave, and an exit code that says what came of it."""
+"""Draining: no new work, time for receipts, a polite leave, and an exit code for the outcome."""
 
 from __future__ import annotations
 
@@ -41,20 +41,21 @@ def runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
 
 
-def test_a_drain_takes_no_new_work_and_waits_for_what_was_accepted(tmp_path: Path) -> None:
+def test_a_drain_takes_no_new_work_and_waits_for_accepted_work(tmp_path: Path) -> None:
     async def main() -> None:
         async with gossamer.Node(config=CONFIG) as far:
             node = gossamer.Node(join=[far.address], config=CONFIG)
             async with served(node, 15.0, tmp_path) as (stop, task):
                 events = await far.subscribe("numbers")
-                receipts = [
-                    await node.publish("numbers", {"n": n}) for n in range(40)
-                ]  # far more than its buffer
-                await until(lambda: far._core.blocked())  # so the receipts wait for the consumer
+                # They are far more than its buffer holds.
+                receipts = [await node.publish("numbers", {"n": n}) for n in range(40)]
+                # So the receipts wait for the consumer.
+                await until(lambda: far._core.blocked())
                 waiting = asyncio.create_task(fill(node))
                 stop.set()
                 with pytest.raises(gossamer.NodeError, match="closed"):
-                    await waiting  # also who waited for room in the window is told at once
+                    # A publisher that waited for room in the window hears of it at once, too.
+                    await waiting
                 for refused in (
                     node.publish("numbers", {"n": -1}),
                     node.advertise("more", "n INT"),
@@ -70,7 +71,8 @@ def test_a_drain_takes_no_new_work_and_waits_for_what_was_accepted(tmp_path: Pat
                 rest.cancel()
                 assert all(receipt.done and receipt.matched == 1 for receipt in receipts)
             await until(lambda: far.status()["members"] == 1)
-            assert far.status()["interest"].get("declared dead", 0) == 0  # it said farewell
+            # It said farewell.
+            assert far.status()["interest"].get("declared dead", 0) == 0
 
     go(main())
 
@@ -86,13 +88,14 @@ async def begin(node: gossamer.Node) -> None:
     await node.subscribe("numbers")
 
 
-def test_what_is_lost_with_a_node_is_said_by_the_exit_code(tmp_path: Path) -> None:
+def test_the_exit_code_says_whether_events_are_lost_with_a_node(tmp_path: Path) -> None:
     async def main() -> None:
         async with gossamer.Node() as far:
             node = gossamer.Node(join=[far.address])
             async with served(node, 0.2, tmp_path) as (stop, task):
                 await far.subscribe("numbers")
-                node._driver.links.clear()  # nothing leaves it any more
+                # From here on nothing leaves it.
+                node._driver.links.clear()
                 await node.publish("numbers", {"n": 1})
                 stop.set()
                 assert await task == UNDELIVERED
@@ -100,7 +103,7 @@ def test_what_is_lost_with_a_node_is_said_by_the_exit_code(tmp_path: Path) -> No
     go(main())
 
 
-def test_what_a_data_directory_keeps_is_not_lost(tmp_path: Path) -> None:
+def test_events_in_a_data_directory_are_not_lost(tmp_path: Path) -> None:
     async def main() -> None:
         async with gossamer.Node() as far:
             node = gossamer.Node(join=[far.address], data_dir=tmp_path / "data")
@@ -132,7 +135,7 @@ def test_a_bad_topic_stops_the_start_and_leaves_nothing_behind(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("is_open", [True, False])
-def test_what_is_open_to_everybody_is_said_in_the_log(
+def test_the_log_warns_of_everything_that_is_open_to_everybody(
     is_open: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     pytest.importorskip("prometheus_client", reason="the extra 'metrics' is not installed")

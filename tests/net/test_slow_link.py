@@ -1,4 +1,4 @@
-"""A slow link between real nodes: a burst takes long, and that is all."""
+"""A slow link between real nodes: a burst takes long, and nothing else happens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from livenet import until
 
 pytestmark = pytest.mark.live
 
-RATE = 125_000  # bytes a second: one megabit
+# Bytes a second: one megabit.
+RATE = 125_000
 EVENTS = 2_500
 SIZE = 1_000
 PIECE = 4096
@@ -25,11 +26,13 @@ class Narrow:
 
     def __init__(self, port: int) -> None:
         self.port = port
-        self.passed = [0, 0]  # to the node behind it, and back
+        # Bytes to the node behind it, and back.
+        self.passed = [0, 0]
         self._server: asyncio.Server | None = None
 
     async def start(self) -> str:
-        # Buffers are small, as those of a slow link: what has left the sender has nearly arrived.
+        # Buffers are small, like those of a slow link: bytes that have left the sender have nearly
+        # arrived.
         listener = socket.socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 15)
         listener.bind(("127.0.0.1", 0))

@@ -1,4 +1,6 @@
-"""Looking for the next message before sleeping (net/spin.py): when it is done, and when it is not."""
+"""Looking for the next message before sleeping (net/spin.py): when it is done, and when it is
+not.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ TURN_NS = 5_000
 
 
 class Loop:
-    """Turns when told to, on a clock of its own."""
+    """A loop that turns when it is told to, on a clock of its own."""
 
     def __init__(self) -> None:
         self.now = 10**12
@@ -43,7 +45,9 @@ class Spinning:
         self.spin = Spin(self.loop, seconds, self.counters)  # type: ignore[arg-type]
 
     def arrivals(self, count: int, apart: int) -> None:
-        """The loop sleeps in between, or turns without sleeping where it is told to."""
+        """Lets messages arrive. In between the loop sleeps, or turns without sleeping if it is
+        told to.
+        """
         for _ in range(count):
             until = self.loop.now + apart
             while self.loop.ready and self.loop.now < until:
@@ -65,7 +69,8 @@ def test_a_quick_succession_keeps_the_loop_awake_and_the_first_miss_lets_it_slee
     spinning: Spinning,
 ) -> None:
     spinning.arrivals(STREAK, QUICK_NS // 10)
-    assert not spinning.is_awake  # the first came after a long silence
+    # The first one came after a long silence.
+    assert not spinning.is_awake
     spinning.arrivals(1, QUICK_NS // 10)
     assert spinning.is_awake
     spinning.arrivals(100, QUICK_NS // 10)
@@ -79,13 +84,15 @@ def test_a_quick_succession_keeps_the_loop_awake_and_the_first_miss_lets_it_slee
     assert turns > 50
     assert spinning.counters == {"spins": 1, "spins_in_vain": 1}
     spinning.arrivals(STREAK - 1, QUICK_NS // 2)
-    assert not spinning.is_awake  # it has to be worth looking again
+    # It has to be worth looking again.
+    assert not spinning.is_awake
 
 
 def test_messages_that_come_far_apart_never_keep_it_awake(spinning: Spinning) -> None:
     spinning.arrivals(1000, QUICK_NS + 1)
     assert spinning.counters == {}
-    for _ in range(100):  # a few together, and then nothing
+    # A few come together, and then nothing.
+    for _ in range(100):
         spinning.arrivals(STREAK - 1, 100_000)
         spinning.arrivals(1, QUICK_NS * 20)
     assert spinning.counters == {}
@@ -94,9 +101,8 @@ def test_messages_that_come_far_apart_never_keep_it_awake(spinning: Spinning) ->
 def test_it_steps_aside_where_others_want_the_core(spinning: Spinning) -> None:
     spinning.arrivals(STREAK + 1, QUICK_NS // 10)
     for _ in range(WORK_TURNS):
-        spinning.loop.turn(
-            takes=ASIDE_NS + 1
-        )  # those who took what came are at work: that is no reason
+        # The consumers are at work, so this is no reason to sleep.
+        spinning.loop.turn(takes=ASIDE_NS + 1)
     assert spinning.is_awake
     spinning.spin.arrived()
     for _ in range(WORK_TURNS + 1):
@@ -106,7 +112,8 @@ def test_it_steps_aside_where_others_want_the_core(spinning: Spinning) -> None:
     assert not spinning.is_awake
     assert spinning.counters == {"spins": 1, "spins_left_to_others": 1}
     spinning.arrivals(SHY, QUICK_NS // 10)
-    assert spinning.counters["spins"] == 1  # not for a while
+    # It does not look again for a while.
+    assert spinning.counters["spins"] == 1
     spinning.arrivals(STREAK + 1, QUICK_NS // 10)
     assert spinning.counters["spins"] == 2
 
@@ -144,7 +151,8 @@ def test_a_spin_of_seconds_is_refused() -> None:
 def test_a_conversation_is_held_awake_and_a_quiet_node_sleeps(
     spin: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spin_module, "QUICK_NS", 10**9)  # however busy the machine is
+    # So it does not matter that the machine is busy.
+    monkeypatch.setattr(spin_module, "QUICK_NS", 10**9)
     monkeypatch.setattr(spin_module.os, "cpu_count", lambda: 2)
 
     async def main() -> dict[str, int]:
@@ -179,21 +187,24 @@ def test_a_conversation_is_held_awake_and_a_quiet_node_sleeps(
     if spin:
         assert counted["spins"] > 0
         ended = counted.get("spins_in_vain", 0) + counted.get("spins_left_to_others", 0)
-        assert ended == counted["spins"]  # each has ended, and the loop sleeps
+        # Each look has ended, and the loop sleeps.
+        assert ended == counted["spins"]
     else:
         assert not counted
 
 
-def test_who_sends_or_gets_much_at_a_time_is_in_no_conversation(spinning: Spinning) -> None:
+def test_a_node_that_sends_or_gets_much_at_a_time_is_in_no_conversation(spinning: Spinning) -> None:
     spinning.arrivals(2 * STREAK, QUICK_NS // 10)
     assert spinning.is_awake
     spinning.spin.bulk()
     spinning.loop.turn()
-    assert not spinning.is_awake  # at once: others may want the core
+    # It stops at once, because other processes may need the core.
+    assert not spinning.is_awake
     for _ in range(10 * STREAK):
         spinning.spin.bulk()
         spinning.arrivals(1, QUICK_NS // 10)
         assert not spinning.is_awake
     spinning.arrivals(STREAK + 1, QUICK_NS // 10)
-    assert spinning.is_awake  # it is over
+    # The bulk is over.
+    assert spinning.is_awake
     assert spinning.counters == {"spins": 2}

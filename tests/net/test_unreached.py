@@ -1,4 +1,7 @@
-"""Nodes that nobody can dial: behind a translation, or on loopback in a fabric of several hosts. Two of them are never linked."""
+"""Nodes that cannot be dialled: behind a translation, or on loopback in a fabric of several hosts.
+
+Two such nodes are never linked.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,14 @@ pytestmark = pytest.mark.live
 async def unreached(
     stack: AsyncExitStack, others: list[gossamer.Node], count: int
 ) -> list[gossamer.Node]:
-    """Nodes beside others that can be dialled; they hold no links but those that they have opened."""
+    """Nodes beside others that can be dialled. They hold only links that they have opened."""
     nodes = [
         await stack.enter_async_context(gossamer.Node(join=[others[0].address]))
         for _ in range(count)
     ]
     for node in nodes:
-        withdraw(node)  # as if the link to the first went to another host
+        # It is as if the link to the first node went to another host.
+        withdraw(node)
         node._driver.wake()
     names, mute = {node.peer for node in others}, {node.peer for node in nodes}
     for node in (*nodes, *others):
@@ -45,7 +49,7 @@ async def unreached(
     return nodes
 
 
-def test_what_two_of_them_publish_and_want_goes_by_others() -> None:
+def test_events_between_two_of_them_go_by_others() -> None:
     async def main() -> None:
         async with AsyncExitStack() as stack:
             station = await stack.enter_async_context(gossamer.Node())
@@ -157,7 +161,7 @@ def test_a_route_that_others_need_links_for_is_refused_at_a_node_that_nobody_can
     go(main())
 
 
-def test_a_refusal_of_what_was_put_off_says_why() -> None:
+def test_a_refusal_of_a_put_off_subscription_says_why() -> None:
     async def main() -> None:
         async with gossamer.Node() as reader:
             await reader.advertise("weather", WEATHER)
@@ -178,7 +182,7 @@ def test_a_refusal_of_what_was_put_off_says_why() -> None:
 
 
 @pytest.mark.parametrize("route", ["tree", "skiplist", "direct"])
-def test_a_subscription_by_such_a_route_leaves_it_without_a_loss_when_nobody_can_dial_the_node_any_more(
+def test_a_subscription_leaves_such_a_route_without_a_loss_when_its_node_cannot_be_dialled(
     route: str,
 ) -> None:
     async def main() -> None:
@@ -191,7 +195,8 @@ def test_a_subscription_by_such_a_route_leaves_it_without_a_loss_when_nobody_can
                         withdraw(reader)
                         reader._driver.wake()
                     receipts.append(await station.publish("weather", GENEVA))
-                    await asyncio.sleep(0.005)  # the pace of a publisher
+                    # This is the pace of a publisher.
+                    await asyncio.sleep(0.005)
                 assert [(await receipt).matched for receipt in receipts] == [1] * 60
                 assert len({(await anext(events)).id for _ in range(60)}) == 60
                 await until(lambda: reader.status()["subscriptions"][0]["route"] == "flood")
@@ -203,8 +208,18 @@ def test_a_subscription_by_such_a_route_leaves_it_without_a_loss_when_nobody_can
 
 @pytest.mark.parametrize(
     ("host", "is_so"),
-    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("::ffff:127.0.0.1", True), ("localhost", True),
-     ("10.0.0.1", False), ("0.0.0.0", False), ("fe80::1%eth0", False), ("::ffff:10.0.0.1", False), ("example", False)],
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("localhost", True),
+        ("10.0.0.1", False),
+        ("0.0.0.0", False),
+        ("fe80::1%eth0", False),
+        ("::ffff:10.0.0.1", False),
+        ("example", False),
+    ],
 )  # fmt: skip
 def test_loopback(host: str, is_so: bool) -> None:
     assert is_loopback(host) is is_so

@@ -1,4 +1,4 @@
-"""The view on real sockets: who wants what, changes, barriers, services outside, graceful leaves."""
+"""The view on real sockets: wishes, changes, barriers, services outside, graceful leaves."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def agree(fabric: list[gossamer.Node]) -> bool:
     )
 
 
-def test_every_node_sees_who_wants_a_topic() -> None:
+def test_every_node_sees_the_nodes_that_want_a_topic() -> None:
     async def main() -> None:
         async with contextlib.AsyncExitStack() as stack:
             a, b, c, d = fabric = await nodes(stack, 4)
@@ -82,12 +82,12 @@ def test_changes_tell_joined_left_and_returned() -> None:
             first = b.subscribe("weather")
             joined = await after(first)
             assert (joined.kind, joined.topic, joined.node) == ("joined", "weather", name(b))
-            async with b.subscribe("news"):  # another topic: nothing for this reader
+            # This is another topic, so this reader gets nothing.
+            async with b.subscribe("news"):
                 pass
 
-            async def again() -> (
-                None
-            ):  # left and came back between two rounds: hidden, but for the leave counter
+            # It left and came back between two rounds. Only the leave counter shows it.
+            async def again() -> None:
                 b._core.unsubscribe(first.number, b._driver.now())
                 b._core.subscribe("weather", "", b._driver.now())
                 b._driver.wake()
@@ -101,8 +101,11 @@ def test_changes_tell_joined_left_and_returned() -> None:
     go(main())
 
 
-def test_a_publisher_resends_what_it_retains_to_who_came_back() -> None:
-    """Claim 5, "a need to retrieve data", through the hook: there is no retention in the fabric yet."""
+def test_a_publisher_resends_retained_events_to_a_node_that_came_back() -> None:
+    """Claim 5, "a need to retrieve data", through the hook.
+
+    The fabric's own retention has no part in this.
+    """
 
     async def main() -> None:
         async with contextlib.AsyncExitStack() as stack:
@@ -155,7 +158,8 @@ def test_a_barrier_that_nobody_answers_is_an_error_and_is_undone() -> None:
         async with gossamer.Node(config=deaf) as a, gossamer.Node(join=[a.address]) as b:
             await a.advertise("weather", WEATHER)
             await until(lambda: agree([a, b]))
-            b._core._handlers = {}  # it hears nothing any more
+            # From here on it hears nothing.
+            b._core._handlers = {}
             with pytest.raises(
                 gossamer.BarrierError,
                 match=rf"within 1 s \(of 2 members, not confirmed yet by {name(b)} and",
@@ -167,7 +171,7 @@ def test_a_barrier_that_nobody_answers_is_an_error_and_is_undone() -> None:
     go(main())
 
 
-def test_a_service_outside_decides_what_a_node_wants() -> None:
+def test_a_service_outside_decides_the_topics_of_a_node() -> None:
     async def main() -> None:
         async with contextlib.AsyncExitStack() as stack:
             a, b = await nodes(stack, 2)
@@ -180,9 +184,11 @@ def test_a_service_outside_decides_what_a_node_wants() -> None:
                 await until(lambda: wanting(a, "weather") == wanting(a, "news") == [name(b)])
                 assert (await (await a.publish("weather", GENEVA))).matched == 1
                 await until(lambda: len(got) == 1)
-                async with b.subscribe("news"):  # the user wants it, too
+                # The user wants the topic, too.
+                async with b.subscribe("news"):
                     await source.replace({"weather": "temp > 30"})
-                    assert wanting(b, "news") == [name(b)]  # and keeps it
+                    # The user keeps it.
+                    assert wanting(b, "news") == [name(b)]
                 await until(lambda: not wanting(a, "news"))
                 await source.leave("weather")
                 await until(lambda: not wanting(a, "weather"))
@@ -194,9 +200,8 @@ def test_a_service_outside_decides_what_a_node_wants() -> None:
                 source._handle = fails
                 await a.publish("weather", GENEVA)
                 await until(lambda: isinstance(source.problem, RuntimeError))
-                assert wanting(b, "weather") == [
-                    name(b)
-                ]  # its own trouble does not end the subscription
+                # The service's own error does not end the subscription.
+                assert wanting(b, "weather") == [name(b)]
             await until(lambda: not wanting(a, "weather"))
 
     go(main())
@@ -246,7 +251,8 @@ def test_a_graceful_leave_links_before_it_unlinks() -> None:
             leaving = fabric.pop()
             neighbours = [node for node in fabric if node.peer in leaving._driver.links]
             await leaving.close()
-            for node in neighbours:  # at once: whoever lost a link by it had the new one before
+            # A node that lost a link by it had the new link before.
+            for node in neighbours:
                 assert set(node._interest.neighbours) <= set(node._driver.links)
             assert all(leaving.peer not in node._interest.view.members for node in fabric)
 
@@ -261,7 +267,8 @@ def test_a_killed_node_leaves_every_view_and_its_interest_with_it() -> None:
             victim = fabric.pop()
             await victim.subscribe("weather", barrier=True)
             changes = fabric[0].view("weather").changes()
-            await victim._release()  # without a word
+            # It ends without a farewell.
+            await victim._release()
             change = await asyncio.wait_for(anext(changes), 10)
             assert (change.kind, change.reason) == ("left", "failed")
             await until(lambda: agree(fabric) and not wanting(fabric[0], "weather"))

@@ -1,4 +1,7 @@
-"""What an operator sees of a node: counts that nobody can flood, log lines that do not repeat, pages that do not hang."""
+"""An operator's view of a node: counters that cannot be flooded, log lines that do not repeat.
+
+The pages of the health server do not hang.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ from livenet import GENEVA, HELLO, WEATHER, go, until
         ("''", "..."),
     ],
 )
-def test_reasons_without_what_they_quote(reason: str, plain: str) -> None:
+def test_reasons_lose_their_quotes(reason: str, plain: str) -> None:
     assert tally.plain_reason(reason) == plain
 
 
@@ -58,7 +61,8 @@ def test_a_tally_is_bounded() -> None:
     assert len(counts.rejected) <= tally.REASONS_MAX + 1
     assert len(counts.dropped) <= 2 * tally.REASONS_MAX + 1
     assert len(counts.topics) <= tally.TOPICS_MAX + 1
-    assert sum(counts.rejected.values()) == 10_000  # nothing goes uncounted
+    # Nothing goes uncounted.
+    assert sum(counts.rejected.values()) == 10_000
     assert sum(counts.dropped.values()) == 20_000
     assert sum(one.delivered for one in counts.topics.values()) == 10_000
 
@@ -135,7 +139,8 @@ def test_lines_of_a_log() -> None:
         == r'1970-01-01T00:00:00.250Z warning link cut peer=01 why="a \"b\"\nc" none=""'
     )
     assert json.loads(logs.JsonLines().format(record)) == {
-        "at": "1970-01-01T00:00:00.250Z", "level": "warning", "message": "link cut", "peer": "01", "why": 'a "b"\nc', "none": "",
+        "at": "1970-01-01T00:00:00.250Z", "level": "warning", "message": "link cut", "peer": "01",
+        "why": 'a "b"\nc', "none": "",
     }  # fmt: skip
     try:
         raise RuntimeError("boom")
@@ -146,7 +151,7 @@ def test_lines_of_a_log() -> None:
 
 
 @pytest.mark.live
-def test_what_is_dropped_and_rejected_is_on_the_page_by_reason() -> None:
+def test_drops_and_rejections_are_on_the_page_by_reason() -> None:
     pytest.importorskip("prometheus_client", reason="the extra 'metrics' is not installed")
     config = gossamer.NodeConfig(buffer=10)
 
@@ -190,7 +195,7 @@ async def get(page: Health, path: str, method: str = "GET") -> str:
 
 
 @pytest.mark.live
-def test_pages_for_those_who_ask_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_for_wrong_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("prometheus_client", reason="the extra 'metrics' is not installed")
     monkeypatch.setattr(health, "REQUEST_SECONDS", 60.0)
 
@@ -208,8 +213,10 @@ def test_pages_for_those_who_ask_wrongly(monkeypatch: pytest.MonkeyPatch) -> Non
         assert (await reader.read()).startswith(b"HTTP/1.1 400")
         writer.close()
         monkeypatch.setattr(health, "REQUEST_SECONDS", 0.2)
-        slow = [await asyncio.open_connection(host, int(port)) for _ in range(4)]  # and say nothing
-        assert [await reader.read() for reader, _ in slow] == [b""] * 4  # they are not waited for
+        # These clients say nothing.
+        slow = [await asyncio.open_connection(host, int(port)) for _ in range(4)]
+        # The server does not wait for them.
+        assert [await reader.read() for reader, _ in slow] == [b""] * 4
         monkeypatch.setattr(health, "REQUEST_SECONDS", 60.0)
         for _, writer in slow:
             writer.close()
@@ -222,7 +229,9 @@ def test_pages_for_those_who_ask_wrongly(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @contextlib.asynccontextmanager
 async def silent(page: Health, count: int, sources: int) -> AsyncIterator[None]:
-    """Connections that say nothing, from this many addresses; one that is closed is opened again."""
+    """Connections that say nothing, from this many addresses. One that is closed is opened
+    again.
+    """
     host, port = page.address.split(":")
 
     async def hold(source: str) -> None:
@@ -269,7 +278,8 @@ def test_probes_are_answered_while_others_hold_connections_and_say_nothing(
     count: int, sources: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("prometheus_client", reason="the extra 'metrics' is not installed")
-    monkeypatch.setattr(health, "REQUEST_SECONDS", 60.0)  # a busy machine: places, not time, decide
+    # On a busy machine, places decide and not time.
+    monkeypatch.setattr(health, "REQUEST_SECONDS", 60.0)
 
     async def main() -> None:
         async with gossamer.Node() as node:
@@ -279,7 +289,7 @@ def test_probes_are_answered_while_others_hold_connections_and_say_nothing(
             try:
                 async with silent(page, count, sources):
                     for _ in range(22):
-                        # from an address of its own, and from one that has many
+                        # One is from an address of its own, and one from an address with many.
                         for source in ("127.0.0.1", "127.0.1.1"):
                             assert (await probe(page, source)).startswith("HTTP/1.1 200 OK")
                 counters = node.status()["counters"]
@@ -288,12 +298,15 @@ def test_probes_are_answered_while_others_hold_connections_and_say_nothing(
             finally:
                 await page.close()
 
-    run(asyncio.wait_for(main(), 100.0))  # a busy machine takes its time
+    # A busy machine takes its time.
+    run(asyncio.wait_for(main(), 100.0))
 
 
 @pytest.mark.live
-def test_who_does_not_take_its_answer_holds_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither while it lasts, nor afterwards."""
+def test_a_client_that_does_not_take_its_answer_holds_no_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It holds none while its answer lasts, and none afterwards."""
     pytest.importorskip("prometheus_client", reason="the extra 'metrics' is not installed")
     monkeypatch.setattr(health, "ANSWER_SECONDS", 60.0)
     monkeypatch.setattr(Metrics, "text", lambda self: b"x" * (8 << 20))
@@ -306,10 +319,12 @@ def test_who_does_not_take_its_answer_holds_no_place(monkeypatch: pytest.MonkeyP
             greedy.push_async_callback(page.close)
             for _ in range(20):
                 one = greedy.enter_context(socket.create_connection((host, int(port))))
-                one.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")  # and it reads nothing
+                # It reads nothing.
+                one.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
                 await until(lambda: any(each.has_asked for each in page._callers))
                 assert (await probe(page, "127.0.0.1")).startswith("HTTP/1.1 200 OK")
-                assert len(page._callers) <= health.ADDRESS_MAX + 1  # one is being closed
+                # One is being closed.
+                assert len(page._callers) <= health.ADDRESS_MAX + 1
             counted = page._counted
             assert counted["metrics connections crowded out"] >= 4
             assert counted["metrics connections timed out"] == 0
@@ -317,7 +332,8 @@ def test_who_does_not_take_its_answer_holds_no_place(monkeypatch: pytest.MonkeyP
             one = greedy.enter_context(socket.create_connection((host, int(port))))
             one.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
             await until(lambda: counted["metrics connections timed out"] == 1)
-            async with gossamer.Node() as node:  # what was counted before it started is not lost
+            # Counts from before the node's start are not lost.
+            async with gossamer.Node() as node:
                 page.serve(node)
                 assert node.status()["counters"]["metrics connections crowded out"] >= 4
             await page.close()
@@ -329,7 +345,8 @@ def test_who_does_not_take_its_answer_holds_no_place(monkeypatch: pytest.MonkeyP
 @pytest.mark.live
 def test_a_certificate_that_expires_shows_before_and_after(tmp_path: Path) -> None:
     pytest.importorskip("prometheus_client", reason="the extra 'metrics' is not installed")
-    keys = Fabric(tmp_path).issue("a", days=2 / 86_400)  # two seconds
+    # It is valid for two seconds.
+    keys = Fabric(tmp_path).issue("a", days=2 / 86_400)
 
     async def main() -> None:
         async with gossamer.Node(keys=keys) as node:
@@ -343,7 +360,11 @@ def test_a_certificate_that_expires_shows_before_and_after(tmp_path: Path) -> No
             assert float(shown) == expires
             await until(lambda: not sample(node)["healthy"])
             assert unwell(node) == [
-                "this node's certificate is expired; renew it: gossamer keys issue AUTHORITY NAME --renew"
+                (
+                    "this node's certificate is expired; "
+                    "renew it: gossamer keys issue AUTHORITY NAME "
+                    "--renew"
+                )
             ]
         async with gossamer.Node() as plain:
             assert sample(plain)["certificate_expires"] is None

@@ -314,4 +314,5 @@ def test_a_store_that_waits_in_the_node_goes_with_those_that_failed_before_it() 
     effects += core.wake(Micros(1))
     assert not [one for one in effects if isinstance(one, Store)]
     assert ticket.publication.refused
-    assert 2 not in core.follows.taps["x"].positions
+    position = core.follows.taps["x"].positions[2]
+    assert (position.incarnation, position.sequence) == (0, 0)

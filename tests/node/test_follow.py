@@ -13,6 +13,7 @@ from gossamer.machine import SECOND, Deliver, Effect, LinkState, Micros, Peer, S
 from gossamer.node import Gap, NodeConfig, NodeCore, Retention, Route, TapError, Ticket, Wish
 from gossamer.node.history import Ask, Part, Past
 from gossamer.node.progress import Progress
+from gossamer.node.retention import Retained
 from gossamer.overlay.batch import Batch, Report
 from gossamer.overlay.interest.config import InterestConfig
 from gossamer.sim.world import Node
@@ -384,16 +385,46 @@ def test_misuse_says_what_to_do() -> None:
 
 BAD = [
     Past(
-        "t", 1, 1, (Part(1, 1, 2, (0, 1), b"\x91\x91\x01"),), (1, 9), True, (0, 0), 0, (1, 10)
+        "t",
+        1,
+        1,
+        (Part(1, 1, 2, (0, 1), b"\x91\x91\x01"),),
+        (1, 9),
+        True,
+        (0, 0),
+        0,
+        (1, 10),
+        (1, 9),
+        0,
     ),  # places and rows differ
     Past(
-        "t", 1, 1, (Part(1, 1, 1, (), b"\x91\xa1x"),), (1, 9), True, (0, 0), 0, (1, 10)
+        "t", 1, 1, (Part(1, 1, 1, (), b"\x91\xa1x"),), (1, 9), True, (0, 0), 0, (1, 10), (1, 9), 0
     ),  # not a row
     Past(
-        "t", 1, 1, (Part(1, 50, 1, (), b"\x91\x91\x01"),), (1, 9), True, (0, 0), 0, (1, 10)
+        "t",
+        1,
+        1,
+        (Part(1, 50, 1, (), b"\x91\x91\x01"),),
+        (1, 9),
+        True,
+        (0, 0),
+        0,
+        (1, 10),
+        (1, 9),
+        0,
     ),  # beyond what it says
     Past(
-        "t", 1, 1, (Part(1, 1, 1, (5,), b"\x91\x91\x01"),), (1, 9), True, (0, 0), 0, (1, 10)
+        "t",
+        1,
+        1,
+        (Part(1, 1, 1, (5,), b"\x91\x91\x01"),),
+        (1, 9),
+        True,
+        (0, 0),
+        0,
+        (1, 10),
+        (1, 9),
+        0,
     ),  # a place that is not there
 ]
 
@@ -550,3 +581,143 @@ def test_a_publisher_that_came_back_and_does_not_know_the_topic_yet_says_nothing
     assert archive.answer(ask) is None
     fabric.core(0).topics.schemas.update(known)
     assert archive.answer(ask) == answer
+
+
+def about(fabric: Fabric, number: int, subscription: int) -> dict[str, Any]:
+    follow = fabric.core(number).subscriptions[subscription].follow
+    assert follow is not None
+    return follow.about()
+
+
+def away(fabric: Fabric, absent: int) -> list[Gap]:
+    """The gaps of a durable subscription of node 1 when another node dies while it is down."""
+    fabric.down(1)
+    fabric.down(absent)
+    fabric.run(30)
+    fabric.got.clear()
+    fabric.up(1)
+    fabric.enter(1, "n >= 0", name="x")
+    fabric.run(20)
+    return fabric.gaps(1)
+
+
+def test_a_member_that_never_published_on_the_topic_is_no_gap_when_it_has_gone() -> None:
+    fabric = Fabric(4, retention="1h")
+    made = fabric.enter(1, "n >= 0", name="x")
+    fabric.publish(0, 1, 2, 3)
+    fabric.command(3, "advertise", "other", SCHEMA)
+    fabric.command(3, "publish", "other", {"n": 1})
+    fabric.run(15)
+    fabric.ack(1, made, fabric.got[1][-1], through=True)
+    assert away(fabric, 3) == []
+
+
+@pytest.mark.parametrize("retention", ["", "1h"])
+def test_a_publisher_whose_events_the_filter_never_wanted_is_a_gap_when_it_has_gone(
+    retention: str,
+) -> None:
+    fabric = Fabric(4, retention=retention)
+    fabric.publish(3, -1)
+    fabric.enter(1, "n >= 0", name="x")
+    fabric.run(15)
+    assert {gap.publisher for gap in away(fabric, 3)} == {4}
+
+
+def test_a_publisher_that_left_politely_came_back_and_died_is_a_gap() -> None:
+    fabric = Fabric(4, retention="1h")
+    fabric.enter(1, "n >= 0", name="x")
+    fabric.publish(3, 1)
+    fabric.run(10)
+    fabric.command(3, "say_goodbye")
+    fabric.run(2)
+    fabric.down(3)
+    fabric.run(2)
+    fabric.down(1)
+    fabric.up(3)
+    fabric.run(2)
+    fabric.up(1)
+    fabric.enter(1, "n >= 0", name="x")
+    fabric.publish(3, 2)
+    fabric.run(10)
+    assert [(gap.publisher, gap.reason) for gap in away(fabric, 3)] == [
+        (4, "the publisher is not there")
+    ]
+
+
+def test_a_gap_says_until_when_its_events_were_published() -> None:
+    fabric = Fabric(3, retention="1KB")
+    fabric.enter(1, name="x")
+    fabric.publish(0, 0)
+    fabric.run(10)
+    fabric.down(1)
+    fabric.publish(0, 1)
+    fabric.run(3)
+    began = fabric.now
+    for number in range(2, 12):
+        fabric.publish(0, number)
+    ended = fabric.now
+    fabric.up(1)
+    fabric.enter(1, name="x")
+    fabric.run(3)
+    [gap] = fabric.gaps(1)
+    assert gap.until is not None
+    assert began <= gap.until.timestamp() * SECOND <= ended
+
+
+def test_what_publishers_still_hold_is_told_while_a_consumer_is_behind() -> None:
+    fabric = Fabric(2, retention="1h", durable=True, window=4096)
+    made = fabric.enter(1, name="x")
+    fabric.down(1)
+    text = "x" * 1000
+    fabric.command(0, "advertise", "big", "n INT, s STRING", retention=Retention.parse("1h"))
+    tickets = [fabric.command(0, "publish", "big", {"n": n, "s": text}) for n in range(2000)]
+    fabric.until(lambda: all(ticket.done for ticket in tickets))  # type: ignore[union-attr]
+    fabric.node_config = replace(fabric.node_config, durable=600)
+    fabric.up(1)
+    fabric.until(lambda: "big" in fabric.core(1).topics.schemas)
+    made = fabric.command(1, "subscribe", "big", "", wish=Wish(name="y", start=0))  # type: ignore[assignment]
+    fabric.run(20)
+    told = about(fabric, 1, made)
+    here = len(fabric.got[1])
+    assert 300 < here < 900
+    assert (told["parked"], told["left"], told["owing"]) == (1, 2000 - here, 1)
+    while about(fabric, 1, made)["left"]:
+        fabric.ack(1, made, fabric.got[1][-1], through=True)
+        fabric.run(1)
+    assert len(fabric.got[1]) == 2000
+    told = about(fabric, 1, made)
+    assert (told["parked"], told["left"], told["owing"]) == (0, 0, 0)
+
+
+def test_members_that_do_not_answer_and_that_died_unasked_are_counted() -> None:
+    fabric = Fabric(5, retention="1h")
+    fabric.publish(3, 1)
+    fabric.publish(4, 2)
+    mute = {4}
+    fabric.severed = lambda a, b: (a.number in mute) != (b.number in mute)
+    fabric.down(3, silent=True)
+    made = fabric.command(1, "subscribe", "t", "", wish=Wish(start=0))
+    assert isinstance(made, int)
+    fabric.until(lambda: fabric.core(1).subscriptions[made].in_force)
+    fabric.run(1)
+    assert about(fabric, 1, made)["unasked"] == 2
+    mute.clear()
+    fabric.run(30)
+    told = about(fabric, 1, made)
+    assert (told["unasked"], told["owing"], fabric.numbers(1)) == (1, 0, [2])
+
+
+def test_how_many_events_are_retained_after_an_id() -> None:
+    retained = Retained(durable=False, total=1 << 30)
+    for incarnation, first, count in [(1, 5, 3), (1, 20, 2), (2, 1, 4)]:
+        retained.add(Batch("t", 9, incarnation, first, count, 1, 0, 1, b""), 1)
+    ids = [(1, n) for n in (5, 6, 7, 20, 21)] + [(2, n) for n in (1, 2, 3, 4)]
+    for after in [(0, 0), (1, 0), (1, 4), *ids, (1, 8), (1, 19), (1, 99), (2, 0), (3, 0)]:
+        assert retained.count("t", after) == sum(id > after for id in ids)
+    assert (retained.newest("t"), retained.newest("u"), retained.count("u", (0, 0))) == (
+        (2, 4),
+        (0, 0),
+        0,
+    )
+    retained.trim({"t": Retention(0, 300)}, lambda id: False, 2)
+    assert [retained.count("t", after) for after in ((0, 0), (2, 1))] == [4, 3]

@@ -178,7 +178,9 @@ def test_the_past_is_for_those_who_may_subscribe_and_of_those_who_may_publish() 
     asked = core.receive(NEXT, Ask("secret", 1, 1, (0, 0), 0, True), Micros(10))
     assert rejected(asked) == ["asks for the past of 'secret', to which it may not subscribe"]
     assert not [effect for effect in asked if type(effect) is Send]
-    told = core.receive(NEXT, Past("secret", 1, 1, (), (0, 0), True, (0, 0), 0, (1, 1)), Micros(11))
+    told = core.receive(
+        NEXT, Past("secret", 1, 1, (), (0, 0), True, (0, 0), 0, (1, 1), (0, 0), 0), Micros(11)
+    )
     assert rejected(told) == ["events on 'secret', to which it may not publish"]
 
 

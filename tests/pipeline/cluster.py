@@ -16,7 +16,7 @@ from gossamer.pipeline.session import ensure_java
 
 
 class Cluster:
-    """``with Cluster(folder) as cluster: ... --master cluster.url``"""
+    """Use it as ``with Cluster(folder) as cluster: ... --master cluster.url``."""
 
     def __init__(self, folder: Path, workers: int = 2) -> None:
         self.folder, self.workers = folder, workers
@@ -68,7 +68,8 @@ class Cluster:
         import pyspark
 
         home = str(Path(pyspark.__file__).parent)
-        # Without PYTHONPATH: the executors must not find this checkout unless the session ships it to them.
+        # PYTHONPATH is left out, because the executors must not find this checkout unless the
+        # session ships it to them.
         env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         env |= {
             "SPARK_HOME": home,
@@ -102,7 +103,8 @@ class Cluster:
         except (
             OSError,
             ValueError,
-        ):  # the page is there before its /json is: until then that answers with HTML
+            # The page exists before its /json. Until then /json answers with HTML.
+        ):
             return 0
         return int(state["aliveworkers"])
 

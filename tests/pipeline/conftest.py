@@ -1,14 +1,20 @@
-"""Small data: compiling a query costs more than running it, so these tests let Spark interpret."""
+"""Settings for small data.
+
+Compiling a query costs more than running it, so Spark interprets in these tests.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner, Result
 
+from gossamer import blocking
+from pipeline.fabric import SCHEMA
 from pipeline.quick import INTERPRETED, Invoke
 
 if TYPE_CHECKING:
@@ -26,6 +32,22 @@ def interpreted(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     for key in INTERPRETED:
         spark.conf.unset(key)
+
+
+@pytest.fixture
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Sockets of this test only."""
+    path = tmp_path / "run"
+    path.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(path))
+    return path
+
+
+@pytest.fixture
+def station(runtime: Path) -> Iterator[blocking.Node]:
+    with blocking.Node() as node:
+        node.advertise("weather", SCHEMA, retention="1h")
+        yield node
 
 
 @pytest.fixture

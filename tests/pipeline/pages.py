@@ -1,4 +1,4 @@
-"""What every report must be."""
+"""The rules that every report must keep."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 
 def assert_self_contained(page: str) -> None:
-    """No script, nothing loaded from anywhere, every tag closed, both themes."""
+    """Check that the page has no script, loads nothing, closes every tag, and has both themes."""
     assert not re.search(r"https?://|src=|href=|@import|url\(", page)
     assert "<script" not in page
     assert "prefers-color-scheme:dark" in page

@@ -1,4 +1,4 @@
-"""Spark's settings where the data is small: starting and compiling would cost more than the work."""
+"""Spark's settings for small data, where starting and compiling would cost more than the work."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from click.testing import Result
 
 from gossamer.pipeline.session import TINY
 
-# As commands do with little data; and room, as what tests leave behind is found by the garbage collector. Compiled where a test
-# does not say otherwise: texts must mean the same either way.
+# Commands use these settings with little data. The memory has room, because the garbage collector
+# finds the leavings of tests late. Code is compiled unless a test says otherwise, because texts
+# must mean the same either way.
 INTERPRETED = {
     name: TINY[name] for name in ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
 }

@@ -1,4 +1,4 @@
-"""Charts: what is drawn is what was given, as SVG in a page, as an SVG file and as PNG."""
+"""Charts draw the given numbers, as SVG in a page, as an SVG file and as PNG."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from gossamer.pipeline import charts
 from gossamer.pipeline.charts import Mark
-from gossamer.pipeline.drawing import LETTER, LIGHT, SCALE, Path, Rect, Text
+from gossamer.pipeline.drawing import LETTER, LIGHT, SCALE, Polyline, Rect, Text
 
 
 def test_the_height_of_a_bar_is_its_value() -> None:
@@ -24,7 +24,8 @@ def test_the_height_of_a_bar_is_its_value() -> None:
     assert heights[1] == pytest.approx(4 * heights[0])
     assert heights[2] == pytest.approx(heights[1] / 2)
     assert heights[3] == pytest.approx(0)
-    assert {round(bar.y + bar.height, 3) for bar in bars} == {254.0}  # all stand on the axis
+    # All bars stand on the axis.
+    assert {round(bar.y + bar.height, 3) for bar in bars} == {254.0}
     assert "theirs: 0 0, 1 5, 2 40" in drawing.words
 
 
@@ -37,7 +38,7 @@ def test_a_mark_stands_where_its_number_is() -> None:
         "y",
         marks=[Mark(6, "six", True), Mark(0.5, "half")],
     )
-    dashed = [shape for shape in drawing.shapes if isinstance(shape, Path) and shape.dashed]
+    dashed = [shape for shape in drawing.shapes if isinstance(shape, Polyline) and shape.dashed]
     upright, level = dashed
     bars = [shape for shape in drawing.shapes if isinstance(shape, Rect) and shape.said]
     middles = [bar.x + (bar.width + 1) / 2 for bar in bars]
@@ -57,17 +58,20 @@ def test_words_of_marks_stand_in_no_other_marks_way() -> None:
         marks=[Mark(8.2, "bound 8.22", True), Mark(10, "bound 9.96", True)],
     )
     first, second = (
-        shape.points[0][0] for shape in drawing.shapes if isinstance(shape, Path) and shape.dashed
+        shape.points[0][0]
+        for shape in drawing.shapes
+        if isinstance(shape, Polyline) and shape.dashed
     )
     one, other = (
         shape
         for shape in drawing.shapes
         if isinstance(shape, Text) and shape.text.startswith("bound")
     )
+    # To the right, one label would lie over the other's line.
     assert (one.anchor, other.anchor) == (
         "end",
         "end",
-    )  # to the right, one would lie over the other's line
+    )
     assert one.x < first
     assert first < other.x < second
     assert one.clear
@@ -88,7 +92,7 @@ def test_lines_on_a_logarithmic_axis_are_evenly_spaced() -> None:
         "t", {"a": points, "fit": points}, "n", "hops", log_x=True, dashed=["fit"]
     )
     solid, dashed = [
-        shape for shape in drawing.shapes if isinstance(shape, Path) and len(shape.points) == 3
+        shape for shape in drawing.shapes if isinstance(shape, Polyline) and len(shape.points) == 3
     ]
     xs = [x for x, _ in solid.points]
     assert xs[1] - xs[0] == pytest.approx(xs[2] - xs[1])
@@ -117,13 +121,15 @@ def test_the_last_label_is_inside_the_picture() -> None:
 
 def test_the_same_drawing_as_svg_and_as_png() -> None:
     drawing = charts.bars("A < B & C", ["1", "2"], {"one": [1.0, 3.0]}, "x", "y")
-    ElementTree.fromstring(drawing.svg_file())  # well-formed
+    # The file is well-formed.
+    ElementTree.fromstring(drawing.svg_file())
     assert "A &lt; B &amp; C" in drawing.svg_file()
     assert "prefers-color-scheme:dark" in drawing.svg_file()
     inline = drawing.svg()
     ElementTree.fromstring(inline)
     assert 'role="img"' in inline
-    assert not re.search(r"#[0-9a-f]{6}", inline)  # every colour is the page's
+    # Every colour is the page's.
+    assert not re.search(r"#[0-9a-f]{6}", inline)
     image_module = pytest.importorskip("PIL.Image")
     image = image_module.open(io.BytesIO(drawing.png()))
     assert image.size == (drawing.width * SCALE, drawing.height * SCALE)

@@ -1,4 +1,6 @@
-"""Jobs with several topics whose subscribers come and go: judged by what each run says its users did, and that by the plan."""
+"""Jobs with several topics and churn are judged by the recorded actions of each run's users, and
+these by the plan.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ def test_the_whole_job_with_topics_and_churn(
     spark: SparkSession, tmp_path: Path, invoke: Invoke, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, trace = tmp_path / "out", tmp_path / "t.csv"
-    trace.write_text("peer,name,type,size\np,n,t,1\n")  # the workload is synthetic
+    # The workload is synthetic.
+    trace.write_text("peer,name,type,size\np,n,t,1\n")
     answer = invoke(
         "run",
         "--out",
@@ -58,14 +61,16 @@ def test_the_whole_job_with_topics_and_churn(
         0,
     )
     assert found["expected"] == found["delivered"] > 0
-    assert found["allowed"] > 0  # somebody came or went just then
+    # Some peer came or went just then.
+    assert found["allowed"] > 0
     assert (found["missed"], found["duplicate"], found["spurious"], found["disagree"]) == (
         0,
         0,
         0,
         0,
     )
-    # And many were away: if all had been there all the time, this is what each run would have to deliver.
+    # Many peers were away. Each run would have to deliver all matches if all peers had stayed all
+    # the time.
     assert found["expected"] + found["allowed"] < 2 * found["rows"]["matches"]
     page = (out / "report.html").read_text("utf-8")
     assert_self_contained(page)
@@ -97,11 +102,12 @@ def test_the_whole_job_with_topics_and_churn(
     answer = invoke(*words[2:], "--until", "runs", "--json")
     assert answer.exit_code == 0, answer.output
     again = json.loads(answer.stdout)
+    # Nothing changed, because the command has every option of the workload.
     assert again["skipped"] == [
         "traces",
         "workload",
         "oracle",
-    ]  # as before: the command has every option of the workload
+    ]
     assert again["rows"]["runs"] == 1
     assert job.show("runs", out, 10)[0][0]["digest"] == ran[1]["digest"]
 
@@ -135,7 +141,7 @@ def assert_partitions_do_not_matter(spark: SparkSession, out: Path) -> None:
 
 
 def assert_what_is_wrong_is_found(spark: SparkSession, out: Path) -> None:
-    """Ten simulators, each wrong in another way, each of which swears that all is well."""
+    """Ten simulators, each wrong in another way, and each reports that all is well."""
 
     def simulate(row: dict[str, Any], workload: Workload) -> Outcome:
         from msgspec.structs import replace
@@ -169,21 +175,25 @@ def assert_what_is_wrong_is_found(spark: SparkSession, out: Path) -> None:
             next(each for each in handed if not is_due(each)),
         )
         gone = next((each for each in handed if subscribed[each.subscription].ended_at), None)
+        # Loses an event that is due.
+        # Loses an event that need not be delivered, and says so.
+        # Hands an event over after the subscription has ended.
+        # Hands an event over at another node, and one that no filter asked for.
         match row["seed"]:
-            case 1:  # loses what is due
+            case 1:
                 handed.remove(due)
-            case 2:  # loses what need not be delivered, and says so
+            case 2:
                 handed.remove(other)
                 outcome.delivered -= 1
             case 3:
                 handed.append(due)
             case 4:
                 handed.append(other)
-            case 5:  # after the subscription has ended
+            case 5:
                 assert gone is not None
                 handed.remove(gone)
                 handed.append(replace(gone, handed_at=10**9))
-            case 6:  # at another node, and what no filter asked for
+            case 6:
                 handed.append(replace(due, node=(due.node + 1) % row["nodes"]))
                 handed.append(replace(due, filter=-1, subscription=-1))
         return outcome
@@ -210,7 +220,8 @@ def assert_what_is_wrong_is_found(spark: SparkSession, out: Path) -> None:
     judged = {
         row["seed"]: row for row in metrics.metrics(ran, handed, loads, expected, churned).collect()
     }
-    assert sorted(judged) == list(range(9))  # the one that failed is not judged
+    # The failed run is not judged.
+    assert sorted(judged) == list(range(9))
     good = [judged[0][name] for name in COUNTS]
     assert good[0] == good[1] > 0
     assert good[3] > 0
@@ -227,17 +238,20 @@ def assert_what_is_wrong_is_found(spark: SparkSession, out: Path) -> None:
     assert wrong.pop("spurious") == 1
     assert wrong in ({"delivered": -1, "missed": 1}, {"allowed": -1})
     assert difference(6) == {"spurious": 2}
-    assert (
-        judged[7]["strayed"] > 0
-    )  # nobody subscribed, so nothing was due: the plan says otherwise
+    # No peer subscribed, so nothing was due. The plan says otherwise.
+    assert judged[7]["strayed"] > 0
     assert judged[7]["missed"] == judged[7]["expected"] == 0
-    assert judged[8]["strayed"] > 0  # nobody ever left
+    # No peer ever left.
+    assert judged[8]["strayed"] > 0
     assert {seed for seed in judged if judged[seed]["agrees"]} == {0, 2}
 
 
 @pytest.mark.spark
 def test_a_broken_node_is_counted_alike_by_both(spark: SparkSession) -> None:
-    """The node hands everything over twice, and to those who have gone: the simulator and Spark count the same."""
+    """The node hands every event over twice, also to subscriptions that have ended.
+
+    The simulator and Spark count the same.
+    """
     stays = ((Stay(0),), (Stay(0, 1_600_000), Stay(2_600_000)), (), (Stay(600_000),))
     times = tuple(range(0, 4_000_000, 500_000))
     given = Workload("a INT", ("a >= 0",) * 4, ({"a": 1},) * 8, times=times, stays=stays)
@@ -289,7 +303,8 @@ def test_a_broken_node_is_counted_alike_by_both(spark: SparkSession) -> None:
     )
     plan = [(filter, stay.up, stay.down) for filter, stays_ in enumerate(stays) for stay in stays_]
     churned = metrics.Churned(
-        matches, subscribed, published, spark.createDataFrame(plan, "filter BIGINT, up_us BIGINT, down_us BIGINT"),
+        matches, subscribed, published,
+        spark.createDataFrame(plan, "filter BIGINT, up_us BIGINT, down_us BIGINT"),
         spark.createDataFrame(list(enumerate(times)), "event BIGINT, at_us BIGINT"), 1_000_000,
     )  # fmt: skip
     rows = (
@@ -300,6 +315,7 @@ def test_a_broken_node_is_counted_alike_by_both(spark: SparkSession) -> None:
     good, twice, clings = ([row[name] for name in COUNTS] for row in rows)
     assert good == [8 + 6 + 6, 20, 0, 0, 0, 0, 0]
     assert twice == [20, 20, 0, 0, 20, 0, 0]
+    # Two hand-overs of events 4 and 5 are right, and three of events 6 and 7.
     assert clings == [
         20,
         20,
@@ -308,5 +324,5 @@ def test_a_broken_node_is_counted_alike_by_both(spark: SparkSession) -> None:
         0,
         2 * 2 + 2 * 3,
         0,
-    ]  # of events 4 and 5 two go out rightly, of 6 and 7 three
+    ]
     assert [row["agrees"] for row in rows] == [True, True, True]

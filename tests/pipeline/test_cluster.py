@@ -1,4 +1,6 @@
-"""The same commands on one machine, on local-cluster and on a standalone cluster give the same rows, from the shipped package."""
+"""The same commands on one machine, on local-cluster and on a standalone cluster give the same
+rows, from the shipped package.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ OF_RUN = ("items", "filters", "events", "expected", "runs", "deliveries", "loads
 OF_OTHERS = ("grid", "measures", "spreads", "reconfigurations", "models")
 OF_SEEDS = ("grid", "measures", "spreads", "news", "reconfigurations", "models", "figures")
 
-# One process, one session for all commands, as executors take long to start; then which gossamer these have.
+# One process and one session run all commands, because executors take long to start. Then it prints
+# the place of the executors' gossamer.
 DRIVER = """
 import contextlib, json, sys
 from gossamer.cli.app import app
@@ -62,17 +65,24 @@ with session.session("gossamer-tests", master, conf=json.loads(sys.argv[4])) as 
     for command in commands:
         try:
             to = ["--report", out + "/verdict.html"] if "verify" in command else ["--out", out]
-            to = ["--out", out + "/seeds"] if "reproduce" in command else to  # it has a grid of its own
+            # The command reproduce has a grid of its own.
+            to = ["--out", out + "/seeds"] if "reproduce" in command else to
             app.main([*command, *to, "--master", master, "--json"], standalone_mode=False)
         except SystemExit as left:
             assert not left.code, (command, left.code)
     # Filters over files.
     from pyspark.sql import functions as sf
     from gossamer.pipeline import oracle
-    whole = spark.range(0, 3000, 1, 3).selectExpr("id AS event", "concat('n', id % 7) AS name", "id % 50 AS size")
+    whole = spark.range(0, 3000, 1, 3).selectExpr(
+        "id AS event", "concat('n', id % 7) AS name", "id % 50 AS size"
+    )
     whole.write.mode("overwrite").parquet(out + "/../files")
-    events = spark.read.parquet(out + "/../files").select("event", sf.struct("name", "size").alias("values"))
-    asked = [(n, f"name = 'n{n % 9}' AND size >= {n % 40} AND size < {n % 40 + n % 5}") for n in range(200)]
+    values = sf.struct("name", "size").alias("values")
+    events = spark.read.parquet(out + "/../files").select("event", values)
+    asked = [
+        (n, f"name = 'n{n % 9}' AND size >= {n % 40} AND size < {n % 40 + n % 5}")
+        for n in range(200)
+    ]
     asked = spark.createDataFrame(asked, "filter BIGINT, text STRING")
     pairs = sorted(map(tuple, oracle.matches(events, asked).collect()))
     assert len(pairs) > 1000
@@ -89,7 +99,7 @@ CONF = {
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Some of the sample; one file for all masters, as its path is in the rows."""
+    """Some rows of the sample, in one file for all masters, because its path is in the rows."""
     path = tmp_path_factory.mktemp("trace") / "t.csv.gz"
     with stages.sample() as sample:
         lines = gzip.decompress(sample.read_bytes()).splitlines(keepends=True)[:120]
@@ -100,7 +110,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def everything_on(
     master: str, out: Path, trace: Path, *more: tuple[str, ...]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Returns the verdict, and where the executors import gossamer from."""
+    """Return the verdict, and the place from which the executors import gossamer."""
     traces = out.parent / "traces"
     write(
         traces, A, [ADVERTISED, *publish(100, 1, {"name": "lib1"}), *publish(200, 2, {"name": "x"})]
@@ -138,14 +148,16 @@ def rows(out: Path, name: str) -> list[dict[str, Any]]:
     import pyarrow.parquet as pq
 
     table = pq.read_table(out / name)
-    if name == "runs":  # the command names the folder that it wrote to
+    # The command names the folder that it wrote to.
+    if name == "runs":
         table = table.drop_columns(["replay"])
-    return table.sort_by([(key, "ascending") for key in TABLES[name].key]).to_pylist()  # type: ignore[no-any-return]
+    ordered = table.sort_by([(key, "ascending") for key in TABLES[name].key])
+    return ordered.to_pylist()  # type: ignore[no-any-return]
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory, trace: Path) -> tuple[Path, dict[str, Any]]:
-    """The commands on this machine alone: where their tables are, and the verdict."""
+    """Run the commands on this machine alone. Return the place of their tables and the verdict."""
     out = tmp_path_factory.mktemp("home") / "out"
     verdict, _ = everything_on("local[2]", out, trace, REPRODUCE)
     assert (verdict["expected"], verdict["spurious"]) == (1, 1)
@@ -157,9 +169,8 @@ def check(
 ) -> None:
     verdict, places = found
     assert places
-    assert all(
-        ".zip/" in place for place in places
-    )  # the package that was shipped, not what is installed there
+    # The executors use the shipped package, and not an installed one.
+    assert all(".zip/" in place for place in places)
     assert verdict == home[1]
     for name in OF_RUN + OF_OTHERS:
         there = rows(out, name)
@@ -191,7 +202,8 @@ def test_a_cluster_in_one_jvm(
         assert rows(seeds, name) == rows(home[0] / "seeds", name), name
     page = (seeds / "report.html").read_text("utf-8")
     assert page == (home[0] / "seeds" / "report.html").read_text("utf-8")
-    assert installed.exists() == was  # workers write elsewhere than into the installation
+    # Workers do not write into the installation.
+    assert installed.exists() == was
 
 
 @pytest.mark.slow
@@ -212,7 +224,8 @@ def test_a_standalone_cluster(
     check(tmp_path / "out", found, home)
 
 
-# The fabric's events as a table, doubled by the executors, and back; the same as a stream, tripled; then which gossamer these have.
+# The fabric's events become a table, doubled by the executors, and go back. The same happens as a
+# stream, tripled. Then the place of the executors' gossamer is printed.
 THROUGH = """
 import json, sys
 from gossamer.pipeline.session import session
@@ -227,10 +240,13 @@ with session("gossamer-tests", master, conf=json.loads(sys.argv[3])) as spark:
     read = spark.read.format("gossamer").options(join=join, topic="numbers", filter="n < 40").load()
     made = read.selectExpr("2 * n AS n").repartition(2)
     made.write.format("gossamer").options(join=join, topic="doubled").mode("append").save()
-    tap = {"join": join, "topic": "numbers", "filter": "n >= 40", "since": "beginning", "dataDir": folder + "/tap"}
-    stream = spark.readStream.format("gossamer").options(**tap).load().selectExpr("3 * n AS n").repartition(2)
-    sink = {"join": join, "topic": "tripled", "query": "q", "dataDir": folder + "/sink", "idle": "1"}
-    to = stream.writeStream.format("gossamer").options(**sink).option("checkpointLocation", folder + "/checkpoint")
+    tap = {"join": join, "topic": "numbers", "filter": "n >= 40", "since": "beginning"}
+    tap["dataDir"] = folder + "/tap"
+    read = spark.readStream.format("gossamer").options(**tap).load()
+    stream = read.selectExpr("3 * n AS n").repartition(2)
+    sink = {"join": join, "topic": "tripled", "query": "q", "idle": "1"}
+    sink |= {"dataDir": folder + "/sink", "checkpointLocation": folder + "/checkpoint"}
+    to = stream.writeStream.format("gossamer").options(**sink)
     assert to.trigger(availableNow=True).start().awaitTermination(120)
     rows = spark.range(0, 2, 1, 2).mapInArrow(where, "place STRING").collect()
     print(json.dumps(sorted({row["place"] for row in rows})))
@@ -242,7 +258,10 @@ with session("gossamer-tests", master, conf=json.loads(sys.argv[3])) as spark:
 @pytest.mark.spark
 @pytest.mark.live
 def test_source_and_sink_on_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the driver's host is a member of the fabric; executors have the package that was shipped, and no way in."""
+    """Only the driver's host is a member of the fabric.
+
+    The executors have the shipped package and no way into the fabric.
+    """
     from gossamer import blocking
 
     (tmp_path / "run").mkdir(mode=0o700)
@@ -287,7 +306,8 @@ def test_the_package_that_is_shipped_is_whole_and_always_the_same(tmp_path: Path
     assert "gossamer/data/debian-sample.csv.gz" in names
     assert not [name for name in names if "__pycache__" in name]
     script = (
-        "import gossamer, gossamer.sim.config as c, gossamer.lab.skiplist.workload as w, random; print(gossamer.__file__); "
+        "import gossamer, gossamer.sim.config as c, gossamer.lab.skiplist.workload as w, random; "
+        "print(gossamer.__file__); "
         "assert c.load('lossy').config.loss; assert w._read(w.Path('sample'), 3, random.Random(0))"
     )
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Cells of a grid: what they are told, their numbers and command lines, and that each command line gives the same run."""
+"""Cells of a grid: their flags, numbers and command lines. Each command line gives the same run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def test_every_combination_is_one_cell() -> None:
 
 def test_a_run_has_the_same_number_in_every_grid() -> None:
     plain = Cell("tree", 10, 0, 3)
-    assert plain.run() == Cell("tree", 10, 2, 3).run()  # 0 is the overlay's own
+    # 0 takes the overlay's own parameter.
+    assert plain.run() == Cell("tree", 10, 2, 3).run()
     assert plain.run() != Cell("tree", 10, 2, 3, "loss").run()
     options = (("events", 5), ("measure", "4s"))
     assert Cell("tree", 10, options=options).run() == Cell("tree", 10, options=options[::-1]).run()

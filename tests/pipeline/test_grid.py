@@ -1,4 +1,6 @@
-"""The grid on Spark: one run a task, failures as rows, waves that are committed, and what a killed grid takes up again."""
+"""The grid on Spark: one run in each task, failures as rows, committed waves, and a killed grid
+that continues.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ CHANGE = {
 
 
 def pretend(marks: Path) -> Callable[[str, Mapping[str, Any]], Found]:
-    """Instead of a simulator: leaves a mark, and fails where the seed is 2, is bad where it is 3."""
+    """A simulator that leaves a mark, fails with seed 2, and is bad with seed 3."""
 
     def run(overlay: str, flags: Mapping[str, Any]) -> Found:
         with (marks / f"{flags['hosts']}-{flags['seed']}").open("a") as mark:
@@ -59,8 +61,10 @@ def pretend(marks: Path) -> Callable[[str, Mapping[str, Any]], Found]:
         if flags["seed"] == 2:
             raise ZeroDivisionError("no luck \udc80")
         return Found(
-            good=flags["seed"] != 3, digest=f"d{flags['seed']}", violations=["a wheel came off"] if flags["seed"] == 3 else [],
-            measures={"hosts": float(flags["hosts"])}, spreads={"degree": {1: 2, 3: flags["hosts"]}},
+            good=flags["seed"] != 3, digest=f"d{flags['seed']}",
+            violations=["a wheel came off"] if flags["seed"] == 3 else [],
+            measures={"hosts": float(flags["hosts"])},
+            spreads={"degree": {1: 2, 3: flags["hosts"]}},
             news=[{"change": 0, "node": 1, "latency_us": 5, "hops": 2}],
             reconfigurations=[CHANGE],
         )  # fmt: skip
@@ -81,7 +85,8 @@ def test_failed_and_bad_runs_are_rows_and_waves_are_taken_up(
         if done == 3:
             raise KeyboardInterrupt
 
-    out = tmp_path / "out[1] *"  # to Spark a pattern, unless told otherwise
+    # Spark reads this name as a pattern, unless it is escaped.
+    out = tmp_path / "out[1] *"
     with pytest.raises(KeyboardInterrupt):
         grid.run_waves(spark, wanted, out, 3, stop_after_one, pretend(marks))
     assert told == [(0, 8), (3, 8)]
@@ -90,7 +95,8 @@ def test_failed_and_bad_runs_are_rows_and_waves_are_taken_up(
     stage = grid.stage(wanted, 3, lambda done, all: told.append((done, all)), pretend(marks))
     (outcome,) = job.run(lambda: spark, out, [stage])
     assert told == [(3, 8), (6, 8), (8, 8)]
-    assert {path.read_text() for path in marks.iterdir()} == {"x"}  # each ran once
+    # Each run ran once.
+    assert {path.read_text() for path in marks.iterdir()} == {"x"}
     assert outcome.rows == {
         "grid": 8,
         "measures": 6,
@@ -109,9 +115,8 @@ def test_failed_and_bad_runs_are_rows_and_waves_are_taken_up(
     )
     assert (rows[6, 1]["status"], rows[6, 1]["error"]) == ("ok", None)
     assert job.run(lambda: spark, out, [stage])[0].skipped
-    more = grid.stage(
-        cells(["tree"], [6, 7], seeds=range(2)), 64, run=pretend(marks)
-    )  # another grid in the same folder
+    # This is another grid in the same folder.
+    more = grid.stage(cells(["tree"], [6, 7], seeds=range(2)), 64, run=pretend(marks))
     assert job.run(lambda: spark, out, [more])[0].rows["grid"] == 4
     assert {path.name for path in marks.iterdir()} - {
         f"{size}-{seed}" for size in (5, 6) for seed in range(4)
@@ -227,9 +232,8 @@ def test_a_grid_that_is_killed_goes_on(spark: SparkSession, tmp_path: Path) -> N
     )
     try:
         until = time.monotonic() + 200
-        while not {"2", "3"} <= {
-            path.name for path in marks.iterdir()
-        }:  # in the middle of the second wave
+        # The kill comes in the middle of the second wave.
+        while not {"2", "3"} <= {path.name for path in marks.iterdir()}:
             assert process.poll() is None
             assert time.monotonic() < until
             time.sleep(0.05)

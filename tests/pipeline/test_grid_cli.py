@@ -1,4 +1,4 @@
-"""The commands grid, models and reproduce: what they refuse before Spark starts."""
+"""The commands grid, models and reproduce refuse wrong options before Spark starts."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_group_has_them_all() -> None:
 
 
 def test_runs_of_another_file_are_not_taken_up(tmp_path: Path) -> None:
-    """Their number is a hash of what they were told, and they were told a path."""
+    """The number of a run is a hash of its flags, and these contain a path."""
     trace, folder, rtts = tmp_path / "t.csv.gz", tmp_path / "folder", tmp_path / "rtts.txt"
     folder.mkdir()
     rtts.write_text("0 1\n1 0\n")
@@ -60,7 +60,8 @@ def test_runs_of_another_file_are_not_taken_up(tmp_path: Path) -> None:
     by_folder = cells(["skiplist"], [20], options={"workload": "trace", "trace": str(folder)})
     by_matrix = cells(["flood"], [20], options={"latency": f"matrix:{rtts}"})
     for wanted, path in ((by_file, trace), (by_folder, folder / "files.csv.gz"), (by_matrix, rtts)):
-        before = grid.version(wanted)  # of two: without the file
+        # The version of two missing files.
+        before = grid.version(wanted)
         path.write_text("0 1\n2 0\n")
         assert grid.stage(wanted).files == (path,)
         assert grid.version(wanted) != before

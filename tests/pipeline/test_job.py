@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# Tables of other commands.
 OTHERS = (
     "grid",
     "measures",
@@ -39,7 +40,7 @@ OTHERS = (
     "reconfigurations",
     "models",
     "figures",
-)  # of other commands
+)
 MADE = [name for name in TABLES if name not in OTHERS]
 assert set(OTHERS) == set(job.MAKERS)
 
@@ -80,12 +81,13 @@ def test_the_whole_job(spark: SparkSession, tmp_path: Path, invoke: Invoke) -> N
     assert sorted(path.name for path in out.iterdir()) == sorted(
         [*MADE, "report.html", "_stages", ".staging"]
     )
-    assert list((out / ".staging").iterdir()) == []  # and no leavings
+    # Nothing is left over.
+    assert list((out / ".staging").iterdir()) == []
     page = result.report.read_text("utf-8")
     assert_self_contained(page)
     assert (
-        f"{result.totals['delivered']:,} of {result.totals['expected']:,} expected deliveries arrived"
-        in page
+        f"{result.totals['delivered']:,} of {result.totals['expected']:,} expected deliveries "
+        "arrived" in page
     )
     assert "not 4 columns" in page
     assert "t.csv, line 121" in page
@@ -102,16 +104,18 @@ def test_the_whole_job(spark: SparkSession, tmp_path: Path, invoke: Invoke) -> N
     ]
     assert states[1]["rows"]["filters"] == 30
     last = stages.last_job(out)
-    again = stages.run(no_spark, last)  # nothing changed: not even a JVM is needed
+    # Nothing changed, so not even a JVM is needed.
+    again = stages.run(no_spark, last)
     assert [outcome.skipped for outcome in again.stages] == [True] * 6
     assert again.ok
     before = {name: job.show(name, out, 10_000) for name in MADE}
+    # The replay command repeats this one run.
     words = (
         *runs[1]["replay"].split()[2:],
         "--until",
         "runs",
         "--json",
-    )  # the replay command does this one run again
+    )
     answer = invoke(*words)
     assert answer.exit_code == 0, answer.output
     assert json.loads(answer.stdout)["rows"]["runs"] == 1
@@ -119,8 +123,10 @@ def test_the_whole_job(spark: SparkSession, tmp_path: Path, invoke: Invoke) -> N
     after = {name: job.show(name, out, 10_000) for name in MADE}
     assert after["runs"][0][0]["digest"] == runs[1]["digest"]
     for name in ("holdings", "quarantine", "filters", "events", "expected"):
-        assert after[name] == before[name]  # the same rows again
-    assert job.status(out, stages.plan(last))[4].state == "waits"  # its metrics are of two runs
+        # The rows are the same again.
+        assert after[name] == before[name]
+    # Its metrics are of two runs.
+    assert job.status(out, stages.plan(last))[4].state == "waits"
 
     assert (
         invoke("clean", "runs", "--out", out).output
@@ -229,7 +235,7 @@ def test_misuse_is_one_line_and_exit_code_2(tmp_path: Path, invoke: Invoke) -> N
 
 
 def told(output: str) -> list[str]:
-    """What a command says, without its progress: a line for each stage, and how it is used."""
+    """The output of a command without its progress lines and its usage."""
     return [
         line
         for line in output.splitlines()
@@ -251,7 +257,11 @@ for words in sys.argv[1:]:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_mistake_is_one_line_of_all_that_is_printed(tmp_path: Path) -> None:
-    """In a process of its own, as the JVM prints to where that process does. Each command has a session, one after the other."""
+    """The command runs in a process of its own, because the JVM prints to the output of its
+    process.
+
+    Each command has a session, one after the other.
+    """
     packed = gzip.compress(
         "".join(
             ["peer,name,type,size\n", *(f"p{n},n{n * n},t,{n}\n" for n in range(9000))]
@@ -339,8 +349,8 @@ def test_the_summary_shows_the_first_error_and_its_command(
     print_result(result)
     printed = capsys.readouterr().out
     assert (
-        "runs       3, 2 failed\n  the first: SchemaError: no\n  again:     gossamer pipeline run --seeds 1\n"
-        in printed
+        "runs       3, 2 failed\n  the first: SchemaError: no\n  again:     gossamer pipeline "
+        "run --seeds 1\n" in printed
     )
     assert plain_result(result)["failure"] == {
         "error": "SchemaError: no",
@@ -356,7 +366,8 @@ def test_churn_by_sessions_that_nobody_gave_is_refused_before_spark_starts(tmp_p
     stays = tmp_path / "s.csv"
     stays.write_text("node_id,up_s,down_s\n")
     assert stages.plan(stages.Job(tmp_path, churn="sessions", sessions=(stays,)))
-    live = write(tmp_path, A, [ADVERTISED])  # each life of a node is a session
+    # Each life of a node is a session.
+    live = write(tmp_path, A, [ADVERTISED])
     assert stages.plan(stages.Job(tmp_path, churn="sessions", traces=(live,)))
 
 
@@ -396,7 +407,10 @@ def test_options_where_they_do_something(tmp_path: Path) -> None:
 
 
 def test_sessions_alone_say_nothing_of_what_there_is(tmp_path: Path) -> None:
-    """So the sample is used beside them, unless the workload needs no trace; and the report says whose trace it is about."""
+    """The sample is used beside sessions, unless the workload needs no trace.
+
+    The report names its trace.
+    """
     stays, own = tmp_path / "s.csv", tmp_path / "own.csv"
     stays.write_text("node_id,up_s,down_s\n")
     own.write_text("name\nx\n")
@@ -426,7 +440,7 @@ def test_a_trace_without_one_item_is_a_clear_error(spark: SparkSession, tmp_path
 
 
 def test_what_decides_a_stages_rows_is_stated(tmp_path: Path) -> None:
-    """A stage would be skipped though what it is made of changed."""
+    """Otherwise a stage would be skipped although its inputs changed."""
     matrix = tmp_path / "m.txt"
     matrix.write_text("0 1\n1 0\n")
     planned = {
@@ -487,6 +501,7 @@ def test_churn_and_topics_up_to_the_oracle(
     stays.write_text(
         "node_id,up_s,down_s,left_censored,right_censored\na,0,50,1,0\na,60,100,0,1\nb,20,100,0,1\n"
     )
+    # These are more filters than go text by text.
     sizes = (
         "--workload",
         "mixed",
@@ -494,7 +509,7 @@ def test_churn_and_topics_up_to_the_oracle(
         150,
         "--events",
         200,
-    )  # more filters than go text by text
+    )
     words = ("--sessions", stays, *sizes, "--topics", 4, "--zipf", 1, "--until", "oracle", "--json")
     answer = invoke("run", "--out", out, *words)
     assert answer.exit_code == 0, answer.output
@@ -506,7 +521,8 @@ def test_churn_and_topics_up_to_the_oracle(
     assert pairs(job.show("matches", out, 10**6)[0]) == every
     rows = job.show("expected", out, 10**6)[0]
     due, allowed = (pairs(row for row in rows if row["due"] == is_due) for is_due in (True, False))
-    assert due | allowed < every  # some peers were away
+    # Some peers were away.
+    assert due | allowed < every
     assert due
     assert allowed
 

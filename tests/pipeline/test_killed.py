@@ -1,4 +1,7 @@
-"""A job that is killed in the middle of a stage: what was committed stays, the rest is done again, and the rows are the same."""
+"""A job is killed in the middle of a stage.
+
+Its commits stay, the rest is done again, and the rows are the same.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +50,10 @@ def digests(out: Path) -> dict[str, str]:
 
 
 def stopped(out: Path, trace: Path, half: Path, how: signal.Signals) -> tuple[int, str]:
-    """Start the job, in a session of its own so that the JVM dies with it, and stop it once ``half`` is there: its exit code and
-    what it said."""
+    """Start the job and stop it once ``half`` exists. Return its exit code and its output.
+
+    The job has a session of its own, so the JVM dies with it.
+    """
     victim = subprocess.Popen(
         command(out, trace),
         stdout=subprocess.PIPE,
@@ -80,8 +85,10 @@ def test_a_job_that_is_interrupted_says_so_and_no_more(tmp_path: Path) -> None:
     assert code == 130
     assert said.splitlines()[-1] == "gossamer: interrupted"
     assert "Traceback" not in said
-    assert "ERROR" not in said  # of the JVM
-    with job.writing(out):  # nobody holds the folder, and what was half-written is gone
+    # The JVM printed no error.
+    assert "ERROR" not in said
+    # No process holds the folder, and half-written files are gone.
+    with job.writing(out):
         assert list((out / job.STAGING).iterdir()) == []
 
 
@@ -91,26 +98,30 @@ def test_a_job_that_is_interrupted_says_so_and_no_more(tmp_path: Path) -> None:
 def test_a_killed_job_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
     out, whole = tmp_path / "killed", tmp_path / "whole"
     trace = tmp_path / "t.csv"
-    trace.write_text("peer,name,type,size\np,n,t,1\nbroken\n")  # the workload is synthetic
-    stopped(
-        out, trace, out / job.STAGING / "workload" / "filters", signal.SIGKILL
-    )  # its second stage is being written
+    # The workload is synthetic.
+    trace.write_text("peer,name,type,size\np,n,t,1\nbroken\n")
+    # The second stage is being written.
+    stopped(out, trace, out / job.STAGING / "workload" / "filters", signal.SIGKILL)
     assert not (out / job.MANIFESTS / "workload.json").exists()
     kept = digests(out)
     assert set(kept) == {"peers", "items", "holdings", "sessions", "rtts", "quarantine"}
     with pytest.raises(job.JobError, match="no table filters in"):
-        job.show("filters", out, 1)  # half-written, so not to be read
+        # The table is half-written, so it must not be read.
+        job.show("filters", out, 1)
     states = {
         stage.stage: stage.state for stage in job.status(out, stages.plan(stages.last_job(out)))
     }
     assert states == {"traces": "done", "workload": "missing", "oracle": "missing"}
 
-    # Only the victim needs a process of its own: the same job again, and one that nobody kills.
+    # Only the victim needs a process of its own. The same job runs again, and so does a job that is
+    # not killed.
     wanted = stages.last_job(out)
     skipped = []
     for given in (wanted, structs.replace(wanted, out=whole)):
         done = stages.run(lambda: spark, given).stages
         skipped.append([outcome.stage for outcome in done if outcome.skipped])
-    assert skipped == [["traces"], []]  # what was committed is not done once more
-    assert digests(out) == digests(whole)  # row for row what a job gives that nobody killed
+    # Committed work is not done again.
+    assert skipped == [["traces"], []]
+    # The rows are the same as those of a job that was not killed.
+    assert digests(out) == digests(whole)
     assert list((out / job.STAGING).iterdir()) == []

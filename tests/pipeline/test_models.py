@@ -1,4 +1,6 @@
-"""The models as one DataFrame program: the same rows however they are cut, and the numbers of the models themselves."""
+"""The models as one DataFrame program: the rows do not depend on the cutting, and the numbers are
+those of the models.
+"""
 
 from __future__ import annotations
 
@@ -39,16 +41,16 @@ def test_the_same_rows_in_one_two_and_seven_parts(spark: SparkSession) -> None:
         rows = made.collect()
         found.append(sorted(tuple(row) for row in rows))
     assert found[0] == found[1] == found[2]
-    assert (
-        made._jdf.queryExecution().executedPlan().toString().count("MapInArrow") == 1
-    )  # each event is followed once
+    # Each event is followed once.
+    assert made._jdf.queryExecution().executedPlan().toString().count("MapInArrow") == 1
     same = spark.createDataFrame(rows, MODELS.ddl)
     check_rows(same, MODELS)
     summary = {(row["plane"], row["what"]): row for row in models.summary(same).collect()}
     hops = _spread(rows, "skiplist", "hops")
     assert sum(hops.values()) == 300
     load, noise = _spread(rows, "skiplist", "load"), _spread(rows, "skiplist", "noise")
-    assert sum(load.values()) == sum(noise.values()) == 200  # entries without any are counted, too
+    # Entries without any are counted, too.
+    assert sum(load.values()) == sum(noise.values()) == 200
     assert sum(at * count for at, count in load.items()) == sum(
         at * count for at, count in hops.items()
     )
@@ -64,7 +66,8 @@ def test_the_same_rows_in_one_two_and_seven_parts(spark: SparkSession) -> None:
     left, reached = _spread(rows, "robustness", "survivors"), _spread(rows, "robustness", "reached")
     assert sorted(left) == list(models.FAILED)
     assert left[10] == 4 * 45
-    assert reached[10] == left[10]  # 6-connected: five nodes more or less do not cut it
+    # The graph is 6-connected, so five nodes do not cut it.
+    assert reached[10] == left[10]
     assert all(reached[at] <= left[at] for at in left)
 
 

@@ -1,4 +1,4 @@
-"""The oracle: its two ways agree with each other and with a plain loop."""
+"""The oracle's ways agree with each other and with a plain loop."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def known(function: Callable[[Any], bool], name: str) -> Predicate:
 
 
 def draw(rng: Random, shape: int) -> tuple[str, Predicate]:
-    """A filter's text, and what it means in plain Python. As many shapes as there are, with literals of all kinds."""
+    """A filter's text of any shape, with literals of all kinds, and its meaning in plain Python."""
     name, kind, size = (
         f"lib{rng.randrange(6)}",
         rng.choice(["dsc", "gz", "it''s"]),
@@ -66,13 +66,15 @@ def draw(rng: Random, shape: int) -> tuple[str, Predicate]:
     between = known(lambda v: size <= v <= size + 3, "size")
     shapes: list[tuple[str, Predicate]] = [
         (f"name = '{name}' AND type = '{kind}'", lambda e: both(is_name(e), is_kind(e))),
-        (f"type = '{kind}' AND size BETWEEN {size} AND {size + 3}", lambda e: both(is_kind(e), between(e))),
+        (f"type = '{kind}' AND size BETWEEN {size} AND {size + 3}",
+            lambda e: both(is_kind(e), between(e))),
         (f"size BETWEEN {size + 3} AND {size}", lambda e: False),
         (f"type <> '{kind}'", known(lambda v: v != plain, "type")),
         (f"NOT (type = '{kind}') OR size IN ({size}, {size + 1})",
          lambda e: is_kind(e) is False or e.get("size") in (size, size + 1)),
         (f"ratio < {size}.5", known(lambda v: v < size + 0.5, "ratio")),
-        (f"ratio > {size}e-1 AND name = '{name}'", lambda e: both(known(lambda v: v > size / 10, "ratio")(e), is_name(e))),
+        (f"ratio > {size}e-1 AND name = '{name}'",
+            lambda e: both(known(lambda v: v > size / 10, "ratio")(e), is_name(e))),
         (f"name LIKE '%{size % 6}'", known(lambda v: v.endswith(str(size % 6)), "name")),
         (f"type IS NULL AND size >= {size}",
          lambda e: both(e.get("type") is None, known(lambda v: v >= size, "size")(e))),
@@ -137,7 +139,8 @@ TRICKY = [
     "size > 3 /* '*/ AND size < 9 /* '*/",
     "NULL",
     "NULL AND size = 5",
-    "ratio IN ('2', '2.0')",  # one value to Spark, and one pair
+    # Spark sees one value here, so there is one pair.
+    "ratio IN ('2', '2.0')",
     "ratio IN (2, 2.0)",
     "ratio IN (2, 2)",
     "size IN (5, 5, 4)",
@@ -188,9 +191,8 @@ def test_tricky_texts_mean_the_same_both_ways(spark: SparkSession) -> None:
         for row in taken_apart
         if row["template"] is None or not templates.is_plain(row["template"])
     }
-    assert {
-        text for text in TRICKY if re.search(r"[`\"\\]|--|/\*|ESCAPE|\br'", text)
-    } <= whole  # too odd to take apart
+    # These texts are too odd to take apart.
+    assert {text for text in TRICKY if re.search(r"[`\"\\]|--|/\*|ESCAPE|\br'", text)} <= whole
     assert len(whole) < len(TRICKY) / 2 + 2
     assert {filter for _, filter in by_text} >= {
         TRICKY.index(text) for text in TRICKY if "9223372036854775808" not in text
@@ -220,7 +222,8 @@ def test_a_literal_that_spark_cannot_read_stays_in_its_text(spark: SparkSession)
         templates.take_apart(subscribed.union(broken.limit(1))).where("template IS NULL").collect()
     )
     assert sorted(row["filter"] for row in whole)[:2] == [0, 2]
-    assert len(whole) == 3  # and the one that is no text
+    # The third one is not a text.
+    assert len(whole) == 3
 
 
 @pytest.mark.spark
@@ -244,7 +247,10 @@ def kinds_of_plan(found: DataFrame) -> str:
 
 @pytest.mark.spark
 def test_templates_are_read_by_sparks_parser(spark: SparkSession) -> None:
-    text = "type = 'x' AND size BETWEEN -5 AND 9 OR name IN ('a', 'b') AND 3.5 <= ratio AND name LIKE 'q%'"
+    text = (
+        "type = 'x' AND size BETWEEN -5 AND 9 OR name IN ('a', 'b') AND 3.5 <= ratio AND "
+        "name LIKE 'q%'"
+    )
     _, subscribed = frames(
         spark, [], [text, "size > 5 AND NOT (size > 9)", "name LIKE 'x%'", "name NOT LIKE 'x%'"]
     )
@@ -265,10 +271,10 @@ def test_templates_are_read_by_sparks_parser(spark: SparkSession) -> None:
     assert found[2] is not None
     assert found[2].branches == (templates.Branch(like=("`name`", templates.Place(0))),)
     assert found[3] is not None
-    assert found[3].branches == ()  # nothing to join by: each is evaluated
-    assert (
-        templates.read(spark, rows[0]["template"], "size > 5") is None
-    )  # not what the parser says of this text
+    # There is nothing to join by, so each text is evaluated.
+    assert found[3].branches == ()
+    # The parser reads this text otherwise.
+    assert templates.read(spark, rows[0]["template"], "size > 5") is None
 
 
 EDGES = [0, 1, 5, 2**53, 2**53 + 1, 2**53 + 2, 2**63 - 1, -(2**63) + 1, -1, -5]
@@ -291,7 +297,10 @@ RATIOS = [
 def test_ranges_are_exact_at_their_ends(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Events lie on the ends of ranges, and beside them as closely as numbers can. Cells for all, in levels or of one width."""
+    """Events lie on the ends of ranges, and beside them as closely as numbers can.
+
+    All ranges get cells, in levels or of one width.
+    """
     from datetime import date, timedelta
     from itertools import pairwise
 
@@ -303,7 +312,8 @@ def test_ranges_are_exact_at_their_ends(
     days = [date(1969, 12, 31) + timedelta(n) for n in range(4)]
     events: list[Event] = [
         {
-            "size": rng.choice(sizes), "ratio": rng.choice(RATIOS), "name": rng.choice(names), "day": rng.choice(days),
+            "size": rng.choice(sizes), "ratio": rng.choice(RATIOS), "name": rng.choice(names),
+            "day": rng.choice(days),
             "type": rng.choice(["x", "y", None]),
         }
         for _ in range(120)
@@ -342,20 +352,19 @@ def test_ranges_are_exact_at_their_ends(
     monkeypatch.setattr(oracle, "EVEN_PART", 0)
     found = oracle.matches_by_template(published, subscribed)
     assert "CartesianProduct" not in kinds_of_plan(found)
-    assert "NestedLoop" not in kinds_of_plan(
-        found
-    )  # every template has a range or an equality to join by
+    # Every template has a range or an equality to join by.
+    assert "NestedLoop" not in kinds_of_plan(found)
     assert pairs(found) == right
     monkeypatch.setattr(oracle, "PLAIN_MAX", 1000)
     monkeypatch.setattr(oracle, "EVEN_MIN", 0)
     monkeypatch.setattr(oracle, "EVEN_PART", 1)
-    monkeypatch.setattr(
-        bands, "EVEN_COVER", 40
-    )  # many more cells than would be chosen: more ends of cells
+    # Many more cells than usual give many more ends of cells.
+    monkeypatch.setattr(bands, "EVEN_COVER", 40)
     widths: list[int] = []
     cut = bands.cut
     monkeypatch.setattr(bands, "cut", lambda *given: widths.append(*given[4]) or cut(*given))
-    starts = ("size BETWEEN", "type", "ratio >= 0.1e0", "name", "day")  # one template of each type
+    # One template of each type.
+    starts = ("size BETWEEN", "type", "ratio >= 0.1e0", "name", "day")
     some = [number for number, text in enumerate(texts) if text.startswith(starts)]
     found = oracle.matches_by_template(published, subscribed.where(subscribed["filter"].isin(some)))
     assert pairs(found) == [pair for pair in right if pair[1] in some]
@@ -367,7 +376,10 @@ def test_ranges_are_exact_at_their_ends(
 def test_random_workloads_against_a_plain_loop(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two equalities and a range, as in the benchmark, by every join that there is; cells or not, the pairs are the loop's."""
+    """Two equalities and a range, as in the benchmark, by every join.
+
+    With or without cells, the pairs are those of the loop.
+    """
     rng = Random(11)
     events: list[Event] = [
         {
@@ -398,12 +410,13 @@ def test_random_workloads_against_a_plain_loop(
     ]
     published, subscribed = frames(spark, events, texts)
     joins = []
+    # The ways are: plain twice, cells in levels, cells of one width.
     ways = (
         (512, 0, 16),
         (512, 0, 1000),
         (1, 0, 16),
         (512, 1, 16),
-    )  # plain twice, cells in levels, cells of one width
+    )
     for most, part, each in ways:
         monkeypatch.setattr(oracle, "PLAIN_MAX", most)
         monkeypatch.setattr(oracle, "EVEN_PART", part)
@@ -424,7 +437,7 @@ def test_random_workloads_against_a_plain_loop(
 
 
 def like(pattern: str, text: str) -> bool:
-    """SQL's LIKE in plain Python; a backslash makes the next one plain."""
+    """SQL's LIKE in plain Python. A backslash makes the next character plain."""
     pieces = re.findall(r"\\(?s:.)|%|_|[^%_\\]+", pattern)
     found = {"%": "(?s:.*)", "_": "(?s:.)"}
     return (
@@ -469,7 +482,8 @@ def test_patterns_go_by_how_they_begin(spark: SparkSession) -> None:
     assert "NestedLoop" not in kinds_of_plan(found)
     assert pairs(found) == right == pairs(oracle.matches_by_text(published, subscribed))
     assert len(right) > 1000
-    # Beside an equality that leaves many, and beside a range; patterns of a number are left to Spark.
+    # The same beside an equality that leaves many filters, and beside a range. Patterns over a
+    # number are left to Spark.
     texts = [
         f"type = 't' AND name LIKE '{pattern}' AND size < {n % 5}"
         for n, pattern in enumerate(patterns)
@@ -549,7 +563,10 @@ def test_only_pairs_of_one_topic_count(spark: SparkSession) -> None:
 
 @pytest.mark.spark
 def test_due_and_allowed(spark: SparkSession) -> None:
-    """Published at 100, complete at 110: what of a subscription's life makes the event due, allowed, or neither."""
+    """An event is published at 100 and complete at 110.
+
+    The life of a subscription decides whether it is due, allowed, or neither.
+    """
     lives = [
         ("before and after", 10, 20, None, True),
         ("ended after the receipt", 10, 20, 111, True),
@@ -564,9 +581,8 @@ def test_due_and_allowed(spark: SparkSession) -> None:
     subscriptions = spark.createDataFrame(
         [(n, *times) for n, (_, *times, _) in enumerate(lives)], life
     )
-    subscriptions = subscriptions.unionByName(
-        spark.createDataFrame([(0, 101, 102, 103)], life)
-    )  # a second stay: still due
+    # A second stay does not change that the event is due.
+    subscriptions = subscriptions.unionByName(spark.createDataFrame([(0, 101, 102, 103)], life))
     published = spark.createDataFrame(
         [(7, 100, 110), (8, 100, None)], "event BIGINT, published_at BIGINT, completed_at BIGINT"
     )
@@ -579,9 +595,10 @@ def test_due_and_allowed(spark: SparkSession) -> None:
     }
     for number, (what, *_, right) in enumerate(lives):
         assert found.get((7, number)) == right, what
+    # Without a receipt nothing is due.
     assert {filter: due for (event, filter), due in found.items() if event == 8} == {
         number: False for number, (*_, ended, _) in enumerate(lives) if ended != 99
-    }  # without a receipt nothing is due
+    }
 
 
 @pytest.mark.spark
@@ -612,7 +629,7 @@ def test_the_judge(spark: SparkSession) -> None:
 
 
 def by_span(published: DataFrame, subscribed: DataFrame) -> DataFrame:
-    """All of them without a join, or it fails."""
+    """All pairs without a join, or a failure."""
     rows = simple.collect(subscribed)
     assert rows is not None
     found, rest = simple.matches(published, subscribed, rows)
@@ -623,7 +640,7 @@ def by_span(published: DataFrame, subscribed: DataFrame) -> DataFrame:
 
 
 def draw_simple(rng: Random, numbers: list[int]) -> tuple[str, Predicate]:
-    """A filter of a few equalities and a range: its text, and what it means in plain Python."""
+    """The text of a filter of a few equalities and a range, and its meaning in plain Python."""
     name, kind, code = (
         rng.choice(["a", "b", "it's", ""]),
         rng.choice(["x", "y"]),
@@ -642,14 +659,18 @@ def draw_simple(rng: Random, numbers: list[int]) -> tuple[str, Predicate]:
          lambda e: both(is_kind(e), known(lambda v: low < v <= high, "size")(e))),
         (f"size BETWEEN {low} AND {high} AND filter = {code}",
          lambda e: both(is_code(e), known(lambda v: low <= v <= high, "size")(e))),
-        (f"(size > {low} AND name == '{quoted}')", lambda e: both(is_name(e), known(lambda v: v > low, "size")(e))),
+        (f"(size > {low} AND name == '{quoted}')",
+            lambda e: both(is_name(e), known(lambda v: v > low, "size")(e))),
         (f"size <= {high}", known(lambda v: v <= high, "size")),
-        (f"filter > {low} AND type = '{kind}'", lambda e: both(is_kind(e), known(lambda v: v > low, "filter")(e))),
+        (f"filter > {low} AND type = '{kind}'",
+            lambda e: both(is_kind(e), known(lambda v: v > low, "filter")(e))),
         (f"type = '{kind}' AND name = '{quoted}'", lambda e: both(is_kind(e), is_name(e))),
         (f"size = {low}", known(lambda v: v == low, "size")),
-        (f"size >= {low} AND size > {high} AND size <= {high} AND type = '{kind}'", lambda e: both(False, is_kind(e))),
+        (f"size >= {low} AND size > {high} AND size <= {high} AND type = '{kind}'",
+            lambda e: both(False, is_kind(e))),
         (f"size >= {low} AND size > {high} AND type = '{kind}' AND type = 'x'",
-         lambda e: both(both(is_kind(e), known(lambda v: v == "x", "type")(e)), known(lambda v: v >= low and v > high, "size")(e))),
+         lambda e: both(both(is_kind(e), known(lambda v: v == "x", "type")(e)),
+             known(lambda v: v >= low and v > high, "size")(e))),
     ]  # fmt: skip
     return rng.choice(shapes)
 
@@ -659,7 +680,9 @@ def draw_simple(rng: Random, numbers: list[int]) -> tuple[str, Predicate]:
     "numbers", [list(range(-8, 9)), [edge for edge in EDGES if abs(edge) < 10**18]]
 )
 def test_simple_filters_without_a_join(spark: SparkSession, numbers: list[int]) -> None:
-    """Against a plain loop and text by text: NULLs, ends of ranges and beside them, the least and the greatest number."""
+    """The pairs equal those of a plain loop and those text by text: NULLs, ends of ranges and
+    beside them, the least and the greatest number.
+    """
     rng = Random(7)
     sizes = sorted(
         {number + step for number in numbers for step in (-1, 0, 1)} | {-(2**63), 2**63 - 1}
@@ -706,12 +729,14 @@ def test_simple_filters_of_several_topics(
         "filter", "CASE WHEN filter % 7 < 5 THEN concat('t', filter % 7) END AS topic", "text"
     )
     right = [
-        (e, f) for e in range(0, 60, 2) for f in range(140) if e % 4 == f % 7 < 3 and e % 20 < f % 25
+        (e, f) for e in range(0, 60,
+            2) for f in range(140) if e % 4 == f % 7 < 3 and e % 20 < f % 25
     ]  # fmt: skip
     assert len(right) > 100
     assert pairs(by_span(told, asked)) == right
     assert pairs(oracle.matches_by_template(told, asked)) == right
-    monkeypatch.setattr(oracle, "matches_by_template", None)  # not asked for
+    # This way is not used.
+    monkeypatch.setattr(oracle, "matches_by_template", None)
     assert pairs(oracle.matches(told, asked)) == right
 
 
@@ -747,7 +772,7 @@ NOT_SIMPLE = [
 
 @pytest.mark.spark
 def test_what_is_not_simple_is_joined(spark: SparkSession) -> None:
-    """Each has a way of its own to be taken for simple. Nothing of it is lost: all texts are handed back."""
+    """Each text looks simple in a way of its own. All of them are handed back and none is lost."""
     published, _ = frames(spark, [{"name": "a", "size": 5}], [])
     for form in NOT_SIMPLE:
         asked = [form.format(n) for n in range(10, 13)]
@@ -775,7 +800,7 @@ def test_what_is_not_simple_is_joined(spark: SparkSession) -> None:
 
 @pytest.mark.spark
 def test_simple_filters_among_others(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that are simple, those that are not, those too long to be looked at, and more than may be."""
+    """Simple filters, other filters, texts that are too long, and more filters than the limit."""
     monkeypatch.setattr(oracle, "SMALL_MAX", 20)
     events: list[Event] = [{"name": f"n{n % 5}", "type": "t", "size": n} for n in range(80)]
     events.append({"name": "n1", "type": None, "size": None})
@@ -797,12 +822,14 @@ def test_simple_filters_among_others(spark: SparkSession, monkeypatch: pytest.Mo
     found = oracle.matches(published, subscribed)
     assert "MapInArrow" in kinds_of_plan(found)
     assert pairs(found) == right
-    assert ways.pop() == "matches_by_text"  # nine others: few
+    # The nine others are few.
+    assert ways.pop() == "matches_by_text"
     long = asked[40:60] + [text + " " * simple.TEXT_MAX for text in asked[:40]] + asked[60:]
     assert pairs(oracle.matches(published, frames(spark, [], long)[1])) == pairs(
         oracle.matches_by_template(published, frames(spark, [], long)[1])
     )
-    assert ways == ["matches_by_template"] * 2  # 40 that are too long, and nine others
+    # They are the 40 that are too long, and nine others.
+    assert ways == ["matches_by_template"] * 2
     monkeypatch.setattr(simple, "FILTERS_MAX", len(asked))
     assert simple.collect(subscribed) is not None
     monkeypatch.setattr(simple, "FILTERS_MAX", len(asked) - 1)
@@ -814,7 +841,10 @@ def test_simple_filters_among_others(spark: SparkSession, monkeypatch: pytest.Mo
 
 @pytest.mark.spark
 def test_simple_filters_wherever_their_rows_are(spark: SparkSession) -> None:
-    """In many partitions, some of them empty; with long strings beside short ones; ids that are strings, and that are large."""
+    """The rows are in many partitions, some of them empty.
+
+    Strings are long and short, and ids are strings and large numbers.
+    """
     names = ["", "a", "é", "éé", "x" * 450, "x" * 451, "x" * 100_000, None]
     events: list[Event] = [{"name": names[n % 8], "size": n % 11 - 5} for n in range(200)]
     asked = [
@@ -848,7 +878,10 @@ def test_simple_filters_wherever_their_rows_are(spark: SparkSession) -> None:
 
 @pytest.mark.spark
 def test_templates_that_are_rare(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No sample of all texts has them; one of those that the frequent template leaves does."""
+    """A sample of all texts does not have these templates.
+
+    A sample of the texts that the frequent template leaves has them.
+    """
     asked = [f"name = 'n{n % 5}' AND size >= {n}" for n in range(3000)]
     asked[1], asked[2], asked[3] = "size = 7", "filter = 1 AND size < 3", "size = 8"
     events: list[Event] = [{"name": "n1", "size": n, "filter": n % 2} for n in range(9)]
@@ -858,7 +891,8 @@ def test_templates_that_are_rare(spark: SparkSession, monkeypatch: pytest.Monkey
         + [(7, 1), (1, 2), (8, 3)]
     )
     assert len(right) > 5
-    subscribed = subscribed.coalesce(1)  # samples go by the order of the rows
+    # Samples follow the order of the rows.
+    subscribed = subscribed.coalesce(1)
     monkeypatch.setattr(simple, "SAMPLES", (64,))
     rows = simple.collect(subscribed)
     assert rows is not None
@@ -871,7 +905,10 @@ def test_templates_that_are_rare(spark: SparkSession, monkeypatch: pytest.Monkey
 
 @pytest.mark.spark
 def test_no_more_texts_come_than_may(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as may: all of them, wherever they are. One more: none, and few more than that were brought."""
+    """At the limit all texts come, wherever they are.
+
+    With one text more none comes, and few are brought.
+    """
     _, subscribed = frames(spark, [], [f"size = {n}" for n in range(600)])
     brought: list[int] = []
     bring = type(subscribed).toArrow
@@ -896,10 +933,14 @@ def test_no_more_texts_come_than_may(spark: SparkSession, monkeypatch: pytest.Mo
 
 @pytest.mark.spark
 def test_simple_filters_of_attributes_by_any_name(spark: SparkSession) -> None:
-    """In other letters, inside a struct, called as our own columns are; not where two differ in their letters' case only."""
+    """Attributes in other letters, inside a struct, or with the names of our own columns.
+
+    Two names that differ only in case are left to Spark.
+    """
     events = spark.sql(
-        """SELECT id AS event, named_struct('Size', id, 'values', id + 1, 'event', id + 2, 'topic', id + 3,
-        'deep', named_struct('x', id + 4), 'b', id, 'B', id) AS values FROM range(5)"""
+        """SELECT id AS event, named_struct('Size', id, 'values', id + 1, 'event', id + 2,
+        'topic', id + 3, 'deep', named_struct('x', id + 4), 'b', id, 'B', id) AS values
+        FROM range(5)"""
     )
     asked = [
         "size = 3",
@@ -927,9 +968,14 @@ def test_simple_filters_of_attributes_by_any_name(spark: SparkSession) -> None:
 
 @pytest.mark.spark
 def test_an_attributes_type_as_spark_has_it(spark: SparkSession) -> None:
-    """By its name where that is enough; else by asking: other letters, a field of a struct, two that differ in case, none."""
+    """The name alone gives the type if it is enough.
+
+    Otherwise Spark is asked: other letters, a field of a struct, two names that differ in case,
+    none.
+    """
     events = spark.sql(
-        "SELECT 1 AS event, named_struct('Size', 1L, 'a', 'x', 'b', 2, 'B', 3L, 'in', named_struct('x', 1Y)) AS values"
+        "SELECT 1 AS event, named_struct('Size', 1L, 'a', 'x', 'b', 2, 'B', 3L, 'in', "
+        "named_struct('x', 1Y)) AS values"
     )
     rows = flat.flat(events)
     kinds = {

@@ -1,4 +1,4 @@
-"""Figures and reports: self-contained, in both themes, and the numbers are the tables'."""
+"""Figures and reports are self-contained, have both themes, and show the numbers of the tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def test_charts_are_well_formed_and_say_what_they_show(drawing: Drawing) -> None
     root = ElementTree.fromstring(svg)
     assert root.get("role") == "img"
     assert root.get("aria-label")
-    assert not re.search(r"#[0-9a-f]{3,6}\b|NaN|nan", svg)  # colours come from the theme
+    # Colours come from the theme.
+    assert not re.search(r"#[0-9a-f]{3,6}\b|NaN|nan", svg)
 
 
 def test_every_word_under_the_bars_is_there_and_of_numbers_some() -> None:
@@ -41,7 +42,8 @@ def test_every_word_under_the_bars_is_there_and_of_numbers_some() -> None:
     words = [shape for shape in drawing.shapes if isinstance(shape, Text) and shape.text in shapes]
     assert [word.text for word in words] == shapes
     one, other = sorted({word.y for word in words})
-    assert {word.y for word in words[::2]} == {one}  # side by side they would run into each other
+    # Side by side they would overlap.
+    assert {word.y for word in words[::2]} == {one}
     label = next(
         shape
         for shape in drawing.shapes
@@ -112,7 +114,8 @@ def test_a_report_with_everything_wrong(tmp_path: Path) -> None:
     )
     page = report.write_pipeline(facts, tmp_path / "report.html").read_text("utf-8")
     assert_self_contained(page)
-    assert report.STANDS_IN.split("'")[0] in page  # "... eDonkey ... Debian"
+    # The text is "... eDonkey ... Debian".
+    assert report.STANDS_IN.split("'")[0] in page
     assert "5 stays, subscriptions or events not as the workload says" in page
     assert all(
         f"<b>{count}</b>{name}" in page
@@ -124,7 +127,8 @@ def test_a_report_with_everything_wrong(tmp_path: Path) -> None:
     assert "<th>strayed</th>" not in report.write_pipeline(
         still, tmp_path / "report.html"
     ).read_text("utf-8")
-    assert page.count('<td class="text">one ') == 5  # tables that this job has, and no others
+    # The page has the tables of this job, and no others.
+    assert page.count('<td class="text">one ') == 5
     for text in (
         "8 of 10 expected",
         "2 missed",

@@ -1,4 +1,6 @@
-"""The whole reproduction in small: every figure from the tables, every file in place, nothing done twice."""
+"""The whole reproduction at a small size: every figure comes from the tables, every file is in
+place, and nothing is done twice.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ def _rows(out: Path, name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # half a minute on a quiet machine
+# This takes half a minute on a quiet machine.
+@pytest.mark.timeout(900)
 @pytest.mark.spark
 def test_everything_in_small(spark: SparkSession, tmp_path: Path) -> None:
     out = tmp_path / "out"
@@ -78,17 +81,19 @@ def test_everything_in_small(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def _figures_are_the_tables(out: Path) -> None:
-    """The numbers again, from the tables alone, by another way than the figures' own."""
+    """Compute the numbers again from the tables alone, by another way than the figures' own."""
     found = {(row["figure"], row["name"]): row for row in _rows(out, "figures")}
     grid, spreads = _rows(out, "grid"), _rows(out, "spreads")
     told = {row["run"]: row | json.loads(row["options"]) for row in grid}
     for routing, name in seedfigures.NAMES.items():
         for workload, letter in (("trace", "a"), ("synthetic", "b")):
             (run,) = (
-                number for number, row in told.items()
-                if row["overlay"] == "skiplist" and row.get("routing") == routing and row.get("workload") == workload
+                number
+                for number, row in told.items()
+                if row["overlay"] == "skiplist"
+                and (row.get("routing"), row.get("workload")) == (routing, workload)
                 and "grow_from" not in row
-            )  # fmt: skip
+            )
             noise = {
                 row["at"]: row["count"]
                 for row in spreads

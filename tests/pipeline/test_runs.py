@@ -1,4 +1,4 @@
-"""Runs and metrics: one run a row, failures included, judged by the oracle's table."""
+"""Runs and metrics: each run is a row, also a failed one, and the oracle's table judges it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ PAIRS = [(0, 0), (0, 1), (1, 1)]
 @pytest.mark.spark
 def test_a_grid_with_a_good_a_bad_and_a_failed_run(spark: SparkSession) -> None:
     def simulate(row: dict[str, Any], workload: Workload) -> Outcome:
-        """Seed 0 is right; seed 1 misses one, repeats one, hands one over at the wrong node; seed 2 breaks."""
+        """Seed 0 is right.
+
+        Seed 1 misses one event, repeats one, and hands one over at the wrong node. Seed 2 breaks.
+        """
         from types import SimpleNamespace
 
         if row["seed"] == 2:
@@ -34,7 +37,8 @@ def test_a_grid_with_a_good_a_bad_and_a_failed_run(spark: SparkSession) -> None:
             found = [found[0], found[1], found[1], Delivery(1, 1, 0, 9, 9)]
         loads = [Load(node, 4, 1, node, 100) for node in range(row["nodes"])]
         outcome: Any = SimpleNamespace(
-            digest="d", expected=3, delivered=3, missed=0, duplicate=0, spurious=0, copies=12, violations=[],
+            digest="d", expected=3, delivered=3, missed=0, duplicate=0, spurious=0, copies=12,
+            violations=[],
             deliveries=found, loads=loads, subscriptions=[], publications=[],
         )  # fmt: skip
         return outcome  # type: ignore[no-any-return]
@@ -54,7 +58,8 @@ def test_a_grid_with_a_good_a_bad_and_a_failed_run(spark: SparkSession) -> None:
         assert check_rows(rows, table).rows == count
     failed = ran.where("status = 'failed'").first()
     assert failed is not None
-    assert failed["error"] == "ZeroDivisionError: no luck \\udc80"  # Arrow takes no lone surrogate
+    # Arrow takes no lone surrogate.
+    assert failed["error"] == "ZeroDivisionError: no luck \\udc80"
     words = shlex.split(failed["replay"])
     assert words[:5] == ["gossamer", "pipeline", "run", "--out", "a b"]
     assert words[words.index("--seeds") + 1] == "2"
@@ -63,14 +68,16 @@ def test_a_grid_with_a_good_a_bad_and_a_failed_run(spark: SparkSession) -> None:
         ran, handed, loads, spark.createDataFrame([(*pair, True) for pair in PAIRS], EXPECTED.ddl)
     )
     check_schema(judged, METRICS)
-    good, bad = judged.orderBy("seed").collect()  # the failed run is not judged
+    # The failed run is not judged.
+    good, bad = judged.orderBy("seed").collect()
     counts = ("expected", "delivered", "missed", "duplicate", "spurious")
     assert [good[name] for name in counts] == [3, 3, 0, 0, 0]
     assert good["agrees"]
     assert (good["copies_per_delivery"], good["hops_mean"], good["hops_max"]) == (4.0, 4 / 3, 2)
     assert (good["latency_ms_p50"], good["noise"], good["noise_node_max"]) == (1.5, 0.25, 0.5)
     assert [bad[name] for name in counts] == [3, 2, 1, 1, 1]
-    assert not bad["agrees"]  # the simulator said that all was well
+    # The simulator reported that all was well.
+    assert not bad["agrees"]
     results.unpersist()
 
 

@@ -1,4 +1,4 @@
-"""The seeds' figures: numbers out of tables, and sentences that change when the numbers do."""
+"""The seeds' figures: numbers from tables, and sentences that change with the numbers."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ class Tables:
     ) -> int:
         number = len(self.rows["grid"])
         self.rows["grid"].append(
-            {"run": number, "overlay": overlay, "size": size, "parameter": parameter, "seed": 7, "fault": fault,
-             "options": json.dumps(told), "replay": f"replay {number}", "status": status, "error": None, "digest": ""}
+            {"run": number, "overlay": overlay, "size": size, "parameter": parameter, "seed": 7,
+                "fault": fault,
+             "options": json.dumps(told), "replay": f"replay {number}", "status": status,
+             "error": None, "digest": ""}
         )  # fmt: skip
         return number
 
@@ -69,7 +71,8 @@ def test_figure_3_noise() -> None:
     hot = seedfigures.noise(_static({0: 999, 500: 1}, {}), study, "trace")
     assert hot.agrees is False
     assert "20.00 % where the seed has about 1.2 %: not the same order" in hot.sentence
-    bars = hot.drawing.words  # what is beyond the axis is in its last bar
+    # Values beyond the axis are in its last bar.
+    bars = hot.drawing.words
     assert "20.00 %" not in bars
     assert "1.20 % 0.1" in bars
 
@@ -105,13 +108,14 @@ def test_figure_5_beyond_the_bound() -> None:
     assert _value(figure, "the seed's routing: beyond the bound at the end") == 70
     assert figure.agrees
     assert (
-        "72 of 700 events take more than 8.22 hops, the bound of the first peers, and 70 more than 9.96, that of all; the most is "
+        "72 of 700 events take more than 8.22 hops, the bound of the first peers, and 70 more "
+        "than 9.96, that of all; the most is "
         "12: some take more than both, as the seed says" in figure.sentence
     )
     assert "3 of 700" in (few := _dynamic({4: 697, 9: 3}).sentence)
     assert (
-        "and 0 more than 9.96, that of all; the most is 9: some take more than the first; the seed says that some take"
-        in few
+        "and 0 more than 9.96, that of all; the most is 9: some take more than the first; the "
+        "seed says that some take" in few
     )
     assert "none takes more, where the seed says that some do" in _dynamic({4: 700}).sentence
     most = _dynamic({4: 100, 12: 600})
@@ -176,7 +180,8 @@ def test_a_figure_that_lacks_its_run_says_which_failed() -> None:
     from gossamer.pipeline.job import JobError
 
     tables = Tables()
-    with pytest.raises(IndexError):  # none failed: a fault of ours
+    # No run failed, so the fault is ours.
+    with pytest.raises(IndexError):
         reproduce.drawn(tables.book(), QUICK)
     tables.run("tree", 10, status="ok")
     tables.run("skiplist", QUICK.filters, status="failed")

@@ -1,4 +1,4 @@
-"""Which settings a command asks Spark for."""
+"""The settings that a command gives to Spark."""
 
 from __future__ import annotations
 
@@ -113,17 +113,22 @@ def test_a_cluster_that_is_not_there_is_told_at_once_and_without_a_jvm(
     monkeypatch.setattr("gossamer.pipeline.session._session", lambda *_: pytest.fail("started"))
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as taken:
         free = taken.getsockname()[1]
-        masters.reach(f"spark://127.0.0.1:{free}")  # somebody is there
+        # A server accepts connections there.
+        masters.reach(f"spark://127.0.0.1:{free}")
         with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as other:
             gone = other.getsockname()[1]
-        masters.reach(f"spark://127.0.0.1:{gone},127.0.0.1:{free}")  # one of several is enough
-    said = rf"nobody answers at 127\.0\.0\.1:{gone} \(Connection refused\); is the cluster's master running there"
+        # One of several masters is enough.
+        masters.reach(f"spark://127.0.0.1:{gone},127.0.0.1:{free}")
+    said = (
+        rf"no master answers at 127\.0\.0\.1:{gone} \(Connection refused\); is the cluster's "
+        rf"master running there"
+    )
     with (
         pytest.raises(masters.SparkStartError, match=said),
         session.session("x", f"spark://127.0.0.1:{gone}"),
     ):
         pytest.fail("started")
-    with pytest.raises(masters.SparkStartError, match=r"nobody answers at 127\.0\.0\.1:x"):
+    with pytest.raises(masters.SparkStartError, match=r"no master answers at 127\.0\.0\.1:x"):
         masters.reach("spark://127.0.0.1:x")
 
 
@@ -177,7 +182,8 @@ def test_a_job_by_its_inputs_and_its_runs(tmp_path: Path) -> None:
     packed.write_bytes(b"x" * 2_000_000)
     mapping = tmp_path / "mapping.toml"
     mapping.write_text(
-        '[[source]]\nfiles = ["named.csv"]\nschema = "name STRING"\n[source.columns]\nname = "name"\n'
+        '[[source]]\nfiles = ["named.csv"]\nschema = "name STRING"\n[source.columns]\nname = '
+        '"name"\n'
     )
     job = stages.Job(tmp_path / "out", traces=(packed,), mapping=mapping, filters=None, events=None)
     assert job.size == 21_000_000
@@ -189,7 +195,7 @@ def test_a_job_by_its_inputs_and_its_runs(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_rows_go_to_python_without_waiting(spark: SparkSession) -> None:
-    """Spark takes what we ask for: a name that it does not know would be ignored without a word."""
+    """Spark knows the settings. It would silently ignore an unknown name."""
     conf = spark._jsparkSession.sessionState().conf()
     assert conf.arrowMaxBytesPerBatch() == 2**31 - 1
     assert conf.filesOpenCostInBytes() == 2**20
@@ -202,7 +208,7 @@ def test_rows_go_to_python_without_waiting(spark: SparkSession) -> None:
 def test_sessions_one_after_the_other_have_one_folder_for_their_sockets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The JVM outlives the first session and keeps to its folder."""
+    """The JVM outlives the first session and keeps its folder."""
     found: list[str] = []
 
     def started(app: str, master: str, log_level: str, conf: dict[str, str]) -> Iterator[None]:
@@ -251,7 +257,7 @@ def test_sockets_without_a_secret_are_for_this_machine_and_this_user(tmp_path: P
     )
 
 
-# ------------------------------------------------------- what Spark's start needs on disk
+# ------------------------------------------------------- the files that Spark's start needs
 
 NOBODY = 65_534
 PLANTED = "#!/bin/sh\ntouch stolen\n"
@@ -259,7 +265,9 @@ PLANTED = "#!/bin/sh\ntouch stolen\n"
 
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
-    """A machine's Java, a cache folder and a temporary folder; nothing of this user's own."""
+    """A machine's Java, a cache folder and a temporary folder, without any folder of this user's
+    own.
+    """
     found = {name: tmp_path / name for name in ("jdk", "cache", "temporary")}
     for name, path in found.items():
         (path / "bin" if name == "jdk" else path).mkdir(parents=True)
@@ -281,7 +289,9 @@ def java() -> Path:
 
 
 def is_private(path: Path, base: Path) -> bool:
-    """Nobody else can put anything into a folder between these two, or change the file."""
+    """Whether no other user can put anything into a folder between these two, or change the
+    file.
+    """
     info = path.lstat()
     others = info.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     is_ours = info.st_uid == os.geteuid() and not others and not stat.S_ISLNK(info.st_mode)
@@ -346,7 +356,7 @@ def test_without_a_cache_folder_nothing_that_another_user_has_planted_is_run(
 def test_in_a_cache_folder_that_was_open_nothing_that_another_user_has_put_there_is_run(
     places: dict[str, Path], planted: str
 ) -> None:
-    """The text of the file is right: its owner could change it once it has been looked at."""
+    """The text of the file is right, but its owner could change it after the check."""
     real = java()
     base, text = places["cache"] / "gossamer", real.read_text()
     base.chmod(0o777)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,43 +22,16 @@ from pyspark.sql.types import (
 )
 
 from gossamer import Gap, blocking
+from gossamer.net.admin import statuses
 from gossamer.pipeline import gateway
 from gossamer.pipeline.source import GossamerDataSource, _Tap, register
 from gossamer.pipeline.sourceoptions import Options, SourceError
+from pipeline.fabric import SCHEMA, events, finish, kill, until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.live
-
-SCHEMA = "city STRING, temp INT, at TIMESTAMP"
-CITIES = ("Geneva", "Zurich", "Basel")
-
-
-@pytest.fixture
-def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Sockets of this test only."""
-    path = tmp_path / "run"
-    path.mkdir(mode=0o700)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(path))
-    return path
-
-
-@pytest.fixture
-def station(runtime: Path) -> Iterator[blocking.Node]:
-    with blocking.Node() as node:
-        node.advertise("weather", SCHEMA, retention="1h")
-        yield node
-
-
-def events(first: int, last: int) -> list[dict[str, Any]]:
-    from datetime import UTC, datetime, timedelta
-
-    began = datetime(2026, 5, 1, tzinfo=UTC)
-    return [
-        {"city": CITIES[n % 3], "temp": n, "at": began + timedelta(seconds=n)}
-        for n in range(first, last)
-    ]
 
 
 def stream(rows: list[dict[str, Any]]) -> bytes:
@@ -72,83 +42,96 @@ def stream(rows: list[dict[str, Any]]) -> bytes:
     return out.getvalue().to_pybytes()
 
 
-def until(condition: Any, seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "not in time"
-        time.sleep(0.02)
+Commit = Callable[..., dict[str, Any]]
 
 
-def finish(start: Any) -> None:
-    """Run a query to its end. Spark gives a Python process 10 s to start, which a busy machine may not: then as after any crash."""
-    for _ in range(6):
-        query = start()
-        try:
-            query.awaitTermination(240)
-            return
-        except Exception as error:
-            if "failed to connect back" not in str(error):
-                raise
-    raise AssertionError("Spark's Python processes do not start")
+@pytest.fixture
+def sink(station: blocking.Node, tmp_path: Path) -> Iterator[Commit]:
+    """Commits of a query's micro-batches, as Spark makes them."""
+    given = {"join": station.address, "topic": "out", "dataDir": str(tmp_path / "sink")}
+    options = Options(given | {"query": "q"}, "writeStream")
 
-
-def kill(tmp_path: Path) -> None:
-    """End the gateway whose data directory this is, without a word."""
-    for process in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = process.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"gossamer.pipeline.gateway" in words and any(
-            str(tmp_path).encode() in word for word in words
-        ):
-            os.kill(int(process.parent.name), signal.SIGKILL)
-
-
-def test_the_sink_publishes_each_row_once_whatever_is_replayed(
-    station: blocking.Node, tmp_path: Path
-) -> None:
-    given = {
-        "join": station.address,
-        "topic": "out",
-        "dataDir": str(tmp_path / "sink"),
-        "query": "q",
-    }
-    options = Options(given, "writeStream")
-    where = options.gateway(options.data_dir)
-
-    def commit(batch: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    def commit(
+        batch: int, rows: list[dict[str, Any]], checkpoint: str = "a", **changed: str
+    ) -> dict[str, Any]:
         request = {
             "topic": "out",
             "schema": "`n` int",
             "retention": "1h",
             "query": "q",
+            "checkpoint": checkpoint,
             "batch": batch,
+            **changed,
         }
+        where = options.gateway(options.data_dir)
         return gateway.ask(where, request, stream(rows) if rows else b"")
 
-    rows = [{"n": n} for n in range(10_000)]
-    assert commit(0, rows)["published"] == 10_000
-    assert commit(0, rows[::-1]) == {
-        "rows": 10_000,
-        "published": 0,
-        "replay": True,
-        "incomplete": 0,
-    }
+    yield commit
+    kill(tmp_path)
+
+
+def numbered(first: int, last: int) -> list[dict[str, Any]]:
+    return [{"n": n} for n in range(first, last)]
+
+
+def nothing(rows: int) -> dict[str, Any]:
+    """What is replied when all rows were published before."""
+    return {"rows": rows, "published": 0, "replay": True, "incomplete": 0}
+
+
+def test_the_sink_publishes_each_row_once_whatever_is_replayed(
+    station: blocking.Node, sink: Commit, tmp_path: Path
+) -> None:
+    rows = numbered(0, 10_000)
+    assert sink(0, rows)["published"] == 10_000
+    assert sink(0, rows[::-1]) == nothing(10_000)
     with station.subscribe("out", since="beginning", timeout=30) as got:
         kill(tmp_path)
-        assert commit(0, rows)["published"] == 0  # its disk remembers
-        assert commit(1, [{"n": -1}])["published"] == 1
-        assert commit(0, rows) == {"rows": 0, "published": 0, "replay": True, "incomplete": 0}
-        # A crash between two parts: what was staged is what is published, and only the rest of it.
-        staged = next((tmp_path / "sink").glob("staged-*"))
-        staged.write_bytes(b"2\n" + stream([{"n": n} for n in range(20_000, 26_000)]))
-        assert commit(2, [{"n": 5}])["published"] == 6_000
-        numbers = [event["n"] for event in (got.next(timeout=30) for _ in range(16_001))]
-    assert sorted(numbers) == [-1, *range(10_000), *range(20_000, 26_000)]
+        assert sink(0, rows) == nothing(10_000)  # its disk remembers
+        assert sink(1, [{"n": -1}])["published"] == 1
+        assert sink(0, rows) == nothing(10_000)
+        numbers = [event["n"] for event in (got.next(timeout=30) for _ in range(10_001))]
+        assert list(got.within(0.5)) == []
+    assert sorted(numbers) == [-1, *range(10_000)]
     with pytest.raises(gateway.GatewayError, match=r"weather.*is already advertised"):
-        gateway.ask(where, {"topic": "weather", "schema": "n int", "query": "q2", "batch": 0})
+        sink(0, rows, topic="weather", query="q2")
+
+
+def test_a_crash_in_the_middle_of_a_commit_publishes_each_row_once_in_whatever_order_it_comes_again(
+    station: blocking.Node, sink: Commit, tmp_path: Path
+) -> None:
+    sink(1, [{"n": -1}])
+    # As a crash after the first part leaves it: the whole batch is staged, a part of it accepted.
+    [staged] = (tmp_path / "sink").glob("staged-*")
+    rows = numbered(0, 10_000)
+    data = stream(rows)
+    sink(2, rows[: gateway.ROWS])
+    staged.write_bytes(b"2\n" + data)
     kill(tmp_path)
+    assert sink(2, rows[::-1]) == nothing(10_000) | {"published": 10_000 - gateway.ROWS}
+    assert sink(2, rows) == nothing(10_000)
+    assert staged.stat().st_size < 10  # what is accepted is not kept twice
+    with station.subscribe("out", since="beginning", timeout=30) as got:
+        numbers = [event["n"] for event in (got.next(timeout=30) for _ in range(10_001))]
+        assert sorted(numbers) == [-1, *range(10_000)]
+        assert list(got.within(0.5)) == []
+
+
+def test_a_fresh_checkpoint_with_the_same_query_and_data_dir_publishes_all_rows(
+    station: blocking.Node, sink: Commit, tmp_path: Path
+) -> None:
+    for batch in range(3):
+        sink(batch, numbered(100 * batch, 100 * batch + 100))
+    again = [sink(batch, numbered(1000 + batch, 1050 + batch), "b") for batch in range(3)]
+    assert [one["published"] for one in again] == [50, 50, 50]
+    assert sink(2, numbered(0, 100)) == nothing(100)  # the one before goes on, too
+    assert sink(3, numbered(0, 100))["published"] == 100
+    found = [one for one in statuses() if one.get("outbox") and "out" in one["topics"]]
+    told = [one["counters"].get("rows already published", 0) for one in found]
+    assert sum(told) == 100
+    with station.subscribe("out", since="beginning", timeout=30) as got:
+        assert len([got.next(timeout=30) for _ in range(550)]) == 550
+        assert list(got.within(0.5)) == []
 
 
 def test_the_tap_keeps_offsets_and_fails_on_lost_events(
@@ -167,7 +150,7 @@ def test_the_tap_keeps_offsets_and_fails_on_lost_events(
     until(lambda: tap.latest() == 20)
     assert [values["temp"] for values in tap.between(5, 8)] == [15, 16, 17]
     tap.commit(8)
-    tap._node.close()
+    tap.close()
     again = _Tap(options)
     assert again.acked == 8
     assert [values["temp"] for values in again.between(8, 20)] == list(range(18, 30))
@@ -179,7 +162,7 @@ def test_the_tap_keeps_offsets_and_fails_on_lost_events(
         again.between(20, 21)
     options.fails = False
     assert again.between(20, 21) == []
-    again._node.close()
+    again.close()
 
 
 @pytest.mark.parametrize(
@@ -331,7 +314,10 @@ def test_spark_tells_of_options_and_schemas_that_do_not_fit(
     register(spark)
     station.publish_batch("weather", events(0, 5)).wait(30)
     options = {"join": station.address, "topic": "weather"}
-    told = r"topic 'weather' has no attribute 'tmep' \(did you mean 'temp'\?\); its schema is \(city STRING"
+    told = (
+        r"topic 'weather' has no attribute 'tmep' \(did you mean 'temp'\?\); its schema is "
+        r"\(city STRING"
+    )
     with pytest.raises(Exception, match=told):
         spark.read.format("gossamer").options(**options).schema(
             "city STRING, tmep INT"

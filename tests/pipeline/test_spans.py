@@ -1,4 +1,4 @@
-"""Pairs by sorting, and texts taken apart at once: against plain loops, without Spark."""
+"""Pairs by sorting, and texts taken apart together, compared with plain loops, without Spark."""
 
 from __future__ import annotations
 
@@ -91,7 +91,10 @@ def loop(rows: list[Row], sought: list[Row]) -> list[tuple[int, int]]:
 def test_spans_are_a_loop(
     monkeypatch: pytest.MonkeyPatch, events: int, pairs: int, each: int
 ) -> None:
-    """Numbers on all ends and beside them, NULLs, ids that several filters have; however much is taken at once."""
+    """Numbers lie on all ends and beside them, there are NULLs, and several filters share an id.
+
+    The size of the portions does not matter.
+    """
     monkeypatch.setattr(spans, "EVENTS", events)
     monkeypatch.setattr(spans, "PAIRS", pairs)
     for seed, numbers in enumerate((ENDS, list(range(12)), [3])):
@@ -105,7 +108,7 @@ def test_spans_are_a_loop(
 
 
 def test_a_batch_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that all filters match, and one filter that matches all."""
+    """One event matches all filters, and one filter matches all events."""
     monkeypatch.setattr(spans, "EVENTS", 50)
     monkeypatch.setattr(spans, "PAIRS", 60)
     rows: list[Row] = [(n, "a", 1, n % 10) for n in range(500)]
@@ -118,7 +121,8 @@ def test_a_batch_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     large = [("x" * 1000, "a", 1, 5)] * 30
     monkeypatch.setattr(spans, "BYTES", 3000)
     types = {**TYPES, "event": pa.string()}
-    assert max(len(table) for table in spans._gather(batches(large, 1, types))) == 2  # type: ignore[arg-type]
+    portions = spans._gather(batches(large, 1, types))  # type: ignore[arg-type]
+    assert max(len(table) for table in portions) == 2
     answers = list(spans.match(batches(large, 1, types), [built]))  # type: ignore[arg-type]
     assert sum(len(events) for batch in answers for events in batch["events"].to_pylist()) == 30 * (
         100 + 40
@@ -138,7 +142,7 @@ def test_nothing_and_too_much() -> None:
     never = build([(1, "a", 0, 1, 0), (2, None, 0, LEAST, MOST), (3, "a", 0, MOST, LEAST)])
     assert never is not None
     assert len(never.first) == 0
-    # Five keys of 10,000 values each and ranks beside them are more than 2^63.
+    # Five keys of 10,000 values each, with ranks beside them, are more than 2^63.
     many = pa.array(range(10_000))
     low = np.arange(10_000)
     keys = [(f"k{n}", many) for n in range(5)]
@@ -181,7 +185,10 @@ def test_ids_and_columns_of_other_types() -> None:
 
 
 def test_texts_are_extracted_as_they_are_split() -> None:
-    """A known shape's texts, at once, as one by one; others are left."""
+    """The texts of a known shape give the same values together as one by one.
+
+    Other texts are left.
+    """
     rng = Random(3)
     words = [
         "",
@@ -254,17 +261,20 @@ def test_bits_are_sorted_as_numbers_are(bits: int) -> None:
     ("numbers", "ranked"),
     [
         ([-3, 0, 4, 5], False),
-        ([2**62, 2**62 + 1, 2**62 + 7], False),  # large, but near each other
-        ([LEAST, -1, 0, 1, MOST], False),  # the ends of all numbers cut nothing
+        # The numbers are large, but near each other.
+        ([2**62, 2**62 + 1, 2**62 + 7], False),
+        # The ends of all numbers cut nothing.
+        ([LEAST, -1, 0, 1, MOST], False),
         ([LEAST, MOST], False),
         ([LEAST + 1, 0, MOST - 1], True),
-        ([-(2**60), 0, 2**60], True),  # with the keys beside them more than 63 bits
+        # With the keys beside them these need more than 63 bits.
+        ([-(2**60), 0, 2**60], True),
     ],
 )
 def test_places_are_distances_where_they_fit_and_ranks_where_not(
     numbers: list[int], ranked: bool
 ) -> None:
-    """Events on the ends of each range, beside them, and at the ends of all numbers."""
+    """Events lie on the ends of each range, beside them, and at the ends of all numbers."""
     near = {one + by for one in numbers for by in (-1, 0, 1) if LEAST <= one + by <= MOST} | {
         LEAST,
         MOST,
@@ -285,7 +295,7 @@ def test_places_are_distances_where_they_fit_and_ranks_where_not(
 
 
 def test_places_fit_up_to_the_last_bit() -> None:
-    """One key: distances up to 2^63 - 1 are places, one more and they are ranks."""
+    """With one key, distances up to 2^63 - 1 are places, and beyond that places are ranks."""
     for high, ranked in ((MOST - 2, False), (MOST - 1, True)):
         built = spans.build(
             pa.array([1, 2]), [], "size", np.array([1, high]), np.array([high, high])

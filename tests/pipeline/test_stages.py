@@ -1,4 +1,7 @@
-"""The stage mechanism: what is skipped, what runs again and why, and that nothing half-written is ever read."""
+"""The stage mechanism: which stages are skipped, which run again and why.
+
+Half-written tables are never read.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ if TYPE_CHECKING:
 
 
 class Plan:
-    """Two stages: ``first`` writes topics and churn out of its file, ``second`` expected out of topics."""
+    """Two stages: ``first`` makes topics and churn from its file, and ``second`` makes expected
+    from topics.
+    """
 
     def __init__(self, spark: SparkSession, out: Path, file: Path) -> None:
         self.spark, self.out, self.file = spark, out, file
@@ -61,7 +66,7 @@ class Plan:
         )
 
     def run(self, **more: Any) -> list[str]:
-        """Returns which stages ran."""
+        """Run the job, and return the stages that ran."""
         self.made.clear()
         job.run(lambda: self.spark, self.out, self.stages(), **more)
         return list(self.made)
@@ -75,7 +80,7 @@ class Plan:
 
 @pytest.fixture
 def plan(spark: SparkSession, tmp_path: Path) -> Plan:
-    """Nothing has run."""
+    """A plan of which no stage has run."""
     (tmp_path / "input").write_text("3")
     return Plan(spark, tmp_path / "out", tmp_path / "input")
 
@@ -91,7 +96,10 @@ def run_once(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
 
 @pytest.fixture
 def done(run_once: Plan, tmp_path: Path) -> Plan:
-    """Everything has run: what was committed once, in a folder of the test's own. Its input is everybody's."""
+    """A plan of which every stage has run: a copy of one commit in a folder of the test's own.
+
+    All tests share its input.
+    """
     shutil.copytree(run_once.out, tmp_path / "out")
     return Plan(run_once.spark, tmp_path / "out", run_once.file)
 
@@ -107,7 +115,8 @@ def test_only_what_changed_runs_again(plan: Plan) -> None:
     assert plan.states() == ["done", "stale"]
     assert job.status(plan.out, plan.stages())[1].why == "changed: settings"
     assert plan.run() == ["second"]
-    plan.file.write_text("3\n")  # another file, the same rows: what reads them need not run
+    # Another file gives the same rows here, so the stage that reads them need not run.
+    plan.file.write_text("3\n")
     assert plan.states() == ["stale", "waits"]
     assert plan.run() == ["first"]
     plan.file.write_text("4")
@@ -134,7 +143,10 @@ def test_rows_that_break_the_contract_replace_nothing(done: Plan) -> None:
 def test_a_commit_that_breaks_off_is_finished_by_the_next_job(
     done: Plan, monkeypatch: pytest.MonkeyPatch, renames: int
 ) -> None:
-    """As if killed after so many renames: nothing is read from the half-renamed stage, and no work is done twice."""
+    """The job stops after this number of renames, as if it was killed.
+
+    The half-renamed stage is not read, and no work is done twice.
+    """
     done.due = False
     rename, count = Path.rename, 0
 
@@ -154,7 +166,8 @@ def test_a_commit_that_breaks_off_is_finished_by_the_next_job(
                 done.rows()
         else:
             done.run()
-    assert done.run() == []  # the commit was decided, so the next job only finishes it
+    # The commit was decided, so the next job only finishes it.
+    assert done.run() == []
     assert done.rows() == [(0, 0, False), (1, 0, False)]
 
 
@@ -228,7 +241,9 @@ def test_a_manifest_that_cannot_be_read_is_none(tmp_path: Path) -> None:
 
 
 def test_every_module_that_a_stage_names_exists(tmp_path: Path) -> None:
-    """Otherwise a job would end in the middle, because a stage's fingerprint reads these modules."""
+    """Otherwise a job would end in the middle, because a stage's fingerprint reads these
+    modules.
+    """
     planned = stages.plan(stages.Job(tmp_path)) + reproduce.plan(tmp_path, QUICK)
     assert len(planned) >= 9
     for stage in planned:

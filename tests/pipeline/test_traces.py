@@ -1,4 +1,4 @@
-"""Traces in: every broken row is kept with its reason, and nothing else is."""
+"""Traces: every broken row, and no other, is kept in quarantine with its reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 
 from gossamer.pipeline import formats, job, mapping, stages, traces
 from gossamer.pipeline.contracts import check_rows, check_schema
-from gossamer.pipeline.formats import TraceError
+from gossamer.pipeline.formats import TraceInputError
 from gossamer.pipeline.mapping import MappingError
 from gossamer.pipeline.tables import TABLES
 from pipeline.live import ADVERTISED, A, B, publish, subscribe, write
@@ -43,7 +43,10 @@ NAMES = ["peer", "name", "type", "size"]
 
 
 def parts(spark: SparkSession, *paths: Path, empty: tuple[str, ...] = ()) -> dict[str, DataFrame]:
-    """The tables of some traces, each held to its contract; of those that must be ``empty`` there is no row to hold to it."""
+    """The tables of some traces, each checked against its contract.
+
+    Tables in ``empty`` have no row to check.
+    """
     found = traces.split(stages.read_traces(spark, mapping.plain(paths)))
     for name, rows in found.items():
         check_schema(rows, TABLES[name])
@@ -64,9 +67,9 @@ def test_the_header_names_the_columns() -> None:
         "type",
         "more",
     ]
-    with pytest.raises(TraceError, match=r"f: no column type, size among \(peer, name\)"):
+    with pytest.raises(TraceInputError, match=r"f: no column type, size among \(peer, name\)"):
         formats.header("peer,name", NAMES, "f")
-    with pytest.raises(TraceError, match="column name is there twice"):
+    with pytest.raises(TraceInputError, match="column name is there twice"):
         formats.header("peer,name,name,type,size", NAMES, "f")
 
 
@@ -81,9 +84,8 @@ def test_each_broken_row_is_kept_with_its_reason(spark: SparkSession, tmp_path: 
     path = tmp_path / "t.csv"
     path.write_text("\n".join(["peer,name,type,size", *good, *(row for row, _ in BROKEN), ""]))
     found = parts(spark, path, empty=("sessions", "rtts"))
-    assert found["holdings"].count() + found["quarantine"].count() == len(good) + len(
-        BROKEN
-    )  # nothing vanished
+    # No row vanished.
+    assert found["holdings"].count() + found["quarantine"].count() == len(good) + len(BROKEN)
     kept = found["holdings"].join(found["items"].drop("source", "line"), on="item")
     assert [
         (peer, json.loads(str(values)), line)
@@ -168,9 +170,9 @@ def test_unusable_input_is_a_clear_error(spark: SparkSession, tmp_path: Path) ->
     ):
         path = tmp_path / name
         path.write_bytes(content)
-        with pytest.raises((job.JobError, TraceError, MappingError), match=said):
+        with pytest.raises((job.JobError, TraceInputError, MappingError), match=said):
             stages.read_traces(spark, mapping.plain([path])).count()
-    with pytest.raises(TraceError, match="no such file"):
+    with pytest.raises(TraceInputError, match="no such file"):
         stages.read_traces(spark, mapping.plain([tmp_path / "nothing.csv"]))
 
 
@@ -191,7 +193,8 @@ def test_only_a_file_that_cannot_be_read_is_said_not_to_be_whole(
     ):
         stages.read_traces(spark, mapping.plain([good, torn]))
     (tmp_path / "map.toml").write_text(
-        "[[source]]\nfiles = ['good.csv']\nschema = 'size INT'\nrefuse = { much = '1 / size > 2' }\n"
+        "[[source]]\nfiles = ['good.csv']\nschema = 'size INT'\nrefuse = { much = '1 / size > "
+        "2' }\n"
     )
     with pytest.raises(
         job.JobError, match=r"DIVIDE_BY_ZERO.*do the conditions of refuse.*'1 / size > 2'"
@@ -215,11 +218,13 @@ def test_only_a_file_that_cannot_be_read_is_said_not_to_be_whole(
             "t.jsonl",
             '{"peer": "p", "na\n',
             False,
-        ),  # somebody ended that line: a broken row like any other
+            # The line has an end, so it is a broken row like any other.
+        ),
         ("t.jsonl", '{"peer": "p", "na\r\n', False),
         ("t.jsonl", '{"peer": "p"}', False),
         ("t.jsonl", "  ", False),
-        ("t.jsonl", f'{{"peer": "{"p" * 200_000}', False),  # too long to look at
+        # The line is too long to check.
+        ("t.jsonl", f'{{"peer": "{"p" * 200_000}', False),
         ("t.csv", "p,n,t", True),
         ("t.csv", 'p,n,t,"1', True),
         ("t.csv", "p,n,t,1", False),
@@ -238,7 +243,8 @@ def test_a_plain_file_that_ends_inside_a_line(
         formats._check_end(path, read)
         return
     with pytest.raises(
-        TraceError, match=rf"{name}: ends inside its last line, which begins .* is the file whole\?"
+        TraceInputError,
+        match=rf"{name}: ends inside its last line, which begins .* is the file whole\?",
     ):
         formats._check_end(path, read)
 
@@ -339,7 +345,8 @@ def test_a_mapping_of_every_format(spark: SparkSession, tmp_path: Path) -> None:
         "links.csv": "who,id\np,1\np,2\nq,4\nq,9\np,1\np,4\n,1\n",
         "more.jsonl": "\n".join([*lines, '{"t": 1', "[1]", ""]),
         "quakes-1.geojson": json.dumps({"type": "FeatureCollection", "features": quakes}),
-        "stays.csv": "node,from,to,right_censored\np,0,10,0\np,5,9,0\np,10,12,1\nq,5,4,0\nq,x,4,0\n",
+        "stays.csv": "node,from,to,right_censored\n"
+        "p,0,10,0\np,5,9,0\np,10,12,1\nq,5,4,0\nq,x,4,0\n",
         "rtt.txt": "0 1.5\n2 0\n",
     }.items():
         (tmp_path / name).write_text(text)
@@ -351,7 +358,8 @@ def test_a_mapping_of_every_format(spark: SparkSession, tmp_path: Path) -> None:
     assert items == {
         ("files", '{"name":"a","size":5}'): 2,
         ("files", '{"name":"b"}'): 1,
-        ("readings", '{"place":"GVA","at":"1970-01-01T00:00:01.500000Z","level":5.0,"price":1.25,"day":"2020-01-31","ok":true}'): 1,
+        ("readings", ('{"place":"GVA","at":"1970-01-01T00:00:01.500000Z","level":5.0,'
+            '"price":1.25,"day":"2020-01-31","ok":true}')): 1,
         ("quakes", '{"mag":2.5,"latitude":2.25,"id":"a"}'): 0,
         ("quakes", '{"mag":3.0,"latitude":2.25,"id":"c"}'): 0,
         ("table", '{"a":1,"b":"x"}'): 0,
@@ -447,7 +455,7 @@ def test_the_schema_of_a_mapping_is_checked_before_the_rows(
         ("schema = 'a INT'\nrefuse = { no = 'c > 1' }", "refuse 'c > 1'"),
     ):
         (tmp_path / "map.toml").write_text(f"[[source]]\nfiles = ['f.csv']\n{more}\n")
-        with pytest.raises(TraceError, match=said):
+        with pytest.raises(TraceInputError, match=said):
             stages.read_traces(spark, mapping.load(tmp_path / "map.toml"))
 
 
@@ -458,7 +466,9 @@ def test_the_types_of_a_mapping_are_those_of_a_fabric() -> None:
 
 
 def test_a_topics_schema_keeps_the_names_of_its_structs() -> None:
-    """In capitals, as they were written, no event had them: JSON tells case apart."""
+    """JSON distinguishes case, so events do not have the attributes if the schema changes their
+    case.
+    """
     from pyspark.sql.types import IntegerType, StringType, StructType
 
     inner = StructType().add("x", IntegerType()).add("q", StructType().add("Y", StringType()))
@@ -529,9 +539,11 @@ def test_the_traces_of_live_nodes(spark: SparkSession, tmp_path: Path) -> None:
     )
     path = write(tmp_path, B, [*subscribe(10, 1, "size = 5"), *publish(150, 1, {"size": 6})])
     with path.open("ab") as file:
+        # This record has no topic.
         file.write(
-            b'{"at": 390, "node": "ff", "record": {"kind": "published", "sequence": 2, "values": {}}}\n'
-        )  # of no topic
+            b'{"at": 390, "node": "ff", "record": {"kind": "published", "sequence": 2, '
+            b'"values": {}}}\n'
+        )
         file.write(b'{"at": 395, "node": "ff"}\n')
         file.write(b'{"at": 400, "no')
     assert {mapping.guess(one) for one in tmp_path.iterdir()} == {"trace"}

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 from gossamer import trace
 from gossamer.cli.pipeline_verdicts import print_verdict
 from gossamer.pipeline import mapping, oracle, report, stages
-from gossamer.pipeline.formats import TraceError
+from gossamer.pipeline.formats import TraceInputError
 from gossamer.pipeline.verify import Counts, Verdict, VerifyError, verify
 from pipeline.live import ADVERTISED, SCHEMA, A, B, Record, delivered, publish, subscribe, write
 
@@ -56,31 +56,39 @@ def test_missed_duplicate_spurious_and_allowed(
             *publish(400, 4, {"name": "lib4"}, took=0),
         ],
     )
+    # For event 1, NaN is the largest number.
+    # The subscription ended between publication and receipt. The event was allowed, and was not
+    # handed over.
     write(
         tmp_path / "t",
         B,
         [
             ADVERTISED,
-            *subscribe(10, 1, "name LIKE 'lib%'"),  # events 1 and 3 are due
+            # Events 1 and 3 are due.
+            *subscribe(10, 1, "name LIKE 'lib%'"),
             delivered(103, 1, 1, hops=2),
-            delivered(104, 1, 1, hops=3),  # duplicate
-            delivered(203, 1, 2),  # spurious: no match
-            # event 3 is missed
-            delivered(4400, 1, 4),  # its receipt was never complete: allowed
-            *subscribe(198, 2, "size > 6 AND ratio < 0", took=4),  # overlaps event 2: allowed
+            # This is a duplicate.
+            delivered(104, 1, 1, hops=3),
+            # This is spurious, because the filter does not match.
+            delivered(203, 1, 2),
+            # Event 3 is missed.
+            # Its receipt was never complete, so this is allowed.
+            delivered(4400, 1, 4),
+            # The subscription overlaps event 2, so this is allowed.
+            *subscribe(198, 2, "size > 6 AND ratio < 0", took=4),
             delivered(205, 2, 2),
             *subscribe(
                 11, 3, "ratio > 1e300 AND at = TIMESTAMP '2020-01-01 12:00:00' AND data = X'00FF'"
-            ),  # event 1: NaN is largest
+            ),
             delivered(101, 3, 1),
             (310, trace.Unsubscribed(3)),
-            delivered(311, 9, 1),  # spurious: nobody subscribed as 9
-            *subscribe(250, 4, "name = 'lib1'"),  # after event 1 was complete: spurious
+            # This is spurious, because there is no subscription 9.
+            delivered(311, 9, 1),
+            # Event 1 was complete before this subscription, so the hand-over is spurious.
+            *subscribe(250, 4, "name = 'lib1'"),
             delivered(260, 4, 1),
             *subscribe(12, 5, "name = 'nobody'"),
-            *subscribe(
-                13, 6, "name = 'lib3'"
-            ),  # ended between publication and receipt: allowed, and not handed over
+            *subscribe(13, 6, "name = 'lib3'"),
             (302, trace.Unsubscribed(6)),
         ],
         tail=b'{"at":500,"node":"ff',
@@ -102,14 +110,14 @@ def test_missed_duplicate_spurious_and_allowed(
         1,
     )
     assert (verdict.torn, verdict.broken) == (1, 0)
+    # By default a hand-over is late after a second, and these took 4 ms.
     assert (verdict.late, verdict.late_ms) == (
         0,
         1000.0,
-    )  # by default a second is late, and 4 ms are not
+    )
     assert not verdict.ok
-    assert (
-        sum(count for _, count in verdict.hops) == 7
-    )  # pairs handed over, whatever became of them
+    # These are all pairs that were handed over, with any verdict.
+    assert sum(count for _, count in verdict.hops) == 7
     assert verdict.latency_ms_p99 is not None
     assert verdict.latency_ms_p50 == 0.005
     (per_node,) = verdict.per_node
@@ -138,20 +146,21 @@ def test_missed_duplicate_spurious_and_allowed(
     assert "✗ 2 of 3 expected deliveries arrived; 1 missed, 1 duplicate, 3 spurious." in page
     assert "1 events never had a complete receipt" in page
     assert "&lt;this&gt;" in page
-    assert "eDonkey" in page  # what the sample stands in for
+    # The page says which trace the sample stands in for.
+    assert "eDonkey" in page
     assert "7 of them, the worst first" in page
-    assert (
-        page.count("<td>9</td>") == 2
-    )  # nobody subscribed as 9: among the subscriptions, and among the examples
+    # There is no subscription 9, so it is listed among the subscriptions and among the examples.
+    assert page.count("<td>9</td>") == 2
     print_verdict(verdict)
     printed = capsys.readouterr().out
     assert f"  node {per_node.node}: 1 missed, 1 duplicate, 3 spurious\n" in printed
     assert (
-        f"  subscription 1 at {per_node.node}, filter name LIKE 'lib%': 1 missed, 1 duplicate, 1 spurious\n"
-        in printed
+        f"  subscription 1 at {per_node.node}, filter name LIKE 'lib%': 1 missed, 1 "
+        f"duplicate, 1 spurious\n" in printed
     )
     assert f"  subscription 9 at {per_node.node}, filter none: 1 spurious\n" in printed
-    assert "subscription 3 at" not in printed  # which has nothing wrong
+    # That subscription has no fault.
+    assert "subscription 3 at" not in printed
 
 
 @pytest.mark.spark
@@ -171,7 +180,9 @@ def test_a_restart_ends_the_old_subscriptions(spark: SparkSession, tmp_path: Pat
 
 @pytest.mark.spark
 def test_the_same_by_the_settings_for_much_data(spark: SparkSession, tmp_path: Path) -> None:
-    """Other tests run with those for little (session.TINY): no broadcasts, no adaptive plans, nothing compiled."""
+    """The other tests run with the settings for little data (session.TINY): no broadcasts, no
+    adaptive plans, nothing compiled.
+    """
     write(
         tmp_path,
         A,
@@ -205,15 +216,15 @@ def test_the_same_by_the_settings_for_much_data(spark: SparkSession, tmp_path: P
 def test_a_killed_node_is_owed_nothing_after_its_last_record(
     spark: SparkSession, tmp_path: Path
 ) -> None:
+    # The receipt is complete at the time of the last record, so the subscription did not outlive
+    # it.
     write(
         tmp_path,
         A,
         [
             ADVERTISED,
             *publish(100, 1, {"size": 5}),
-            *publish(
-                108, 2, {"size": 5}, took=2
-            ),  # complete at the very time of the last record: not outlived
+            *publish(108, 2, {"size": 5}, took=2),
             *publish(109, 3, {"size": 5}),
             *publish(300, 4, {"size": 5}),
         ],
@@ -229,7 +240,8 @@ def test_a_killed_node_is_owed_nothing_after_its_last_record(
         True,
     )
     path = write(tmp_path, B, records)
-    path.write_bytes(path.read_bytes()[:-1])  # killed just before a line break: nothing is lost
+    # The node was killed just before a line break, and nothing is lost.
+    path.write_bytes(path.read_bytes()[:-1])
     verdict = verify(spark, tmp_path)
     assert (verdict.expected, verdict.missed, verdict.torn) == (1, 0, 0)
 
@@ -241,15 +253,20 @@ def test_when_it_was_handed_over(spark: SparkSession, tmp_path: Path) -> None:
         *subscribe(10, 1, "size = 5"),
         delivered(104, 1, 1),
         (110, trace.Unsubscribed(1)),
-        delivered(111, 1, 1),  # spurious, not a duplicate: it was over
+        # This is spurious and not a duplicate, because the subscription had ended.
+        delivered(111, 1, 1),
         *subscribe(10, 2, "size = 5"),
-        (105, trace.Unsubscribed(2)),  # when the receipt was complete: allowed, not due
+        # It ended when the receipt was complete, so the event is allowed and not due.
+        (105, trace.Unsubscribed(2)),
         *subscribe(10, 3, "size = 5"),
         (120, trace.Unsubscribed(3)),
-        delivered(120, 3, 1),  # in the very last moment
-        delivered(102, 4, 1),  # before it was asked for
+        # This comes in the last moment of the subscription.
+        delivered(120, 3, 1),
+        # This comes before the subscription was asked for.
+        delivered(102, 4, 1),
         *subscribe(103, 4, "size = 5"),
-        delivered(103, 5, 1),  # in the very first
+        # This comes in the first moment of the subscription.
+        delivered(103, 5, 1),
         *subscribe(103, 5, "size = 5"),
     ]
     write(tmp_path, B, records)
@@ -307,7 +324,10 @@ def test_records_that_are_not_whole_are_broken(spark: SparkSession, tmp_path: Pa
 def test_attributes_may_have_any_name_and_values_any_depth(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    schema = "__event INT, `__filter` INT, `__0` INT, __broken STRING, p STRUCT<x: DOUBLE, q: STRUCT<y: DOUBLE>>"
+    schema = (
+        "__event INT, `__filter` INT, `__0` INT, __broken STRING, p STRUCT<x: DOUBLE, q: "
+        "STRUCT<y: DOUBLE>>"
+    )
     values = {
         "__event": 1,
         "__filter": 2,
@@ -332,7 +352,8 @@ def test_attributes_may_have_any_name_and_values_any_depth(
     verdict = verify(spark, tmp_path)
     assert (verdict.expected, verdict.broken) == (3, 0)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(oracle, "SMALL_MAX", 0)  # by template
+        # Small sets also go by template then.
+        patched.setattr(oracle, "SMALL_MAX", 0)
         assert verify(spark, tmp_path).expected == 3
 
 
@@ -392,7 +413,8 @@ def test_a_durable_subscription_is_one_over_all_lives(spark: SparkSession, tmp_p
     write(tmp_path, A, [ADVERTISED, *(record for event in events for record in event)])
     again = trace.Delivered(5, trace.hex_peer(A), 1, 1, 1, True)
     write(tmp_path, B, [*durable(50, 1), delivered(110, 1, 1)], incarnation=1)
-    # The second and third were published while it was away: one was caught up with, of the other it was told that it is lost.
+    # The second and third event were published while the subscription was away. It caught up with
+    # one, and was told that the other is lost.
     back = [
         *durable(350, 5),
         (352, again),
@@ -404,7 +426,8 @@ def test_a_durable_subscription_is_one_over_all_lives(spark: SparkSession, tmp_p
     assert (verdict.expected, verdict.delivered, verdict.missed) == (1, 1, 0)
     assert (verdict.allowed, verdict.duplicate, verdict.spurious) == (2, 0, 0)
     assert verdict.subscriptions == 1
-    # Without the gap the third is missed, and without its acknowledgement's word a second copy is a duplicate.
+    # Without the gap the third event is missed. Without the word about its acknowledgement a second
+    # copy is a duplicate.
     write(
         tmp_path,
         B,
@@ -459,7 +482,7 @@ def test_a_topic_that_grew_is_judged_by_its_longest_schema(
         4: Counts(expected=1, delivered=1),
     }
     assert verdict.broken == 0
-    # In the trace of items, too: the grown schema, and NULL (nothing, in JSON) where an event is older.
+    # The trace of items has the grown schema, too, and NULL (nothing, in JSON) in older events.
     parsed = stages.read_traces(spark, mapping.plain(sorted(tmp_path.glob("*.jsonl")))).where(
         "table = 'items'"
     )
@@ -488,7 +511,7 @@ def test_two_schemas_of_which_neither_grew_from_the_other_are_named(
     )
     with pytest.raises(VerifyError) as refused:
         verify(spark, tmp_path)
-    with pytest.raises(TraceError) as as_items:
+    with pytest.raises(TraceInputError) as as_items:
         stages.read_traces(spark, mapping.plain(tmp_path.glob("*.jsonl")))
     for error in (refused, as_items):
         assert f"({SCHEMA})" in str(error.value)
@@ -525,12 +548,13 @@ def test_what_is_late_is_counted_per_subscription_and_per_node(
     ]
     write(tmp_path, B, [*both, delivered(20_500, 1, 2), delivered(23_000, 2, 2)])
     verdict = verify(spark, tmp_path, late_ms=2.0)
+    # A late hand-over is not a fault.
     assert (verdict.expected, verdict.delivered, verdict.late, verdict.ok) == (
         4,
         4,
         3,
         True,
-    )  # late is no fault
+    )
     assert [row.counts.late for row in verdict.per_node] == [3]
     assert {row.subscription: row.counts.late for row in verdict.per_subscription} == {1: 1, 2: 2}
 
@@ -554,7 +578,8 @@ def test_one_of_a_group_is_due_each_event(spark: SparkSession, tmp_path: Path) -
         B,
         [*member(10, 1), *member(11, 2, "size = 3"), delivered(101, 1, 1), delivered(201, 1, 2)],
     )
-    verdict = verify(spark, tmp_path)  # three, four and five were taken by nobody
+    # No member took events three, four and five.
+    verdict = verify(spark, tmp_path)
     assert (verdict.expected, verdict.delivered, verdict.missed, verdict.duplicate) == (5, 2, 3, 0)
     assert verdict.subscriptions == 1
     took = [
@@ -571,7 +596,8 @@ def test_one_of_a_group_is_due_each_event(spark: SparkSession, tmp_path: Path) -
         [*member(12, 1), delivered(102, 1, 1), delivered(202, 1, 2), (203, trace.Unsubscribed(1))],
     )
     verdict = verify(spark, tmp_path)
-    # The first went to two who stayed; the second to one that had gone, and so to another; the fourth to who did not want it.
+    # The first event went to two members that stayed. The second went to a member that had gone,
+    # and so to another. The fourth went to a member that did not want it.
     assert (verdict.expected, verdict.delivered, verdict.missed) == (5, 4, 1)
     assert (verdict.duplicate, verdict.spurious) == (1, 1)
 
@@ -607,7 +633,7 @@ def test_a_receipt_that_counts_what_was_discarded_before_the_report_is_a_violati
         write(tmp_path, A, [ADVERTISED, *sent, *done])
         return verify(spark, tmp_path)
 
-    # The first was reported before it was discarded, so it may be counted twice.
+    # The first event was reported before it was discarded, so the receipt may count it twice.
     first = trace.Completed(1, 1, 2)
     right = told(first, trace.Completed(2, 1, 1, 1), trace.Completed(3, 1, 1, 1))
     assert (right.miscounted, right.ok) == (0, True)

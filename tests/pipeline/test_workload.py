@@ -1,4 +1,4 @@
-"""The workload: the seed's way, and the same rows whatever the partitioning."""
+"""The workload of the seed's kind. The rows do not depend on the partitioning."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from gossamer.pipeline.tables import CHURN, EVENTS, FILTERS, HOLDINGS, ITEMS, SE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ODD = ["it's", "100%_sure\\", "\\'", "é😀", "a", "-- x", "/* y", '"q"', "@s", "DATE '2020-01-01'"]
+ODD = ["it's", "100%_sure\\", "\\'", "é😀", "a", "-- x", "/* y", '"q"', "@s"]
+ODD += ["DATE '2020-01-01'"]
 
 
 def rows() -> list[tuple[Any, ...]]:
@@ -77,9 +78,8 @@ def test_the_same_whatever_the_partitioning(spark: SparkSession) -> None:
     filters, events = found[0]
     assert [row["filter"] for row in filters] == list(range(70))
     assert [row["event"] for row in events] == list(range(120))
-    assert (
-        sorted(workload.filters(*files(spark), 4, 70).collect()) != filters
-    )  # another seed, another workload
+    # Another seed gives another workload.
+    assert sorted(workload.filters(*files(spark), 4, 70).collect()) != filters
 
 
 @pytest.mark.spark
@@ -121,7 +121,8 @@ GENERAL = "mag DOUBLE, place STRING, felt BIGINT, day DATE, at TIMESTAMP, ok BOO
 @pytest.mark.spark
 def test_items_with_any_attributes_get_filters_that_match_them(spark: SparkSession) -> None:
     values = [
-        {"mag": 2.5, "place": "it's", "felt": 3, "day": "2020-01-31", "at": "2020-01-31T10:00:00.123456Z", "ok": True},
+        {"mag": 2.5, "place": "it's", "felt": 3, "day": "2020-01-31",
+            "at": "2020-01-31T10:00:00.123456Z", "ok": True},
         {"mag": -0.001}, {"felt": 2**63 - 1}, {"felt": -(2**63)}, {"mag": 1e14, "ok": False}, {},
     ]  # fmt: skip
     items = [
@@ -200,15 +201,15 @@ def test_two_in_five_uniform_events_match(spark: SparkSession) -> None:
     matched = events.join(
         points, on=sf.array("v.name", "v.type") == sf.col("p"), how="left_semi"
     ).count()
-    assert 350 < matched < 440  # 1 - exp(-1/2) is 39 %
+    # 1 - exp(-1/2) is 39 %.
+    assert 350 < matched < 440
     ranges = synthetic.filters(spark, Recipe("ranges", filters=200, width=0.1)).collect()
     ends = [
         tuple(int(word) for word in row["text"].split("BETWEEN ")[1].split(" AND "))
         for row in ranges
     ]
-    assert {high - low for low, high in ends if low > 0} == {
-        20_000
-    }  # a tenth of 200 sizes, a thousand apart
+    # This is a tenth of 200 sizes that are a thousand apart.
+    assert {high - low for low, high in ends if low > 0} == {20_000}
 
 
 @pytest.mark.spark
@@ -232,10 +233,11 @@ def test_churn_from_sessions_and_from_fits(spark: SparkSession) -> None:
         [("a", 0, 0, 500, True, "f", 1), ("a", 1, 600, 1000, False, "f", 2)], SESSIONS.ddl
     )
     late = churn.from_sessions(peers.limit(1), seen_late, 10_000, 3).orderBy("session").collect()
+    # The second stay lasts from the first observation on.
     assert [(row["up_us"], row["down_us"]) for row in late] == [
         (0, 5000),
         (6000, None),
-    ]  # on since it was seen
+    ]
     fit = churn.from_fit(spark, peers, "client", 120_000_000, 5.0, 1)
     check_rows(fit, CHURN)
     by_peer: dict[str, list[Any]] = {}

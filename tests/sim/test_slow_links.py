@@ -44,8 +44,10 @@ class Mute:
 
 
 class Fabric(Probe):
-    def __init__(self, nodes: int = 3, *, retention: str = "", **config: Any) -> None:
-        self.config = config
+    def __init__(
+        self, nodes: int = 3, *, retention: str = "", durable: bool = False, **config: Any
+    ) -> None:
+        self.config, self.durable = config, durable
         self.got: dict[int, list[Event | Gap]] = {}
         self.consumers: dict[int, bool] = {}  # False: this node's consumer takes nothing for now
         self.arrivals: Counter[int] = Counter()  # copies of events, by node
@@ -72,6 +74,7 @@ class Fabric(Probe):
             rng=Random(node.index),
             config=NodeConfig(interest=InterestConfig(join=join), **self.config),
             address=f"node-{node.index}",
+            durable=self.durable,
         )
 
     def core(self, number: int) -> NodeCore:
@@ -115,9 +118,11 @@ class Fabric(Probe):
 
     def delivered(self, node: Node, effect: Deliver) -> None:
         self.got.setdefault(node.index, []).extend(effect.events)
-        if self.consumers.get(node.index, True):
-            now = self.world.clock.now
-            self.core(node.index).taken(effect.subscription, len(effect.events), now)
+        core, now = self.core(node.index), self.world.clock.now
+        if last := effect.events[-1].offset if self.durable else 0:
+            core.ack(effect.subscription, last, now, through=True)
+        elif self.consumers.get(node.index, True):
+            core.taken(effect.subscription, len(effect.events), now)
 
     def arrived(self, node: Node, packet: Packet) -> None:
         self.arrivals[node.index] += len(packet.ids)
@@ -132,12 +137,14 @@ class Fabric(Probe):
 
 
 @pytest.mark.parametrize("retention", ["1h", ""])
-@pytest.mark.parametrize("wish", [{"gaps": True}, {"ordered": True}, {"start": 0}])
+@pytest.mark.parametrize(
+    "wish", [{"gaps": True}, {"ordered": True}, {"start": 0}, {"name": "x"}], ids=str
+)
 @pytest.mark.parametrize("route", ROUTES)
 def test_who_is_cut_off_gets_what_was_completed_without_it_or_is_told(
     route: Route, wish: dict[str, Any], retention: str
 ) -> None:
-    fabric = Fabric(retention=retention)
+    fabric = Fabric(retention=retention, durable="name" in wish)
     fabric.enter(SUBSCRIBER, route, **wish)
     tickets = fabric.publish(range(10))
     fabric.run(10)

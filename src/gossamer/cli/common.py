@@ -19,7 +19,7 @@ INTERRUPTED = 130
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Seconds(click.ParamType[float]):
+class SecondsFlag(click.ParamType[float]):
     """A number of seconds that is not negative and not nan."""
 
     name = "seconds"
@@ -107,7 +107,7 @@ def node_options(command: F) -> F:
         ),
         click.option(
             "--wait",
-            type=Seconds(),
+            type=SecondsFlag(),
             default=10.0,
             show_default=True,
             help="Seconds to wait for the fabric and the topic.",

@@ -110,11 +110,10 @@ class Count(Kind):
 
     def text(self, given: str) -> int:
         try:
-            return self.value(int(given.replace("_", "")))
-        except ValueError as error:
-            raise ValueError(
-                str(error) if "must" in str(error) else f"{given!r} is not a whole number"
-            ) from None
+            number = int(given.replace("_", ""))
+        except ValueError:
+            raise ValueError(f"{given!r} is not a whole number") from None
+        return self.value(number)
 
     def value(self, given: Any) -> int:
         if not isinstance(given, int) or isinstance(given, bool):
@@ -147,11 +146,10 @@ class Seconds(Kind):
 
     def text(self, given: str) -> float:
         try:
-            return self.value(float(given))
-        except ValueError as error:
-            raise ValueError(
-                str(error) if "must" in str(error) else f"{given!r} is not a number of seconds"
-            ) from None
+            seconds = float(given)
+        except ValueError:
+            raise ValueError(f"{given!r} is not a number of seconds") from None
+        return self.value(seconds)
 
     def value(self, given: Any) -> float:
         if (

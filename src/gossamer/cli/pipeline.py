@@ -6,7 +6,7 @@ import contextlib
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from gossamer.cli.common import json_option
+from gossamer.cli.common import F, json_option
 from gossamer.cli.pipeline_verdicts import plain_result, print_result, print_verdict
 from gossamer.cli.progress import Stages
 from gossamer.pipeline import masters
@@ -74,6 +74,23 @@ def _master(ctx: click.Context, param: click.Parameter, value: str) -> str:
         raise click.BadParameter(str(error)) from None
 
 
+shown = functools.partial(click.option, show_default=True)
+_files = functools.partial(
+    click.option, multiple=True, type=click.Path(path_type=Path), metavar="FILE"
+)
+LIST: dict[str, Any] = {"callback": _numbers, "metavar": "N,N,.."}
+RANGE: dict[str, Any] = {"callback": _numbers, "metavar": "N-N"}
+_COUNT: dict[str, Any] = {"callback": _count, "metavar": "N|all"}
+_SHARE: dict[str, Any] = {"type": click.FloatRange(0, 1)}
+SEVERAL = "May be given several times."
+
+
+def out_option(help: str) -> Callable[[F], F]:
+    return click.option(
+        "--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help=help
+    )
+
+
 master_option = click.option(
     "--master",
     callback=_master,
@@ -101,124 +118,90 @@ def pipeline() -> None:
 
 
 @pipeline.command()
-@click.option("--trace", "traces", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
-              help="CSV, JSON lines or Parquet with columns peer, name, type, size; Debian's "
-              "Sources index; trace files of live nodes. May be given several times. "
-              "Default: the sample that comes with gossamer.")  # fmt: skip
-@click.option("--mapping", type=click.Path(path_type=Path), metavar="FILE",
-              help="TOML that assigns files and columns of any format to attributes "
-              "(docs/pipeline.md).")  # fmt: skip
-@click.option("--sessions", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
-              help="CSV with node_id, up_s, down_s, left_censored, right_censored: the times when "
-              "peers were there.")  # fmt: skip
-@click.option("--rtts", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
-              help="Square matrix of round-trip times in milliseconds.")  # fmt: skip
+@_files(
+    "--trace",
+    "traces",
+    help="CSV, JSON lines or Parquet with columns peer, name, type, size; Debian's Sources index; "
+    "trace files of live nodes. May be given several times. "
+    "Default: the sample that comes with gossamer.",
+)
 @click.option(
-    "--out",
-    required=True,
+    "--mapping",
     type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Where tables and report go.",
+    metavar="FILE",
+    help="TOML that assigns files and columns of any format to attributes (docs/pipeline.md).",
 )
+@_files(
+    "--sessions",
+    help="CSV with node_id, up_s, down_s, left_censored, right_censored: the times when peers were "
+    "there.",
+)
+@_files("--rtts", help="Square matrix of round-trip times in milliseconds.")
+@out_option("Where tables and report go.")
 @master_option
-@click.option(
-    "--nodes",
-    callback=_numbers,
-    metavar="N,N,..",
-    default="20,40,80",
-    show_default=True,
-    help="Sizes of the fabric.",
+@shown("--nodes", **LIST, default="20,40,80", help="Sizes of the fabric.")
+@shown("--seeds", **RANGE, default="0,1", help="Seeds of the runs.")
+@shown("--filters", **_COUNT, default="1000", help="The most filters. There is one for each peer.")
+@shown("--events", **_COUNT, default="100", help="The most events. There is one for each file.")
+@shown("--seed", type=click.IntRange(0), default=0, help="Seed of the workload.")
+@shown(
+    "--workload",
+    type=click.Choice(WORKLOADS),
+    default="trace",
+    help="trace: one filter for each peer, of mixed shapes; exact: points alone; "
+    "the others are synthetic.",
 )
-@click.option(
-    "--seeds",
-    callback=_numbers,
-    metavar="N-N",
-    default="0,1",
-    show_default=True,
-    help="Seeds of the runs.",
+@shown(
+    "--topics", type=click.IntRange(1, 10_000), default=1, help="Topics of a synthetic workload."
 )
-@click.option(
-    "--filters",
-    callback=_count,
-    metavar="N|all",
-    default="1000",
-    show_default=True,
-    help="The most filters. There is one for each peer.",
+@shown(
+    "--zipf",
+    type=click.FloatRange(0, 10),
+    default=0.0,
+    help="Exponent of the topics' popularity; 0: all alike.",
 )
-@click.option(
-    "--events",
-    callback=_count,
-    metavar="N|all",
-    default="100",
-    show_default=True,
-    help="The most events. There is one for each file.",
+@shown(
+    "--width", **_SHARE, default=0.01, help="Width of synthetic ranges, as a share of all sizes."
 )
-@click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the workload."
+@shown(
+    "--wildcards",
+    **_SHARE,
+    default=0.2,
+    help="Share of filters with a wildcard, for --workload wildcards.",
 )
-@click.option("--workload", type=click.Choice(WORKLOADS), default="trace", show_default=True,
-              help="trace: one filter for each peer, of mixed shapes; exact: points alone; "
-              "the others are synthetic.")  # fmt: skip
-@click.option(
-    "--topics",
-    type=click.IntRange(1, 10_000),
-    default=1,
-    show_default=True,
-    help="Topics of a synthetic workload.",
-)
-@click.option("--zipf", type=click.FloatRange(0, 10), default=0.0, show_default=True,
-              help="Exponent of the topics' popularity; 0: all alike.")  # fmt: skip
-@click.option("--width", type=click.FloatRange(0, 1), default=0.01, show_default=True,
-              help="Width of synthetic ranges, as a share of all sizes.")  # fmt: skip
-@click.option("--wildcards", type=click.FloatRange(0, 1), default=0.2, show_default=True,
-              help="Share of filters with a wildcard, for --workload wildcards.")  # fmt: skip
-@click.option(
+@shown(
     "--period-us",
     type=click.IntRange(1),
     default=1000,
-    show_default=True,
     help="Microseconds between two events; simulations use it with churn.",
 )
-@click.option("--churn", type=click.Choice(["none", "sessions", "server", "client"]),
-              default="none", show_default=True,
-              help="Peers come and go, with their subscriptions: as in the trace of sessions, "
-              "or by fitted distributions.")  # fmt: skip
-@click.option("--churn-per-minute", type=click.FloatRange(0, 60), default=0.1, show_default=True,
-              help="Share of peers that leave in a minute, where churn is fitted.")  # fmt: skip
-@click.option("--until", help="End after this stage.",
-              type=click.Choice(["traces", "workload", "oracle", "runs", "metrics", "report"]),
-              )  # fmt: skip
-@click.option(
-    "--overlay",
-    "overlays",
-    multiple=True,
-    default=("flood",),
-    show_default=True,
-    help="May be given several times.",
+@shown(
+    "--churn",
+    type=click.Choice(["none", "sessions", "server", "client"]),
+    default="none",
+    help="Peers come and go, with their subscriptions: as in the trace of sessions, "
+    "or by fitted distributions.",
+)
+@shown(
+    "--churn-per-minute",
+    type=click.FloatRange(0, 60),
+    default=0.1,
+    help="Share of peers that leave in a minute, where churn is fitted.",
 )
 @click.option(
-    "--degree", type=click.IntRange(1), default=6, show_default=True, help="Links of a node."
+    "--until",
+    type=click.Choice(["traces", "workload", "oracle", "runs", "metrics", "report"]),
+    help="End after this stage.",
 )
-@click.option(
+@shown("--overlay", "overlays", multiple=True, default=("flood",), help=SEVERAL)
+@shown("--degree", type=click.IntRange(1), default=6, help="Links of a node.")
+@shown(
     "--latency",
     default="constant:1ms",
-    show_default=True,
     help="Latency model of a link; rtts: the matrix of --rtts.",
 )
-@click.option(
-    "--loss",
-    type=click.FloatRange(0, 1),
-    default=0.0,
-    show_default=True,
-    help="Share of messages lost.",
-)
-@click.option(
-    "--duplicate",
-    type=click.FloatRange(0, 1),
-    default=0.0,
-    show_default=True,
-    help="Share of messages repeated.",
-)
+@shown("--loss", **_SHARE, default=0.0, help="Share of messages lost.")
+@shown("--duplicate", **_SHARE, default=0.0, help="Share of messages repeated.")
 @click.option(
     "--force", is_flag=True, help="Run every stage again, also those whose inputs did not change."
 )
@@ -268,17 +251,8 @@ def run(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
         conf = conf_for(wanted.size, options["master"])
     with _errors(), _spark(options["master"], "pipeline", conf) as (spark, progress):
         names = [stage.name for stage in stages.plan(wanted)]
-        bar = progress.add_task("start", total=len(names))
-
-        def on_stage(name: str, skipped: bool) -> None:
-            progress.update(
-                bar,
-                description=f"{name} (as before)" if skipped else name,
-                completed=names.index(name),
-            )
-
+        on_stage = stage_bar(progress, names)
         result = stages.run(spark, wanted, on_stage, force=options["force"])
-        progress.update(bar, description="done", completed=len(names))
     if as_json:
         click.echo(msgspec.json.encode(plain_result(result)).decode())
     else:
@@ -287,13 +261,7 @@ def run(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
 
 
 @pipeline.command()
-@click.option(
-    "--out",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Where the pipeline wrote.",
-)
+@out_option("Where the pipeline wrote.")
 @json_option
 def status(out: Path, as_json: bool) -> None:
     """Show each stage, whether it is done, and why it would run again.
@@ -336,13 +304,7 @@ def status(out: Path, as_json: bool) -> None:
 
 @pipeline.command()
 @click.argument("stages", nargs=-1, metavar="[STAGE]...")
-@click.option(
-    "--out",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Where the pipeline wrote.",
-)
+@out_option("Where the pipeline wrote.")
 @json_option
 def clean(stages: tuple[str, ...], out: Path, as_json: bool) -> None:
     """Remove the pipeline's tables: everything, or the tables of some stages. Other files in the
@@ -389,13 +351,7 @@ def tables(as_json: bool) -> None:
 
 @pipeline.command()
 @click.argument("table")
-@click.option(
-    "--out",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Where the pipeline wrote.",
-)
+@out_option("Where the pipeline wrote.")
 @click.option(
     "--limit", type=click.IntRange(1), default=20, show_default=True, help="Rows to show."
 )
@@ -561,7 +517,7 @@ def _errors() -> Iterator[None]:
     except MissingExtraError as error:
         raise PipelineError(str(error)) from None
     from gossamer.pipeline.contracts import ContractError
-    from gossamer.pipeline.formats import TraceError
+    from gossamer.pipeline.formats import TraceInputError
     from gossamer.pipeline.job import JobError
     from gossamer.pipeline.mapping import MappingError
     from gossamer.pipeline.verify import VerifyError
@@ -573,7 +529,7 @@ def _errors() -> Iterator[None]:
         JobError,
         MappingError,
         MissingExtraError,
-        TraceError,
+        TraceInputError,
         VerifyError,
     ) as error:
         raise PipelineError(str(error)) from None
@@ -611,6 +567,17 @@ def _spark(
             return spark
 
         yield start, progress
+
+
+def stage_bar(progress: Progress, names: Sequence[str]) -> Callable[[str, bool], None]:
+    """A callback that shows the stage of a job that runs."""
+    bar = progress.add_task("start", total=len(names))
+
+    def on_stage(name: str, skipped: bool) -> None:
+        said = f"{name} (as before)" if skipped else name
+        progress.update(bar, description=said, completed=names.index(name))
+
+    return on_stage
 
 
 def wave_bar(progress: Progress, bar: Any) -> Callable[[int, int], None]:

@@ -1,8 +1,9 @@
-"""``gossamer pipeline grid`` and ``gossamer pipeline models``: many simulations, or large models, fanned out over Spark."""
+"""``gossamer pipeline grid`` and ``gossamer pipeline models``: simulations and models over
+Spark.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -12,17 +13,9 @@ from gossamer.cli import pipeline as shared
 from gossamer.cli.common import json_option
 from gossamer.pipeline.session import SMALL
 
-out_option = click.option(
-    "--out",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Where the tables go.",
-)
-
 
 def _value(text: str) -> Any:
-    """A number where it is one."""
+    """The text as a number, if it is one."""
     for kind in (int, float):
         try:
             return kind(text)
@@ -44,48 +37,62 @@ def _settings(
 
 
 @click.command()
-@click.option("--overlay", "overlays", multiple=True, default=("flood",), show_default=True,
-              type=click.Choice(["flood", "interest", "skiplist", "tree"]), help="May be given several times.")  # fmt: skip
-@click.option("--size", "sizes", callback=shared._numbers, metavar="N,N,..", default="20,40", show_default=True,
-              help="Nodes, entries or hosts.")  # fmt: skip
-@click.option("--parameter", "parameters", callback=shared._numbers, metavar="N,N,..", default="0",
-              show_default="the overlay's own",
-              help="Links a node (flood), K (interest), k (skiplist), arity (tree).")  # fmt: skip
+@shared.shown(
+    "--overlay",
+    "overlays",
+    multiple=True,
+    default=("flood",),
+    type=click.Choice(["flood", "interest", "skiplist", "tree"]),
+    help=shared.SEVERAL,
+)
+@shared.shown("--size", "sizes", **shared.LIST, default="20,40", help="Nodes, entries or hosts.")
 @click.option(
-    "--seeds",
-    callback=shared._numbers,
-    metavar="N-N",
+    "--parameter",
+    "parameters",
+    **shared.LIST,
     default="0",
-    show_default=True,
-    help="Seeds of the runs.",
+    show_default="the overlay's own",
+    help="Links of a node (flood), K (interest), k (skiplist), arity (tree).",
 )
-@click.option("--fault", "faults", multiple=True, default=("none",), show_default=True,
-              help="A kind of trouble that the overlay knows; may be given several times.")  # fmt: skip
-@click.option("--set", "options", multiple=True, callback=_settings, metavar="NAME=VALUE",
-              help="A flag of gossamer simulate OVERLAY for every run; may be given several times.")  # fmt: skip
+@shared.shown("--seeds", **shared.RANGE, default="0", help="Seeds of the runs.")
+@shared.shown(
+    "--fault",
+    "faults",
+    multiple=True,
+    default=("none",),
+    help="A kind of trouble that the overlay knows; may be given several times.",
+)
 @click.option(
-    "--wave",
-    type=click.IntRange(1),
-    default=64,
-    show_default=True,
-    help="Runs that are committed together.",
+    "--set",
+    "options",
+    multiple=True,
+    callback=_settings,
+    metavar="NAME=VALUE",
+    help="A flag of gossamer simulate OVERLAY for every run; may be given several times.",
 )
-@out_option
+@shared.shown(
+    "--wave", type=click.IntRange(1), default=64, help="Runs that are committed together."
+)
+@shared.out_option("Where the tables go.")
 @shared.master_option
 @json_option
 @click.pass_context
 def grid(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
-    """Simulate every combination of overlay, size, parameter, seed and fault: one run a row, one row a Spark task.
+    """Simulate every combination of overlay, size, parameter, seed and fault: one run in each row
+    and Spark task.
 
-    Runs are committed in waves: a grid that was killed goes on with what is missing, and one that grows runs what is new.
-    A run that fails is a row with its error and the command that does it again. Writes the tables grid, measures, spreads,
-    news and reconfigurations. Exit code 1 if a run failed or was not good.
+    Runs are committed in waves. A grid that was killed runs only the missing runs, and a grid that
+    grows only the new ones. A run that fails is a row with its error and the command that repeats
+    it. The command writes the tables grid, measures, spreads, news and reconfigurations. Exit code
+    1 if a run failed or was not good.
 
     \b
     Examples:
       gossamer pipeline grid --out grid --overlay tree --size 10,50,100 --seeds 0-9
-      gossamer pipeline grid --out grid --overlay interest --size 64 --parameter 3,4,6 --fault none --fault crashes
-      gossamer pipeline grid --out grid --overlay skiplist --size 200 --parameter 2,4 --set events=500 --set routing=paper
+      gossamer pipeline grid --out grid --overlay interest --size 64 --parameter 3,4,6 \\
+        --fault none --fault crashes
+      gossamer pipeline grid --out grid --overlay skiplist --size 200 --parameter 2,4 \\
+        --set events=500 --set routing=paper
     """
     with shared._errors():
         from gossamer.lab import experiments
@@ -140,10 +147,21 @@ def grid(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
 
 
 @click.command()
-@click.option("--plane", "planes", multiple=True, default=("skiplist", "interest", "tree"), show_default=True,
-              type=click.Choice(["skiplist", "interest", "tree", "robustness"]), help="May be given several times.")  # fmt: skip
-@click.option("--size", "sizes", callback=shared._numbers, metavar="N,N,..", default="1000,1000000", show_default=True,
-              help="Entries, nodes or hosts, up to 10,000,000.")  # fmt: skip
+@shared.shown(
+    "--plane",
+    "planes",
+    multiple=True,
+    default=("skiplist", "interest", "tree"),
+    type=click.Choice(["skiplist", "interest", "tree", "robustness"]),
+    help=shared.SEVERAL,
+)
+@shared.shown(
+    "--size",
+    "sizes",
+    **shared.LIST,
+    default="1000,1000000",
+    help="Entries, nodes or hosts, up to 10,000,000.",
+)
 @click.option(
     "--parameter",
     type=click.IntRange(0),
@@ -155,34 +173,22 @@ def grid(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
     "--events",
     type=click.IntRange(0),
     default=0,
-    show_default="what suits the plane",
+    show_default="a number that suits the plane",
     help="Events or changes to follow.",
 )
-@click.option(
-    "--seeds",
-    callback=shared._numbers,
-    metavar="N-N",
-    default="0",
-    show_default=True,
-    help="Seeds of the fabrics.",
-)
-@click.option(
-    "--parts",
-    type=click.IntRange(1, 1000),
-    default=2,
-    show_default=True,
-    help="Tasks for each fabric.",
-)
-@out_option
+@shared.shown("--seeds", **shared.RANGE, default="0", help="Seeds of the fabrics.")
+@shared.shown("--parts", type=click.IntRange(1, 1000), default=2, help="Tasks for each fabric.")
+@shared.out_option("Where the tables go.")
 @shared.master_option
 @json_option
 def models(as_json: bool, **given: Any) -> None:
-    """The planes in their steady state, up to millions of nodes: hops, noise, rounds, depth and load, by vectorised models.
+    """Model the planes in their steady state, up to millions of nodes: hops, noise, rounds, depth
+    and load.
 
     \b
     Examples:
       gossamer pipeline models --out models --size 1000,10000,100000,1000000
-      gossamer pipeline models --out models --plane skiplist --parameter 4 --size 1000000 --events 200000
+      gossamer pipeline models --out models --plane skiplist --parameter 4 --size 1000000
       gossamer pipeline models --out models --plane robustness --parameter 3 --size 100000 --json
     """
     with shared._errors():
@@ -191,8 +197,10 @@ def models(as_json: bool, **given: Any) -> None:
         try:
             plans = [
                 module.Plan(plane, size, given["parameter"], seed, given["events"]).checked()
-                for plane in given["planes"] for size in given["sizes"] for seed in given["seeds"]
-            ]  # fmt: skip
+                for plane in given["planes"]
+                for size in given["sizes"]
+                for seed in given["seeds"]
+            ]
         except module.ModelError as error:
             raise click.UsageError(str(error)) from None
     with shared._errors(), shared._spark(given["master"], "models", SMALL) as (spark, _):
@@ -224,6 +232,7 @@ def _shown(value: Any) -> str:
     )
 
 
-pipeline = shared.pipeline  # the whole group: app.py takes it from here
+# This is the whole group. app.py takes it from here.
+pipeline = shared.pipeline
 pipeline.add_command(grid)
 pipeline.add_command(models)

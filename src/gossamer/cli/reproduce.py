@@ -14,13 +14,7 @@ from gossamer.pipeline.session import SMALL
 
 
 @click.command()
-@click.option(
-    "--out",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Where the page, charts and tables go.",
-)
+@shared.out_option("Where the page, charts and tables go.")
 @click.option(
     "--quick",
     is_flag=True,
@@ -81,18 +75,8 @@ def reproduce(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
         from gossamer.lab import reproduce as module
 
         names = [stage.name for stage in module.plan(given["out"], study)]
-        bar, runs = (
-            progress.add_task("start", total=len(names)),
-            progress.add_task("runs", total=None),
-        )
-
-        def on_stage(name: str, skipped: bool) -> None:
-            progress.update(
-                bar,
-                description=f"{name} (as before)" if skipped else name,
-                completed=names.index(name),
-            )
-
+        on_stage = shared.stage_bar(progress, names)
+        runs = progress.add_task("runs", total=None)
         on_wave = shared.wave_bar(progress, runs)
         result = module.run(spark, given["out"], study, on_stage, on_wave, png=not given["no_png"])
     if as_json:

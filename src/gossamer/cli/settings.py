@@ -48,33 +48,22 @@ class Settings(Struct, frozen=True):
 
     def node_arguments(self) -> dict[str, Any]:
         """The arguments for ``gossamer.Node``."""
-        return {**self._others(), "config": NodeConfig(**self._limits())}
-
-    def _others(self) -> dict[str, Any]:
-        peers = {
-            s.option.to.partition(".")[2]: s.value
-            for s in self.by_name.values()
-            if s.option.to.startswith("peers.")
-        }
-        found: dict[str, Any] = {"limits": PeerLimits(**peers)}
-        for setting in self.by_name.values():
-            where, _, name = setting.option.to.partition(".")
-            if where == "node":
-                found[name] = setting.value
-        return found
-
-    def _limits(self) -> dict[str, Any]:
         return {
-            s.option.to.partition(".")[2]: s.value
-            for s in self.by_name.values()
-            if s.option.to.startswith("limits.")
+            **self._of("node"),
+            "limits": PeerLimits(**self._of("peers")),
+            "config": NodeConfig(**self._of("limits")),
         }
+
+    def _of(self, where: str) -> dict[str, Any]:
+        """The values that go to one place, by their names there."""
+        places = ((setting.option.to.split("."), setting) for setting in self.by_name.values())
+        return {place[1]: setting.value for place, setting in places if place[0] == where}
 
     def check(self) -> list[str]:
         """The problems that no single option shows."""
         problems = []
         try:
-            config: NodeConfig | None = NodeConfig(**self._limits())
+            config: NodeConfig | None = NodeConfig(**self._of("limits"))
         except ValueError as error:
             config = None
             problems.append(f"{error}{self._places(str(error))}")
@@ -82,7 +71,8 @@ class Settings(Struct, frozen=True):
             import gossamer
             from gossamer.net.errors import KeysError
 
-            gossamer.Node(**self._others(), config=config)
+            limits = PeerLimits(**self._of("peers"))
+            gossamer.Node(**self._of("node"), limits=limits, config=config)
         except (ValueError, RuntimeError) as error:
             about = "keys" if isinstance(error, KeysError) else "listen"
             problems.append(f"{error} ({self.by_name[about].source})")

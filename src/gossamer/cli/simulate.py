@@ -24,17 +24,18 @@ if TYPE_CHECKING:
     from gossamer.sim.scenario import Flight
     from gossamer.sim.swarm import Draw
 
-# What is not given comes from the scenario, else from the defaults of gossamer.sim.Config.
+# An option that is not given comes from the scenario, or else from the defaults of
+# gossamer.sim.Config.
 _OPTIONS: tuple[simulation.Flag, ...] = (
     ("nodes", int, "Nodes in the fabric. [200]"),
     ("events", int, "Events to publish. [100]"),
-    ("subscriptions", int, "Subscriptions, dealt out to the nodes in turn. [200]"),
+    ("subscriptions", int, "Subscriptions, spread over the nodes in turn. [200]"),
     ("degree", int, "Neighbours of each node. [6]"),
     ("seed", int, "Everything random comes from this number. [0]"),
     ("interval", str, "Time between publications. [10ms]"),
     ("burst", int, "Events published together. [1]"),
-    ("churn", int, "Subscriptions cancelled and made anew while events are published. [0]"),
-    ("consumer", str, "How long a subscriber takes for what it is handed. [0s]"),
+    ("churn", int, "Subscriptions cancelled and made again while events are published. [0]"),
+    ("consumer", str, "How long a subscriber takes for each event. [0s]"),
     ("window", int, "Events without a receipt that a node may have. [32768]"),
     ("buffer", int, "Events that may wait for one subscriber. [16384]"),
     (
@@ -45,16 +46,16 @@ _OPTIONS: tuple[simulation.Flag, ...] = (
     ("loss", float, "Chance that a message is lost. [0]"),
     ("duplicate", float, "Chance that a message arrives twice. [0]"),
     ("reorder", float, "Chance that a message is late, so that others overtake it. [0]"),
-    ("late", str, "How late such a message, or a second copy, is at most. [20ms]"),
+    ("late", str, "The most that such a message, or a second copy, is late. [20ms]"),
     (
         "stop",
         str,
         "When loss, duplicates and reordering stop, counted from the first publication. [never]",
     ),
-    ("detect", str, "How long until a broken link is noticed. [300ms]"),
-    ("reconnect", str, "How long until a mended link is used again. [100ms]"),
+    ("detect", str, "The time until a broken link is noticed. [300ms]"),
+    ("reconnect", str, "The time until a mended link is used again. [100ms]"),
     ("queue-mark", int, "Event messages that may wait on a link. [256]"),
-    ("disk", str, "How long a write takes. [1ms]"),
+    ("disk", str, "The time of a write. [1ms]"),
     ("seconds-max", float, "Virtual seconds that the fabric has to become quiet. [120]"),
     ("durable", bool, "Nodes have disks. [no]"),
 )
@@ -70,7 +71,8 @@ _OPTIONS: tuple[simulation.Flag, ...] = (
 def simulate(
     ctx: click.Context, scenario: str | None, seed: int | None, as_json: bool
 ) -> int | None:
-    """Run a whole fabric in this process, in virtual time. The same seed gives the same run, to the byte.
+    """Run a whole fabric in this process, in virtual time. The same seed gives the same run, to the
+    byte.
 
     \b
     Examples:
@@ -107,8 +109,9 @@ def simulate(
 def flood(as_json: bool, full: bool, **given: Any) -> int:
     """Forward to all, deduplicate: the baseline.
 
-    Prints what was expected, delivered, missed, duplicate and spurious, what it cost, and a digest of everything that
-    happened. Exit code 1 if anything is missed, duplicate or spurious, or if a checker objects; then also the line that
+    The command prints the counts of expected, delivered, missed, duplicate and spurious hand-overs,
+    the cost, and a digest of everything that happened. Exit code 1 if a hand-over is missed,
+    duplicate or spurious, or if a checker objects. Then the command also prints the line that
     replays the run.
 
     \b
@@ -135,10 +138,11 @@ simulate.add_command(tree)
     type=click.Choice(["flood", "interest", "fabric", "skiplist", "tree"]),
     default="flood",
     show_default=True,
-    help="What the swarm is of: flood over a fixed graph, the interest plane, skip lists, dispatch trees, or whole nodes.",
+    help="The subject: flood over a fixed graph, the interest plane, skip lists, dispatch trees, "
+    "or whole nodes.",
 )
 @click.option(
-    "--seeds", type=click.IntRange(1), default=100, show_default=True, help="How many seeds."
+    "--seeds", type=click.IntRange(1), default=100, show_default=True, help="The number of seeds."
 )
 @click.option(
     "--start", type=click.IntRange(0), default=0, show_default=True, help="The first seed."
@@ -152,8 +156,10 @@ simulate.add_command(tree)
 )
 @json_option
 def swarm(overlay: str, seeds: int, start: int, jobs: int, as_json: bool) -> int:
-    """Draw configuration, workload and faults from each seed; check every step; then stop the faults and demand that the
-    fabric becomes whole again. Exit code 1 if a seed fails; each one that does prints the line that replays it.
+    """Run random faults over many seeds, and demand that the fabric becomes whole again.
+
+    Each seed draws configuration, workload and faults. Every step is checked, and then the faults
+    stop. Exit code 1 if a seed fails. Each seed that fails prints the line that replays it.
 
     \b
     Examples:
@@ -202,7 +208,7 @@ def scenarios(as_json: bool) -> int:
     else:
         table = Table(box=None, pad_edge=False)
         table.add_column("scenario")
-        table.add_column("what it does")
+        table.add_column("about")
         for name, scenario in found.items():
             table.add_row(name, scenario.about)
         Console().print(table)
@@ -213,7 +219,7 @@ def scenarios(as_json: bool) -> int:
 
 
 def _draw(overlay: str) -> Draw:
-    """What a swarm of this overlay draws from a seed."""
+    """The function that draws a run of this overlay from a seed."""
     from gossamer.lab.interest.swarm import interest
     from gossamer.lab.skiplist.swarm import skiplist
     from gossamer.lab.tree.swarm import tree
@@ -251,7 +257,7 @@ def _run(overlay: str, given: dict[str, Any], as_json: bool, full: bool) -> int:
 
 
 def _configure(overlay: str, given: dict[str, Any]) -> Config:
-    """The scenario's configuration, or the default one, with what was given on the command line."""
+    """The configuration of the scenario, or the default one, changed by the command line."""
     from gossamer.sim import Config
     from gossamer.sim.config import load
 
@@ -338,7 +344,8 @@ def _print_swarm(flights: list[Flight], start: int, as_json: bool) -> None:
         )
         return
     click.echo(
-        f"seeds {start} to {start + len(flights) - 1}: {len(flights) - len(failed)} good, {len(failed)} failed"
+        f"seeds {start} to {start + len(flights) - 1}: "
+        f"{len(flights) - len(failed)} good, {len(failed)} failed"
     )
     click.echo(", ".join(f"{name} {count:,}" for name, count in totals.items()))
     click.echo(

@@ -1,4 +1,4 @@
-"""``gossamer simulate fuzz``: a peer that sends a node anything, in virtual time."""
+"""``gossamer simulate fuzz``: a peer that attacks a node with messages, in virtual time."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from gossamer.cli.progress import Bar
     type=click.FloatRange(0, min_open=True),
     default=60.0,
     show_default=True,
-    help="How long.",
+    help="The time to attack.",
 )
-@click.option("--seed", type=int, help="Of all episodes. [random]")
+@click.option("--seed", type=int, help="The seed of all episodes. [random]")
 @click.option("--episode", type=click.IntRange(0), help="Only this one: replays a failure.")
 @json_option
 def fuzz(seconds: float, seed: int | None, episode: int | None, as_json: bool) -> int:
-    """Attack whole nodes with made, bent and broken messages: nothing may raise, grow without bound, or be unreadable.
+    """Attack whole nodes with made, bent and broken messages.
 
-    Exit code 1 if something failed; each failure prints the line that replays it.
+    A node must not raise, grow without bound, or send a message that cannot be read. Exit code 1 if
+    a node failed. Each failure prints the line that replays it.
 
     \b
     Examples:
@@ -38,13 +39,20 @@ def fuzz(seconds: float, seed: int | None, episode: int | None, as_json: bool) -
     seed = secrets.randbits(32) if seed is None else seed
     with Bar("fuzzing") as bar:
         episodes, counts, failures = run(
-            seed, seconds=seconds if episode is None else 1e9, clock=time.monotonic, told=bar.update,
-            first=episode or 0, most=1 if episode is not None else 1 << 30,
+            seed, seconds=seconds if episode is None else 1e9, clock=time.monotonic,
+            told=bar.update, first=episode or 0, most=1 if episode is not None else 1 << 30,
         )  # fmt: skip
     sent = sum(count for kind, count in counts.items() if kind[0].isupper())
     if as_json:
-        about = {"seed": seed, "episodes": episodes, "messages": sent, "refused": counts["refused"], "counts": dict(counts),
-                 "failures": [msgspec.to_builtins(failure) for failure in failures], "seconds": round(bar.seconds, 1)}  # fmt: skip
+        about = {
+            "seed": seed,
+            "episodes": episodes,
+            "messages": sent,
+            "refused": counts["refused"],
+            "counts": dict(counts),
+            "failures": [msgspec.to_builtins(failure) for failure in failures],
+            "seconds": round(bar.seconds, 1),
+        }
         click.echo(msgspec.json.encode(about).decode())
     else:
         click.echo(
@@ -53,6 +61,7 @@ def fuzz(seconds: float, seed: int | None, episode: int | None, as_json: bool) -
         )
         for failure in failures:
             click.echo(
-                f"step {failure.step}: {failure.what}\n  gossamer simulate fuzz --seed {seed} --episode {failure.episode}"
+                f"step {failure.step}: {failure.what}\n"
+                f"  gossamer simulate fuzz --seed {seed} --episode {failure.episode}"
             )
     return 1 if failures else 0

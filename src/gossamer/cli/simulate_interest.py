@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from gossamer.lab.interest.experiments import Verdict
     from gossamer.lab.interest.measure import Measured
 
-SCENARIO_NODES = 100  # of an experiment, unless told otherwise
+# The default number of nodes of an experiment.
+SCENARIO_NODES = 100
 SCENARIOS = ("crashes", "loss", "pause", "partition", "restart", "churn", "leave", "flips", "dead")
 
-# name in Measured, what a reader sees, format
+# The name in Measured, the words for a reader, and the format.
 _ROWS: tuple[tuple[str, str, str], ...] = (
     ("vertex_connectivity", "nodes that must fail to cut it apart", "{:,}"),
     ("degree_mean", "links of a node, mean", "{:.2f}"),
@@ -51,9 +52,12 @@ _OPTIONS: tuple[simulation.Flag, ...] = (
     (
         "start",
         click.Choice(["auto", "cold", "formed"]),
-        "cold: nobody knows anybody. formed: views are right, links are to be opened. [cold up to 2000 nodes]",
+        (
+            "cold: nodes know no other nodes. formed: views are right, links are to be opened. "
+            "[cold up to 2000 nodes]"
+        ),
     ),
-    ("topics", int, "Topics that there are. [10000]"),
+    ("topics", int, "Topics in the fabric. [10000]"),
     ("subscriptions", int, "Topics of each node. [50]"),
     (
         "spread",
@@ -65,11 +69,11 @@ _OPTIONS: tuple[simulation.Flag, ...] = (
     (
         "news",
         click.Choice(["diff", "whole"]),
-        "What a change carries: itself, or the whole interest. [diff]",
+        "A message carries a change alone, or the whole interest. [diff]",
     ),
     ("threshold", int, "Pending changes that start a gossip round; 0: none does. [1]"),
-    ("coalesce", str, "How long news from others may wait for company; 0s: not at all. [3ms]"),
-    ("period", str, "Between rounds, if anything is pending; 0s: never. [1s]"),
+    ("coalesce", str, "The time that news from others may wait for company; 0s: none. [3ms]"),
+    ("period", str, "The time between rounds, if a change is pending; 0s: no rounds. [1s]"),
     ("changes", int, "Lone changes to measure. [20]"),
     ("rate", int, "Changes a second, for the amortised cost. [100]"),
     ("latency", str, f"{simulation.LATENCIES} [constant:1ms]"),
@@ -81,7 +85,7 @@ _OPTIONS: tuple[simulation.Flag, ...] = (
         "With --scenario churn: server, client, or a CSV file of sessions. [server]",
     ),
     ("lasts", float, "With --scenario: seconds of trouble. [the experiment's own]"),
-    ("flips", int, "With --scenario flips: how many. [1000000]"),
+    ("flips", int, "With --scenario flips: the number of flips. [1000000]"),
 )
 
 
@@ -95,17 +99,19 @@ _OPTIONS: tuple[simulation.Flag, ...] = (
     help="Processes.",
 )
 def interest(as_json: bool, jobs: int, **given: Any) -> int:
-    """Who wants which topic, known everywhere: gossip over a K-connected overlay.
+    """Every node knows which nodes want which topics: gossip over a K-connected overlay.
 
-    Starts the fabric cold, waits until every view is the truth, measures the overlay, lone changes, steady changes and silence,
-    all in virtual time. Exit code 1 if a view is wrong in the end or a checker objects.
+    The command starts the fabric cold and waits until every view is the truth. Then it measures the
+    overlay, lone changes, steady changes and silence, all in virtual time. Exit code 1 if a view is
+    wrong in the end or a checker objects.
 
-    With --scenario it makes trouble instead (crashes, loss, pause, partition, restart, churn, leave, flips, dead), says what is
-    demanded, what was found, and exits with 1 if the demand is not met.
+    With --scenario it makes trouble instead (crashes, loss, pause, partition, restart, churn,
+    leave, flips, dead). It prints the demand and the result, and exits with 1 if the demand is not
+    met.
 
     \b
     Examples:
-      gossamer simulate interest --nodes 1000 --topics 10000 --subscriptions 50 --k 6 --seed 1 --json
+      gossamer simulate interest --nodes 1000 --topics 10000 --subscriptions 50 --k 6 --json
       gossamer simulate interest --nodes 200 --news whole --coalesce 5ms
       gossamer simulate interest --nodes 400 --rtt PlanetLabData_1.gz
       gossamer simulate interest --scenario crashes --nodes 200 --seed 3
@@ -171,7 +177,10 @@ def _print(setup: Setup, found: Measured | Verdict) -> None:
         title = f"{found.scenario}: {found.demand} (seed {setup.seed})"
         simulation.table(title, rows, "met", "not met", good=found.good)
         return
-    sizes = f"{setup.nodes:,} nodes, {setup.subscriptions} of {setup.topics:,} topics each ({setup.spread})"
+    sizes = (
+        f"{setup.nodes:,} nodes, {setup.subscriptions} of {setup.topics:,} topics each "
+        f"({setup.spread})"
+    )
     title = f"interest: {sizes}, K {setup.k}, {setup.latency}, seed {setup.seed}"
     rows = [(text, form.format(getattr(found, name))) for name, text, form in _ROWS]
     simulation.table(title, rows, "every view is the truth", good=found.good)

@@ -42,7 +42,7 @@ _OPTIONS: tuple[simulation.Flag, ...] = (
         int,
         "Subscriptions in the list; above 50000 by a model of the perfect list. [1000]",
     ),
-    ("per-node", int, "Of them at each node. [1]"),
+    ("per-node", int, "Entries at each node. [1]"),
     ("events", int, "Events to publish. [2500]"),
     ("k", int, "A link of level l spans k^l entries. [2]"),
     (
@@ -53,8 +53,11 @@ _OPTIONS: tuple[simulation.Flag, ...] = (
     (
         "trace",
         str,
-        """With --workload trace: a folder with files.csv.gz and peer_files.csv.gz; or one .csv.gz with
-        peer, name, type, size; or the word sample: what comes with gossamer. [a stand-in, fitted to them]""",
+        (
+            "With --workload trace: a folder with files.csv.gz and peer_files.csv.gz; or one .csv.gz "
+            "with peer, name, type, size; or the word sample for the sample that comes with gossamer. "
+            "[a fitted stand-in]"
+        ),
     ),
     (
         "kinds",
@@ -89,19 +92,20 @@ _OPTIONS: tuple[simulation.Flag, ...] = (
 @click.option(
     "--compare-ranges",
     is_flag=True,
-    help="Instead: ranges by cells beside the seed's routing entries.",
+    help="Compare ranges by cells with the seed's routing entries instead.",
 )
 def skiplist(as_json: bool, compare_ranges: bool, **given: Any) -> int:
     """Content filters in dictionary order, linked by gossip into a perfect skip list.
 
-    Builds the list by joins, waits until it is perfect, publishes events from random nodes and compares what arrives with an
-    oracle; all in virtual time. Hops are counted until an event is delivered everywhere or discarded; noise is what a peer gets
-    without wanting it, as a share of the events. Exit code 1 if anything was missed, came twice or was not wanted, or the list is
-    not perfect.
+    The command builds the list by joins and waits until it is perfect. Then it publishes events
+    from random nodes and compares the hand-overs with an oracle, all in virtual time. Hops are
+    counted until an event is delivered everywhere or discarded. Noise is the share of all events
+    that a peer gets without wanting them. Exit code 1 if an event was missed, came twice or was not
+    wanted, or if the list is not perfect.
 
     \b
     Examples:
-      gossamer simulate skiplist --entries 1000 --events 2500 --k 2 --workload synthetic --seed 7 --json
+      gossamer simulate skiplist --entries 1000 --events 2500 --k 2 --workload synthetic --seed 7
       gossamer simulate skiplist --routing paper
       gossamer simulate skiplist --workload trace --grow-from 300
       gossamer simulate skiplist --entries 300 --churn 0.1 --rtt PlanetLabData_1.gz
@@ -142,7 +146,10 @@ def _configure(given: dict[str, Any]) -> Setup:
 
 
 def _print(setup: Setup, found: Measured) -> None:
-    title = f"skiplist: {setup.entries:,} subscriptions, k {setup.k}, {setup.workload}, {setup.routing}, seed {setup.seed}"
+    title = (
+        f"skiplist: {setup.entries:,} subscriptions, k {setup.k}, {setup.workload}, "
+        f"{setup.routing}, seed {setup.seed}"
+    )
     rows = [
         ("hops, mean", f"{found.hops.mean:.2f}"),
         ("hops, most", f"{found.hops.max}"),
@@ -161,9 +168,11 @@ def _print(setup: Setup, found: Measured) -> None:
         ):
             rows.append((text, form.format(value)))
     groups: tuple[tuple[str, dict[Any, float]], ...] = (
-        ("span error, level", found.link_error_by_level), ("hops, class", found.hops_per_class),
-        ("a range costs,", found.entries_per_range), ("hottest peer of unmatched events, share", found.gap_load),
-    )  # fmt: skip
+        ("span error, level", found.link_error_by_level),
+        ("hops, class", found.hops_per_class),
+        ("a range costs,", found.entries_per_range),
+        ("hottest peer of unmatched events, share", found.gap_load),
+    )
     for group, several in groups:
         rows += [(f"{group} {what}", f"{number:,.3f}") for what, number in several.items()]
     simulation.table(title, rows, "good", good=found.good)
@@ -190,10 +199,17 @@ def _finish_ranges(found: list[Compared], as_json: bool) -> int:
             table.add_column(name, justify="right")
         for one in found:
             table.add_row(
-                one.ranges, one.width, f"{one.churn:g}", f"{one.entries_per_range:.2f}", f"{one.kept_per_range:.1f}",
-                f"{one.bytes_per_entry_period:,.0f}", f"{one.expected:,}", f"{one.missed:,}", f"{one.duplicate:,}",
+                one.ranges,
+                one.width,
+                f"{one.churn:g}",
+                f"{one.entries_per_range:.2f}",
+                f"{one.kept_per_range:.1f}",
+                f"{one.bytes_per_entry_period:,.0f}",
+                f"{one.expected:,}",
+                f"{one.missed:,}",
+                f"{one.duplicate:,}",
                 f"{one.hops_mean:.2f}",
-            )  # fmt: skip
+            )
         Console().print(table)
     wrong = [
         one

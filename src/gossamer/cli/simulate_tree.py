@@ -1,4 +1,6 @@
-"""``gossamer simulate tree``: the dispatch tree (seed 002) in virtual time, measured as the seed does."""
+"""``gossamer simulate tree``: the dispatch tree (seed 002) in virtual time, measured as the seed
+does.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,14 @@ _OPTIONS: tuple[simulation.Flag, ...] = (
         click.Choice(["zero", "seed"]),
         "Key 0 as the root, or the seed's own keys 1 .. 2^m - 1. [zero]",
     ),
-    ("dht", click.Choice(["ideal", "view", "chord"]), "Who knows the owner of a key. [ideal]"),
+    (
+        "dht",
+        click.Choice(["ideal", "view", "chord"]),
+        "The part that knows the owner of a key. [ideal]",
+    ),
     ("seed", int, "Everything random comes from this number. [0]"),
-    ("interval", str, "Between a join and the leave that follows it. [1s]"),
-    ("measure", str, "For how long, once the network has its size. [60s]"),
+    ("interval", str, "The time between a join and the leave that follows it. [1s]"),
+    ("measure", str, "The time to measure, once the network has its size. [60s]"),
     ("events", int, "Publications while it is measured. [50]"),
     ("publishers", int, "Hosts that publish. [5]"),
     (
@@ -53,8 +59,8 @@ _OPTIONS: tuple[simulation.Flag, ...] = (
         str,
         f"{simulation.LATENCIES} [uniform:1ms:10ms]",
     ),
-    ("detect", str, "How long until a broken link is noticed. [100ms]"),
-    ("lag", str, "With --dht view: how far views are behind. [300ms]"),
+    ("detect", str, "The time until a broken link is noticed. [100ms]"),
+    ("lag", str, "With --dht view: the time by which views are behind. [300ms]"),
     ("seconds-max", float, "Virtual seconds that the tree has to become whole. [60]"),
 )
 
@@ -90,15 +96,16 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
 def tree(as_json: bool, root_failure: bool, merge: bool, uncapped: bool, **given: Any) -> int:
     """The dispatch tree over a DHT (seed 002).
 
-    The network grows to its size; then a host joins, one leaves or fails, and so on, while events are published. Prints the
-    tree's shape, what each change touched, and whether every subscriber got what was due to it, once. Exit code 1 if not, or
-    if a checker objects; then also the line that replays the run.
+    The network grows to its size. Then hosts join and leave or fail in turn, while events are
+    published. The command prints the shape of the tree, the extent of each change, and whether
+    every subscriber got each due event once. Exit code 1 if not, or if a checker objects. Then the
+    command also prints the line that replays the run.
 
     \b
     Examples:
       gossamer simulate tree --hosts 120 --key-bits 8 --arity 2 --seed 7 --json
       gossamer simulate tree --hosts 60 --dht chord --filters mix
-      gossamer simulate tree --hosts 1000 --dht view --loss 0.1 --churn-per-second 0.01 --measure 20s
+      gossamer simulate tree --hosts 1000 --dht view --loss 0.1 --churn-per-second 0.01
       gossamer simulate tree --hosts 100000 --seed 1
       gossamer simulate tree --hosts 2000 --arity 4 --uncapped
       gossamer simulate tree --root-failure --hosts 120
@@ -145,7 +152,10 @@ def _is_measured(found: Found) -> TypeGuard[Measured]:
 
 
 def _print(setup: Setup, found: Found) -> None:
-    title = f"tree: {setup.hosts:,} hosts, {setup.key_bits}-bit keys, arity {setup.arity}, {setup.dht}, seed {setup.seed}"
+    title = (
+        f"tree: {setup.hosts:,} hosts, {setup.key_bits}-bit keys, arity {setup.arity}, "
+        f"{setup.dht}, seed {setup.seed}"
+    )
     rows: list[tuple[str, str]] = []
     if _is_measured(found):
         for name, text, form in _ROWS:

@@ -1,4 +1,6 @@
-"""What the ``gossamer simulate`` commands have in common: options, the line that replays a run, and how a run ends."""
+"""Options of the ``gossamer simulate`` commands, the line that replays a run, and the end of a
+run.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,18 @@ from rich.table import Table
 from gossamer.cli.common import json_option
 
 Command = Callable[..., Any]
-Flag = tuple[str, Any, str]  # its name, its type, its help
+# A flag's name, its type and its help.
+Flag = tuple[str, Any, str]
 LATENCIES = "constant:1ms, uniform:1ms:10ms, lognormal:20ms:0.5, weibull, matrix:FILE."
 RTT = "Round-trip times in ms, a square matrix: --latency matrix:FILE."
 
 
 def options(flags: Sequence[Flag], *, rtt: bool = True) -> Callable[[Command], Command]:
-    """Flags of a run. What is not given comes from the defaults of the run's configuration. ``bool``: a flag without value."""
+    """Add the flags of a run. A flag that is not given takes the default of the run's
+    configuration.
+
+    A flag of type ``bool`` has no value.
+    """
 
     def add(command: Command) -> Command:
         command = json_option(command)
@@ -38,7 +45,7 @@ def options(flags: Sequence[Flag], *, rtt: bool = True) -> Callable[[Command], C
 
 
 def fields(given: Mapping[str, Any], *others: str) -> dict[str, Any]:
-    """What was given of the configuration's fields; ``others`` are no fields."""
+    """The given fields of the configuration. ``others`` are options that are not fields."""
     told = {
         name: value
         for name, value in given.items()
@@ -54,7 +61,7 @@ def fields(given: Mapping[str, Any], *others: str) -> dict[str, Any]:
 
 
 def replay(command: str, given: Mapping[str, Any], seed: int, *words: str) -> str:
-    """The line that does the same run again."""
+    """The line that repeats the run."""
     line = ["gossamer", "simulate", command, *words]
     for name, value in (dict(given) | {"seed": seed}).items():
         flag = f"--{name.replace('_', '-')}"
@@ -67,7 +74,7 @@ def replay(command: str, given: Mapping[str, Any], seed: int, *words: str) -> st
 
 @contextmanager
 def usage() -> Iterator[None]:
-    """What a run refuses is the user's mistake, and not a failure of the command."""
+    """Report a refused configuration as the user's mistake, and not as a failure of the command."""
     from gossamer.sim import ConfigError
     from gossamer.sim.churn import ChurnError
     from gossamer.sim.latency import LatencyError
@@ -86,7 +93,7 @@ def finish(
     *,
     as_json: bool,
 ) -> int:
-    """Print a run, as JSON with ``told`` or as ``show`` does it, and what is wrong with it. Returns the exit code."""
+    """Print a run, as JSON with ``told`` or by ``show``, and its faults. Return the exit code."""
     if as_json:
         row = found if isinstance(found, dict) else msgspec.to_builtins(found, str_keys=True)
         click.echo(msgspec.json.encode(row | dict(told)).decode())
@@ -108,7 +115,7 @@ def table(
     *,
     good: bool,
 ) -> None:
-    """Names and values, and what they amount to."""
+    """Print names and values, and the verdict on them."""
     drawn = Table(title=title, title_justify="left", box=None, show_header=False, pad_edge=False)
     drawn.add_column()
     drawn.add_column(justify="right")

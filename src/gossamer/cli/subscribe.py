@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from gossamer.cli.common import (
-    Seconds,
+    SecondsFlag,
     Stop,
     first_of,
     join_option,
@@ -40,7 +40,7 @@ LINES_MAX = 1000
 @click.option("--limit", type=click.IntRange(1), help="Stop after this many events.")
 @click.option(
     "--timeout",
-    type=Seconds(),
+    type=SecondsFlag(),
     help="Stop after this many seconds; exit code 1 if --limit was not reached.",
 )
 @click.option(
@@ -191,11 +191,14 @@ async def _print(events: Subscription, limit: int | None, as_json: bool, ack: bo
 def _lines(event: Event | Gap, as_json: bool) -> list[bytes]:
     head: dict[str, Any] = {"topic": event.topic, "publisher": f"{event.publisher:016x}"}
     if isinstance(event, Gap):
+        when = f", published until {event.until.isoformat()}" if event.until else ""
         click.echo(
-            f"gap: events of {event.publisher:016x} on {event.topic} may be lost: {event.reason}",
+            f"gap: events of {event.publisher:016x} on {event.topic} may be lost{when}: "
+            f"{event.reason}",
             err=True,
         )
         gap = {**head, "after": event.after, "before": event.before, "reason": event.reason}
+        gap["until"] = event.until
         return [msgspec.json.encode({"gap": gap})] if as_json else []
     if not as_json:
         return [msgspec.json.encode(event.values)]

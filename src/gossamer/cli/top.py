@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from gossamer.cli.common import DEFAULT_ADDRESS, INTERRUPTED, Seconds, json_option, node_option
+from gossamer.cli.common import DEFAULT_ADDRESS, INTERRUPTED, SecondsFlag, json_option, node_option
 
 # The most topics, and the most peers, on the screen.
 ROWS_MAX = 20
@@ -29,7 +29,11 @@ _SHOWN = (
 @click.command()
 @node_option
 @click.option(
-    "--interval", type=Seconds(), default=1.0, show_default=True, help="Seconds between samples."
+    "--interval",
+    type=SecondsFlag(),
+    default=1.0,
+    show_default=True,
+    help="Seconds between samples.",
 )
 @click.option(
     "--count",

@@ -1,16 +1,26 @@
-"""Filters: one text, two engines. The text of a Spark SQL WHERE clause, and what it says about an event, here and in Spark.
+"""Filters: the text of a Spark SQL WHERE clause, and the verdict that it gives on an event.
 
-    schema      Spark DDL to typed attributes          rows      mappings to rows and back, generated per schema
-    lex, parse  text to a tree in normal form          fit       literals to their attribute's type
-    tree        the eight kinds of nodes, their keys   pattern   LIKE and RLIKE, in linear time
-    match       tree to a Python function              text      tree to canonical text
-    order       values to bytes that sort alike        filter    Filter: all of it behind one class
-    model       limits, errors, Event                  box       conjunctions as sets of values
-    cover       what covers what, and merging          language  sets of strings with patterns in them
-    place       classes, placements, event keys        index     one event or many against many filters (needs NumPy)
+The fabric and Spark give the same verdict on every event.
+
+    schema      reads Spark DDL into typed attributes
+    rows        turns mappings into rows and back, with code generated for each schema
+    lex, parse  read a text into a tree in normal form
+    fit         brings literals to the type of their attribute
+    tree        the eight kinds of nodes, and their keys
+    pattern     LIKE and RLIKE, in linear time
+    match       turns a tree into a Python function
+    text        turns a tree into its canonical text
+    order       turns values into bytes that sort as the values do
+    filter      Filter, the one class in front of all of this
+    model       limits, errors, and Event
+    box         conjunctions as sets of values
+    cover       decides whether one filter covers another, and merges filters
+    language    sets of strings that contain patterns
+    place       classes, placements, and keys of events
+    index       one event, or many, against many filters (needs NumPy)
     plain       events from JSON
 
-docs/filters.md is the language's reference.
+docs/filters.md is the reference of the language.
 """
 
 from gossamer.filters.filter import Filter, merge

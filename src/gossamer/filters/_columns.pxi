@@ -1,5 +1,8 @@
-# Columns, for _native.pyx: memory that is used again, record batches copied into one, texts of peers checked, and large messages
-# taken apart where they lie. filters/packed.py and node/wire.py use it; each has another way where nothing is compiled.
+# The part of _native.pyx for columns.
+#
+# It keeps memory that is used again, copies record batches into one, checks texts of peers, and
+# finds the columns of large messages where they lie. filters/packed.py and node/wire.py use it.
+# Each has another way where nothing is compiled.
 
 cdef extern from "Python.h":
     int PyBuffer_FillInfo(Py_buffer*, object, void*, Py_ssize_t, int, int) except -1
@@ -30,14 +33,18 @@ cdef extern from *:
         return data;
     }
     #define slab_free(data) free(data)
-    /* Where large pages can lie: mmap alone gives any address. */
+    /* Finds a place where large pages can lie, because mmap alone may give any address. */
     static void* map_memory(int file, size_t size, int writable) {
     #if defined(MAP_ANONYMOUS) && defined(MAP_NORESERVE)
         size_t room = size + HUGE_STEP, before;
-        uint8_t* data = (uint8_t*)mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+        int rights = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+        uint8_t* data = (uint8_t*)mmap(NULL, room, PROT_NONE, flags, -1, 0);
+        void* found;
         if (data == MAP_FAILED) return NULL;
         before = -(uintptr_t)data & (HUGE_STEP - 1);
-        if (mmap(data + before, size, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {
+        found = mmap(data + before, size, rights, MAP_SHARED | MAP_FIXED, file, 0);
+        if (found == MAP_FAILED) {
             munmap(data, room);
             return NULL;
         }
@@ -49,10 +56,12 @@ cdef extern from *:
     #endif
     }
     static void unmap_memory(void* data, size_t size) { munmap(data, size); }
-    /* Who writes has stamped first, and who reads looks at the stamps last, whatever a processor would like to do sooner. */
+    /* A writer stamps before it writes, and a reader reads the stamps last.
+       The fences keep a processor from changing that order. */
     static void after_stamps(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
     static void before_stamps(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-    /* One large page instead of 512 small ones, each of which costs a fault of its own; where that cannot be, nothing happens. */
+    /* Makes one large page of 512 small ones, each of which would cost a fault of its own.
+       Where that is impossible, nothing happens. */
     static void make_huge(void* data) {
     #if defined(__linux__)
     #ifndef MADV_COLLAPSE
@@ -74,15 +83,20 @@ cdef extern from *:
     void before_stamps() nogil
 
 cdef enum:
-    SLAB_STEP = 1 << 18  # sizes of memory that is kept are multiples of this,
-    SLAB_KINDS = 34  # up to a frame and a little (wire.FRAME_MAX)
-    SLAB_SPARES = 16  # of each size,
-    SLAB_KEPT = 64  # and so many steps of them together: 16 MiB
+    # Sizes of memory that is kept are multiples of this.
+    SLAB_STEP = 1 << 18
+    # The largest of them is a frame and a little more (wire.FRAME_MAX).
+    SLAB_KINDS = 34
+    # The most spares of each size.
+    SLAB_SPARES = 16
+    # The most steps of all spares together: 16 MiB.
+    SLAB_KEPT = 64
     ALIGNED = 64
     COLUMNS_MAX = 256
     COLUMNS_MARK = 0xFF
 
-    LENT_STEPS_MAX = 1024  # of memory that other processes see: 256 MiB
+    # Steps of memory that other processes see: 256 MiB.
+    LENT_STEPS_MAX = 1024
 
 cdef uint64_t HIGH_BITS = 0x8080808080808080ULL
 
@@ -91,19 +105,23 @@ cdef int[SLAB_KINDS] spare_counts
 cdef int spare_steps = 0
 
 
-# Memory that other processes of this host may look at (net/memory.py): a table of stamps, one for each step, and the steps.
-cdef uint8_t* lent_data = NULL  # the first step; NULL: there is none
-cdef int lent_steps = 0, lending = 0, lent_huge = 0  # large pages so far
+# Memory that other processes of this host may read (net/memory.py). It begins with a table of
+# stamps, one for each step. The steps follow.
+# The first step, or NULL if no memory is lent.
+cdef uint8_t* lent_data = NULL
+# `lent_huge` counts the large pages so far.
+cdef int lent_steps = 0, lending = 0, lent_huge = 0
 cdef bint[LENT_STEPS_MAX] lent_out
 cdef uint64_t lent_stamp = 0
-cdef long long lent_missed = 0  # times that there was no room
+# How often there was no room.
+cdef long long lent_missed = 0
 
 
 def lend(int file, Py_ssize_t size, uint64_t stamp):
-    """From now on published columns are gathered in this memory: a step for the stamps, then the others. -1: no longer. Stamps begin
-    after this one.
+    """From now on published columns are gathered in this file's memory.
 
-    What was lent before stays mapped for good: somebody may look at it.
+    Its first step holds the stamps. Stamps begin after ``stamp``. With -1 nothing is lent any
+    longer. Memory that was lent before stays mapped for good, because a reader may use it.
     """
     global lent_data, lent_steps, lent_huge, lent_stamp, lending
     cdef uint8_t* data
@@ -121,17 +139,17 @@ def lend(int file, Py_ssize_t size, uint64_t stamp):
 
 
 def missed():
-    """How often columns were gathered elsewhere because the memory that is lent had no room."""
+    """How often columns were gathered elsewhere because the lent memory had no room."""
     return lent_missed
 
 
 def fence():
-    """What was read before is not read after."""
+    """Keeps the processor from moving a read across this call."""
     before_stamps()
 
 
 cdef class Mapped:
-    """Memory of another process, to read."""
+    """The memory of another process, to read."""
 
     cdef uint8_t* _data
     cdef Py_ssize_t _size
@@ -150,8 +168,10 @@ cdef class Mapped:
 
 
 cdef uint8_t* borrow(int steps) noexcept:
-    """So many steps of the memory that is lent, under a stamp of their own; NULL: there are not as many in a row. Always the first that
-    are free: memory that was never used costs more than all that is done with it.
+    """Takes ``steps`` steps in a row of the lent memory, under a new stamp.
+
+    NULL means that there are not enough in a row. It takes the first that are free, because
+    memory that was never used costs more than all the work on it.
     """
     global lent_stamp, lent_huge
     cdef int free = 0, at, step
@@ -165,9 +185,12 @@ cdef uint8_t* borrow(int steps) noexcept:
             lent_stamp += 1
             for step in range(at + 1 - steps, at + 1):
                 lent_out[step] = True
-                stamps[step] = lent_stamp  # before anything is written there: who still reads what was there finds out
+                # The stamp changes before anything is written there. So a reader of the old
+                # contents notices it.
+                stamps[step] = lent_stamp
             after_stamps()
-            while lent_huge * HUGE_STEP < <size_t>(at + 2) * SLAB_STEP:  # never used so far
+            # This part was never used so far.
+            while lent_huge * HUGE_STEP < <size_t>(at + 2) * SLAB_STEP:
                 make_huge(lent_data - SLAB_STEP + lent_huge * HUGE_STEP)
                 lent_huge += 1
             return lent_data + <Py_ssize_t>(at + 1 - steps) * SLAB_STEP
@@ -175,14 +198,18 @@ cdef uint8_t* borrow(int steps) noexcept:
 
 
 cdef class Slab:
-    """Memory for a large message, aligned as columns want it. It is not cleared, and used again when nobody looks at it any more:
-    fresh memory costs a page fault for every 4 KiB, which is more than to fill it. ``lent``: other processes may see it.
+    """Memory for a large message, aligned as columns need it.
+
+    It is not cleared, and it is used again when nothing refers to it any more. Fresh memory
+    costs a page fault for every 4 KiB, which is more than filling it. With ``lent`` other processes
+    may see it.
     """
 
     cdef uint8_t* _data
     cdef Py_ssize_t _size
     cdef int _steps
-    cdef int _lending  # of which it is part; 0: others do not see it
+    # The lending that it is part of. 0: others do not see it.
+    cdef int _lending
     cdef uint64_t _stamp
 
     def __cinit__(self, Py_ssize_t size, bint lent=False):
@@ -230,7 +257,10 @@ cdef class Slab:
 
 
 def place(data):
-    """Where in the memory that is lent a message's bytes lie, and under which stamp; None: elsewhere."""
+    """Where a message's bytes lie in the lent memory, and under which stamp.
+
+    None means that they lie elsewhere.
+    """
     cdef Slab slab
     cdef Py_buffer view
     cdef Py_ssize_t at
@@ -246,10 +276,11 @@ def place(data):
     return SLAB_STEP + at, slab._stamp
 
 
-# -- record batches as they are published, copied one behind the other
+# Record batches as they are published, copied one behind the other.
 
 
-cdef struct ArrowArray:  # Arrow's C data interface
+# This is Arrow's C data interface.
+cdef struct ArrowArray:
     int64_t length
     int64_t null_count
     int64_t offset
@@ -288,8 +319,10 @@ cdef inline uint16_t read16(const uint8_t* at) noexcept:
     return number
 
 
-cdef Py_ssize_t field(const uint8_t* data, Py_ssize_t end, Py_ssize_t table, int number, int size) noexcept:
-    """Where a flatbuffer's table has a field of this size; 0: nowhere."""
+cdef Py_ssize_t field(
+    const uint8_t* data, Py_ssize_t end, Py_ssize_t table, int number, int size
+) noexcept:
+    """The place of a field of this size in a flatbuffer's table; 0 if there is none."""
     cdef Py_ssize_t vtable, slot, at
     if table < 8 or table + 4 > end:
         return 0
@@ -312,35 +345,49 @@ cdef inline int64_t padded(int64_t size) noexcept:
 
 
 cdef class Gathering:
-    """Record batches of one schema that are copied, once, to where they make up a single one."""
+    """Record batches of one schema, each copied once to its place in a single batch."""
 
     cdef bytes _head, _widths
-    cdef Py_ssize_t _length_at, _nodes_at, _buffers_at, _body_length_at  # of its numbers, in the head
+    # The places of its numbers in the head.
+    cdef Py_ssize_t _length_at, _nodes_at, _buffers_at, _body_length_at
     cdef int _columns, _parts
     cdef int64_t _rows, _most_rows, _most_bytes, _copies_max
-    cdef int64_t[2 * COLUMNS_MAX] _start  # of the parts: each column's values, or its offsets and then its bytes
+    # The starts of the parts. A column has one part, or one of offsets and one of bytes.
+    cdef int64_t[2 * COLUMNS_MAX] _start
     cdef int64_t[2 * COLUMNS_MAX] _room
     cdef int64_t[2 * COLUMNS_MAX] _used
     cdef Slab _slab
 
-    def __init__(self, bytes head not None, bytes widths not None, int64_t most_rows, int64_t most_bytes, int64_t copies_max):
-        """``head``: the beginning of a record batch of this schema as an IPC message, all before its values, as pyarrow writes it.
-        ``widths``: of each column's values in bytes; 0: texts, or others that differ in length.
+    def __init__(
+        self,
+        bytes head not None,
+        bytes widths not None,
+        int64_t most_rows,
+        int64_t most_bytes,
+        int64_t copies_max,
+    ):
+        """``head`` is the beginning of a record batch of this schema as an IPC message.
+
+        It is everything before the values, as pyarrow writes it. ``widths`` has the bytes of a
+        value for each column, and 0 if its values differ in length.
         """
         cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(head)
         cdef Py_ssize_t end = PyBytes_GET_SIZE(head), root, batch, at
         cdef int column, buffers = 0
         self._head, self._widths, self._columns, self._rows = head, widths, <int>len(widths), 0
         self._most_rows, self._most_bytes, self._copies_max = most_rows, most_bytes, copies_max
-        if not 0 < self._columns <= COLUMNS_MAX or end < 16 or end & 7 or most_rows < 1 or not 0 < most_bytes <= 0x3FFFFFFF:
-            raise ValueError("no such columns")
+        if not 0 < self._columns <= COLUMNS_MAX or end < 16 or end & 7:
+            raise ValueError("columns that cannot be gathered")
+        if most_rows < 1 or not 0 < most_bytes <= 0x3FFFFFFF:
+            raise ValueError("columns that cannot be gathered")
         self._parts = 0
         for column in range(self._columns):
             buffers += 2 if widths[column] else 3
             self._parts += 1 if widths[column] else 2
         root = pointed(data, end, 8)
         batch = pointed(data, end, field(data, end, root, 2, 4))
-        self._body_length_at, self._length_at = field(data, end, root, 3, 8), field(data, end, batch, 0, 8)
+        self._body_length_at = field(data, end, root, 3, 8)
+        self._length_at = field(data, end, batch, 0, 8)
         at = pointed(data, end, field(data, end, batch, 1, 4))
         if not at or read32(data + at) != self._columns or at + 4 + 16 * self._columns > end:
             raise ValueError("a head of other columns")
@@ -353,7 +400,10 @@ cdef class Gathering:
             raise ValueError("a head without its numbers")
 
     def add(self, batch):
-        """Copy a record batch of the schema; how many bytes that are. 0: it holds nulls, or there is no room for it."""
+        """Copies a record batch of the schema and returns its number of bytes.
+
+        0 means that it holds nulls, or that there is no room for it.
+        """
         cdef ArrowArray array
         array.release = NULL
         batch._export_to_c(<uintptr_t>&array)
@@ -372,11 +422,15 @@ cdef class Gathering:
         cdef const int32_t* offsets
         cdef int32_t* ends
         cdef uint8_t* into
-        if batch.n_children != self._columns or rows < 1 or batch.offset or rows > self._most_rows - self._rows:
+        if batch.n_children != self._columns or rows < 1 or batch.offset:
+            return 0
+        if rows > self._most_rows - self._rows:
             return 0
         for column in range(self._columns):
             child, width = batch.children[column], self._widths[column]
-            if child.length != rows or child.offset < 0 or child.n_buffers != (2 if width else 3) or child.buffers[1] == NULL:
+            if child.length != rows or child.offset < 0:
+                return 0
+            if child.n_buffers != (2 if width else 3) or child.buffers[1] == NULL:
                 return 0
             if child.null_count and child.buffers[0] != NULL:
                 return 0
@@ -391,7 +445,8 @@ cdef class Gathering:
                 for row in range(rows):
                     wrong |= offsets[row] > offsets[row + 1]
                 if wrong:
-                    return 0  # the longer way says what is wrong
+                    # The longer way finds the error.
+                    return 0
                 sizes[part] = 4 * rows
                 size += sizes[part]
                 part += 1
@@ -427,17 +482,21 @@ cdef class Gathering:
         return size
 
     cdef int _lay_out(self, int64_t rows, int64_t size, int64_t* sizes) except -1:
-        """Room for as many batches like this one as may come."""
-        cdef int64_t copies = min(self._most_rows // rows, self._most_bytes // size, self._copies_max), at
+        """Makes room for as many batches of this size as may come."""
+        cdef int64_t copies, at
         cdef int column, part = 0
+        copies = min(self._most_rows // rows, self._most_bytes // size, self._copies_max)
         at = padded(PyBytes_GET_SIZE(self._head))
         for column in range(self._columns):
             if not self._widths[column]:
-                self._start[part], self._room[part], self._used[part] = at, sizes[part] * copies + 4, 4
+                self._start[part], self._used[part] = at, 4
+                self._room[part] = sizes[part] * copies + 4
                 at += padded(self._room[part])
                 part += 1
-                # Those that follow are seldom just as long.
-                self._room[part] = sizes[part] * copies + (sizes[part] * copies >> 5) + 64 if copies > 1 else sizes[part]
+                # The texts of later batches seldom have exactly the same length.
+                self._room[part] = sizes[part] * copies
+                if copies > 1:
+                    self._room[part] += (sizes[part] * copies >> 5) + 64
             else:
                 self._room[part] = sizes[part] * copies
             self._start[part], self._used[part] = at, 0
@@ -453,7 +512,7 @@ cdef class Gathering:
         return 0
 
     def seal(self):
-        """What was added, as one IPC message. Nothing may be added any more."""
+        """Everything that was added, as one IPC message. Nothing may be added any more."""
         cdef int64_t body = padded(PyBytes_GET_SIZE(self._head)), size = body, gap
         cdef int64_t[2 * COLUMNS_MAX] start
         cdef Slab slab = self._slab, other
@@ -465,8 +524,10 @@ cdef class Gathering:
         self._slab = None
         for part in range(self._parts):
             size += padded(self._used[part])
-        if size < slab._size - (slab._size >> 4):  # much of it is empty: to another place, of the right size
-            if size <= SLAB_STEP:  # what is kept long (retention) takes no more memory than it has to
+        # If much of it is empty, it is copied to a place of the right size.
+        if size < slab._size - (slab._size >> 4):
+            # A batch that is kept long (retention) takes no more memory than it needs.
+            if size <= SLAB_STEP:
                 found = PyBytes_FromStringAndSize(NULL, size)
                 into = <uint8_t*>PyBytes_AS_STRING(found)
             else:
@@ -481,8 +542,10 @@ cdef class Gathering:
             found, into = slab, slab._data
             for part in range(self._parts):
                 start[part] = self._start[part]
-        for part in range(self._parts):  # what is not filled may hold what was there before, which is nobody's business
-            gap = (start[part + 1] if part + 1 < self._parts else len(found)) - start[part] - self._used[part]
+        # The gaps may hold old contents, which no reader may see.
+        for part in range(self._parts):
+            gap = start[part + 1] if part + 1 < self._parts else len(found)
+            gap -= start[part] + self._used[part]
             memset(into + start[part] + self._used[part], 0, gap)
         head = into
         memcpy(head, PyBytes_AS_STRING(self._head), PyBytes_GET_SIZE(self._head))
@@ -494,7 +557,8 @@ cdef class Gathering:
             write64(head + self._nodes_at + 16 * column, self._rows)
             write64(head + self._nodes_at + 16 * column + 8, 0)
             write64(head + self._buffers_at + 16 * number, start[part] - body)
-            write64(head + self._buffers_at + 16 * number + 8, 0)  # no nulls: no bits for them
+            # Without nulls there are no bits for them.
+            write64(head + self._buffers_at + 16 * number + 8, 0)
             number += 1
             for _ in range(1 if self._widths[column] else 2):
                 write64(head + self._buffers_at + 16 * number, start[part] - body)
@@ -504,7 +568,7 @@ cdef class Gathering:
         return found
 
 
-# -- texts of peers
+# Texts of peers.
 
 
 cdef bint is_ascii(const uint8_t* at, const uint8_t* end) noexcept nogil:
@@ -552,7 +616,8 @@ cdef bint is_utf8(const uint8_t* at, const uint8_t* end) noexcept nogil:
                 return False
             next = at[1]
             if (lead == 0xE0 and next < 0xA0) or (lead == 0xED and next >= 0xA0):
-                return False  # longer than it need be, or half of a surrogate pair
+                # It is longer than necessary, or half of a surrogate pair.
+                return False
             at += 3
         elif 0xF0 <= lead < 0xF5:
             if end - at < 4 or at[1] & 0xC0 != 0x80 or at[2] & 0xC0 != 0x80 or at[3] & 0xC0 != 0x80:
@@ -567,8 +632,10 @@ cdef bint is_utf8(const uint8_t* at, const uint8_t* end) noexcept nogil:
 
 
 def are_texts(offsets, data, int64_t rows, bint utf8):
-    """Whether a column's offsets and bytes are texts, or byte strings: in order, inside the data, and UTF-8 each. None: they do not
-    lie as numbers should.
+    """Whether a column's offsets and bytes are well-formed texts or byte strings.
+
+    They must be in order and inside the data, and each text must be UTF-8. None means that the
+    numbers are not aligned.
     """
     cdef Py_buffer ends, chars
     cdef const int32_t* at
@@ -597,7 +664,8 @@ def are_texts(offsets, data, int64_t rows, bint utf8):
                 return True
             if not is_utf8(text + at[0], text + at[rows]):
                 return False
-            for row in range(rows):  # none begins in the middle of a character
+            # No text begins in the middle of a character.
+            for row in range(rows):
                 if at[row] < at[rows]:
                     wrong |= text[at[row]] & 0xC0 == 0x80
             return not wrong
@@ -607,12 +675,14 @@ def are_texts(offsets, data, int64_t rows, bint utf8):
         PyBuffer_Release(&ends)
 
 
-# -- messages that carry columns
+# Messages that carry columns.
 
 
 def bulk(head, dict places not None):
-    """Where the bytes are in a message of which this is the beginning: (its field's start, their start, their end). None: there are
-    none, or they are not columns. ``places``: by the messages' tags, which field has them.
+    """Where the columns are in the message that begins with ``head``.
+
+    The result is the start of their field, the start of the columns, and their end. None means
+    that there are none. ``places`` says by the tag of a message which field has them.
     """
     cdef Py_buffer view
     cdef const uint8_t* start

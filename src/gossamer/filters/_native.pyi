@@ -1,4 +1,4 @@
-"""What _native.pyx compiles to."""
+"""The types of the extension that _native.pyx compiles to."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any

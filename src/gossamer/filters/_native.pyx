@@ -1,26 +1,68 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The loops that every event passes through, compiled: from a mapping to its row, from bytes to rows, from rows to events.
+# cython: language_level=3, boundscheck=False, wraparound=False
+# cython: initializedcheck=False, cdivision=True
+"""The loops that every event passes through, compiled.
 
-Nothing here decides anything that Python does not decide as well. Each function takes what is right as it is, which is nearly
-everything, and gives the rest back (None) to the Python version beside it, which converts, pads or says what is wrong. So the two
-can differ only in what they accept, and tests/filters/test_native.py holds them together. What comes from a peer is read with
-every length checked before it is used.
+They go from a mapping to its row, from bytes to rows, and from rows to events.
+docs/decisions/0020-compiled-loops.md gives the reasons.
 
-schema.py, packed.py and loops.py use it. Built by hatch_build.py where there is a C compiler.
+Nothing here decides anything that Python does not decide as well. Each function takes values
+that have exactly the right type, which nearly all have. It gives the rest back (None) to the Python
+version beside it, which converts, pads or explains the error. So the two can differ only in the
+values that they accept, and tests/filters/test_native.py holds them together. Bytes from a peer are
+read with every length checked before it is used.
+
+schema.py, packed.py and loops.py use this module. hatch_build.py builds it where there is a C
+compiler.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport (
+    PyBytes_AS_STRING,
+    PyBytes_CheckExact,
+    PyBytes_FromStringAndSize,
+    PyBytes_GET_SIZE,
+)
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.dict cimport PyDict_CheckExact, PyDict_GetItemWithError, PyDict_New, PyDict_Next, PyDict_SetItem, PyDict_Size
+from cpython.dict cimport (
+    PyDict_CheckExact,
+    PyDict_GetItemWithError,
+    PyDict_New,
+    PyDict_Next,
+    PyDict_SetItem,
+    PyDict_Size,
+)
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact, PyFloat_FromDouble
-from cpython.list cimport PyList_Append, PyList_GET_ITEM, PyList_GET_SIZE, PyList_New, PyList_SET_ITEM
+from cpython.list cimport (
+    PyList_Append,
+    PyList_GET_ITEM,
+    PyList_GET_SIZE,
+    PyList_New,
+    PyList_SET_ITEM,
+)
 from cpython.long cimport PyLong_CheckExact, PyLong_FromLongLong
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.set cimport PySet_Contains
-from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_New, PyTuple_SET_ITEM
-from libc.stdint cimport INT64_MAX, INT64_MIN, UINT32_MAX, int8_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
+from cpython.tuple cimport (
+    PyTuple_CheckExact,
+    PyTuple_GET_ITEM,
+    PyTuple_GET_SIZE,
+    PyTuple_New,
+    PyTuple_SET_ITEM,
+)
+from libc.stdint cimport (
+    INT64_MAX,
+    INT64_MIN,
+    UINT32_MAX,
+    int8_t,
+    int32_t,
+    int64_t,
+    uint8_t,
+    uint16_t,
+    uint32_t,
+    uint64_t,
+    uintptr_t,
+)
 from libc.string cimport memcmp, memcpy, memset
 
 import sys
@@ -38,27 +80,41 @@ cdef extern from "Python.h":
 
 cdef enum:
     STRING, BINARY, BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, TIMESTAMP, DATE
-    WIDTH_MAX = 256  # attributes of a schema (model.ATTRIBUTES_MAX)
-    CACHED_MAX = 48  # bytes of a text that is remembered
-    CACHE_SLOTS = 2048  # a power of two
+    # The most attributes of a schema (model.ATTRIBUTES_MAX).
+    WIDTH_MAX = 256
+    # The most bytes of a text that is remembered.
+    CACHED_MAX = 48
+    # A power of two.
+    CACHE_SLOTS = 2048
     WHERE_MAX = 16
     TESTS_MAX = 16
 
-cdef enum:  # as loops.py has them
+# The kinds of tests, as in loops.py.
+cdef enum:
     RANGE, AMONG, NOT_AMONG, IS_NULL, NOT_NULL
 
-VERSION = 5  # counts changes of what loops.py expects here: an extension of another version is not used
+# It counts the changes of the interface to loops.py. An extension of another version is not used.
+VERSION = 5
 
 KINDS = {
-    "STRING": STRING, "BINARY": BINARY, "BOOLEAN": BOOLEAN, "TINYINT": TINYINT, "SMALLINT": SMALLINT, "INT": INT,
-    "BIGINT": BIGINT, "FLOAT": FLOAT, "DOUBLE": DOUBLE, "TIMESTAMP": TIMESTAMP, "DATE": DATE,
+    "STRING": STRING,
+    "BINARY": BINARY,
+    "BOOLEAN": BOOLEAN,
+    "TINYINT": TINYINT,
+    "SMALLINT": SMALLINT,
+    "INT": INT,
+    "BIGINT": BIGINT,
+    "FLOAT": FLOAT,
+    "DOUBLE": DOUBLE,
+    "TIMESTAMP": TIMESTAMP,
+    "DATE": DATE,
 }
 
 cdef int64_t[4] LEAST = [-128, -32768, -2147483648, INT64_MIN]
 cdef int64_t[4] MOST = [127, 32767, 2147483647, INT64_MAX]
 
 
-# -- texts as they come from peers: the same few come again and again, and one that is known need not be decoded
+# Texts from peers. The same few texts come again and again, and a known text need not be decoded.
 
 
 cdef struct Cached:
@@ -83,15 +139,19 @@ cdef inline uint64_t hashed(const uint8_t* at, Py_ssize_t size) noexcept:
 
 
 cdef inline object text_of(const uint8_t* at, Py_ssize_t size):
-    """The text in these bytes. UnicodeDecodeError: it is none."""
+    """The text in these bytes.
+
+    A UnicodeDecodeError says that they are not a text.
+    """
     cdef Cached* slot
     cdef uint64_t mixed
     if size > CACHED_MAX:
         return PyUnicode_DecodeUTF8(<const char*>at, size, NULL)
     mixed = hashed(at, size)
     slot = &cache[mixed & (CACHE_SLOTS - 1)]
-    if slot.text != NULL and slot.hash == mixed and slot.size == size and memcmp(slot.data, at, size) == 0:
-        return <object>slot.text
+    if slot.text != NULL and slot.hash == mixed and slot.size == size:
+        if memcmp(slot.data, at, size) == 0:
+            return <object>slot.text
     text = PyUnicode_DecodeUTF8(<const char*>at, size, NULL)
     Py_INCREF(text)
     Py_XDECREF(slot.text)
@@ -101,7 +161,7 @@ cdef inline object text_of(const uint8_t* at, Py_ssize_t size):
 
 
 cdef bint is_encodable(object text) noexcept:
-    """No lone surrogates."""
+    """Whether the text has no lone surrogate."""
     cdef int kind = PyUnicode_KIND(text)
     cdef Py_ssize_t place, size = PyUnicode_GET_LENGTH(text)
     cdef uint16_t* two
@@ -127,17 +187,17 @@ cdef inline uint64_t big_endian(const uint8_t* at, int size) noexcept:
     return number
 
 
-# -- schemas
+# Schemas.
 
 
 cdef class Weighed:
-    """Something that is gathered; ``size``: bytes, as estimated."""
+    """Base of an object that is gathered. ``size`` is its estimated number of bytes."""
 
     cdef public Py_ssize_t size
 
 
 cdef class Shape:
-    """What a row of a schema holds."""
+    """The types of a row of a schema."""
 
     cdef tuple _names
     cdef object _event
@@ -146,16 +206,21 @@ cdef class Shape:
     cdef uint8_t[WIDTH_MAX] _required
 
     def __init__(self, tuple names not None, types, required, event):
-        """``event``: the type Event, called with (topic, publisher, incarnation, number, values)."""
+        """``event`` is the type Event, called with (topic, publisher, incarnation, number, values).
+        """
         if len(names) > WIDTH_MAX:
             raise ValueError(f"{len(names)} attributes; at most {WIDTH_MAX}")
-        # As a program's own names are, so that equal ones are mostly the same.
+        # The names are interned as a program's own names are, so that equal ones are mostly
+        # identical.
         self._names, self._width, self._event = tuple(map(sys.intern, names)), len(names), event
         for place, (_, kind, must) in enumerate(zip(names, types, required, strict=True)):
             self._kinds[place], self._required[place] = KINDS[kind], must
 
     cdef bint _fits(self, int place, object value, Py_ssize_t* size) except -1:
-        """Whether a value is right as it is; what it weighs beyond its head is added to ``size``."""
+        """Whether a value has exactly the right type.
+
+        The weight of a text is added to ``size``.
+        """
         cdef int kind = self._kinds[place], over = 0
         cdef long long number
         cdef double wide
@@ -190,10 +255,11 @@ cdef class Shape:
         return type(value) is date
 
     cdef tuple _row(self, object mapping, Py_ssize_t* size):
-        """The row of a mapping that is right as it is, or None."""
+        """The row of a mapping whose values have exactly the right types, or None."""
         cdef int place, found = 0
         cdef Py_ssize_t at = 0
-        cdef bint in_order = True  # so far the mapping has the names as the schema has them: no need to look them up
+        # While the mapping has its names in the order of the schema, they need not be looked up.
+        cdef bint in_order = True
         cdef PyObject* name
         cdef PyObject* key
         cdef PyObject* known
@@ -217,11 +283,12 @@ cdef class Shape:
                 return None
         if found != PyDict_Size(mapping):
             return None
-        PyObject_GC_UnTrack(<void*>row)  # nothing in it can refer to it: the collector need not look
+        # Nothing in a row can refer to the row, so the garbage collector need not examine it.
+        PyObject_GC_UnTrack(<void*>row)
         return row
 
     def rows(self, mappings, slow):
-        """The row of each; ``slow`` makes those that are not right as they are."""
+        """The row of each mapping. ``slow`` makes the rows that need conversion."""
         cdef list found = []
         cdef Py_ssize_t size = 0
         for mapping in mappings:
@@ -229,17 +296,32 @@ cdef class Shape:
             found.append(slow(mapping) if row is None else row)
         return found
 
-    def lane(self, Py_ssize_t value_bytes, topic, Weighed publication not None, list rows not None, ticket, Py_ssize_t most,
-             Py_ssize_t most_bytes, Py_ssize_t heavy):
-        """As ``rows.make_lane`` says; each value weighs ``value_bytes`` beside its text."""
+    def lane(
+        self,
+        Py_ssize_t value_bytes,
+        topic,
+        Weighed publication not None,
+        list rows not None,
+        ticket,
+        Py_ssize_t most,
+        Py_ssize_t most_bytes,
+        Py_ssize_t heavy,
+    ):
+        """See ``rows.make_lane``. Each value weighs ``value_bytes`` beside its text."""
         cdef Lane lane = Lane.__new__(Lane)
-        lane._shape, lane._topic, lane._publication, lane._rows, lane._ticket = self, topic, publication, rows, ticket
+        lane._shape, lane._topic, lane._ticket = self, topic, ticket
+        lane._publication, lane._rows = publication, rows
         lane._most, lane._most_bytes, lane._heavy = most, most_bytes, heavy
         lane._heads = value_bytes * self._width
-        return lane.take  # a call of the method costs less than one of an object
+        # A call of the method costs less than a call of an object.
+        return lane.take
 
     def decode(self, data):
-        """The rows in these bytes, or None if any is not exactly of this schema, or not as this node would have written it."""
+        """The rows in these bytes.
+
+        None means that they do not fit this schema exactly, or that this node would not write
+        them so.
+        """
         cdef Py_buffer view
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
@@ -274,7 +356,7 @@ cdef class Shape:
         return rows if at == end else None
 
     cdef inline object _value(self, int place, const uint8_t** start, const uint8_t* end):
-        """The value of an attribute; NotImplemented: not one of its kind."""
+        """The value of an attribute, or NotImplemented if it is not of its type."""
         cdef const uint8_t* at = start[0]
         cdef int kind = self._kinds[place], tag, bytes = 0
         cdef int64_t number = 0
@@ -303,7 +385,9 @@ cdef class Shape:
             if size > end - at:
                 return NotImplemented
             start[0] = at + size
-            return text_of(at, size) if kind == STRING else PyBytes_FromStringAndSize(<const char*>at, size)
+            if kind == STRING:
+                return text_of(at, size)
+            return PyBytes_FromStringAndSize(<const char*>at, size)
         if TINYINT <= kind <= BIGINT:
             if tag < 0x80 or tag >= 0xE0:
                 number = <int8_t>tag
@@ -318,7 +402,8 @@ cdef class Shape:
                         return NotImplemented
                     number = <int64_t>raw
                 else:
-                    number = <int64_t>(raw << (64 - 8 * bytes)) >> (64 - 8 * bytes)  # sign
+                    # This extends the sign.
+                    number = <int64_t>(raw << (64 - 8 * bytes)) >> (64 - 8 * bytes)
             else:
                 return NotImplemented
             if not LEAST[kind - TINYINT] <= number <= MOST[kind - TINYINT]:
@@ -335,10 +420,11 @@ cdef class Shape:
         if kind == BOOLEAN and (tag == 0xC2 or tag == 0xC3):
             start[0] = at
             return tag == 0xC3
-        return NotImplemented  # times are msgspec's
+        # Days and times are left to msgspec.
+        return NotImplemented
 
     def events(self, topic, publisher, incarnation, numbers, list rows not None):
-        """An event for each row, or None if a row is not as long as the schema is."""
+        """An event for each row, or None if the length of a row is not that of the schema."""
         cdef Py_ssize_t at = 0, count = PyList_GET_SIZE(rows)
         cdef int place
         cdef list found = PyList_New(count)
@@ -350,7 +436,11 @@ cdef class Shape:
                 return None
             values = PyDict_New()
             for place in range(self._width):
-                PyDict_SetItem(values, <object>PyTuple_GET_ITEM(self._names, place), <object>PyTuple_GET_ITEM(row, place))
+                PyDict_SetItem(
+                    values,
+                    <object>PyTuple_GET_ITEM(self._names, place),
+                    <object>PyTuple_GET_ITEM(row, place),
+                )
             event = self._event(topic, publisher, incarnation, number, values)
             Py_INCREF(event)
             PyList_SET_ITEM(found, at, event)
@@ -359,7 +449,10 @@ cdef class Shape:
 
 
 cdef inline bint array_of(const uint8_t** at, const uint8_t* end, Py_ssize_t* count) noexcept:
-    """Read how many things an array of msgpack holds; False if none begins here, or not so many can follow."""
+    """Reads the number of elements of a msgpack array.
+
+    False means that no array begins here, or that so large a number cannot follow.
+    """
     cdef int tag, bytes
     cdef uint64_t many
     if at[0] >= end:
@@ -374,14 +467,15 @@ cdef inline bint array_of(const uint8_t** at, const uint8_t* end, Py_ssize_t* co
             return False
         many = big_endian(at[0] + 1, bytes)
         at[0] += 1 + bytes
-    if many > <uint64_t>(end - at[0]):  # each takes a byte at least
+    # Each element takes at least one byte.
+    if many > <uint64_t>(end - at[0]):
         return False
     count[0] = many
     return True
 
 
 cdef class Lane:
-    """The short way of one event after the other into an open batch."""
+    """The short way for one event after the other into an open batch."""
 
     cdef Shape _shape
     cdef object _topic
@@ -405,18 +499,22 @@ cdef class Lane:
         return self._ticket(self._publication, place)
 
 
-# -- the twins of loops.py, which says what they do
+# The compiled forms of the functions in loops.py, which documents them.
 
 
 cdef struct Test:
     Py_ssize_t place
     int kind
     int64_t least, most
-    PyObject* values  # Passing has them
+    # Passing keeps them alive.
+    PyObject* values
 
 
 cdef class Passing:
-    """Which rows pass all of a few tests; ``slow`` is asked about rows with a value that is not of its attribute's kind."""
+    """Which rows pass all of a few tests.
+
+    ``slow`` judges all rows if a value is not of its attribute's type.
+    """
 
     cdef object _slow
     cdef tuple _given
@@ -448,7 +546,10 @@ cdef class Passing:
         return found
 
     cdef int _passes(self, PyObject* row) except -2:
-        """-1: not for us to say. No code but ours runs here, so rows stay what they are."""
+        """1, 0, or -1 if this test cannot judge the row.
+
+        No code of others runs here, so the rows do not change.
+        """
         cdef int number, over = 0
         cdef Test* test
         cdef PyObject* value
@@ -492,7 +593,8 @@ def shares(list rows not None, tuple where not None, dict known not None, answer
         wanted[at] = where[at]
         if wanted[at] < 0:
             raise IndexError("places are counted from the first")
-        for place in range(PyList_GET_SIZE(rows)):  # before any is asked about
+        # All rows are checked before the first call of ``answer``.
+        for place in range(PyList_GET_SIZE(rows)):
             has(<object>PyList_GET_ITEM(rows, place), wanted[at])
     place = 0
     while place < PyList_GET_SIZE(rows):
@@ -529,8 +631,10 @@ cdef inline int has(object row, Py_ssize_t place) except -1:
 
 cdef class Cutter:
     cdef bytes _data
-    cdef Py_ssize_t _count  # of rows; -1: it is no list of them
-    cdef uint32_t* _at  # where each row begins, and where the last one ends
+    # The number of rows, or -1 if the bytes are not a list of rows.
+    cdef Py_ssize_t _count
+    # The places where each row begins, and where the last one ends.
+    cdef uint32_t* _at
 
     def __cinit__(self, bytes data not None):
         cdef const uint8_t* first = <const uint8_t*>PyBytes_AS_STRING(data)
@@ -585,7 +689,10 @@ cdef class Cutter:
 
 
 cdef bint skip(const uint8_t** at, const uint8_t* end, int depth) noexcept:
-    """Go past one value of msgpack; False if there is none, or one that no row holds."""
+    """Goes past one value of msgpack.
+
+    False means that there is none, or that no row holds such a value.
+    """
     cdef Py_ssize_t count, each
     cdef uint64_t size
     cdef int tag
@@ -608,7 +715,8 @@ cdef bint skip(const uint8_t** at, const uint8_t* end, int depth) noexcept:
         size = 1 << (tag & 3)
     elif tag == 0xCA or tag == 0xCB:
         size = 4 if tag == 0xCA else 8
-    elif 0xD9 <= tag <= 0xDB or 0xC4 <= tag <= 0xC9:  # with their lengths before them; C7 .. C9 with a type, too
+    # Their length comes before them. Before C7 .. C9 comes a type, too.
+    elif 0xD9 <= tag <= 0xDB or 0xC4 <= tag <= 0xC9:
         each = 1 << ((tag - 0xD9) if tag >= 0xD9 else (tag - 0xC4) % 3)
         if end - at[0] < each:
             return False

@@ -1,10 +1,12 @@
 """Conjunctions as boxes: for each attribute, the set of values that pass.
 
-Covering, merging, placements and the index all ask about sets of values, so they ask here. Every type is a line of
-**codes** with a first one, an end, and a next one after each: integers for the types of fixed width (floats have
-neighbours too), the order-preserving bytes for STRING and BINARY. On such a line `>` is `>=` of the next code and `<=` is `<` of
-it, so every range is a half-open interval, two ranges touch when one's end is the other's start, and an interval between
-neighbours is seen to be empty. That is what makes the answers exact.
+Covering, merging, placements and the index all ask about sets of values, so they ask this
+module. Every type is a line of **codes**: it has a first code, an end, and a next code after each
+code. The codes are integers for the types of fixed width (floats have neighbours too), and the
+order-preserving bytes for STRING and BINARY. On such a line `>` is `>=` of the next code, and `<=`
+is `<` of the next code. So every range is a half-open interval. Two ranges touch when the end of
+one is the start of the other, and an interval between two neighbours is seen to be empty. This is
+why the answers are exact.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from gossamer.filters.match import compile_row
 from gossamer.filters.schema import INTEGER_BITS, Schema, Type
 from gossamer.filters.tree import Compare, In, Like, Node, Null, Pair, Predicate, Rlike, Value
 
-Code = Any  # int or bytes: of one type on one line
+# An int or bytes, the same for all codes of one line.
+Code = Any
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -38,7 +41,8 @@ class Line(Struct, frozen=True):
     code: Callable[[Any], Code]
     value: Callable[[Code], Any]
     after: Callable[[Code], Code]
-    before: Callable[[Code], Code | None]  # None if there is no last one of those before
+    # It gives None if the codes before this one have no last one.
+    before: Callable[[Code], Code | None]
 
 
 def _next(code: int) -> int:
@@ -119,7 +123,10 @@ LINES: dict[Type, Line] = {
 
 
 def prefix_codes(prefix: str) -> tuple[bytes, bytes]:
-    """The strings that start with `prefix`, as a half-open interval whose end is a string too (or the top)."""
+    """The strings that start with `prefix`, as a half-open interval.
+
+    The end of the interval is a string too, or the top of the line.
+    """
     return order.encode(prefix), _after_prefix(prefix)
 
 
@@ -132,15 +139,18 @@ def _after_prefix(prefix: str) -> bytes:
 
 
 class Domain(Struct, frozen=True):
-    """The values of one attribute that pass: some of the codes in [low, high), and NULL or not."""
+    """The values of one attribute that pass: some of the codes in [low, high), and perhaps NULL."""
 
     kind: Type
     low: Code
     high: Code
     null: bool = False
-    values: tuple[Code, ...] | None = None  # exactly these, sorted, if not None
-    holes: frozenset[Code] = frozenset()  # of the interval
-    patterns: tuple[Like | Rlike, ...] = ()  # of the interval: what is no range
+    # If this is not None, exactly these codes pass. They are sorted.
+    values: tuple[Code, ...] | None = None
+    # Codes of the interval that do not pass.
+    holes: frozenset[Code] = frozenset()
+    # A code of the interval passes only if its value also passes these patterns.
+    patterns: tuple[Like | Rlike, ...] = ()
 
     @property
     def line(self) -> Line:
@@ -152,7 +162,7 @@ class Domain(Struct, frozen=True):
 
     @property
     def plain(self) -> bool:
-        """A finite set or an interval, and nothing else."""
+        """Whether the domain is a finite set or an interval, and nothing else."""
         return not self.holes and not self.patterns
 
     def has(self, code: Code) -> bool:
@@ -187,7 +197,7 @@ def interval(
     holes: Iterable[Code] = (),
     patterns: Iterable[Like | Rlike] = (),
 ) -> Domain | None:
-    """The interval without holes at its ends; None if nothing is left of it."""
+    """The interval without holes at its ends, or None if it is empty."""
     line, gaps = LINES[kind], set(holes)
     while low in gaps:
         low = line.after(low)
@@ -207,7 +217,10 @@ def interval(
 
 
 def domain(kind: Type, predicates: Iterable[Predicate]) -> Domain | None:
-    """What all the predicates on one attribute let pass; None if nothing does (patterns may be at odds unseen)."""
+    """The values that pass all the predicates on one attribute, or None if no value does.
+
+    Patterns that contradict each other are not noticed here.
+    """
     line = LINES[kind]
     low, high = line.bottom, line.top
     null = present = False
@@ -252,15 +265,20 @@ def domain(kind: Type, predicates: Iterable[Predicate]) -> Domain | None:
 
 
 class Box(Struct, frozen=True):
-    """A conjunction with IN kept whole: an event passes if each attribute's value is in its domain and the pairs hold."""
+    """A conjunction with each IN kept whole.
 
-    domains: dict[int, Domain]  # by attribute, in the schema's order
-    predicates: dict[int, tuple[Predicate, ...]]  # what the domains were made from
+    An event passes if the value of each attribute is in its domain and the pairs hold.
+    """
+
+    # By attribute, in the order of the schema.
+    domains: dict[int, Domain]
+    # The predicates that the domains were made from.
+    predicates: dict[int, tuple[Predicate, ...]]
     pairs: tuple[Pair, ...]
 
 
 def boxes(node: Node, schema: Schema) -> list[Box]:
-    """The boxes whose union is the filter; those that are seen to be empty are left out."""
+    """The boxes whose union is the filter, without those that are seen to be empty."""
     found = (box(conjunction, schema) for conjunction in tree.conjunctions(node, split=False))
     return [each for each in found if each is not None]
 
@@ -273,7 +291,8 @@ def box(conjunction: Iterable[Predicate], schema: Schema) -> Box | None:
             pairs.append(p)
         else:
             predicates.setdefault(p.attribute, []).append(p)
-    for pair in pairs:  # both sides are there, or it is not TRUE
+    # A comparison of two attributes is TRUE only if both have a value.
+    for pair in pairs:
         for attribute in (pair.left, pair.right):
             predicates.setdefault(attribute, [])
     domains: dict[int, Domain] = {}
@@ -289,7 +308,10 @@ def box(conjunction: Iterable[Predicate], schema: Schema) -> Box | None:
 
 
 def predicates(attribute: int, domain: Domain) -> tuple[Predicate, ...]:
-    """Predicates that let pass what the domain holds; NULL alone or not at all."""
+    """Predicates that pass exactly the values of the domain.
+
+    The domain is NULL alone, or it does not hold NULL.
+    """
     if domain.values is not None:
         if domain.null:
             assert not domain.values
@@ -322,7 +344,11 @@ def _like(attribute: int, domain: Domain) -> Like | None:
 
 
 def _bound(attribute: int, kind: Type, code: Code, ops: tuple[str, str]) -> Compare:
-    """x >= code or x > the one before; x < code or x <= the one before: what is shorter, and can be written."""
+    """The end of a range as a comparison.
+
+    A lower end is x >= code, or x > the code before it. An upper end is x < code, or x <= the
+    code before it. The shorter one that can be written is taken.
+    """
     line = LINES[kind]
     choices: list[tuple[str, Value]] = []
     if line.bottom <= code < line.top:

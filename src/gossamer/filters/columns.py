@@ -1,7 +1,8 @@
 """A batch of events by columns, from rows or from Arrow, as the index reads it.
 
-Two questions are asked of a column: the number that a dictionary has for each value (equality), and each value's code on the
-line of its type (ranges). Both answers are arrays; what differs is only where the values come from.
+The index asks a column two questions. For equalities it asks for the number that a dictionary
+has for each value. For ranges it asks for the code of each value on the line of its type. Both
+answers are arrays. The two classes here differ only in where the values come from.
 """
 
 from __future__ import annotations
@@ -19,18 +20,22 @@ from gossamer.filters.runs import Ints, Mask, objects
 from gossamer.filters.schema import FLOATING, Schema, Type
 
 Numbers = Mapping[Any, int]
-Coded = tuple[NDArray[Any], Mask | None]  # codes, and where there is a value if not everywhere
+# The codes, and a mask of the places that have a value, or None if all have one.
+Coded = tuple[NDArray[Any], Mask | None]
 
-_DAYS_TO_1970 = 719_163  # DATE counts from the year 1, Arrow from 1970
+# DATE counts its days from the year 1, and Arrow counts them from 1970.
+_DAYS_TO_1970 = 719_163
 
 
-class Batch(Protocol):
+class EventColumns(Protocol):
     """Events by columns."""
 
     size: int
 
     def numbers(self, attribute: int, known: Numbers) -> Ints:
-        """The number of each event's value, -1 for unknown ones. NULL is a value here."""
+        """The number of each event's value, and -1 for an unknown value. NULL counts as a value
+        here.
+        """
 
     def codes(self, attribute: int) -> Coded:
         """The code of each event's value."""
@@ -40,7 +45,7 @@ class Batch(Protocol):
 
 
 def float_codes(values: NDArray[Any]) -> Ints:
-    """The codes of an array of float32 or float64, as LINES has them."""
+    """The codes of an array of float32 or float64, as in LINES."""
     single = values.dtype == np.float32
     kind = Type.FLOAT if single else Type.DOUBLE
     bits = values.view(np.int32 if single else np.int64).astype(np.int64)
@@ -50,7 +55,10 @@ def float_codes(values: NDArray[Any]) -> Ints:
 
 
 def whole_codes(column: Any, kind: Type) -> NDArray[Any]:
-    """The codes of a column of integers, BOOLEAN, DATE or TIMESTAMP; anything where it has no value."""
+    """The codes of a column of integers, BOOLEAN, DATE or TIMESTAMP.
+
+    At a place without a value the code means nothing.
+    """
     if kind is Type.DATE or kind is Type.TIMESTAMP:
         column = column.view("int32" if kind is Type.DATE else "int64")
     if column.null_count:
@@ -60,18 +68,16 @@ def whole_codes(column: Any, kind: Type) -> NDArray[Any]:
 
 
 def check_years(column: Any, kind: Type, name: str) -> None:
-    """An EventError for a DATE or TIMESTAMP that Python, and Spark's text, could not hold."""
+    """Raises an EventError for a day or time that neither Python nor Spark's text can hold."""
     if kind not in (Type.DATE, Type.TIMESTAMP) or column.null_count == len(column):
         return
     codes = whole_codes(column, kind)
     codes = codes[column.is_valid().to_numpy(zero_copy_only=False)] if column.null_count else codes
     if codes.min() < LINES[kind].bottom or codes.max() >= LINES[kind].top:
-        raise EventError(f"attribute {name!r}: a {kind} is of the years 1 to 9999")
+        raise EventError(f"attribute {name!r}: a {kind} lies in the years 1 to 9999")
 
 
-class Rows:
-    """Rows of the schema."""
-
+class RowEvents:
     def __init__(self, rows: Sequence[tuple[Any, ...]], schema: Schema) -> None:
         width = len(schema.names)
         if min(map(len, rows), default=width) < width:
@@ -115,8 +121,11 @@ def _texts(values: Iterable[str | bytes]) -> NDArray[Any]:
     return objects([order.encode(value) for value in values])
 
 
-class Arrow:
-    """A pyarrow RecordBatch or Table with the schema's attributes; a missing one is NULL."""
+class ArrowEvents:
+    """A pyarrow RecordBatch or Table with the attributes of the schema.
+
+    An attribute without a column is NULL.
+    """
 
     def __init__(self, batch: Any, schema: Schema) -> None:
         import pyarrow as pa
@@ -139,7 +148,7 @@ class Arrow:
                 )
 
     def column(self, attribute: int) -> Any:
-        """The column in the type that belongs to the attribute's, in one piece."""
+        """The column in one piece, in the Arrow type of its attribute."""
         if attribute not in self._made:
             self._made[attribute] = self._make(attribute)
         return self._made[attribute]
@@ -240,7 +249,7 @@ def _nested(leaves: Iterable[tuple[tuple[str, ...], Any]]) -> dict[str, Any]:
 
 
 def arrow_type(kind: Type) -> Any:
-    """The Arrow type that belongs to an attribute's."""
+    """The Arrow type for an attribute's type."""
     import pyarrow as pa
 
     if kind is Type.TIMESTAMP:
@@ -263,7 +272,10 @@ def arrow_type(kind: Type) -> Any:
 
 
 def _alike(pa: Any, given: Any, wanted: Any) -> bool:
-    """Whether a cast changes the width or the unit only; what a row would refuse is refused here too."""
+    """Whether a cast changes only the width or the unit.
+
+    Columns refuse the same types that rows refuse.
+    """
     types = pa.types
     if types.is_null(given):
         return True

@@ -1,14 +1,16 @@
-"""Covering and merging: what need not be sent because something else says it already.
+"""Covering and merging: a filter need not be sent if other filters say the same.
 
-One filter **covers** another when every event that passes the other passes it. For conjunctions (IN counts as one) that is
-asked attribute by attribute, and the answer is exact for every predicate on one attribute except RLIKE. RLIKE, and
-comparisons of two attributes, are seen to be implied by the same predicate, a stronger operator, or values that are known.
-For filters with OR, each box of the other must lie in one box of ours: sound, and not complete (to ask for more is to
-solve satisfiability).
+One filter **covers** another when every event that passes the other filter passes it too. For
+conjunctions (IN counts as one predicate) this is decided attribute by attribute. The answer is
+exact for every predicate on one attribute except RLIKE. RLIKE and comparisons of two attributes
+count as implied by the same predicate, by a stronger operator, or by known values. For filters with
+OR, each box of the other filter must lie in one box of ours. This is sound and not complete,
+because a complete answer would have to solve satisfiability.
 
-**Merging** makes fewer filters that together pass exactly the same events: covered ones go, and boxes that differ in one
-attribute become one when the union of its values is a set of values or a range. Nothing is added to save room: what
-travels further for it would be noise.
+**Merging** makes fewer filters that together pass exactly the same events. Covered filters go.
+Boxes that differ in one attribute become one box when the union of the values is a set of values or
+a range. Merging never adds values to save room, because events that travel further for them would
+be noise.
 """
 
 from __future__ import annotations
@@ -35,13 +37,15 @@ from gossamer.filters.schema import Schema
 from gossamer.filters.text import write
 from gossamer.filters.tree import Like, Node, Null, Pair, Predicate
 
-PAIRS_MAX: Final = 65_536  # pairs of boxes that are compared; filters of more count as not covered
-_TRIED_MAX: Final = 64  # combinations of values that a comparison of two attributes is tried with
+# The most pairs of boxes that are compared. Filters with more count as not covered.
+PAIRS_MAX: Final = 65_536
+# The most combinations of values that are tried on a comparison of two attributes.
+_TRIED_MAX: Final = 64
 _STRONGER = {"<=": ("<", "="), "<>": ("<",), "<": (), "=": ()}
 
 
 def covers(ours: list[Box], theirs: list[Box], schema: Schema) -> bool:
-    """Whether every event in one of `theirs` is in one of `ours`, as far as that is seen."""
+    """Whether every event in one of `theirs` is seen to be in one of `ours`."""
     if len(ours) * len(theirs) > PAIRS_MAX:
         return False
     return all(
@@ -60,7 +64,10 @@ def box_covers(ours: Box, theirs: Box, schema: Schema) -> bool:
 
 
 def _empty(box: Box) -> bool:
-    """Whether patterns on one attribute contradict each other; all else is seen when a box is made."""
+    """Whether patterns on one attribute contradict each other.
+
+    Every other contradiction is noticed when a box is made.
+    """
     return any(_automata(d) and language.holds(None, d) for d in box.domains.values())
 
 
@@ -86,7 +93,7 @@ def _holds(outer: Domain, inner: Domain) -> bool:
 
 
 def _few(domain: Domain, most: int) -> list[Code] | None:
-    """The codes of an interval that has no more than `most` and its holes."""
+    """The codes of an interval that has at most `most` codes and its holes; otherwise None."""
     found: list[Code] = []
     code = domain.low
     for _ in range(most + 1):
@@ -140,7 +147,7 @@ def _row(schema: Schema, pair: Pair, left: Code, right: Code) -> tuple[Any, ...]
 
 
 def merge(nodes: Iterable[Node], schema: Schema) -> list[Node]:
-    """Nodes without OR that together pass what the given ones do, and no event more or less."""
+    """Nodes without OR that together pass exactly the events that the given nodes pass."""
     merger = _Merger(schema)
     for node in nodes:
         for box in boxes(node, schema):
@@ -148,18 +155,16 @@ def merge(nodes: Iterable[Node], schema: Schema) -> list[Node]:
     return merger.merged()
 
 
-Part = tuple[
-    tuple[tuple[int, Domain], ...], frozenset[Pair]
-]  # a box as a key: domains by attribute, pairs
+# A box as a key of a dictionary: its domains by attribute, and its pairs.
+Part = tuple[tuple[tuple[int, Domain], ...], frozenset[Pair]]
 
 
 class _Merger:
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self.parts: dict[Part, None] = {}
-        self.written: dict[
-            tuple[int, Domain], tuple[Predicate, ...]
-        ] = {}  # domains as their filter had them
+        # The predicates of a domain as the user's filter had them.
+        self.written: dict[tuple[int, Domain], tuple[Predicate, ...]] = {}
 
     def add(self, box: Box) -> None:
         for attribute, domain in box.domains.items():
@@ -179,17 +184,19 @@ class _Merger:
 
     def _drop_covered(self) -> None:
         if len(self.parts) ** 2 > PAIRS_MAX:
-            return  # fewer would do, but these are right
+            # There may be more parts than needed, but they are right.
+            return
         kept = {part: Box(dict(part[0]), {}, tuple(part[1])) for part in self.parts}
         for part, box in list(kept.items()):
             if _empty(box) or any(
                 box_covers(other, box, self.schema) for other in kept.values() if other is not box
             ):
-                del kept[part]  # at once: of two that cover each other one must stay
+                # A covered part goes at once: if two parts cover each other, one of them must stay.
+                del kept[part]
         self.parts = dict.fromkeys(kept)
 
     def _join(self, attribute: int) -> bool:
-        """Joins the parts that differ in this attribute only. Says whether there was anything to join."""
+        """Joins the parts that differ in this attribute only, and says whether there were any."""
         groups: dict[Part, list[Domain]] = {}
         for domains, pairs in self.parts:
             rest = tuple(item for item in domains if item[0] != attribute)
@@ -214,7 +221,10 @@ class _Merger:
         )
 
     def _nodes(self, part: Part) -> list[Node]:
-        """The part as nodes: more than one where a list of values got too long for a filter."""
+        """The part as nodes.
+
+        There are several if a list of values is too long for one filter.
+        """
         domains, pairs = part
         terms: list[Node] = list(pairs)
         for attribute, domain in domains:
@@ -244,7 +254,10 @@ class _Merger:
 
 
 def _union(domains: list[Domain]) -> list[Domain]:
-    """Fewer domains with the same union: at most one list of values, and ranges that do not touch."""
+    """Fewer domains with the same union.
+
+    They are at most one list of values, and ranges that do not touch.
+    """
     kind = domains[0].kind
     if any(d.null and d.values is None for d in domains):
         return [everything(kind, True)]
@@ -276,7 +289,10 @@ def _union(domains: list[Domain]) -> list[Domain]:
 
 
 def _stretches(spans: list[tuple[Code, Code, bool]]) -> list[tuple[Code, Code, bool]]:
-    """Spans that overlap or touch as one; True where one of them was a range."""
+    """Makes one span of spans that overlap or touch.
+
+    The flag of a span is True if a range is part of it.
+    """
     found: list[tuple[Code, Code, bool]] = []
     for low, high, wide in spans:
         if found and low <= found[-1][1]:

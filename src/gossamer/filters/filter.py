@@ -1,4 +1,4 @@
-"""Filter: a text, its meaning and its place in the dictionary."""
+"""Filter: a text, its meaning, and its place in the dictionary."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from gossamer.filters.tree import Node, Predicate
 
 
 class Filter:
-    """The text of a WHERE clause over a schema. Immutable; equal when canonical text and schema are.
+    """The text of a WHERE clause over a schema.
 
-    Sorts in dictionary order (the seed's section 2): by `key`, which is that of its first conjunction, then the next.
+    A filter does not change. Two filters are equal when their canonical texts and schemas are
+    equal. Filters sort in dictionary order, as section 2 of the seed has it: by `key`, in which the
+    key of the first conjunction comes first.
     """
 
     schema: Schema
@@ -32,61 +34,81 @@ class Filter:
 
     @classmethod
     def parse(cls, text: str, schema: Schema) -> Self:
-        """The filter that Spark would apply in `df.where(text)`, or FilterError. An empty text passes everything."""
+        """Reads the filter that Spark would apply in `df.where(text)`.
+
+        An empty text passes everything. A FilterError says why a text is refused.
+        """
         found = cls(parse(text, schema), schema)
-        # What is accepted must parse back from its canonical text: so filters travel, and are pickled.
+        # A filter travels and is pickled as its canonical text, so that text must be accepted too.
         depth = tree.depth(found.tree)
         if depth > DEPTH_MAX:
             message = f"the canonical text has parentheses {depth} deep; the maximum is {DEPTH_MAX}"
             raise FilterError(message, text, 0, len(text))
         if len(found.text) > TEXT_MAX:
-            message = f"the canonical text has {len(found.text):,} characters; the maximum is {TEXT_MAX:,}"
+            count = f"{len(found.text):,}"
+            message = f"the canonical text has {count} characters; the maximum is {TEXT_MAX:,}"
             raise FilterError(message, text, 0, len(text))
         return found
 
     def matches(self, event: Event | Mapping[str, Any]) -> bool:
-        """Whether the event passes; EventError if it does not fit the schema."""
+        """Whether the event passes. An EventError says that it does not fit the schema."""
         return self.matches_row(self.schema.row(event))
 
     @cached_property
     def matches_row(self) -> MatchRow:
-        """matches_row(row): whether a row of the schema passes. Compiled at its first use; the function itself."""
+        """The function that says whether a row of the schema passes.
+
+        It is compiled at its first use. The attribute is the function itself, which saves a
+        call.
+        """
         return compile_row(self.tree, self.schema)
 
     @cached_property
     def passing(self) -> Passing:
-        """passing(rows): the places of the rows that pass. Compiled at its first use; the function itself."""
+        """The function that gives the places of the rows that pass.
+
+        It is compiled at its first use.
+        """
         return compile_rows(self.tree, self.schema, self.matches_row)
 
     @cached_property
     def text(self) -> str:
-        """The canonical text: parses back to an equal filter."""
+        """The canonical text, which parses back to an equal filter."""
         return write(self.tree, self.schema)
 
     @cached_property
     def weakened(self) -> Filter:
-        """What others check on our behalf: the filter without RLIKE, which is the subscriber's own affair."""
+        """The filter without RLIKE, as other nodes evaluate it for the subscriber.
+
+        RLIKE is evaluated by the subscribing node only.
+        """
         node = tree.without_patterns(self.tree, self.schema.ranks)
         return self if node is self.tree or node == self.tree else Filter(node, self.schema)
 
     @cached_property
     def attributes(self) -> tuple[str, ...]:
-        """The names of the attributes that it looks at, in declared order."""
+        """The names of the attributes that the filter looks at, in declared order."""
         return tuple(self.schema.names[i] for i in sorted(tree.attributes(self.tree)))
 
     @cached_property
     def conjunctions(self) -> tuple[tuple[Predicate, ...], ...]:
-        """The filter with OR and IN multiplied out: each conjunction sorted in the schema's order, and they by key."""
+        """The filter with every OR and IN multiplied out, sorted by key.
+
+        Each conjunction is sorted in the order of the schema.
+        """
         return tuple(conjunction for _, conjunction in self._sorted)
 
     @cached_property
     def keys(self) -> tuple[bytes, ...]:
-        """One byte key for each conjunction, in the order of `conjunctions`: the keys of its predicates in a row."""
+        """A key for each conjunction, in the order of `conjunctions`.
+
+        The key of a conjunction is made of the keys of its predicates, one after the other.
+        """
         return tuple(key for key, _ in self._sorted)
 
     @cached_property
     def key(self) -> bytes:
-        """The keys as one: compares as the tuple of them does."""
+        """The keys as one key, which compares as the tuple of them does."""
         return order.encode_all(self.keys)
 
     @cached_property
@@ -101,13 +123,14 @@ class Filter:
 
     @cached_property
     def boxes(self) -> list[Box]:
-        """The filter as sets of values: what covering, placements and the index work with."""
+        """The filter as sets of values, which covering, placements and the index work with."""
         return boxes(self.tree, self.schema)
 
     def covers(self, other: Filter) -> bool:
-        """Whether every event that passes `other` passes this one. True is always right; False may be for want of proof.
+        """Whether every event that passes `other` passes this filter.
 
-        Without OR it is exact, RLIKE and comparisons of two attributes excepted (cover.py).
+        True is always right. False may mean that there was no proof. Without OR the answer is
+        exact, apart from RLIKE and comparisons of two attributes (see cover.py).
         """
         if other.schema != self.schema:
             raise ValueError("two filters are compared over one schema")
@@ -116,9 +139,11 @@ class Filter:
     def placements(
         self, allowed: Iterable[Class] | None = None, most: int = PLACEMENTS_MAX
     ) -> tuple[Placement, ...]:
-        """Where the filter is entered in the dictionary, in these classes or (None) in its own; at most `most` places.
+        """The places in the dictionary where the filter is entered, `most` of them at most.
 
-        An event passes the filter if and only if for one of them `takes(placement, row)` and the residual passes.
+        They lie in the classes `allowed`, or for None in the classes of the filter itself. An
+        event passes the filter if and only if for one placement `takes(placement, row)` is true and
+        the residual passes.
         """
         return place.placements(self.tree, self.boxes, self.schema, allowed, most)
 
@@ -142,7 +167,7 @@ class Filter:
 
 
 def merge(filters: Iterable[Filter]) -> tuple[Filter, ...]:
-    """Fewer filters, none with OR, that together pass exactly the events that the given ones do; sorted."""
+    """Fewer filters, without OR, that together pass exactly the same events. They are sorted."""
     several = list(filters)
     if not several:
         return ()

@@ -1,13 +1,13 @@
-"""Literals, and how they meet an attribute's type.
+"""Literals, and how they are brought to the type of an attribute.
 
-Spark widens both sides of a comparison to a common type and compares there. Here the literal is brought to the
-attribute's own type once, when the filter is parsed, so that `temp > 30.5` on an INT becomes `temp > 30`, and
-`temp < 3000000000` becomes `temp IS NOT NULL`. Widening is monotonic, so each comparison of the wide type is a
-comparison with a bound in the narrow one:
+Spark widens both sides of a comparison to a common type and compares there. Gossamer brings the
+literal to the type of the attribute once, when the filter is parsed. So `temp > 30.5` on an INT
+becomes `temp > 30`, and `temp < 3000000000` becomes `temp IS NOT NULL`. Widening is monotonic, so
+each comparison in the wide type is a comparison with a bound in the narrow type.
 
     integers with integers or decimals    exact
-    anything with FLOAT or DOUBLE         as DOUBLE (Spark's ANSI rules), where BIGINT loses its last digits
-    all else                              one type on both sides, or it is an error
+    anything with FLOAT or DOUBLE         as DOUBLE (Spark's ANSI rules); BIGINT loses digits
+    all else                              both sides have one type, or it is an error
 """
 
 from __future__ import annotations
@@ -39,12 +39,14 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
 }
 
-# With these, a decimal and any integer fit a DECIMAL(38, 18) together; beyond, Spark starts to round.
+# Within these limits a decimal and any integer fit a DECIMAL(38, 18) together. Beyond them Spark
+# starts to round.
 DECIMAL_WHOLE_MAX = 20
 DECIMAL_SCALE_MAX = 18
 
 _FLOAT_MAX = to_float(3.4028234663852886e38)
-# The greatest literals that Spark reads, compared before rounding: a little more would round to the same number.
+# The greatest literals that Spark reads. They are compared before rounding, because a slightly
+# greater one would round to the same number.
 _LITERAL_MAX = {
     "FLOAT": Decimal("3.4028234663852886E+38"),
     "DOUBLE": Decimal("1.7976931348623157E+308"),
@@ -52,24 +54,28 @@ _LITERAL_MAX = {
 _NUMBER = re.compile(r"(?P<digits>[0-9.]+)(?:[eE](?P<exponent>[+-]?[0-9]+))?(?P<suffix>[A-Za-z]*)")
 _DATE = re.compile(r"([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2}))?)?", re.ASCII)
 _TIMESTAMP = re.compile(
-    r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})(?:[ T]([0-9]{1,2}):([0-9]{1,2}):([0-9]{1,2})(?:\.([0-9]{1,6}))?"
+    r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})"
+    r"(?:[ T]([0-9]{1,2}):([0-9]{1,2}):([0-9]{1,2})(?:\.([0-9]{1,6}))?"
     r"(Z|[+-][0-9]{2}:[0-9]{2})?)?",
     re.ASCII,
 )
 
 
 class Literal(Struct, frozen=True):
-    """A literal of the text: its kind in Spark's words (INTEGER for every width) and its value."""
+    """A literal of the text: its value, and its kind in Spark's words.
+
+    Integers of every width have the kind INTEGER.
+    """
 
     kind: str
     value: Value | Decimal | None
 
 
 class UnlikeError(Exception):
-    """The two sides have no common type here."""
+    """The two sides of a comparison have no common type."""
 
 
-# Text to literals. ValueError says what is wrong with one.
+# From text to literals. A ValueError says why a literal is refused.
 
 
 def string(value: str) -> Literal:
@@ -98,7 +104,8 @@ def number(text: str, negative: bool) -> Literal:
 def _integer(digits: str, suffix: str, negative: bool) -> Literal:
     if not digits.isdigit():
         raise ValueError(f"the suffix {suffix} is for whole numbers")
-    digits = digits.lstrip("0") or "0"  # Python counts leading zeros against its limit
+    # Python counts leading zeros against its limit for the digits of an int.
+    digits = digits.lstrip("0") or "0"
     if len(digits) > DECIMAL_WHOLE_MAX:
         raise ValueError(f"a whole number has at most {DECIMAL_WHOLE_MAX} digits")
     value = -int(digits) if negative else int(digits)
@@ -110,7 +117,8 @@ def _integer(digits: str, suffix: str, negative: bool) -> Literal:
 
 def _floating(value: Decimal, name: str) -> Literal:
     most = _LITERAL_MAX[name]
-    if value.copy_abs() > most:  # abs() would round
+    # abs() would round the decimal.
+    if value.copy_abs() > most:
         raise ValueError(
             f"the number is out of the range of {name}: Spark reads numbers up to {most}"
         )
@@ -121,7 +129,10 @@ def _floating(value: Decimal, name: str) -> Literal:
 
 
 def _nearest_float(value: Decimal) -> float:
-    """Rounded once: by way of DOUBLE, a number next to the middle between two floats could round twice."""
+    """The nearest FLOAT, rounded once.
+
+    By way of DOUBLE, a number near the middle of two floats could be rounded twice.
+    """
     near = to_float(float(value))
     candidates = [c for c in (_step(near, -1), near, _step(near, 1)) if math.isfinite(c)]
     exact = Fraction(value)
@@ -138,14 +149,14 @@ def _decimal(value: Decimal) -> Literal:
     whole = max(0, len(parts.digits) + parts.exponent)
     if scale > DECIMAL_SCALE_MAX or whole > DECIMAL_WHOLE_MAX:
         raise ValueError(
-            f"a decimal has at most {DECIMAL_WHOLE_MAX} digits before the point and {DECIMAL_SCALE_MAX} after it; "
-            "a DOUBLE ends with D"
+            f"a decimal has at most {DECIMAL_WHOLE_MAX} digits before the point and "
+            f"{DECIMAL_SCALE_MAX} after it; a DOUBLE ends with D"
         )
     return Literal("DECIMAL", value)
 
 
 def typed(word: str, text: str) -> Literal:
-    """DATE '...', TIMESTAMP '...', X'...'."""
+    """Reads DATE '...', TIMESTAMP '...' or X'...'."""
     if word == "DATE":
         match = _DATE.fullmatch(text)
         if match is None:
@@ -163,7 +174,8 @@ def _timestamp(text: str) -> datetime:
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
         raise ValueError(
-            "a timestamp is written TIMESTAMP 'yyyy-mm-dd[ hh:mm:ss[.ffffff][Z|+hh:mm|-hh:mm]]'; no zone is UTC"
+            "a timestamp is written TIMESTAMP 'yyyy-mm-dd[ hh:mm:ss[.ffffff][Z|+hh:mm|-hh:mm]]'; "
+            "without a zone it is in UTC"
         )
     *parts, fraction, zone = match.groups()
     year, month, day, hour, minute, second = (int(part or "0") for part in parts)
@@ -192,7 +204,7 @@ def _made(make: Callable[..., D], *parts: object) -> D:
         raise ValueError(f"no such day or time: {error}") from None
 
 
-# Literals to predicates of an attribute.
+# From literals to predicates of an attribute.
 
 
 def alike(kind: Type, literal: Literal) -> bool:
@@ -205,7 +217,7 @@ _NUMBERS = frozenset(("INTEGER", "DECIMAL", "FLOAT", "DOUBLE"))
 
 
 def compare(attribute: int, schema: Schema, op: str, literal: Literal) -> Node:
-    """attribute op literal."""
+    """The predicate `attribute op literal`."""
     kind = schema.types[attribute]
     if not alike(kind, literal):
         raise UnlikeError
@@ -229,7 +241,10 @@ def compare(attribute: int, schema: Schema, op: str, literal: Literal) -> Node:
 
 
 def member(attribute: int, schema: Schema, literals: Iterable[Literal], negated: bool) -> Node:
-    """attribute [NOT] IN (literals). Spark widens all of them together, so one DOUBLE makes DOUBLEs of all."""
+    """The predicate `attribute [NOT] IN (literals)`.
+
+    Spark widens all literals together, so one DOUBLE makes DOUBLEs of all.
+    """
     several = list(literals)
     if negated and any(literal.value is None for literal in several):
         return FALSE
@@ -245,7 +260,10 @@ def member(attribute: int, schema: Schema, literals: Iterable[Literal], negated:
 
 
 def pair(left: int, schema: Schema, op: str, right: int) -> Node:
-    """attribute op attribute; the same comparison always comes out with the same side first."""
+    """The predicate `attribute op attribute`.
+
+    A comparison and its mirror image give the same node, with the same side first.
+    """
     kinds = schema.types[left], schema.types[right]
     if kinds[0] is not kinds[1] and not NUMERIC.issuperset(kinds):
         raise UnlikeError
@@ -257,7 +275,7 @@ def pair(left: int, schema: Schema, op: str, right: int) -> Node:
 
 
 def constants(left: Literal, op: str, right: Literal) -> Node:
-    """literal op literal."""
+    """The verdict of `literal op literal`."""
     if left.value is None or right.value is None:
         return FALSE
     sides: list[Any] = [left.value, right.value]
@@ -280,7 +298,10 @@ def _not_null(attribute: int, schema: Schema) -> Node:
 
 
 def _integer_bounds(kind: Type, value: object) -> tuple[int, int]:
-    """(least integer that is >= value, greatest that is <= value) as the wide type compares them."""
+    """The least integer that is >= value, and the greatest that is <= value.
+
+    Both are compared in the wide type.
+    """
     if not isinstance(value, float):
         assert isinstance(value, int | Decimal)
         if not -(1 << 63) <= value <= (1 << 63) - 1:
@@ -295,7 +316,7 @@ def _integer_bounds(kind: Type, value: object) -> tuple[int, int]:
 
 
 def _first(holds: Callable[[int], bool], limit: int) -> int:
-    """The least x in -limit..limit - 1 that holds, or limit."""
+    """The least x in -limit..limit - 1 for which `holds(x)`, or limit."""
     low, high = -limit, limit
     while low < high:
         middle = (low + high) // 2
@@ -315,12 +336,11 @@ def _bounded_integer(attribute: int, schema: Schema, op: str, least: int, greate
         ends = [("<", least), (">", greatest)] if op == "<>" else [(">=", least), ("<=", greatest)]
         terms = [_bounded_integer(attribute, schema, o, bound, bound) for o, bound in ends]
         return (tree.any_of if op == "<>" else tree.all_of)(terms, schema.ranks)
-    # Below: x < least, x <= greatest, x > greatest, x >= least say what `op value` says.
+    # From here on the comparison is one of x < least, x <= greatest, x > greatest, x >= least.
     bound = least if op in ("<", ">=") else greatest
-    first = {"<": low, "<=": low - 1, ">": low - 1, ">=": low}[op]  # up to here no x is below
-    last = {"<": high, "<=": high - 1, ">": high - 1, ">=": high}[
-        op
-    ]  # beyond here every x is below
+    # Up to `first` no x is below the bound. Beyond `last` every x is.
+    first = {"<": low, "<=": low - 1, ">": low - 1, ">=": low}[op]
+    last = {"<": high, "<=": high - 1, ">": high - 1, ">=": high}[op]
     if bound <= first:
         return FALSE if op in ("<", "<=") else always
     if bound > last:
@@ -329,9 +349,13 @@ def _bounded_integer(attribute: int, schema: Schema, op: str, least: int, greate
 
 
 def _single(attribute: int, schema: Schema, op: str, value: float) -> Node:
-    """A FLOAT with a DOUBLE: the bound is the nearest float below or above, finite so that it can be printed."""
+    """Compares a FLOAT with a DOUBLE.
+
+    The bound is the nearest float below or above. It is finite, so that it can be printed.
+    """
     try:
-        near = to_float(value) + 0.0  # -0.0 would make an equal filter with another text
+        # A bound of -0.0 would make an equal filter with another text.
+        near = to_float(value) + 0.0
     except OverflowError:
         near = math.copysign(_FLOAT_MAX, value)
     if near == value:
@@ -344,7 +368,7 @@ def _single(attribute: int, schema: Schema, op: str, value: float) -> Node:
 
 
 def _step(value: float, direction: int) -> float:
-    """The single-precision neighbour of a single-precision number."""
+    """The next single-precision number above or below."""
     (bits,) = struct.unpack("<i", struct.pack("<f", value))
     ordered = bits if bits >= 0 else -(bits & 0x7FFF_FFFF)
     ordered += direction

@@ -1,8 +1,10 @@
-"""Record batches that are published in close succession, on their way into one.
+"""Record batches that are published in close succession, on their way into one batch.
 
-They are copied when they are published, for Arrow may share memory with whoever made them. Compiled, they are copied once, to where
-they make up one batch (``Gathering`` in _columns.pxi). Columns with nulls or of BOOLEAN, and all where nothing is compiled, go the
-longer way (``Copies``). Both have ``add``, which says how many bytes it has taken, or 0 if there is no room, and ``seal``.
+Every record batch is copied when it is published, because Arrow may share its memory with the
+program that made it. The compiled way (``Gathering`` in _columns.pxi) copies it once, to its place
+in the joined batch. Columns with nulls or of BOOLEAN take the longer way (``Copies``), and so do
+all columns when nothing is compiled. Both classes have the methods ``add`` and ``seal``. ``add``
+returns the number of bytes that it has taken, or 0 if there is no room.
 """
 
 from __future__ import annotations
@@ -14,22 +16,35 @@ from gossamer.filters.model import EventError
 from gossamer.filters.packed import Bytes, Packed
 from gossamer.filters.schema import Type
 
-COPIES_MAX = 256  # that become one: a program that publishes small ones without a pause lets others have their turn
-_WIDTHS = {Type.STRING: 0, Type.BINARY: 0, Type.TINYINT: 1, Type.SMALLINT: 2, Type.INT: 4, Type.BIGINT: 8, Type.FLOAT: 4,
-           Type.DOUBLE: 8, Type.DATE: 4, Type.TIMESTAMP: 8}  # bytes of a value in a column; 0: they differ  # fmt: skip
+# The most record batches that become one. A program that publishes small ones without a pause lets
+# other tasks have their turn after this number.
+COPIES_MAX = 256
+# Bytes of a value in a column. 0: its values differ in length.
+_WIDTHS = {
+    Type.STRING: 0,
+    Type.BINARY: 0,
+    Type.TINYINT: 1,
+    Type.SMALLINT: 2,
+    Type.INT: 4,
+    Type.BIGINT: 8,
+    Type.FLOAT: 4,
+    Type.DOUBLE: 8,
+    Type.DATE: 4,
+    Type.TIMESTAMP: 8,
+}
 
 
 class Gather:
-    """Begins batches of one topic."""
-
     def __init__(self, packed: Packed) -> None:
         self._packed = packed
-        self._heads: dict[
-            int, tuple[bytes, bytes] | None
-        ] = {}  # by the number of columns: see ``loops.gathering``
+        # By the number of columns: the beginning that ``loops.gathering`` takes, and the widths.
+        self._heads: dict[int, tuple[bytes, bytes] | None] = {}
 
     def begin(self, record: Any, rows: int, most: int) -> tuple[Any, int]:
-        """One of at most so many rows and bytes, with this record batch; and how many bytes that has."""
+        """Begins a batch of at most `rows` rows and `most` bytes with this record batch.
+
+        Returns the batch and the number of bytes of the record batch.
+        """
         width = record.num_columns
         if width not in self._heads:
             self._heads[width] = self._head(width)
@@ -55,13 +70,12 @@ class Gather:
             for kind, field in zip(kinds, schema, strict=True)
         ]
         data = pa.RecordBatch.from_arrays(arrays, schema=schema).serialize().to_pybytes()
-        return data[: 8 + int.from_bytes(data[4:8], "little")], bytes(
-            _WIDTHS[kind] for kind in kinds
-        )
+        widths = bytes(_WIDTHS[kind] for kind in kinds)
+        return data[: 8 + int.from_bytes(data[4:8], "little")], widths
 
 
 class Copies:
-    """The longer way: each is copied by itself, and all once more."""
+    """The longer way: each record batch is copied by itself, and then all are copied together."""
 
     def __init__(self, packed: Packed, rows: int, size: int) -> None:
         self._schema: Any = None
@@ -69,7 +83,7 @@ class Copies:
         self._copies: list[Any] = []
 
     def begin(self, record: Any) -> int:
-        """With this one, whatever its size."""
+        """Takes the first record batch, whatever its size."""
         self._schema = record.schema
         return self._take(record, record.serialize())
 
@@ -83,7 +97,8 @@ class Copies:
 
     def _take(self, record: Any, copy: Any) -> int:
         try:
-            record.validate(full=True)  # the short way looks at the offsets of texts itself
+            # The compiled way looks at the offsets of texts itself.
+            record.validate(full=True)
         except ValueError as error:
             raise EventError(f"not a whole record batch: {error}") from None
         self._copies.append(copy)
@@ -104,7 +119,7 @@ class Copies:
 
 
 def sealed(gathered: Any) -> Bytes:
-    """What was gathered, as one batch's bytes."""
+    """The bytes of the one batch that was gathered."""
     found = gathered.seal()
     return found if isinstance(found, bytes | memoryview) else memoryview(found)
 

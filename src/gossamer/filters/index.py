@@ -1,20 +1,23 @@
-"""Index: one event, or a batch of them, against many filters at once.
+"""Index: one event, or a batch of events, against many filters at once.
 
-Filters are sorted into templates: the attributes with equalities, and the one with a range. What a template does not say (a
-second range, NOT IN, patterns, two attributes compared) is a residual: those filters are candidates where their template
-matches, and then asked by their own generated function. A filter that fits no template is a candidate for every event. So the
-verdicts are those of `Filter.matches_row`, always.
+Filters are sorted into templates. A template is the set of attributes with equalities, and the
+one attribute with a range. Whatever a template does not express (a second range, NOT IN, patterns,
+two attributes compared) is a residual. A filter with a residual is a candidate where its template
+matches, and then its own generated function decides. A filter that fits no template is a candidate
+for every event. So the verdicts are always those of `Filter.matches_row`.
 
-Events are answered a batch at a time, by columns (runs.py says how). Adding is cheap: filters wait in lists until the next
-match, which makes a new run of them and joins it with older ones of like size, so a filter is moved O(log n) times.
-A removed filter is passed over until its run is joined; when more than half are gone, everything is laid out anew.
+Events are answered a batch at a time, by columns (runs.py explains it). Adding is cheap: filters
+wait in lists until the next match. The match makes a new run of them and joins it with older runs
+of similar size, so a filter is moved O(log n) times. A removed filter is passed over until its run
+is joined. When more than half of the filters are gone, everything is laid out anew.
 
     index = Index(schema)
     here = index.add(Filter.parse("country = 'CH' AND temp BETWEEN 20 AND 30", schema))
-    index.match({"country": "CH", "temp": 25})                      # [0]: ids are numbers in the order of adding
-    index.match_columns(pyarrow_table).pairs()                      # (events, filters): two arrays
+    index.match({"country": "CH", "temp": 25})   # [0]: ids count up in the order of adding
+    index.match_columns(pyarrow_table).pairs()   # (events, filters): two arrays
 
-This module needs NumPy, and nothing in the package imports it: a plain node starts without.
+This module needs NumPy. Nothing else in the package imports it, so a plain node starts without
+NumPy.
 """
 
 from __future__ import annotations
@@ -27,15 +30,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gossamer.filters.box import LINES, Box, Domain, Line
-from gossamer.filters.columns import Arrow, Batch, Rows
+from gossamer.filters.columns import ArrowEvents, EventColumns, RowEvents
 from gossamer.filters.filter import Filter
 from gossamer.filters.match import MatchRow
 from gossamer.filters.model import Event
 from gossamer.filters.runs import (
     GREATEST,
     LEAST,
-    Columns,
-    Found,
+    FilterColumns,
+    FoundFilters,
     Ids,
     Ints,
     Mask,
@@ -47,18 +50,21 @@ from gossamer.filters.runs import (
 from gossamer.filters.schema import Schema
 from gossamer.filters.tree import And, Compare, In, Node
 
-FILTERS_MAX: Final = (1 << 31) - 1  # ids are 32 bits wide
-SPLITS_MAX: Final = 64  # entries of one box; lists beyond that become residual, the longest first
-_BATCH_MAX: Final = 65_536  # events that are matched in one go; more are taken in turns
-_DEAD_MIN: Final = 1024  # removed filters for which it is worth laying out anew
+# Ids are 32 bits wide.
+FILTERS_MAX: Final = (1 << 31) - 1
+# The most entries of one box. Beyond that, lists of values become residual, the longest first.
+SPLITS_MAX: Final = 64
+# The most events that are matched in one go. More are taken in turns.
+_BATCH_MAX: Final = 65_536
+# The fewest removed filters for which the index is laid out anew.
+_DEAD_MIN: Final = 1024
 
-Template = tuple[
-    tuple[int, ...], int
-]  # equality attributes in the schema's order, and the ranged one or -1
+# The equality attributes in the schema's order, and the attribute with the range, or -1.
+Template = tuple[tuple[int, ...], int]
 
 
 class Matches:
-    """What a batch matched: for event i the filters `ids[offsets[i] : offsets[i + 1]]`."""
+    """The result for a batch: event i passes the filters `ids[offsets[i] : offsets[i + 1]]`."""
 
     def __init__(self, offsets: Ints, ids: Ids) -> None:
         self.offsets = offsets
@@ -82,26 +88,33 @@ class Matches:
         return np.diff(self.offsets)
 
     def pairs(self) -> tuple[Ints, Ids]:
-        """(events, filters): one entry for each match, by event."""
+        """The matches as two arrays (events, filters), with one entry for each match, by event."""
         return np.repeat(np.arange(len(self)), self.counts), self.ids
 
 
 class Index:
-    """Filters of one schema. Ids are given in the order of adding, from 0, and never twice."""
+    """Filters of one schema.
+
+    Ids count up from 0 in the order of adding, and no id is given twice.
+    """
 
     def __init__(self, schema: Schema, filters: Iterable[Filter] = ()) -> None:
         self.schema = schema
         self._templates: dict[Template, _Template] = {}
-        self._numbers: dict[
-            int, dict[Any, int]
-        ] = {}  # of the values that equalities name, by attribute
-        self._asked: dict[int, MatchRow] = {}  # the filters whose template does not say it all
+        # By attribute: a number for each value that an equality names.
+        self._numbers: dict[int, dict[Any, int]] = {}
+        # The filters with a residual.
+        self._asked: dict[int, MatchRow] = {}
         self._alive = _Flags()
-        self._asks = _Flags()  # those in _asked
-        self._boxed = _Flags()  # those of more than one box, which two boxes may find
-        self._repeated = False  # there are such
+        # The filters in _asked.
+        self._asks = _Flags()
+        # The filters of more than one box. Two boxes may find such a filter twice.
+        self._boxed = _Flags()
+        # Whether there are such filters.
+        self._repeated = False
         self._removed = 0
-        self._dead = 0  # removed, and perhaps still in a run
+        # The removed filters that may still be in a run.
+        self._dead = 0
         for each in filters:
             self.add(each)
 
@@ -109,7 +122,7 @@ class Index:
         return self._alive.size - self._removed
 
     def add(self, filter: Filter) -> int:
-        """The filter's id. It takes part in the next match."""
+        """Adds the filter, which takes part in the next match, and returns its id."""
         if filter.schema != self.schema:
             raise ValueError("an index has filters of one schema")
         number = self._alive.size
@@ -129,7 +142,7 @@ class Index:
         return number
 
     def remove(self, number: int) -> None:
-        """Takes the filter out; KeyError if it is not in."""
+        """Removes the filter. Raises a KeyError if the index does not have it."""
         if not (0 <= number < self._alive.size and self._alive[number]):
             raise KeyError(number)
         self._alive[number] = False
@@ -140,7 +153,10 @@ class Index:
             self._rebuild()
 
     def match(self, event: Event | Mapping[str, Any]) -> list[int]:
-        """The ids of the filters that the event passes, in order; EventError if it does not fit the schema."""
+        """The ids of the filters that the event passes, in order.
+
+        An EventError says that the event does not fit the schema.
+        """
         return self.match_row(self.schema.row(event))
 
     def match_row(self, row: tuple[Any, ...]) -> list[int]:
@@ -170,40 +186,43 @@ class Index:
         return self.match_rows([row(event) for event in events])
 
     def match_rows(self, rows: Sequence[tuple[Any, ...]]) -> Matches:
-        """Rows as `schema.row` makes them, or shorter by NULLs at the end."""
+        """Matches rows as `schema.row` makes them. NULLs at the end of a row may be missing."""
         return self._match(
             [
-                Rows(rows[at : at + _BATCH_MAX], self.schema)
+                RowEvents(rows[at : at + _BATCH_MAX], self.schema)
                 for at in range(0, len(rows), _BATCH_MAX)
             ]
         )
 
     def match_columns(self, batch: Any) -> Matches:
-        """A pyarrow RecordBatch or Table with columns as the schema has attributes; EventError if they do not fit it.
+        """Matches a pyarrow RecordBatch or Table with a column for each attribute of the schema.
 
-        Columns of the schema's own types, and dictionaries of STRING, are read without a copy.
+        An EventError says that the columns do not fit the schema. Columns of the schema's own
+        types, and dictionaries of STRING, are read without a copy.
         """
         places = range(0, batch.num_rows, _BATCH_MAX)
-        return self._match([Arrow(batch.slice(at, _BATCH_MAX), self.schema) for at in places])
+        return self._match([ArrowEvents(batch.slice(at, _BATCH_MAX), self.schema) for at in places])
 
     @property
     def nbytes(self) -> int:
-        """About how much memory the index holds, generated functions of residual filters not counted."""
-        values = sum(
-            150 * len(numbers) for numbers in self._numbers.values()
-        )  # a string, its number, their entry
+        """About how many bytes the index holds, without the generated functions of residual
+        filters.
+        """
+        # For each value: its string, its number, and their entry.
+        values = sum(150 * len(numbers) for numbers in self._numbers.values())
         return (
             values
             + 3 * self._alive.size
             + sum(template.nbytes for template in self._templates.values())
         )
 
-    # Filters in.
+    # Filters go in.
 
     def _enter_plain(self, node: Node, number: int) -> bool:
-        """Enters equalities with single values and at most one range, if the filter is just that, and says whether it is.
+        """Enters a filter of equalities with single values and at most one range.
 
-        Most filters are, and it takes a fraction of the time that boxes do.
+        Returns False if the filter has anything else. Most filters are this simple, and entering
+        them so takes a fraction of the time that boxes take.
         """
         equal: dict[int, Any] = {}
         ends: dict[str, Compare] = {}
@@ -240,7 +259,7 @@ class Index:
         return template
 
     def _enter(self, box: Box, number: int) -> bool:
-        """Enters a box in its template. Says whether the filter must be asked as well."""
+        """Enters a box in its template. Says whether the filter has a residual."""
         equal, ranged = _template(box)
         template = self._at(equal, ranged)
         choices = [self._values(attribute, box.domains[attribute]) for attribute in equal]
@@ -263,9 +282,11 @@ class Index:
         return numbers.setdefault(value, len(numbers))
 
     def _rebuild(self) -> None:
-        """Lays everything out anew, without what was removed, nor the values that only removed filters named."""
+        """Lays everything out anew without the removed filters, and without values that only they
+        named.
+        """
         alive = self._alive.values
-        kept: dict[Template, Columns] = {}
+        kept: dict[Template, FilterColumns] = {}
         used: dict[int, list[Ids]] = {}
         for key, template in self._templates.items():
             columns = template.columns(alive)
@@ -294,13 +315,13 @@ class Index:
             template.runs = [Run(columns._replace(equal=renamed))]
         self._dead = 0
 
-    # Events through.
+    # Events go through.
 
     def _settle(self) -> None:
         for template in self._templates.values():
             template.settle(self._alive.values if self._dead else None)
 
-    def _match(self, batches: Sequence[Batch]) -> Matches:
+    def _match(self, batches: Sequence[EventColumns]) -> Matches:
         self._settle()
         found = [self._match_batch(batch) for batch in batches]
         if len(found) == 1:
@@ -313,10 +334,10 @@ class Index:
             np.concatenate(ids) if ids else np.zeros(0, np.int32),
         )
 
-    def _match_batch(self, batch: Batch) -> Matches:
+    def _match_batch(self, batch: EventColumns) -> Matches:
         numbers: dict[int, Ints] = {}
         coded: dict[int, tuple[NDArray[Any], Mask | None]] = {}
-        found: list[Found] = []
+        found: list[FoundFilters] = []
         for template in self._templates.values():
             if not template.runs:
                 continue
@@ -331,8 +352,8 @@ class Index:
                 found += run.find(batch.size, equal, codes, present)
         return self._judged(_gathered(found, batch.size), batch)
 
-    def _judged(self, matches: Matches, batch: Batch) -> Matches:
-        """Without the removed, the repeated, and what a residual refuses."""
+    def _judged(self, matches: Matches, batch: EventColumns) -> Matches:
+        """Leaves out removed filters, repeated ones, and those that a residual refuses."""
         if not (self._dead or self._repeated or self._asked) or not len(matches.ids):
             return matches
         events, ids = matches.pairs()
@@ -356,8 +377,11 @@ class Index:
         return Matches(offsets, ids)
 
 
-def _gathered(found: list[Found], count: int) -> Matches:
-    """The parts as one, by event: each part's filters go where the parts before it left off."""
+def _gathered(found: list[FoundFilters], count: int) -> Matches:
+    """The parts as one, by event.
+
+    The filters of each part follow those of the parts before it.
+    """
     totals = np.zeros(count, np.int64)
     for part in found:
         if part.events is None:
@@ -384,7 +408,8 @@ def _template(box: Box) -> Template:
     equal = [a for a, domain in box.domains.items() if domain.values is not None]
     sizes = {a: len(box.domains[a].values or (None,)) for a in equal}
     total = 1
-    for attribute in sorted(equal, key=sizes.__getitem__):  # the longest lists are left out first
+    # The longest lists are left out first.
+    for attribute in sorted(equal, key=sizes.__getitem__):
         if total * sizes[attribute] > SPLITS_MAX:
             equal.remove(attribute)
         else:
@@ -398,7 +423,7 @@ def _template(box: Box) -> Template:
 
 
 def _closed(domain: Domain) -> tuple[Any, Any]:
-    """The ends as runs.py has them."""
+    """The ends of a range as runs.py has them."""
     if isinstance(domain.low, bytes):
         return domain.low, domain.high
     lower, upper = domain.bounded
@@ -406,7 +431,7 @@ def _closed(domain: Domain) -> tuple[Any, Any]:
 
 
 def _ends(line: Line, compares: Mapping[str, Compare]) -> tuple[Any, Any]:
-    """The same, of the comparisons by their first character."""
+    """The same ends, from the comparisons by the first character of their operator."""
     lower, upper = compares.get(">"), compares.get("<")
     low, high = line.bottom, line.top
     if lower is not None:
@@ -421,7 +446,7 @@ def _ends(line: Line, compares: Mapping[str, Compare]) -> tuple[Any, Any]:
 
 
 class _Template:
-    """The filters of one template: runs, the largest first, and those that wait."""
+    """The filters of one template: its runs, the largest first, and the filters that wait."""
 
     def __init__(self, equal: tuple[int, ...], ranged: int) -> None:
         self.equal = equal
@@ -443,7 +468,7 @@ class _Template:
         self._last.append(last)
 
     def settle(self, alive: Mask | None) -> None:
-        """Makes a run of what waits, together with the runs that are not larger than it by much."""
+        """Makes one run of the filters that wait and of the runs that are not much larger."""
         if not self._ids:
             return
         several = [self._waiting()]
@@ -458,15 +483,15 @@ class _Template:
         if len(columns.ids):
             self.runs.append(Run(columns))
 
-    def columns(self, alive: Mask) -> Columns | None:
-        """Everything that is alive."""
+    def columns(self, alive: Mask) -> FilterColumns | None:
+        """All filters that are alive."""
         several = [run.columns for run in self.runs] + ([self._waiting()] if self._ids else [])
         if not several:
             return None
         columns = joined(several)
         return columns.where(alive[columns.ids])
 
-    def _waiting(self) -> Columns:
+    def _waiting(self) -> FilterColumns:
         low = last = None
         if self.ranged >= 0:
             make = (
@@ -476,7 +501,7 @@ class _Template:
             )
             low, last = make(self._low), make(self._last)
         ids = np.array(self._ids, np.int32)
-        return Columns(ids, [np.array(column, np.int32) for column in self._equal], low, last)
+        return FilterColumns(ids, [np.array(column, np.int32) for column in self._equal], low, last)
 
     @property
     def nbytes(self) -> int:
@@ -484,7 +509,7 @@ class _Template:
 
 
 class _Flags:
-    """One flag a filter, as an array that grows."""
+    """One flag for each filter, as an array that grows."""
 
     def __init__(self) -> None:
         self._room = np.zeros(1024, np.bool_)

@@ -1,10 +1,11 @@
-"""Sets of strings that have patterns in them: whether one holds another.
+"""Sets of strings that contain patterns, and whether one set holds another.
 
-A LIKE pattern, an end of a range and a single string are each a small automaton over the characters of a text. Read side by
-side they give one deterministic automaton, whose states are walked until one is found where a text may end that the
-first set takes and the second does not. Characters that no pattern names behave alike between two named ones, so one of
-each such stretch stands for all. RLIKE is not read: where it makes a set smaller it is passed over, where it would have to be
-implied it must be there in the same words. Both keep the answer sound.
+A LIKE pattern, an end of a range and a single string are each a small automaton over the
+characters of a text. Read side by side they give one deterministic automaton. Its states are walked
+until a state is found where a text may end that the first set accepts and the second does not.
+Characters that no pattern names behave alike between two named ones, so one character of each such
+stretch stands for all of it. RLIKE is not read: where it makes a set smaller it is ignored, and
+where it would have to be implied, the same RLIKE must be there. Both keep the answer sound.
 """
 
 from __future__ import annotations
@@ -16,13 +17,18 @@ from gossamer.filters.box import Domain
 from gossamer.filters.pattern import like_tokens
 from gossamer.filters.tree import Like, Rlike
 
-STEPS_MAX: Final = 20_000  # of the walk; one that takes longer counts as not shown
+# The most steps of the walk. If a walk needs more, the answer is False.
+STEPS_MAX: Final = 20_000
 
-_BELOW, _ABOVE = -1, -2  # the text has left the other one, on this side of it
+# The text has left the other text, on this side of it.
+_BELOW, _ABOVE = -1, -2
 
 
 def holds(outer: Domain | None, inner: Domain) -> bool:
-    """Whether every string of `inner` is in `outer`, or in None (nothing). False also when the walk is too long."""
+    """Whether every string of `inner` is in `outer`; None as `outer` is the empty set.
+
+    The answer is False also when the walk is too long.
+    """
     if outer is not None and not {p for p in outer.patterns if isinstance(p, Rlike)} <= set(
         inner.patterns
     ):
@@ -62,7 +68,10 @@ def _alphabet(texts: list[str]) -> list[str]:
 
 
 class _Set:
-    """A domain of strings as one automaton: a state is a tuple, with a number for each part."""
+    """A domain of strings as one automaton.
+
+    A state is a tuple with a number for each part.
+    """
 
     def __init__(self, domain: Domain) -> None:
         value = domain.line.value
@@ -97,12 +106,15 @@ class _Set:
         )
 
     def dead(self, state: tuple[int, ...]) -> bool:
-        """Whether no longer text can be accepted."""
+        """Whether neither this text nor any longer one can be accepted."""
         return any(part.dead(s) for part, s in zip(self.parts, state, strict=False))
 
 
 class _Pattern:
-    """[NOT] LIKE: bit i of a state says that the text so far may be what the first i tokens stand for."""
+    """The automaton of [NOT] LIKE.
+
+    Bit i of a state says that the text so far can stand for the first i tokens.
+    """
 
     start: int
 
@@ -120,7 +132,8 @@ class _Pattern:
         self.start = self._free(1)
 
     def _free(self, state: int) -> int:
-        return state | (state & self.many) << 1  # % may be nothing; two never stand in a row
+        # A % may stand for nothing. Two of them never follow each other.
+        return state | (state & self.many) << 1
 
     def step(self, state: int, character: str) -> int:
         one = self.ones | self.exact.get(character, 0)
@@ -134,13 +147,17 @@ class _Pattern:
 
 
 class _Text:
-    """How the text compares with another one: a state is how many characters they share, or the side it left to."""
+    """How the text compares with another one.
+
+    A state is the number of characters that they share, or the side on which the other one left.
+    """
 
     start = 0
 
     def __init__(self, text: str, wanted: tuple[int, ...]) -> None:
         self.text = text
-        self.wanted = wanted  # of -1, 0, 1
+        # A tuple of -1, 0 and 1.
+        self.wanted = wanted
 
     def step(self, state: int, character: str) -> int:
         if state < 0:

@@ -1,8 +1,9 @@
-"""The words of a filter's text, as Spark's own lexer cuts them; what it would cut otherwise is refused here.
+"""The words of a filter's text, as Spark's own lexer cuts them.
 
-A token keeps its place, so that every later error can point at it. Strings are unescaped by Spark's rules: '' is a quote,
-a backslash escapes, r'...' is raw. Escapes that Spark reads as the bare letter ('\\d' is 'd')
-are refused: whoever writes one means something else.
+A text that Spark would cut in another way is refused here. A token keeps its place, so that
+every later error can point at it. Strings are unescaped by Spark's rules: '' is a quote, a
+backslash escapes, r'...' is raw. Spark reads some escapes as the bare letter ('\\d' is 'd'). They
+are refused, because the person writing one means something else.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ _TOKEN = re.compile(
       (?P<string>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
     | (?P<raw>[rR](?:'[^']*'|"[^"]*"))
     | (?P<quoted>`(?:[^`]|``)+`)
-    | (?P<number>(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][+-]?[0-9]+)?(?:BD|bd|Bd|bD|[LlSsYyFfDd])?(?![A-Za-z0-9_.]))
+    | (?P<number>(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][+-]?[0-9]+)?
+          (?:BD|bd|Bd|bD|[LlSsYyFfDd])?(?![A-Za-z0-9_.]))
     | (?P<word>[A-Za-z_][A-Za-z0-9_]*)
     | (?P<comment>--|/\*)
     | (?P<strange>=>|!<|!>|->|<<|>>|\|\||::|<=>(?==))
@@ -42,18 +44,21 @@ _ONE = {
     "'": "'",
     '"': '"',
 }
-_ONE |= {"%": "\\%", "_": "\\_"}  # kept whole for LIKE
+# LIKE reads these escapes itself.
+_ONE |= {"%": "\\%", "_": "\\_"}
 
 
 class Token(NamedTuple):
-    kind: str  # word (upper case if reserved), name, string, number, op, end
-    value: str  # strings unescaped, names without backquotes, operators in one spelling
+    # One of word (in upper case if reserved), name, string, number, op, end.
+    kind: str
+    # Strings are unescaped, names have no backquotes, and each operator has one spelling.
+    value: str
     start: int
     end: int
 
 
 def tokens(text: str) -> list[Token]:
-    """The tokens of `text`, the last of kind `end`."""
+    """The tokens of `text`. The last one has the kind `end`."""
     if len(text) > TEXT_MAX:
         raise FilterError(
             f"a filter has at most {TEXT_MAX:,} characters; this one has {len(text):,}",
@@ -106,9 +111,9 @@ def _token(text: str, place: int) -> Token:
 def _why(text: str, place: int) -> str:
     character = text[place]
     if character in "'\"`":
-        return f"{character} opens what nothing closes"
+        return f"{character} is opened and never closed"
     if character.isdigit() or character == ".":
-        return "not a number that Spark reads"
+        return "Spark reads no such number"
     if character in "*/%&|^~[]{}:?@$;#":
         return f"{character} is not supported"
     if character.isalpha():
@@ -125,7 +130,8 @@ def _unescape(text: str, start: int, end: int) -> str:
     stop = end - 1
     while place < stop:
         character = text[place]
-        if character == quote:  # the first of two
+        # It is the first quote of two.
+        if character == quote:
             parts.append(quote)
             place += 2
             continue
@@ -137,7 +143,7 @@ def _unescape(text: str, start: int, end: int) -> str:
         assert match is not None
         parts.append(_escaped(match, text))
         place = match.end()
-    # Escapes may write a supplementary character as two surrogates; a lone one is what the parser refuses.
+    # Escapes may write a supplementary character as two surrogates. The parser refuses a lone one.
     return "".join(parts).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
@@ -152,9 +158,11 @@ def _escaped(match: re.Match[str], text: str) -> str:
         return chr(int(match["octal"], 8))
     one = match["one"]
     if one not in _ONE:
-        shown = printable(
-            match[0]
-        )  # it may be half of a surrogate pair, which nobody could write out
-        hint = f"{shown} in a string is just {one!r} to Spark; write \\{shown}, or the whole string as r'...'"
+        # It may be half of a surrogate pair, which no encoding could write.
+        shown = printable(match[0])
+        hint = (
+            f"{shown} in a string is just {one!r} to Spark; "
+            f"write \\{shown}, or the whole string as r'...'"
+        )
         raise FilterError(hint, text, match.start(), match.end())
     return _ONE[one]

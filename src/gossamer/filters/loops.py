@@ -1,5 +1,8 @@
-"""Small loops that every event passes through, in Python; and the same compiled (_native.pyx), which is used instead where a C
-compiler was there when gossamer was installed. With GOSSAMER_PURE=1 in the environment Python does it all the same.
+"""Small loops that every event passes through, in Python.
+
+_native.pyx has the same loops compiled. They are used instead if a C compiler was present when
+gossamer was installed. With GOSSAMER_PURE=1 in the environment the loops in Python are used.
+docs/decisions/0020-compiled-loops.md gives the reasons.
 """
 
 from __future__ import annotations
@@ -12,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gossamer.filters import _native
 
-SLAB_LEAST = 192 << 10  # bytes: memory that is used again comes in steps of 256 KiB
-VERSION = 5  # of _native.pyx
+# The fewest bytes for which memory is used again. It comes in steps of 256 KiB.
+SLAB_LEAST = 192 << 10
+# The version of _native.pyx that this module works with.
+VERSION = 5
 Row = tuple[Any, ...]
 
 
 class Weighed:
-    """Something that is gathered; ``size``: bytes, as estimated."""
+    """Base of an object that is gathered. ``size`` is its estimated number of bytes."""
 
     __slots__ = ("size",)
     size: int
@@ -31,8 +36,10 @@ def shares(
     answer: Callable[[Row], tuple[int, ...]],
     takers: int,
 ) -> list[list[int]]:
-    """For each taker the places of the rows that it wants, by the values at ``where``: ``known`` has the takers for values
-    that were met before, ``answer(row)`` gives them for others. IndexError: a row is too short.
+    """For each taker, the places of the rows that it wants, by the values at ``where``.
+
+    ``known`` has the takers for values that were met before, and ``answer(row)`` gives them for
+    others. An IndexError says that a row is too short.
     """
     found: list[list[int]] = [[] for _ in range(takers)]
     for place, values in enumerate(list(map(itemgetter(*where), rows))):
@@ -46,28 +53,39 @@ def shares(
 
 Passing = Callable[[Sequence[Row]], list[int]]
 Test = tuple[int, int, int, int, frozenset[Any]]
-"""Of a value: its place in the row, the kind of test, the least and the most that it may be, and the values of ``AMONG``."""
+"""A test of a value.
+
+Its elements are the place of the value in the row, the kind of test, the least and the greatest
+value that passes, and the values of ``AMONG``.
+"""
 RANGE, AMONG, NOT_AMONG, IS_NULL, NOT_NULL = range(5)
 TESTS_MAX = 16
 
 
 def passing(tests: tuple[Test, ...], slow: Passing) -> Passing:
-    """A function from rows to the places of those that pass all tests, as ``slow`` says it too: in Python that is the fastest."""
+    """A function that gives the places of the rows that pass all tests.
+
+    ``slow`` gives the same answer. In Python it is also the fastest.
+    """
     return slow
 
 
 class Cutter:
-    """Rows of an encoded list, encoded, without a look at what is in them."""
+    """Cuts rows out of an encoded list without decoding them."""
 
     def __init__(self, data: bytes) -> None: ...
 
     def cut(self, places: Sequence[int]) -> bytes | None:
-        """Those at these places; None: not this way. In Python that is always so: to encode them again is faster."""
+        """The rows at these places, encoded.
+
+        None means that the caller encodes them again. In Python this is always so, because it is
+        faster.
+        """
         return None
 
 
 def tally(total: list[int], places: Sequence[int], matched: tuple[int, ...]) -> None:
-    """Add counts at places: one for each of them, or one for all."""
+    """Adds counts at places: one count for each place, or one count for all."""
     if len(matched) == 1:
         matched *= len(places)
     for place, count in zip(places, matched, strict=True):
@@ -75,7 +93,7 @@ def tally(total: list[int], places: Sequence[int], matched: tuple[int, ...]) -> 
 
 
 def ascends(places: tuple[int, ...]) -> bool:
-    """Whether each is greater than the one before."""
+    """Whether each place is greater than the one before."""
     return not any(map(ge, places, places[1:]))
 
 
@@ -84,21 +102,30 @@ def shifted(places: Sequence[int], by: int) -> list[int]:
 
 
 def gathering(head: bytes, widths: bytes, rows: int, size: int, copies: int) -> Any:
-    """For record batches that become one, of at most so many ``rows`` and bytes, and ``copies`` (gather.py). ``head``: what an IPC
-    message of them begins with. ``widths``: of each column's values in bytes; 0: texts, or others that differ in length.
-    None: not this way.
+    """Begins to gather record batches that become one (see gather.py).
+
+    ``rows``, ``size`` and ``copies`` are the most rows, bytes and record batches. ``head`` is
+    the beginning of an IPC message of such a batch. ``widths`` has the bytes of a value for each
+    column, and 0 if its values differ in length. None means that record batches cannot be gathered
+    this way.
     """
     return None
 
 
 def are_texts(offsets: Any, data: Any, rows: int, utf8: bool) -> bool | None:
-    """Whether the offsets and bytes of an Arrow column of STRING (``utf8``) or BINARY are such; None: not this way."""
+    """Whether the offsets and bytes of an Arrow column are well formed.
+
+    The column is STRING (``utf8``) or BINARY. None means that the caller has to find out.
+    """
     return None
 
 
 def bulk(head: memoryview, places: dict[int, int]) -> tuple[int, int, int] | None:
-    """Where the columns are in a message of which this is the beginning: their field's start, their own, and their end. None: there
-    are none, or they are copied out. ``places``: which field has them, by the messages' tags.
+    """Where the columns are in the message that begins with ``head``.
+
+    The result is the start of their field, the start of the columns, and their end. None means
+    that the message has none, or that they are copied out of it. ``places`` says by the tag of a
+    message which field has the columns.
     """
     return None
 
@@ -109,16 +136,22 @@ def room(size: int) -> memoryview:
 
 
 def lend(file: int, size: int, stamp: int) -> None:
-    """From now on published columns are gathered in this memory, which other processes see (net/memory.py); -1: no longer."""
+    """From now on published columns are gathered in this file's memory, which other processes see.
+
+    See net/memory.py. With -1 nothing is lent any longer.
+    """
 
 
 def missed() -> int:
-    """How often columns were gathered elsewhere because the memory that is lent had no room."""
+    """How often columns were gathered elsewhere because the lent memory had no room."""
     return 0
 
 
 def fence() -> None:
-    """What was read before is not read after: compiled only, for Python is too slow to be overtaken."""
+    """Keeps the processor from moving a read across this call.
+
+    Only the compiled loops need it. Python is too slow for such a move.
+    """
 
 
 def mapped(file: int, size: int) -> Any:
@@ -129,7 +162,10 @@ def mapped(file: int, size: int) -> Any:
 
 
 def place(data: Any) -> tuple[int, int] | None:
-    """Where in the memory that is lent a message's bytes lie, and under which stamp; None: elsewhere."""
+    """Where a message's bytes lie in the lent memory, and under which stamp.
+
+    None means that they lie elsewhere.
+    """
     return None
 
 
@@ -138,11 +174,11 @@ def _compiled() -> Any:
         return None
     try:
         from gossamer.filters import _native
-    except ImportError:  # nobody compiled it, or for another Python
+    # The loops were not compiled, or they were compiled for another Python.
+    except ImportError:
         return None
-    same = (
-        getattr(_native, "VERSION", 0) == VERSION
-    )  # else of an older source: make install compiles it anew
+    # Another version comes from an older source. `make install` compiles it anew.
+    same = getattr(_native, "VERSION", 0) == VERSION
     return _native if same else None
 
 
@@ -162,7 +198,7 @@ if native is not None and not TYPE_CHECKING:
 def shape(
     names: tuple[str, ...], types: Sequence[str], required: Sequence[bool], event: type
 ) -> _native.Shape | None:
-    """What a row of a schema holds, compiled; None: there is nothing compiled."""
+    """The compiled reader of a schema's rows, or None if nothing is compiled."""
     return None if native is None else native.Shape(names, types, required, event)
 
 

@@ -1,12 +1,12 @@
-"""A filter over columns: which rows of a record batch pass, in a few array operations instead of a call for each row.
+"""A filter over columns: which rows of a record batch pass.
 
-The verdicts are those of `Filter.matches_row`. What columns do not say (patterns, two attributes compared) is asked row by row.
-Needs NumPy and pyarrow, and is imported only where there are columns.
+A few array operations take the place of a call for each row. The verdicts are those of
+`Filter.matches_row`. Patterns and comparisons of two attributes are evaluated row by row. The
+module needs NumPy and pyarrow, and is imported only where there are columns.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -21,15 +21,14 @@ from gossamer.filters.runs import Mask
 from gossamer.filters.schema import FLOATING, Schema, Type
 from gossamer.filters.tree import And, Compare, Const, In, Node, Null, Or
 
-Masker = Callable[
-    [Any], "Mask | None"
-]  # of a record batch of `Packed.arrow_schema`; None: all rows pass
+# A function of a record batch of `Packed.arrow_schema`. It gives None if all rows pass.
+Masker = Callable[[Any], "Mask | None"]
 _OPS = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}
 _TEXT_OPS = {"<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal"}
 
 
 def compile_mask(filter: Filter, packed: Packed) -> Masker:
-    """The function from a record batch to which of its rows pass."""
+    """The function that says which rows of a record batch pass."""
     node, schema = filter.tree, filter.schema
     if isinstance(node, Const) and node.value:
         return lambda record: None
@@ -87,7 +86,10 @@ def _present(column: Any) -> Mask:
 
 
 def _codes(column: Any, kind: Type) -> NDArray[Any]:
-    """Each value's code on the line of its type; anything where there is none."""
+    """The code of each value on the line of its type.
+
+    At a place without a value the code means nothing.
+    """
     if kind in FLOATING:
         filled = column.fill_null(0.0) if column.null_count else column
         return float_codes(filled.to_numpy(zero_copy_only=False))
@@ -134,7 +136,7 @@ def _among(node: In, kind: Type) -> Callable[[Any], Mask] | None:
             return found
 
     else:
-        if kind in FLOATING and any(math.isnan(value) for value in node.values):  # type: ignore[arg-type]
+        if kind in FLOATING and any(value != value for value in node.values):
             return None
         codes = np.array([LINES[kind].code(value) for value in node.values], np.int64)
 

@@ -1,8 +1,8 @@
-"""A tree to a Python function over rows.
+"""From a tree to a Python function over rows.
 
-The function's source depends on the shape of the tree only: literals and matchers are arguments of a factory around it.
-So filters of one shape share compiled code, no text of a peer becomes code, and a call costs no more than the comparisons
-that it makes.
+The source of the function depends on the shape of the tree only. Literals and matchers are
+arguments of a factory around it. So filters of one shape share compiled code, no text of a peer
+becomes code, and a call costs no more than its comparisons.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
 def compile_row(node: Node, schema: Schema) -> MatchRow:
-    """The function that tells whether a row passes. A row shorter than the schema ends in NULLs."""
+    """The function that says whether a row passes. A row shorter than the schema ends in NULLs."""
     constants: list[Any] = []
     source = _source(node, schema, constants)
     return _factory(source, len(constants), len(schema.names))(*constants)
 
 
 def compile_rows(node: Node, schema: Schema, matches_row: MatchRow) -> Passing:
-    """The function from rows to the places of those that pass: a row costs about half of what asking for it costs."""
+    """The function that gives the places of the rows that pass.
+
+    A row costs about half as much as with a call for each row.
+    """
     constants: list[Any] = []
     source = _source(node, schema, constants)
     slow = _rows_factory(source, len(constants))(matches_row, *constants)
@@ -40,7 +43,7 @@ def compile_rows(node: Node, schema: Schema, matches_row: MatchRow) -> Passing:
 
 
 def _test(node: Node, schema: Schema) -> loops.Test | None:
-    """The node as a test that compiled loops make without Python; None: they cannot."""
+    """The node as a test for the compiled loops, or None if they cannot make it."""
     if isinstance(node, Null):
         return node.attribute, loops.NOT_NULL if node.negated else loops.IS_NULL, 0, 0, frozenset()
     if not isinstance(node, Compare | In):
@@ -104,7 +107,10 @@ def _define(lines: list[str], scope: dict[str, Any]) -> Callable[..., Any]:
 
 
 def _source(node: Node, schema: Schema, constants: list[Any]) -> str:
-    """An expression over the row r. It needs no third truth value: the tree has no NOT, so NULL may count as False."""
+    """An expression over the row r.
+
+    It needs no third truth value: the tree has no NOT, so NULL may count as False.
+    """
     if isinstance(node, Const):
         return str(node.value)
     if isinstance(node, Or):
@@ -126,13 +132,13 @@ def _source(node: Node, schema: Schema, constants: list[Any]) -> str:
         name = constant(node.values[0] if single else frozenset(node.values))
         if node.negated:
             return f"{present}v {'!=' if single else 'not in'} {name}"
-        return (
-            f"r[{node.attribute}] {'==' if single else 'in'} {name}"  # None is equal to no literal
-        )
+        # None is equal to no literal.
+        return f"r[{node.attribute}] {'==' if single else 'in'} {name}"
     if isinstance(node, Compare):
         name = constant(node.value)
         if schema.types[node.attribute] in FLOATING and node.op[0] == ">":
-            return f"{present}not v {'<=' if node.op == '>' else '<'} {name}"  # NaN is above every number
+            # NaN is above every number.
+            return f"{present}not v {'<=' if node.op == '>' else '<'} {name}"
         return f"{present}v {node.op} {name}"
     test, value = (
         pattern.like_source(node.pattern)
@@ -143,10 +149,9 @@ def _source(node: Node, schema: Schema, constants: list[Any]) -> str:
 
 
 def _both(node: And, schema: Schema, constants: list[Any]) -> Iterator[str]:
-    """The terms; the two ends of a range are one comparison."""
-    ends: dict[
-        int, dict[str, Compare]
-    ] = {}  # by attribute: "<" for the upper end, ">" for the lower
+    """The sources of the terms. The two ends of a range become one comparison."""
+    # By attribute: "<" for the upper end, ">" for the lower end.
+    ends: dict[int, dict[str, Compare]] = {}
     for term in node.terms:
         if isinstance(term, Compare) and schema.types[term.attribute] not in FLOATING:
             ends.setdefault(term.attribute, {}).setdefault(term.op[0], term)
@@ -157,8 +162,9 @@ def _both(node: And, schema: Schema, constants: list[Any]) -> Iterator[str]:
         elif term is range[">"]:
             low, high = range[">"], range["<"]
             constants += (low.value, high.value)
-            names = f"c{len(constants) - 2}", f"c{len(constants) - 1}"
-            yield f"(v := r[{low.attribute}]) is not None and {names[1]} {_TURNED[high.op]} v {low.op} {names[0]}"
+            upper, lower = f"c{len(constants) - 1}", f"c{len(constants) - 2}"
+            value = f"(v := r[{low.attribute}]) is not None"
+            yield f"{value} and {upper} {_TURNED[high.op]} v {low.op} {lower}"
 
 
 _TURNED = {"<": ">", "<=": ">="}

@@ -1,4 +1,4 @@
-"""What the other modules of this package share: the limits, the errors, and the event."""
+"""The limits, the errors and the event, which the other modules of this package share."""
 
 from __future__ import annotations
 
@@ -7,22 +7,31 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-# Filters and schemas come from peers as well as from the user, so everything that grows with them has a maximum.
-TEXT_MAX: Final = 8_192  # characters of a filter
-DEPTH_MAX: Final = (
-    64  # parentheses inside parentheses, and NOTs inside NOTs (Spark's parser recurses into both)
-)
-CONJUNCTIONS_MAX: Final = 1_024  # of the filter with every OR and IN multiplied out
-DDL_MAX: Final = 65_536  # characters of a schema
-ATTRIBUTES_MAX: Final = 256  # of a schema, the leaves of its structs counted
+# Filters and schemas come from peers as well as from the user, so everything that grows with
+# them has a maximum.
+# Characters of a filter.
+TEXT_MAX: Final = 8_192
+# Parentheses inside parentheses, and NOTs inside NOTs: Spark's parser recurses into both.
+DEPTH_MAX: Final = 64
+# Conjunctions of a filter with every OR and IN multiplied out.
+CONJUNCTIONS_MAX: Final = 1_024
+# Characters of a schema.
+DDL_MAX: Final = 65_536
+# Attributes of a schema, with the leaves of its structs counted.
+ATTRIBUTES_MAX: Final = 256
 STRUCT_DEPTH_MAX: Final = 8
-NAME_MAX: Final = 128  # characters of one name
+# Characters of one name.
+NAME_MAX: Final = 128
 
-_SHOWN = 100  # characters of the text that an error shows
+# Characters of the text that an error shows.
+_SHOWN = 100
 
 
 class TextError(ValueError):
-    """An error at a place in a text: `message`, then the line, then a caret under the place."""
+    """An error at a place in a text.
+
+    It shows `message`, then the line of the text, then carets under the place.
+    """
 
     def __init__(self, message: str, text: str, start: int, end: int | None = None) -> None:
         self.message = message
@@ -36,11 +45,11 @@ class TextError(ValueError):
 
 
 class FilterError(TextError):
-    """A filter's text is not one that the fabric and Spark agree on."""
+    """The text of a filter is not one that the fabric and Spark agree on."""
 
 
 class SchemaError(TextError):
-    """A schema's text is not DDL of the types that Gossamer carries."""
+    """The text of a schema is not DDL of the types that Gossamer carries."""
 
 
 class EventError(ValueError):
@@ -48,12 +57,18 @@ class EventError(ValueError):
 
 
 def printable(text: str) -> str:
-    """The text with one space for each character that a terminal could not show, so that carets stay in place."""
+    """The text with a space for each character that a terminal cannot show.
+
+    The length stays the same, so that carets stay in place.
+    """
     return "".join(c if c.isprintable() else " " for c in text)
 
 
 def _pointer(text: str, start: int, end: int) -> str:
-    """The line of `text` around `start`, cut to what a terminal shows, and carets under start..end."""
+    """The line of `text` around `start`, with carets under start..end.
+
+    A long line is cut to the width of a terminal.
+    """
     first = text.rfind("\n", 0, start) + 1
     last = text.find("\n", start)
     last = len(text) if last < 0 else last
@@ -69,18 +84,25 @@ def _pointer(text: str, start: int, end: int) -> str:
 
 
 class Event(Struct, frozen=True, gc=False):
-    """One event as a subscriber gets it; reads like a mapping of its attributes. A missing attribute is None."""
+    """One event as a subscriber gets it.
+
+    It reads like a mapping, and a missing attribute is None.
+    """
 
     topic: str
     publisher: int
     incarnation: int
     sequence: int
     values: dict[str, Any]
-    offset: int = 0  # its place in a durable subscription, from 1 on: what is acknowledged
+    # The place of the event in a durable subscription, from 1 on. A consumer acknowledges offsets.
+    offset: int = 0
 
     @property
     def id(self) -> tuple[int, int, int]:
-        """What makes the event the same event wherever it is seen, and however often it is sent."""
+        """The identity of the event.
+
+        It is the same on every node, however often the event is sent.
+        """
         return self.publisher, self.incarnation, self.sequence
 
     def __getitem__(self, name: str) -> Any:

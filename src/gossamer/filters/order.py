@@ -1,10 +1,11 @@
 """Values as bytes that compare as the values do (memcomparable, after FoundationDB's tuple layer).
 
-`encode(a) < encode(b)` if and only if Spark's ORDER BY puts a before b: NULL first, FALSE before TRUE, numbers with
--0.0 equal to 0.0 and NaN after infinity, strings by their UTF-8 bytes. Where an encoding is a prefix of another of the same
-type (only '' of '\\0', and so on), the longer one goes on with FF, which nothing that follows begins with; so encodings put one
-after the other compare as tuples do. Integers of every width share one form, and so do FLOAT and DOUBLE: an attribute that
-widens keeps its keys.
+`encode(a) < encode(b)` if and only if Spark's ORDER BY puts a before b. NULL comes first, and
+FALSE before TRUE. -0.0 is equal to 0.0, and NaN comes after infinity. Strings compare by their
+UTF-8 bytes. An encoding may be a prefix of another encoding of the same type ('' of '\\0', for
+example). Then the longer one goes on with FF, and no following encoding begins with FF. So
+encodings that are put one after the other compare as tuples do. Integers of every width share one
+form, and so do FLOAT and DOUBLE: an attribute that widens keeps its keys.
 
     NULL                00
     anything else       01, then
@@ -15,7 +16,8 @@ widens keeps its keys.
       TIMESTAMP         8 bytes: microseconds since 1970, as integers
       STRING, BINARY    the bytes with 00 written 00 FF, then 00 as the end
 
-FF is in no UTF-8 text, so the strings that start with p are those between 01 p and 01 p FF (`prefix_range`).
+No UTF-8 text contains FF, so the strings that start with p are those between 01 p and 01 p FF
+(`prefix_range`).
 """
 
 from __future__ import annotations
@@ -47,7 +49,10 @@ def encode_all(values: Iterable[Any]) -> bytes:
 
 
 def prefix_range(prefix: str) -> tuple[bytes, bytes]:
-    """(low, high): a string s starts with `prefix` if and only if low <= encode(s) < high."""
+    """A pair (low, high) of bytes.
+
+    A string s starts with `prefix` if and only if low <= encode(s) < high.
+    """
     low = b"\x01" + prefix.encode().replace(b"\x00", b"\x00\xff")
     return low, low + b"\xff"
 
@@ -59,7 +64,8 @@ def _integer(value: int) -> bytes:
 def _double(value: float) -> bytes:
     if value != value:
         return _NAN
-    (bits,) = _UNSIGNED.unpack(_DOUBLE.pack(value + 0.0))  # -0.0 + 0.0 is 0.0
+    # -0.0 + 0.0 is 0.0.
+    (bits,) = _UNSIGNED.unpack(_DOUBLE.pack(value + 0.0))
     return b"\x01" + _UNSIGNED.pack(bits ^ _MASK if bits & _FLIP else bits | _FLIP)
 
 

@@ -1,11 +1,15 @@
-"""A batch's events as bytes: rows (msgpack), or columns (one Arrow IPC record batch, its schema being the topic's).
+"""The events of a batch as bytes: rows (msgpack), or columns (one Arrow IPC record batch).
 
-Relays carry the bytes as they are; the first byte tells the two forms apart, because no msgpack array begins with Arrow's
-continuation mark. Columns have the topic's attributes in declared order, one flat column for each, in the type that belongs to it.
-What comes from a peer is checked before anybody looks at it: the number of rows, no compression (a small message must not
-become a large one), every buffer and text, NOT NULL, and that days and times are of the years 1 to 9999.
+Relays carry the bytes as they are. The first byte tells the two forms apart, because no msgpack
+array begins with Arrow's continuation mark. Columns have the topic's attributes in declared order:
+one flat column for each, in the Arrow type for the attribute's type.
 
-pyarrow is imported when columns are first used: nodes that publish and take rows need none.
+Columns from a peer are checked before anything else reads them. The checks cover the number of
+rows, every buffer and text, NOT NULL, and that days and times lie in the years 1 to 9999.
+Compression is refused, because a small message must not become a large one.
+
+pyarrow is imported when columns are first used. A node that publishes and takes rows does not
+need it.
 """
 
 from __future__ import annotations
@@ -26,41 +30,48 @@ from gossamer.filters.schema import Schema, Type
 COLUMNS_MARK = b"\xff"
 NEEDED = "columns need pyarrow and NumPy; install them with: pip install 'gossamer[fast]'"
 _encoder = msgspec.msgpack.Encoder()
-ROWS_MAX = 65_536  # of one record batch; nodes allow fewer
-FITTED_MAX = 4096  # rows that are made longer: a small message must not become a large one
+# The most rows of one record batch. Nodes allow fewer.
+ROWS_MAX = 65_536
+# The most rows that are padded with NULLs: a small message must not become a large one.
+FITTED_MAX = 4096
 _raw_rows = msgspec.msgpack.Decoder(
     Annotated[list[list[msgspec.Raw]], msgspec.Meta(max_length=FITTED_MAX)]
 )
 
 
 Bytes = bytes | memoryview
-"""A batch's events: rows are bytes, columns may lie in memory that is used again when nobody looks at it any more."""
+"""The events of a batch.
+
+Rows are bytes. Columns may lie in memory that is used again when nothing refers to it any more.
+"""
 
 
 class Packed:
-    """Reads and writes the batches of one topic. ``decode`` gives rows whichever form they came in."""
+    """Reads and writes the batches of one topic. ``decode`` gives rows for both forms."""
 
     def __init__(self, schema: Schema) -> None:
         row: Any = schema.row_type
         self.schema = schema
         self._decoder = msgspec.msgpack.Decoder(list[row])
         self._arrow: Any = None
-        self._own: tuple[Bytes | None, Any] = (
-            None,
-            None,
-        )  # what was sealed last: this node's own need not be checked
+        # The batch that this node sealed last. A node need not check its own batch.
+        self._own: tuple[Bytes | None, Any] = (None, None)
         timed = (Type.DATE, Type.TIMESTAMP)
         self._checked = [
             (at, one)
             for at, one in enumerate(schema.attributes)
             if one.required or one.type in timed
         ]
-        self._shape = (
-            None if any(kind in timed for kind in schema.types) else schema.shape
-        )  # times are msgspec's
+        # The compiled reader leaves days and times to msgspec.
+        has_times = any(kind in timed for kind in schema.types)
+        self._shape = None if has_times else schema.shape
 
     def decode(self, data: Bytes) -> list[tuple[Any, ...]]:
-        """The rows. A msgspec.DecodeError (or what msgpack itself raises) if they are not of the schema."""
+        """The rows of a batch.
+
+        A msgspec.DecodeError, or an error of msgpack itself, says that they do not fit the
+        schema.
+        """
         if is_columns(data):
             return self.rows(self.columns(data))
         found = self._shape.decode(data) if self._shape is not None else None
@@ -76,7 +87,10 @@ class Packed:
         return rows
 
     def _fitted(self, data: Bytes) -> bytes | None:
-        """Rows of a schema that this one extends, or that extends this one, as rows of this one; None: they are as long as ours."""
+        """Rows of an older or newer version of the schema, as rows of this version.
+
+        None means that they have the length of this version already.
+        """
         width = len(self.schema.attributes)
         raw = _raw_rows.decode(data)
         if all(len(row) == width for row in raw):
@@ -84,27 +98,33 @@ class Packed:
         return _encoder.encode([[*row[:width], *[None] * (width - len(row))] for row in raw])
 
     def columns(self, data: Bytes, count: int | None = None) -> Any:
-        """The record batch in these bytes, all of it checked. A msgspec.ValidationError if it is not of the schema."""
+        """The record batch in these bytes, completely checked.
+
+        A msgspec.ValidationError says that it does not fit the schema.
+        """
         if data is self._own[0]:
             return self._own[1]
         try:
             pa = _pyarrow()
-        except EventError as error:  # said as of any batch that cannot be read here
+        # The error is the same as for any batch that cannot be read here.
+        except EventError as error:
             raise msgspec.ValidationError(str(error)) from None
         try:
             message = pa.ipc.read_message(pa.py_buffer(data))
             rows, fields, is_compressed = _shape(message.metadata.to_pybytes())
             if is_compressed or rows > ROWS_MAX or (count is not None and rows != count):
-                what = (
-                    "compressed columns" if is_compressed else f"{rows} rows in a batch of {count}"
-                )
-                raise msgspec.ValidationError(what)
+                if is_compressed:
+                    raise msgspec.ValidationError("compressed columns")
+                raise msgspec.ValidationError(f"{rows} rows in a batch of {count}")
             wanted = self.arrow_schema
             record = pa.ipc.read_record_batch(message, self.schema_of(min(fields, len(wanted))))
             if record.num_rows != rows:
-                raise msgspec.ValidationError("columns of another length than they say")
+                raise msgspec.ValidationError(
+                    "columns whose length is not the one that they announce"
+                )
             self._validate(record)
-            for name in wanted.names[fields:]:  # of an older schema, which ended before
+            # An older version of the schema ended before these columns.
+            for name in wanted.names[fields:]:
                 record = record.append_column(name, pa.nulls(rows, wanted.field(name).type))
             self._check(record)
         except (
@@ -122,9 +142,13 @@ class Packed:
 
     @staticmethod
     def _validate(record: Any) -> None:
-        """Every buffer and text of columns that a peer sent. As ``validate(full=True)``, which looks at each text by itself."""
+        """Checks every buffer and text of columns that a peer sent.
+
+        It does what ``validate(full=True)`` does, but that looks at each text by itself.
+        """
         pa = _pyarrow()
-        record.validate()  # what is as large as it must be
+        # This checks that each buffer is as large as it must be.
+        record.validate()
         for column in record.columns:
             is_text = pa.types.is_string(column.type)
             if is_text or pa.types.is_binary(column.type):
@@ -134,7 +158,7 @@ class Packed:
                         offsets, data if data is not None else b"", len(column), is_text
                     )
                     if verdict is False:
-                        raise EventError("a column of texts that are none")
+                        raise EventError("a column whose texts are not well formed")
                     if verdict:
                         continue
                 column.validate(full=True)
@@ -142,7 +166,6 @@ class Packed:
                 column.validate(full=True)
 
     def rows(self, record: Any) -> list[tuple[Any, ...]]:
-        """The rows of a record batch of `arrow_schema`."""
         lists = [column.to_pylist() for column in record.columns]
         if Type.TIMESTAMP in self.schema.types:
             from datetime import UTC
@@ -153,7 +176,10 @@ class Packed:
         return list(zip(*lists, strict=True))
 
     def record(self, batch: Any) -> Any:
-        """A user's RecordBatch (structs or flat columns) as one of `arrow_schema`. EventError if it does not fit."""
+        """A user's RecordBatch, with structs or flat columns, as one of `arrow_schema`.
+
+        An EventError says that it does not fit.
+        """
         pa = _pyarrow()
         if not isinstance(batch, pa.RecordBatch):
             raise EventError(
@@ -161,9 +187,9 @@ class Packed:
             )
         wanted = self.arrow_schema
         if not batch.schema.equals(wanted):
-            from gossamer.filters.columns import Arrow
+            from gossamer.filters.columns import ArrowEvents
 
-            read = Arrow(batch, self.schema)
+            read = ArrowEvents(batch, self.schema)
             columns = [read.column(place) for place in range(len(wanted))]
             columns = [
                 one.dictionary_decode() if pa.types.is_dictionary(one.type) else one
@@ -178,20 +204,19 @@ class Packed:
         return batch
 
     def require(self) -> None:
-        """An EventError, with the remedy, where columns cannot be made."""
+        """Raises an EventError, with the remedy, if columns cannot be made here."""
         _pyarrow()
 
     def places(self, places: list[int]) -> Any:
-        """Row numbers as ``RecordBatch.take`` wants them."""
+        """Row numbers in the form that ``RecordBatch.take`` wants."""
         return _pyarrow().array(places, "int64")
 
     def pack(self, record: Any) -> bytes:
-        """A record batch of `arrow_schema` as bytes."""
         data: bytes = record.serialize().to_pybytes()
         return data
 
     def schema_of(self, width: int) -> Any:
-        """`arrow_schema`, or its beginning: what was made before the topic's schema grew."""
+        """The first `width` columns of `arrow_schema`: the topic's schema before it grew."""
         wanted = self.arrow_schema
         return (
             wanted
@@ -200,18 +225,23 @@ class Packed:
         )
 
     def own(self, data: Bytes, width: int) -> Bytes:
-        """A batch that this node has made itself, of so many attributes: it need not be checked when it is read."""
+        """Remembers a batch of `width` attributes that this node has made itself.
+
+        It need not be checked when this node reads it.
+        """
         if width == len(self.arrow_schema):
             pa = _pyarrow()
             self._own = (data, pa.ipc.read_record_batch(pa.py_buffer(data), self.arrow_schema))
         return data
 
     def disown(self) -> None:
-        """It is on its way: whoever reads it again may check it again, and its memory is not kept for that."""
+        """Forgets the batch that was sealed last, because it is on its way.
+
+        A later reader may check it again. Its memory is not kept for that.
+        """
         self._own = (None, None)
 
     def from_values(self, values: Sequence[dict[str, Any]]) -> Any:
-        """Events' values as a record batch."""
         pa = _pyarrow()
         rows = self.schema.rows(values)
         columns = zip(*rows, strict=True) if rows else [()] * len(self.arrow_schema)
@@ -223,7 +253,7 @@ class Packed:
 
     @property
     def arrow_schema(self) -> Any:
-        """One flat column for each attribute, by its (dotted) name."""
+        """One flat column for each attribute, under its (dotted) name."""
         if self._arrow is None:
             from gossamer.filters.columns import arrow_type
 
@@ -250,13 +280,15 @@ class Packed:
 
 
 def is_columns(data: Bytes) -> bool:
-    """Whether a batch's events are columns."""
+    """Whether the events of a batch are columns."""
     return data[:1] == COLUMNS_MARK
 
 
 def private(data: Bytes) -> Bytes:
-    """A batch's events for who may keep them: copied, if they lie in memory that is lent to others (net/memory.py). That is for
-    what is on its way, and is used again without regard to a forked child.
+    """Copies a batch out of lent memory before anyone keeps it.
+
+    Lent memory (net/memory.py) is for batches that are on their way. It is reused, and a forked
+    child is not protected against that.
     """
     if loops.place(data) is None:
         return data
@@ -276,11 +308,14 @@ def _pyarrow() -> Any:
 
 
 def _shape(metadata: bytes) -> tuple[int, int, bool]:
-    """(rows, fields, whether compressed) of a record batch's metadata, a flatbuffer that pyarrow has verified; a
-    msgspec.ValidationError if it is of something else."""
+    """The rows, the fields, and whether it is compressed, from the metadata of a record batch.
+
+    pyarrow has verified the metadata, which is a flatbuffer. A msgspec.ValidationError says that
+    it describes something else.
+    """
 
     def field(table: int, number: int) -> int:
-        """Where a table's field is, or 0 if it has none."""
+        """The place of a table's field, or 0 if the table does not have it."""
         (back,) = unpack_from("<i", metadata, table)
         (size,) = unpack_from("<H", metadata, table - back)
         if 4 + 2 * number >= size:
@@ -304,13 +339,13 @@ def _shape(metadata: bytes) -> tuple[int, int, bool]:
 
 
 class _Unmade(Sequence[Event]):
-    """Events that are made when somebody wants them."""
+    """Events that are made when they are first needed."""
 
     __slots__ = ()
 
     @abstractmethod
     def events(self, count: int | None = None) -> list[Event]:
-        """The first so many, or all."""
+        """The first `count` events, or all."""
 
     def __iter__(self) -> Iterator[Event]:
         return iter(self.events())
@@ -324,7 +359,11 @@ class _Unmade(Sequence[Event]):
 
 
 class Listed(_Unmade):
-    """Events that came as rows, made when they are asked for: all those of a batch at once would not fit a processor's cache."""
+    """Events that came as rows.
+
+    They are made on demand, because all events of a batch at once would not fit into a
+    processor's cache.
+    """
 
     __slots__ = ("incarnation", "numbers", "publisher", "rows", "schema", "start", "topic")
 
@@ -338,7 +377,6 @@ class Listed(_Unmade):
         rows: list[tuple[Any, ...]],
         start: int = 0,
     ) -> None:
-        """Those from ``start`` on."""
         self.schema, self.topic, self.publisher, self.incarnation = (
             schema,
             topic,
@@ -357,7 +395,7 @@ class Listed(_Unmade):
         )
 
     def after(self, count: int) -> Listed:
-        """Those after the first so many."""
+        """The events after the first `count`."""
         start = self.start + count
         return Listed(
             self.schema,
@@ -371,7 +409,7 @@ class Listed(_Unmade):
 
 
 class Columns(_Unmade):
-    """Events that came by columns: a record batch, and a sequence of Event for whoever wants them one by one."""
+    """Events that came as columns: a record batch that also reads as a sequence of Event."""
 
     __slots__ = ("incarnation", "packed", "publisher", "record", "sequences", "topic")
 
@@ -403,6 +441,6 @@ class Columns(_Unmade):
         )
 
     def after(self, count: int) -> Columns:
-        """Those after the first so many."""
+        """The events after the first `count`."""
         rest, record = self.sequences[count:], self.record.slice(count)
         return Columns(self.packed, self.topic, self.publisher, self.incarnation, rest, record)

@@ -1,13 +1,24 @@
-"""A filter's text to its tree: the part of Spark's grammar for boolean expressions that the two engines agree on.
+"""From a filter's text to its tree.
 
-    filter     = term { OR term } ;  term = factor { AND factor } ;  factor = { NOT | ! } ( predicate | "(" filter ")" )
-    predicate  = operand ( compare operand | [NOT] BETWEEN operand AND operand | [NOT] IN "(" operand { "," operand } ")"
-                         | [NOT] LIKE string [ESCAPE string] | [NOT] (RLIKE | REGEXP) string | IS [NOT] NULL )  |  operand
+The language is the part of Spark's grammar for boolean expressions that both engines agree on:
+
+    filter     = term { OR term }
+    term       = factor { AND factor }
+    factor     = { NOT | ! } ( predicate | "(" filter ")" )
+    predicate  = operand ( compare operand
+                         | [NOT] BETWEEN operand AND operand
+                         | [NOT] IN "(" operand { "," operand } ")"
+                         | [NOT] LIKE string [ESCAPE string]
+                         | [NOT] (RLIKE | REGEXP) string
+                         | IS [NOT] NULL )
+               | operand
     operand    = attribute | literal | "(" operand ")"
 
-Our own reader and not a general SQL parser: it points at the place, it agrees with Spark's grammar by construction (and by
-the tests), and it uses no recursion, so no text that a peer sends reaches Python's recursion limit. Parentheses are
-frames on a list; NOT is a parity handed to the predicates, so the tree is in normal form as soon as it is built.
+Gossamer has a reader of its own, and not a general SQL parser
+(docs/decisions/0012-own-filter-reader.md). It points at the place of an error. It agrees with
+Spark's grammar by construction, and the tests hold it to that. It uses no recursion, so no text
+from a peer reaches Python's recursion limit: parentheses are frames on a list. NOT is a parity that
+is handed to the predicates, so the tree is in normal form as soon as it is built.
 """
 
 from __future__ import annotations
@@ -30,7 +41,7 @@ _TYPED = frozenset(("DATE", "TIMESTAMP", "X"))
 
 
 class Operand(Struct, frozen=True):
-    """An attribute by its position, or a literal; and its place in the text."""
+    """An attribute by its position, or a literal, with its place in the text."""
 
     what: int | Literal
     start: int
@@ -38,24 +49,27 @@ class Operand(Struct, frozen=True):
 
 
 class _Frame:
-    """What stands between one "(" and its ")"."""
+    """The contents of one pair of parentheses."""
 
     def __init__(self, negated: bool, start: int, around: int) -> None:
         self.negated = negated
         self.start = start
-        self.around = around  # NOTs that it is inside of
-        self.terms: list[list[Node]] = [[]]  # OR of AND
-        self.operand: Operand | None = None  # when the frame holds nothing else
-        self.nots = 0  # before the next factor
+        # The number of NOTs around the parentheses.
+        self.around = around
+        # An OR of ANDs.
+        self.terms: list[list[Node]] = [[]]
+        # Set while the frame holds one operand and nothing else.
+        self.operand: Operand | None = None
+        # The number of NOTs before the next factor.
+        self.nots = 0
 
     @property
     def flipped(self) -> bool:
-        """Whether the next factor is negated."""
         return self.negated != bool(self.nots % 2)
 
 
 def parse(text: str, schema: Schema) -> Node:
-    """The tree of `text` over `schema`, or FilterError."""
+    """The tree of `text` over `schema`. A FilterError says why a text is refused."""
     return _Parser(text, schema).parse()
 
 
@@ -66,14 +80,14 @@ class _Parser:
         self.tokens = tokens(text)
         self.place = 0
 
-    # The token at hand.
+    # The current token.
 
     @property
     def token(self) -> Token:
         return self.tokens[self.place]
 
     def _is(self, value: str) -> bool:
-        """Whether the token at hand is this reserved word or operator."""
+        """Whether the current token is this reserved word or operator."""
         token = self.tokens[self.place]
         return token.value == value and token.kind in ("word", "op")
 
@@ -135,13 +149,17 @@ class _Parser:
             self.place += 1
 
     def _factor(self, frame: _Frame, operand: Operand) -> None:
-        """A predicate that begins with `operand`; or the operand alone, which waits to be told what it is."""
+        """Reads a predicate that begins with `operand`, or takes the operand alone.
+
+        An operand alone waits in the frame until the next token decides its role.
+        """
         negated = frame.flipped
         node = self._predicate(operand, negated)
         if node is not None:
             self._add(frame, node)
         elif self._is(")") and len(frame.terms) == 1 and not frame.terms[0] and not frame.nots:
-            frame.operand = operand  # "(x)" may go on as "(x) = 1"
+            # The text "(x)" may go on as "(x) = 1".
+            frame.operand = operand
         else:
             if not (self._is("AND") or self._is("OR") or self._is(")") or self.token.kind == "end"):
                 self._unexpected()
@@ -164,7 +182,10 @@ class _Parser:
         node = outer([inner(terms, ranks) for terms in frame.terms], ranks)
         conjunctions = tree.count(node)
         if conjunctions > CONJUNCTIONS_MAX:
-            message = f"ORs and INs multiply out to {_about(conjunctions)} conjunctions; the maximum is {CONJUNCTIONS_MAX:,}"
+            message = (
+                f"ORs and INs multiply out to {_about(conjunctions)} conjunctions; "
+                f"the maximum is {CONJUNCTIONS_MAX:,}"
+            )
             self._fail(message, frame.start, self.tokens[self.place - 1].end)
         return node
 
@@ -200,7 +221,7 @@ class _Parser:
     # Predicates.
 
     def _predicate(self, left: Operand, negated: bool) -> Node | None:
-        """What follows an operand, when that makes it a predicate."""
+        """Reads the rest of a predicate after its first operand; None if there is no predicate."""
         token = self.token
         if token.kind == "op" and token.value in _COMPARISONS:
             self.place += 1
@@ -226,7 +247,8 @@ class _Parser:
             self._fail("BETWEEN, IN, LIKE or RLIKE expected after NOT")
         return None
 
-    def _truth(self, operand: Operand, negated: bool) -> Node:  # noqa: RET503 - _fail does not return
+    # _fail does not return.
+    def _truth(self, operand: Operand, negated: bool) -> Node:  # noqa: RET503
         what = operand.what
         if isinstance(what, Literal):
             if what.kind == "NULL":
@@ -236,13 +258,16 @@ class _Parser:
         elif self.schema.types[what] is Type.BOOLEAN:
             return tree.membership(what, (not negated,), False)
         self._fail(
-            f"a condition expected, and {self._describe(operand)} is none",
+            f"a condition expected, and {self._describe(operand)} is not one",
             operand.start,
             operand.end,
         )
 
     def _compare(self, left: Operand, op: str, right: Operand, negated: bool) -> Node:
-        """left op right. The literal goes to the right; two attributes, to the side of the smaller."""
+        """The predicate `left op right`.
+
+        The literal goes to the right. Two attributes are put in the order of the schema.
+        """
         if negated:
             op = _NEGATED[op]
         if isinstance(left.what, Literal) and not isinstance(right.what, Literal):
@@ -266,7 +291,7 @@ class _Parser:
         )
 
     def _same(self, left: Operand, right: Operand, negated: bool) -> Node:
-        """<=>, which is never NULL, in terms of = and IS NULL."""
+        """The operator <=>, which is never NULL, in terms of = and IS NULL."""
         ranks = self.schema.ranks
         equal = self._compare(left, "=", right, negated)
         missing = [self._null(side, negated) for side in (left, right)]
@@ -327,7 +352,10 @@ class _Parser:
         return node
 
     def _text(self, left: Operand, word: str) -> tuple[int, str | None, Token]:
-        """The two sides of LIKE and RLIKE: a STRING attribute and a string literal (None for NULL)."""
+        """Reads the two sides of LIKE and RLIKE.
+
+        They are a STRING attribute and a string literal. The text is None for NULL.
+        """
         if isinstance(left.what, Literal):
             self._fail(f"an attribute expected before {word}", left.start, left.end)
         if self.schema.types[left.what] is not Type.STRING:
@@ -355,9 +383,8 @@ class _Parser:
                 or ord(token.value) > 0xFFFF
                 or not encodable(token.value)
             ):
-                self._fail(
-                    "ESCAPE takes a string of one character"
-                )  # one of UTF-16, as Spark counts
+                # One character of UTF-16, as Spark counts.
+                self._fail("ESCAPE takes a string of one character")
             escape = token.value
             self.place += 1
         if text is None:
@@ -367,9 +394,8 @@ class _Parser:
                 attribute, text, escape, negated, self.schema.attributes[attribute].required
             )
             if isinstance(node, tree.Like):
-                pattern.like_source(
-                    node.pattern
-                )  # too large is an error now, and not at the first event
+                # A pattern that is too large is an error now, and not at the first event.
+                pattern.like_source(node.pattern)
             return node
         except ValueError as error:
             self._fail(str(error), place.start, place.end)
@@ -447,7 +473,7 @@ class _Parser:
         self._fail("an attribute or a literal expected")
 
     def _strings(self) -> Operand:
-        """Strings in a row are one."""
+        """Strings that follow each other are one string."""
         first = self.token
         values: list[str] = []
         while self.token.kind == "string":

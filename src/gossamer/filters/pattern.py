@@ -1,15 +1,20 @@
-"""LIKE and RLIKE: patterns to trees and matchers. Nothing here backtracks; a pattern from a peer costs linear time.
+"""LIKE and RLIKE: from patterns to trees and matchers.
 
-LIKE is matched piece by piece: what stands before the first % and after the last one has its place, and each piece between
-two of them is taken where it is found first, which leaves most to the rest.
+Nothing here backtracks, so a pattern from a peer costs linear time.
 
-RLIKE is Java's `find()`. The subset below means the same to java.util.regex and to RE2, once `.`, `\\s` and `$` are
-written out as Java has them (RE2's differ on \\r, \\x0B, \\u0085, \\u2028, \\u2029):
+LIKE is matched piece by piece. The piece before the first % and the piece after the last one
+have fixed places. Each piece between two of them is taken at the first place where it is found,
+because that leaves most of the text to the rest.
+
+RLIKE is Java's `find()`. The subset below means the same to java.util.regex and to RE2, once
+`.`, `\\s` and `$` are written out as Java has them (RE2's differ on \\r, \\x0B, \\u0085, \\u2028,
+\\u2029):
 
     characters    any, or \\ before ASCII punctuation, or \\t \\n \\r \\f
     sets          .  \\d \\w \\s \\D \\W \\S  [abc] [^a-z] with characters, ranges, \\d \\w \\s
     groups        (...) (?:...)  with | between alternatives that are not empty
-    repeats       * + ? {n} {n,} {n,m}, also lazy; n, m <= 100; not of what may be empty; at most 1,000 when nested
+    repeats       * + ? {n} {n,} {n,m}, also lazy; n, m <= 100; at most 1,000 when nested;
+                  an expression that matches the empty text cannot be repeated
     anchors       ^ at the start of an alternative, $ at the end of an outermost one
 """
 
@@ -28,21 +33,28 @@ from gossamer.filters.tree import Like, Node, Null
 REPEAT_MAX: Final = 100
 REPEAT_NESTED_MAX: Final = 1_000
 GROUP_DEPTH_MAX: Final = 32
-MEMORY_MAX: Final = 1 << 20  # bytes that RE2 may take for one pattern; a larger one is refused
+# The most bytes that RE2 may take for one pattern. A larger pattern is refused.
+MEMORY_MAX: Final = 1 << 20
 
-LIKE_SPAN_MAX: Final = 64  # characters of a piece between two % that has a _ between others: each is tried at each place
+# The most characters of a piece between two % that has a _ inside. Such a piece is tried at each
+# place.
+LIKE_SPAN_MAX: Final = 64
 
 Matcher = Callable[[str], bool]
 Finder = Callable[[str, int, int], int]
 
-_ONE, _MANY = object(), object()  # the wildcards _ and %
+# The wildcards _ and %.
+_ONE, _MANY = object(), object()
 
 
 # LIKE
 
 
 def _like_parts(pattern: str, escape: str) -> list[Any]:
-    """Runs of characters and wildcards; % after _, and only once, so that equal patterns have equal parts."""
+    """A pattern as runs of characters and wildcards.
+
+    Each % comes after the _ beside it, and only once, so that equal patterns have equal parts.
+    """
     parts: list[Any] = []
     place = 0
     while place < len(pattern):
@@ -72,7 +84,10 @@ def _like_parts(pattern: str, escape: str) -> list[Any]:
 
 
 def like_node(attribute: int, pattern: str, escape: str, negated: bool, required: bool) -> Node:
-    """attribute [NOT] LIKE pattern; without wildcards it is an equality. ValueError if the escapes are wrong."""
+    """The node of `attribute [NOT] LIKE pattern`.
+
+    Without wildcards it is an equality. A ValueError says that the escapes are wrong.
+    """
     parts = _like_parts(pattern, escape)
     if not parts or (len(parts) == 1 and isinstance(parts[0], str)):
         return tree.membership(attribute, ("".join(parts),), negated)
@@ -90,7 +105,7 @@ def _like_text(part: Any) -> str:
 
 
 def like_tokens(pattern: str) -> list[Any]:
-    """A pattern of a Like as single characters, with ... for _ and None for %."""
+    """The pattern of a Like as single characters, with ... for _ and None for %."""
     found: list[Any] = []
     for part in _like_parts(pattern, "\\"):
         found += part if isinstance(part, str) else [... if part is _ONE else None]
@@ -99,9 +114,9 @@ def like_tokens(pattern: str) -> list[Any]:
 
 @lru_cache(maxsize=64)
 def like_source(pattern: str) -> tuple[str, Any]:
-    """(test, constant): Python source over v and the constant {c} that tells whether the string v matches.
+    """Python source over v that tells whether the string v matches, and its constant {c}.
 
-    ValueError if the pattern is too large.
+    A ValueError says that the pattern is too large.
     """
     parts = _like_parts(pattern, "\\")
     kinds = tuple("x" if isinstance(p, str) else "_" if p is _ONE else "%" for p in parts)
@@ -144,7 +159,7 @@ def _like_matcher(parts: list[Any]) -> Matcher:
 
 
 def _placed(piece: list[Any]) -> tuple[list[tuple[int, str]], int]:
-    """The runs of characters, each with its place, and the length of the whole."""
+    """The runs of characters, each with its place, and the length of the piece."""
     runs: list[tuple[int, str]] = []
     length = 0
     for part in piece:
@@ -155,9 +170,14 @@ def _placed(piece: list[Any]) -> tuple[list[tuple[int, str]], int]:
 
 
 def _finder(piece: list[Any]) -> Finder:
-    """find(v, start, end): where the piece ends that begins first in v[start:end]; -1, or beyond the end, if none does."""
+    """A function find(v, start, end) for the first occurrence of the piece in v[start:end].
+
+    It gives the place where the occurrence ends. Without one it gives -1 or a place beyond the
+    end.
+    """
     runs, length = _placed(piece)
-    first = runs[0][1]  # % comes after _ in parts, so a piece after a % begins with characters
+    # Each % comes after _ in the parts, so a piece after a % begins with characters.
+    first = runs[0][1]
     if len(runs) == 1:
 
         def find(v: str, start: int, end: int) -> int:
@@ -169,9 +189,10 @@ def _finder(piece: list[Any]) -> Finder:
     span = at + len(last)
     if span > LIKE_SPAN_MAX:
         raise ValueError(
-            f"in a LIKE pattern a text with _ inside, between two %, has at most {LIKE_SPAN_MAX} characters"
+            "in a LIKE pattern a text with _ inside, between two %, "
+            f"has at most {LIKE_SPAN_MAX} characters"
         )
-    # Of fixed length, so Python's own engine has nothing to go back for.
+    # The piece has a fixed length, so Python's own engine never backtracks.
     search = re.compile(
         "".join(re.escape(p) if isinstance(p, str) else "." for p in piece), re.DOTALL
     ).search
@@ -197,15 +218,16 @@ _PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
 @lru_cache(maxsize=64)
 def rlike(pattern: str) -> Matcher:
-    """The matcher of an RLIKE pattern. ValueError if it is outside the subset."""
+    """The matcher of an RLIKE pattern. A ValueError says that the pattern is outside the subset."""
     parser = _Regex(pattern)
     search = _search(parser.parse())
     if not parser.dollar:
         return search
 
     def matches(value: str) -> bool:
-        # Java's $ is the end, or the place before a line terminator that ends the text. $ being last in its
-        # alternative, that is to say: the text matches to its end, with that terminator or without it.
+        # Java's $ is the end, or the place before a line terminator that ends the text. Because $
+        # is last in its alternative, the text has to match up to its end, with that terminator or
+        # without it.
         if search(value):
             return True
         if value.endswith("\r\n"):
@@ -233,7 +255,10 @@ def _quote(text: str) -> str:
 
 
 class _Regex:
-    """Reads a pattern and writes it in RE2's words. Groups are bounded in depth, so recursion is too."""
+    """Reads a pattern and writes it in the syntax of RE2.
+
+    Groups are bounded in depth, and so is the recursion.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -255,7 +280,11 @@ class _Regex:
         return written
 
     def _alternatives(self, depth: int) -> tuple[str, bool, int]:
-        """(RE2's words, whether it may match nothing, the largest product of nested repeats)."""
+        """Reads alternatives.
+
+        The result is RE2's syntax, whether the empty text matches, and the largest product of
+        nested repeats.
+        """
         written: list[str] = []
         nullable, repeats = False, 1
         while True:
@@ -284,7 +313,7 @@ class _Regex:
             atom, empty, inner = self._atom(depth)
             repeat, optional, most = self._repeat()
             if repeat and empty and most != 1:
-                self._fail("what may be empty cannot be repeated")
+                self._fail("an expression that matches the empty text cannot be repeated")
             inner *= max(most, 1)
             if inner > REPEAT_NESTED_MAX:
                 self._fail(f"nested repeats multiply to more than {REPEAT_NESTED_MAX:,}")
@@ -296,7 +325,11 @@ class _Regex:
         return "".join(written), nullable, repeats
 
     def _repeat(self) -> tuple[str, bool, int]:
-        """(the quantifier, whether it allows none, how often RE2 writes it out: 1 for none and ?, 0 for * and +)."""
+        """Reads a quantifier.
+
+        The result is the quantifier, whether it allows no occurrence, and how often RE2 writes
+        the expression out. The last is 1 for no quantifier and for ?, and 0 for * and +.
+        """
         character = self._peek()
         if character and character in "*+?":
             self.place += 1
@@ -307,7 +340,8 @@ class _Regex:
             return "", False, 1
         lazy = self._peek()
         if lazy == "?":
-            self.place += 1  # greedy or lazy, the same texts match
+            # A greedy and a lazy quantifier match the same texts.
+            self.place += 1
         elif lazy == "+":
             self._fail("possessive repeats are not supported")
         if self._peek() and self._peek() in "*+?{":
@@ -406,7 +440,8 @@ class _Regex:
             self._fail("[ is not closed")
         if character == "\\":
             return self._escaped()
-        # Java reads [a[b]] and [a&&b] as set operations; a bare - is a character only at either end.
+        # Java reads [a[b]] and [a&&b] as set operations. A bare - is a character only at either
+        # end.
         if character in "[]^&" or (character == "-" and not first and self._peek(2) != "-]"):
             self._fail(f"in [...] {character} stands only as \\{character}")
         self.place += 1

@@ -1,21 +1,26 @@
 """Placements: where in the dictionary a filter is entered, and where an event looks for it.
 
-A filter is taken apart into boxes (OR) and those into points (IN). Of each, the **ordered part** becomes a byte key, and
-the rest is the **residual** that the subscriber checks. The attributes that the key is made of, and how, are its **class**:
-equality attributes in the schema's order (IS NULL is one), then at most one ranged attribute, of one of four kinds:
+A filter is taken apart into boxes (OR), and those into points (IN). The **ordered part** of each
+becomes a byte key. The rest is the **residual**, which the subscriber checks. The **class** of a
+placement says which attributes its key is made of, and how. A class has equality attributes in the
+order of the schema (IS NULL is an equality), then at most one ranged attribute of one of four
+kinds:
 
-    point      no ranged attribute; the event looks at one key
-    from       keyed by the low end: the event looks at everything up to its own value
-    to         keyed by the high end: everything beyond its own value
-    between    keyed by the one or two cells that the range lies in; the event looks at its cell, and the exact ends are
-               residual. A cell is all the values that share their first `bits` bits, so its size is a power of two, and
-               LIKE 'abc%' is exactly one. The smallest cells of which two suffice are taken for each range.
+    point      There is no ranged attribute. The event looks at one key.
+    from       The key is the low end. The event looks at all keys up to its own value.
+    to         The key is the high end. The event looks at all keys beyond its own value.
+    between    The keys are the one or two cells that the range lies in. The event looks at its
+               own cell, and the exact ends are residual. A cell is all the values that share
+               their first `bits` bits. So its size is a power of two, and LIKE 'abc%' is exactly
+               one cell. Each range takes the smallest cells of which two are enough.
 
-An event looks once per class, however many filters there are. A topic uses few classes, so `placements(allowed)` takes the best
-of those that are allowed: one over fewer attributes, or with larger cells. ALL, over no attribute, is always allowed.
+An event looks once for each class, whatever the number of filters. A topic uses few classes, so
+`placements(allowed)` takes the best allowed class: one over fewer attributes, or one with larger
+cells. The class ALL has no attribute and is always allowed.
 
-The law: an event passes a filter if and only if, for one of its placements, a key is in the event's interval for that class
-and the residual passes. Keys are unique to their class and classes are contiguous: they start with the class itself.
+The law: an event passes a filter if and only if for one of its placements a key is in the
+event's interval for that class, and the residual passes. Keys begin with their class, so each key
+belongs to one class, and the keys of a class are contiguous.
 """
 
 from __future__ import annotations
@@ -34,30 +39,39 @@ from gossamer.filters.box import LINES, Box, Domain, finite, interval, microseco
 from gossamer.filters.schema import Schema, Type
 from gossamer.filters.tree import Node
 
-PLACEMENTS_MAX: Final = 256  # of one filter; beyond that, coarser ones
-CELL_BITS_MAX: Final = 256  # strings that share more than that share a cell
+# The most placements of one filter. Beyond that they become coarser.
+PLACEMENTS_MAX: Final = 256
+# Strings that share more bits than this share a cell.
+CELL_BITS_MAX: Final = 256
 
 Kind = Literal["point", "from", "to", "between"]
 
 _KINDS: dict[Kind, int] = {"point": 0, "from": 1, "to": 2, "between": 3}
-_END = b"\x02"  # after every encoded value: they start with 00 or 01
+# These bytes come after every encoded value, because those begin with 00 or 01.
+_END = b"\x02"
 
 
 class Class(Struct, frozen=True, array_like=True):
-    """What the keys of some placements are made of. Attributes are positions in the schema."""
+    """The way in which the keys of some placements are made. Attributes are positions in the
+    schema.
+    """
 
     equal: tuple[int, ...] = ()
     kind: Kind = "point"
     ranged: int = -1
-    bits: int = 0  # of a cell
+    # The number of bits that the values of a cell share.
+    bits: int = 0
 
     @property
     def prefix(self) -> bytes:
-        """What the keys of this class, and no others, start with."""
+        """The bytes that the keys of this class, and no others, start with."""
         return _prefix(self)
 
     def suits(self, schema: Schema) -> bool:
-        """Whether this can be a class of the schema's filters: to be asked of what peers announce, before it is used."""
+        """Whether this can be a class of the schema's filters.
+
+        A class that a peer announces is checked with it before the class is used.
+        """
         places = range(len(schema.names))
         if not all(a in places for a in self.equal):
             return False
@@ -74,7 +88,11 @@ ALL: Final = Class()
 
 
 class Placement(Struct, frozen=True):
-    """One entry of a filter: its keys (two if a range lies across two cells) and what the key does not say."""
+    """One entry of a filter.
+
+    It has two keys if its range lies across two cells. The residual is the part of the filter
+    that the keys do not express.
+    """
 
     cls: Class
     keys: tuple[bytes, ...]
@@ -88,8 +106,12 @@ def _prefix(cls: Class) -> bytes:
 
 
 def event_keys(cls: Class, row: tuple[Any, ...]) -> tuple[bytes, bytes] | None:
-    """[low, high) of the keys where filters of this class may match the row; None if none can."""
-    width = len(row)  # what a short row lacks at its end is NULL
+    """The interval [low, high) of the keys whose filters of this class may match the row.
+
+    None means that no filter of this class can match.
+    """
+    # A short row ends in NULLs.
+    width = len(row)
     start = cls.prefix + b"".join(order.encode(row[a] if a < width else None) for a in cls.equal)
     if cls.kind == "point":
         return start, start + b"\x00"
@@ -99,22 +121,23 @@ def event_keys(cls: Class, row: tuple[Any, ...]) -> tuple[bytes, bytes] | None:
     if cls.kind == "between":
         key = start + _cell(*_number(value), cls.bits)
         return key, key + b"\x00"
-    # Just after the value: '' is 01 00 and so starts '\\0', which is 01 00 FF 00, but FF comes after 00.
+    # The interval ends just after the value. '' is 01 00, and '\\0' is 01 00 FF 00, so one encoding
+    # starts the other. But FF comes after 00.
     key = start + order.encode(value) + b"\x00"
     return (start, key) if cls.kind == "from" else (key, start + _END)
 
 
 def takes(placement: Placement, row: tuple[Any, ...]) -> bool:
-    """Whether the row finds the placement by its key. The residual is still to be asked."""
+    """Whether the row finds the placement by its key. The residual is not evaluated."""
     found = event_keys(placement.cls, row)
     return found is not None and any(found[0] <= key < found[1] for key in placement.keys)
 
 
-# Cells: values as numbers of a width, the same for types that widen into each other.
+# Cells: values as numbers of some width, the same for types that widen into each other.
 
 
 def _number(value: Any) -> tuple[int, int]:
-    """(number, its width in bits), in the order of the values."""
+    """A number and its width in bits. The numbers are in the order of the values."""
     return _NUMBERS[type(value)](value)
 
 
@@ -141,19 +164,24 @@ def _cell(number: int, width: int, bits: int) -> bytes:
 
 
 def _ends(domain: Domain) -> tuple[int, int, int]:
-    """(first, last, width): the numbers of a domain's least value, and of one that none is above."""
+    """The first number of a domain, its last number, and their width.
+
+    The last is a number that no value of the domain is above.
+    """
     line = domain.line
     first, width = _number(line.value(domain.low))
     if isinstance(domain.high, int):
         return first, _number(line.value(domain.high - 1))[0], width
-    # Strings below s have other bytes than those of s in the first places, and lower ones.
+    # A string below s differs from s in its first bytes, and is lower there.
     last, last_width = _text_number(domain.high[1:-1])
     both = max(width, last_width)
     return first << (both - width), (last << (both - last_width)) - 1, both
 
 
 def _cell_bits(domain: Domain) -> int:
-    """The most bits, so the smallest cells, with which any range as wide as this one lies in two."""
+    """The most bits, and so the smallest cells, with which any range of this width lies in two
+    cells.
+    """
     first, last, width = _ends(domain)
     return min(max(0, width - (last - first).bit_length()), CELL_BITS_MAX)
 
@@ -163,7 +191,7 @@ def _cells(domain: Domain, bits: int) -> list[bytes]:
     return sorted({_cell(first, width, bits), _cell(last, width, bits)})
 
 
-# Boxes to placements.
+# From boxes to placements.
 
 
 def placements(
@@ -173,7 +201,10 @@ def placements(
     allowed: Iterable[Class] | None = None,
     most: int = PLACEMENTS_MAX,
 ) -> tuple[Placement, ...]:
-    """The placements of a filter that consists of these boxes: at most `most`, and none if it cannot match."""
+    """The placements of a filter that consists of these boxes.
+
+    There are at most `most` of them, and none if the filter cannot match.
+    """
     if most < 1:
         raise ValueError("a filter has at least one place")
     known = None if allowed is None else [*allowed, ALL]
@@ -184,7 +215,7 @@ def placements(
     found: dict[Placement, None] = {}
     for box in boxes:
         cls = next(cls for cls in _classes(box, schema, known) if _count(box, cls) <= share)
-        # The hull of several boxes says less than they do: all of the filter is its residual.
+        # The hull of several boxes says less than they do, so the whole filter is its residual.
         residual = node if coarse else _residual(box, cls, schema)
         for keys in _keys(box, cls):
             found[Placement(cls, keys, residual)] = None
@@ -192,7 +223,7 @@ def placements(
 
 
 def _classes(box: Box, schema: Schema, allowed: list[Class] | None) -> Iterator[Class]:
-    """The classes that the box can take, the best first; the last is ALL."""
+    """The classes that the box can take, the best first. The last one is ALL."""
     if allowed is not None:
         fitting = [cls for cls in allowed if _fits(box, cls)]
         yield from sorted(
@@ -213,16 +244,15 @@ def _worth(cls: Class) -> tuple[int, int]:
 
 
 def _widest(box: Box, equal: tuple[int, ...]) -> Class:
-    """The class over these equalities and the attribute that says most of the others."""
+    """The class over these equalities and the most selective attribute of the others."""
     found = Class(equal)
     for attribute, domain in box.domains.items():
         if attribute not in equal and not domain.null:
             kind = _kind(domain)
             if kind != "point":
                 one = Class(equal, kind, attribute, _cell_bits(domain) if kind == "between" else 0)
-                found = min(
-                    found, one, key=_worth
-                )  # of two alike, the one that comes first in the schema
+                # Of two that are alike, the first in the schema wins.
+                found = min(found, one, key=_worth)
     return found
 
 
@@ -282,7 +312,7 @@ def _residual(box: Box, cls: Class, schema: Schema) -> Node:
     for attribute, domain in box.domains.items():
         told = attribute in cls.equal
         if attribute == cls.ranged and cls.kind != "between":
-            # One end is told exactly; with both, or with holes, it is not all.
+            # The key expresses one end exactly. It does not express both ends, or holes.
             told = domain.plain and domain.values is None and _kind(domain) == cls.kind
         if not told:
             terms += box.predicates[attribute]
@@ -290,7 +320,7 @@ def _residual(box: Box, cls: Class, schema: Schema) -> Node:
 
 
 def _hull(boxes: list[Box], schema: Schema) -> Box:
-    """A box around all of them; it has no predicates."""
+    """A box around all of the boxes. It has no predicates."""
     domains: dict[int, Domain] = {}
     for attribute in boxes[0].domains:
         several = [box.domains[attribute] for box in boxes if attribute in box.domains]

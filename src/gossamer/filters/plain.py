@@ -1,4 +1,7 @@
-"""Events from JSON, which has no times, no bytes and no NaN: values with the types that the schema asks for."""
+"""Events from JSON, with the types that the schema asks for.
+
+JSON has no times, no bytes and no NaN.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ _NON_FINITE: Final = ("NaN", "Infinity", "-Infinity")
 
 
 def from_plain(schema: Schema, values: dict[str, Any]) -> dict[str, Any]:
-    """The same event, with times from text and bytes from base64; attributes that the schema does not have stay as they are."""
+    """The same event, with times from text and bytes from base64.
+
+    Attributes that the schema does not have stay as they are.
+    """
     typed = dict(values)
     for name, kind in zip(schema.names, get_args(schema.row_type), strict=True):
         value = values.get(name)
@@ -30,7 +36,7 @@ def from_plain(schema: Schema, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def event_of(schema: Schema, text: bytes) -> dict[str, Any]:
-    """An event from JSON, with the types that the schema asks for: JSON has no times, no bytes, no NaN."""
+    """An event from JSON, with the types that the schema asks for."""
     try:
         values = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

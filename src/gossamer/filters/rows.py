@@ -1,9 +1,10 @@
-"""Rows: an event's values as a tuple in declared order.
+"""Rows: the values of an event as a tuple in declared order.
 
-Publishing and delivering pass through here once per event, so each schema gets functions written for it: the source is
-generated from positions only (names enter as constants beside it, never as code) and compiled once. The generated
-function covers values that are right as they are; anything else goes to the plain loop below it, which converts or
-explains.
+Every event passes through here when it is published and when it is delivered, so each schema
+gets functions that are generated for it. Their source is made from positions only. Names enter as
+constants beside it, never as code. It is compiled once. The generated function covers values of
+exactly the right type. Any other event goes to the plain loop below it, which converts the values
+or explains the error.
 """
 
 from __future__ import annotations
@@ -24,22 +25,21 @@ if TYPE_CHECKING:
 _BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 _FLOAT = struct.Struct("<f")
 
-# When the value v of a type needs no conversion, as Python source. Strings must be encodable: no lone surrogates.
-_EXACT = (
-    {
-        "STRING": "type({v}) is str and ({v}.isascii() or {v}.isprintable() or encodable({v}))",  # no surrogate can be printed
-        "BINARY": "type({v}) is bytes",
-        "BOOLEAN": "type({v}) is bool",
-        "DOUBLE": "type({v}) is float",
-        "FLOAT": "type({v}) is float and single({v})",
-        "TIMESTAMP": "type({v}) is datetime and {v}.tzinfo is UTC",
-        "DATE": "type({v}) is date",
-    }
-    | {
-        name: f"type({{v}}) is int and {-(2 ** (bits - 1))} <= {{v}} <= {2 ** (bits - 1) - 1}"
-        for name, bits in _BITS.items()
-    }
-)
+# The condition, as Python source, that the value v of a type needs no conversion. A string must be
+# encodable: it has no lone surrogates.
+_EXACT = {
+    # A text that can be printed has no surrogate.
+    "STRING": "type({v}) is str and ({v}.isascii() or {v}.isprintable() or encodable({v}))",
+    "BINARY": "type({v}) is bytes",
+    "BOOLEAN": "type({v}) is bool",
+    "DOUBLE": "type({v}) is float",
+    "FLOAT": "type({v}) is float and single({v})",
+    "TIMESTAMP": "type({v}) is datetime and {v}.tzinfo is UTC",
+    "DATE": "type({v}) is date",
+} | {
+    name: f"type({{v}}) is int and {-(2 ** (bits - 1))} <= {{v}} <= {2 ** (bits - 1) - 1}"
+    for name, bits in _BITS.items()
+}
 
 
 def encodable(value: str) -> bool:
@@ -51,7 +51,10 @@ def encodable(value: str) -> bool:
 
 
 def to_float(value: float) -> float:
-    """The nearest single-precision number, as Spark's FLOAT holds it. OverflowError if it is out of range."""
+    """The nearest single-precision number, as Spark's FLOAT holds it.
+
+    An OverflowError says that the value is out of range.
+    """
     rounded: float = _FLOAT.unpack(_FLOAT.pack(value))[0]
     return rounded
 
@@ -66,7 +69,6 @@ def single(value: float) -> bool:
 def make_row(
     attributes: tuple[Attribute, ...],
 ) -> Callable[[Mapping[str, Any] | Event], tuple[Any, ...]]:
-    """The function from a mapping to its row."""
     names = _Names()
     lines = _read(attributes, names, f"return ({_variables(attributes)})")
     return _define("row", ["def row(m):", *lines, " return slow(m)"], _row_scope(attributes, names))
@@ -75,7 +77,10 @@ def make_row(
 def make_rows(
     attributes: tuple[Attribute, ...],
 ) -> Callable[[Iterable[Mapping[str, Any] | Event]], list[tuple[Any, ...]]]:
-    """The function from mappings to their rows: the same as `make_row`'s for each, without a call for each."""
+    """The function from mappings to their rows.
+
+    It does what `make_row`'s function does for each mapping, without a call for each.
+    """
     names = _Names()
     lines = _read(attributes, names, f"add(({_variables(attributes)})); continue")
     top = ["def rows(ms):", " found = []; add = found.append", " for m in ms:"]
@@ -89,7 +94,10 @@ def make_rows(
 def make_weighed(
     attributes: tuple[Attribute, ...], value_bytes: int
 ) -> Callable[[Mapping[str, Any] | Event], tuple[tuple[Any, ...], int]]:
-    """The function from a mapping to its row and about how many bytes that takes, a character as one."""
+    """The function from a mapping to its row and the row's approximate number of bytes.
+
+    A character counts as one byte.
+    """
     names, size = _Names(), _size(attributes, value_bytes)
     lines = _read(attributes, names, f"return ({_variables(attributes)}), {size}")
     lines += [f" row = {_variables(attributes)} = slow(m)", f" return row, {size}"]
@@ -99,9 +107,11 @@ def make_weighed(
 def make_lane(
     attributes: tuple[Attribute, ...], value_bytes: int
 ) -> Callable[..., Callable[[str, Mapping[str, Any]], Any]]:
-    """The function (topic, publication, rows, ticket, most, most_bytes, heavy) to a function that takes a mapping of that topic
-    into ``rows`` and gives its ticket; or None, and does nothing, if it is of another topic, not right as it is, too heavy, or
-    there would be too many rows or bytes.
+    """The function (topic, publication, rows, ticket, most, most_bytes, heavy) to another function.
+
+    That function takes a mapping of the topic into ``rows`` and returns its ticket. It returns
+    None and does nothing if the mapping is of another topic, does not have exactly the right types,
+    or is too heavy, and if there would be too many rows or bytes.
     """
     names = _Names()
     read = _read(attributes, names, f"row = ({_variables(attributes)})")
@@ -129,7 +139,7 @@ def make_lane(
 
 
 def _size(attributes: tuple[Attribute, ...], value_bytes: int) -> str:
-    """About how many bytes v0, v1, ... take."""
+    """The source of the approximate number of bytes of v0, v1, ..."""
     terms = [str(value_bytes * len(attributes))]
     return " + ".join(
         terms
@@ -142,13 +152,16 @@ def _variables(attributes: tuple[Attribute, ...]) -> str:
 
 
 def _read(attributes: tuple[Attribute, ...], names: _Names, found: str) -> list[str]:
-    """Lines that read mapping m into v0, v1, ... and do as ``found`` says if all is right as it is; else they fall through."""
+    """Lines that read the mapping m into v0, v1, ... and then do ``found``.
+
+    They do it if every value has exactly the right type. Otherwise they fall through.
+    """
     checked = [_check(f"v{i}", a) for i, a in enumerate(attributes)]
     reads, sizes = _reads(attributes, names)
     lines = [" try:", f"  if {' and '.join(sizes[:1])}:", *(f"   {line}" for line in reads)]
     lines += [f"   if {' and '.join(sizes[1:] + checked)}: {found}"]
     if len(sizes) == 1:
-        # Missing attributes are ordinary in content-based topics: they get generated code as well.
+        # Missing attributes are ordinary in content-based topics, so they get generated code too.
         gets = [f"   v{i} = m.get({names(a.path[0])})" for i, a in enumerate(attributes)]
         lines += ["  elif m.keys() <= known:", *gets, f"   if {' and '.join(checked)}: {found}"]
     return [*lines, " except (KeyError, TypeError, AttributeError): pass"]
@@ -167,7 +180,7 @@ def _row_scope(attributes: tuple[Attribute, ...], names: _Names) -> dict[str, An
 
 
 def make_values(attributes: tuple[Attribute, ...]) -> Callable[[tuple[Any, ...]], dict[str, Any]]:
-    """The function from a row back to a dictionary, nested where the schema is."""
+    """The function from a row back to a dictionary, which is nested where the schema is."""
     names, variables = _Names(), _variables(attributes)
     lines = [
         "def values(r):",
@@ -206,7 +219,7 @@ def _padding(attributes: tuple[Attribute, ...]) -> Callable[[tuple[Any, ...]], t
 
 
 def make_row_type(attributes: tuple[Attribute, ...]) -> Any:
-    """tuple[...] of what each attribute may hold, in msgspec's words."""
+    """The type tuple[...] of a row, in msgspec's terms."""
     plain: dict[str, Any] = {
         "STRING": str,
         "BINARY": bytes,
@@ -247,11 +260,12 @@ def _check(variable: str, attribute: Attribute) -> str:
 
 
 def _reads(attributes: tuple[Attribute, ...], names: _Names) -> tuple[list[str], list[str]]:
-    """Lines that read every leaf into v0, v1, ..., and conditions that no mapping holds anything else."""
+    """Lines that read every leaf into v0, v1, ..., and the conditions that no mapping has other
+    keys.
+    """
     lines: list[str] = []
-    mappings: dict[tuple[str, ...], tuple[str, set[str]]] = {
-        (): ("m", set())
-    }  # path -> variable, keys read from it
+    # By path: the variable of a mapping, and the keys that are read from it.
+    mappings: dict[tuple[str, ...], tuple[str, set[str]]] = {(): ("m", set())}
     for i, attribute in enumerate(attributes):
         for depth in range(1, len(attribute.path)):
             path = attribute.path[:depth]
@@ -280,16 +294,18 @@ def _dictionary(leaves: list[tuple[tuple[str, ...], str]], names: _Names) -> str
         while end < len(leaves) and leaves[end][0][0] == path[0]:
             end += 1
         inner = [(p[1:], v) for p, v in leaves[i:end]]
-        absent = " and ".join(
-            f"{v} is None" for _, v in inner
-        )  # a struct with nothing in it was missing
+        # A struct whose values are all missing was missing itself.
+        absent = " and ".join(f"{v} is None" for _, v in inner)
         items.append(f"{names(path[0])}: None if {absent} else {_dictionary(inner, names)}")
         i = end
     return "{" + ", ".join(items) + "}"
 
 
 def _slow_row(attributes: tuple[Attribute, ...], mapping: Any) -> tuple[Any, ...]:
-    """Any mapping: converts what may be converted, names what is wrong."""
+    """The row of any mapping.
+
+    It converts the values that may be converted, and an EventError names the wrong one.
+    """
     _refuse_unknown(mapping, tuple(a.path for a in attributes), "")
     row: list[Any] = []
     for attribute in attributes:
@@ -308,9 +324,8 @@ def _slow_row(attributes: tuple[Attribute, ...], mapping: Any) -> tuple[Any, ...
 
 
 def _refuse_unknown(mapping: Any, paths: tuple[tuple[str, ...], ...], prefix: str) -> None:
-    from gossamer.filters.schema import (
-        nearest,
-    )  # the two modules need each other; this way only on errors
+    # The two modules need each other. This direction is used on errors only.
+    from gossamer.filters.schema import nearest
 
     if not (hasattr(mapping, "keys") and hasattr(mapping, "get")):
         what = f"attribute {prefix[:-1]!r}" if prefix else "an event"
@@ -322,7 +337,8 @@ def _refuse_unknown(mapping: Any, paths: tuple[tuple[str, ...], ...], prefix: st
             hint = f" (did you mean {prefix + close!r}?)" if close else ""
             named = prefix + key if isinstance(key, str) else key
             raise EventError(
-                f"unknown attribute {named!r}{hint}; the topic has {', '.join(prefix + k for k in known)}"
+                f"unknown attribute {named!r}{hint}; "
+                f"the topic has {', '.join(prefix + k for k in known)}"
             )
     for key in known:
         inner = tuple(path[1:] for path in paths if path[0] == key and len(path) > 1)
@@ -389,7 +405,7 @@ def _timestamp(value: Any) -> datetime | None:
     if not isinstance(value, datetime):
         return None
     value = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-    # Rebuilt, so that a subclass (pandas has one) leaves a plain datetime.
+    # The value is rebuilt, so that a subclass (pandas has one) becomes a plain datetime.
     return datetime(
         value.year,
         value.month,

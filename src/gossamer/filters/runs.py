@@ -1,14 +1,16 @@
-"""Many filters of one template, laid out so that a batch of events finds its matches by array look-ups.
+"""Many filters of one template, laid out so that array look-ups find the matches of a batch.
 
-A template is the attributes that are compared for equality and the one that has a range. The equality values of a filter are
-numbers (the index keeps the dictionaries), folded into one number, the **group**. A range is closed, in the codes of box.py.
-Group and end of range make one 64-bit key; the sorted keys cut the line of all keys into **slots**, and each filter holds
-for a contiguous stretch of slots, which never leaves its group. So an event belongs to one slot, and its matches are the
-stretches around that: no candidate is looked at in vain.
+A template is the set of attributes that are compared for equality, and the one attribute with a
+range. The equality values of a filter are numbers (the index keeps the dictionaries). They are
+folded into one number, the **group**. A range is closed, in the codes of box.py. The group and an
+end of the range make one 64-bit key. The sorted keys cut the line of all keys into **slots**. Each
+filter holds for a contiguous stretch of slots, which never leaves its group. So an event belongs to
+one slot, and its matches are the stretches around that slot: no candidate is examined in vain.
 
-Which filters hold at a slot is kept in levels, as in a segment tree: a stretch is cut into aligned blocks of 1, 2^b, 2^2b ...
-slots, and an event reads one list per level. Narrow ranges need one level, which is then a plain table of answers; wide ones
-would fill memory, so b is the largest with which a filter is written `_WRITTEN` times on average, or 1.
+Levels say which filters hold at a slot, as in a segment tree. A stretch is cut into aligned
+blocks of 1, 2^b, 2^2b ... slots, and an event reads one list for each level. Narrow ranges need one
+level, which is then a plain table of answers. Wide ranges would fill memory. So b is the largest
+value with which a filter is written `_WRITTEN` times on average, or 1.
 """
 
 from __future__ import annotations
@@ -23,41 +25,55 @@ Ints = NDArray[np.int64]
 Ids = NDArray[np.int32]
 Mask = NDArray[np.bool_]
 
-LEAST: Final = -(1 << 63)  # an int64 that stands for no lower end
-GREATEST: Final = (1 << 63) - 1  # and for no upper end
+# An int64 that stands for no lower end.
+LEAST: Final = -(1 << 63)
+# An int64 that stands for no upper end.
+GREATEST: Final = (1 << 63) - 1
 
 _KEY_BITS: Final = 62
-_STRIDES: Final = (40, 6, 4, 3, 2, 1)  # values of b; 40 is one level
-_WRITTEN: Final = 12  # times that a filter is written on average, so that 4 bytes each
-_TABLE: Final = 4  # entries of a look-up table a filter: beyond that, binary search
-_SORTED_MIN: Final = (
-    1 << 15
-)  # boundaries beyond which a search is faster in order, as the caches have it
+# The values of b. With 40 there is one level.
+_STRIDES: Final = (40, 6, 4, 3, 2, 1)
+# The most times that a filter is written on average. Each time takes 4 bytes.
+_WRITTEN: Final = 12
+# The entries of a look-up table for each filter. A larger table is replaced by a binary search.
+_TABLE: Final = 4
+# The number of boundaries beyond which a search is faster in sorted order, because of the caches.
+_SORTED_MIN: Final = 1 << 15
 
 
-class Found(NamedTuple):
-    """For event events[i], the filters pool[starts[i] : starts[i] + counts[i]]. No events: all of them in order."""
+class FoundFilters(NamedTuple):
+    """For event events[i], the filters pool[starts[i] : starts[i] + counts[i]].
+
+    If `events` is None, the counts are for all events in order.
+    """
 
     events: Ints | None
-    starts: NDArray[Any]  # of int32 while that is wide enough
+    # They are int32 while that is wide enough.
+    starts: NDArray[Any]
     counts: NDArray[Any]
     pool: Ids
 
 
-class Columns(NamedTuple):
-    """Filters by columns: their ids, one column of value numbers per equality, the ends of the range (or None)."""
+class FilterColumns(NamedTuple):
+    """Filters by columns.
+
+    There is a column of ids, a column of value numbers for each equality, and columns for the
+    ends of the range (or None).
+    """
 
     ids: Ids
     equal: list[Ids]
-    low: NDArray[Any] | None  # int64, or bytes as objects
-    last: NDArray[Any] | None  # int64 and part of the range, or bytes and beyond it
+    # An int64, or bytes as objects.
+    low: NDArray[Any] | None
+    # An int64 that is part of the range, or bytes that lie beyond the range.
+    last: NDArray[Any] | None
 
-    def where(self, kept: Mask) -> Columns:
+    def where(self, kept: Mask) -> FilterColumns:
         low, last = (None if column is None else column[kept] for column in (self.low, self.last))
-        return Columns(self.ids[kept], [column[kept] for column in self.equal], low, last)
+        return FilterColumns(self.ids[kept], [column[kept] for column in self.equal], low, last)
 
 
-def joined(several: list[Columns]) -> Columns:
+def joined(several: list[FilterColumns]) -> FilterColumns:
     first = several[0]
     low = (
         None if first.low is None else np.concatenate([c.low for c in several if c.low is not None])
@@ -68,13 +84,13 @@ def joined(several: list[Columns]) -> Columns:
         else np.concatenate([c.last for c in several if c.last is not None])
     )
     equal = [np.concatenate([c.equal[i] for c in several]) for i in range(len(first.equal))]
-    return Columns(np.concatenate([c.ids for c in several]), equal, low, last)
+    return FilterColumns(np.concatenate([c.ids for c in several]), equal, low, last)
 
 
 class Run:
-    """Columns of filters and the structure over them. Immutable."""
+    """Columns of filters and the structure over them, which does not change."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: FilterColumns) -> None:
         self.columns = columns
         self._fold = _Fold(columns.equal)
         self._axis: _Axis | None = None
@@ -91,12 +107,17 @@ class Run:
             )
             self._levels = _levels(*self._slots.stretches, columns.ids, self._slots.size)
             del self._slots.stretches
-        del self._fold.groups  # of use to the building only
+        # Only the building of the run needs them.
+        del self._fold.groups
 
     def find(
         self, count: int, equal: list[Ints], codes: NDArray[Any] | None, present: Mask | None
-    ) -> list[Found]:
-        """What `count` events match, given the numbers of their values (-1: unknown), codes, and where there are codes."""
+    ) -> list[FoundFilters]:
+        """The matches of `count` events.
+
+        The arguments are the numbers of their values (-1 for unknown values), their codes, and a
+        mask of the events that have a code.
+        """
         groups = self._fold.find(equal) if equal else None
         kept = present if self._axis is not None else None
         if groups is not None and groups.min(initial=0) < 0:
@@ -120,7 +141,10 @@ class Run:
         return [level.find(slots, events) for level in self._levels]
 
     def find_one(self, equal: list[int], code: Any) -> list[int]:
-        """What one event matches: the same look-ups without the cost of making arrays. The code is None for NULL."""
+        """The matches of one event.
+
+        These are the same look-ups without the cost of making arrays. The code is None for NULL.
+        """
         slot = self._fold.find_one(equal) if equal else 0
         if slot < 0 or (code is None and self._axis is not None):
             return []
@@ -148,15 +172,18 @@ def objects(items: list[bytes]) -> NDArray[Any]:
 def nbytes(array: NDArray[Any]) -> int:
     if array.dtype != object:
         return array.nbytes
-    return array.nbytes + sum(
-        33 + len(item) for item in array.tolist()
-    )  # 33: the head of a bytes object
+    # The head of a bytes object takes 33 bytes.
+    return array.nbytes + sum(33 + len(item) for item in array.tolist())
 
 
 class _Fold:
-    """Several numbers to one, dense: pair after pair, each pair that occurs gets the next number."""
+    """Folds several numbers into one dense number.
 
-    groups: Ints  # of the filters
+    It goes pair by pair. Each pair that occurs gets the next number.
+    """
+
+    # One for each filter.
+    groups: Ints
 
     def __init__(self, equal: list[Ids]) -> None:
         self._steps: list[tuple[int, Ints, Ids | None]] = []
@@ -179,7 +206,7 @@ class _Fold:
         self.groups = groups
 
     def find(self, equal: list[Ints]) -> Ints:
-        """The groups of events; -1 where no filter has their values."""
+        """The groups of events, and -1 where no filter has their values."""
         groups = np.where(equal[0] < self._most[0], equal[0], -1)
         for column, (most, known, table) in zip(equal[1:], self._steps, strict=True):
             bad = (groups < 0) | (column < 0) | (column >= most)
@@ -215,14 +242,16 @@ class _Fold:
 
 
 class _Axis:
-    """Codes to small numbers that are cut in the same places: by subtraction where the span allows, else by rank."""
+    """Maps codes to small numbers that are cut in the same places.
+
+    It subtracts where the span allows it. Otherwise it takes the rank.
+    """
 
     def __init__(self, cuts: NDArray[Any], by_rank: bool) -> None:
-        self._cuts: Any = (
-            cuts.tolist() if cuts.dtype == object else cuts
-        )  # a list is searched faster one by one
+        # Looking up one code at a time is faster in a list.
+        self._cuts: Any = cuts.tolist() if cuts.dtype == object else cuts
         self._by_rank = by_rank
-        # Events have places below `_end`, which is where ranges without upper end do.
+        # Events have places below `_end`. Ranges without an upper end end there.
         self._end = len(cuts) + 1 if by_rank else int(cuts[-1]) - int(cuts[0]) + 2
         self.bits = self._end.bit_length()
 
@@ -239,7 +268,7 @@ class _Axis:
         return cls(cuts, True)
 
     def places(self, codes: NDArray[Any]) -> Ints:
-        """How many cuts are at or below each code, or what grows with that."""
+        """The number of cuts at or below each code, or a number that grows with it."""
         if isinstance(self._cuts, list):
             return np.fromiter(
                 (bisect_right(self._cuts, code) for code in codes), np.int64, len(codes)
@@ -272,7 +301,7 @@ class _Axis:
 
 
 class _Slots:
-    """Keys to slots: how many boundaries are at or below a key."""
+    """Maps keys to slots. The slot of a key is the number of boundaries at or below it."""
 
     stretches: tuple[Ints, Ints]
 
@@ -294,7 +323,7 @@ class _Slots:
             )
 
     def find(self, keys: Ints) -> tuple[Ints, Ints | None]:
-        """(slots, the order that they are in, or None if that of the keys)."""
+        """The slots, and the order that they are in. None is the order of the keys."""
         if self._table is not None:
             return self._table[keys].astype(np.int64), None
         assert self._bounds is not None
@@ -322,11 +351,11 @@ class _Level:
         self.offsets = offsets
         self.pool = pool
 
-    def find(self, slots: Ints, events: Ints | None) -> Found:
+    def find(self, slots: Ints, events: Ints | None) -> FoundFilters:
         blocks = slots >> self.shift if self.shift else slots
         starts = self.offsets[blocks]
         counts = self.offsets[blocks + 1] - starts
-        return Found(events, starts, counts, self.pool)
+        return FoundFilters(events, starts, counts, self.pool)
 
     def find_one(self, slot: int) -> list[int]:
         block = slot >> self.shift
@@ -339,7 +368,7 @@ class _Level:
 
 
 def _lists(blocks: Ints, ids: Ids, size: int) -> tuple[Any, Ids]:
-    """(offsets, pool): the ids of each block, one block after the other."""
+    """The offsets and the pool: the ids of each block, one block after the other."""
     order = np.argsort(blocks, kind="stable")
     offsets = np.zeros(size + 1, np.int64)
     np.cumsum(np.bincount(blocks, minlength=size), out=offsets[1:])
@@ -373,14 +402,18 @@ def _written(first: Ints, end: Ints, stride: int) -> int:
 
 
 def _cut(first: Ints, end: Ints, stride: int) -> tuple[Ints, Ints]:
-    """(head, tail): the stretch from `first` to `end` is first..head, whole blocks of the next level, tail..end."""
+    """Cuts the stretch from `first` to `end`.
+
+    Between head and tail lie whole blocks of the next level. The rest is first..head and
+    tail..end.
+    """
     mask = (1 << stride) - 1
     head = np.minimum(end, (first + mask) & ~mask)
     return head, np.maximum(head, end & ~mask)
 
 
 def expand(starts: NDArray[Any], counts: NDArray[Any]) -> Ints:
-    """starts[0], starts[0] + 1, ... counts[0] of them, then those of the next."""
+    """starts[0], starts[0] + 1, ... up to counts[0] numbers, then those of starts[1], and so on."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
     places: Ints = np.arange(total) + np.repeat(starts - (ends - counts), counts)

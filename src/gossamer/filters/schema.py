@@ -1,8 +1,9 @@
-"""A topic's schema: Spark DDL text to typed attributes.
+"""A topic's schema: from Spark DDL to typed attributes.
 
-A STRUCT is carried as its leaves, under dotted names: `loc STRUCT<lat: DOUBLE, lon: DOUBLE>` is the two attributes
-`loc.lat` and `loc.lon`. Names are resolved as Spark does, whatever their case, in filters; events use the declared
-spelling, because a dictionary look-up per attribute is the hot path of publishing.
+A STRUCT is carried as its leaves, under dotted names: `loc STRUCT<lat: DOUBLE, lon: DOUBLE>` is
+the two attributes `loc.lat` and `loc.lon`. In filters, names are resolved as Spark does it,
+whatever their case. Events use the declared spelling, because publishing looks up every attribute
+in a dictionary.
 """
 
 from __future__ import annotations
@@ -60,18 +61,20 @@ _TYPE_NAMES = {t.value: t for t in Type} | {
     "TIMESTAMP_LTZ": Type.TIMESTAMP,
 }
 
-# Words that begin or join constructs in Spark's grammar: as names they must stand in backquotes.
+# Words that begin or join constructs in Spark's grammar. As names they must stand in backquotes.
 _RESERVED = """
-    ALL AND ANY BETWEEN CASE CAST CURRENT_DATE CURRENT_PATH CURRENT_TIME CURRENT_TIMESTAMP CURRENT_USER DISTINCT DIV ELSE
-    END ESCAPE EXISTS FALSE FROM ILIKE IN INTERVAL IS LIKE NOT NULL OR REGEXP RLIKE SELECT SOME STRUCT THEN TRUE VALUES
-    WHEN WHERE XOR
+    ALL AND ANY BETWEEN CASE CAST CURRENT_DATE CURRENT_PATH CURRENT_TIME CURRENT_TIMESTAMP
+    CURRENT_USER DISTINCT DIV ELSE END ESCAPE EXISTS FALSE FROM ILIKE IN INTERVAL IS LIKE NOT NULL
+    OR REGEXP RLIKE SELECT SOME STRUCT THEN TRUE VALUES WHEN WHERE XOR
 """
 RESERVED = frozenset(_RESERVED.split())
-_GUESSED_MAX = 40  # characters of a name that is worth a guess
+# The most characters of a name for which a similar one is suggested.
+_GUESSED_MAX = 40
 PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _TOKEN = re.compile(
-    r"[ \t\r\n]*(?:(?P<quoted>`(?:[^`]|``)*`)|(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<mark>[<>:,])|(?P<end>\Z))"
+    r"[ \t\r\n]*(?:(?P<quoted>`(?:[^`]|``)*`)|(?P<word>[A-Za-z_][A-Za-z0-9_]*)"
+    r"|(?P<mark>[<>:,])|(?P<end>\Z))"
 )
 
 
@@ -80,7 +83,8 @@ class Attribute(NamedTuple):
 
     path: tuple[str, ...]
     type: Type
-    required: bool  # NOT NULL
+    # Whether it is NOT NULL.
+    required: bool
 
     @property
     def name(self) -> str:
@@ -88,14 +92,21 @@ class Attribute(NamedTuple):
 
 
 class Schema:
-    """The attributes of a topic, in declared order. Immutable; equal when attributes and order are."""
+    """The attributes of a topic, in declared order.
+
+    A schema does not change. Two schemas are equal when their attributes and orders are equal.
+    """
 
     attributes: tuple[Attribute, ...]
-    order: Order  # of the predicates in filters' keys
-    names: tuple[str, ...]  # dotted for leaves of structs
+    # The order of the predicates in the keys of filters.
+    order: Order
+    # A leaf of a struct has a dotted name.
+    names: tuple[str, ...]
     types: tuple[Type, ...]
-    ranks: tuple[int, ...]  # place of each attribute in the order
-    text: str  # canonical DDL; parses back to an equal schema
+    # The place of each attribute in the order.
+    ranks: tuple[int, ...]
+    # The canonical DDL, which parses back to an equal schema.
+    text: str
 
     def __init__(self, attributes: tuple[Attribute, ...], order: Order = "declared") -> None:
         self.attributes = attributes
@@ -111,30 +122,39 @@ class Schema:
 
     @classmethod
     def parse(cls, ddl: str, order: Order = "declared") -> Self:
-        """The schema that Spark would read from `ddl`, or SchemaError. `order` is that of predicates in keys."""
+        """Reads the schema that Spark would read from `ddl`.
+
+        A SchemaError says why a text is refused. `order` is the order of predicates in keys.
+        """
         if order not in get_args(Order):
             raise ValueError(f"order is 'declared' or 'name', not {order!r}")
         return cls(tuple(_Ddl(ddl).attributes()), order)
 
     @cached_property
     def row(self) -> Callable[[Mapping[str, Any] | Event], tuple[Any, ...]]:
-        """row(mapping): the checked and normalised values in declared order; EventError if they do not fit."""
+        """The function that checks a mapping and gives its values in declared order.
+
+        An EventError says that the mapping does not fit.
+        """
         return rows.make_row(self.attributes)
 
     @cached_property
     def shape(self) -> _native.Shape | None:
-        """The compiled way from and to rows (_native.pyx), which takes what is right as it is; None: there is none."""
+        """The compiled reader and writer of rows (_native.pyx), or None.
+
+        It takes values that have exactly the right type.
+        """
         required = [attribute.required for attribute in self.attributes]
         return loops.shape(tuple(map(sys.intern, self.names)), self.types, required, Event)
 
     @cached_property
     def _flat(self) -> _native.Shape | None:
-        """The same for mappings: structs are Python's affair."""
+        """The compiled reader of mappings, or None. It cannot read structs."""
         return None if any(len(attribute.path) > 1 for attribute in self.attributes) else self.shape
 
     @cached_property
     def rows(self) -> Callable[[Iterable[Mapping[str, Any] | Event]], list[tuple[Any, ...]]]:
-        """rows(mappings): a row for each, as `row` makes it."""
+        """The function that gives a row for each mapping, as `row` makes it."""
         flat, row = self._flat, self.row
         return (
             rows.make_rows(self.attributes)
@@ -145,11 +165,16 @@ class Schema:
     def weighed(
         self, value_bytes: int
     ) -> Callable[[Mapping[str, Any] | Event], tuple[tuple[Any, ...], int]]:
-        """A function from a mapping to its row and to about how many bytes that takes, each value so many and its text."""
+        """A function from a mapping to its row and the row's approximate number of bytes.
+
+        Each value counts `value_bytes`, and texts count their characters too.
+        """
         return rows.make_weighed(self.attributes, value_bytes)
 
     def lane(self, value_bytes: int) -> Callable[..., Callable[[str, Mapping[str, Any]], Any]]:
-        """The same for whoever publishes event after event: ``rows.make_lane``."""
+        """As `weighed`, for a program that publishes one event after another. See
+        ``rows.make_lane``.
+        """
         flat = self._flat
         if flat is None:
             return rows.make_lane(self.attributes, value_bytes)
@@ -157,7 +182,7 @@ class Schema:
 
     @cached_property
     def events(self) -> Callable[..., list[Event]]:
-        """events(topic, publisher, incarnation, numbers, rows): the rows as events."""
+        """The function (topic, publisher, incarnation, numbers, rows) to a list of events."""
         flat, slow = self._flat, rows.make_events(self.attributes)
         if flat is None:
             return slow
@@ -176,16 +201,19 @@ class Schema:
 
     @cached_property
     def values(self) -> Callable[[tuple[Any, ...]], dict[str, Any]]:
-        """values(row): the row as a dictionary; what a short row lacks at its end is None."""
+        """The function from a row to a dictionary. A short row ends in None."""
         return rows.make_values(self.attributes)
 
     @cached_property
     def row_type(self) -> Any:
-        """The tuple type of a row, for msgspec to check what peers send."""
+        """The tuple type of a row. msgspec checks with it the rows that peers send."""
         return rows.make_row_type(self.attributes)
 
     def extends(self, other: Schema) -> bool:
-        """Whether this is the other schema with nullable attributes added at the end: events of either can be read as both."""
+        """Whether this is the other schema with nullable attributes added at its end.
+
+        Then events of either schema can be read with both.
+        """
         more = self.attributes[len(other.attributes) :]
         same = (
             self.attributes[: len(other.attributes)] == other.attributes
@@ -199,7 +227,7 @@ class Schema:
         return index if index is not None and _same(name, self.names[index]) else None
 
     def nearest(self, name: str) -> str | None:
-        """The attribute that someone who wrote `name` may have meant."""
+        """The attribute that the user may have meant by `name`."""
         return nearest(name, self.names)
 
     def __eq__(self, other: object) -> bool:
@@ -212,21 +240,28 @@ class Schema:
         return hash((self.attributes, self.order))
 
     def __repr__(self) -> str:
-        return f"Schema.parse({self.text!r}{'' if self.order == 'declared' else f', order={self.order!r}'})"
+        order = "" if self.order == "declared" else f", order={self.order!r}"
+        return f"Schema.parse({self.text!r}{order})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).parse, (self.text, self.order)
 
 
 def _same(a: str, b: str) -> bool:
-    """Spark's other test of names, Java's equalsIgnoreCase: character by character ("İ".lower() has two)."""
+    """Spark's second test of names, Java's equalsIgnoreCase.
+
+    It compares character by character, because "İ".lower() has two characters.
+    """
     return len(a) == len(b) and all(
         x.lower() == y.lower() or x.upper() == y.upper() for x, y in zip(a, b, strict=True)
     )
 
 
 def nearest(name: str, names: tuple[str, ...]) -> str | None:
-    """The name most like `name`, whatever its case; None when none is, or when they are long (difflib is quadratic)."""
+    """The name that is most like `name`, whatever its case, or None if none is.
+
+    Long names are not compared, because difflib takes quadratic time.
+    """
     if len(name) > _GUESSED_MAX:
         return None
     by_lower = {n.lower(): n for n in names if len(n) <= _GUESSED_MAX}
@@ -244,7 +279,10 @@ def quote(path: tuple[str, ...]) -> str:
 
 
 def _ddl(leaves: list[tuple[tuple[str, ...], Attribute]], colon: str) -> Iterator[str]:
-    """The DDL of consecutive leaves; those under one struct come together, so one pass groups them."""
+    """The DDL of consecutive leaves.
+
+    The leaves of one struct follow each other, so one pass groups them.
+    """
     i = 0
     while i < len(leaves):
         path, attribute = leaves[i]
@@ -262,7 +300,7 @@ def _ddl(leaves: list[tuple[tuple[str, ...], Attribute]], colon: str) -> Iterato
 
 
 class _Ddl:
-    """A recursive-descent reader of `name [:] type [NOT NULL], ...`."""
+    """Reads `name [:] type [NOT NULL], ...` by recursive descent."""
 
     def __init__(self, text: str) -> None:
         if len(text) > DDL_MAX:
@@ -272,7 +310,8 @@ class _Ddl:
                 DDL_MAX,
             )
         self.text = text
-        self.place = 0  # where the next token may begin
+        # The place where the next token may begin.
+        self.place = 0
         self.count = 0
         self._next()
 
@@ -333,9 +372,10 @@ class _Ddl:
         name = self.token if self.kind == "word" else self.token[1:-1].replace("``", "`")
         if not 0 < len(name) <= NAME_MAX:
             self._fail(f"a name has 1 to {NAME_MAX} characters")
-        # Dots are the paths into structs; control characters and lone surrogates survive no print or encoding.
+        # A dot separates the parts of a path into structs. Control characters and lone surrogates
+        # cannot be printed or encoded.
         if "." in name or not name.isprintable() or name != name.strip():
-            self._fail("a name holds no dot, no control character and no space at its ends")
+            self._fail("a name has no dot, no control character and no space at its ends")
         place = self.start, self.place
         self._next()
         return name, *place

@@ -1,4 +1,7 @@
-"""A tree as text: the canonical form, which parses back to the same tree here and means the same to Spark."""
+"""From a tree to its canonical text.
+
+The text parses back to the same tree here, and it means the same to Spark.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,16 @@ from datetime import date, datetime
 from gossamer.filters.schema import Schema, quote
 from gossamer.filters.tree import And, Compare, Const, In, Like, Node, Null, Or, Pair, Rlike, Value
 
-# Control characters, quotes and backslashes, and what would vanish from or break a line on a screen.
+# Control characters, quotes and backslashes, and characters that are invisible or break a line on a
+# screen.
 _ESCAPED = re.compile(
-    "[\\x00-\\x1f\\x7f-\\xa0\\xad'\\\\\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff]"
+    "[\\x00-\\x1f\\x7f-\\xa0\\xad'\\\\\u1680\u180e\u2000-\u200f"
+    "\u2028-\u202f\u205f-\u206f\u3000\ufeff]"
 )
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "'": "\\'", "\\": "\\\\"}
 
 
 def write(node: Node, schema: Schema) -> str:
-    """The canonical text of `node`."""
     if isinstance(node, And):
         return " AND ".join(_inner(term, schema) for term in node.terms)
     if isinstance(node, Or):
@@ -60,7 +64,8 @@ def literal(value: Value) -> str:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, float):
-        return repr(value).upper() + "D"  # FLOATs too: every one of them is a DOUBLE
+        # A FLOAT is written as a DOUBLE too, because each FLOAT is one.
+        return repr(value).upper() + "D"
     if isinstance(value, bytes):
         return f"X'{value.hex().upper()}'"
     if isinstance(value, datetime):

@@ -1,10 +1,11 @@
 """The tree of a filter, in negation normal form.
 
-Only TRUE passes, so the parser carries every NOT down to the predicates (De Morgan's laws and the complements of the
-comparisons hold in three-valued logic, and for Spark's total order of numbers with NaN), after which NULL and FALSE are
-one. What is left has no NOT, no literal of a type other than its attribute's, and no NULL; so the matcher, the keys and
-the covering relation each have eight small cases. `all_of` and `any_of` keep terms flat, unique and sorted: two texts
-that differ in the order of their terms only are one filter.
+Only TRUE passes, so the parser carries every NOT down to the predicates. De Morgan's laws and
+the complements of the comparisons hold in three-valued logic, and for Spark's total order of
+numbers with NaN. After that, NULL and FALSE need no distinction. The tree then has no NOT, no NULL,
+and no literal of another type than its attribute's. So the matcher, the keys and the covering
+relation each have eight small cases. `all_of` and `any_of` keep terms flat, unique and sorted: two
+texts that differ only in the order of their terms are one filter.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Const(Struct, frozen=True):
 
 
 class Compare(Struct, frozen=True):
-    """attribute op value, op one of < <= > >=."""
+    """`attribute op value`, where op is one of < <= > >=."""
 
     attribute: int
     op: str
@@ -37,7 +38,10 @@ class Compare(Struct, frozen=True):
 
 
 class In(Struct, frozen=True):
-    """attribute [NOT] IN (values); with one value it is = or <>. Values are sorted and unique."""
+    """`attribute [NOT] IN (values)`, which with one value is = or <>.
+
+    The values are sorted and unique.
+    """
 
     attribute: int
     values: tuple[Value, ...]
@@ -45,7 +49,7 @@ class In(Struct, frozen=True):
 
 
 class Like(Struct, frozen=True):
-    """attribute [NOT] LIKE pattern, the escape character being a backslash."""
+    """`attribute [NOT] LIKE pattern`, with a backslash as the escape character."""
 
     attribute: int
     pattern: str
@@ -53,7 +57,7 @@ class Like(Struct, frozen=True):
 
 
 class Rlike(Struct, frozen=True):
-    """attribute [NOT] RLIKE pattern."""
+    """`attribute [NOT] RLIKE pattern`."""
 
     attribute: int
     pattern: str
@@ -61,14 +65,17 @@ class Rlike(Struct, frozen=True):
 
 
 class Null(Struct, frozen=True):
-    """attribute IS [NOT] NULL."""
+    """`attribute IS [NOT] NULL`."""
 
     attribute: int
     negated: bool
 
 
 class Pair(Struct, frozen=True):
-    """attribute op attribute, op one of = <> < <=; the sides are swapped for > and >=."""
+    """`attribute op attribute`, where op is one of = <> < <=.
+
+    For > and >= the sides are swapped.
+    """
 
     left: int
     op: str
@@ -88,26 +95,27 @@ Node = Const | Predicate | And | Or
 
 TRUE, FALSE = Const(True), Const(False)
 
-# Kinds of predicates on one attribute, in the order of keys: exact values first, then what is nearly as narrow.
+# The kinds of predicates on one attribute, in the order of keys. Exact values come first, and the
+# others follow about in the order of their width.
 _NULL, _EQUAL, _LIKE, _FROM, _TO, _PAIR, _RLIKE, _NOT_EQUAL, _NOT_LIKE, _NOT_RLIKE, _NOT_NULL = (
     range(0x10, 0xC0, 0x10)
 )
-_COMPARE = {
-    ">=": (_FROM, 0),
-    ">": (_FROM, 1),
-    "<": (_TO, 0),
-    "<=": (_TO, 1),
-}  # by their ends: < 3 ends before <= 3
+# By the end of the range: < 3 ends before <= 3.
+_COMPARE = {">=": (_FROM, 0), ">": (_FROM, 1), "<": (_TO, 0), "<=": (_TO, 1)}
 _PAIRS = {"=": _PAIR, "<": _PAIR + 1, "<=": _PAIR + 2, "<>": _PAIR + 3}
-_COMPOUND = 0xFFFF  # after every attribute
+# It comes after every attribute.
+_COMPOUND = 0xFFFF
 
 _PREFIX = re.compile(r"(?:[^%_\\]|\\.)*", re.DOTALL)
 _UNESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
 
 def predicate_key(node: Predicate, ranks: tuple[int, ...]) -> bytes:
-    """rank (2 bytes), kind (1 byte), operand: predicates in attribute order, one kind after the other, then by value."""
-    first = ranks[node.left] if type(node) is Pair else ranks[node.attribute]  # type: ignore[union-attr]
+    """The key of a predicate: rank (2 bytes), kind (1 byte), operand.
+
+    It sorts predicates by attribute, then by kind, then by value.
+    """
+    first = ranks[node.left if isinstance(node, Pair) else node.attribute]
     return first.to_bytes(2, "big") + _OPERANDS[type(node)](node, ranks)
 
 
@@ -115,9 +123,8 @@ def _values(node: In, ranks: tuple[int, ...]) -> bytes:
     encoded = b"".join(map(order.encode, node.values))
     if len(node.values) == 1 and not node.negated:
         return bytes((_EQUAL,)) + encoded
-    return (
-        bytes((_NOT_EQUAL if node.negated else _EQUAL + 1,)) + encoded + order.NULL
-    )  # NULL ends the list
+    # NULL ends the list.
+    return bytes((_NOT_EQUAL if node.negated else _EQUAL + 1,)) + encoded + order.NULL
 
 
 def _bound(kind: int, inner: int, value: Value) -> bytes:
@@ -127,14 +134,16 @@ def _bound(kind: int, inner: int, value: Value) -> bytes:
 def _like(node: Like) -> bytes:
     prefix, whole = like_prefix(node.pattern)
     if whole and not node.negated:
-        return bytes((_LIKE,)) + order.encode(
-            prefix
-        )  # 'abc%' is a range of strings, and sorts as its start
+        # 'abc%' is a range of strings, and it sorts as the start of the range.
+        return bytes((_LIKE,)) + order.encode(prefix)
     return bytes((_NOT_LIKE if node.negated else _LIKE + 1,)) + order.encode(node.pattern)
 
 
 def like_prefix(pattern: str) -> tuple[str, bool]:
-    """The characters that a match of the LIKE pattern starts with, and whether that is all that the pattern asks."""
+    """The characters that every match of the LIKE pattern starts with.
+
+    The flag says whether the pattern asks nothing else.
+    """
     match = _PREFIX.match(pattern)
     assert match is not None
     return _UNESCAPE.sub(r"\1", match[0]), pattern[match.end() :] == "%"
@@ -153,7 +162,7 @@ _OPERANDS: dict[type, Callable[..., bytes]] = {
 
 
 def node_key(node: Node, ranks: tuple[int, ...]) -> bytes:
-    """Sorts the terms of a compound; predicates come before compounds."""
+    """A key that sorts the terms of a compound. Predicates come before compounds."""
     if type(node) is And or type(node) is Or:
         inner = b"".join(order.encode(node_key(term, ranks)) for term in node.terms)
         return _COMPOUND.to_bytes(2, "big") + bytes((type(node) is Or,)) + inner
@@ -176,9 +185,8 @@ def _compound(
     kind: type[C], neutral: Const, absorbing: Const, terms: Iterable[Node], ranks: tuple[int, ...]
 ) -> Node:
     kept: dict[Node, None] = {}
-    values: dict[
-        int, list[Value]
-    ] = {}  # x = 1 OR x IN (2, 3) is x IN (1, 2, 3); AND does the same with NOT IN
+    # x = 1 OR x IN (2, 3) is x IN (1, 2, 3). AND does the same with NOT IN.
+    values: dict[int, list[Value]] = {}
     for term in _flat(kind, terms):
         if term == absorbing:
             return absorbing
@@ -213,7 +221,7 @@ def membership(attribute: int, values: Iterable[Value], negated: bool) -> In:
 
 
 def count(node: Node) -> int:
-    """How many conjunctions the node multiplies out to; known without doing it."""
+    """The number of conjunctions that the node multiplies out to, without multiplying it out."""
     if type(node) is And:
         total = 1
         for term in node.terms:
@@ -227,14 +235,17 @@ def count(node: Node) -> int:
 
 
 def depth(node: Node) -> int:
-    """How deep the parentheses of the canonical text are."""
+    """The depth of the parentheses in the canonical text."""
     if type(node) is And or type(node) is Or:
         return max(depth(term) + (type(term) in (And, Or)) for term in node.terms)
     return 0
 
 
 def conjunctions(node: Node, split: bool = True) -> list[tuple[Predicate, ...]]:
-    """The node multiplied out: an event passes if it passes every predicate of at least one. `split` is for IN as well."""
+    """The node multiplied out: an event passes if it passes every predicate of one conjunction.
+
+    `split` multiplies out IN as well.
+    """
     if type(node) is And:
         parts = [conjunctions(term, split) for term in node.terms]
         return [tuple(p for part in choice for p in part) for choice in product(*parts)]
@@ -263,7 +274,10 @@ def _has_patterns(node: Node) -> bool:
 
 
 def without_patterns(node: Node, ranks: tuple[int, ...]) -> Node:
-    """RLIKE passes no NULL, negated or not: that much of it stays."""
+    """The node without RLIKE.
+
+    An RLIKE passes no NULL, even when it is negated. This part of it stays.
+    """
     if isinstance(node, Rlike):
         return Null(node.attribute, True)
     if not _has_patterns(node):

@@ -1,4 +1,6 @@
-"""The tables of a reproduction as plain rows, looked up by what a run was told; and the little arithmetic that figures need."""
+"""The tables of a reproduction as plain rows, found by the flags of a run, and some arithmetic for
+figures.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ READS = ("grid", "measures", "spreads", "news", "reconfigurations", "models")
 
 
 class Book:
-    """The tables as plain rows, looked up by what a run was told."""
+    """The tables as plain rows, found by the flags of a run."""
 
     def __init__(self, rows: Mapping[str, list[Row]]) -> None:
         self.grid = [row | {"told": msgspec.json.decode(row["options"])} for row in rows["grid"]]
@@ -33,7 +35,10 @@ class Book:
             self._changes.setdefault(row["run"], []).append(row)
 
     def runs(self, overlay: str, fault: str = "none", **told: Any) -> list[Row]:
-        """Runs that ended, by what they were told; ``size`` and ``parameter`` are columns, the rest are options."""
+        """Runs that ended, by their flags.
+
+        ``size`` and ``parameter`` are columns, and the other flags are options.
+        """
         columns = {name: told.pop(name) for name in ("size", "parameter", "seed") if name in told}
         return [
             row
@@ -67,7 +72,7 @@ class Book:
 
 
 def read(out: Path) -> Book:
-    """The committed tables of a folder. They are small: no JVM is needed."""
+    """The committed tables of a folder. They are small, so no JVM is needed."""
     import pyarrow.parquet as pq
 
     return Book({name: pq.read_table(out / name).to_pylist() for name in READS})
@@ -94,7 +99,9 @@ def mode(spread: Mapping[int, int]) -> int:
 
 
 def fit(points: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
-    """Least squares of y over log2 x: slope, start, and how much of the variance it explains."""
+    """Least squares of y over log2 x: slope, start, and the share of the variance that it
+    explains.
+    """
     xs, ys = [math.log2(x) for x, _ in points], [y for _, y in points]
     mx, my = sum(xs) / len(xs), sum(ys) / len(ys)
     spread_x = sum((x - mx) ** 2 for x in xs) or 1.0

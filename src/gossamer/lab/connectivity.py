@@ -1,10 +1,11 @@
-"""What a graph is worth: exact vertex connectivity, diameter, degrees. A graph is a dictionary of neighbours, both ways.
+"""Exact vertex connectivity, diameter and degrees of a graph, a dictionary of neighbours both ways.
 
-Connectivity is Even's algorithm: take the nodes in some order. If a cut of fewer than k nodes exists, then either it separates
-two of the first k nodes, or there is a first node that it separates from all before it, and then fewer than k paths lead from
-that node to those before it that share nothing but their start. So it is enough to look for k paths, by augmentation, between
-each two of the first k nodes, and from each later node to those before it. Those are short: most nodes have k neighbours
-among those before them or nearly so.
+Connectivity is Even's algorithm. Take the nodes in some order, and suppose that a cut of fewer than
+k nodes exists. Then either it separates two of the first k nodes, or there is a first node that it
+separates from all nodes before it. In the second case fewer than k paths that share nothing but
+their start lead from that node to the nodes before it. So it is enough to look for k paths, by
+augmentation, between each two of the first k nodes, and from each later node to the nodes before
+it. These paths are short, because most nodes have about k neighbours among the nodes before them.
 """
 
 from __future__ import annotations
@@ -18,18 +19,20 @@ N = TypeVar("N", bound=Hashable)
 
 
 def degrees(adjacency: Mapping[N, Sequence[N]]) -> tuple[int, float, int]:
-    """Least, mean and greatest number of neighbours."""
+    """The least, mean and greatest number of neighbours."""
     counts = [len(neighbours) for neighbours in adjacency.values()]
     return (min(counts), sum(counts) / len(counts), max(counts)) if counts else (0, 0.0, 0)
 
 
 def diameter(adjacency: Mapping[N, Sequence[N]]) -> int:
-    """The longest of the shortest ways, in hops; -1 if there is no way between some two nodes."""
+    """The longest of the shortest ways, in hops.
+
+    It is -1 if no way leads from one node to another.
+    """
     links = _numbered(adjacency)
     everyone = (1 << len(links)) - 1
-    reached = [
-        1 << node for node in range(len(links))
-    ]  # sets as bits: all nodes take a step at once
+    # Sets are bits, so all nodes take a step at once.
+    reached = [1 << node for node in range(len(links))]
     hops = 0
     while any(nodes != everyone for nodes in reached):
         further = []
@@ -45,7 +48,7 @@ def diameter(adjacency: Mapping[N, Sequence[N]]) -> int:
 
 
 def vertex_connectivity(adjacency: Mapping[N, Sequence[N]]) -> int:
-    """How many nodes must go before the rest falls apart or one is left."""
+    """The number of nodes that must go before the rest falls apart or one node is left."""
     k = min(degrees(adjacency)[0], len(adjacency) - 1)
     while k > 0 and not is_connected_to_degree(adjacency, k):
         k -= 1
@@ -90,7 +93,7 @@ def _numbered(adjacency: Mapping[N, Sequence[N]]) -> list[list[int]]:
 
 
 def _by_distance(links: list[list[int]]) -> list[int]:
-    """The nodes that can be reached, nearest first: so that those before a node are near it."""
+    """The reachable nodes, nearest first, so that the nodes before a node are near it."""
     order, seen = [0], _marks([0], len(links))
     for node in order:
         for other in links[node]:
@@ -102,9 +105,11 @@ def _by_distance(links: list[list[int]]) -> list[int]:
 
 def _fan(links: list[list[int]], start: int, ends: bytearray, k: int, without: int = -1) -> bool:
     """Whether k paths lead from the start to k different ends, sharing nothing but the start."""
-    before: dict[int, int] = {}  # on the paths found so far: who comes before a node
+    # The node before each node on the paths found up to now.
+    before: dict[int, int] = {}
     count = 0
-    for node in links[start]:  # paths of one link need no search
+    # Paths of one link need no search.
+    for node in links[start]:
         if ends[node] and count < k:
             before[node] = start
             count += 1
@@ -120,9 +125,11 @@ def _fan(links: list[list[int]], start: int, ends: bytearray, k: int, without: i
 def _augment(
     links: list[list[int]], start: int, ends: bytearray, before: dict[int, int], without: int
 ) -> list[tuple[int, bool]] | None:
-    """One more path, as steps from an end back to the start; a node is entered (False) and left (True), as in the split graph.
+    """One more path, as steps from an end back to the start.
 
-    A node on a path can be entered only to give up the link that leads to it: the search goes on from the one before it.
+    A node is entered (False) and left (True), as in the split graph. A node on a path can be
+    entered only to give up the link that leads to it. Then the search continues from the node
+    before it.
     """
     came: dict[tuple[int, bool], tuple[int, bool]] = {
         (start, True): (start, True),
@@ -133,11 +140,14 @@ def _augment(
     queue = deque([(start, True)])
     while queue:
         here = node, leaving = queue.popleft()
-        if not leaving:  # entered, and on a path: give up the link from the one before
+        # A node that was entered is on a path, so the link from the node before it is given up.
+        if not leaving:
             steps = [(before[node], True)]
         else:
             steps = [(other, False) for other in links[node] if before.get(other) != node]
-            if node in before:  # come to against its path: its own entry can be given up too
+            # The search came to this node against its path, so the node's own entry can be given
+            # up, too.
+            if node in before:
                 steps.append((node, False))
         for step in steps:
             if step in came:
@@ -168,9 +178,12 @@ def _apply(trail: list[tuple[int, bool]], before: dict[int, int]) -> None:
     gained: dict[int, int] = {}
     for (node, _), (source, left) in pairwise(trail):
         if left and node != source:
-            gained[node] = source  # entered from there
+            # The path enters the node from here.
+            gained[node] = source
         elif not left and node != source:
-            before.pop(source, None)  # the link from node to source is given up
+            # The link from node to source is given up.
+            before.pop(source, None)
         elif left:
-            before.pop(node, None)  # its entry is given up: the node is on no path any more
+            # The entry of the node is given up, so it is on no path any more.
+            before.pop(node, None)
     before.update(gained)

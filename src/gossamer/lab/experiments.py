@@ -1,15 +1,18 @@
-"""One simulation of any overlay as a row: what it may be told, how it is run, and what is kept of it.
+"""One simulation of any overlay as a row: its configuration, its run, and the results that are
+kept.
 
-    flood      size: nodes     parameter: links a node
+    flood      size: nodes     parameter: links of a node
     interest   size: nodes     parameter: K
     skiplist   size: entries   parameter: k
     tree       size: hosts     parameter: arity
 
-A *fault* is a kind of trouble that the overlay's own command knows by name (``FAULTS``); ``none`` is a calm run. Options are
-flags of ``gossamer simulate OVERLAY``, so every row has a command line that does it again.
+A *fault* is a kind of trouble that the overlay's own command knows by name (``FAULTS``); ``none``
+is a calm run. Options are flags of ``gossamer simulate OVERLAY``, so every row has a command line
+that repeats it.
 
-What a run found is kept as numbers: **measures** (one number each), **spreads** (how many have each value), and, where there are,
-**news** and **reconfigurations** one by one. Nothing here depends on the machine or the clock: the same row gives the same numbers.
+The results of a run are kept as numbers: **measures** (one number each), **spreads** (the count of
+each value), and for some overlays every one of the **news** and **reconfigurations**. No result
+depends on the machine or the clock: the same row gives the same numbers.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ OVERLAYS = ("flood", "interest", "skiplist", "tree")
 SIZE = {"flood": "nodes", "interest": "nodes", "skiplist": "entries", "tree": "hosts"}
 PARAMETER = {"flood": "degree", "interest": "k", "skiplist": "k", "tree": "arity"}
 PARAMETERS = {"flood": 6, "interest": 6, "skiplist": 2, "tree": 2}
-"""Where none is given."""
+"""The default parameters."""
 NONE = "none"
 FAULTS: Mapping[str, Mapping[str, dict[str, Any]]] = {
     "flood": {
@@ -45,62 +48,29 @@ FAULTS: Mapping[str, Mapping[str, dict[str, Any]]] = {
 """Kinds of trouble, and the flags that make them."""
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "flood": (
-        "events",
-        "subscriptions",
-        "interval",
-        "burst",
-        "churn",
-        "latency",
-        "loss",
-        "duplicate",
-        "reorder",
-        "late",
+        "events", "subscriptions", "interval", "burst", "churn", "latency", "loss", "duplicate",
+        "reorder", "late",
     ),
     "interest": (
-        "topics",
-        "subscriptions",
-        "spread",
-        "news",
-        "threshold",
-        "coalesce",
-        "period",
-        "changes",
-        "rate",
-        "latency",
+        "topics", "subscriptions", "spread", "news", "threshold", "coalesce", "period", "changes",
+        "rate", "latency",
     ),
     "skiplist": (
-        "events",
-        "per_node",
-        "workload",
-        "trace",
-        "kinds",
-        "routing",
-        "grow_from",
-        "churn_s",
-        "latency",
-        "period",
+        "events", "per_node", "workload", "trace", "kinds", "routing", "grow_from", "churn_s",
+        "latency", "period",
     ),
     "tree": (
-        "events",
-        "key_bits",
-        "rooting",
-        "dht",
-        "interval",
-        "measure",
-        "publishers",
-        "filters",
-        "latency",
-        "detect",
-        "lag",
+        "events", "key_bits", "rooting", "dht", "interval", "measure", "publishers", "filters",
+        "latency", "detect", "lag",
     ),
-}
+}  # fmt: skip
 """Flags that a grid may set for all its runs of an overlay."""
 _UNSTABLE = ("memory_mb_per_million_pairs",)
-"""Depends on the interpreter's allocator: no figure of a run."""
+"""This depends on the interpreter's allocator, so it is not a figure of a run."""
 
 
 class GridError(ValueError):
-    """A grid that cannot be run; says what is wrong and what there is."""
+    """A grid that cannot be run. The message gives the fault and the known values."""
 
 
 class Cell(Struct, frozen=True, order=True):
@@ -109,14 +79,14 @@ class Cell(Struct, frozen=True, order=True):
     overlay: str
     size: int
     parameter: int = 0
-    """Links, K, k or arity; 0: the overlay's own."""
+    """Links, K, k or arity. 0 takes the overlay's own."""
     seed: int = 0
     fault: str = NONE
     options: tuple[tuple[str, Any], ...] = ()
     """Further flags, by name."""
 
     def flags(self) -> dict[str, Any]:
-        """Everything that the run is told."""
+        """All flags of the run."""
         named = {
             SIZE[self.overlay]: self.size,
             PARAMETER[self.overlay]: self.parameter or PARAMETERS[self.overlay],
@@ -125,21 +95,24 @@ class Cell(Struct, frozen=True, order=True):
         return {**named, "seed": self.seed, **trouble, **dict(self.options)}
 
     def run(self) -> int:
-        """Its number: the same for the same run in every grid, so that a grid that grows keeps what it has."""
+        """The run's number.
+
+        It is the same for the same run in every grid, so a growing grid keeps its results.
+        """
         told = msgspec.json.encode(
             [self.overlay, sorted((name, str(value)) for name, value in self.flags().items())]
         )
         return int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "big") >> 1
 
     def replay(self) -> str:
-        """The command that does it again, without Spark."""
+        """The command that repeats the run without Spark."""
         words = ["gossamer", "simulate", self.overlay]
         for name, value in self.flags().items():
             words += [f"--{name.replace('_', '-')}", str(value)]
         return shlex.join(words)
 
     def cost(self) -> float:
-        """About how long it takes, in whatever unit: the longest begin first."""
+        """The approximate time of the run in any unit. The longest runs begin first."""
         weight = {"flood": 1.0, "interest": 20.0, "skiplist": 5.0, "tree": 2.0}[self.overlay]
         return (
             weight
@@ -148,7 +121,7 @@ class Cell(Struct, frozen=True, order=True):
         )
 
     def check(self) -> None:
-        """What the simulator would refuse is refused before Spark starts."""
+        """Refuse before Spark starts every configuration that the simulator would refuse."""
         from gossamer.sim import ConfigError
         from gossamer.sim.latency import LatencyError
 
@@ -159,9 +132,8 @@ class Cell(Struct, frozen=True, order=True):
             raise GridError(f"{self.overlay}: no fault {self.fault!r}; there are {known}")
         for name, _ in self.options:
             if name not in OPTIONS[self.overlay]:
-                raise GridError(
-                    f"{self.overlay}: no option {name!r}; there are {', '.join(OPTIONS[self.overlay])}"
-                )
+                known = ", ".join(OPTIONS[self.overlay])
+                raise GridError(f"{self.overlay}: no option {name!r}; there are {known}")
         try:
             _SETUPS[self.overlay](self.flags())
         except (ConfigError, LatencyError, TypeError) as error:
@@ -176,7 +148,7 @@ def cells(
     faults: Iterable[str] = (NONE,),
     options: Mapping[str, Any] | None = None,
 ) -> list[Cell]:
-    """Every combination. A fault or an option that an overlay does not have is an error, not a run less."""
+    """Every combination. A fault or an option that an overlay does not have is an error."""
     given = tuple(sorted((options or {}).items()))
     found = [
         Cell(*each, given) for each in itertools.product(overlays, sizes, parameters, seeds, faults)
@@ -187,7 +159,7 @@ def cells(
 
 
 class Found(Struct):
-    """What a run found. What was due and delivered is for others to say, from the traces."""
+    """The results of a run. Its deliveries are judged by somebody else, from the traces."""
 
     good: bool
     digest: str
@@ -204,7 +176,7 @@ JUDGED = ("expected", "delivered", "missed", "duplicate", "spurious")
 
 
 def execute(overlay: str, flags: Mapping[str, Any]) -> Found:
-    """Run it. Raises what the simulator raises."""
+    """Run the simulation. Errors of the simulator are raised."""
     traces = Traces()
     found = _RUNS[overlay](flags, traces)
     found.traces = traces.files()
@@ -216,7 +188,10 @@ def execute(overlay: str, flags: Mapping[str, Any]) -> Found:
 
 
 def _numbers(found: Any, prefix: str = "") -> dict[str, float]:
-    """Every number in a structure, by its name; counts by value are spreads and not here."""
+    """Every number in a structure, by its name.
+
+    Counts by value are spreads and are left out here.
+    """
     numbers: dict[str, float] = {}
     for name, value in (
         msgspec.to_builtins(found, str_keys=True) if isinstance(found, Struct) else found
@@ -257,14 +232,15 @@ def _flood(flags: Mapping[str, Any], traces: Traces) -> Found:
     run = Run(_flood_config(flags))
     run.world.traces = traces
     outcome = run.go()
-    scalars = {name: getattr(outcome, name) for name in outcome.__struct_fields__}
+    fields = {name: getattr(outcome, name) for name in outcome.__struct_fields__}
+    scalars = {name: value for name, value in fields.items() if isinstance(value, int | float)}
     hops, noise = (
         _counted(each.hops for each in outcome.deliveries),
         _counted(each.noise for each in outcome.loads),
     )
     return Found(
         outcome.good, outcome.digest, [str(each) for each in outcome.violations],
-        _numbers({name: value for name, value in scalars.items() if isinstance(value, int | float)}),
+        _numbers(scalars),
         {"hops": hops, "noise": noise},
     )  # fmt: skip
 
@@ -344,13 +320,19 @@ def _tree(flags: Mapping[str, Any], traces: Traces) -> Found:
         f"area_{what}": _counted(one["area"] for one in each if one["what"] == what)
         for what in ("join", "leave")
     }
-    return Found(found.good, found.digest, found.violations, _numbers(found), {"degree": _whole(found.degree)} | areas,
-                 reconfigurations=each)  # fmt: skip
+    spreads = {"degree": _whole(found.degree)} | areas
+    numbers = _numbers(found)
+    return Found(
+        found.good, found.digest, found.violations, numbers, spreads, reconfigurations=each
+    )
 
 
 _SETUPS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
-    "flood": _flood_config, "interest": _interest_setup, "skiplist": _skiplist_setup, "tree": _tree_setup,
-}  # fmt: skip
+    "flood": _flood_config,
+    "interest": _interest_setup,
+    "skiplist": _skiplist_setup,
+    "tree": _tree_setup,
+}
 _RUNS: Mapping[str, Callable[[Mapping[str, Any], Traces], Found]] = {
     "flood": _flood, "interest": _interest, "skiplist": _skiplist, "tree": _tree,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Garbage in large runs."""
+"""Garbage collection in large runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Collect garbage rarely: a fabric of thousands is millions of objects that stay, and looking through them finds nothing."""
+    """Collect garbage rarely.
+
+    A fabric of thousands of nodes is millions of lasting objects, and looking through them finds no
+    garbage.
+    """
     before = gc.get_threshold()
     gc.set_threshold(1_000_000, 100, 1_000)
     try:

@@ -1,17 +1,23 @@
-"""Scale models: the three planes in their steady state, up to a million nodes and more, vectorised inside Spark's tasks.
+"""Scale models: the three planes in their steady state, up to millions of nodes, in Spark's tasks.
 
-One DataFrame program; plane, size and parameter are columns. A row of ``plans`` is a fabric and so many events; it is cut into
-parts, a task each; a task makes the fabric (a pure function of the row), follows its events, and returns counts; Spark adds
-them up. Everything is an integer count, and an event's draw depends on the row and its number alone, so the result is the same
-rows however many parts, partitions or executors there are.
+The models are one DataFrame program with plane, size and parameter as columns. A row of ``plans``
+is a fabric and a number of events, cut into parts with one task each. A task makes the fabric (a
+pure function of the row), follows its events, and returns counts, and Spark adds them up. Every
+result is an integer count, and an event's draw depends only on the row and its own number. So the
+rows are the same for any number of parts, partitions or executors.
 
-    skiplist   parameter k      hops of a walk; noise: events at an entry that does not want them; load: events at an entry
-    interest   parameter K      rounds until a node knows a change; copies of changes into a node; degree
-    tree       parameter 2      hops to a subscriber; depth, degree; noise and load as above; copies of an event
-    robustness parameter K      of the nodes that are left when so many percent fail at once: how many still hear of a change
+    skiplist   parameter k   hops of a walk; noise: events at an entry that does not want them;
+                             load: events at an entry
+    interest   parameter K   rounds until a node knows a change; copies of changes into a node;
+                             degree
+    tree       parameter 2   hops to a subscriber; depth, degree; noise and load as above; copies
+                             of an event
+    robustness parameter K   of the nodes that survive when a percentage fails at once: the number
+                             that still hear of a change
 
-The models are those beside the simulations (lab/skiplist/model.py, lab/interest/model.py, lab/tree/model.py), which tests
-compare with full runs. NumPy does a million nodes in seconds; a compiler (numba) would save less than it takes to load.
+The models are those beside the simulations (lab/skiplist/model.py, lab/interest/model.py,
+lab/tree/model.py). Tests compare them with full runs. NumPy does a million nodes in seconds; a
+compiler (numba) would save less than it takes to load.
 """
 
 from __future__ import annotations
@@ -33,40 +39,44 @@ if TYPE_CHECKING:
 
 PLANES = ("skiplist", "interest", "tree", "robustness")
 PARAMETERS = {"skiplist": 2, "interest": 6, "tree": 2, "robustness": 6}
-"""The seeds' own: k = 2, K = 6, binary."""
+"""The seeds' own parameters: k = 2, K = 6, binary."""
 EVENTS = {"skiplist": 100_000, "interest": 16, "tree": 32, "robustness": 4}
-"""So many are followed, unless told otherwise: a walk is cheap, a change goes to everybody."""
+"""The default number of events. A walk is cheap, but a change goes to every node."""
 SHARE = 0.01
-"""Of the hosts of a tree, those that want an event."""
+"""The share of a tree's hosts that want an event."""
 WANTED = 0.4
-"""Of the events of a skip list, those that somebody wants (as in the synthetic workload)."""
+"""The share of a skip list's events that some entry wants (as in the synthetic workload)."""
 SIZE_MAX = 10_000_000
 FAILED = (10, 20, 30, 40, 50, 60, 70)
 """Percent of the nodes that fail at once."""
 SOURCES = 5
-"""Survivors that a change is started at; the one that is heard by most counts: a lone survivor says nothing of the rest."""
+"""The number of survivors at which a change is started.
+
+The one that reaches most counts, because a lone survivor says nothing about the rest.
+"""
 
 _BY_NODE = ("noise", "load", "copies")
-"""Counted node by node first; the table has how many nodes have how much."""
+"""These are counted node by node first. The table has the number of nodes for each value."""
 _FABRIC = ("plane", "size", "parameter", "seed", "events")
-_PLANS = "plane STRING, size BIGINT, parameter BIGINT, seed BIGINT, events BIGINT, first BIGINT, last BIGINT"
-_COUNTED = "plane STRING, size BIGINT, parameter BIGINT, seed BIGINT, events BIGINT, what STRING, at BIGINT, count BIGINT"
+_FABRIC_DDL = "plane STRING, size BIGINT, parameter BIGINT, seed BIGINT, events BIGINT"
+_PLANS = f"{_FABRIC_DDL}, first BIGINT, last BIGINT"
+_COUNTED = f"{_FABRIC_DDL}, what STRING, at BIGINT, count BIGINT"
 
 
 class ModelError(ValueError):
-    """A model that there is not; says why and what there is."""
+    """An unknown model. The message gives the fault and the known ones."""
 
 
 class Plan(Struct, frozen=True):
-    """A fabric, and how many events are followed in it."""
+    """A fabric, and the number of events that are followed in it."""
 
     plane: str
     size: int
     parameter: int = 0
-    """k, K or arity; 0: the seed's own."""
+    """k, K or arity. 0 takes the seed's own."""
     seed: int = 0
     events: int = 0
-    """0: what suits the plane."""
+    """0 takes the default of the plane."""
 
     def checked(self) -> Plan:
         if self.plane not in PLANES:
@@ -84,7 +94,7 @@ class Plan(Struct, frozen=True):
 
 
 def plans(spark: SparkSession, wanted: Sequence[Plan], parts: int = 2) -> DataFrame:
-    """Each plan in so many parts, a row each."""
+    """Each plan in ``parts`` parts, with a row for each."""
     rows = []
     for plan in dict.fromkeys(each.checked() for each in wanted):
         cut = min(parts, plan.events)
@@ -97,7 +107,7 @@ def plans(spark: SparkSession, wanted: Sequence[Plan], parts: int = 2) -> DataFr
 
 
 def models(planned: DataFrame) -> DataFrame:
-    """Plans -> the rows of ``models``."""
+    """The rows of ``models`` from plans."""
     schema = parse_schema(_COUNTED)
 
     def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -123,8 +133,8 @@ def models(planned: DataFrame) -> DataFrame:
     value = sf.when(by_node, sf.col("count")).otherwise(sf.col("at"))
     many = sf.when(by_node, sf.lit(1)).otherwise(sf.col("count"))
     spread = added.groupBy(*keys, value.alias("at")).agg(sf.sum(many).alias("count"))
-    # A task tells only of nodes that had something; the others are as many as are missing. In one pass: for each part of a union
-    # Spark would follow all events again.
+    # A task reports only nodes with a value above zero. The missing nodes have zero. One pass
+    # computes both, because for each part of a union Spark would follow all events again.
     whole = spread.groupBy(*keys).agg(
         sf.collect_list(sf.struct("at", "count")).alias("each"), sf.sum("count").alias("told")
     )
@@ -137,7 +147,7 @@ def models(planned: DataFrame) -> DataFrame:
 
 
 def summary(rows: DataFrame) -> DataFrame:
-    """Rows of ``models`` -> mean, median, 99th percentile and most of each distribution."""
+    """Mean, median, 99th percentile and maximum of each distribution."""
     keys = (*_FABRIC, "what")
     up_to = Window.partitionBy(*keys).orderBy("at").rowsBetween(Window.unboundedPreceding, 0)
     ranked = rows.withColumn("upto", sf.sum("count").over(up_to)).withColumn(
@@ -170,7 +180,7 @@ def stage(wanted: Sequence[Plan], parts: int = 2) -> Stage:
 
 
 def _followed(row: dict[str, Any]) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """(what, at, count) of one part; what belongs to the fabric and not to an event is told with the first part."""
+    """(what, at, count) of one part. Values of the fabric itself come with the first part."""
     follow = {
         "skiplist": _skiplist,
         "interest": _interest,
@@ -183,7 +193,7 @@ def _followed(row: dict[str, Any]) -> Iterator[tuple[str, np.ndarray, np.ndarray
 
 
 def _spread(what: str, values: np.ndarray) -> tuple[str, np.ndarray, np.ndarray]:
-    """How many have each value."""
+    """The number of nodes for each value."""
     import numpy as np
 
     counts = np.bincount(values)
@@ -192,7 +202,7 @@ def _spread(what: str, values: np.ndarray) -> tuple[str, np.ndarray, np.ndarray]
 
 
 def _each(what: str, counts: np.ndarray) -> tuple[str, np.ndarray, np.ndarray]:
-    """Nodes that have something, and how much."""
+    """The nodes with a value above zero, and their values."""
     import numpy as np
 
     at = np.flatnonzero(counts)
@@ -215,9 +225,8 @@ def _skiplist(size: int, k: int, seed: int, events: int, first: int, last: int) 
     yield _spread("hops", hops)
     yield _each("load", visits)
     noise = visits.copy()
-    np.subtract.at(
-        noise, targets[wanted & (hops > 0)] // 2, 1
-    )  # where it was wanted it is no noise
+    # An event at an entry that wanted it is not noise.
+    np.subtract.at(noise, targets[wanted & (hops > 0)] // 2, 1)
     yield _each("noise", noise)
 
 

@@ -1,10 +1,11 @@
 """``gossamer reproduce``: every figure of the seeds, from simulation to page.
 
-    grid      the runs of ``studies``, one a Spark task, committed in waves
+    grid      the runs of ``studies``, one in each Spark task, committed in waves
     models    the planes up to a million nodes
-    figures   the seeds' figures out of those tables: charts, the table of their numbers, CSV files, and the page
+    figures   the seeds' figures out of those tables: charts, the table of their numbers, CSV files,
+              and the page
 
-Each is a stage (``job``): what did not change is not done again, and what was killed goes on.
+Each is a stage (``job``): a stage without changes is skipped, and a killed job continues.
 """
 
 from __future__ import annotations
@@ -30,19 +31,24 @@ from gossamer.pipeline.charts import number
 from gossamer.pipeline.job import JobError, OnStage, Outcome, Stage, Step
 from gossamer.pipeline.report import STANDS_IN
 
-SMALL = "This is the small study, made to see that all is in place: its sizes and numbers are not the seeds'."
+SMALL = (
+    "This is the small study, a check that all parts are in place: its sizes and numbers are not "
+    "the seeds'."
+)
 NO_PICTURES = (
-    "The seeds' files hold no pictures. Each figure is drawn from tables of this run and set beside the numbers and words of the "
-    "seed's own text, and beside nothing else; the sentence on agreement is made from the numbers."
+    "The seeds' files hold no pictures. Each figure is drawn from tables of this run and compared "
+    "only with the numbers and words of the seed's own text. The sentence on agreement is made "
+    "from "
+    "the numbers."
 )
 PARTS = 2
-"""Each modelled fabric is followed in so many tasks."""
+"""The number of tasks that follow each modelled fabric."""
 WAVE = 16
-"""Runs that are committed together; the longest begin first."""
+"""The number of runs that are committed together. The longest begin first."""
 
 
 class Result(Struct, frozen=True):
-    """What came of it."""
+    """The result of a reproduction."""
 
     out: Path
     report: Path
@@ -77,7 +83,10 @@ def run(
 
 
 def drawn(read: book.Book, study: Study) -> list[Figure]:
-    """All figures. One that lacks its run says which failed, and how to do it again."""
+    """All figures.
+
+    If a figure lacks its run, the error names the first failed run and the command that repeats it.
+    """
     try:
         return seedfigures.figures(read, study)
     except (IndexError, KeyError, ValueError):
@@ -85,8 +94,8 @@ def drawn(read: book.Book, study: Study) -> list[Figure]:
         if not failed:
             raise
         raise JobError(
-            f"{len(failed)} of {len(read.grid)} runs failed, and a figure lacks its run. The first: {failed[0]['error']}; "
-            f"again: {failed[0]['replay']}"
+            f"{len(failed)} of {len(read.grid)} runs failed, and a figure lacks its run. "
+            f"The first: {failed[0]['error']}; again: {failed[0]['replay']}"
         ) from None
 
 
@@ -132,7 +141,7 @@ def _figures(step: Step, study: Study, *, png: bool) -> Mapping[str, DataFrame]:
 
 
 def _csv(step: Step) -> None:
-    """The tables again, for those who have no Parquet."""
+    """The tables again as CSV, for readers without Parquet."""
     import pyarrow.csv as pc
     import pyarrow.parquet as pq
 
@@ -154,8 +163,9 @@ def write_page(path: Path, study: Study, drawn: Sequence[Figure], read: book.Boo
     bad = [row for row in read.grid if row["status"] != "ok"]
     body = [
         pages.tiles({
-            "figures": len(drawn), "agree with the seed": f"{agreed} of {len(compared)}", "simulations": len(read.grid),
-            "runs that failed": len(bad), "largest model, nodes": max(study.models),
+            "figures": len(drawn), "agree with the seed": f"{agreed} of {len(compared)}",
+            "simulations": len(read.grid), "runs that failed": len(bad),
+            "largest model, nodes": max(study.models),
         }),
         "" if study.models == studies.Study().models else f"<p class=bad>{escape(SMALL)}</p>",
         f"<p>{escape(_origin(study))}</p>",
@@ -174,7 +184,10 @@ def write_page(path: Path, study: Study, drawn: Sequence[Figure], read: book.Boo
             pages.table(bad, ["overlay", "size", "status", "error", "replay"]),
         ]
     body += ["<h2>How it was made</h2>", _made(study, read)]
-    lead = "Figures and claims of the three seed documents, reproduced: simulated, modelled, counted by Spark, drawn from tables."
+    lead = (
+        "Figures and claims of the three seed documents, reproduced: simulated, modelled, counted "
+        "by Spark, drawn from tables."
+    )
     return pages.write(path, "Gossamer: the seeds' figures, reproduced", lead, body)
 
 
@@ -184,7 +197,7 @@ def _glance(figure: Figure) -> str:
 
 
 def _sentence(figure: Figure) -> str:
-    """No line begins with a percent sign, or with what K is."""
+    """The sentence without line breaks before a percent sign or inside "K = 6"."""
     return re.sub(
         r" (?=%)|(?<=\bK) (?=[=-] )|(?<=\bK [=-]) ", "\N{NO-BREAK SPACE}", escape(figure.sentence)
     )
@@ -203,13 +216,21 @@ def _origin(study: Study) -> str:
 
 
 def _card(figure: Figure) -> str:
+
+    def shown(value: float | None, unit: str) -> str:
+        return "–" if value is None else f"{number(value)} {unit}".strip()
+
     rows = [
-        {"number": each.name, "here": f"{number(each.found)} {each.unit}".strip(),
-         "the seed": f"{number(each.stated)} {each.unit}".strip() if each.stated is not None else "–"}
+        {
+            "number": each.name,
+            "here": shown(each.found, each.unit),
+            "the seed": shown(each.stated, each.unit),
+        }
         for each in figure.numbers
-    ]  # fmt: skip
+    ]
     return (
-        f'<section class="card"><h3>{escape(figure.key)} · {escape(figure.title)} {_verdict(figure)}</h3>{figure.drawing.svg()}'
+        f'<section class="card"><h3>{escape(figure.key)} · {escape(figure.title)} '
+        f"{_verdict(figure)}</h3>{figure.drawing.svg()}"
         f"<blockquote>{escape(figure.says)}</blockquote><p>{_sentence(figure)}</p>"
         + pages.folded("Numbers", pages.table(rows, ["number", "here", "the seed"]))
         + pages.folded("Do it again", f"<p><code>{escape(figure.replay)}</code></p>")
@@ -241,9 +262,9 @@ def _made(study: Study, read: book.Book) -> str:
         [{"fact": name, "value": value} for name, value in facts.items()], ["fact", "value"]
     )
     note = (
-        "<p>Simulations run in virtual time: the same seed gives the same numbers on any machine, on one core "
-        "or a cluster. The tables "
-        "are beside this page as Parquet, and in <code>csv/</code>; the charts as SVG and PNG in <code>charts/</code>.</p>"
+        "<p>Simulations run in virtual time: the same seed gives the same numbers on any machine, "
+        "on one core or a cluster. The tables are beside this page as Parquet, and in "
+        "<code>csv/</code>; the charts as SVG and PNG in <code>charts/</code>.</p>"
     )
     return (
         note

@@ -1,7 +1,7 @@
-"""The figures of the seeds, out of the tables, each beside what the seed's own text states.
+"""The figures of the seeds, from the tables, each beside the statements of the seed's own text.
 
-The seeds' files hold no pictures, so a figure is compared with the numbers and words of their texts and with nothing else. Every
-sentence on agreement is made from the numbers: other numbers, another sentence.
+The seeds' files hold no pictures, so a figure is compared only with the numbers and words of their
+texts. Every sentence on agreement is made from the numbers, so other numbers give another sentence.
 """
 
 from __future__ import annotations
@@ -20,13 +20,17 @@ from gossamer.pipeline.drawing import Drawing
 
 HOPS_SHOWN = 14
 """Longer walks share the last bar."""
-KEPT = "In every simulated network K nodes or more must fail to cut it, and when K - 1 crashed at once every survivor still heard"
+KEPT = (
+    "In every simulated network K nodes or more must fail to cut it, and when K - 1 crashed at "
+    "once "
+    "every survivor still heard"
+)
 SIZES = "The seeds measured up to 1,000 peers (001) and 120 hosts (002)."
 NAMES = {"gossamer": "gossamer's routing", "paper": "the seed's routing"}
 
 
 class Number(Struct, frozen=True):
-    """One number of a figure. ``stated``: what the seed's text says, where it says a number."""
+    """One number of a figure. ``stated`` is the number in the seed's text, if there is one."""
 
     name: str
     found: float
@@ -42,11 +46,11 @@ class Figure(Struct, frozen=True):
     drawing: Drawing
     numbers: tuple[Number, ...]
     sentence: str
-    """On agreement."""
+    """The sentence on agreement."""
     agrees: bool | None
-    """None: the seed states nothing that could be compared."""
+    """None if the seed states nothing that could be compared."""
     replay: str
-    """One of the commands behind it."""
+    """One of the commands behind the figure."""
 
 
 # ------------------------------------------------------------------------------- seed 001
@@ -117,16 +121,20 @@ def noise(book: Book, study: Study, workload: str) -> Figure:
     )
     agrees = 0.4 <= seeds["hottest peer"] / 1.2 <= 2.5
     says = (
-        "In the case of real P2P trace around 10% of peers receive 0.48% of the total number of events sent to "
+        "In the case of real P2P trace around 10% of peers receive 0.48% of the total number of "
+        "events sent to "
         "the system. The most "
         "heavily loaded peers (0.1% of peers) received only about 1.2% of the total events."
         if real
         else "A similar distribution is observed [with] the synthetic trace."
     )
     sentence = (
-        f"With the seed's routing {seeds['peers with 0.48 % noise']:.1f} % of the peers are at 0.48 %, and the hottest gets "
-        f"{seeds['hottest peer']:.2f} % where the seed has {'about' if real else 'a similar'} 1.2 %: "
-        f"{'the same order' if agrees else 'not the same order'}. With gossamer's routing the hottest peer gets "
+        f"With the seed's routing {seeds['peers with 0.48 % noise']:.1f} % of the peers are at "
+        "0.48 %, and the hottest gets "
+        f"{seeds['hottest peer']:.2f} % where the seed has {'about' if real else 'a similar'} "
+        "1.2 %: "
+        f"{'the same order' if agrees else 'not the same order'}. With gossamer's routing the "
+        "hottest peer gets "
         f"{ours['hottest peer']:.2f} %."
     )
     return Figure(
@@ -169,17 +177,21 @@ def hops(book: Book, study: Study, workload: str) -> Figure:
     within = value[f"{seeds}: within log2 N"]
     agrees = abs(value[f"{seeds}: most common hops"] - 4) <= 1
     says = (
-        "Most of the events (e.g., with real P2P trace 635 out of 2500 events) are delivered or garbage collected by using only 4 "
+        "Most of the events (e.g., with real P2P trace 635 out of 2500 events) are delivered or "
+        "garbage collected by using only 4 "
         "hops [...] bounded by the logarithmic value of subscriptions."
         if real
         else "Again results are similar in both the traces."
     )
     sentence = (
-        f"With the seed's routing most events take {value[f'{seeds}: most common hops']:.0f} hops and "
+        f"With the seed's routing most events take {value[f'{seeds}: most common hops']:.0f} "
+        "hops and "
         f"{value[f'{seeds}: events with 4 hops']:,.0f} of {study.events:,} take 4: "
         f"{'as in the seed' if agrees else 'unlike the seed'}. "
-        f"{within:.1f} % stay within log2 N{'; the others visit popular filters one by one' if within < 100 else ''}. "
-        f"With gossamer's routing, which shares contiguous matches out, the mean is {value[f'{ours}: mean hops']:.2f} hops and "
+        f"{within:.1f} % stay within log2 "
+        f"N{'; the others visit popular filters one by one' if within < 100 else ''}. "
+        "With gossamer's routing, which shares contiguous matches out, the mean is "
+        f"{value[f'{ours}: mean hops']:.2f} hops and "
         f"{value[f'{ours}: within log2 N']:.1f} % stay within it."
     )
     return Figure(
@@ -220,9 +232,8 @@ def dynamic(book: Book, study: Study) -> Figure:
     }
     spreads = {routing: book.spread(run, "hops") for routing, run in runs.items()}
     bounds = math.log2(study.grow_from), math.log2(study.filters)
-    stated = [
-        f"{math.floor(100 * bound) / 100:.2f}" for bound in bounds
-    ]  # the seed cuts its decimals off: 8.22, 9.96
+    # The seed cuts its decimals off: 8.22, 9.96.
+    stated = [f"{math.floor(100 * bound) / 100:.2f}" for bound in bounds]
     marks = [Mark(bounds[0], f"bound {stated[0]}", True), Mark(bounds[1], stated[1], True)]
     title = f"Hops to newcomers, {study.grow_from:,} peers growing to {study.filters:,}"
     numbers = []
@@ -250,9 +261,11 @@ def dynamic(book: Book, study: Study) -> Figure:
     value = {number.name: number.found for number in numbers}
     seeds, ours = NAMES["paper"], NAMES["gossamer"]
     says = (
-        "The upper bound for hops for the initial set of peers (i.e., 300 of peers) is 8.22: the upper bound "
+        "The upper bound for hops for the initial set of peers (i.e., 300 of peers) is 8.22: the "
+        "upper bound "
         "for hops for the eventual "
-        "total of peers (i.e., 1000) is 9.96. As seen in Figure 5 some events take more step than this: but in "
+        "total of peers (i.e., 1000) is 9.96. As seen in Figure 5 some events take more step "
+        "than this: but in "
         "general GosSkip performs "
         "well in this kind of dynamic scenario."
     )
@@ -260,18 +273,25 @@ def dynamic(book: Book, study: Study) -> Figure:
     agrees = last < value[f"{seeds}: events"] / 2
     some = (
         "some take more than both, as the seed says" if last
-        else "some take more than the first; the seed says that some take more, not than which" if first
+        else (
+            "some take more than the first; the seed says that some take more, and not than which"
+        ) if first
         else "none takes more, where the seed says that some do"
     )  # fmt: skip
     sentence = (
-        f"With the seed's routing {first:,.0f} of {value[f'{seeds}: events']:,.0f} events take more than {stated[0]} hops, the "
-        f"bound of the first peers, and {last:,.0f} more than {stated[1]}, that of all; the most is "
-        f"{value[f'{seeds}: most hops']:.0f}: {some if agrees else 'most take more, unlike the seed'}. "
-        f"With gossamer's routing, where newcomers start with a neighbour's long links, the most is "
+        f"With the seed's routing {first:,.0f} of {value[f'{seeds}: events']:,.0f} events take "
+        f"more than {stated[0]} hops, the "
+        f"bound of the first peers, and {last:,.0f} more than {stated[1]}, that of all; the most "
+        "is "
+        f"{value[f'{seeds}: most hops']:.0f}: "
+        f"{some if agrees else 'most take more, unlike the seed'}. "
+        "With gossamer's routing, where newcomers start with a neighbour's long links, the most "
+        "is "
         f"{value[f'{ours}: most hops']:.0f} hops."
     )
-    return Figure("001-5", title, says, _hops_chart(title, spreads, marks, "events"), tuple(numbers), sentence, agrees,
-                  runs["gossamer"]["replay"])  # fmt: skip
+    drawing = _hops_chart(title, spreads, marks, "events")
+    replay = runs["gossamer"]["replay"]
+    return Figure("001-5", title, says, drawing, tuple(numbers), sentence, agrees, replay)
 
 
 # ------------------------------------------------------------------------------- seed 002
@@ -304,18 +324,20 @@ def degrees(book: Book, study: Study) -> Figure:
     )
     agrees = highest <= 3 and ends > 50
     says = (
-        "The resulting tree is very close to an ideal balanced tree, with the majority of the hosts either "
+        "The resulting tree is very close to an ideal balanced tree, with the majority of the "
+        "hosts either "
         "being leaves or having a "
         "degree of three, and with none having a larger degree."
     )
     sentence = (
-        f"No host of any run has more than {highest} neighbours, and of {study.hosts[-1]} hosts {ends:.0f} % "
+        f"No host of any run has more than {highest} neighbours, and of {study.hosts[-1]} hosts "
+        f"{ends:.0f} % "
         f"are leaves or have three: "
         f"{'as the seed says' if agrees else 'unlike the seed'}."
     )
     replay = book.runs("tree", size=study.hosts[-1])[0]["replay"]
-    return Figure("002-3", title, says, charts.bars(title, labels, series, "degree", "percent of hosts"), numbers, sentence, agrees,
-                  replay)  # fmt: skip
+    drawing = charts.bars(title, labels, series, "degree", "percent of hosts")
+    return Figure("002-3", title, says, drawing, numbers, sentence, agrees, replay)
 
 
 def area(book: Book, study: Study) -> Figure:
@@ -344,14 +366,16 @@ def area(book: Book, study: Study) -> Figure:
     )
     agrees = 2 <= average <= 3 and last <= first + 2
     says = (
-        "The size of the reconfiguration area remains very low even when the number of hosts becomes large. "
+        "The size of the reconfiguration area remains very low even when the number of hosts "
+        "becomes large. "
         "[...] The average number "
         "of hosts contacted during a reconfiguration being between two and three."
     )
     sentence = (
         f"A change contacts {average:.2f} hosts on average, "
         f"{'between two and three as' if 2 <= average <= 3 else 'unlike'} in the seed; "
-        f"the mean area goes from {first:.1f} hosts in a network of {study.hosts[0]} to {last:.1f} in one of {study.hosts[-1]}"
+        f"the mean area goes from {first:.1f} hosts in a network of {study.hosts[0]} to "
+        f"{last:.1f} in one of {study.hosts[-1]}"
         f"{': it stays low' if last <= first + 2 else ''}."
     )
     replay = book.runs("tree", size=study.hosts[-1])[0]["replay"]
@@ -382,8 +406,11 @@ def propagation(book: Book, study: Study) -> Figure:
     ]
     slope, start, explained = fit(hops_of)
     ends = [min(study.nodes), max(study.nodes)]
-    series = {"hops, simulated": hops_of, "milliseconds, simulated": ms_of,
-              "fit of the hops": [(float(x), start + slope * math.log2(x)) for x in ends]}  # fmt: skip
+    series = {
+        "hops, simulated": hops_of,
+        "milliseconds, simulated": ms_of,
+        "fit of the hops": [(float(x), start + slope * math.log2(x)) for x in ends],
+    }
     title = "Until a node knows of a change, K = 6"
     drawing = charts.line(
         title, series, "nodes", "hops; milliseconds (mean)", log_x=True, dashed=["fit of the hops"]
@@ -398,12 +425,15 @@ def propagation(book: Book, study: Study) -> Figure:
     )
     agrees = explained > 0.9 and slope < 1
     says = (
-        "Each one of the processes within the network will be updated with any change of subscription status in any of the other "
+        "Each one of the processes within the network will be updated with any change of "
+        "subscription status in any of the other "
         "processes within O(log(N)) time on average, with a worst case scenario of O(N) of time."
     )
     sentence = (
-        f"Each doubling of N costs {slope:.2f} hops, and log N explains {100 * explained:.1f} % of the variance: "
-        f"{'O(log N), as the seed claims' if agrees else 'not clearly logarithmic'}. The seed states no number of milliseconds."
+        f"Each doubling of N costs {slope:.2f} hops, and log N explains {100 * explained:.1f} % "
+        "of the variance: "
+        f"{'O(log N), as the seed claims' if agrees else 'not clearly logarithmic'}. The seed "
+        "states no number of milliseconds."
     )
     return Figure(
         "000-time",
@@ -461,12 +491,14 @@ def traffic(book: Book, study: Study) -> Figure:
     )
     agrees = min(less) > 1 and hashed < named
     says = (
-        "The update messages being differences between previous update and current update [...] apply at least "
+        "The update messages being differences between previous update and current update [...] "
+        "apply at least "
         "one hash function to "
         "actual names of the topics [...] to reduce size of statuses updates."
     )
     sentence = (
-        f"Differences need {min(less):.1f} to {max(less):.1f} times fewer bytes than whole interests at every "
+        f"Differences need {min(less):.1f} to {max(less):.1f} times fewer bytes than whole "
+        "interests at every "
         f"rate, and hashed names "
         f"{hashed:.0f} bytes where names need {named:.0f}: "
         f"{'both reduce the traffic, as claimed' if agrees else 'not as claimed'}. "
@@ -515,15 +547,18 @@ def robustness(book: Book, study: Study) -> Figure:
     )
     agrees = all(good for _, good in crashed) and all(found >= k for k, found in connected)
     says = (
-        "The K-connected configuration of the overlay network is maintained even in the case of a process leaving or joining the "
+        "The K-connected configuration of the overlay network is maintained even in the case of "
+        "a process leaving or joining the "
         "network. [...] Set K as a small number (e.g., K=6) for several thousands of processes."
     )
     half = {name: dict(points)[50.0] for name, points in series.items()}
     sentence = (
         (KEPT if agrees else "Not every network was K-connected") +
-        f". Beyond that guarantee, when half of {study.robust_nodes:,} nodes fail at once, a change still reaches "
+        f". Beyond that guarantee, when half of {study.robust_nodes:,} nodes fail at once, a "
+        "change still reaches "
         + ", ".join(
-            f"{value:.1f} % {'' if at else 'of the survivors '}with {name}" for at, (name, value) in enumerate(half.items())
+            f"{value:.1f} % {'' if at else 'of the survivors '}with {name}"
+            for at, (name, value) in enumerate(half.items())
         )
         + "."
     )  # fmt: skip
@@ -570,12 +605,16 @@ def scale(book: Book, study: Study) -> Figure:
     value = {number.name: number.found for number in numbers}
     growths = [value[f"{name}, more for each doubling"] for _, _, name in planes]
     sentence = (
-        f"In a model of {largest:,} nodes an event takes {value[f'skip list: hops, mean of {largest:,}']:.2f} "
+        f"In a model of {largest:,} nodes an event takes "
+        f"{value[f'skip list: hops, mean of {largest:,}']:.2f} "
         f"hops on average, a change is "
-        f"known after {value[f'interest: rounds, mean of {largest:,}']:.2f} rounds, and a host stands "
-        f"{value[f'tree: depth, mean of {largest:,}']:.1f} links deep; each doubling of the nodes adds {min(growths):.2f} to "
+        f"known after {value[f'interest: rounds, mean of {largest:,}']:.2f} rounds, and a host "
+        "stands "
+        f"{value[f'tree: depth, mean of {largest:,}']:.1f} links deep; each doubling of the "
+        f"nodes adds {min(growths):.2f} to "
         f"{max(growths):.2f} to these. No entry of the skip list sees more than "
-        f"{most['load']:.2g} % of the events, and none more than {most['noise']:.2g} % that it does not want. "
+        f"{most['load']:.2g} % of the events, and none more than {most['noise']:.2g} % that it "
+        "does not want. "
         "The models are compared with full simulations in the tests."
     )
     return Figure("scale", title, SIZES, drawing, tuple(numbers), sentence,
@@ -584,8 +623,11 @@ def scale(book: Book, study: Study) -> Figure:
 
 SEEDS: tuple[tuple[str, str, tuple[Callable[[Book, Study], Figure], ...]], ...] = (
     ("001", "GosSkip: content filters in a gossiped skip list", (
-        lambda book, study: noise(book, study, "trace"), lambda book, study: noise(book, study, "synthetic"),
-        lambda book, study: hops(book, study, "trace"), lambda book, study: hops(book, study, "synthetic"), dynamic)),
+        lambda book, study: noise(book, study, "trace"),
+        lambda book, study: noise(book, study, "synthetic"),
+        lambda book, study: hops(book, study, "trace"),
+        lambda book, study: hops(book, study, "synthetic"),
+        dynamic)),
     ("002", "A dispatch tree over a distributed hash table", (degrees, area)),
     ("000", "Interest views over a K-connected overlay", (propagation, traffic, robustness)),
     ("scale", "Beyond the seeds: a million nodes", (scale,)),
@@ -593,5 +635,5 @@ SEEDS: tuple[tuple[str, str, tuple[Callable[[Book, Study], Figure], ...]], ...] 
 
 
 def figures(book: Book, study: Study) -> list[Figure]:
-    """All of them, in the order of the report."""
+    """All figures, in the order of the report."""
     return [make(book, study) for _, _, makes in SEEDS for make in makes]

@@ -1,10 +1,14 @@
-"""What is run to reproduce the seeds' figures: the cells of the grid and the models, in full or in small for tests.
+"""The runs that reproduce the seeds' figures: cells of the grid and models, in full size or small.
 
-001 (section 4): 1,000 filters, 2,500 events, k = 2, a real trace and a synthetic one; then 300 peers growing to 1,000. Each with
-this project's routing and with the seed's own (``routing = paper``). The trace is the sample of Debian's source index that comes
-with the package, or one that is given.
-002 (section 4): 256 keys, a binary tree, 10 to 120 hosts, grown from empty, then a join or a leave each second.
-000 has no experiments, but claims: O(log N), differences instead of whole interests, K. They are measured.
+Seed 001 (section 4) has 1,000 filters, 2,500 events, k = 2, a real trace and a synthetic one; then
+300 peers grow to 1,000. Each runs with this project's routing and with the seed's own (``routing =
+paper``). The trace is the package's sample of Debian's source index, or another one.
+
+Seed 002 (section 4) has 256 keys, a binary tree, and 10 to 120 hosts, grown from empty, then a join
+or a leave each second.
+
+Seed 000 has no experiments, but it has claims: O(log N), differences in place of whole interests,
+K. They are measured.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ WORKLOADS = ("trace", "synthetic")
 
 
 class Study(Struct, frozen=True):
-    """Sizes of everything. The default is the seeds' own."""
+    """The sizes of everything. The default is the seeds' own."""
 
     filters: int = 1_000
     events: int = 2_500
@@ -43,11 +47,14 @@ class Study(Struct, frozen=True):
 
 
 QUICK = Study(
-    filters=60, events=120, grow_from=20, hosts=(10, 20), tree_seeds=(7,), tree_measure="10s", nodes=(12, 24), ks=(3,),
-    ks_nodes=16, crash_nodes=10, rates=(50, 200), rate_nodes=10, changes=4, models=(200, 1_000), model_walks=2_000,
-    robust_nodes=500, robust_ks=(2, 6),
+    filters=60, events=120, grow_from=20, hosts=(10, 20), tree_seeds=(7,), tree_measure="10s",
+    nodes=(12, 24), ks=(3,), ks_nodes=16, crash_nodes=10, rates=(50, 200), rate_nodes=10,
+    changes=4, models=(200, 1_000), model_walks=2_000, robust_nodes=500, robust_ks=(2, 6),
 )  # fmt: skip
-"""Everything in small: for tests, and to see that all is in place. Its numbers are not the seeds'."""
+"""Everything at a small size, for tests and as a check that all parts are in place.
+
+Its numbers are not the seeds'.
+"""
 
 _TOPICS = (("subscriptions", 20), ("topics", 1_000))
 

@@ -1,1 +1,3 @@
-"""Real sockets: TCP transport, the asyncio driver, discovery, disk, and ``gossamer.Node``."""
+"""Real sockets: the TCP transport, the asyncio driver, discovery, the disk, and
+``gossamer.Node``.
+"""

@@ -1,8 +1,9 @@
-"""A node's local admin socket: who runs the node may ask what it does, and publish through it.
+"""A node's local admin socket: its user can ask the node and publish through it.
 
-A Unix socket in a directory that only its owner can enter; one JSON request a line, one JSON answer a line. ``gossamer status``
-finds the sockets of all nodes that this user runs on this machine. A request that says ``more`` is followed by lines of its own, up
-to the end of what is sent.
+It is a Unix socket in a directory that only its owner can enter. A request is one line of JSON, and
+so is each line of an answer. ``gossamer status`` finds the sockets of all nodes that this user runs
+on this machine. A request that says ``more`` is followed by lines of its own, up to the end of what
+the client sends.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ from typing import IO, Any
 
 from gossamer.net import private
 
-REQUEST_MAX = 8 << 20  # a line: the largest event, in JSON
+# The most bytes of a line: the largest event, in JSON.
+REQUEST_MAX = 8 << 20
 ANSWER_SECONDS = 2.0
 WAKE_SECONDS = 6.0
-INTERRUPTED_SECONDS = 10.0  # for answers to what was sent before an interrupt
-SHOWN_MAX = 5  # nodes that an error names
+# The time for answers to lines that were sent before an interrupt.
+INTERRUPTED_SECONDS = 10.0
+# The most nodes that an error names.
+SHOWN_MAX = 5
 
 
 class AdminError(RuntimeError):
@@ -33,7 +37,10 @@ class AdminError(RuntimeError):
 
 
 def directory() -> Path:
-    """Where this user's admin sockets are. Refuses a directory that somebody else has put there."""
+    """The directory of this user's admin sockets.
+
+    A directory that another user has put there is refused.
+    """
     base = os.environ.get("XDG_RUNTIME_DIR")
     path = (
         Path(base) / "gossamer"
@@ -47,11 +54,14 @@ def directory() -> Path:
 
 
 Answer = Callable[[dict[str, Any], AsyncIterator[bytes]], AsyncIterator[Any]]
-"""To a request, and what follows it."""
+"""Answers a request and the lines that follow it."""
 
 
 async def serve(address: str, answer: Answer) -> tuple[asyncio.Server, Path]:
-    """Listen for requests about the node at this address. An answer may have many lines; either side may end it."""
+    """Listens for requests about the node at this address.
+
+    An answer may have many lines. Either side may end it.
+    """
     path = directory() / f"{_stem(address)}.sock"
 
     async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -67,13 +77,13 @@ async def serve(address: str, answer: Answer) -> tuple[asyncio.Server, Path]:
                 answer(asked, aiter(reader)), None if asked.get("more") else reader, writer
             )
         except (TimeoutError, ConnectionError, ValueError):
-            return  # whoever asked has gone, or talks without end
+            # The client has gone, or its line does not end.
+            return
         finally:
             writer.close()
 
-    path.unlink(
-        missing_ok=True
-    )  # left by a node that was killed; the TCP port is ours, so no other node can own it
+    # A node that was killed left it. The TCP port is ours, so no other node can own the socket.
+    path.unlink(missing_ok=True)
     server = await asyncio.start_unix_server(client, path, limit=REQUEST_MAX)
     path.chmod(0o600)
     return server, path
@@ -81,10 +91,10 @@ async def serve(address: str, answer: Answer) -> tuple[asyncio.Server, Path]:
 
 @contextlib.asynccontextmanager
 async def offered(address: str, answer: Answer) -> AsyncIterator[None]:
-    """Answer requests about the node at this address meanwhile.
+    """Answers requests about the node at this address while the context is open.
 
-    Where that is impossible (another user has a folder of our name under the temporary folder) the
-    node runs all the same, and the log says why nobody can ask it.
+    This is impossible if another user has a folder of our name under the temporary folder. Then the
+    node runs all the same, and the log says why it cannot be asked.
     """
     try:
         server, path = await serve(address, answer)
@@ -109,7 +119,10 @@ async def offered(address: str, answer: Answer) -> AsyncIterator[None]:
 async def _reply(
     lines: AsyncIterator[Any], reader: asyncio.StreamReader | None, writer: asyncio.StreamWriter
 ) -> None:
-    """Write lines as they come; stop when whoever asked hangs up, even if no line comes. No ``reader``: the answer reads."""
+    """Writes lines as they come, and stops when the client hangs up, even if no line comes.
+
+    Without a ``reader`` it does not watch the client, because the answer itself reads.
+    """
 
     async def write() -> None:
         async for line in lines:
@@ -133,7 +146,10 @@ async def _reply(
 def lines(
     path: Path, request: dict[str, Any], *, patient: bool = False, seconds: float = ANSWER_SECONDS
 ) -> Iterator[Any]:
-    """The lines of an answer as they come; ``patient``: however long that takes, of a node that is awake."""
+    """The lines of an answer as they come.
+
+    A ``patient`` caller waits without a limit for a node that is awake.
+    """
     if patient:
         _wake(path)
     with socket.socket(socket.AF_UNIX) as sock:
@@ -154,7 +170,11 @@ def lines(
 
 
 def _wake(path: Path) -> None:
-    """Nobody waits without end for a process that is stopped; one that is only busy has some time."""
+    """Raises an AdminError if the process does not answer.
+
+    A process that is stopped must not make a patient caller wait for ever. A process that is only
+    busy gets some time.
+    """
     ask(path, {"do": "sample"}, WAKE_SECONDS)
 
 
@@ -164,12 +184,16 @@ def send(
     more: Iterable[bytes],
     heard: Callable[[dict[str, Any]], None],
 ) -> None:
-    """A request with lines that follow it. ``heard`` gets each answer, in a thread: neither side waits for the other to read."""
+    """Sends a request and the lines that follow it.
+
+    ``heard`` gets each answer, in a thread. So neither side waits for the other to read.
+    """
     problems: list[str] = []
     _wake(path)
 
     def listen(file: IO[bytes]) -> None:
-        with contextlib.suppress(OSError, ValueError):  # closed by this side
+        # This side closed the socket.
+        with contextlib.suppress(OSError, ValueError):
             for line in file:
                 reply = json.loads(line)
                 problems.append(reply["error"]) if "error" in reply else heard(reply)
@@ -182,15 +206,15 @@ def send(
             listener = threading.Thread(target=listen, args=(file,), name="answers", daemon=True)
             listener.start()
             try:
-                with contextlib.suppress(
-                    BrokenPipeError, ConnectionResetError
-                ):  # it has said why, or has gone
+                # The node may have gone, or it has said why it hangs up.
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                     sock.sendall(json.dumps({**request, "more": True}).encode() + b"\n")
                     for line in more:
                         sock.sendall(line + b"\n")
                     sock.shutdown(socket.SHUT_WR)
                 listener.join()
-            except KeyboardInterrupt:  # answers to what was sent have some time to come
+            # Answers to lines that were sent have some time to come.
+            except KeyboardInterrupt:
                 try:
                     with contextlib.suppress(OSError):
                         sock.shutdown(socket.SHUT_WR)
@@ -209,7 +233,7 @@ def send(
 
 
 def ask(path: Path, request: dict[str, Any], seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
-    """One request, one answer."""
+    """Sends one request and returns one answer."""
     for reply in lines(path, request, seconds=seconds):
         if isinstance(reply, dict):
             return reply
@@ -217,16 +241,18 @@ def ask(path: Path, request: dict[str, Any], seconds: float = ANSWER_SECONDS) ->
 
 
 def find(address: str | None, usual: str = "") -> Path:
-    """The socket of the node that listens at this address; without one, of the only node there is, or of the usual one."""
+    """The socket of the node that listens at this address.
+
+    Without an address it is the only running node, or the one at the usual address.
+    """
     found = [path for path in sorted(directory().glob("*.sock")) if _answers(path)]
     if address is not None:
         found = [path for path in found if path.stem == _stem(address)]
     if not found:
         where = f"at {address}" if address else "of yours on this machine"
         raise AdminError(f"no node {where} is running; start one with: gossamer node")
-    if (
-        len(found) > 1
-    ):  # 'gossamer subscribe' is a node too, so beside it the one that runs by itself is meant
+    # 'gossamer subscribe' is a node too. Beside it, the node that runs by itself is meant.
+    if len(found) > 1:
         found = [path for path in found if path.stem == _stem(usual)] or found
     if len(found) > 1:
         some = ", ".join(map(_address, found[:SHOWN_MAX]))
@@ -243,7 +269,8 @@ def _answers(path: Path) -> bool:
             sock.settimeout(ANSWER_SECONDS)
             sock.connect(str(path))
     except ConnectionRefusedError:
-        path.unlink(missing_ok=True)  # of a node that is gone
+        # The node is gone.
+        path.unlink(missing_ok=True)
         return False
     except OSError:
         return False
@@ -255,13 +282,16 @@ def _stem(address: str) -> str:
 
 
 def _address(path: Path) -> str:
-    """The other way round."""
+    """The address of a node from the path of its socket."""
     host, _, port = path.stem.replace("_", ":").rpartition(":")
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def statuses() -> list[dict[str, Any]]:
-    """The status of every node that this user runs on this machine; sockets of nodes that are gone are removed."""
+    """The status of every node that this user runs on this machine.
+
+    It removes the sockets of nodes that are gone.
+    """
     found = []
     for path in sorted(directory().glob("*.sock")):
         try:

@@ -1,12 +1,17 @@
-"""What a node answers on its admin socket: {"do": ...}, one JSON object a line, {"error": ...} for what cannot be.
+"""The answers of a node on its admin socket.
 
-status                          what the node is and does
-view, topic?, watch?            who wants which topic; with "watch" also every change, until the asker hangs up
-sample                          how it does at this moment: rates and queues can be told from two of them
+A request is {"do": ...}. An answer has one JSON object a line, and {"error": ...} for a request
+that cannot be met.
+
+status                          the node, its settings and its counters
+view, topic?, watch?            the nodes that want the topic; with "watch" also every change,
+                                until the client hangs up
+sample                          the state of this moment; two samples give rates and queues
 tree                            the dispatch tree, parents first
-lookup, topic, event?           which subscriptions of the topic's skip list would take the event
-publish, topic, wait?, more     publishes the events that follow, a JSON object a line, and answers with their receipts; the first
-                                that cannot be published ends it: {"refused": its place, "why": ...}
+lookup, topic, event?           the subscriptions of the topic's skip list that would take the event
+publish, topic, wait?, more     publishes the events that follow, a JSON object a line, and answers
+                                with their receipts; the first event that cannot be published ends
+                                it: {"refused": its place, "why": ...}
 """
 
 from __future__ import annotations
@@ -28,8 +33,10 @@ from gossamer.trace import hex_peer
 if TYPE_CHECKING:
     from gossamer.net.node import Node
 
-RECEIPTS_MAX = 10_000  # of one who publishes, held at a time
-TOGETHER_MAX = 1024  # lines
+# The most receipts of one client that are held at a time.
+RECEIPTS_MAX = 10_000
+# The most lines that are published together.
+TOGETHER_MAX = 1024
 
 
 async def answer(
@@ -89,14 +96,16 @@ async def _publish(
             events: list[Mapping[str, Any]] = []
             try:
                 for line in lines:
-                    if isinstance(line, ValueError):  # of the reader: a line that does not end
+                    # The reader raises it for a line that does not end.
+                    if isinstance(line, ValueError):
                         raise EventError(f"more than {REQUEST_MAX} bytes")
                     events.append(event_of(schema, line))
             except EventError as error:
                 refused = {"refused": place + len(events), "why": str(error)}
             try:
                 receipts.append(await node.publish_batch(topic, events))
-            except EventError:  # one of them is too large: which?
+            # One of the events is too large. They are published one by one to find it.
+            except EventError:
                 for event in events:
                     try:
                         receipts.append(await node.publish_batch(topic, [event]))
@@ -115,7 +124,8 @@ async def _publish(
                         yield told
                 receipts.clear()
                 held = 0
-        for receipt in receipts:  # what has gone out is reported, whatever stops the rest
+        # Events that were published are reported, whatever stops the others.
+        for receipt in receipts:
             for told in _told(await receipt):
                 yield told
         if refused is not None:
@@ -125,7 +135,11 @@ async def _publish(
 
 
 async def _together(more: AsyncIterator[bytes]) -> AsyncIterator[list[bytes | ValueError]]:
-    """Lines that have come already are published together: a data directory costs a flush each time. The last may be an error."""
+    """Collects the lines that have come already.
+
+    They are published together, because a data directory costs a flush each time. The last element
+    may be an error.
+    """
     some: list[bytes | ValueError] = []
     following = asyncio.ensure_future(anext(more))
     try:

@@ -1,7 +1,8 @@
-"""The fabric's authority: who makes, issues and revokes keys. Nothing of this runs in a node.
+"""The fabric's authority, which makes, issues and revokes keys. No node runs any of this.
 
-An authority's directory has ``authority.key`` (keep it off the machines that run nodes), ``authority.crt``, ``revoked.crl``, and
-``issued.jsonl``: one line for each certificate, so that it can be revoked by name. Keys are Ed25519.
+An authority's directory has ``authority.key`` (keep it off the machines that run nodes),
+``authority.crt``, ``revoked.crl``, and ``issued.jsonl``. The last one has a line for each
+certificate, so that it can be revoked by name. Keys are Ed25519.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ AUTHORITY_KEY = "authority.key"
 AUTHORITY_DAYS = 3650
 NODE_DAYS = 365
 DAYS_MAX = 36_500
-EARLY = dt.timedelta(hours=1)  # clocks differ
+# The clocks of machines differ.
+EARLY = dt.timedelta(hours=1)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
@@ -52,12 +54,14 @@ class Issued(Struct, frozen=True):
 
     name: str
     peer: str
-    serial: str  # hexadecimal
+    # In hexadecimal.
+    serial: str
     not_before: int
     not_after: int
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
-    generation: int = 0  # books from before there were any have none
+    # Older books have no generations.
+    generation: int = 0
 
 
 def _now() -> dt.datetime:
@@ -67,6 +71,24 @@ def _now() -> dt.datetime:
 def _named(name: str) -> Any:
     x509 = crypto()
     return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+
+
+_USAGES = (
+    "digital_signature",
+    "content_commitment",
+    "key_encipherment",
+    "data_encipherment",
+    "key_agreement",
+    "key_cert_sign",
+    "crl_sign",
+    "encipher_only",
+    "decipher_only",
+)
+
+
+def _usage(*allowed: str) -> Any:
+    """The extension that allows these uses of a key, and no others."""
+    return crypto().KeyUsage(**{usage: usage in allowed for usage in _USAGES})
 
 
 def _pem_key(key: Any, passphrase: bytes | None = None) -> bytes:
@@ -98,26 +120,30 @@ def create(
     days: int = AUTHORITY_DAYS,
     passphrase: bytes | None = None,
 ) -> Authority:
-    """Make a fabric's authority. Raises KeysError if there is one already."""
+    """Makes the authority of a fabric. Raises a KeysError if there is one already."""
     x509 = crypto()
     _check_name(name)
     if (directory / AUTHORITY_KEY).exists():
         raise KeysError(
-            f"{directory} has an authority already; choose another directory (who loses its key must issue all anew)"
+            f"{directory} has an authority already; choose another directory "
+            "(without the old key, every certificate must be issued anew)"
         )
     key = _new_key()
     now = _now()
-    usage = x509.KeyUsage(
-        digital_signature=False, content_commitment=False, key_encipherment=False, data_encipherment=False, key_agreement=False,
-        key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False,
-    )  # fmt: skip
+    usage = _usage("key_cert_sign", "crl_sign")
     certificate = (
-        x509.CertificateBuilder().subject_name(_named(name)).issuer_name(_named(name)).public_key(key.public_key())
-        .serial_number(x509.random_serial_number()).not_valid_before(now - EARLY)
+        x509.CertificateBuilder()
+        .subject_name(_named(name))
+        .issuer_name(_named(name))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - EARLY)
         .not_valid_after(now + dt.timedelta(days=_days(days)))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True).add_extension(usage, critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False).sign(key, None)
-    )  # fmt: skip
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, None)
+    )
     _directory(directory)
     write_private(directory / AUTHORITY_KEY, _pem_key(key, passphrase))
     write_public(directory / AUTHORITY_CERTIFICATE, _pem(certificate))
@@ -128,7 +154,10 @@ def create(
 
 
 class Authority:
-    """An authority's directory, opened. ``sign``: with its key, which issuing and revoking need and looking does not."""
+    """An authority's directory, opened.
+
+    With ``sign`` its key is opened too. Issuing and revoking need the key, and looking does not.
+    """
 
     def __init__(
         self, directory: Path, passphrase: bytes | None = None, *, sign: bool = True
@@ -141,7 +170,8 @@ class Authority:
             )
         except (OSError, ValueError, msgspec.DecodeError) as error:
             raise KeysError(
-                f"{directory} is no authority's directory ({trouble(error)}); make one with: gossamer keys init DIR"
+                f"{directory} is no authority's directory ({trouble(error)}); "
+                "make one with: gossamer keys init DIR"
             ) from None
         self._key = self._open(passphrase) if sign else None
         self.revoked: Revoked | None = None
@@ -156,9 +186,12 @@ class Authority:
         try:
             return load_pem_private_key(path.read_bytes(), passphrase)
         except TypeError:
-            raise KeysError(
-                f"{path} is {'not encrypted: leave the passphrase out' if passphrase else 'encrypted: give --passphrase-file FILE'}"
-            ) from None
+            remedy = (
+                "not encrypted: leave the passphrase out"
+                if passphrase
+                else "encrypted: give --passphrase-file FILE"
+            )
+            raise KeysError(f"{path} is {remedy}") from None
         except ValueError as error:
             raise KeysError(f"cannot open {path}: {error}; is the passphrase right?") from None
 
@@ -179,9 +212,12 @@ class Authority:
         renew: bool = False,
         request: bytes | None = None,
     ) -> Identity:
-        """Make a key directory for a node. ``renew``: a new certificate for the key that is there, so the node stays who it is.
-        ``request``: a signing request (PEM) of a key that was made, and stays, elsewhere: no private key is written.
-        ``publish``, ``subscribe``: None is what the key's last certificate says, or everything for one that has none.
+        """Makes a key directory for a node.
+
+        With ``renew`` the key that is there gets a new certificate, so the node keeps its identity.
+        ``request`` is a signing request (PEM) for a key that was made on another machine and stays
+        there. Then no private key is written. For ``publish`` and ``subscribe``, None stands for
+        the permissions in the key's last certificate, or for everything if the key has none.
         """
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -191,7 +227,8 @@ class Authority:
             public = load_pem_private_key((out / KEY).read_bytes(), None).public_key()
         elif (out / CERTIFICATE).exists() or (out / KEY).exists():
             raise KeysError(
-                f"{out} has keys already; issue elsewhere (--out), or give them more time with --renew"
+                f"{out} has keys already; "
+                "issue elsewhere (--out), or give them more time with --renew"
             )
         elif request is not None:
             public = _requested(request)
@@ -208,12 +245,12 @@ class Authority:
         identity = read_identity(certificate)
         if len(identity.certificate) > CERTIFICATE_MAX:
             raise KeysError(
-                f"the certificate would have {len(identity.certificate)} bytes; every node keeps it, so at most {CERTIFICATE_MAX} "
+                f"the certificate would have {len(identity.certificate)} bytes; every node "
+                f"keeps it, so at most {CERTIFICATE_MAX} "
                 "are allowed: use fewer patterns, or shorter ones"
             )
-        self._write_book(
-            [*self.issued, _line(identity)]
-        )  # first: what is not in the book cannot be revoked by name
+        # The book comes first: a certificate that is not in the book cannot be revoked by name.
+        self._write_book([*self.issued, _line(identity)])
         _directory(out)
         if not renew and request is None:
             write_private(out / KEY, _pem_key(key))
@@ -223,8 +260,10 @@ class Authority:
         return identity
 
     def _last(self, public: Any, name: str) -> Issued | None:
-        """The last certificate of a key. Raises KeysError if that was revoked: certificates are no secret, so whoever stole the
-        key could use the next one as well.
+        """The last certificate of a key.
+
+        Raises a KeysError if it was revoked. Certificates are no secret, so a thief of the key
+        could use the next certificate as well.
         """
         peer = hex_peer(peer_of(public))
         last = next((one for one in reversed(self.issued) if one.peer == peer), None)
@@ -234,15 +273,16 @@ class Authority:
             and int(last.serial, 16) in self.revoked.serials
         ):
             raise KeysError(
-                f"the key of {last.name!r} was revoked; make a new one: gossamer keys issue {self.directory} {name} --out DIR"
+                f"the key of {last.name!r} was revoked; make a new one: "
+                f"gossamer keys issue {self.directory} {name} --out DIR"
             )
         return last
 
     def _next_generation(self, public: Any) -> int:
         """A number above those of all certificates that this key was ever given.
 
-        It is not just counted up: an authority that is restored from an old copy has forgotten the
-        last ones, and nodes would ignore a certificate with a smaller number than theirs.
+        It is not just counted up. An authority that is restored from an old copy has forgotten the
+        last numbers, and nodes would ignore a certificate with a smaller number than theirs.
         """
         peer = hex_peer(peer_of(public))
         last = max((one.generation for one in self.issued if one.peer == peer), default=0)
@@ -265,27 +305,34 @@ class Authority:
             *(permission("publish", one) for one in publish),
             *(permission("subscribe", one) for one in subscribe),
         ]
-        usage = x509.KeyUsage(
-            digital_signature=True, content_commitment=False, key_encipherment=False, data_encipherment=False,
-            key_agreement=False, key_cert_sign=False, crl_sign=False, encipher_only=False, decipher_only=False,
-        )  # fmt: skip
+        usage = _usage("digital_signature")
         both = x509.ExtendedKeyUsage(
             [x509.ExtendedKeyUsageOID.SERVER_AUTH, x509.ExtendedKeyUsageOID.CLIENT_AUTH]
         )
         above = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.certificate.public_key())
         builder = (
-            x509.CertificateBuilder().subject_name(_named(name)).issuer_name(self.certificate.subject).public_key(public)
-            .serial_number(x509.random_serial_number()).not_valid_before(min(now, until) - EARLY).not_valid_after(until)
+            x509.CertificateBuilder()
+            .subject_name(_named(name))
+            .issuer_name(self.certificate.subject)
+            .public_key(public)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(min(now, until) - EARLY)
+            .not_valid_after(until)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(usage, critical=True).add_extension(both, critical=False).add_extension(above, critical=False)
+            .add_extension(usage, critical=True)
+            .add_extension(both, critical=False)
+            .add_extension(above, critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
-        )  # fmt: skip
+        )
         names = [x509.UniformResourceIdentifier(uri) for uri in uris]
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         return builder.sign(self._key, None)
 
     def find(self, who: str) -> list[Issued]:
-        """The certificates of a name, a node's id or a serial number, all of them hexadecimal but the name."""
+        """The certificates of a name, a node's id or a serial number.
+
+        Ids and serial numbers are hexadecimal.
+        """
         found = [one for one in self.issued if who in (one.name, one.peer, one.serial)]
         if not found:
             raise KeysError(
@@ -294,7 +341,9 @@ class Authority:
         return found
 
     def revoke(self, who: str) -> list[Issued]:
-        """Put a node's certificates on the list of those that count no longer; returns which are new there."""
+        """Puts a node's certificates on the list of revoked certificates, and returns the new
+        ones.
+        """
         serials = self.revoked.serials if self.revoked is not None else frozenset()
         now = _now().timestamp()
         fresh = [
@@ -307,21 +356,24 @@ class Authority:
             listed = [
                 one for one in self.issued if one.serial in dead or int(one.serial, 16) in serials
             ]
-            self.sign_list(
-                [one for one in listed if one.not_after > now]
-            )  # who has expired needs no revoking
+            # A certificate that has expired need not be revoked.
+            self.sign_list([one for one in listed if one.not_after > now])
         return fresh
 
     def sign_list(self, listed: list[Issued]) -> None:
         x509 = crypto()
         now = _now()
         before = self.revoked.number if self.revoked is not None else 0
-        # Not just counted: an authority that is restored from an old copy must not sign a number twice.
+        # It is not just counted up: an authority that is restored from an old copy must not sign a
+        # number twice.
         number = max(before + 1, int(now.timestamp()))
         builder = (
-            x509.CertificateRevocationListBuilder().issuer_name(self.certificate.subject).last_update(now)
-            .next_update(self.certificate.not_valid_after_utc).add_extension(x509.CRLNumber(number), critical=False)
-        )  # fmt: skip
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(self.certificate.subject)
+            .last_update(now)
+            .next_update(self.certificate.not_valid_after_utc)
+            .add_extension(x509.CRLNumber(number), critical=False)
+        )
         for one in listed:
             entry = (
                 x509.RevokedCertificateBuilder()
@@ -334,7 +386,10 @@ class Authority:
         self.revoked = Revoked((self.directory / REVOKED).read_bytes(), self.certificate)
 
     def hand_out(self, directories: Iterable[Path]) -> None:
-        """Put the list of revoked certificates into key directories; a node that runs there takes it up and passes it on."""
+        """Puts the list of revoked certificates into key directories.
+
+        A node that runs there takes the list and passes it on.
+        """
         data = (self.directory / REVOKED).read_bytes()
         for directory in directories:
             if not (directory / AUTHORITY_CERTIFICATE).exists():
@@ -349,7 +404,9 @@ class Authority:
 
 
 def make_request(name: str, out: Path) -> None:
-    """A key of a node's own, and a request to sign it: the key never leaves its machine."""
+    """Makes a key for this machine's node and a request to sign it. The key never leaves the
+    machine.
+    """
     x509 = crypto()
     _check_name(name)
     if (out / KEY).exists():
@@ -364,7 +421,9 @@ def make_request(name: str, out: Path) -> None:
 
 
 def _requested(request: bytes) -> Any:
-    """The public key of a signing request, whose sender has proved to have the private one."""
+    """The public key of a signing request. The signature proves that its sender has the private
+    key.
+    """
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     try:
@@ -374,21 +433,28 @@ def _requested(request: bytes) -> Any:
     public = asked.public_key()
     if not asked.is_signature_valid or not isinstance(public, Ed25519PublicKey):
         raise KeysError(
-            "the request must be for an Ed25519 key and signed by it; make one with: gossamer keys request"
+            "the request must be for an Ed25519 key and signed by it; "
+            "make one with: gossamer keys request"
         )
     return public
 
 
 def _line(identity: Identity) -> Issued:
     return Issued(
-        identity.name, hex_peer(identity.peer), f"{identity.serial:x}", identity.not_before, identity.not_after,
-        identity.publish, identity.subscribe, identity.generation,
-    )  # fmt: skip
+        identity.name,
+        hex_peer(identity.peer),
+        f"{identity.serial:x}",
+        identity.not_before,
+        identity.not_after,
+        identity.publish,
+        identity.subscribe,
+        identity.generation,
+    )
 
 
 def _days(days: float) -> float:
     if not 0 < days <= DAYS_MAX:
-        raise KeysError(f"{days:g} days; from a moment to {DAYS_MAX} days are possible")
+        raise KeysError(f"{days:g} days; the number must be above 0 and at most {DAYS_MAX}")
     return days
 
 
@@ -400,7 +466,10 @@ def _check_name(name: str) -> None:
 
 
 def _directory(path: Path) -> None:
-    """A folder that is there stays as it is: all that is written into it is for its owner only."""
+    """Makes a folder if there is none.
+
+    A folder that is there keeps its mode, because every file that is written into it is private.
+    """
     if not path.is_dir():
         private.folder(path, parents=True)
 

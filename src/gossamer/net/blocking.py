@@ -1,8 +1,8 @@
 """``gossamer.blocking``: a node in a thread of its own, for synchronous programs.
 
-Every call crosses to the node's event loop and waits there. Lists cross once for many events (``publish_many``), and a
-subscription fetches what is there in one go. A wait for events that is given up (a timeout, Ctrl-C) loses none: what was asked for
-is kept for the next call.
+Every call crosses to the node's event loop and waits there. ``publish_many`` crosses once for many
+events, and a subscription fetches all waiting events in one go. If the program gives up a wait for
+events (a timeout, Ctrl-C), no event is lost: the request is kept for the next call.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ from gossamer.net.node import DRAIN_SECONDS, Done
 from gossamer.net.receipt import BatchDone
 from gossamer.net.view import Change, Interested
 
-FETCH_MAX = 1024  # events that cross at a time
-EXIT_SECONDS = 5.0  # a node that nobody closed gets this long when the program ends
+# The most events that cross at a time.
+FETCH_MAX = 1024
+# A node that the program did not close gets this long when the program ends.
+EXIT_SECONDS = 5.0
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,7 +43,11 @@ T = TypeVar("T")
 def _like(
     model: Callable[Concatenate[Any, P], Any],
 ) -> Callable[[Callable[..., R]], Callable[Concatenate[Any, P], R]]:
-    """Takes the arguments that ``model`` takes: one signature, written once, in ``gossamer.Node``."""
+    """Takes the arguments that ``model`` takes.
+
+    So the signature is written once, in ``gossamer.Node``
+    (docs/decisions/0014-one-signature-for-blocking.md).
+    """
 
     def same(function: Callable[..., R]) -> Callable[Concatenate[Any, P], R]:
         return function
@@ -64,9 +70,8 @@ class _Loop:
         self.thread.start()
 
     def _run(self) -> None:
-        signal.pthread_sigmask(
-            signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM}
-        )  # they are for whoever waits for us
+        # These signals are for the program's thread.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
@@ -77,20 +82,26 @@ class _Loop:
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         problem = ""
         if self.is_forked:
-            problem = f"this node belongs to process {self.process}, from which this one was forked; make a node in each process"
+            problem = (
+                f"this node belongs to process {self.process}, from which this one was forked; "
+                "make a node in each process"
+            )
         elif not self.thread.is_alive():
             problem = "the node is closed"
         else:
             with contextlib.suppress(RuntimeError):
                 asyncio.get_running_loop()
-                problem = "gossamer.blocking would stop the event loop that runs here; use gossamer.Node and await"
+                problem = (
+                    "gossamer.blocking would stop the event loop that runs here; "
+                    "use gossamer.Node and await"
+                )
         if problem:
             work.close()
             raise NodeError(problem)
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def call(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """Wait for the work; cancel it if the wait is given up."""
+        """Waits for the work, and cancels it if the wait is given up."""
         if timeout is not None:
             try:
                 check_timeout("timeout", timeout)
@@ -100,7 +111,8 @@ class _Loop:
         future = self.submit(work)
         try:
             return future.result(timeout)
-        except BaseException:  # Ctrl-C, too: nobody would hear of what comes of it
+        # This includes Ctrl-C. The work's result would reach nobody.
+        except BaseException:
             future.cancel()
             raise
 
@@ -113,7 +125,7 @@ class _Loop:
 
 
 async def _end_tasks() -> None:
-    """End what still runs in this loop, and wait until it has."""
+    """Ends the tasks that still run in this loop, and waits until they have ended."""
     others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     for task in others:
         task.cancel()
@@ -124,17 +136,19 @@ async def _end_tasks() -> None:
 
 
 class _Stream(Generic[T]):
-    """An asynchronous iterator, read from outside. One reader at a time."""
+    """An asynchronous iterator, read from another thread. It has one reader at a time."""
 
     def __init__(self, loop: _Loop, source: AsyncIterator[T]) -> None:
         self._loop, self._source = loop, source
         self._here: deque[T] = deque()
-        # Counted by the program's thread: what has arrived here. By the node's: what was fetched.
+        # The program's thread counts the items that have arrived here. The node's thread counts the
+        # items that were fetched.
         self._arrived = self._fetched = 0
-        self._crossing: list[T] = []  # what is being fetched
-        self._coming: Future[list[T]] | None = (
-            None  # asked for, and kept if a wait is given up: it would be lost otherwise
-        )
+        # The items that are being fetched.
+        self._crossing: list[T] = []
+        # The request that is under way. It is kept if a wait is given up, because its items would
+        # be lost otherwise.
+        self._coming: Future[list[T]] | None = None
 
     def __iter__(self) -> Iterator[T]:
         return self
@@ -143,28 +157,36 @@ class _Stream(Generic[T]):
         return self.next()
 
     def next(self, timeout: float | None = None) -> T:
-        """The next one. Raises TimeoutError if none comes in so many seconds, and StopIteration at the end."""
+        """The next item.
+
+        Raises a TimeoutError if none comes within ``timeout`` seconds, and StopIteration at the
+        end.
+        """
         if not self._here:
             if timeout is not None:
                 check_timeout("timeout", timeout)
             if self._coming is None:
                 self._coming = self._loop.submit(self._fetch())
-            found = self._coming.result(timeout)  # gives up waiting, not what was asked for
+            # A timeout gives up the wait, and not the request.
+            found = self._coming.result(timeout)
             self._coming = None
             if not found:
                 raise StopIteration
-            # In this order, because ``_outside`` is asked meanwhile and must not find too few.
+            # The order matters: ``_outside`` is called meanwhile and must not count too few.
             self._here.extend(found)
             self._arrived += len(found)
         return self._here.popleft()
 
     def _outside(self) -> int:
-        """How many have left the source and wait for the program. Asked in the node's thread."""
+        """The number of items that have left the source and wait for the program.
+
+        The node's thread calls it.
+        """
         on_the_way = self._fetched - self._arrived
         return len(self._crossing) + on_the_way + len(self._here)
 
     def within(self, timeout: float) -> Iterator[T]:
-        """One after another, until none has come for so many seconds."""
+        """One item after another, until none has come for ``timeout`` seconds."""
         while True:
             try:
                 yield self.next(timeout)
@@ -172,7 +194,10 @@ class _Stream(Generic[T]):
                 return
 
     async def _fetch(self) -> list[T]:
-        """At least one, unless it has ended, and what else is there already: no wait comes after the first is taken."""
+        """The next item and all items that wait behind it; an empty list at the end.
+
+        Once the first item is taken, nothing here waits.
+        """
         try:
             self._crossing = found = [await anext(self._source)]
         except StopAsyncIteration:
@@ -183,7 +208,7 @@ class _Stream(Generic[T]):
         return found
 
     def _fetch_more(self, found: list[T]) -> None:
-        """Add what can be had without waiting, up to ``FETCH_MAX`` in all."""
+        """Adds items that can be had without waiting, up to ``FETCH_MAX`` in all."""
 
 
 class Subscription(_Stream[Event]):
@@ -203,7 +228,7 @@ class Subscription(_Stream[Event]):
 
     @property
     def dropped(self) -> int:
-        """Events dropped by slow="drop_oldest"."""
+        """The number of events dropped by slow="drop_oldest"."""
         return self._subscription.dropped
 
     @property
@@ -212,22 +237,29 @@ class Subscription(_Stream[Event]):
         return self._subscription.parked
 
     def close(self) -> None:
-        """Unsubscribe. Events that have not been taken are gone; further iteration ends."""
+        """Unsubscribes. Events that have not been taken are gone, and further iteration ends."""
         if not self._loop.is_forked and self._loop.thread.is_alive():
             self._loop.call(self._subscription.close())
-        self._here.clear()  # not before: what is here counts as not taken
+        # Not before: until here these events count as not taken.
+        self._here.clear()
 
     @_like(fabric.Subscription.ack)
     def ack(self, *arguments: Any, **options: Any) -> None:
-        """As ``gossamer.Subscription.ack``, of a durable subscription: returns when it is on disk."""
+        """As ``gossamer.Subscription.ack``, for a durable subscription. It returns when it is on
+        disk.
+        """
         self._loop.call(self._subscription.ack(*arguments, **options))
 
+    def status(self) -> dict[str, Any] | None:
+        """As ``gossamer.Subscription.status``."""
+        return self._loop.call(_called(self._subscription.status))
+
     def batches(self) -> Batches:
-        """The events as ``pyarrow.RecordBatch``. Read these or the events one by one, not both."""
+        """The events as ``pyarrow.RecordBatch``. Read either these or the events one by one."""
         return Batches(self._loop, self._subscription.batches())
 
     def _fetch_more(self, found: list[Event]) -> None:
-        """What waits can be taken without waiting: step the iterator by hand, it will not suspend."""
+        """Waiting events can be taken without suspending, so the iterator is stepped by hand."""
         while self._subscription.backlog and len(found) < FETCH_MAX:
             try:
                 self._subscription.__anext__().send(None)
@@ -240,11 +272,14 @@ class Batches(_Stream[Any]):
 
 
 class Changes(_Stream[Change]):
-    """Changes of the view as they become known: ``for change in changes``, or ``changes.next(timeout)``."""
+    """Changes of the view as the node learns of them.
+
+    Use ``for change in changes``, or ``changes.next(timeout)``.
+    """
 
 
 class Receipt:
-    """Of an event that was accepted."""
+    """The receipt of an event that was accepted."""
 
     def __init__(self, loop: _Loop, receipt: fabric.Receipt) -> None:
         self._loop, self._receipt = loop, receipt
@@ -254,12 +289,15 @@ class Receipt:
         return self._receipt.done
 
     def wait(self, timeout: float | None = None) -> Done:
-        """Until it is complete. Raises TimeoutError after so many seconds; it may be asked again."""
+        """Waits until the receipt is complete.
+
+        Raises a TimeoutError after ``timeout`` seconds. It can be called again.
+        """
         return self._loop.call(_awaited(self._receipt), timeout)
 
 
 class BatchReceipt:
-    """Of a batch of events that was accepted."""
+    """The receipt of a batch of events that was accepted."""
 
     def __init__(self, loop: _Loop, receipt: fabric_receipt.BatchReceipt) -> None:
         self._loop, self._receipt = loop, receipt
@@ -272,12 +310,15 @@ class BatchReceipt:
         return self._receipt.done
 
     def wait(self, timeout: float | None = None) -> BatchDone:
-        """Until it is complete. Raises TimeoutError after so many seconds; it may be asked again."""
+        """Waits until the receipt is complete.
+
+        Raises a TimeoutError after ``timeout`` seconds. It can be called again.
+        """
         return self._loop.call(_batch_awaited(self._receipt), timeout)
 
 
 class Receipts:
-    """Of many events, in their order."""
+    """The receipts of many events, in their order."""
 
     def __init__(self, loop: _Loop, receipts: list[fabric.Receipt]) -> None:
         self._loop, self._receipts = loop, receipts
@@ -286,7 +327,7 @@ class Receipts:
         return len(self._receipts)
 
     def wait(self, timeout: float | None = None) -> list[Done]:
-        """Until all are complete."""
+        """Waits until all are complete."""
         return self._loop.call(_all_awaited(self._receipts), timeout)
 
 
@@ -303,14 +344,17 @@ async def _all_awaited(receipts: list[fabric.Receipt]) -> list[Done]:
 
 
 class Node:
-    """A member of the fabric, for synchronous programs. Use as ``with blocking.Node(...) as node``.
+    """A member of the fabric, for synchronous programs. Use it as ``with blocking.Node(...) as
+    node``.
 
-    Its options are those of ``gossamer.Node``; only ``spin`` is 0 unless it is given, as its thread is not the program's only one.
+    Its options are those of ``gossamer.Node``. Only ``spin`` is 0 unless it is given, because the
+    node's thread is not the only thread of the program.
     """
 
     @_like(fabric.Node.__init__)
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        options.setdefault("spin", 0.0)  # the program's own thread wants the interpreter
+        # The program's own thread needs the interpreter.
+        options.setdefault("spin", 0.0)
         self._node = fabric.Node(*arguments, **options)
         self._loop: _Loop | None = None
 
@@ -332,7 +376,7 @@ class Node:
         return self._node.peer
 
     def start(self) -> None:
-        """Start the thread, listen and join."""
+        """Starts the thread, listens and joins."""
         if self._loop is not None:
             raise NodeError("this node has been started already; make another one")
         self._loop = loop = _Loop()
@@ -344,13 +388,14 @@ class Node:
         atexit.register(self._at_exit)
 
     def close(self, drain: float = DRAIN_SECONDS) -> None:
-        """Wait up to ``drain`` seconds for receipts, leave politely, and end the thread."""
+        """Waits up to ``drain`` seconds for receipts, leaves politely, and ends the thread."""
         loop = self._loop
         if loop is None:
             return
         if loop.is_forked:
             warnings.warn(
-                f"a node of process {loop.process} is left alone in process {os.getpid()}, which was forked off it",
+                f"process {os.getpid()} was forked off process {loop.process}, "
+                "and cannot close its node",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -361,7 +406,8 @@ class Node:
         try:
             loop.call(self._node.close(drain))
         except BaseException:
-            loop.call(_quietly(self._node.close(0.0)))  # Ctrl-C while it drains: at once, then
+            # Ctrl-C while it drains: it closes at once.
+            loop.call(_quietly(self._node.close(0.0)))
             raise
         finally:
             loop.stop()
@@ -373,24 +419,31 @@ class Node:
 
     @_like(fabric.Node.subscribe)
     def subscribe(self, *arguments: Any, **options: Any) -> Subscription:
-        """As ``gossamer.Node.subscribe``; returns when the subscription is in force."""
+        """As ``gossamer.Node.subscribe``. It returns when the subscription is in force."""
         return Subscription(
             self._thread(), self._run(_started(self._node.subscribe(*arguments, **options)))
         )
 
     def publish(self, topic: str, event: Mapping[str, Any]) -> Receipt:
-        """Accept an event. Returns once it is in the outbox (on disk, with a data_dir); ``wait`` for the rest."""
+        """Accepts an event.
+
+        It returns once the event is in the outbox, and with a data directory once it is on disk.
+        Call ``wait`` on the receipt for the rest.
+        """
         return Receipt(self._thread(), self._run(self._node.publish(topic, event)))
 
     def publish_many(self, topic: str, events: Iterable[Mapping[str, Any]]) -> Receipts:
-        """Accept events, many at a time. An event that is refused raises, and those before it are published."""
+        """Accepts events, many at a time.
+
+        An event that is refused raises, and the events before it are published.
+        """
         rest, receipts = iter(events), list[fabric.Receipt]()
         while some := list(itertools.islice(rest, FETCH_MAX)):
             receipts += self._run(self._publish_some(topic, some))
         return Receipts(self._thread(), receipts)
 
     def publish_batch(self, topic: str, events: Any) -> BatchReceipt:
-        """Accept events together, all or none: a list of them, or a ``pyarrow.RecordBatch``."""
+        """Accepts a list of events or a ``pyarrow.RecordBatch``: all of them, or none."""
         return BatchReceipt(self._thread(), self._run(self._node.publish_batch(topic, events)))
 
     async def _publish_some(
@@ -399,11 +452,13 @@ class Node:
         return [await self._node.publish(topic, event) for event in events]
 
     def topic(self, topic: str, timeout: float = 10.0) -> str:
-        """The topic's schema, once it is advertised."""
+        """The schema of the topic. It waits until the topic is advertised."""
         return self._run(self._node.topic(topic, timeout))
 
     def forget(self, name: str) -> None:
-        """Give up a durable subscription of this node, with its position and all that is stored for it."""
+        """Gives up a durable subscription of this node, with its position and all that is stored
+        for it.
+        """
         self._run(self._node.forget(name))
 
     @_like(fabric.Node.lookup)
@@ -412,21 +467,22 @@ class Node:
         return self._run(self._node.lookup(*arguments, **options))
 
     def view(self, topic: str | None = None) -> list[Interested]:
-        """Who wants a topic now; without a topic, who wants what."""
+        """The nodes that want a topic now; without a topic, all nodes and their wishes."""
         return self._run(_called(self._node.view(topic).nodes))
 
     def changes(self, topic: str | None = None) -> Changes:
-        """How that changes, from this call on."""
+        """The changes of that view, from this call on."""
         return Changes(self._thread(), self._run(_called(self._node.view(topic).changes)))
 
     def drain(self, timeout: float = DRAIN_SECONDS) -> int:
-        """Wait until every accepted event has a receipt; returns how many still have none."""
+        """Waits until every accepted event has a receipt.
+
+        It returns the number of events without one after ``timeout`` seconds.
+        """
         return self._run(self._node.drain(timeout))
 
     def status(self) -> dict[str, Any]:
         return self._run(_called(self._node.status))
-
-    # ------------------------------------------------------------------ inside
 
     def _thread(self) -> _Loop:
         if self._loop is None:
@@ -447,7 +503,7 @@ class Node:
 
 
 async def _called(function: Callable[[], T]) -> T:
-    """In the node's own thread: what it reads does not change meanwhile."""
+    """Calls the function in the node's own thread, where its state does not change meanwhile."""
     return function()
 
 

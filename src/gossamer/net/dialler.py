@@ -1,7 +1,8 @@
-"""Opening connections to addresses. Which ones, and how often, is the machine's business (``Dial``).
+"""Opens connections to addresses. The machine decides which addresses, and how often (``Dial``).
 
-A host that is a name is asked of the resolver, and some of the addresses that it stands for are dialled: a name may stand for many
-nodes, this one among them. It is asked again when the machine dials it again, ever more rarely while the answer stays the same.
+A host name is looked up by the resolver, and some of its addresses are dialled. A name may stand
+for many nodes, and this node may be one of them. It is looked up again when the machine dials it
+again, ever more rarely while the answer stays the same.
 """
 
 from __future__ import annotations
@@ -22,23 +23,30 @@ if TYPE_CHECKING:
     from gossamer.net.driver import Driver
 
 DIAL_SECONDS = 5.0
-DIALLING_MAX = 64  # attempts under way
-KNOWN_MAX = 4096  # addresses whose peer is remembered
-NAMES_MAX = 256  # names whose addresses are remembered
-RESOLVE_SECONDS = (
-    1.0  # between questions about a name, doubled while the answer is the same or none
-)
+# The most attempts under way.
+DIALLING_MAX = 64
+# The most addresses whose peer is remembered.
+KNOWN_MAX = 4096
+# The most names whose addresses are remembered.
+NAMES_MAX = 256
+# The time between two look-ups of a name. It doubles while the answer is the same or missing.
+RESOLVE_SECONDS = 1.0
 RESOLVE_SECONDS_MAX = 60.0
-RESOLVE_SECONDS_ALONE = 4.0  # the most while there is no link at all
-RESOLVED_DIALS = 4  # of the addresses of a name, dialled at a time
+# The longest time between two look-ups while there is no link at all.
+RESOLVE_SECONDS_ALONE = 4.0
+# The most addresses of a name that are dialled at a time.
+RESOLVED_DIALS = 4
 
 
 class AddressError(ValueError):
-    """Not a host:port."""
+    """A text that is not host:port."""
 
 
 def parse_address(address: str, *, dialled: bool = False) -> tuple[str, int]:
-    """Host and port. ``dialled``: one that others are to reach, so port 0 is none."""
+    """The host and the port.
+
+    ``dialled`` refuses port 0, because other nodes cannot reach it.
+    """
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if (
@@ -53,13 +61,14 @@ def parse_address(address: str, *, dialled: bool = False) -> tuple[str, int]:
         )
     if dialled and not int(port):
         raise AddressError(
-            f"{address!r} has port 0, which nobody can reach; write the port that is listened on"
+            f"{address!r} has port 0, which no node can reach; "
+            "write the port that the node listens on"
         )
     return host, int(port)
 
 
 def reason_of(error: Exception) -> str:
-    """What the system says: the event loops add numbers and the address, in words of their own."""
+    """The system's own words. The event loops add numbers and the address."""
     if isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno:
         return os.strerror(error.errno)
     return getattr(error, "strerror", "") or str(error) or "timed out"
@@ -83,7 +92,7 @@ def _is_name(host: str) -> bool:
 
 
 class _Name:
-    """A name that was asked of the resolver."""
+    """A name that was looked up."""
 
     def __init__(self) -> None:
         self.addresses: tuple[str, ...] = ()
@@ -99,21 +108,24 @@ class _Name:
 class Dialler:
     def __init__(self, driver: Driver, told: tuple[str, ...]) -> None:
         self._driver = driver
-        self._told = told  # by the user: a failure is worth a word
+        # The user named these addresses, so a failure is reported.
+        self._told = told
         self._names: dict[str, _Name] = {}
         self._random = SystemRandom()
-        self.alone: Callable[[], object] = lambda: (
-            None
-        )  # called when all that we were told turned out to be this node
-        self._peers: dict[
-            str, Peer
-        ] = {}  # who was found behind an address: one peer may have several
-        self._mine: dict[str, None] = {}  # addresses that turned out to be this node's own
+        # Called when all addresses that the user named turned out to be this node's.
+        self.alone: Callable[[], object] = lambda: None
+        # The peer that was found behind an address. One peer may have several.
+        self._peers: dict[str, Peer] = {}
+        # Addresses that turned out to be this node's own.
+        self._mine: dict[str, None] = {}
         self._dialling: dict[str, asyncio.Task[None]] = {}
         self._stopping = False
 
     def dial(self, address: str, peer: Peer | None = None) -> None:
-        """Try once, for whoever is there or for this peer only. Nothing is said if it fails; a link comes up if it works."""
+        """Tries once to connect, to the node at this address or to this peer only.
+
+        A failure is not reported. A link comes up if it works.
+        """
         driver = self._driver
         if self._stopping or address in self._mine or address in self._dialling:
             return
@@ -121,7 +133,8 @@ class Dialler:
             self._remember_mine(address)
             return
         if self._is_told(address):
-            peer = None  # by name, so to say: whoever is there is who is meant
+            # The user means the node at this address, whatever its peer is.
+            peer = None
         if (self._peers.get(address) if peer is None else peer) in driver.links:
             return
         if len(self._dialling) >= DIALLING_MAX:
@@ -144,7 +157,8 @@ class Dialler:
     async def _dial(self, address: str, peer: Peer | None = None) -> None:
         driver = self._driver
         try:
-            host, port = parse_address(address)  # from a peer, perhaps
+            # The address may come from a peer.
+            host, port = parse_address(address)
             if _is_name(host):
                 await self._resolve(address, host, port, peer)
                 return
@@ -155,13 +169,11 @@ class Dialler:
                 await asyncio.shield(connection.settled)
         except AddressError:
             driver.counters["bad_addresses"] += 1
-        except (
-            OSError,
-            TimeoutError,
-            ValueError,
-        ) as error:  # ValueError: a name that no resolver takes
+        # A ValueError is raised for a name that no resolver takes.
+        except (OSError, TimeoutError, ValueError) as error:
             driver.counters["dials_failed"] += 1
-            if self._is_told(address):  # others come and go
+            # Other addresses come and go.
+            if self._is_told(address):
                 driver.last_problem = f"cannot reach {address}: {reason_of(error)}"
         else:
             if connection.reason == "myself":
@@ -172,7 +184,10 @@ class Dialler:
                     self._peers.pop(next(iter(self._peers)))
 
     async def _resolve(self, address: str, host: str, port: int, peer: Peer | None) -> None:
-        """Ask what a name stands for, and dial some of it; all of that whose peer is linked costs nothing."""
+        """Looks a name up and dials some of its addresses.
+
+        Addresses whose peer is linked are left out.
+        """
         driver = self._driver
         name = self._names.setdefault(address, _Name())
         if len(self._names) > NAMES_MAX:
@@ -211,7 +226,10 @@ class Dialler:
         self._look_alone()
 
     def _look_alone(self) -> None:
-        """Everybody has one list of addresses, and this node is the only one that is on it, so far."""
+        """Calls ``alone`` if this node is the only one on the user's list of addresses so far.
+
+        It is for fabrics where every node gets the same list.
+        """
 
         def mine(address: str) -> bool:
             name = self._names.get(address)

@@ -1,11 +1,13 @@
-"""A node's data directory: who it is, its incarnation, and its outbox, in SQLite (WAL mode).
+"""A node's data directory, in SQLite (WAL mode).
 
-Writes that are asked for close together become one transaction, in a thread of their own, so the event loop never waits for
-the disk. They are committed in the order they were asked for.
+It has the node's identity, its incarnation, and its outbox. Writes that are requested close
+together become one transaction. It runs in a thread of its own, so the event loop never waits for
+the disk. Writes are committed in the order of the requests.
 
-A disk that is full, or broken, refuses a whole transaction, and nothing of it is written. The awaited Stores among what was
-asked for by then are told as lost at once. The records of all others are owed: they are written first of all when the disk works
-again. It is tried with the next Store that comes, and every ``AGAIN_SECONDS``.
+A disk that is full or broken refuses a whole transaction, and nothing of it is written. Then the
+awaited Stores among all requests so far are reported as lost at once. The records of the other
+Stores are owed: they are written first when the disk works again. The disk is tried again with the
+next Store, and every ``AGAIN_SECONDS``.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ _PROBE_KEY, _PROBE_BYTES = "probe", 64 << 10
 
 
 class DataDirectoryError(OSError):
-    """A data directory that cannot be used; says why and what to do."""
+    """A data directory that cannot be used. The message says why, and what to do."""
 
 
 class Disk:
@@ -38,14 +40,20 @@ class Disk:
         on_failure: Callable[[Exception], None] = lambda error: None,
         on_recovery: Callable[[], None] = lambda: None,
     ) -> None:
-        """``on_failure``: called when a write fails after one that did not; ``on_recovery``: when one works again."""
+        """``on_failure`` is called when a write fails and the one before it did not.
+
+        ``on_recovery`` is called when a write works again.
+        """
         self.loop = asyncio.get_running_loop()
-        self.failed: Exception | None = None  # why the last write failed; None: it did not
+        # The error of the last write, or None if it worked.
+        self.failed: Exception | None = None
         self._on_failure = on_failure
         self._on_recovery = on_recovery
-        self.lost: Callable[[list[Token]], None] = lambda tokens: None  # called with awaited Stores
+        # Called with the awaited Stores that are lost.
+        self.lost: Callable[[list[Token]], None] = lambda tokens: None
         self._waiting: list[tuple[Store, Callable[[Token], None]]] = []
-        # Records that the disk did not take and that nothing waits for, by key: written before anything else.
+        # Records, by key, that the disk did not take and that nothing waits for. They are written
+        # first.
         self._owed: dict[str, Keep | Forget] = {}
         self._running: asyncio.Future[None] | None = None
         self._is_due = self._is_closed = False
@@ -60,12 +68,14 @@ class Disk:
             self._db = sqlite3.connect(
                 directory / _FILE, check_same_thread=False, isolation_level=None, timeout=0.5
             )
-            # One process a directory: two nodes with one identity would corrupt each other's receipts.
+            # Only one process may use a directory: two nodes with one identity would corrupt each
+            # other's receipts.
             self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.execute(
-                "CREATE TABLE IF NOT EXISTS kept (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
+                "CREATE TABLE IF NOT EXISTS kept"
+                " (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
             )
         except (OSError, sqlite3.Error) as error:
             self._thread.shutdown(wait=False)
@@ -78,15 +88,19 @@ class Disk:
                 "is another node using it?" if "locked" in text else "is it a writable directory?"
             )
             hint = "free some space" if " full" in text or "No space" in text else hint
+            reason = getattr(error, "strerror", None) or text
             raise DataDirectoryError(
-                f"cannot use data directory {directory}: {getattr(error, 'strerror', None) or text}; {hint}"
+                f"cannot use data directory {directory}: {reason}; {hint}"
             ) from error
 
     def kept(self) -> dict[str, bytes]:
         return dict(self._db.execute("SELECT key, value FROM kept ORDER BY key"))
 
     def peer(self, mine: Peer | None = None) -> Peer:
-        """This directory's peer, the same for life: ``mine``, where there are keys, else a random one."""
+        """This directory's peer, which never changes.
+
+        With keys it is ``mine``, and otherwise a random number.
+        """
         row = self._db.execute("SELECT value FROM kept WHERE key = ?", (_PEER_KEY,)).fetchone()
         if row is None:
             peer = secrets.randbits(64) if mine is None else mine
@@ -94,12 +108,16 @@ class Disk:
             return Peer(peer)
         if mine is not None and mine != int(row[0], 16):
             raise DataDirectoryError(
-                f"the data directory belongs to node {row[0].decode()}, not to these keys ({mine:016x}); use another directory"
+                f"the data directory belongs to node {row[0].decode()}, not to these keys "
+                f"({mine:016x}); use another directory"
             )
         return Peer(int(row[0], 16))
 
     def store(self, store: Store, done: Callable[[Token], None]) -> None:
-        """Write it, and call ``done`` when it is on disk. ``lost`` has those that never will be."""
+        """Writes a Store, and calls ``done`` when it is on disk.
+
+        A Store that never will be is reported by ``lost``.
+        """
         self._waiting.append((store, done))
         if self._running is None and not self._is_due:
             self._is_due = True
@@ -131,14 +149,18 @@ class Disk:
         self._running.add_done_callback(finished)
 
     def _debts(self) -> list[Store]:
-        """What earlier Stores asked for and the disk did not take, as far as nothing waits for it."""
+        """The records of earlier Stores that the disk did not take and that nothing waits for."""
         return [Store(Token(0), tuple(self._owed.values()))] if self._owed else []
 
     def _fail(self, error: Exception, batch: list[tuple[Store, Callable[[Token], None]]]) -> None:
-        """Nothing of this batch is on disk. What was asked for after it may build on it, so nothing of that will be either."""
+        """Handles a failed write: nothing of this batch is on disk.
+
+        Later requests may build on it, so nothing of them is written either.
+        """
         batch, self._waiting = batch + self._waiting, []
         is_news, self.failed = self.failed is None, error
-        # Trying again writes and removes a record, so that the disk is known to work when that succeeds.
+        # The next attempt writes and removes this record. If that succeeds, the disk is known to
+        # work.
         self._owe(Keep(_PROBE_KEY, bytes(_PROBE_BYTES)))
         tokens: list[Token] = []
         for store, _ in batch:
@@ -156,11 +178,14 @@ class Disk:
 
     @property
     def owed(self) -> int:
-        """Records that wait for the disk to work again."""
+        """The number of records that wait for the disk to work again."""
         return len(self._owed)
 
     def _owe(self, record: Keep | Forget) -> None:
-        """Keep a record until the disk works again. There is one a key, so they are no more than the disk has keys for."""
+        """Keeps a record until the disk works again.
+
+        There is one for each key, so their number is limited by the keys of the disk.
+        """
         self._owed.pop(record.key, None)
         self._owed[record.key] = record
 
@@ -182,12 +207,13 @@ class Disk:
                         self._db.execute("DELETE FROM kept WHERE key = ?", (record.key,))
             self._db.execute("COMMIT")
         except BaseException:
-            with contextlib.suppress(sqlite3.Error):  # the first error is the one to tell
+            # The first error is the one to report.
+            with contextlib.suppress(sqlite3.Error):
                 self._db.execute("ROLLBACK")
             raise
 
     async def close(self) -> None:
-        """Finish what was asked for, then let go of the directory, come what may."""
+        """Finishes the requests and then lets go of the directory, even after an error."""
         try:
             while self._running is not None:
                 await asyncio.wait([self._running])

@@ -1,4 +1,4 @@
-"""What can go wrong with a node; each message says what to do."""
+"""The errors of a node. Each message says what to do."""
 
 from __future__ import annotations
 
@@ -7,20 +7,27 @@ from typing import Any
 
 
 class NodeError(RuntimeError):
-    """Something is wrong with this node; the message says what to do."""
+    """Something is wrong with this node. The message says what to do."""
 
 
 class NotStartedError(NodeError, AttributeError):
-    """A node was used before it was started. Also an AttributeError, because ``hasattr`` may be asked."""
+    """A node was used before it was started.
+
+    It is also an AttributeError, so that ``hasattr`` works.
+    """
 
     def __init__(self) -> None:
         super().__init__(
-            "the node is not started: use 'async with gossamer.Node(...) as node', or 'await node.start()' first"
+            "the node is not started: use 'async with gossamer.Node(...) as node', "
+            "or 'await node.start()' first"
         )
 
 
 class NotStarted:
-    """Stands for what ``Node.start`` makes until it has, so that a node that was started pays nothing for saying this."""
+    """Stands in for the parts that ``Node.start`` makes.
+
+    So a node that was started pays nothing for this check.
+    """
 
     def __getattr__(self, name: str) -> Any:
         raise NotStartedError
@@ -30,7 +37,9 @@ NOT_STARTED: Any = NotStarted()
 
 
 class KeysError(NodeError):
-    """Keys that are missing, unreadable, expired or of somebody else; the message says what to do."""
+    """Keys that are missing, unreadable, expired or of another node. The message says what to
+    do.
+    """
 
 
 class JoinError(NodeError):
@@ -38,28 +47,32 @@ class JoinError(NodeError):
 
     @classmethod
     def after(cls, join: Sequence[str], seconds: float, problem: str) -> JoinError:
-        """``problem``: the driver's last. To start a node is no remedy where one closed the connection."""
+        """The error for ``problem``, the driver's last one.
+
+        If a node closed the connection, the advice is not to start a node.
+        """
         about = f"{', '.join(join)} within {seconds:g} s ({problem or 'no answer'})"
         if problem.startswith("closed "):
             return cls(f"no node let this one in at {about}")
         if problem.startswith("cannot resolve "):
             return cls(f"no node answered at {about}; is the name right?")
         return cls(
-            f"no node answered at {about}; is one running there? start it with: gossamer node --listen HOST:PORT"
+            f"no node answered at {about}; is one running there? "
+            "start it with: gossamer node --listen HOST:PORT"
         )
 
 
 class StorageError(NodeError):
-    """The data directory did not take what was to be stored, for example because its disk is full."""
+    """The data directory did not store something, for example because its disk is full."""
 
     @classmethod
     def of(cls, what: str, directory: object, error: Exception | None, then: str) -> StorageError:
-        """``what``: what has not been done; ``then``: what to do after the disk works again."""
+        """``what`` names the failed step, and ``then`` the next step after the disk works again."""
         return cls(f"{what}: {failed_disk(directory, error)}, then {then} (no restart is needed)")
 
 
 def failed_disk(directory: object, error: Exception | None) -> str:
-    """What is wrong with a data directory, and the remedy."""
+    """The problem of a data directory, and its remedy."""
     text = str(error)
     remedy = "see that its disk works"
     if "full" in text or "No space" in text:
@@ -70,11 +83,13 @@ def failed_disk(directory: object, error: Exception | None) -> str:
 
 
 class SlowSubscriberError(NodeError):
-    """This subscription was cut off: its events were not taken in time."""
+    """This subscription was cut off because its events were not taken in time."""
 
 
 class UndeliveredError(NodeError):
-    """The node was closed while accepted events had no receipt, and it has no data directory to keep them in."""
+    """The node was closed while accepted events had no receipt, and it has no data directory for
+    them.
+    """
 
 
 class BarrierError(NodeError):

@@ -1,11 +1,13 @@
-"""Who gets in, how much they may send, and who is shown out: limits on connections and peers, and what keys demand over time.
+"""Limits on connections and peers, and the checks that keys demand over time.
 
-A connection is *half open* until its peer has said hello (and, with keys, has shown its certificate). Of those there are few
-places: when they are taken the oldest goes, because an honest peer needs milliseconds. A peer that sends more than its share is cut
-off, and with keys, where it cannot come back under another name, it is refused for a while.
+A connection is *half open* until its peer has said hello and, with keys, has shown its certificate.
+There are few places for half-open connections. When they are taken the oldest one goes, because an
+honest peer needs milliseconds. A peer that sends more than its share is cut off. With keys it
+cannot come back under another name, so it is refused for a while.
 
-With keys, once a second: files that have changed are read again, links whose peer has expired or was revoked are cut, and a list of
-revoked certificates that is new here is passed on to every neighbour.
+With keys the guard does three things once a second. It reads files again that have changed. It cuts
+links whose peer's certificate has expired or was revoked. It passes a list of revoked certificates
+on to every neighbour if the list is new here.
 """
 
 from __future__ import annotations
@@ -25,26 +27,31 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 1.0
 SHUT_OUT_MAX = 4096
-DESCRIPTORS_SPARE = 64  # of the process's limit, for all that is no connection
+# Descriptors of the process's limit that are not for connections.
+DESCRIPTORS_SPARE = 64
 
 
 class Guard:
     def __init__(self, driver: Driver, keys: Keys | None, limits: PeerLimits) -> None:
         self.keys, self.limits = keys, limits
         self._driver, self._loop = driver, driver.loop
-        self._half_open: dict[Connection, None] = {}  # oldest first
-        self._from: Counter[str] = Counter()  # connections by address
-        self._begun: Counter[str] = Counter()  # handshakes by address, in this second
+        # The oldest come first.
+        self._half_open: dict[Connection, None] = {}
+        # The number of connections for each address.
+        self._from: Counter[str] = Counter()
+        # The number of handshakes in this second for each address.
+        self._begun: Counter[str] = Counter()
         self._begun_at = 0.0
         self._shut_out: dict[Peer, float] = {}
         self._told = keys.adopted if keys is not None else 0
         self._connections = _descriptors(limits.connections)
         self._timer = self._loop.call_later(TICK_SECONDS, self._tick) if keys is not None else None
 
-    # ------------------------------------------------------------- connections
-
     def admit(self, connection: Connection) -> str:
-        """Why a connection that was just opened must be closed; "" if it may stay. Makes room among the half-open ones."""
+        """Why a connection that was just opened must be closed; "" if it may stay.
+
+        It makes room among the half-open connections.
+        """
         limits, address = self.limits, connection.address
         if len(self._driver.connections) >= self._connections:
             return "too many connections"
@@ -79,10 +86,11 @@ class Guard:
         self._half_open.pop(connection, None)
 
     def closed(self, connection: Connection, reason: str) -> None:
-        """It is of no more use."""
+        """The connection is closed."""
         self._half_open.pop(connection, None)
         identity = connection.identity
-        # A certificate that is over is refused by itself. Its holder may have another one by now.
+        # An expired or revoked certificate is refused by itself. Its holder may have another one by
+        # now.
         is_misconduct = reason in MISCONDUCT and reason not in ("expired", "revoked")
         if identity is not None and is_misconduct and self.keys is not None:
             self._shut_out.pop(identity.peer, None)
@@ -91,7 +99,7 @@ class Guard:
                 del self._shut_out[next(iter(self._shut_out))]
 
     def unplugged(self, connection: Connection) -> None:
-        """Its socket is gone."""
+        """The socket of the connection is gone."""
         self._from[connection.address] -= 1
         if self._from[connection.address] <= 0:
             del self._from[connection.address]
@@ -103,10 +111,8 @@ class Guard:
             until = None
         return until is not None
 
-    # --------------------------------------------------------------------- keys
-
     def revocations(self) -> int:
-        """The number of the list that this node has, for its Hello."""
+        """The number of this node's list of revoked certificates, for its Hello."""
         return (
             self.keys.revoked.number
             if self.keys is not None and self.keys.revoked is not None
@@ -114,7 +120,7 @@ class Guard:
         )
 
     def tell(self, connection: Connection) -> None:
-        """Send our list to a peer that has an older one, or none."""
+        """Sends our list to a peer that has an older one, or none."""
         revoked = self.keys.revoked if self.keys is not None else None
         if (
             revoked is not None
@@ -124,7 +130,7 @@ class Guard:
             self._driver.send_to(connection.peer, Revocations(revoked.number, revoked.der))
 
     def hear(self, connection: Connection, message: Revocations) -> None:
-        """A neighbour's list."""
+        """Takes the list of a neighbour."""
         keys = self.keys
         if keys is None or message.number <= self.revocations():
             return
@@ -136,7 +142,7 @@ class Guard:
             self._spread(connection)
 
     def _spread(self, source: Connection | None = None) -> None:
-        """A new list: whoever is on it goes, all others are told."""
+        """Acts on a new list: cuts the links of peers on it, and tells all others."""
         keys = self.keys
         assert keys is not None
         self._told = keys.adopted
@@ -149,10 +155,10 @@ class Guard:
                 self._driver.send_to(connection.peer, Revocations(revoked.number, revoked.der))
 
     def check(self) -> None:
-        """Cut the links of those whose certificates count no longer.
+        """Cuts the links of peers whose certificates count no longer.
 
-        A peer has proved by its handshake that it has the key. So where its certificate was renewed
-        since, the link goes on by the new one.
+        A peer has proved by its handshake that it has the key. So if its certificate was renewed
+        since, the link goes on with the new one.
         """
         keys, rights = self.keys, self._driver.rights
         assert keys is not None
@@ -186,7 +192,7 @@ class Guard:
         own = keys.refusal(keys.identity)
         if own:
             self._driver.last_problem = (
-                f"this node's own certificate is {own}: nobody will talk to it; renew it"
+                f"this node's own certificate is {own}: no other node will talk to it; renew it"
             )
         self._timer = self._loop.call_later(TICK_SECONDS, self._tick)
 
@@ -196,10 +202,11 @@ class Guard:
 
 
 def _descriptors(wanted: int) -> int:
-    """As many connections as the process may open."""
+    """The number of connections that the process may open."""
     try:
         import resource
-    except ImportError:  # not on every system
+    # Not every system has this module.
+    except ImportError:
         return wanted
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return (

@@ -1,12 +1,13 @@
-"""/metrics, /healthz and /readyz over HTTP: just enough of it for a scraper and an orchestrator.
+"""/metrics, /healthz and /readyz over HTTP, for a scraper and an orchestrator.
 
-GET and HEAD, one request a connection, bounded in size, time and number. /healthz: should this process be restarted?
-/readyz: should it get work now? Both answer 200 or 503 with JSON that says why.
+It understands GET and HEAD, one request a connection, bounded in size, time and number. /healthz
+answers whether the process should be restarted. /readyz answers whether it should get work now.
+Both reply 200 or 503 with JSON that says why.
 
-Whoever opens connections and says nothing must not keep a probe out, or an orchestrator would
-restart a node that is well. So a new connection is never refused: where there are too many, from
-one address or in all, one that has said nothing makes room for it. An address that has many gives
-up one of its own before an address that has few.
+A client that opens connections and says nothing must not keep a probe out, because an orchestrator
+would restart a healthy node then. So a new connection is never refused. If there are too many
+connections, from one address or in all, a silent one makes room. An address with many connections
+gives up one of its own before an address with few.
 """
 
 from __future__ import annotations
@@ -26,11 +27,16 @@ if TYPE_CHECKING:
     from gossamer.net.node import Node
 
 REQUEST_BYTES_MAX = 8192
-REQUEST_SECONDS = 2.0  # until the request is there
-ANSWER_SECONDS = 5.0  # until the answer is taken
-CONNECTIONS_MAX = 48  # of the descriptors that guard.py leaves for all that is no link
-ADDRESS_MAX = 16  # from one address
-BACKLOG = 512  # connections that wait to be accepted
+# The time until the request is there.
+REQUEST_SECONDS = 2.0
+# The time until the answer is taken.
+ANSWER_SECONDS = 5.0
+# The most connections. They use descriptors that guard.py leaves for everything but links.
+CONNECTIONS_MAX = 48
+# The most connections from one address.
+ADDRESS_MAX = 16
+# The most connections that wait to be accepted.
+BACKLOG = 512
 _WORDS = {
     200: "OK",
     400: "Bad Request",
@@ -41,19 +47,21 @@ _WORDS = {
 
 
 class Caller:
-    """Somebody who has opened a connection."""
+    """A client that has opened a connection."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         name = writer.get_extra_info("peername")
         self.address = str(name[0]) if name else ""
-        self.has_asked = False  # the whole request is there, and the answer is on its way
+        # The whole request is there, and the answer is on its way.
+        self.has_asked = False
         self._transport = writer.transport
 
     @property
     def rank(self) -> int:
-        """Who makes room first: one who has said nothing, one who has said something, one who has asked.
+        """The order of making room: silent callers, then those with part of a request, then the
+        others.
 
-        A request may lie in the socket already, though the event loop has not come to it.
+        A request may lie in the socket already although the event loop has not read it.
         """
         if self.has_asked:
             return 2
@@ -70,15 +78,17 @@ class Caller:
 
 
 class Health:
-    """The server. ``node`` is None until it has started."""
+    """The server. ``node`` is None until the node has started."""
 
     def __init__(self) -> None:
         self.node: Node | None = None
         self.address = ""
         self._metrics = Metrics()
         self._server: asyncio.Server | None = None
-        self._callers: dict[Caller, None] = {}  # oldest first
-        self._counted: Counter[str] = Counter()  # until there is a node to count it
+        # The oldest come first.
+        self._callers: dict[Caller, None] = {}
+        # Counters until there is a node.
+        self._counted: Counter[str] = Counter()
 
     async def start(self, address: str) -> None:
         host, port = parse_address(address)
@@ -88,13 +98,13 @@ class Health:
             )
         except OSError as error:
             raise NodeError(
-                f"cannot serve metrics on {address}: {reason_of(error)}; choose another --metrics-address"
+                f"cannot serve metrics on {address}: {reason_of(error)}; "
+                "choose another --metrics-address"
             ) from None
         bound = self._server.sockets[0].getsockname()
         self.address = f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
 
     def serve(self, node: Node) -> None:
-        """The node has started."""
         self.node = self._metrics.node = node
         node._driver.counters.update(self._counted)
 
@@ -102,7 +112,8 @@ class Health:
         if self._server is not None:
             self._server.close()
         for caller in list(self._callers):
-            caller.drop()  # nobody who holds a connection holds up the end of the process
+            # A client that holds a connection does not hold up the end of the process.
+            caller.drop()
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         caller = Caller(writer)
@@ -114,11 +125,13 @@ class Health:
             if head is None or caller.is_gone:
                 return
             caller.has_asked = True
-            writer.transport.set_write_buffer_limits(0)  # to drain is to write all of it
+            # With this, draining means writing all of it.
+            writer.transport.set_write_buffer_limits(0)
             status, kind, body = self._reply(head)
             only_head = head.startswith(b"HEAD ")
             writer.write(
-                f"HTTP/1.1 {status} {_WORDS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+                f"HTTP/1.1 {status} {_WORDS[status]}\r\nContent-Type: {kind}\r\n"
+                f"Content-Length: {len(body)}\r\n"
                 f"Cache-Control: no-store\r\nConnection: close\r\n\r\n".encode()
                 + (b"" if only_head else body)
             )
@@ -128,14 +141,16 @@ class Health:
         except TimeoutError:
             self._count("metrics connections timed out")
         except ConnectionError:
-            return  # whoever asked has gone
+            # The client has gone.
+            return
         finally:
             del self._callers[caller]
             if not caller.is_gone:
-                caller.drop()  # what was not taken in time is not kept
+                # The rest of an answer that was not taken in time is discarded.
+                caller.drop()
 
     def _make_room(self, address: str) -> None:
-        """End one of too many connections before another one from this address is served."""
+        """Ends one of too many connections before another one from this address is served."""
         held = Counter(one.address for one in self._callers if not one.is_gone)
         if held[address] >= ADDRESS_MAX:
             crowd = address
@@ -144,7 +159,8 @@ class Health:
         else:
             return
         those = [one for one in self._callers if one.address == crowd and not one.is_gone]
-        min(those, key=lambda one: one.rank).drop()  # of equal ones, the oldest
+        # Of equal ones the oldest goes.
+        min(those, key=lambda one: one.rank).drop()
         self._count("metrics connections crowded out")
 
     def _count(self, what: str) -> None:
@@ -168,7 +184,10 @@ class Health:
 
 
 async def _read_head(reader: asyncio.StreamReader) -> bytes | None:
-    """A request's first lines; empty if they are none; None if nothing was said at all."""
+    """The first lines of a request.
+
+    It is empty if they are malformed, and None if the client said nothing.
+    """
     try:
         return await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError as error:

@@ -1,7 +1,8 @@
-"""A node's log: what an operator should know of, through Python's ``logging`` (loggers ``gossamer.*``).
+"""A node's log for its operator, through Python's ``logging`` (loggers ``gossamer.*``).
 
-Each line has a short fixed text and fields (``extra={"fields": {...}}``), so that it can be searched for. What peers can cause
-again and again is said once in ``QUIET_SECONDS``, with the number of times that it was not said.
+Each line has a short fixed text and fields (``extra={"fields": {...}}``), so that it can be
+searched. Events that peers can cause again and again are logged once in ``QUIET_SECONDS``, with the
+number of times that they were left out.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from gossamer.net.tally import plain_reason
 from gossamer.overlay.interest.record import ViewChange
 
 QUIET_SECONDS = 10.0
-QUIET_MAX = 256  # different lines that are held back at a time
+# The most different lines that are held back at a time.
+QUIET_MAX = 256
 
 log = logging.getLogger("gossamer")
-log.addHandler(logging.NullHandler())  # a library says nothing unless the program asks for it
+# A library logs nothing unless the program asks for it.
+log.addHandler(logging.NullHandler())
 
 
 def say(level: int, text: str, **fields: Any) -> None:
@@ -27,13 +30,12 @@ def say(level: int, text: str, **fields: Any) -> None:
 
 
 class Journal:
-    """What one node's records mean to an operator."""
+    """Turns the records of one node into log lines."""
 
     def __init__(self, node: str, clock: Callable[[], float]) -> None:
         self._node, self._clock = node, clock
-        self._said: dict[
-            tuple[str, str], tuple[float, int]
-        ] = {}  # when, and how often it was not said since
+        # When a line was logged last, and how often it was left out since.
+        self._said: dict[tuple[str, str], tuple[float, int]] = {}
         self._kinds: dict[type[Any], Callable[[Any], None]] = {
             trace.Rejected: self._rejected,
             trace.Dropped: self._dropped,
@@ -54,7 +56,7 @@ class Journal:
         say(level, text, node=self._node, **fields)
 
     def quietly(self, level: int, text: str, reason: str, **fields: Any) -> None:
-        """At most once in a while for each kind of reason."""
+        """Logs a line at most once in ``QUIET_SECONDS`` for each kind of reason."""
         key, now = (text, plain_reason(reason)), self._clock()
         at, missed = self._said.get(key, (-QUIET_SECONDS, 0))
         if now - at < QUIET_SECONDS:
@@ -80,17 +82,16 @@ class Journal:
         )
 
     def _linked(self, record: trace.Linked) -> None:
-        level = (
-            logging.INFO
-            if record.state in ("up", "down")
-            else logging.WARNING
-            if record.state == "cut"
-            else logging.DEBUG
-        )
+        levels = {"up": logging.INFO, "down": logging.INFO, "cut": logging.WARNING}
+        level = levels.get(record.state, logging.DEBUG)
         self.say(level, f"link {record.state}", peer=record.peer)
 
     def members(self, changes: Iterable[ViewChange]) -> None:
-        """Who came and went. Not from the trace's records, which are made only where somebody asked for a trace."""
+        """Logs the members that came and went.
+
+        It does not use the trace's records, because these are made only for a node that writes a
+        trace.
+        """
         for change in changes:
             record, peer = (
                 change.after if change.after is not None else change.before,
@@ -107,7 +108,8 @@ class Journal:
         self.quietly(
             logging.ERROR,
             "identity used twice",
-            "another process uses this node's identity: are its keys or its data directory used twice?",
+            "another process uses this node's identity: "
+            "are its keys or its data directory used twice?",
         )
 
     def _schema_conflict(self, record: trace.SchemaConflict) -> None:

@@ -1,17 +1,20 @@
-"""A node's keys: who it is, whom it believes, and who has been revoked.
+"""A node's keys: its identity, the authority that it trusts, and the list of revoked certificates.
 
 A key directory (made by ``gossamer keys issue``) has
 
-    authority.crt   the certificate of the fabric's authority: who has one signed by it belongs to the fabric
-    node.crt        this node's own, with its expiry and what it may publish and subscribe to
+    authority.crt   the certificate of the fabric's authority; a certificate that it has signed
+                    makes its holder a member of the fabric
+    node.crt        this node's certificate, with its expiry and its permissions
     node.key        its private key, readable by its owner only
-    revoked.crl     the signed list of certificates that count no longer; the one with the greatest number is the latest
+    revoked.crl     the signed list of certificates that count no longer; the list with the
+                    greatest number is the latest
 
-A node's identity is its key: the 64-bit peer is a hash of the public key, and a connection whose Hello says otherwise ends. Links
-are TLS 1.3, both ends show their certificates, and nothing else is spoken. What permits what is written into the certificate as
-URIs (``gossamer:publish:weather.*``), which ``openssl x509 -text`` shows.
+A node's identity is its key: the 64-bit peer is a hash of the public key, and a connection whose
+Hello says otherwise ends. Links are TLS 1.3, both ends show their certificates, and nothing else is
+spoken. Permissions are written into the certificate as URIs (``gossamer:publish:weather.*``), which
+``openssl x509 -text`` shows.
 
-Needs the package ``cryptography``, which is loaded only where there are keys.
+It needs the package ``cryptography``, which is loaded only if there are keys.
 """
 
 from __future__ import annotations
@@ -40,14 +43,15 @@ AUTHORITY_CERTIFICATE = "authority.crt"
 CERTIFICATE = "node.crt"
 KEY = "node.key"
 REVOKED = "revoked.crl"
-ISSUED = "issued.jsonl"  # an authority has it, a node does not
+# An authority has this file, and a node does not.
+ISSUED = "issued.jsonl"
 NODES = "nodes"
 SCHEME = "gossamer"
 GENERATION = re.compile(r"[0-9]{1,18}")
 
 
 def crypto() -> Any:
-    """The package's x509 module, or an error that says how to get it."""
+    """The package's x509 module. Without it the error says how to get it."""
     try:
         from cryptography import x509
     except ImportError as error:
@@ -76,7 +80,7 @@ def generation_uri(generation: int) -> str:
 
 
 def _generation(uris: list[str]) -> int:
-    """The generation that a certificate names; 0 for a certificate from before there were any."""
+    """The generation that a certificate names; 0 for an old certificate without one."""
     head = f"{SCHEME}:generation:"
     numbers = [uri[len(head) :] for uri in uris if uri.startswith(head)]
     if not numbers:
@@ -92,7 +96,7 @@ def _permissions(uris: list[str], kind: str) -> tuple[str, ...]:
 
 
 def read_identity(certificate: x509.Certificate) -> Identity:
-    """What a certificate says. Whoever calls this has checked who signed it."""
+    """The contents of a certificate. The caller has checked that the authority signed it."""
     from cryptography.hazmat.primitives.serialization import Encoding
 
     x509 = crypto()
@@ -116,10 +120,10 @@ def read_identity(certificate: x509.Certificate) -> Identity:
 
 
 class Revoked:
-    """A signed list, checked."""
+    """A list of revoked certificates, with its signature checked."""
 
     def __init__(self, data: bytes, authority: x509.Certificate) -> None:
-        """``data`` as PEM or DER. Raises KeysError if it is not the authority's."""
+        """``data`` is PEM or DER. Raises a KeysError if the authority has not signed it."""
         x509 = crypto()
         if len(data) > REVOKED_MAX:
             raise KeysError(f"a list of {len(data)} bytes; at most {REVOKED_MAX} are allowed")
@@ -142,23 +146,25 @@ class Revoked:
 
 
 class Keys:
-    """A node's key directory, read and checked. Raises KeysError if it cannot be used."""
+    """A node's key directory, read and checked. Raises a KeysError if it cannot be used."""
 
     def __init__(self, directory: str | Path, *, any_time: bool = False) -> None:
-        """``any_time``: also if the certificate is no longer, or not yet, good; to look at it."""
+        """With ``any_time`` an expired or future certificate is accepted, to look at it."""
         self.directory = Path(directory)
         self._x509 = crypto()
         self.revoked: Revoked | None = None
-        self.adopted = 0  # counts the lists that were taken
-        self.problem = ""  # what was wrong when the files were last read again
+        # The number of lists that were taken.
+        self.adopted = 0
+        # The problem of the last time that the files were read again.
+        self.problem = ""
         self._read()
         if not any_time and not self.valid(self.identity):
             raise KeysError(
-                f"the certificate in {self.directory / CERTIFICATE} is {self.refusal(self.identity)}; get another one from whoever "
-                f"has the authority's key: gossamer keys issue AUTHORITY {self.identity.name or 'NAME'} --renew"
+                f"the certificate in {self.directory / CERTIFICATE} is "
+                f"{self.refusal(self.identity)}; get another one from the holder of the "
+                "authority's key: gossamer keys issue AUTHORITY "
+                f"{self.identity.name or 'NAME'} --renew"
             )
-
-    # ------------------------------------------------------------------- files
 
     def _read(self) -> None:
         directory = self.directory
@@ -168,24 +174,30 @@ class Keys:
                 f"{directory} is not a directory of keys; make one with: gossamer keys issue"
             )
         if (directory / ISSUED).exists() and not (directory / CERTIFICATE).exists():
-            where = f"the keys of its nodes are in {directory / NODES}/NAME (gossamer keys issue {directory} NAME)"
+            where = (
+                f"the keys of its nodes are in {directory / NODES}/NAME "
+                f"(gossamer keys issue {directory} NAME)"
+            )
             raise KeysError(f"{directory} is the authority's directory; {where}")
         try:
             authority = read_certificate(directory / AUTHORITY_CERTIFICATE)
             certificate = read_certificate(directory / CERTIFICATE)
         except (OSError, ValueError) as error:
             raise KeysError(
-                f"cannot read the certificates in {directory}: {trouble(error)}; make them with: gossamer keys issue"
+                f"cannot read the certificates in {directory}: {trouble(error)}; "
+                "make them with: gossamer keys issue"
             ) from None
         check_private(directory / KEY)
         try:
-            self.authority: Any = authority  # an x509.Certificate
+            # An x509.Certificate.
+            self.authority: Any = authority
             signed = self.prove_certificate(certificate)
         except ValueError as error:
             raise KeysError(f"{directory / CERTIFICATE}: {error}") from None
         if signed is None:
             raise KeysError(
-                f"{directory / CERTIFICATE} was not issued by the authority in {directory / AUTHORITY_CERTIFICATE}"
+                f"{directory / CERTIFICATE} was not issued by the authority in "
+                f"{directory / AUTHORITY_CERTIFICATE}"
             )
         self.identity: Identity = signed
         self._server, self._client = (
@@ -211,7 +223,10 @@ class Keys:
         return tuple(found)
 
     def reload(self) -> bool:
-        """Read the files again if they have changed; whether they had. What cannot be used leaves all as it was."""
+        """Reads the files again if they have changed, and says whether they had.
+
+        If they cannot be used, everything stays as it was.
+        """
         if self._times() == self._seen:
             return False
         before = (self.authority, self.identity, self._server, self._client)
@@ -230,11 +245,13 @@ class Keys:
     def _context(self, protocol: int) -> ssl.SSLContext:
         context = ssl.SSLContext(protocol)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.check_hostname = False  # a node is its key, wherever it runs
+        # A node is known by its key, wherever it runs.
+        context.check_hostname = False
         context.verify_mode = ssl.CERT_REQUIRED
         context.verify_flags |= ssl.VERIFY_X509_STRICT
         if protocol == ssl.PROTOCOL_TLS_SERVER:
-            context.num_tickets = 0  # no resumption: every connection shows its certificate
+            # Without resumption every connection shows its certificate.
+            context.num_tickets = 0
         try:
             context.load_verify_locations(self.directory / AUTHORITY_CERTIFICATE)
             context.load_cert_chain(
@@ -242,17 +259,19 @@ class Keys:
             )
         except (OSError, ValueError) as error:
             raise KeysError(
-                f"cannot use the keys in {self.directory}: {error}; does node.key belong to node.crt?"
+                f"cannot use the keys in {self.directory}: {error}; "
+                "does node.key belong to node.crt?"
             ) from None
         return context
 
     def context(self, *, server: bool) -> ssl.SSLContext:
         return self._server if server else self._client
 
-    # ---------------------------------------------------------------- judgement
-
     def prove(self, certificate: bytes) -> Identity | None:
-        """Whom a certificate (DER) is for, if the authority has signed it. Says nothing of its being valid now."""
+        """The holder of a certificate (DER) if the authority has signed it.
+
+        It does not say whether the certificate is valid now.
+        """
         try:
             return self.prove_certificate(self._x509.load_der_x509_certificate(certificate))
         except ValueError:
@@ -295,16 +314,18 @@ class Keys:
         return self.refusal(identity) in ("expired", "revoked")
 
     def adopt(self, data: bytes, *, keep: bool = True) -> bool:
-        """Take a list of revoked certificates if it is later than ours, and keep it on disk; whether it was."""
+        """Takes a list of revoked certificates if it is later than ours, and keeps it on disk.
+
+        Returns whether it was later.
+        """
         revoked = Revoked(data, self.authority)
         if self.revoked is not None and revoked.number <= self.revoked.number:
             return False
         self.revoked = revoked
         self.adopted += 1
         if keep:
-            with contextlib.suppress(
-                OSError
-            ):  # a directory that cannot be written: it is told again by the neighbours
+            # If the directory cannot be written, the neighbours send the list again.
+            with contextlib.suppress(OSError):
                 write_public(self.directory / REVOKED, pem_list(revoked.der))
                 self._seen = self._times()
         return True
@@ -322,7 +343,7 @@ def pem_list(der: bytes) -> bytes:
 
 
 def trouble(error: Exception) -> str:
-    """With a file, in words: which one, and what the system says of it."""
+    """The text of an error, with the file's name and the system's own words."""
     return (
         f"{error.filename}: {error.strerror}"
         if isinstance(error, OSError) and error.strerror
@@ -331,7 +352,7 @@ def trouble(error: Exception) -> str:
 
 
 def read_certificate(path: Path) -> Any:
-    """An x509.Certificate. Raises OSError, or ValueError with the file's name."""
+    """An x509.Certificate. Raises an OSError, or a ValueError with the file's name."""
     try:
         return crypto().load_pem_x509_certificate(path.read_bytes())
     except ValueError:
@@ -339,7 +360,7 @@ def read_certificate(path: Path) -> Any:
 
 
 def check_private(path: Path) -> None:
-    """A private key that others can read is none."""
+    """Refuses a private key that others can read."""
     try:
         mode = path.stat().st_mode
     except OSError as error:
@@ -351,7 +372,7 @@ def check_private(path: Path) -> None:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """A new file that only its owner can read, from its first moment on. Never overwrites."""
+    """Writes a new file that only its owner can read from the beginning. It never overwrites."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
@@ -360,5 +381,7 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def write_public(path: Path, data: bytes) -> None:
-    """What is no secret, though nobody but its owner needs to read it. Whole or not at all."""
+    """Writes a file that is no secret, whole or not at all. Only its owner can read it all the
+    same.
+    """
     private.write(path, data)

@@ -1,6 +1,7 @@
-"""What a node that leaves does first, unless it is told to hurry.
+"""The steps of a node before it leaves, unless it is told to hurry.
 
-It reports what others wait for, makes sure that they have read it, and lets its neighbours open other links.
+It reports events that others wait for, makes sure that they have read the reports, and lets its
+neighbours open other links.
 """
 
 from __future__ import annotations
@@ -11,13 +12,19 @@ from collections.abc import Callable
 from gossamer.net.driver import Driver
 from gossamer.node import NodeCore
 
-GOODBYE_SECONDS = 1.0  # how long a node that leaves waits for its neighbours to open other links
-REPORT_SECONDS = 1.0  # how long a node that leaves goes on relaying what it has begun
-HEARD_SECONDS = 1.0  # how long it waits for those who are linked to read what it has said
+# The time that a leaving node waits for its neighbours to open other links.
+GOODBYE_SECONDS = 1.0
+# The time that a leaving node goes on relaying batches that are under way.
+REPORT_SECONDS = 1.0
+# The time that it waits for its neighbours to read its last messages.
+HEARD_SECONDS = 1.0
 
 
 async def reported(core: NodeCore, driver: Driver, hurries: Callable[[], bool]) -> None:
-    """Report what others wait for: who leaves with an event taken but not reported would not be counted."""
+    """Reports events that others wait for.
+
+    A node that took an event and left without a report would not be counted.
+    """
     planes, loop = core.routing.planes, driver.loop
     mine = {route: set(plane.under_way(driver.now())) for route, plane in planes.items()}
     until = loop.time() + REPORT_SECONDS
@@ -31,7 +38,11 @@ async def reported(core: NodeCore, driver: Driver, hurries: Callable[[], bool]) 
 
 
 async def _heard(driver: Driver, hurries: Callable[[], bool]) -> None:
-    """The news that this node has left may come by others, and so before its last word, which nobody would wait for then."""
+    """Waits until the neighbours have read this node's last messages.
+
+    Other nodes may spread the news that this node has left faster than its last message arrives.
+    Then a neighbour would not wait for that message.
+    """
     driver.wake()
     asked = list(driver.links.values())
     for connection in asked:
@@ -46,7 +57,7 @@ async def _heard(driver: Driver, hurries: Callable[[], bool]) -> None:
 
 
 async def said_goodbye(core: NodeCore, driver: Driver, hurries: Callable[[], bool]) -> None:
-    """Link before unlink: the neighbours open other links before ours go."""
+    """Says goodbye and waits: the neighbours open other links before ours go."""
     interest, loop = core.interest, driver.loop
     assert interest is not None
     core.say_goodbye(driver.now())

@@ -1,4 +1,4 @@
-"""What peers may take of a node; guard.py and connection.py see to it."""
+"""Limits on the use that peers may make of a node. guard.py and connection.py enforce them."""
 
 from __future__ import annotations
 
@@ -8,24 +8,31 @@ from gossamer.node.bounds import check_seconds, check_whole
 
 
 class PeerLimits(Struct, frozen=True, kw_only=True):
-    """What peers may take of a node. Far above what honest ones need."""
+    """Limits on the use that peers may make of a node. They lie far above the needs of honest
+    peers.
+    """
 
-    connections: int = 1024  # open sockets in all
-    address_connections: int = 512  # from one address, so that it cannot take all
-    half_open: int = 256  # that have not said hello yet
-    address_half_open: int = 64  # from one address
-    handshakes: int = (
-        200  # begun by others within a second, from one address: each costs a millisecond of work
-    )
-    messages: int = 50_000  # a second, from one peer, over ``window``
-    bytes: int = (
-        4 << 30
-    )  # likewise: columns between processes of one machine come at 2 to 3 GB/s, and more over no network
-    window: float = 4.0  # seconds
-    rejected: int = 1000  # messages that it must not send
-    shut_out: float = (
-        30.0  # seconds for which one that was cut off is refused, where there are keys
-    )
+    # Open sockets in all.
+    connections: int = 1024
+    # Open sockets from one address, so that it cannot take all.
+    address_connections: int = 512
+    # Connections that have not said hello yet.
+    half_open: int = 256
+    # Such connections from one address.
+    address_half_open: int = 64
+    # Begun by others within a second, from one address. Each costs a millisecond of work.
+    handshakes: int = 200
+    # Messages a second from one peer, over ``window``.
+    messages: int = 50_000
+    # Bytes a second from one peer, over ``window``. Between processes of one machine columns come
+    # at 2 to 3 GB/s, and at more when no network is involved.
+    bytes: int = 4 << 30
+    # In seconds.
+    window: float = 4.0
+    # Messages that the peer must not send.
+    rejected: int = 1000
+    # With keys, the seconds for which a peer that was cut off is refused.
+    shut_out: float = 30.0
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

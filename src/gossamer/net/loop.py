@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """``asyncio.run``, on uvloop where it is installed."""
+    """As ``asyncio.run``, on uvloop if it is installed."""
     try:
         import uvloop
     except ImportError:

@@ -1,23 +1,30 @@
-"""Memory that nodes of one host share, so that large messages between them are not copied through sockets.
+"""Memory that nodes of one host share, so that large messages need not be copied through sockets.
 
-A process lends out one piece of memory (``lent``): what its nodes publish as columns is gathered there (filters/_columns.pxi).
-Where two nodes of one host meet, each says where its memory is (``Memory``), and a peer that can open it says what it read
-there (``Seen``). From then on a frame whose bulk lies in that memory is written as ``Lies``: where, how much, and the rest of the
-message. The peer copies the bytes out, in order with all else that comes over the link, and says how far it has come (``Taken``);
-until then they stay. What is left there and not taken is bounded (``LEFT_BYTES``): beyond that, events wait as they do for a full
-socket.
+docs/decisions/0021-shared-memory-on-one-host.md gives the reasons.
 
-Nothing depends on it. Who cannot open the memory (another host, user or container) does not answer, and gets all over the socket.
+A process lends out one piece of memory (``lent``). The columns that its nodes publish are gathered
+there (filters/_columns.pxi). When two nodes of one host meet, each says where its memory is
+(``Memory``). A peer that can open the memory replies with the token that it read there
+(``MemorySeen``). From then on a frame whose columns lie in that memory is sent as ``InMemory``: the
+place, the size, and the rest of the message. The peer copies the bytes out, in order with
+everything else on the link, and says how many messages it has copied (``MemoryTaken``). The bytes
+stay until then. The bytes that a peer has not taken are bounded (``LEFT_BYTES``). Beyond that,
+events wait as they do for a full socket.
 
-Peers are not trusted. A node opens what a peer names with rights of its own, so the peer must prove that the memory is its own and
-meant for this link, by a token that only those know who see the memory. It must be sealed against shrinking (or a look at it could
-end this process), it is mapped for reading, and nobody looks at the bytes before they are copied, as their owner may change them at
-any time. A link that breaks leaves bytes behind that its peer may still be about to copy: every step of the memory has a stamp,
-which changes before the step is used again, and who copies looks at the stamps afterwards.
+Nothing depends on it. A peer that cannot open the memory (on another host, of another user, in
+another container) does not reply, and gets everything over the socket.
 
-The memory has no name, so nothing is left behind when a process is killed. The kernel lets processes of the same user open it, and
-nobody but its owner write to it. Nodes that must keep secrets from each other on one host run as different users, with keys, or
-with ``shared_memory=False``.
+Peers are not trusted. A node opens with its own rights the memory that a peer names. So the peer
+must prove that the memory is its own and meant for this link, by a token that only a process knows
+that sees the memory. The memory must be sealed against shrinking, because reading memory that has
+shrunk would end this process. It is mapped for reading. Nothing reads the bytes before they are
+copied, because their owner may change them at any time. A link that breaks leaves bytes behind that
+its peer may still be about to copy. So every step of the memory has a stamp that changes before the
+step is used again, and the copying node checks the stamps afterwards.
+
+The memory has no name, so nothing is left behind when a process is killed. The kernel lets
+processes of the same user open it, and only its owner write to it. Nodes that must keep secrets
+from each other on one host run as different users, with keys, or with ``shared_memory=False``.
 """
 
 from __future__ import annotations
@@ -36,11 +43,11 @@ from gossamer.machine import Message
 from gossamer.node.wire import (
     Frame,
     Hello,
-    Lies,
+    InMemory,
     Memory,
+    MemorySeen,
+    MemoryTaken,
     Pieces,
-    Seen,
-    Taken,
     WireError,
     encode,
     filled,
@@ -49,25 +56,29 @@ from gossamer.node.wire import (
 if TYPE_CHECKING:
     from fcntl import F_ADD_SEALS, F_GET_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, fcntl
 
-HERE = False  # whether this system has such memory
+# Whether this system has such memory.
+HERE = False
 with contextlib.suppress(ImportError):
     from fcntl import F_ADD_SEALS, F_GET_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, fcntl
 
     HERE = hasattr(os, "memfd_create")
 
-MEMORY_BYTES = 64 << 20  # that a process lends; it takes what is used of it at once, and keeps that
-LEFT_BYTES = 8 << 20  # that one peer has not taken; both ends hold to it
-STEP_BYTES = (
-    256 << 10
-)  # as in _columns.pxi: the first step has a stamp of 8 bytes for each of the others,
-TOKEN_AT = STEP_BYTES - 16  # and this, which nobody knows who does not see it
+# The bytes that a process lends. It takes the used part at once and keeps it.
+MEMORY_BYTES = 64 << 20
+# The most bytes that one peer has not taken. Both ends enforce it.
+LEFT_BYTES = 8 << 20
+# As in _columns.pxi. The first step has a stamp of 8 bytes for each of the other steps. At its end
+# stands the token, which only a process knows that sees the memory.
+STEP_BYTES = 256 << 10
+TOKEN_AT = STEP_BYTES - 16
 _NAME = "gossamer"
 _HUGE = 2 << 20
-_SEAL_FUTURE_WRITE = 0x10  # not in every Python's fcntl
+# Not every Python's fcntl has this number.
+_SEAL_FUTURE_WRITE = 0x10
 
 
 class Lent:
-    """This process's own."""
+    """The memory that this process lends."""
 
     def __init__(self) -> None:
         self.descriptor = os.memfd_create(_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -75,10 +86,10 @@ class Lent:
             os.ftruncate(self.descriptor, MEMORY_BYTES)
             self.token = secrets.token_bytes(16)
             os.pwrite(self.descriptor, self.token, TOKEN_AT)
-            loops.lend(
-                self.descriptor, MEMORY_BYTES, secrets.randbits(62)
-            )  # stamps that nobody guesses
-            with contextlib.suppress(OSError):  # an older kernel
+            # Nobody can guess these stamps.
+            loops.lend(self.descriptor, MEMORY_BYTES, secrets.randbits(62))
+            # An older kernel does not know this seal.
+            with contextlib.suppress(OSError):
                 fcntl(self.descriptor, F_ADD_SEALS, _SEAL_FUTURE_WRITE)
             fcntl(self.descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
         except OSError:
@@ -90,7 +101,10 @@ class Lent:
 
 
 def proof(token: bytes, owner: Hello, reader: Hello) -> bytes:
-    """That whoever knows the token lends this memory to this reader. Ids are proved where there are keys."""
+    """The proof that the owner knows the token and lends this memory to this reader.
+
+    With keys, the ids in it are proved too.
+    """
     about = b"".join(
         number.to_bytes(8, "big") for one in (owner, reader) for number in (one.peer, one.process)
     )
@@ -101,7 +115,10 @@ _lent: list[Lent | None] = []
 
 
 def lent() -> Lent | None:
-    """What this process lends; None: nothing, for want of compiled loops or of such memory."""
+    """The memory that this process lends.
+
+    None means that the loops are not compiled, or that the system has no such memory.
+    """
     if not _lent:
         _lent.append(None)
         if HERE and loops.native is not None and not _is_counted():
@@ -111,20 +128,26 @@ def lent() -> Lent | None:
 
 
 def counted() -> dict[str, int]:
-    """For operators: how often columns found no room, as peers have not taken what lies there, and so go by the sockets."""
+    """A counter for operators: how often columns found no room in the lent memory.
+
+    Then peers have not taken the bytes that lie there, and the columns go by the sockets.
+    """
     missed = loops.missed()
     return {"shared_memory_full": missed} if missed else {}
 
 
 def _is_counted() -> bool:
-    """Whether the system gives no memory that it may not have: then to touch memory like this could end the process."""
+    """Whether the system refuses memory beyond its limit.
+
+    Then touching memory like this could end the process.
+    """
     with contextlib.suppress(OSError):
         return Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "2"
     return False
 
 
 def _forked() -> None:
-    """A child must not write where its parent does."""
+    """Stops lending in a forked child, which must not write where its parent does."""
     if _lent and _lent[0] is not None:
         loops.lend(-1, 0, 0)
         os.close(_lent[0].descriptor)
@@ -139,11 +162,10 @@ class Window:
     """A peer's memory, to read."""
 
     def __init__(self, offer: Memory) -> None:
-        """OSError, or a ValueError: it cannot be opened, or is not what it should be."""
+        """Raises an OSError or a ValueError if it cannot be opened, or is not a node's memory."""
         path = Path(f"/proc/{offer.process}/fd/{offer.descriptor}")
-        if not str(path.readlink()).startswith(
-            f"/memfd:{_NAME}"
-        ):  # before it is opened: to open a device may have effects
+        # This comes before opening it, because opening a device may have effects.
+        if not str(path.readlink()).startswith(f"/memfd:{_NAME}"):
             raise ValueError("no memory of a node")
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -172,31 +194,36 @@ class Window:
 
 
 class Sharing:
-    """One link's part in it, both ways."""
+    """One link's use of shared memory, in both directions."""
 
     def __init__(self, us: Hello, them: Hello) -> None:
         self.own = lent()
         self._us, self._them = us, them
-        self._offered = False  # the peer has said where its memory is, whether or not we can see it
-        self.is_seen = False  # the peer has found our memory
-        self._window: Window | None = None  # its memory
-        self._left: deque[Pieces] = deque()  # frames whose bytes lie there until it has taken them
+        # The peer has said where its memory is, whether or not this node can open it.
+        self._offered = False
+        # The peer has opened our memory.
+        self.is_seen = False
+        # The peer's memory.
+        self._window: Window | None = None
+        # Frames whose bytes stay in our memory until the peer has taken them.
+        self._left: deque[Pieces] = deque()
         self._left_bytes = self._left_count = self._taken = 0
-        self._copied = self._told = 0  # of its frames, in all
+        # The number of the peer's frames that were copied, and the number that the peer was told.
+        self._copied = self._told = 0
         self._untold_bytes = 0
         self.bytes_in = self.bytes_out = 0
 
     def offer(self) -> bytes:
-        """What to say first; nothing if there is nothing to lend."""
+        """The first message of the link, or nothing if there is no memory to lend."""
         return encode(self.own.offer(self._us, self._them)) if self.own is not None else b""
 
-    # ----------------------------------------------------------------- sending
-
     def instead(self, frame: Frame) -> bytes | None:
-        """What to write instead of a frame that stays where it is; empty: nothing, it goes itself. None: not before the peer has
-        taken some of those that went before it.
+        """The bytes to write instead of a frame that stays where it is.
+
+        They are empty if the frame itself is to be written. None means that the peer must first
+        take some of the earlier frames.
         """
-        if not self.is_seen or not isinstance(frame, Pieces) or not frame.lies:
+        if not self.is_seen or not isinstance(frame, Pieces) or not frame.in_memory:
             return b""
         if self._left and self._left_bytes + len(frame) > LEFT_BYTES:
             return None
@@ -204,7 +231,7 @@ class Sharing:
         self._left_count += 1
         self._left_bytes += len(frame)
         self.bytes_out += len(frame)
-        return frame.lies
+        return frame.in_memory
 
     def _free(self, count: int) -> None:
         if not self._taken <= count <= self._left_count:
@@ -213,17 +240,14 @@ class Sharing:
             self._left_bytes -= len(self._left.popleft())
         self._taken = count
 
-    # --------------------------------------------------------------- receiving
-
     def receive(self, message: Message) -> Message | bytes | None:
-        """A message that lay in the peer's memory, or what to answer."""
-        if isinstance(message, Lies):
+        """A message that lay in the peer's memory, or the bytes to reply with."""
+        if isinstance(message, InMemory):
             if self._window is None:
-                raise WireError("wrong shape", "a message that lies in memory that was never seen")
+                raise WireError("wrong shape", "a message in memory that this node has not opened")
             if self._untold_bytes and self._untold_bytes + message.size > LEFT_BYTES:
-                raise WireError(
-                    "flood", "it leaves more in memory than may wait there"
-                )  # and copying would take long
+                # The limit also keeps the copying short.
+                raise WireError("flood", "it leaves more in memory than may wait there")
             data = self._window.copy(message.at, message.size, message.stamp)
             self._copied += 1
             self._untold_bytes += message.size
@@ -233,34 +257,34 @@ class Sharing:
             if self._offered:
                 raise WireError("wrong shape", "memory for the second time")
             self._offered = True
-            with contextlib.suppress(
-                OSError, ValueError
-            ):  # another user's, another container's: it hears nothing, and sends all
+            # The memory may be of another user or container. Without a reply the peer uses the
+            # socket for everything.
+            with contextlib.suppress(OSError, ValueError):
                 window = Window(message)
                 if hmac.compare_digest(message.proof, proof(window.token, self._them, self._us)):
                     self._window = window
-                    return encode(Seen(window.token))
+                    return encode(MemorySeen(window.token))
             return None
-        if isinstance(message, Seen):
+        if isinstance(message, MemorySeen):
             self.is_seen = self.own is not None and secrets.compare_digest(
                 message.token, self.own.token
             )
             return None
-        assert isinstance(message, Taken)
+        assert isinstance(message, MemoryTaken)
         self._free(message.count)
         return None
 
     def owed(self) -> bytes:
-        """What to tell the peer of what was copied since it was told last."""
+        """The message that tells the peer how many frames were copied since it was told last."""
         if self._copied == self._told:
             return b""
         self._told, self._untold_bytes = self._copied, 0
-        return encode(Taken(self._copied))
+        return encode(MemoryTaken(self._copied))
 
     def close(self) -> None:
-        """The link is gone, and what was left there is not needed any more."""
+        """The link is gone, so its bytes in the memory are not needed any more."""
         self._left.clear()
         self._window = None
 
 
-SHARING = frozenset((Memory, Seen, Lies, Taken))
+SHARING = frozenset((Memory, MemorySeen, InMemory, MemoryTaken))

@@ -1,6 +1,7 @@
-"""A node's metrics for Prometheus: ``text(node)``. Needs the extra ``metrics``.
+"""A node's metrics for Prometheus. They need the extra ``metrics``.
 
-Everything that is dropped or rejected is here, by reason. The names are listed, with what they mean, in docs/operations.md.
+They contain everything that is dropped or rejected, by reason. docs/operations.md lists the names
+with their meanings.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-# name -> (the sample's key, what it says)
+# The name of a gauge, the key of the sample, and the help text.
 GAUGES = {
     "gossamer_uptime_seconds": ("uptime", "Since the node started, by the monotonic clock"),
     "gossamer_healthy": ("healthy", "1 if /healthz says so"),
@@ -56,19 +57,21 @@ class MissingMetricsError(NodeError):
 
 
 class Metrics:
-    """A registry of one node. Raises MissingMetricsError without the extra."""
+    """A registry of one node. Raises a MissingMetricsError without the extra."""
 
     def __init__(self) -> None:
         try:
             from prometheus_client import CollectorRegistry, ProcessCollector
         except ImportError:
             raise MissingMetricsError(
-                "metrics need the extra 'metrics' (prometheus-client): pip install 'gossamer[metrics]'"
+                "metrics need the extra 'metrics' (prometheus-client): "
+                "pip install 'gossamer[metrics]'"
             ) from None
         self._registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._registry)
         self._registry.register(self)
-        self.node: Node | None = None  # until it has started there is nothing to tell
+        # It is None until the node has started.
+        self.node: Node | None = None
 
     def text(self) -> bytes:
         from prometheus_client import generate_latest
@@ -76,7 +79,7 @@ class Metrics:
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Any]:
-        """For the registry."""
+        """The registry calls this."""
         if self.node is not None:
             yield from _families(sample(self.node))
 

@@ -1,4 +1,4 @@
-"""What users say by a name: one that is unknown is an error that lists those that are."""
+"""Options that users give as text. The error for an unknown one lists the known ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gossamer.node.bounds import SECONDS_MAX, check_seconds
 
 
 def check_timeout(name: str, value: Any, low: float = 0.0, high: float = SECONDS_MAX) -> None:
-    """NodeError unless it is a number of seconds within these bounds."""
+    """Raises a NodeError unless the value is a number of seconds within these bounds."""
     try:
         check_seconds(name, value, low, high)
     except ValueError as error:
@@ -18,7 +18,7 @@ def check_timeout(name: str, value: Any, low: float = 0.0, high: float = SECONDS
 
 
 def check_kinds(**options: tuple[Any, type]) -> None:
-    """NodeError unless each is of its type."""
+    """Raises a NodeError unless each value is of its type."""
     for name, (value, kind) in options.items():
         if not isinstance(value, kind):
             wanted = {bool: "True or False", str: "text"}[kind]

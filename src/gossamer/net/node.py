@@ -4,11 +4,12 @@
         await node.advertise("weather", "country STRING, city STRING, temp INT")
         async with node.subscribe("weather", "country = 'CH' AND temp > 30") as events:
             async for event in events: ...
-        receipt = await node.publish("weather", {"country": "CH", "city": "Geneva", "temp": 31})   # accepted
-        done = await receipt                                                                       # complete
+        # The event is accepted when publish returns, and complete when the receipt does.
+        receipt = await node.publish("weather", {"country": "CH", "city": "Bern", "temp": 31})
+        done = await receipt
         done.matched
 
-Not thread-safe: use a node from the event loop that started it.
+It is not thread-safe: use a node from the event loop that started it.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ from gossamer.net.keys import Keys
 from gossamer.net.leaving import reported, said_goodbye
 from gossamer.net.limits import PeerLimits
 from gossamer.net.named import check_kinds, check_timeout, policy_of, route_of
+from gossamer.net.publishing import publish, publish_batch
 from gossamer.net.reached import bound, withdraw
 from gossamer.net.receipt import Done, Receipt
 from gossamer.net.since import start_of
@@ -59,7 +61,6 @@ from gossamer.net.source import Handle, Source
 from gossamer.net.spin import SPIN_MOST, SPIN_SECONDS
 from gossamer.net.status import describe, describe_found, describe_tree
 from gossamer.net.subscription import Subscription, subscribe_many
-from gossamer.net.together import publish, publish_batch
 from gossamer.net.tracefile import TraceFile
 from gossamer.net.view import Changes, TopicView
 from gossamer.net.waiting import Waiting
@@ -74,12 +75,14 @@ from gossamer.overlay.interest.core import Interest
 
 JOIN_SECONDS = 10.0
 TOPIC_SECONDS = 10.0
-DRAIN_SECONDS = 10.0  # more than the grace for a neighbour whose link broke
-CONFIRM_SECONDS = 5.0  # how long advertise waits for the neighbours' word
+# More than the grace for a neighbour whose link broke.
+DRAIN_SECONDS = 10.0
+# The time that advertise waits for the neighbours to confirm.
+CONFIRM_SECONDS = 5.0
 
 
 class Node:
-    """A member of the fabric. Use as ``async with Node(...) as node``."""
+    """A member of the fabric. Use it as ``async with Node(...) as node``."""
 
     def __init__(
         self,
@@ -100,22 +103,27 @@ class Node:
         spin: float = SPIN_SECONDS,
         shared_memory: bool = True,
     ) -> None:
-        """
-        All times are in seconds.
+        """All times are in seconds.
 
         listen: host:port; port 0 picks a free one (see ``address``).
-        join: addresses of nodes that are in the fabric already, or DNS names of many; none starts a new fabric.
-        join_required: fail if none answers in ``join_timeout`` seconds; else go on alone, and go on trying.
+        join: addresses of nodes that are in the fabric already, or DNS names of many; without any,
+            the node starts a new fabric.
+        join_required: fail if no node answers in ``join_timeout`` seconds; if it is False, the node
+            goes on alone, and goes on trying.
         public_address: where others reach this node, if that is not where it listens.
         data_dir: keeps this node's identity and outbox, so that accepted events survive a crash.
-        trace_dir: writes what happens as JSON lines, for ``gossamer pipeline verify``.
+        trace_dir: the node writes its trace there as JSON lines, for ``gossamer pipeline verify``.
         k: the overlay stays connected when any k - 1 nodes fail at once; a node has about k links.
         fabric: a name; nodes talk only to nodes of the same fabric.
-        keys: this node's key directory (gossamer keys issue): TLS with peers of the same authority, and no others.
-        limits: what peers may take of this node (gossamer.PeerLimits).
-        spin: seconds to look for the next message before sleeping, while messages come in quick succession (0: never).
-        shared_memory: large messages from and to nodes of the same host and user lie in memory that both see (net/memory.py).
-        insecure: allow to listen beyond loopback without keys, where anybody who can reach the port can take part.
+        keys: this node's key directory (gossamer keys issue): TLS with peers of the same authority,
+            and with no others.
+        limits: how much peers may take of this node (gossamer.PeerLimits).
+        spin: the time to look for the next message before sleeping, while messages come in quick
+            succession (0: never).
+        shared_memory: large messages between nodes of one host and user lie in memory that both see
+            (net/memory.py).
+        insecure: allows listening beyond loopback without keys; then any program that can reach the
+            port can take part.
         """
         self._listen = parse_address(listen)
         self._join = tuple([join] if isinstance(join, str) else join)
@@ -124,7 +132,8 @@ class Node:
         self.public_address, self._join_required = public_address, join_required
         if keys is None and not insecure and not is_loopback(self._listen[0]):
             raise NodeError(
-                f"{listen} is not loopback, and without keys anybody can take part: give the node keys (--keys DIR; "
+                f"{listen} is not loopback, and without keys anybody can take part: "
+                "give the node keys (--keys DIR; "
                 "gossamer keys init makes them), or accept that with --insecure (insecure=True)"
             )
         check_timeout("join_timeout", join_timeout)
@@ -148,16 +157,18 @@ class Node:
             config, flood=flood, interest=interest, trace=config.trace or trace_dir is not None
         )
         self._subscriptions: dict[int, Subscription] = {}
-        self._full = False  # a batch has been filled since the loop last had its turn
-        self._eager = (
-            False  # an event has been sent without waiting for company in this turn of the loop
-        )
+        # A batch has been filled since the loop last had its turn.
+        self._full = False
+        # An event has been sent without waiting for company in this turn of the loop.
+        self._eager = False
         self._closing: asyncio.Task[None] | None = None
         self._releasing: asyncio.Task[None] | None = None
         self._linked = asyncio.Event()
         self._view_readers: WeakSet[Changes] = WeakSet()
-        self._refuses = self._hurries = False  # no more commands; and close at once
-        self._announces_loopback = False  # as long as all of the fabric is on this host
+        # The node takes no more commands, and it closes at once.
+        self._refuses = self._hurries = False
+        # All of the fabric is on this host so far.
+        self._announces_loopback = False
         self._disk: Disk | None = None
         self._server: asyncio.Server | None = None
         self.address = ""
@@ -176,10 +187,8 @@ class Node:
 
     @property
     def incarnation(self) -> int:
-        """Which of its lives this is, as its data directory counts them."""
+        """The number of this life of the node, counted in its data directory."""
         return self._core.incarnation
-
-    # ---------------------------------------------------------------- lifetime
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -191,14 +200,19 @@ class Node:
         await self.close(drain=DRAIN_SECONDS if kind is None else 0.0)
 
     async def start(self) -> None:
-        """Listen and join. Raises JoinError if none of the addresses to join answers in time."""
+        """Listens and joins.
+
+        Raises a JoinError if none of the addresses to join answers in time.
+        """
         try:
             await self._start()
         except BaseException:
             self._refuses = True
             if self._dialler is not NOT_STARTED:
-                self._outbox.close()  # at once: the rest takes its turns
-                await self.close(0.0)  # with a farewell, if somebody has heard of this node already
+                # It closes at once, while the rest takes its turns.
+                self._outbox.close()
+                # It says goodbye, because others may have heard of this node already.
+                await self.close(0.0)
             else:
                 await self._release()
             raise
@@ -224,15 +238,27 @@ class Node:
             durable=self._disk is not None,
             ticket=Receipt,
             rights=rights,
-            unix=time.time_ns() // 1000,  # the driver's clock starts at 0 a moment later
+            # The driver's clock starts at 0 a moment later.
+            unix=time.time_ns() // 1000,
         )
         assert self._core.interest is not None
         self._interest, self._outbox = self._core.interest, self._core.outbox
         self._driver = Driver(
-            self._core, peer, incarnation, deliver=self._delivered, after=self._after, address="",
-            fabric=self._fabric, disk=self._disk, keys=keys, rights=rights, limits=self._limits, spin=self._spin,
-            shares=self._shares, writer=self._trace.open(peer, incarnation) if self._trace is not None else None,
-        )  # fmt: skip
+            self._core,
+            peer,
+            incarnation,
+            deliver=self._delivered,
+            after=self._after,
+            address="",
+            fabric=self._fabric,
+            disk=self._disk,
+            keys=keys,
+            rights=rights,
+            limits=self._limits,
+            spin=self._spin,
+            shares=self._shares,
+            writer=self._trace.open(peer, incarnation) if self._trace is not None else None,
+        )
         self._driver.met_twin = lambda incarnation: self._interest.meet_twin(
             incarnation, self._driver.now()
         )
@@ -258,7 +284,8 @@ class Node:
             ) from None
         self.address, host = bound(self._server)
         if not self.public_address and not ipaddress.ip_address(host).is_unspecified:
-            self.public_address = self.address  # "everywhere" is no address that others could dial
+            # Others could not dial an unspecified address such as 0.0.0.0.
+            self.public_address = self.address
             self._announces_loopback = is_loopback(host)
         if self.public_address:
             self._driver.address = self.public_address
@@ -271,10 +298,10 @@ class Node:
         try:
             async with asyncio.timeout(self._join_timeout):
                 await self._linked.wait()
-                if self._driver.links:  # else all addresses are our own: this node is the first
-                    await (
-                        self._waiting.introduced()
-                    )  # so that what our neighbour knows is known when this returns
+                # Without a link all addresses are our own, and this node is the first one.
+                if self._driver.links:
+                    # When this returns, this node knows everything that its neighbour knew.
+                    await self._waiting.introduced()
         except TimeoutError:
             if not self._join_required:
                 return
@@ -283,10 +310,12 @@ class Node:
             ) from None
 
     async def close(self, drain: float = DRAIN_SECONDS) -> None:
-        """Wait up to ``drain`` seconds for receipts, then leave the fabric politely. Goes on if the caller is cancelled.
+        """Waits up to ``drain`` seconds for receipts, and then leaves the fabric politely.
 
-        With 0 there is no wait for receipts, but a farewell still, a second at most: who leaves without one is taken for dead
-        only after a while, for which others wait. With 0 while it is closing already, it ends at once.
+        It goes on if the caller is cancelled. With 0 it does not wait for receipts, but still says
+        goodbye for a second at most. A node that leaves silently is declared dead only after a
+        timeout, and others wait that long. A second call with 0 while it is closing ends it at
+        once.
         """
         if self._dialler is NOT_STARTED:
             if self._releasing is not None:
@@ -304,7 +333,8 @@ class Node:
         undelivered = 0
         try:
             refused, self._refuses = self._refuses, True
-            self._core.outbox.close()  # no new work; what was accepted gets its time
+            # The node takes no new work. Accepted events get their time.
+            self._core.outbox.close()
             self._waiting.refuse(NodeError("the node is closed"))
             if drain and not refused:
                 await self._waiting.drained(drain)
@@ -320,7 +350,8 @@ class Node:
                 self._driver.perform(self._core.wake(self._driver.now()))
         finally:
             await self._release()
-        # With a data directory, whatever was accepted is on disk, and is published again when the node starts again.
+        # With a data directory, accepted events are on disk and are published again at the next
+        # start.
         if undelivered and drain and self._disk is None:
             raise UndeliveredError(
                 f"closed with {undelivered} accepted events without a receipt after {drain:g} s; "
@@ -328,7 +359,10 @@ class Node:
             )
 
     async def _release(self) -> None:
-        """Let go of everything that start() took hold of, however far it got; once, and to the end."""
+        """Lets go of everything that start() took hold of, however far it got.
+
+        It runs once, and to its end.
+        """
         if self._releasing is None:
             self._releasing = asyncio.get_running_loop().create_task(self._let_go())
         await asyncio.shield(self._releasing)
@@ -344,39 +378,40 @@ class Node:
             if self._dialler is not NOT_STARTED:
                 await self._dialler.stop()
                 connections = list(self._driver.connections)
-                self._outbox.close()  # nobody wakes the node any more
+                # From here on nothing wakes the node.
+                self._outbox.close()
                 self._driver.close()
                 self._waiting.fail(NodeError("the node is closed"))
                 for reader in list(self._view_readers):
                     reader.wake()
                 await gone(connections)
 
-    # ---------------------------------------------------------------- commands
-
     async def advertise(
         self, topic: str, schema: str, *, retention: str = "", replace: bool = False
     ) -> None:
-        """Make a topic known, with its schema as Spark DDL text, for example ``country STRING, temp INT``.
+        """Makes a topic known, with its schema as Spark DDL text, for example ``country STRING,
+        temp INT``.
 
-        ``retention``: how long, or how much, every publisher of the topic keeps of what it published, for those who come
-        later or were away: an age ("1h"), a size ("64MB"), or both ("1h, 64MB").
-        ``replace``: this schema holds from now on, whatever was advertised before, also where
-        others disagree about it. Events of a schema that it does not extend can be read no longer,
+        ``retention`` says how much of its events every publisher of the topic keeps for subscribers
+        that come later or were away. It is an age ("1h"), a size ("64MB"), or both ("1h, 64MB").
+
+        With ``replace`` this schema holds from now on, whatever was advertised before, also where
+        others disagree about it. Events of a schema that it does not extend can no longer be read,
         and subscriptions to them end.
-        Raises SchemaConflictError if others advertise a schema that does not agree with this one.
+
+        Raises a SchemaConflictError if others advertise a schema that does not agree with this one.
         """
         self._check_open()
         kept = Retention.parse(retention) if retention else None
         self._core.advertise(topic, schema, self._driver.now(), kept, replace=replace)
         self._driver.wake()
-        with contextlib.suppress(
-            TimeoutError
-        ):  # one that does not confirm gets it again and again, but nobody waits for it
+        # When this returns the neighbours know the topic, and they pass it on. A neighbour that
+        # does not confirm is told again, but the caller waits no longer.
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CONFIRM_SECONDS):
-                await (
-                    self._waiting.confirmed()
-                )  # our neighbours know it when this returns, and they pass it on
-        self._core.topics.check(topic)  # one of them may have said another schema meanwhile
+                await self._waiting.confirmed()
+        # A neighbour may have announced another schema meanwhile.
+        self._core.topics.check(topic)
 
     def subscribe(
         self,
@@ -394,19 +429,29 @@ class Node:
         ordered: bool = False,
         gaps: bool = False,
     ) -> Subscription:
-        """Events of a topic for which the filter, the text of a SQL WHERE clause, is TRUE; no filter means all.
+        """Subscribes to the events of a topic for which the filter is TRUE.
 
-        Waits up to ``timeout`` seconds for the topic to be advertised; returns when every publication from then on finds it.
-        ``slow``: what happens when events are not taken in time, "block" (publishers are held back; after 5 s this subscription
-        is cut off) or "drop_oldest" (counted). ``barrier``: return only when every live node knows of it, or with a BarrierError.
-        ``source``: on whose behalf; a topic stays in this node's interest while any source wants it.
-        ``route``: how events come here: "direct" (publishers send what matches: one hop), "skiplist" (by the filter's ordered
-        part), "tree" (over one tree of all nodes), "flood" (every node gets every event), or "auto": direct while at most 64
-        nodes want the topic, and as it suits the filter beyond that.
-        ``group``: of all subscriptions to the topic with this group, one gets each event. ``name``: durable, kept on this
-        node's disk until acknowledged (``Subscription.ack``); what was missed while down comes from the publishers' retention.
-        ``since``: history: "beginning", a duration ("10m", timedelta) or a datetime. ``ordered``: each publisher's events in order.
-        What is lost to one that has any of these, or ``gaps``, comes as a ``gossamer.Gap`` (docs/delivery.md).
+        The filter is the text of a SQL WHERE clause, and an empty one passes all events. The call
+        waits up to ``timeout`` seconds for the topic to be advertised. It returns when every later
+        publication finds the subscription.
+
+        slow: the fate of events that are not taken in time. "block" holds publishers back, and cuts
+            this subscription off after 5 s. "drop_oldest" drops and counts events.
+        barrier: return only when every live node knows of it, or with a BarrierError.
+        source: the service for which the node subscribes. A topic stays in this node's interest
+            while any source wants it.
+        route: the way of events to this node: "direct" (publishers send matching events in one
+            hop), "skiplist" (by the filter's ordered part), "tree" (over one tree of all nodes),
+            "flood" (every node gets every event), or "auto" (direct while at most 64 nodes want the
+            topic, and beyond that the one that suits the filter).
+        group: of all subscriptions to the topic with this group, one gets each event.
+        name: makes the subscription durable. Events are kept on this node's disk until they are
+            acknowledged (``Subscription.ack``). Events that it missed while it was down come from
+            the publishers' retention.
+        since: history: "beginning", a duration ("10m", timedelta) or a datetime.
+        ordered: each publisher's events come in order.
+        gaps: events that are lost are reported as a ``gossamer.Gap``. So it is with name, since and
+            ordered too (docs/delivery.md).
         """
         check_timeout("timeout", timeout, 0.001)
         check_kinds(
@@ -440,40 +485,54 @@ class Node:
     subscribe_many = subscribe_many
 
     async def forget(self, name: str) -> None:
-        """Give up a durable subscription of this node, with its position and all that is stored for it."""
+        """Gives up a durable subscription of this node, with its position and all that is stored
+        for it.
+        """
         self._check_open()
         self._core.forget(name, self._driver.now())
         self._driver.wake()
 
     def source(self, name: str, handle: Handle) -> Source:
-        """Subscriptions that a service outside the fabric decides on; their events go to ``handle``."""
+        """Subscriptions that a service outside the fabric decides on. Their events go to
+        ``handle``.
+        """
         return Source(self, name, handle)
 
     def view(self, topic: str | None = None) -> TopicView:
-        """Who wants a topic, and how that changes; without a topic, who wants what."""
+        """The nodes that want a topic, and the changes; without a topic, all nodes and their
+        wishes.
+        """
         return TopicView(self, topic)
 
     publish = publish
     publish_batch = publish_batch
 
     async def topic(self, topic: str, timeout: float = TOPIC_SECONDS) -> str:
-        """The topic's schema, once it is advertised. Two of them are a SchemaConflictError."""
+        """The topic's schema. It waits until the topic is advertised.
+
+        Raises a SchemaConflictError if there are two of them.
+        """
         check_timeout("timeout", timeout)
         await self._waiting.topic(topic, timeout)
         self._core.topics.check(topic)
         return self._core.topics.schemas[topic].text
 
     def check_filter(self, topic: str, filter: str) -> str:
-        """The filter's canonical text. Raises FilterError or TopicError as ``subscribe`` would."""
+        """The filter's canonical text. Raises a FilterError or TopicError as ``subscribe``
+        would.
+        """
         return Filter.parse(filter, self._core.local.topic(topic).schema).text
 
     async def drain(self, timeout: float = DRAIN_SECONDS) -> int:
-        """Wait until every accepted event has a complete receipt; returns how many still have none after ``timeout``."""
+        """Waits until every accepted event has a complete receipt.
+
+        It returns the number of events without one after ``timeout`` seconds.
+        """
         check_timeout("timeout", timeout)
         return await self._waiting.drained(timeout)
 
     def status(self) -> dict[str, Any]:
-        """What this node is and does, as plain data."""
+        """The state of this node as plain data."""
         for subscription in self._subscriptions.values():
             if subscription._taken:
                 subscription._tell()
@@ -492,25 +551,26 @@ class Node:
         return about | describe(self._core, self._driver)
 
     def tree(self) -> list[dict[str, Any]]:
-        """The dispatch tree of route "tree" over all members, parents before children: who is where."""
+        """The dispatch tree of route "tree" over all members, with parents before their
+        children.
+        """
         assert self._core.tree is not None
         return describe_tree(self._core.tree.drawn())
 
     async def lookup(
         self, topic: str, event: Mapping[str, Any] | None = None, *, timeout: float = TOPIC_SECONDS
     ) -> list[dict[str, Any]]:
-        """Which subscriptions with route "skiplist" would take this event; without one, all that the topic's list holds.
+        """The subscriptions with route "skiplist" that would take this event.
 
-        Nothing is published: the question walks the list as an event would.
+        Without an event it gives all that the topic's list holds. Nothing is published: the
+        question walks the list as an event would.
         """
         check_timeout("timeout", timeout)
         return describe_found(self._core, await self._waiting.lookup(topic, event, timeout))
 
     def answer(self, request: dict[str, Any], more: AsyncIterator[bytes]) -> AsyncIterator[Any]:
-        """What the admin socket asks (answers.py)."""
+        """Answers a request on the admin socket (answers.py)."""
         return answer(self, request, more)
-
-    # ------------------------------------------------------------------ inside
 
     def _check_open(self) -> None:
         if self._refuses:
@@ -539,12 +599,12 @@ class Node:
         )
 
     def _unstored(self, what: str, then: str) -> StorageError:
-        """The error for something that the data directory did not take."""
+        """The error for something that the data directory did not store."""
         error = self._disk.failed if self._disk is not None else None
         return StorageError.of(what, self._data_dir, error, then)
 
     def _tell_blocked(self) -> None:
-        """A slow consumer has perhaps taken something since it last said so."""
+        """Tells the machine how much slow consumers have taken."""
         for number in self._core.blocked():
             subscription = self._subscriptions.get(number)
             if subscription is not None and subscription._taken:
@@ -571,18 +631,25 @@ class Node:
 
     def _noted(self, record: trace.Record) -> None:
         self._journal.noted(record)
-        kind = type(record)
-        if kind is trace.Advertised:
-            self._waiting.advertised(record.topic)  # type: ignore[union-attr]
-        elif kind is trace.Unsubscribed and record.reason != "asked":  # type: ignore[union-attr]
-            subscription = self._subscriptions.pop(record.subscription, None)  # type: ignore[union-attr]
+        if isinstance(record, trace.Advertised):
+            self._waiting.advertised(record.topic)
+        elif isinstance(record, trace.Unsubscribed) and record.reason != "asked":
+            subscription = self._subscriptions.pop(record.subscription, None)
             if subscription is not None:
-                problem = subscription.why_ended(record.reason, self._config.block)  # type: ignore[union-attr]
+                problem = subscription.why_ended(record.reason, self._config.block)
                 self._waiting.refused(subscription.number, problem)
                 subscription._end(problem)
 
 
 __all__ = [
-    "AddressError", "BarrierError", "Done", "JoinError", "Node", "NodeError", "Receipt",
-    "SlowSubscriberError", "Subscription", "UndeliveredError",
-]  # fmt: skip
+    "AddressError",
+    "BarrierError",
+    "Done",
+    "JoinError",
+    "Node",
+    "NodeError",
+    "Receipt",
+    "SlowSubscriberError",
+    "Subscription",
+    "UndeliveredError",
+]

@@ -1,4 +1,7 @@
-"""Telling systemd how a service does (``Type=notify``): a datagram to the socket that it names. Without one, nothing happens."""
+"""Tells systemd the state of a service (``Type=notify``).
+
+It sends a datagram to the socket that systemd names. Without one, nothing happens.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import socket
 
 
 def notify(**state: object) -> bool:
-    """For example ``notify(READY=1, STATUS="12 members")``; whether there was somebody to tell."""
+    """For example ``notify(READY=1, STATUS="12 members")``. It says whether systemd was there."""
     path = os.environ.get("NOTIFY_SOCKET", "")
     if not path:
         return False
@@ -22,7 +25,7 @@ def notify(**state: object) -> bool:
 
 
 async def watchdog() -> None:
-    """Say that the event loop turns, twice as often as systemd asks for (``WatchdogSec=``); for ever, or not at all."""
+    """Tells systemd that the event loop turns, twice as often as it asks for (``WatchdogSec=``)."""
     try:
         period = int(os.environ.get("WATCHDOG_USEC", "0")) / 2e6
     except ValueError:

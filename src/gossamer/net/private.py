@@ -1,9 +1,9 @@
-"""Folders and files that only the user who runs a node can open.
+"""Folders and files that only the owner of a node can open.
 
-A node writes events, receipts and its identity. Who may read them is not left to the umask: a
-folder is made with mode 0700 and a file with mode 0600. A folder of ours that others can enter is
-tightened before anything is written there. A folder or file of somebody else is refused, and so is
-a symbolic link, because whoever has put it there would read, or choose, what this process uses.
+A node writes events, receipts and its identity. Their readers are not left to the umask: a folder
+is made with mode 0700 and a file with mode 0600. A folder of ours that others can enter is
+tightened before anything is written there. A folder or file of another user is refused, and so is a
+symbolic link, because the user who put it there could read or choose the files of this process.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class NotPrivateError(OSError):
-    """A folder or a file that others could read or change; the message says what to do."""
+    """A folder or a file that others could read or change. The message says what to do."""
 
 
 def folder(path: Path, *, parents: bool = False, holds: Collection[str] | None = None) -> Path:
-    """Make a folder of mode 0700, or take the one that is there if it is ours, and tighten it.
+    """Makes a folder of mode 0700, or takes our folder that is there and tightens it.
 
-    ``parents``: make the folders above it too where they are missing.
-    ``holds``: a folder that others can enter is tightened only if it is empty or has one of these
-    names in it. Any other folder may have been meant for more than one user.
+    With ``parents`` it makes missing folders above it too. With ``holds``, a folder that others can
+    enter is tightened only if it is empty or has one of these names in it. Any other folder may
+    have been meant for more than one user.
     """
     if parents and not path.parent.exists():
         folder(path.parent, parents=True)
@@ -52,13 +52,14 @@ def _check_owner(path: Path, info: os.stat_result) -> None:
     if info.st_uid != os.geteuid():
         raise NotPrivateError(
             f"{path} belongs to another user (uid {info.st_uid}, and this process has uid "
-            f"{os.geteuid()}), who could read what is written there; choose a folder that is yours, "
+            f"{os.geteuid()}), and that user could read what is written there; "
+            "choose a folder that is yours, "
             "or one inside this one that does not exist yet"
         )
 
 
 def _check_purpose(path: Path, info: os.stat_result, holds: Collection[str] | None) -> None:
-    """Not to shut others out of a folder that was made for them too."""
+    """Refuses a folder that was made for others too, so that it is not closed to them."""
     names = [one.name for one in path.iterdir()] if holds is not None else []
     is_other = holds is not None and names and not any(name in names for name in holds)
     if info.st_mode & stat.S_ISVTX or is_other:
@@ -69,7 +70,7 @@ def _check_purpose(path: Path, info: os.stat_result, holds: Collection[str] | No
 
 
 def _tighten(path: Path, info: os.stat_result) -> None:
-    """Take from others what they may do in a folder of ours."""
+    """Closes a folder of ours to others."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         _check_owner(path, os.fstat(descriptor))
@@ -79,7 +80,8 @@ def _tighten(path: Path, info: os.stat_result) -> None:
         os.close(descriptor)
     if is_open:
         raise NotPrivateError(
-            f"others can enter {path}, and its file system keeps no modes; choose a folder elsewhere"
+            f"others can enter {path}, and its file system keeps no modes; "
+            "choose a folder elsewhere"
         )
     from gossamer.net.journal import say
 
@@ -92,7 +94,7 @@ def _tighten(path: Path, info: os.stat_result) -> None:
 
 
 def file(path: Path) -> None:
-    """See to it that this file is there and that nobody else can open it.
+    """Makes sure that this file is there and that nobody else can open it.
 
     A file that is there is not opened: SQLite would lose the locks that this process has on it.
     """
@@ -103,7 +105,7 @@ def file(path: Path) -> None:
 
 
 def tighten(path: Path) -> None:
-    """Take from others what they may do with a file of ours, if it is there."""
+    """Closes a file of ours to others, if it is there."""
     try:
         info = path.lstat()
     except FileNotFoundError:
@@ -116,7 +118,7 @@ def tighten(path: Path) -> None:
 
 
 def create(path: Path, *, mode: int = FILE, buffering: int = -1) -> IO[bytes]:
-    """A file to write, empty at first, that has this mode whatever the umask is."""
+    """A file to write, empty at first, with this mode whatever the umask is."""
 
     def opener(name: str, flags: int) -> int:
         descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
@@ -132,7 +134,7 @@ def create(path: Path, *, mode: int = FILE, buffering: int = -1) -> IO[bytes]:
 
 
 def write(path: Path, data: bytes, *, mode: int = FILE) -> None:
-    """Write a file whole or not at all: whoever reads it meanwhile sees the old or the new."""
+    """Writes a file whole or not at all. A reader sees the old contents or the new."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as fresh:

@@ -1,4 +1,4 @@
-"""Where others reach a node, and whether they can."""
+"""The address at which others reach a node, and whether they can."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ if TYPE_CHECKING:
 
 
 def bound(server: asyncio.Server) -> tuple[str, str]:
-    """The address that it listens on, as it is written, and its host alone."""
+    """The address that the server listens on, as text, and its host alone."""
     host, port = server.sockets[0].getsockname()[:2]
     return (f"[{host}]:{port}" if ":" in host else f"{host}:{port}"), host
 
 
 def withdraw(node: Node) -> None:
-    """A link goes to another host: an address on loopback would be the others' own there, and nobody could dial it. They are told
-    that there is none, so that subscriptions take a way that needs none (node/reach.py).
+    """Withdraws the node's address.
+
+    A link goes to another host. There an address on loopback would be that host's own, and nobody
+    could dial this node by it. So the others are told that there is no address, and subscriptions
+    take a route that needs none (node/reach.py).
     """
     node._announces_loopback, node.public_address, node._driver.address = False, "", ""
     node._core.routing.withdraw(node._driver.now())

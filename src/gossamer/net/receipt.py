@@ -1,4 +1,6 @@
-"""Receipts: what a publisher holds of an event that was accepted, and awaits until it is complete."""
+"""Receipts: a publisher holds one for an event that was accepted, and awaits it until it is
+complete.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,16 @@ class Done(Struct, frozen=True):
     publisher: int
     incarnation: int
     sequence: int
-    # How many subscriptions have the event: in their buffers, in their consumers' hands, or stored.
+    # The number of subscriptions that have the event: in their buffers, in their consumers' hands,
+    # or stored.
     matched: int
-    # How many more were handed the event and had discarded it before they reported.
+    # The number of further subscriptions that were handed the event and discarded it before they
+    # reported.
     dropped: int = 0
 
 
 class Waiter:
-    """Futures of those who wait for a publication."""
+    """The futures on which the callers wait for a publication."""
 
     __slots__ = ("accepted", "complete")
 
@@ -43,7 +47,7 @@ def waiter(publication: Publication) -> Waiter:
 
 
 class Receipt(Ticket, frozen=True, gc=False):
-    """Returned by ``publish`` once the event is accepted; await it for the complete receipt."""
+    """The receipt of an accepted event, from ``publish``. Await it for the complete receipt."""
 
     def __await__(self) -> Generator[Any, None, Done]:
         publication = self.publication
@@ -63,15 +67,21 @@ class BatchDone(Struct, frozen=True):
 
     publisher: int
     incarnation: int
-    sequences: tuple[int, ...]  # of the events, in their order
-    matched: tuple[int, ...]  # of each event: see ``Done``
-    dropped: tuple[int, ...] = ()  # of each event: see ``Done``
+    # One for each event, in their order.
+    sequences: tuple[int, ...]
+    # One for each event, as in ``Done``.
+    matched: tuple[int, ...]
+    # One for each event, as in ``Done``.
+    dropped: tuple[int, ...] = ()
 
 
 class BatchReceipt(Struct, frozen=True, eq=False, gc=False):
-    """Returned by ``publish_batch`` once all its events are accepted; await it for the complete receipt."""
+    """The receipt of an accepted batch, from ``publish_batch``. Await it for the complete
+    receipt.
+    """
 
-    # The first part (None: there were no events) and the others; apart, because most have no others, and many are kept.
+    # The first part (None: there were no events) and the others. They are apart because most
+    # receipts have one part, and many receipts are kept.
     _publication: Publication | None
     _start: int
     _count: int

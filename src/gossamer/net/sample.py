@@ -1,6 +1,7 @@
-"""How a node does at this moment, as plain data and cheaply: what /metrics, ``gossamer top`` and the health checks look at.
+"""The state of a node at this moment, as plain data.
 
-Unlike ``status`` it does not list the subscriptions, of which there may be a million.
+/metrics, ``gossamer top`` and the health checks read it, so it is cheap. Unlike ``status`` it does
+not list the subscriptions, because there may be a million of them.
 """
 
 from __future__ import annotations
@@ -14,31 +15,35 @@ from gossamer.trace import hex_peer
 if TYPE_CHECKING:
     from gossamer.net.node import Node
 
-CLOSED = "closed: "  # counters of connections that ended, by reason
+# The prefix of the counters of connections that ended, by reason.
+CLOSED = "closed: "
 
 
 def unwell(node: Node) -> list[str]:
-    """Why this node should be restarted; nothing if all is well."""
+    """Why this node should be restarted. The list is empty if all is well."""
     problems = []
     keys = node._driver.keys
     refusal = keys.refusal(keys.identity) if keys is not None else ""
     if refusal:
         problems.append(
-            f"this node's certificate is {refusal}; renew it: gossamer keys issue AUTHORITY NAME --renew"
+            f"this node's certificate is {refusal}; "
+            "renew it: gossamer keys issue AUTHORITY NAME --renew"
         )
     if node._interest.conflict:
         problems.append(
-            "another process uses this node's identity; are its keys or its data directory used twice?"
+            "another process uses this node's identity; "
+            "are its keys or its data directory used twice?"
         )
     return problems
 
 
 def unready(node: Node) -> list[str]:
-    """Why this node should get no work now; nothing if it is ready."""
+    """Why this node should get no work now. The list is empty if it is ready."""
     if node._refuses:
         return ["draining"]
     problems = unwell(node)
-    if node._disk is not None and node._disk.failed is not None:  # a restart would not help it
+    # A restart would not help a failed disk.
+    if node._disk is not None and node._disk.failed is not None:
         problems.append(failed_disk(node._data_dir, node._disk.failed))
     if not node._interest.is_synced(node._driver.now()):
         problems.append("joining: this node does not know yet what the fabric knows")
@@ -48,6 +53,8 @@ def unready(node: Node) -> list[str]:
 def sample(node: Node) -> dict[str, Any]:
     core, driver, interest = node._core, node._driver, node._interest
     counters = driver.counters
+    # In Unix time.
+    expires = float(driver.keys.identity.not_after) if driver.keys is not None else None
     links = [
         {
             "peer": hex_peer(peer),
@@ -70,9 +77,7 @@ def sample(node: Node) -> dict[str, Any]:
         "healthy": not sick,
         "ready": not waits,
         "problems": list(dict.fromkeys([*sick, *waits])),
-        "certificate_expires": float(driver.keys.identity.not_after)
-        if driver.keys is not None
-        else None,  # Unix time
+        "certificate_expires": expires,
         "members": len(interest.view.members),
         "suspects": len(interest.suspects),
         "view_pairs": interest.view.pairs,

@@ -1,7 +1,8 @@
-"""A node as a service: started, advertised, watched, drained. What ``gossamer node`` runs.
+"""A node as a service: it is started, advertised, watched and drained. ``gossamer node`` runs it.
 
-Starting: health endpoints, then the node, its topics, the admin socket; then systemd hears READY=1. Stopping: no new work, the
-time that was given for receipts, a polite leave. Cancelling it while it drains ends it at once.
+It starts with the health endpoints. Then come the node, its topics and the admin socket, and then
+systemd hears READY=1. When it stops, the node takes no new work, waits for receipts as long as it
+was told, and leaves politely. Cancelling it while it drains ends it at once.
 """
 
 from __future__ import annotations
@@ -21,19 +22,24 @@ from gossamer.net.notify import notify, watchdog
 from gossamer.node import SchemaConflictError
 
 DRAINED, UNDELIVERED = 0, 1
-LEAVE_SECONDS = 5.0  # more than leaving takes beside the drain
+# More than leaving takes beside the drain.
+LEAVE_SECONDS = 5.0
 
 
 async def serve(
     node: Node,
     stop: asyncio.Event,
     *,
-    topics: Mapping[str, tuple[str, str]],  # by name: schema and retention
+    # By name: the schema and the retention.
+    topics: Mapping[str, tuple[str, str]],
     drain: float,
     metrics_address: str = "",
     started: Callable[[str], None] = lambda metrics: None,
 ) -> int:
-    """Run the node until ``stop``. Returns DRAINED, or UNDELIVERED if accepted events are lost with it."""
+    """Runs the node until ``stop``.
+
+    Returns DRAINED, or UNDELIVERED if accepted events are lost with it.
+    """
     async with contextlib.AsyncExitStack() as stack:
         health = None
         if metrics_address:
@@ -45,7 +51,7 @@ async def serve(
         await node.start()
         stack.push_async_callback(_let_go, node)
         for topic, (schema, retention) in topics.items():
-            # The other topics are served all the same; status and the log tell of this one.
+            # The other topics are served all the same. The status and the log report this one.
             with contextlib.suppress(SchemaConflictError):
                 await node.advertise(topic, schema, retention=retention)
         await stack.enter_async_context(admin.offered(node.address, node.answer))
@@ -59,9 +65,8 @@ async def serve(
         say(
             logging.INFO, "started", node=f"{node.peer:016x}", incarnation=node.incarnation, **about
         )
-        if not node.public_address and not is_loopback(
-            node._listen[0]
-        ):  # else that is said when the first link is up
+        # For a node that listens on loopback it is said when the first link is up.
+        if not node.public_address and not is_loopback(node._listen[0]):
             say(
                 logging.WARNING,
                 "others cannot dial this node: it listens everywhere; give it a public address",
@@ -77,24 +82,29 @@ async def serve(
 
 
 def _warn_of_open_doors(node: Node, metrics: str) -> None:
-    """Say in the log what was opened to everybody: it may have been meant for a try only."""
+    """Warns in the log of everything that is open to everybody, because it may have been meant
+    for a try only.
+    """
     if node._keys is None and not is_loopback(node._listen[0]):
         say(
             logging.WARNING,
-            "this node has no keys and listens beyond loopback: whoever reaches it takes part",
+            "this node has no keys and listens beyond loopback: "
+            "everybody who reaches it takes part",
             address=node.address,
         )
     if metrics and not is_loopback(parse_address(metrics)[0]):
         say(
             logging.WARNING,
-            "metrics are served beyond loopback: whoever reaches them reads names of topics and nodes",
+            "metrics are served beyond loopback: "
+            "everybody who reaches them reads names of topics and nodes",
             address=metrics,
         )
 
 
 async def _let_go(node: Node) -> None:
-    """When something failed after the start; once it has been closed this does nothing."""
-    with contextlib.suppress(UndeliveredError):  # told already
+    """Closes the node after a failure. Once it has been closed this does nothing."""
+    # It was reported already.
+    with contextlib.suppress(UndeliveredError):
         await node.close(0.0)
 
 
@@ -102,9 +112,10 @@ async def _drained(node: Node, drain: float) -> int:
     unsettled = node._core.outbox.unsettled
     say(logging.INFO, "draining", unsettled=unsettled, seconds=drain)
     notify(
-        STOPPING=1, STATUS=f"draining: {unsettled} events without a receipt",
+        STOPPING=1,
+        STATUS=f"draining: {unsettled} events without a receipt",
         EXTEND_TIMEOUT_USEC=round((drain + LEAVE_SECONDS) * 1e6),
-    )  # fmt: skip
+    )
     try:
         await node.close(drain)
     except UndeliveredError as error:
@@ -115,7 +126,6 @@ async def _drained(node: Node, drain: float) -> int:
         await node.close(0.0)
         raise
     kept = node._core.outbox.unsettled
-    say(
-        logging.INFO, "stopped", kept=kept
-    )  # in the data directory, and published again at the next start
+    # Kept events are in the data directory, and are published again at the next start.
+    say(logging.INFO, "stopped", kept=kept)
     return DRAINED

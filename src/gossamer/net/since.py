@@ -1,4 +1,4 @@
-"""``since=``: from when on the past is wanted."""
+"""``since=``: the moment from which on history is wanted."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from gossamer.node.retention import RetentionError, seconds_of
 
 
 def start_of(since: str | datetime | timedelta | None) -> int | None:
-    """Unix microseconds; 0 is the beginning. Raises RetentionError."""
+    """The moment in Unix microseconds; 0 is the beginning. Raises a RetentionError."""
     if since is None:
         return None
     if isinstance(since, datetime):
-        moment = (
-            since if since.tzinfo is not None else since.replace(tzinfo=UTC)
-        )  # as in filters: no zone is UTC
+        # As in filters, a time without a zone is in UTC.
+        moment = since if since.tzinfo is not None else since.replace(tzinfo=UTC)
         return max(1, int(moment.timestamp() * 1_000_000))
     if isinstance(since, timedelta) and since >= timedelta(0):
         return _ago(since // timedelta(microseconds=1))
@@ -39,6 +38,7 @@ def _ago(micros: int) -> int:
 
 def _unreadable(since: object) -> RetentionError:
     return RetentionError(
-        f"cannot read since={since!r}; write 'beginning', a duration (30s, 10m, 1h, 7d, or a timedelta) "
+        f"cannot read since={since!r}; "
+        "write 'beginning', a duration (30s, 10m, 1h, 7d, or a timedelta) "
         "or a time (2026-05-01T12:00:00, or a datetime)"
     )

@@ -1,12 +1,16 @@
-"""Interests that come from outside: a service decides what this node subscribes to (claim 7 of seed 000).
+"""Interests that come from outside: a service decides on the subscriptions of this node.
 
-    async with node.source("inventory", handle) as source:      # a scheduler, a registry, a file that is watched
+It is claim 7 of seed 000 (docs/seeds.md).
+
+    # The service may be a scheduler, a registry, or a file that is watched.
+    async with node.source("inventory", handle) as source:
         await source.replace({"weather": "country = 'CH'", "alarms": ""})
         await source.join("news")
         await source.leave("alarms")
 
-Each topic that the source joins is a subscription whose events go to ``handle``; leaving the block leaves them all. A source's
-interests are its own: a topic that the user wants too stays wanted when the source leaves it.
+Each topic that the source joins is a subscription whose events go to ``handle``. The source leaves
+all of them at the end of the block. Its interests are its own: a topic that the user wants too
+stays wanted when the source leaves it.
 """
 
 from __future__ import annotations
@@ -28,9 +32,8 @@ Handle = Callable[[Event], Awaitable[None] | None]
 class Source:
     def __init__(self, node: Node, name: str, handle: Handle) -> None:
         self.name = name
-        self.problem: Exception | None = (
-            None  # the last that ``handle`` raised, or that ended a subscription
-        )
+        # The last error that ``handle`` raised, or that ended a subscription.
+        self.problem: Exception | None = None
         self._node, self._handle = node, handle
         self._joined: dict[str, tuple[Subscription, asyncio.Task[None]]] = {}
 
@@ -42,11 +45,11 @@ class Source:
 
     @property
     def topics(self) -> dict[str, str]:
-        """What this source has joined, with the filters."""
+        """The topics that this source has joined, with their filters."""
         return {topic: subscription.filter for topic, (subscription, _) in self._joined.items()}
 
     async def join(self, topic: str, filter: str = "") -> None:
-        """Subscribe on behalf of the service. Another filter replaces the one before."""
+        """Subscribes for the service. Another filter replaces the one before."""
         if topic in self._joined:
             if self._joined[topic][0].filter == filter:
                 return
@@ -68,7 +71,7 @@ class Source:
                 await task
 
     async def replace(self, topics: Mapping[str, str]) -> None:
-        """Exactly these topics, with their filters: what the service says as a whole."""
+        """Subscribes to exactly these topics, with their filters."""
         for topic in [topic for topic in self._joined if topic not in topics]:
             await self.leave(topic)
         for topic, filter in topics.items():
@@ -81,7 +84,8 @@ class Source:
                     result = self._handle(event)
                     if result is not None:
                         await result
-                except Exception as error:  # the service's own: it must not end the subscription
+                # An error of the service itself must not end the subscription.
+                except Exception as error:
                     self.problem = error
                     self._node._driver.counters["source_handler_errors"] += 1
         except Exception as error:

@@ -1,11 +1,17 @@
-"""Staying awake for a moment where the next message is expected at once.
+"""Staying awake for a moment when the next message is expected at once.
 
-A process that sleeps until its socket has something is woken by whoever writes to it. That costs the writer a good part of its
-system call and the reader the way back onto a core: together about as much as all that Gossamer does for a lone message
-(docs/performance.md). So a node whose messages come in quick succession goes on looking for a moment before it sleeps, as kernels
-do with idle processors. It adapts: quiet nodes never do it, and nor do those whose messages come far apart, or that send or get
-much at a time (``bulk``: they are no conversation, and whoever they wait for may want the core); looking in vain ends it until
-messages come quickly again; and where somebody else wants the core, or the interpreter, it is left for a while.
+docs/decisions/0017-spinning.md gives the reasons.
+
+A process that sleeps until its socket has data is woken by the process that writes to it. Waking
+costs the writer a good part of its system call, and the reader has to get back onto a core.
+Together this costs about as much as all that Gossamer does for a lone message
+(docs/performance.md). So a node whose messages come in quick succession goes on looking for a
+moment before it sleeps, as kernels do with idle processors.
+
+It adapts. Quiet nodes never do it, and nor do nodes whose messages come far apart. A node that
+sends or gets much at a time (``bulk``) does not do it either, because the process that it waits for
+may need the core. Looking in vain ends it until messages come quickly again. If another process
+needs the core, or another thread the interpreter, the node sleeps for a while.
 """
 
 from __future__ import annotations
@@ -16,35 +22,44 @@ import time
 from collections import Counter
 
 SPIN_SECONDS, SPIN_MOST = 0.0005, 0.01
-QUICK_NS = 1_000_000  # messages that come within this time of each other are in quick succession
-STREAK = 4  # so many, before it is worth looking
-WORK_TURNS = 3  # of the loop after an arrival: those who take what came are at work
-ASIDE_NS = 150_000  # between two looks: others had the core meanwhile
-SHY = 64  # arrivals until the next try, then
-BULK_BYTES = 8 << 10  # read or written at once
+# Messages that come within this time of each other are in quick succession.
+QUICK_NS = 1_000_000
+# The number of quick arrivals before the node starts to look.
+STREAK = 4
+# The turns of the loop after an arrival in which the consumers are at work.
+WORK_TURNS = 3
+# A longer time between two looks means that others had the core meanwhile.
+ASIDE_NS = 150_000
+# After that, the number of arrivals until the next try.
+SHY = 64
+# The bytes read or written at once that count as bulk.
+BULK_BYTES = 8 << 10
 
 
 class Spin:
-    """After an arrival, turns the loop without sleeping for up to ``seconds``, while arrivals are in quick succession."""
+    """Turns the loop without sleeping after an arrival.
+
+    It does so for up to ``seconds``, while arrivals are in quick succession.
+    """
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, seconds: float, counters: Counter[str]
     ) -> None:
         self._loop, self._counters = loop, counters
-        self._limit_ns = (
-            int(seconds * 1e9) if (os.cpu_count() or 1) > 1 else 0
-        )  # whom would it wait for?
+        # With a single core the awaited process could not run meanwhile.
+        self._limit_ns = int(seconds * 1e9) if (os.cpu_count() or 1) > 1 else 0
         self._streak = 0
         self._arrived = self._looked = 0
-        self._turns = 0  # since the last arrival
+        # The turns since the last arrival.
+        self._turns = 0
         self._looking = self._bulk = False
 
     def bulk(self) -> None:
-        """Much is sent or comes at a time: until that is over, time is won by sleeping."""
+        """Much is sent or received at a time. Until that is over, sleeping saves time."""
         self._bulk = True
 
     def arrived(self) -> None:
-        """Something came, and has been dealt with."""
+        """A message came, and has been dealt with."""
         now = time.monotonic_ns()
         if self._bulk:
             self._bulk, self._arrived = False, now
@@ -62,7 +77,7 @@ class Spin:
             self._loop.call_soon(self._look)
 
     def _look(self) -> None:
-        """Being called is all: the loop has looked at its sockets on the way."""
+        """Counts a look. The loop has already looked at its sockets on the way to this call."""
         now = time.monotonic_ns()
         if self._bulk:
             self._looking, self._streak = False, 0
@@ -70,7 +85,8 @@ class Spin:
         if self._turns < WORK_TURNS:
             self._turns += 1
             if self._turns == WORK_TURNS:
-                _yield()  # whoever else wants the core takes it now, and the next look finds out
+                # Other processes that need the core take it now, and the next look notices.
+                _yield()
         elif now - self._looked > ASIDE_NS:
             self._looking, self._streak = False, -SHY
             self._counters["spins_left_to_others"] += 1

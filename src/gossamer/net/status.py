@@ -1,4 +1,4 @@
-"""What a node says of itself, as plain data: ``gossamer status`` shows it."""
+"""The state of a node as plain data, which ``gossamer status`` shows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from gossamer.machine import Peer
 from gossamer.net import memory
 from gossamer.net.driver import Driver
 from gossamer.node import NodeCore
+from gossamer.node.local import Subscription
 from gossamer.node.tree import Drawn
 from gossamer.overlay.skiplist.receipts import Found
 from gossamer.trace import hex_peer
@@ -99,6 +100,19 @@ def _keys(driver: Driver) -> dict[str, Any] | None:
     }
 
 
+def describe_subscription(subscription: Subscription) -> dict[str, Any]:
+    follow = subscription.follow
+    return {
+        "topic": subscription.topic.name,
+        "filter": subscription.filter.text,
+        "route": subscription.route.value,
+        "group": subscription.group,
+        "in_force": subscription.in_force,
+        "backlog": subscription.backlog,
+        **(follow.about() if follow is not None else {}),
+    }
+
+
 def describe(core: NodeCore, driver: Driver) -> dict[str, Any]:
     return {
         "node": hex_peer(core.peer),
@@ -129,18 +143,7 @@ def describe(core: NodeCore, driver: Driver) -> dict[str, Any]:
             for topic in core.topics.conflicts
         },
         "topics": {topic: schema.text for topic, schema in core.topics.schemas.items()},
-        "subscriptions": [
-            {
-                "topic": s.topic.name,
-                "filter": s.filter.text,
-                "route": s.route.value,
-                "group": s.group,
-                "in_force": s.in_force,
-                "backlog": s.backlog,
-                **(s.follow.about() if s.follow is not None else {}),
-            }
-            for s in core.subscriptions.values()
-        ],
+        "subscriptions": [describe_subscription(s) for s in core.subscriptions.values()],
         "skiplist": core.lists.about() if core.lists is not None else {},
         "direct": core.direct.about() if core.direct is not None else {},
         "tree": core.tree.about() if core.tree is not None else {},

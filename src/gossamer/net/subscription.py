@@ -11,6 +11,7 @@ from gossamer.filters import Event
 from gossamer.filters.packed import Columns
 from gossamer.net.errors import BarrierError, NodeError, SlowSubscriberError
 from gossamer.net.named import check_timeout, route_of
+from gossamer.net.status import describe_subscription
 from gossamer.node import Gap, Route, RouteError, SlowPolicy, TopicError, Wish
 from gossamer.node.core import DISK_FAILED
 from gossamer.overlay.batch import COLUMN_ROWS
@@ -19,24 +20,46 @@ if TYPE_CHECKING:
     from gossamer.net.node import Node
 
 
-_NOTHING: deque[Any] = deque(
-    maxlen=0
-)  # of all that have had no event yet: an empty deque takes 760 bytes
-_CHUNK = 256  # events between one word to the node about how many were taken and the next
-_MADE_MAX = 4096  # events that came one by one and are made a record batch
+# All subscriptions without an event share it, because an empty deque takes 760 bytes.
+_NOTHING: deque[Any] = deque(maxlen=0)
+# The node is told after this number of taken events.
+_CHUNK = 256
+# The most events that came one by one and are made one record batch.
+_MADE_MAX = 4096
 _PLAIN = Wish()
 
 
 class Subscription:
-    """Events as they come: ``async with node.subscribe(...) as events``, then ``async for event in events``.
+    """Events as they come: ``async with node.subscribe(...) as events``, then ``async for event in
+    events``.
 
     ``await node.subscribe(...)`` starts it as well; then call ``close`` when done.
     """
 
     __slots__ = (
-        "__weakref__", "_barrier", "_behind", "_counts", "_ended", "_later", "_lent", "_node", "_ready", "_route", "_slow",
-        "_source", "_timeout", "_untold", "_waiter", "_wide", "dropped", "filter", "group", "number", "topic", "wish",
-    )  # fmt: skip
+        "__weakref__",
+        "_barrier",
+        "_behind",
+        "_counts",
+        "_ended",
+        "_later",
+        "_lent",
+        "_node",
+        "_ready",
+        "_route",
+        "_slow",
+        "_source",
+        "_timeout",
+        "_untold",
+        "_waiter",
+        "_wide",
+        "dropped",
+        "filter",
+        "group",
+        "number",
+        "topic",
+        "wish",
+    )
 
     def __init__(
         self,
@@ -55,21 +78,24 @@ class Subscription:
         self.topic, self.filter, self.group = topic, filter, group
         self._route = route
         self.number = 0
-        self.dropped = 0  # events dropped by slow="drop_oldest"
+        # Events dropped by slow="drop_oldest".
+        self.dropped = 0
         self._node, self._timeout, self._slow = node, timeout, slow
         self._barrier, self._source = barrier, source
         self.wish = wish or _PLAIN
-        self._counts = not self.wish.name  # a durable one is behind by what it has not acknowledged
-        # Both are its own once there is something to put into them.
-        self._ready: deque[Any] = _NOTHING  # the next events, to be taken one by one
-        self._behind: deque[Any] = (
-            _NOTHING  # those after them, as they were delivered: lists of events, Listed, or Columns
-        )
-        self._later = self._wide = 0  # events in ``_behind``, and those of them that are columns
-        self._untold = (
-            0  # events that have left it, and the node has not been told that they were taken
-        )
-        # Events that have left it and wait outside (blocking.py), where no consumer has them yet.
+        # A durable subscription is behind by the events that it has not acknowledged.
+        self._counts = not self.wish.name
+        # The next events, to be taken one by one. This deque and the next one are this
+        # subscription's own once there is something to put into them.
+        self._ready: deque[Any] = _NOTHING
+        # The events after them, as they were delivered: lists of events, Listed, or Columns.
+        self._behind: deque[Any] = _NOTHING
+        # The number of events in ``_behind``, and the number of those that are columns.
+        self._later = self._wide = 0
+        # Events that have left it, and the node does not know yet that they were taken.
+        self._untold = 0
+        # Counts events that have left it and wait outside (blocking.py), where no consumer has them
+        # yet.
         self._lent: Callable[[], int] | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._ended: Exception | None = None
@@ -87,9 +113,13 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Event:
-        """The next event; or a ``Gap``, where the subscription asked to be told of lost events (name, since, gaps, ordered)."""
+        """The next event, or a ``Gap`` for lost events.
+
+        Gaps come only to a subscription with name, since, gaps or ordered.
+        """
         try:
-            event: Event = self._ready.popleft()  # nearly always: keep it short
+            # This is the usual case, so it is short.
+            event: Event = self._ready.popleft()
         except IndexError:
             while not self._refill():
                 await self._some()
@@ -97,7 +127,7 @@ class Subscription:
         return event
 
     def _refill(self) -> bool:
-        """Make the next events ready; whether there are any."""
+        """Makes the next events ready, and says whether there are any."""
         if self._untold >= _CHUNK:
             self._tell()
         if not self._behind:
@@ -116,25 +146,20 @@ class Subscription:
         return True
 
     async def batches(self) -> AsyncIterator[Any]:
-        """The events as ``pyarrow.RecordBatch``, as they come. What was published by columns is never made rows on its way; what
-        was published in close succession may come as one batch.
+        """The events as ``pyarrow.RecordBatch``, as they come.
 
-        The columns are the topic's attributes in declared order, those of structs with dotted names. A ``Gap`` comes as itself.
+        Events that were published by columns are never made rows on their way. Record batches that
+        were published in close succession may come as one. The columns are the topic's attributes
+        in declared order. Those of structs have dotted names. A ``Gap`` comes as itself.
         """
-        from gossamer.filters.packed import Packed  # needs pyarrow when it makes a batch
+        # It needs pyarrow when it makes a batch.
+        from gossamer.filters.packed import Packed
 
         self._check_begun()
         packed = Packed(self._node._core.topics.schemas[self.topic])
         packed.require()
-        ready, behind = self._ready, self._behind
-        while True:
-            if not (self._ready or self._behind):
-                try:
-                    await self._some()
-                except StopAsyncIteration:
-                    return
-                ready, behind = self._ready, self._behind
-                continue
+        while await self._has_more():
+            ready, behind = self._ready, self._behind
             if not ready and type(behind[0]) is Columns:
                 first = behind.popleft()
                 self._wide -= len(first)
@@ -151,14 +176,11 @@ class Subscription:
             yield packed.from_values(values) if values else ready.popleft()
 
     async def lists(self) -> AsyncIterator[list[Event]]:
-        """The events as they come, as many at a time as wait: less work for each than one by one. A ``Gap`` is among them."""
-        while True:
-            if not (self._ready or self._behind):
-                try:
-                    await self._some()
-                except StopAsyncIteration:
-                    return
-                continue
+        """The events as they come, all waiting ones at a time.
+
+        This is less work for each event than taking them one by one. A ``Gap`` is among them.
+        """
+        while await self._has_more():
             found: list[Event] = list(self._ready)
             self._ready.clear()
             for some in self._behind:
@@ -169,15 +191,17 @@ class Subscription:
             yield found
 
     async def ack(self, what: Event | Gap | int, *, through: bool = False) -> None:
-        """Acknowledge an event (or gap, or offset) of a durable subscription: it will never be handed over again.
+        """Acknowledges an event (or gap, or offset) of a durable subscription.
 
-        ``through``: and all that this subscription handed over before it; what still waits for its turn is not among them.
-        Returns when that is on disk. Do not wait for each by itself where speed matters.
+        It will never be handed over again. With ``through`` this holds for all events that this
+        subscription handed over before it too. Events that still wait for their turn are not among
+        them. It returns when that is on disk. A fast program does not await each call by itself.
         """
         node, offset = self._node, what if isinstance(what, int) else what.offset
         if self._ended is not None:
             raise NodeError(
-                "the subscription has ended: what is not acknowledged is handed over again next time"
+                "the subscription has ended: "
+                "events that are not acknowledged are handed over again next time"
             )
         self._check_begun()
         token = node._core.ack(self.number, offset, node._driver.now(), through=through)
@@ -187,48 +211,57 @@ class Subscription:
 
     @property
     def route(self) -> Route:
-        """The one that it takes now; with "auto" that may change."""
+        """The route that it takes now. With "auto" it may change."""
         known = self._node._core.subscriptions.get(self.number) if self.number else None
         return known.route if known is not None else self._route
 
     async def move(self, route: Route | str) -> None:
-        """Take another route, without losing or doubling an event; returns when that has begun."""
+        """Takes another route, without losing or doubling an event. Returns when that has begun."""
         node = self._node
         node._check_open()
         self._check_begun()
         way = route_of(route)
         if not node._core.move(self.number, way, node._driver.now()) and self.route is not way:
             raise RouteError(
-                f"the subscription to {self.topic!r} is on its way to another route already; try again later"
+                f"the subscription to {self.topic!r} is on its way to another route already; "
+                "try again later"
             )
         node._driver.wake()
 
+    def status(self) -> dict[str, Any] | None:
+        """What ``gossamer status`` says of it; None: it has ended, or has not begun."""
+        known = self._node._core.subscriptions.get(self.number) if self.number else None
+        return describe_subscription(known) if known is not None else None
+
     @property
     def backlog(self) -> int:
-        """Events that wait to be taken."""
+        """The number of events that wait to be taken."""
         return len(self._ready) + self._later
 
     @property
     def parked(self) -> int:
-        """Publishers that have more of the past, which comes when this consumer has taken, or acknowledged, some events."""
+        """The number of publishers that have more of the past for this subscription.
+
+        It comes when the consumer has taken, or acknowledged, some events.
+        """
         known = self._node._core.subscriptions.get(self.number) if self.number else None
         return known.follow.parked if known is not None and known.follow is not None else 0
 
     @property
     def _taken(self) -> int:
-        """Events that were taken, and the node has not been told."""
+        """The number of events that were taken, and the node does not know it yet."""
         return self._untold - self._kept if self._counts else 0
 
     @property
     def _kept(self) -> int:
-        """Those among the untold that no consumer has."""
+        """The number of untold events that no consumer has."""
         kept = len(self._ready)
         if self._lent is not None:
             kept = min(kept + self._lent(), self._untold)
         return kept
 
     async def close(self) -> None:
-        """Unsubscribe. Events that have not been taken are gone; further iteration ends."""
+        """Unsubscribes. Events that have not been taken are gone, and further iteration ends."""
         node = self._node
         if (
             self.number
@@ -247,7 +280,8 @@ class Subscription:
         node = self._node
         await node._waiting.topic(self.topic, self._timeout)
         self._enter()
-        node._driver.wake()  # now, so that the trace has it before this returns
+        # It wakes the node now, so that the trace has the subscription before this returns.
+        node._driver.wake()
         try:
             async with asyncio.timeout(self._timeout):
                 await node._waiting.entered(self.number)
@@ -258,7 +292,8 @@ class Subscription:
             await self.close()
             if isinstance(error, TimeoutError):
                 raise BarrierError(
-                    f"the subscription to {self.topic!r} was not in force within {self._timeout:g} s "
+                    f"the subscription to {self.topic!r} was not in force within "
+                    f"{self._timeout:g} s "
                     f"({waits_for}); try again, or with a longer timeout"
                 ) from None
             raise
@@ -280,19 +315,30 @@ class Subscription:
         node._subscriptions[self.number] = self
 
     def _check_begun(self) -> None:
-        if not self.number:  # nobody would ever send it anything
+        if not self.number:
+            # Without a start no node would ever send it anything.
             raise NodeError(
-                f"the subscription to {self.topic!r} has not begun: use 'async with node.subscribe(...) as events', or await it"
+                f"the subscription to {self.topic!r} has not begun: "
+                "use 'async with node.subscribe(...) as events', or await it"
             )
 
+    async def _has_more(self) -> bool:
+        """Waits until there are events. Returns False at the end of the subscription."""
+        while not (self._ready or self._behind):
+            try:
+                await self._some()
+            except StopAsyncIteration:
+                return False
+        return True
+
     async def _some(self) -> None:
-        """Wait for events; raises what has ended the subscription."""
+        """Waits for events. Raises the error that has ended the subscription."""
         if self.number in self._node._core.local.blocked and self._taken:
             self._tell()
         if self._ended is not None:
             raise self._ended
         self._check_begun()
-        assert self._waiter is None, "one consumer a subscription"
+        assert self._waiter is None, "a subscription has one consumer"
         self._waiter = self._node._driver.loop.create_future()
         try:
             await self._waiter
@@ -300,7 +346,7 @@ class Subscription:
             self._waiter = None
 
     def _take(self, count: int) -> None:
-        """So many are taken that were not made ready before."""
+        """Counts taken events that were not made ready before."""
         self._later -= count
         self._untold += count
         if self._untold >= _CHUNK:
@@ -313,11 +359,15 @@ class Subscription:
         return taken
 
     def _tell(self) -> None:
-        """Say how many events were taken: now and then, and at once when publishers are held back."""
+        """Tells the node how many events were taken.
+
+        It does so now and then, and at once when publishers are held back.
+        """
         node, taken = self._node, self._count_taken()
         if taken and not node._driver.closing:
             node._core.taken(self.number, taken, node._driver.now())
-            if node._core.deadline <= node._driver.tick:  # what was held back goes
+            # Reports that were held back go now.
+            if node._core.deadline <= node._driver.tick:
                 node._driver.settle()
 
     def _deliver(self, events: Sequence[Event]) -> None:
@@ -332,10 +382,13 @@ class Subscription:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
         if self.number in self._node._core.local.blocked and self._taken:
-            self._tell()  # the machine believes that all this is still waiting
+            # The machine believes that all these events are still waiting.
+            self._tell()
 
     def _drop(self, buffer: int) -> None:
-        """Drop the oldest, until no more wait than the buffer holds; of columns, eight count as one."""
+        """Drops the oldest events until no more wait than the buffer holds. Eight in columns
+        count as one.
+        """
         dropped = 0
         while (over := self.backlog - self._wide + self._wide // COLUMN_ROWS - buffer) > 0:
             if self._ready or (type(self._behind[0]) is not Columns and self._refill()):
@@ -357,7 +410,7 @@ class Subscription:
             )
 
     def why_ended(self, reason: str, block: float) -> Exception:
-        """What to tell the consumer of a subscription that ended by itself."""
+        """The error for the consumer of a subscription that ended by itself."""
         if reason.startswith("refused"):
             return TopicError(
                 f"the subscription to {self.topic!r} by route {self.route.value!r} was {reason}"
@@ -372,7 +425,8 @@ class Subscription:
         if reason == DISK_FAILED:
             return self._node._unstored(
                 f"the durable subscription {name!r} to {self.topic!r} was cut off",
-                "subscribe again: what it missed comes from what its publishers retain, or is told as a gap",
+                "subscribe again: events that it missed come from the publishers' retention, "
+                "or are reported as a gap",
             )
         what, remedy = (
             f"{waiting} events waited",
@@ -381,10 +435,11 @@ class Subscription:
         if name:
             what, remedy = (
                 "no event was acknowledged",
-                "acknowledge faster; what is stored is handed over when you subscribe again",
+                "acknowledge faster; stored events are handed over when you subscribe again",
             )
         return SlowSubscriberError(
-            f"the subscription to {self.topic!r} was cut off: {what} for more than {block:g} s; {remedy}"
+            f"the subscription to {self.topic!r} was cut off: "
+            f"{what} for more than {block:g} s; {remedy}"
         )
 
     def _end(self, reason: Exception) -> None:
@@ -400,10 +455,10 @@ class Subscription:
 async def subscribe_many(
     node: Node, topic: str, filters: Iterable[str], *, timeout: float = 60.0, **options: Any
 ) -> list[Subscription]:
-    """Many subscriptions to a topic at once, one for each filter; ``options`` as for ``subscribe``. All of them, or none.
+    """Many subscriptions to a topic at once, one for each filter. All of them begin, or none.
 
-    Each is a subscription of its own, to be closed by itself. A node may have a million of them (extra ``fast``): what arrives
-    is matched against an index.
+    ``options`` are those of ``subscribe``. Each subscription is closed by itself. A node may have a
+    million of them (extra ``fast``), because arriving events are matched against an index.
     """
     check_timeout("timeout", timeout, 0.001)
     made = [node.subscribe(topic, filter, timeout=timeout, **options) for filter in filters]
@@ -414,7 +469,8 @@ async def subscribe_many(
                 one._enter()
                 if place % 256 == 0:
                     node._driver.wake()
-                    await asyncio.sleep(0)  # the node lives on meanwhile
+                    # The node goes on with its other work meanwhile.
+                    await asyncio.sleep(0)
             node._driver.wake()
             for one in made:
                 await node._waiting.entered(one.number)
@@ -426,7 +482,8 @@ async def subscribe_many(
             await one.close()
         if isinstance(error, TimeoutError):
             raise BarrierError(
-                f"{len(made)} subscriptions to {topic!r} were not in force within {timeout:g} s{why}; "
+                f"{len(made)} subscriptions to {topic!r} were not in force within "
+                f"{timeout:g} s{why}; "
                 "try again, or with a longer timeout"
             ) from None
         raise

@@ -1,7 +1,8 @@
-"""What a node counts for those who watch it: events by topic, and everything dropped or rejected by its reason.
+"""Counters for the operators of a node.
 
-Reasons come from this program, but may quote what a peer sent: quotes are cut out, and the number of different reasons and
-topics is bounded, so that nobody can fill the table from outside.
+It counts events by topic, and everything dropped or rejected by its reason. Reasons come from this
+program, but they may quote text from a peer. Quotes are cut out, and the number of different
+reasons and topics is bounded, so that peers cannot fill the table.
 """
 
 from __future__ import annotations
@@ -11,29 +12,36 @@ from collections import Counter
 from typing import Any
 
 REASONS_MAX = 128
-TOPICS_MAX = 4096  # as many as a node knows (node/topics.py)
+# The most topics that a node knows (node/topics.py).
+TOPICS_MAX = 4096
 OTHER = "other"
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _NUMBER = re.compile(r"\d[\d,.]*")
 
 
 class TopicTally:
-    """One topic at this node."""
+    """The counters of one topic at this node."""
 
     __slots__ = ("delivered", "dropped", "matched", "published")
 
     def __init__(self) -> None:
-        self.published = 0  # events of this node whose receipts are complete
-        self.matched = 0  # subscriptions that took them, by these receipts
-        self.dropped = 0  # subscriptions that had discarded them, by these receipts
-        self.delivered = 0  # events handed to subscriptions of this node
+        # Events of this node whose receipts are complete.
+        self.published = 0
+        # Subscriptions that took them, by these receipts.
+        self.matched = 0
+        # Subscriptions that had discarded them, by these receipts.
+        self.dropped = 0
+        # Events handed to subscriptions of this node.
+        self.delivered = 0
 
 
 class Tally:
     def __init__(self) -> None:
         self.topics: dict[str, TopicTally] = {}
-        self.dropped: Counter[tuple[str, str]] = Counter()  # (what, reason) -> how many
-        self.rejected: Counter[str] = Counter()  # reason -> how many messages
+        # By the kind of thing and the reason.
+        self.dropped: Counter[tuple[str, str]] = Counter()
+        # Messages by the reason.
+        self.rejected: Counter[str] = Counter()
 
     def topic(self, name: str) -> TopicTally:
         found = self.topics.get(name)
@@ -60,7 +68,6 @@ class Tally:
         self.rejected[key] += 1
 
     def plain(self) -> dict[str, Any]:
-        """For ``status``."""
         return {
             "topics": {
                 name: {
@@ -80,7 +87,7 @@ class Tally:
 
 
 def plain_reason(reason: str) -> str:
-    """A reason without what it quotes, and without numbers: the same for all cases of the same kind."""
+    """A reason without its quotes and numbers: the same for all cases of the same kind."""
     text = _NUMBER.sub(
         "N", _QUOTED.sub("...", reason.partition(": ")[0] if "'" in reason else reason)
     )

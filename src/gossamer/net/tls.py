@@ -1,7 +1,10 @@
-"""TLS over a connection's bytes. No sockets here: bytes in, bytes out, so that a connection has its own limits from the first byte.
+"""TLS over a connection's bytes.
 
-asyncio's own TLS tells a protocol of a connection only when the handshake is over; until then nobody could count it, know its
-address or cut it off. So ``Connection`` runs the handshake itself, by the same parts of the standard library (``ssl.MemoryBIO``).
+There are no sockets here. Bytes go in and come out, so a connection has its own limits from the
+first byte. asyncio's own TLS tells a protocol of a connection only when the handshake is over.
+Until then nothing could count it, know its address or cut it off. So ``Connection`` runs the
+handshake itself, with the same parts of the standard library (``ssl.MemoryBIO``).
+docs/decisions/0015-tls-in-the-connection.md tells more.
 """
 
 from __future__ import annotations
@@ -9,9 +12,11 @@ from __future__ import annotations
 import contextlib
 import ssl
 
-HANDSHAKE_FAILURE = b"\x15\x03\x03\x00\x02\x02\x28"  # for who does not even speak TLS: its first bytes say that we do
+# A reply to a peer that does not speak TLS. Its first bytes say that we do.
+HANDSHAKE_FAILURE = b"\x15\x03\x03\x00\x02\x02\x28"
 _CHUNK = 256 << 10
-# OpenSSL's numbers for a bad signature, a lone certificate, an unknown authority (with and without it).
+# OpenSSL's numbers for a bad signature, a lone certificate, and an unknown authority (with and
+# without it).
 _STRANGE = (7, 18, 19, 20)
 
 _ALERTS = {
@@ -27,7 +32,9 @@ _ALERTS = {
 
 
 class TlsError(Exception):
-    """The peer is not one to talk to; ``reason`` is "no certificate", "wrong certificate" or "broken tls"."""
+    """The peer cannot be talked to. ``reason`` is "no certificate", "wrong certificate" or
+    "broken tls".
+    """
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
@@ -45,11 +52,11 @@ class Session:
         self.established = False
 
     def start(self) -> None:
-        """The first step of the handshake; ``take`` has what to send."""
+        """Makes the first step of the handshake. ``take`` has the bytes to send."""
         self._step()
 
     def receive(self, data: bytes | memoryview) -> bytes:
-        """What the peer has said, in the clear. Raises TlsError, or Closed."""
+        """The peer's bytes in the clear. Raises a TlsError, or Closed."""
         self._incoming.write(data)
         if not self.established:
             self._step()
@@ -72,19 +79,18 @@ class Session:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def send(self, data: bytes) -> bytes:
-        """The same, sealed."""
+        """The same bytes, sealed."""
         self._object.write(data)
         return self._outgoing.read()
 
     def take(self) -> bytes:
-        """What the handshake, or an alert, has to send."""
+        """The bytes that the handshake or an alert has to send."""
         return self._outgoing.read() if self._outgoing.pending else b""
 
     def end(self) -> bytes:
-        """The word that nothing more is sent."""
-        with contextlib.suppress(
-            ssl.SSLError, ValueError, OSError
-        ):  # it would wait for the other side's word
+        """The message that nothing more is sent."""
+        # It would wait for the same message from the other side.
+        with contextlib.suppress(ssl.SSLError, ValueError, OSError):
             self._object.unwrap()
         return self.take()
 

@@ -31,10 +31,10 @@ class TraceFile:
         return trace.Writer(self._file, peer, incarnation)
 
     def _mode(self) -> int:
-        """Traces have what events say, so nobody else reads them unless that was asked for.
+        """Only the owner may read traces, because they contain events.
 
-        A directory with the set-group-id bit is how Unix marks one that a group shares, so there
-        the group may read the files too.
+        Unix marks a directory that a group shares with the set-group-id bit. There the group may
+        read the files too.
         """
         mode = self._directory.stat().st_mode
         is_shared = mode & stat.S_ISGID and mode & stat.S_IRGRP
@@ -42,5 +42,6 @@ class TraceFile:
 
     def close(self) -> None:
         if self._file is not None:
-            with contextlib.suppress(OSError):  # a full disk has been counted already
+            # A full disk has been counted already.
+            with contextlib.suppress(OSError):
                 self._file.close()

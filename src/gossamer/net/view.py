@@ -1,9 +1,10 @@
-"""The view as a program holds it: who wants a topic, and how that changes.
+"""The view as a program holds it: the nodes that want a topic, and the changes.
 
 view = node.view("weather")
 view.nodes()                                # now
 async for change in view.changes():         # from now on: joined, left, returned
-    if change.kind == "returned": ...       # it left and came back unseen: whoever retains events for it has a need to resend
+    # A node left and came back unnoticed. A publisher that retains events for it resends them.
+    if change.kind == "returned": ...
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from gossamer.trace import hex_peer
 if TYPE_CHECKING:
     from gossamer.net.node import Node
 
-CHANGES_MAX = 65_536  # waiting for one reader
-NAMES_SECONDS = 2.0  # for names of topics that this node has never heard of
+# The most changes that wait for one reader.
+CHANGES_MAX = 65_536
+# For names of topics that this node has never heard of.
+NAMES_SECONDS = 2.0
 
 
 class ViewLagError(NodeError):
-    """A reader of changes fell too far behind; read the view again, and go on from there."""
+    """A reader of changes fell too far behind. Read the view again, and go on from there."""
 
 
 class Interested(Struct, frozen=True):
@@ -37,7 +40,8 @@ class Interested(Struct, frozen=True):
     address: str
     topic: str
     route: str
-    leaves: int  # the node's leave counter when it subscribed
+    # The node's leave counter when it subscribed.
+    leaves: int
     incarnation: int
     suspected: bool = False
 
@@ -45,22 +49,27 @@ class Interested(Struct, frozen=True):
 class Change(Struct, frozen=True):
     """One node's interest in one topic changed."""
 
-    kind: str  # "joined", "left", "returned" (it left and came back in between)
+    # "joined", "left", or "returned" (it left and came back in between).
+    kind: str
     topic: str
     node: str
     address: str
-    reason: str  # "news" (it said so), "joined", "left", "failed" (declared dead), "new life"
+    # "news" (the node said so), "joined", "left", "failed" (declared dead), or "new life".
+    reason: str
 
 
 class TopicView:
-    """Who wants a topic; without a topic, who wants what."""
+    """The nodes that want a topic; without a topic, all nodes and their wishes."""
 
     def __init__(self, node: Node, topic: str | None) -> None:
         self.topic = topic
         self._node = node
 
     def nodes(self) -> list[Interested]:
-        """As this node knows it now, itself included; names that it does not know show as #hash (see ``names``)."""
+        """The nodes as this node knows them now, itself included.
+
+        Names that it does not know show as #hash (see ``names``).
+        """
         interest = self._node._interest
         names = self._names()
         members, suspects = interest.view.members, interest.suspects
@@ -93,7 +102,7 @@ class TopicView:
         return sorted(found, key=lambda one: (one.topic, one.node))
 
     async def names(self, timeout: float = NAMES_SECONDS) -> bool:
-        """Ask for names that are known only by their hash; returns whether all are known now."""
+        """Asks for names that are known only by their hash. Returns whether all are known now."""
         node = self._node
         names, loop = self._names(), node._driver.loop
         until = loop.time() + timeout
@@ -106,7 +115,7 @@ class TopicView:
         return True
 
     def changes(self) -> Changes:
-        """Changes from this call on, as they become known here: an async iterator."""
+        """The changes from this call on, as this node learns of them: an async iterator."""
         return Changes(self)
 
     def _names(self) -> Names:
@@ -136,7 +145,9 @@ class TopicView:
 
 
 class Changes:
-    """``async for change in view.changes()``. Raises ViewLagError if they are not taken in time."""
+    """``async for change in view.changes()``. Raises a ViewLagError if they are not taken in
+    time.
+    """
 
     def __init__(self, view: TopicView) -> None:
         self._view, self._node = view, view._node
@@ -144,7 +155,8 @@ class Changes:
         self._ready: deque[Change] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._lags = False
-        self._node._view_readers.add(self)  # weakly: who does not read any more is forgotten
+        # A weak reference: a reader that the program drops is forgotten.
+        self._node._view_readers.add(self)
 
     def __aiter__(self) -> Self:
         return self
@@ -156,7 +168,8 @@ class Changes:
                 continue
             if self._lags:
                 raise ViewLagError(
-                    f"more than {CHANGES_MAX} changes waited to be read; read the view again with nodes()"
+                    f"more than {CHANGES_MAX} changes waited to be read; "
+                    "read the view again with nodes()"
                 )
             self._node._check_open()
             self._waiter = self._node._driver.loop.create_future()

@@ -1,7 +1,7 @@
-"""Who waits for what the machine will say: a receipt, room in the window, a topic, a barrier.
+"""The calls that wait for the machine: for a receipt, room in the window, a topic, a barrier.
 
-After every call to the machine (``settle``) those whose wait is over are woken. Whoever waits for something that cannot come any
-more is told so (``fail``).
+After every call to the machine (``settle``) the calls whose wait is over are woken. A call that
+waits for something that cannot come any more gets an error (``fail``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ class Waiting:
         check: Callable[[], None],
         unstored: Callable[[str, str], Exception],
     ) -> None:
-        """``check`` raises if the node is closed. ``unstored`` makes the error for what the disk did not take."""
+        """``check`` raises if the node is closed.
+
+        ``unstored`` makes the error for something that the disk did not take.
+        """
         self._core, self._driver, self._check, self._unstored = core, driver, check, unstored
         self._window: deque[Future] = deque()
         self._topics: list[tuple[str, Future]] = []
@@ -43,7 +46,7 @@ class Waiting:
         self._confirmed: Future | None = None
 
     async def window(self) -> None:
-        """Until the outbox has room."""
+        """Waits until the outbox has room."""
         self._driver.wake()
         while not self._core.window_is_open:
             self._check()
@@ -52,11 +55,12 @@ class Waiting:
             try:
                 await future
             finally:
-                with contextlib.suppress(ValueError):  # gone already when it was woken
+                # It was removed already when it was woken.
+                with contextlib.suppress(ValueError):
                     self._window.remove(future)
 
     async def topic(self, topic: str, timeout: float) -> None:
-        """Until a topic is advertised."""
+        """Waits until a topic is advertised."""
         self._check()
         if topic in self._core.topics.schemas:
             return
@@ -81,7 +85,10 @@ class Waiting:
                 future.set_result(None)
 
     async def drained(self, timeout: float) -> int:
-        """Until every accepted event has a receipt; returns how many have none after the timeout."""
+        """Waits until every accepted event has a receipt.
+
+        Returns the number of events without one after the timeout.
+        """
         self._driver.wake()
         if self._core.outbox.unsettled:
             future = self._driver.loop.create_future()
@@ -96,20 +103,20 @@ class Waiting:
         return self._core.outbox.unsettled
 
     async def introduced(self) -> None:
-        """Until some neighbour has told its topics."""
+        """Waits until some neighbour has told its topics."""
         if not self._core.topics.introduced:
             self._introduced = self._driver.loop.create_future()
             await self._introduced
 
     async def confirmed(self) -> None:
-        """Until all neighbours know all topics that we know."""
+        """Waits until all neighbours know all topics that this node knows."""
         while self._core.topics.unconfirmed:
             self._check()
             self._confirmed = self._confirmed or self._driver.loop.create_future()
             await asyncio.shield(self._confirmed)
 
     async def barrier(self) -> None:
-        """Until every live node has what this node wants."""
+        """Waits until every live node knows this node's interest."""
         self._check()
         interest = self._core.interest
         assert interest is not None
@@ -122,7 +129,7 @@ class Waiting:
             self._barriers.pop(number, None)
 
     async def entered(self, number: int) -> None:
-        """Until a subscription is in force: every publication from then on finds it."""
+        """Waits until a subscription is in force: every later publication finds it."""
         self._check()
         if self._core.subscriptions[number].in_force:
             return
@@ -133,7 +140,7 @@ class Waiting:
             self._entering.pop(number, None)
 
     async def stored(self, token: Token) -> None:
-        """Until what a durable subscription asked for is on disk."""
+        """Waits until a request of a durable subscription is on disk."""
         self._check()
         future = self._storing.get(token)
         if future is None:
@@ -147,7 +154,7 @@ class Waiting:
             future.set_exception(error)
 
     async def lookup(self, topic: str, event: Mapping[str, Any] | None, timeout: float) -> Found:
-        """Until a question about a topic's list is answered."""
+        """Waits until a question about a topic's list is answered."""
         await self.topic(topic, timeout)
         number = self._core.lookup(topic, event, self._driver.now())
         future: asyncio.Future[Found] = self._driver.loop.create_future()
@@ -158,13 +165,14 @@ class Waiting:
                 return await future
         except TimeoutError:
             raise NodeError(
-                f"no answer about {topic!r} within {timeout:g} s; try again, or with a longer timeout"
+                f"no answer about {topic!r} within {timeout:g} s; "
+                "try again, or with a longer timeout"
             ) from None
         finally:
             self._questions.pop(number, None)
 
     def settle(self) -> None:
-        """After every call to the machine: wake those who wait for something that has happened."""
+        """Wakes the calls whose wait is over. It is called after every call to the machine."""
         core, routing = self._core, self._core.routing
         if core.follows.done:
             for token in core.follows.done:
@@ -178,7 +186,7 @@ class Waiting:
                 if waited is not None and not waited.done():
                     _refuse(
                         waited,
-                        self._unstored("what was acknowledged is not stored", "subscribe again"),
+                        self._unstored("the acknowledgement is not stored", "subscribe again"),
                     )
             core.follows.lost.clear()
         if core.changed:
@@ -246,19 +254,19 @@ class Waiting:
             self._drains.clear()
 
     def refuse(self, error: NodeError) -> None:
-        """Whoever waits to begin something that is not accepted any more is told so; what was accepted goes on."""
+        """Ends the waits of calls that have not begun their work. Accepted work goes on."""
         for future in [*self._window, *(future for _, future in self._topics)]:
             if not future.done():
                 future.set_exception(error)
 
     def hurry(self) -> None:
-        """Whoever waits for receipts of all events waits no longer."""
+        """Ends the waits for the receipts of all events."""
         for future in self._drains:
             if not future.done():
                 future.set_result(None)
 
     def fail(self, error: NodeError) -> None:
-        """Whoever waits for something that cannot come any more is told so."""
+        """Ends all waits for something that cannot come any more."""
         futures: list[asyncio.Future[Any]] = [
             *self._window,
             *self._drains,
@@ -277,4 +285,5 @@ class Waiting:
 
 def _refuse(future: asyncio.Future[Any], error: Exception) -> None:
     future.set_exception(error)
-    future.exception()  # seen by whoever waits; nobody need
+    # The exception is marked as seen, because perhaps nothing waits for the future.
+    future.exception()

@@ -222,6 +222,7 @@ class NodeCore:
         self.direct = planes[Route.DIRECT] = DirectPlane(
             interest, self.rng, self.topics.schemas, self.local
         )
+        self.direct.machine.left = self.routing.left
         self.lists = planes[Route.SKIPLIST] = Lists(
             self.peer, self.incarnation, self.rng, self.config.skiplist, interest, schemas=self.topics.schemas, links=links,
             arrived=lambda batch, numbers, now: self.local.arrived(Route.SKIPLIST, batch, now, numbers),

@@ -14,7 +14,7 @@ from gossamer.machine import Effect, LinkState, Micros, Note, Peer
 from gossamer.node.local import Local
 from gossamer.node.planes import BITS, Finished, Key, Route, Rows, is_end
 from gossamer.node.rights import Rights
-from gossamer.overlay.batch import Batch, Left
+from gossamer.overlay.batch import Batch
 from gossamer.overlay.direct.core import Direct
 from gossamer.overlay.direct.plan import Payload
 from gossamer.overlay.interest.core import Interest
@@ -171,10 +171,6 @@ class DirectPlane:
         found = [Finished(*one) for one in self.machine.finished]
         self.machine.finished.clear()
         return found
-
-    def take_left(self) -> list[Left]:
-        left, self.machine.left = self.machine.left, []
-        return left
 
     def _flush(self) -> list[Effect]:
         out = self.machine.out.copy()

@@ -1,18 +1,23 @@
-"""Taps: what a durable subscription keeps on its node's disk, so that neither a crash here nor there loses or repeats an event.
+"""Taps: the state of a durable subscription on its node's disk.
 
-A tap has a name. What arrives is stored under consecutive offsets before it is handed over and before its batch is reported to
-the publisher: a receipt that counts this subscription means that the event is on this disk. Events stay until they are
-acknowledged; those that are not are handed over again after a restart, those that are never are. The position with each publisher
-(progress.py) is kept as well, so that the tap can ask for what it missed.
+With it, no crash of this node or of a publisher loses or repeats an event. A tap has a name. Events
+are stored under consecutive offsets before they are handed over and before their batch is reported
+to the publisher. So a receipt that counts this subscription means that the event is on this disk.
+Events stay until they are acknowledged. After a restart, events that are not acknowledged are
+handed over again, and acknowledged ones never are. The position with each publisher (progress.py)
+is kept too, so that the tap can ask for events that it missed.
 
-Events are stored in the order in which they arrive, and may be handed over in another (follow.py). An acknowledgement through an
-offset covers what was handed over before it in this life, in that order, and never an event that waits for its turn.
+Events are stored in the order of their arrival, and may be handed over in another order
+(follow.py). An acknowledgement through an offset covers the events that were handed over before it
+in this life, in that order. It never covers an event that still waits for its turn.
 
-On disk, under ``tap/NAME``: what the tap is and what was acknowledged; ``/p/PEER`` positions; ``/e/OFFSET`` events of one batch, or
-a gap. A batch that was acknowledged stays until the position on disk has passed it, because it is what tells a repeated one.
+On disk, ``tap/NAME`` has the description of the tap and its acknowledgements, ``/p/PEER`` the
+positions, and ``/e/OFFSET`` the events of one batch, or a gap. A batch that was acknowledged stays
+until the position on disk has passed it, because a repeated batch is recognised by it.
 
-Where the disk refuses a write, the tap goes back to what is on disk (``undo``). Its position is then where it was, so the events
-that were not stored are asked for again when somebody subscribes under its name, or are told as a gap.
+If the disk refuses a write, the tap goes back to the state on disk (``undo``). Its position is then
+the old one. So the events that were not stored are asked for again when a program subscribes under
+the tap's name, or they are reported as a gap.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from heapq import heapify, heappop, heappush
 
 import msgspec
@@ -30,28 +36,34 @@ from gossamer.machine import Forget, Keep, Token
 from gossamer.node.retention import Id
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
-TAPS_MAX = 1024  # of one node
+# Of one node.
+TAPS_MAX = 1024
 _PREFIX = "tap/"
 _encoder = msgspec.msgpack.Encoder()
 
 
 class TapError(ValueError):
-    """A durable subscription that cannot be made; says why and what to do."""
+    """A durable subscription that cannot be made. The message says why, and what to do."""
 
 
 class Gap(Struct, frozen=True):
-    """Events that are lost to a subscription, in its iteration where they would have been."""
+    """Events that are lost to a subscription. It comes in the iteration in their place."""
 
     topic: str
     publisher: int
-    after: Id | None  # (incarnation, sequence) of the last event before the gap; None: not known
-    before: Id | None  # the first that may be there again; None: not known
+    # The (incarnation, sequence) of the last event before the gap. None: not known.
+    after: Id | None
+    # The first event that may be there again. None: not known.
+    before: Id | None
     reason: str
-    offset: int = 0  # a durable subscription's; acknowledge it as an event
+    # The offset in a durable subscription, to be acknowledged like an event's.
+    offset: int = 0
+    # The time when the last lost event was published. None: not known.
+    until: datetime | None = None
 
 
 class Stored(Struct, frozen=True, array_like=True):
-    """Events of one batch under consecutive offsets; or one gap."""
+    """Events of one batch under consecutive offsets, or one gap."""
 
     offset: int
     publisher: int
@@ -70,32 +82,38 @@ class Position(Struct, frozen=True, array_like=True):
     incarnation: int
     sequence: int
     is_gone: bool = False
+    # Whether the publisher is known to have published on the topic. Data directories of before do
+    # not say, so it counts as one that has.
+    has_published: bool = True
 
 
 class _About(Struct, array_like=True):
     topic: str
     filter: str
-    created_at: int  # Unix microseconds
-    acked: int = 0  # all offsets up to this one
-    above: tuple[tuple[int, int], ...] = ()  # and these, from and to
+    # In Unix microseconds.
+    created_at: int
+    # All offsets up to this one are acknowledged. So are the ranges in ``above``, from and to.
+    acked: int = 0
+    above: tuple[tuple[int, int], ...] = ()
 
 
 class Offsets:
-    """A set of offsets, as runs: all of them through one, and further ones above it."""
+    """A set of offsets as runs: all of them through one offset, and further runs above it."""
 
     __slots__ = ("_highs", "_lows", "above", "through")
 
     def __init__(self, through: int = 0, above: Iterable[tuple[int, int]] = ()) -> None:
         self.through = through
-        # Runs from a low to a high offset, both included, ascending; no two of them touch.
+        # Runs from a low to a high offset, both included, in ascending order. No two of them touch.
         self._lows: list[int] = []
         self._highs: list[int] = []
-        self.above = 0  # offsets in them
+        # The number of offsets in the runs.
+        self.above = 0
         for low, high in above:
             self.add(low, high)
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """Those above ``through``."""
+        """The runs above ``through``."""
         return zip(self._lows, self._highs, strict=True)
 
     @property
@@ -103,7 +121,7 @@ class Offsets:
         return self._highs[-1] if self._highs else self.through
 
     def covers(self, low: int, high: int) -> bool:
-        """Whether all from one offset to another are in it."""
+        """Whether all offsets from one to another are in the set."""
         if low <= self.through:
             return high <= self.through
         place = bisect_right(self._lows, low) - 1
@@ -113,7 +131,7 @@ class Offsets:
         return self.covers(offset, offset)
 
     def add(self, low: int, high: int) -> int:
-        """All from one offset to another; returns how many of them are new."""
+        """Adds all offsets from one to another, and returns the number of new ones."""
         low = max(low, self.through + 1)
         if low > high:
             return 0
@@ -133,22 +151,27 @@ class Offsets:
         return new
 
     def cut(self, since: int) -> Offsets:
-        """Those before an offset."""
+        """The offsets before ``since``."""
         above = [(low, min(high, since - 1)) for low, high in self.runs() if low < since]
         return Offsets(min(self.through, since - 1), above)
 
 
 class _Write:
-    """What a tap has asked its disk for in one Store, so that it can be undone."""
+    """The contents of one Store of a tap, so that it can be undone."""
 
     __slots__ = ("about", "acked", "positions", "since", "told")
 
     def __init__(self, since: int) -> None:
-        self.since = since  # the first offset in it, if it has events or gaps
-        self.positions: dict[int, Position | None] = {}  # None: forgotten
-        self.acked: list[Stored] = []  # batches that it forgets
-        self.told: list[int] = []  # gaps that it forgets
-        self.about = False  # whether it says what the tap is and what was acknowledged
+        # The first offset in it, if it has events or gaps.
+        self.since = since
+        # None: the position is forgotten.
+        self.positions: dict[int, Position | None] = {}
+        # Batches that it forgets.
+        self.acked: list[Stored] = []
+        # Gaps that it forgets.
+        self.told: list[int] = []
+        # Whether it has the tap's description and acknowledgements.
+        self.about = False
 
 
 _about_decoder = msgspec.msgpack.Decoder(_About)
@@ -159,30 +182,41 @@ _position_decoder = msgspec.msgpack.Decoder(Position)
 class Tap:
     def __init__(self, name: str, about: _About) -> None:
         self.name, self.about = name, about
-        self.number = 0  # of the subscription that reads it now
-        self.is_new = True  # nobody has read it in an earlier life
-        self._done = Offsets(about.acked, about.above)  # what was acknowledged
-        # What the present subscription was handed: in which order, and as a set.
+        # The number of the subscription that reads it now.
+        self.number = 0
+        # No subscription has read it in an earlier life.
+        self.is_new = True
+        # The offsets that were acknowledged.
+        self._done = Offsets(about.acked, about.above)
+        # The offsets that were handed to the present subscription: in their order, and as a set.
         self._order: deque[tuple[int, int]] = deque()
         self._handed = Offsets()
         self.next = self._done.last + 1
         self.positions: dict[int, Position] = {}
-        self.stored: dict[int, Stored] = {}  # not yet acknowledged, by first offset, ascending
-        self.token = Token(0)  # of what will be stored with the next Store; 0: nothing
-        self.pending = 0  # events not yet stored
-        # The first offsets of what is in ``stored``, ascending, and of some that is there no longer.
+        # The batches with unacknowledged events, by first offset, ascending.
+        self.stored: dict[int, Stored] = {}
+        # The token of the next Store. 0: there is nothing to store.
+        self.token = Token(0)
+        # The first offsets of the batches in ``stored``, in ascending order, and of some that are
+        # gone.
         self._starts: list[int] = []
-        # Wait until the position of their publisher on disk has passed them: a heap for each
-        # publisher, by their last event.
+        # Batches that wait until the position of their publisher on disk has passed them. There is
+        # a heap for each publisher, ordered by their last event.
         self._acked: dict[int, list[tuple[Id, int, Stored]]] = {}
-        self._told: list[int] = []  # gaps that were acknowledged
+        # Gaps that were acknowledged.
+        self._told: list[int] = []
         self._records: list[Keep | Forget] = []
         self._is_dirty = False
-        self.is_kept = False  # it is on disk, or was
-        self.problem = ""  # why nobody reads it any more, if the disk failed
-        self._placed: dict[int, Position] = {}  # the positions on disk
-        self._open = _Write(self.next)  # what the next Store will ask for
-        self._writes: dict[Token, _Write] = {}  # Stores on their way to the disk, in order
+        # It is on disk, or was.
+        self.is_kept = False
+        # Why the disk ended the subscription, if it did.
+        self.problem = ""
+        # The positions on disk.
+        self._placed: dict[int, Position] = {}
+        # The contents of the next Store.
+        self._open = _Write(self.next)
+        # Stores on their way to the disk, in order.
+        self._writes: dict[Token, _Write] = {}
 
     @classmethod
     def create(cls, name: str, topic: str, filter: str, now: int) -> Tap:
@@ -190,14 +224,12 @@ class Tap:
         tap._is_dirty = True
         return tap
 
-    # ---------------------------------------------------------------- disk
-
     @property
     def _key(self) -> str:
         return f"{_PREFIX}{self.name}"
 
     def restore(self, kept: Mapping[str, bytes]) -> None:
-        """``kept``: what is under this tap's key, by the rest of it."""
+        """Takes the records of this tap. ``kept`` has them by the rest of their keys."""
         self.is_new, self.is_kept = False, True
         for key in sorted(kept):
             if key.startswith("/p/"):
@@ -216,7 +248,10 @@ class Tap:
         return self._is_dirty or bool(self._records)
 
     def records(self, token: Token) -> tuple[Keep | Forget, ...]:
-        """What is to be stored now, in this order: what an event's position or acknowledgement says comes after the event."""
+        """The records to store now, in this order.
+
+        The position and the acknowledgement of an event come after the event.
+        """
         records, self._records = self._records, []
         write = self._writes[token] = self._open
         self._open = _Write(self.next)
@@ -247,9 +282,10 @@ class Tap:
                 self._placed[publisher] = position
 
     def undo(self) -> list[Token]:
-        """The disk has failed: go back to what is on it. Returns the Stores that count for nothing now.
+        """Goes back to the state on disk, which has failed. Returns the Stores that are void now.
 
-        What was acknowledged stays so in this life, as far as it is on disk, and is written with the next Store.
+        Acknowledgements stay valid in this life for events that are on disk. They are written with
+        the next Store.
         """
         writes = [*self._writes.values(), self._open]
         tokens = [*self._writes, *([self.token] if self.token else [])]
@@ -258,7 +294,7 @@ class Tap:
         for write in writes:
             for stored in write.acked:
                 self._wait(stored)
-        # Nothing from ``since`` on was handed over, so nobody should have acknowledged it.
+        # Nothing from ``since`` on was handed over, so it cannot have been acknowledged.
         self.stored = {offset: one for offset, one in self.stored.items() if offset < since}
         for publisher, waiting in list(self._acked.items()):
             kept = [one for one in waiting if one[1] < since]
@@ -278,7 +314,10 @@ class Tap:
         return tokens
 
     def forget(self) -> tuple[Keep | Forget, ...]:
-        """Everything under this name goes; the tap itself last, so that a crash in between leaves a tap."""
+        """The removal of everything under this name.
+
+        The tap itself goes last, so that a crash in between leaves a tap.
+        """
         offsets = [
             *self.stored,
             *(offset for waiting in self._acked.values() for _, offset, _ in waiting),
@@ -288,10 +327,8 @@ class Tap:
         ]
         return tuple(Forget(self._key + key) for key in [*keys, ""])
 
-    # ---------------------------------------------------------------- events
-
     def remembered(self) -> Iterable[Stored]:
-        """Every batch on disk, acknowledged or not: what is in it was had."""
+        """Every batch on disk, acknowledged or not. Its events have arrived."""
         for waiting in self._acked.values():
             yield from [stored for _, _, stored in waiting]
         yield from (one for one in self.stored.values() if one.gap is None)
@@ -313,9 +350,11 @@ class Tap:
         self._records.append(Keep(f"{self._key}/e/{stored.offset:016d}", _encoder.encode(stored)))
         return stored
 
-    def place(self, publisher: int, position: Id, is_gone: bool) -> None:
-        """The position with a publisher."""
-        found = Position(*position, is_gone)
+    def place(
+        self, publisher: int, position: Id, *, is_gone: bool, has_published: bool = True
+    ) -> None:
+        """Sets the position with a publisher."""
+        found = Position(*position, is_gone, has_published)
         if self.positions.get(publisher) != found:
             self.positions[publisher] = self._open.positions[publisher] = found
             self._records.append(Keep(f"{self._key}/p/{publisher:016x}", _encoder.encode(found)))
@@ -326,7 +365,7 @@ class Tap:
             self._records.append(Forget(f"{self._key}/p/{publisher:016x}"))
 
     def void(self, reason: str) -> None:
-        """The stored events can be read no longer: a gap for each publisher takes their place."""
+        """Replaces the stored events, which can no longer be read, by a gap for each publisher."""
         gaps: list[Gap] = []
         lost: dict[int, list[Stored]] = {}
         for stored in self.stored.values():
@@ -345,8 +384,6 @@ class Tap:
         for gap in gaps:
             self.store_gap(gap)
 
-    # ---------------------------------------------------------------- acknowledgements
-
     @property
     def acked(self) -> int:
         return self._done.through
@@ -359,12 +396,12 @@ class Tap:
         return offset in self._done
 
     def open(self) -> None:
-        """A subscription begins to read it: it has been handed nothing yet."""
+        """A subscription begins to read the tap. Nothing has been handed to it yet."""
         self._order.clear()
         self._handed = Offsets()
 
     def hand(self, low: int, high: int) -> None:
-        """The subscription is handed what is stored from one offset to another."""
+        """The events from one offset to another are handed to the subscription."""
         order = self._order
         if order and order[-1][1] + 1 == low:
             order[-1] = (order[-1][0], high)
@@ -373,8 +410,9 @@ class Tap:
         self._handed.add(low, high)
 
     def ack(self, offset: int, *, through: bool) -> int:
-        """This offset, or also all that was handed over before it; returns how many were not
-        acknowledged before.
+        """Acknowledges this offset, and with ``through`` everything that was handed over before it.
+
+        Returns the number of offsets that were not acknowledged before.
         """
         if offset not in self._handed and (offset not in self._done or offset < 1):
             raise TapError(
@@ -401,14 +439,15 @@ class Tap:
         return before - self.unacked
 
     def settle(self, low: int, high: int) -> None:
-        """All from one offset to another count as acknowledged."""
+        """Counts all offsets from one to another as acknowledged."""
         if self._done.add(low, high):
             self._is_dirty = True
             self._retire(low, high)
 
     def _retire(self, low: int, high: int) -> None:
-        """Batches with some of these offsets that are acknowledged whole wait only for the position,
-        gaps for nothing.
+        """Retires batches with some of these offsets that are wholly acknowledged.
+
+        They wait only for the position, and gaps wait for nothing.
         """
         starts, stored = self._starts, self.stored
         place = max(0, bisect_right(starts, low) - 1)
@@ -431,7 +470,7 @@ class Tap:
 
 
 def restore_taps(kept: Mapping[str, bytes]) -> dict[str, Tap]:
-    """The taps that a disk has."""
+    """The taps on a disk."""
     parts: dict[str, dict[str, bytes]] = {}
     for key, value in kept.items():
         if key.startswith(_PREFIX):

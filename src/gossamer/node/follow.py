@@ -1,21 +1,25 @@
-"""Following: a subscription that misses nothing, or says so. Behind ``name=``, ``since=``, ``ordered=`` and ``gaps=``.
+"""Following: a subscription that misses nothing, or reports it as a gap.
 
-When the subscription comes into force, every live publisher is asked for its past (history.py) from where this subscription is with
-it (progress.py); what comes live meanwhile, or comes twice, is told apart by its id. Whoever joins later is asked as well. What a
-publisher no longer has, and a publisher that cannot be asked, become a ``Gap`` in the iteration. When others had taken this node
-for dead, it is asked again, and so is a publisher that was.
+It stands behind ``name=``, ``since=``, ``ordered=`` and ``gaps=``. When the subscription comes into
+force, every live publisher is asked for its past (history.py) from this subscription's position
+with it (progress.py). Events that come live meanwhile, or come twice, are recognised by their ids.
+A publisher that joins later is asked as well. Events that a publisher no longer has, and a
+publisher that cannot be asked, become a ``Gap`` in the iteration. When other nodes had declared
+this node dead, all publishers are asked again. A publisher that had been declared dead is asked
+again too.
 
 With a tap (durable.py) events are handed over, and reported, once they are on disk.
 
-With ``ordered=`` an event waits until everything before it of the same publisher can have come (progress.py). While a publisher's
-history is still being read, the events that it publishes meanwhile wait behind that. Where too many wait, the publisher is held
-back (local.py).
+With ``ordered=`` an event waits until all earlier events of its publisher can have come
+(progress.py). While a publisher's history is still being read, its new events wait behind it. If
+too many wait, the publisher is held back (local.py).
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -36,22 +40,30 @@ if TYPE_CHECKING:
     from gossamer.node.local import Subscription
     from gossamer.node.missed import Missed
 
-ASK_AGAIN = Micros(500 * MILLISECOND)  # the first wait for an answer; doubled each time
+# The first wait for an answer. It doubles each time.
+ASK_AGAIN = Micros(500 * MILLISECOND)
 ASK_AGAIN_MAX = Micros(4 * SECOND)
-TOOK_MAX = Micros(15 * SECOND)  # an answer that takes longer says nothing about the next one
-ABSENT = Micros(10 * SECOND)  # who has not answered by then is a gap, and is asked on
-STUCK = Micros(
-    50 * MILLISECOND
-)  # an event that waits for its turn so long: its publisher is asked for its floor
-PUBLISHERS_MAX = 4096  # that a subscription knows its position with
+# If an answer takes longer, this says nothing about the next one.
+TOOK_MAX = Micros(15 * SECOND)
+# A publisher that has not answered by then becomes a gap, and is asked on.
+ABSENT = Micros(10 * SECOND)
+# If an event waits this long for its turn, its publisher is asked for its floor.
+STUCK = Micros(50 * MILLISECOND)
+# The publishers with which a subscription knows its position.
+PUBLISHERS_MAX = 4096
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# The year 10,000 in Unix microseconds. A peer may claim any time.
+_UNTIL_MAX = 253_402_300_800_000_000
 _encoder = msgspec.msgpack.Encoder()
 
 
 class Wish(Struct, frozen=True):
-    """What a subscription wants beyond what comes live."""
+    """The wishes of a subscription beyond live events."""
 
-    name: str = ""  # durable, under this name
-    start: int | None = None  # history from here on (Unix microseconds; 0: all that is retained)
+    # It is durable under this name.
+    name: str = ""
+    # History from this moment on (Unix microseconds). 0: all that is retained.
+    start: int | None = None
     ordered: bool = False
     gaps: bool = False
 
@@ -67,8 +79,10 @@ class Follow:
         self.publishers: dict[int, Progress] = {}
         self.in_force = False
         self.gaps = 0
-        self.early = 0  # events handed over before their turn, because too many waited
-        self._is_fresh = wish.start is None and (tap is None or tap.is_new)  # its past begins now
+        # Events that were handed over before their turn, because too many waited.
+        self.early = 0
+        # Its past begins now.
+        self._is_fresh = wish.start is None and (tap is None or tap.is_new)
         self._start = (
             wish.start
             if wish.start is not None
@@ -79,10 +93,14 @@ class Follow:
         self._asks_all = bool(wish.name or wish.gaps or wish.start is not None)
         self._holds = wish.ordered or (wish.start is not None and tap is None)
         self._due: list[tuple[Micros, int]] = []
-        self._parked: dict[int, None] = {}  # who has more, when the consumer has taken some
-        self._ready: dict[Token, list[Lot | Gap]] = {}  # what is on its way to the disk
-        self.storing = 0  # events among that
-        self._waits = 0  # events that wait for their turn, of all publishers
+        # Publishers that have more events, for when the consumer has taken some.
+        self._parked: dict[int, None] = {}
+        # Events and gaps on their way to the disk.
+        self._ready: dict[Token, list[Lot | Gap]] = {}
+        # The number of events among them.
+        self.storing = 0
+        # The number of events that wait for their turn, of all publishers.
+        self._waits = 0
         if tap is not None:
             tap.open()
             self._restore(tap)
@@ -91,6 +109,7 @@ class Follow:
         for publisher, place in tap.positions.items():
             progress = self.publishers[publisher] = Progress((place.incarnation, place.sequence))
             progress.is_gone, progress.release = place.is_gone, progress.position
+            progress.has_published = place.has_published
         for stored in tap.remembered():
             self._progress(stored.publisher).take(stored.incarnation, list(stored.sequences))
         again: list[Lot | Gap] = []
@@ -108,7 +127,7 @@ class Follow:
 
     @staticmethod
     def _unacked(tap: Tap, lot: Lot) -> list[Lot]:
-        """Its events that were not acknowledged: a lot for each run of them."""
+        """The events of a lot that were not acknowledged, as a lot for each run of them."""
         runs: list[list[int]] = []
         for place, event in enumerate(lot.events):
             if tap.is_acked(event.offset):
@@ -130,7 +149,7 @@ class Follow:
         ]
 
     def _unreadable(self, tap: Tap, stored: Stored) -> Gap:
-        """The disk has events that the topic's schema cannot read.
+        """A gap for events on disk that the topic's schema cannot read.
 
         One gap under their last offset stands for all of them.
         """
@@ -142,10 +161,10 @@ class Follow:
             self.subscription.topic.name, stored.publisher, after, before, reason, stored.end - 1
         )
 
-    # ---------------------------------------------------------------- events
-
     def refused(self, batch: Batch, reason: str) -> None:
-        """A batch has come live that this node cannot read; some of it may have been wanted."""
+        """A live batch has come that this node cannot read. The subscription may have wanted
+        some of it.
+        """
         after = (batch.incarnation, batch.first - 1)
         before = (batch.incarnation, batch.first + batch.count)
         self._gap(batch.publisher, after, before, reason)
@@ -153,9 +172,15 @@ class Follow:
     def arrived(
         self, batch: Batch, rows: Any, numbers: Sequence[int], wanted: Sequence[int], now: Micros
     ) -> None:
-        """A batch has come live, as rows or columns, with the numbers of its events; those at some places are wanted."""
+        """A live batch has come, as rows or columns.
+
+        ``numbers`` are the numbers of its events, and ``wanted`` the places of the wanted ones.
+        """
         incarnation = batch.incarnation
         progress = self._meet(batch, now)
+        if not progress.has_published:
+            progress.has_published = True
+            self._save(batch.publisher, progress)
         fresh = [place for place in wanted if not progress.had((incarnation, numbers[place]))]
         if fresh:
             if not isinstance(rows, list):
@@ -182,9 +207,8 @@ class Follow:
                     self._release(
                         progress, (incarnation, batch.floor) if self.wish.ordered else EVERYTHING
                     )
-            elif (
-                incarnation > progress.trusted
-            ):  # is there something of an earlier life on its way?
+            elif incarnation > progress.trusted:
+                # Events of an earlier life may be on their way.
                 progress.trusted = 0
                 self._schedule(
                     batch.publisher, progress, Micros(now + (STUCK if self._holds else SECOND))
@@ -199,7 +223,8 @@ class Follow:
         if progress is None:
             progress = self._progress(batch.publisher)
             if not self._asks_all and batch.incarnation == 1:
-                # Of its first life, so no earlier one has anything on its way: its own floor says it all.
+                # In its first life nothing of an earlier one can be on its way, so its own floor is
+                # enough.
                 progress.advance((1, batch.floor - 1))
                 progress.is_level = progress.covered = True
                 progress.trusted = 1
@@ -209,10 +234,16 @@ class Follow:
         return progress
 
     def _take(
-        self, progress: Progress, publisher: int, incarnation: int, sequences: tuple[int, ...],
-        rows: list[tuple[Any, ...]], data: bytes | None, hops: int,
-    ) -> None:  # fmt: skip
-        """New events: they count as had, and are handed over when they may be."""
+        self,
+        progress: Progress,
+        publisher: int,
+        incarnation: int,
+        sequences: tuple[int, ...],
+        rows: list[tuple[Any, ...]],
+        data: bytes | None,
+        hops: int,
+    ) -> None:
+        """Takes new events. They count as arrived, and are handed over in their turn."""
         progress.take(incarnation, list(sequences))
         tap = self.tap
         if tap is None:
@@ -251,7 +282,7 @@ class Follow:
         return Lot(progress, incarnation, stored.sequences, events, stored.hops)
 
     def stored(self, token: Token) -> None:
-        """What waited for the disk is on it."""
+        """The events that waited for this Store are on disk."""
         ready = self._ready.pop(token, [])
         for one in ready:
             if isinstance(one, Lot):
@@ -260,7 +291,7 @@ class Follow:
         self._turn(ready, waits=self._holds)
 
     def _turn(self, ready: list[Lot | Gap], *, waits: bool = False) -> None:
-        """Hand over, or let wait for its turn; ``waits``: it does already."""
+        """Hands events over, or lets them wait for their turn. With ``waits`` they wait already."""
         if not self._holds:
             self._hand_over(ready)
             return
@@ -280,7 +311,7 @@ class Follow:
         self._waits += len(lot.events)
 
     def _due_now(self, progress: Progress, release: Id = (0, 0)) -> list[Lot]:
-        """Of what waits, what may be handed over."""
+        """The waiting events that may be handed over now."""
         before = progress.waits
         out = progress.let_go(release)
         while progress.waits > WAITING_MAX:
@@ -311,7 +342,7 @@ class Follow:
                     tap.hand(one.offset, one.offset)
         self.subscription.backlog += len(handed)
         if self.subscription.ledger is not None:
-            # As the ledger has a gap.
+            # The ledger has a gap under this id.
             self.subscription.ledger.hand(
                 [one.id if isinstance(one, Event) else (0, 0, 0) for one in handed]
             )
@@ -333,32 +364,35 @@ class Follow:
 
     @property
     def behind_max(self) -> int:
-        """How many events may be ``behind``; beyond it their publishers are held back."""
+        """The most events that may be ``behind``. Beyond it their publishers are held back."""
         return self._hub.limit(self.subscription) if self.tap is not None else WAITING_MAX // 2
 
     def is_level(self, publisher: int) -> bool:
-        """Whether what it publishes waits for none of its history."""
+        """Whether this publisher's new events wait for none of its history."""
         progress = self.publishers.get(publisher)
         return progress is None or progress.is_level
 
     @property
     def behind(self) -> int:
-        """Events that have come live and wait until their publisher's history has been read."""
+        """The number of live events that wait until their publisher's history has been read."""
         if not self._waits:
             return 0
         return sum(one.waits for one in self.publishers.values() if not one.is_level)
 
-    def _gap(self, publisher: int, after: Id | None, before: Id | None, reason: str) -> None:
+    def _gap(
+        self, publisher: int, after: Id | None, before: Id | None, reason: str, until: int = 0
+    ) -> None:
+        """``until``: when the last lost event was published (Unix microseconds; 0: not known)."""
         self.gaps += 1
-        hub, gap = self._hub, Gap(self.subscription.topic.name, publisher, after, before, reason)
+        hub, topic = self._hub, self.subscription.topic.name
+        when = _EPOCH + timedelta(microseconds=until) if 0 < until < _UNTIL_MAX else None
+        gap = Gap(topic, publisher, after, before, reason, until=when)
         hub.out.append(Note(Gapped(self.subscription.number, hex_peer(publisher), reason)))
         if self.tap is None:
             self._hand_over([gap])
         else:
             gap = self.tap.store_gap(gap)
             self._ready.setdefault(hub.token(self.tap), []).append(gap)
-
-    # ---------------------------------------------------------------- publishers
 
     def _progress(self, publisher: int) -> Progress:
         progress = self.publishers.get(publisher)
@@ -369,7 +403,10 @@ class Follow:
                     next(iter(self.publishers)),
                 )
                 if not self.publishers[out].is_gone:
-                    reason = f"more than {PUBLISHERS_MAX} publishers: the position with {hex_peer(out)} is forgotten"
+                    reason = (
+                        f"more than {PUBLISHERS_MAX} publishers: "
+                        f"the position with {hex_peer(out)} is forgotten"
+                    )
                     self._hub.out.append(Note(Dropped("position", 1, reason)))
                 self._release(self.publishers.pop(out), EVERYTHING)
                 if self.tap is not None:
@@ -378,7 +415,10 @@ class Follow:
         return progress
 
     def entered(self, now: Micros) -> None:
-        """In force: from now on everything comes live, so what was before can be asked for."""
+        """The subscription is in force.
+
+        From now on everything comes live, so earlier events can be asked for.
+        """
         self.in_force = True
         fresh, self._is_fresh = self._is_fresh, False
         if self._asks_all:
@@ -389,66 +429,79 @@ class Follow:
             self._begin(peer, progress, now)
 
     def lapsed(self) -> None:
-        """Others had taken this node for dead, and gone on without it."""
+        """Other nodes had declared this node dead, and gone on without it."""
         self.in_force = False
         self._due.clear()
         self._parked.clear()
         for progress in self.publishers.values():
             progress.doubt()
-            progress.ask_at = Micros(
-                0
-            )  # that wait is over: one that stayed would keep it from ever being asked again
+            # That wait is over. If it stayed, the publisher would never be asked again.
+            progress.ask_at = Micros(0)
 
     def changed(self, change: ViewChange, now: Micros) -> None:
         progress = self.publishers.get(change.peer)
         if change.after is None:
+            was_failed = change.reason == "failed"
+            if was_failed and progress is None and self._asks_all and not self._is_fresh:
+                # It was to be asked for its past.
+                progress = self._progress(change.peer)
             if progress is not None:
                 if change.reason == "left":
                     progress.is_gone = progress.is_level and progress.covered
                 else:
-                    progress.covered = False  # it may live on where we do not see it
+                    is_asked = not (progress.baseline or progress.covered or self._is_fresh)
+                    progress.is_failed = was_failed and is_asked and progress.first_newest is None
+                    # It may live on where this node cannot see it.
+                    progress.covered = False
                 progress.baseline = False
                 self._save(change.peer, progress)
                 self._release(progress, EVERYTHING)
             return
         is_new = change.before is None or change.before.life != change.after.life
         if is_new and self.in_force and (self._asks_all or progress is not None):
-            if progress is None:  # it knew of us before it published anything
+            if progress is None:
+                # It knew of this node before it published anything.
                 progress = self._progress(change.peer)
                 progress.covered = True
-            else:  # it may have taken us for dead as well, and may not have heard yet that we are not
+            else:
+                # It may have declared this node dead, and not know yet that it lives.
                 progress.doubted_until = Micros(now + LAG)
-            progress.is_gone = False
+            progress.is_gone = progress.is_failed = False
             self._begin(change.peer, progress, now)
 
     def missed(self, message: Missed, now: Micros) -> None:
-        """Events were completed without this node: their publisher is asked for them."""
+        """Events were completed without this node, so their publisher is asked for them."""
         if not self.in_force:
-            return  # when it is again, everybody is asked
+            # When it is in force again, all publishers are asked.
+            return
         publisher, incarnation = message.publisher, message.incarnation
         is_known = publisher in self.publishers or self._hub.is_member(publisher)
         position = self._progress(publisher).position if is_known else EVERYTHING
         if position >= (incarnation, message.first):
-            # This node has heard of it too late, or nobody is there to be asked.
+            # This node has heard of it too late, or no node can be asked.
             after, last = (incarnation, message.first - 1), (incarnation, message.last)
             reason = "this node was cut off, and they were completed without it"
             self._gap(publisher, after, (incarnation, min(position, last)[1] + 1), reason)
         if position < (incarnation, message.last):
             progress = self.publishers[publisher]
             progress.doubt()
-            progress.baseline = False
+            progress.baseline, progress.has_published = False, True
+            self._save(publisher, progress)
             self._begin(publisher, progress, now)
 
     def _begin(self, peer: int, progress: Progress, now: Micros) -> None:
-        """Ask for what was missed."""
+        """Asks for missed events."""
         progress.is_level, progress.trusted = False, 0
         progress.began_at, progress.attempts = now, 0
-        progress.asked.clear()  # the answers to earlier questions say something else
+        # The answers to earlier questions no longer fit.
+        progress.asked.clear()
         self._schedule(peer, progress, now)
 
     def _schedule(self, peer: int, progress: Progress, at: Micros) -> None:
         if not self.in_force or (progress.ask_at and (progress.asked or progress.ask_at <= at)):
-            return  # one wait a publisher; while a question waits for its answer, that one
+            # There is one wait for each publisher. While a question waits for its answer, it is
+            # that one.
+            return
         progress.ask_at = at
         heapq.heappush(self._due, (at, peer))
 
@@ -457,6 +510,8 @@ class Follow:
         return self._due[0][0] if self._due else NEVER
 
     def wake(self, now: Micros) -> None:
+        # The disk may have taken some events.
+        self.taken(now)
         while self._due and self._due[0][0] <= now:
             at, peer = heapq.heappop(self._due)
             progress = self.publishers.get(peer)
@@ -479,7 +534,7 @@ class Follow:
             self._ask(peer, progress, now)
 
     def linked(self, peer: Peer, now: Micros) -> None:
-        """A link came up: whoever is waited for behind it is asked at once."""
+        """A link came up: a publisher behind it that is waited for is asked at once."""
         progress = self.publishers.get(peer)
         if progress is not None and progress.ask_at:
             progress.ask_at = Micros(0)
@@ -493,28 +548,35 @@ class Follow:
         absent = max(ABSENT, usual)
         if not progress.is_level and now - progress.began_at >= absent and not progress.is_told:
             self._absent(peer, progress, is_member)
-        if progress.is_level and progress.attempts > 6:  # its floor is not to be had
+        # Its floor cannot be had.
+        if progress.is_level and progress.attempts > 6:
             self._release(progress, EVERYTHING)
             progress.attempts = 0
             progress.asked.clear()
             return
         if not is_member and progress.is_told:
-            return  # until it joins
+            # It waits until the publisher joins.
+            return
         progress.attempts = min(progress.attempts + 1, 16)
         progress.ask(now)
         self._schedule(peer, progress, Micros(now + wait))
         rows = not progress.is_level and not progress.baseline
         start = self._start if progress.position == (0, 0) else 0
         ask = Ask(
-            self.subscription.topic.name, self.subscription.number, progress.serial, progress.position, start, rows,
+            self.subscription.topic.name,
+            self.subscription.number,
+            progress.serial,
+            progress.position,
+            start,
+            rows,
             self.subscription.filter.text,
-        )  # fmt: skip
+        )
         self._hub.ask(Peer(peer), ask, now)
 
     def _absent(self, peer: int, progress: Progress, is_member: bool) -> None:
         progress.is_told = True
         is_unreadable = self._hub.is_in_conflict(self.subscription.topic.name)
-        is_known = is_member or progress.position > (0, 0)
+        is_known = is_member or progress.has_published
         if not (progress.baseline or progress.is_gone) and (
             is_unreadable or (is_known and not progress.covered)
         ):
@@ -527,15 +589,15 @@ class Follow:
             self._save(peer, progress)
         self._release(progress, EVERYTHING)
 
-    # ---------------------------------------------------------------- answers
-
     def past(self, peer: Peer, past: Past, now: Micros) -> None:
         progress = self.publishers.get(peer)
         asked_at = progress.asked.get(past.serial) if progress is not None else None
         if progress is None or asked_at is None or not self.in_force:
-            return  # nobody waits for it any more, or it is repeated
+            # No question waits for this answer, or it is repeated.
+            return
         if self._hub.is_in_conflict(past.topic):
-            return  # its rows may be of another schema; it is asked for again
+            # The rows may be of another schema, so they are asked for again.
+            return
         read = self._read(progress, past)
         if isinstance(read, str):
             self._hub.out.append(
@@ -545,6 +607,14 @@ class Follow:
         progress.attempts, progress.is_told, progress.ask_at = 0, False, Micros(0)
         progress.took = Micros(now - asked_at)
         progress.asked.clear()
+        progress.is_failed = False
+        if self._hub.is_member(peer):
+            # It may have come back while this node was away.
+            progress.is_gone = False
+        progress.has_published |= past.newest > (0, 0)
+        progress.left = past.left
+        if progress.first_newest is None:
+            progress.first_newest = past.newest
         if not progress.is_level:
             position = past.through
             if self._is_lost(progress, past):
@@ -553,10 +623,10 @@ class Follow:
                 before = (
                     (incarnation, sequence + 1) if sequence < SEQUENCE_MAX else (incarnation + 1, 1)
                 )
-                reason = "the publisher retains nothing that old" if past.parts or past.through > past.trimmed else (
-                    "the publisher retains nothing"
-                )  # fmt: skip
-                self._gap(peer, after, before, reason)
+                reason = "the publisher retains nothing"
+                if past.parts or past.through > past.trimmed:
+                    reason = "the publisher retains nothing that old"
+                self._gap(peer, after, before, reason, past.trimmed_at)
             for part, rows in read:
                 places = list(part.places or range(part.count))
                 fresh = [
@@ -577,18 +647,18 @@ class Follow:
             if not past.done:
                 self._more(peer, progress, now)
                 return
-        if (
-            now < progress.doubted_until
-        ):  # what it publishes before it knows of us again is to be had only by asking
+        # Until the publisher knows of this node again, its events can be had only by asking.
+        if now < progress.doubted_until:
             progress.began_at = now
             self._schedule(peer, progress, progress.doubted_until)
             return
         self._level(peer, progress, past, now)
+        self._save(peer, progress)
 
     def _read(
         self, progress: Progress, past: Past
     ) -> list[tuple[Part, list[tuple[Any, ...]]]] | str:
-        """The parts with their rows, or what is wrong with them: they come from a peer."""
+        """The parts with their rows, or the error in them. They come from a peer."""
         read: list[tuple[Part, list[tuple[Any, ...]]]] = []
         last = (0, 0)
         try:
@@ -610,7 +680,9 @@ class Follow:
         return read
 
     def _is_lost(self, progress: Progress, past: Past) -> bool:
-        """Whether there is something between where we are and what the publisher still has."""
+        """Whether there are events between this position and the first that the publisher still
+        has.
+        """
         if progress.covered or progress.baseline or past.trimmed <= progress.position:
             return False
         if progress.position > (0, 0):
@@ -620,21 +692,29 @@ class Follow:
     def _more(self, peer: int, progress: Progress, now: Micros) -> None:
         progress.attempts = 0
         progress.began_at = now
-        if self.subscription.backlog > self._hub.limit(self.subscription) // 2:
-            self._parked[peer] = None  # the consumer sets the pace
+        if self._is_ahead:
+            # The consumer sets the pace.
+            self._parked[peer] = None
         else:
             self._schedule(peer, progress, now)
 
     @property
+    def _is_ahead(self) -> bool:
+        """Whether more history would come faster than disk and consumer take it."""
+        limit = self._hub.limit(self.subscription)
+        return self.subscription.backlog + self.storing > limit // 2
+
+    @property
     def parked(self) -> int:
-        """Publishers that have more, and are asked for it when the consumer has taken, or
-        acknowledged, some of what it was handed.
+        """The number of publishers that have more events.
+
+        They are asked for them when the consumer has taken, or acknowledged, some events.
         """
         return len(self._parked)
 
     def taken(self, now: Micros) -> None:
         """The consumer has taken, or acknowledged, some events."""
-        if self._parked and self.subscription.backlog <= self._hub.limit(self.subscription) // 2:
+        if self._parked and not self._is_ahead:
             parked, self._parked = self._parked, {}
             for peer in parked:
                 if peer in self.publishers:
@@ -652,26 +732,24 @@ class Follow:
             self._hub.loosen(self.subscription)
             if progress.waits:
                 self._schedule(peer, progress, Micros(now + STUCK))
-        if (
-            progress.remembered
-        ):  # an idle publisher says no more floors: it is asked, so that the position is right
+        # An idle publisher sends no more floors. It is asked, so that the position gets right.
+        if progress.remembered:
             progress.hear(past.floor, now)
             self._schedule(peer, progress, Micros(now + LAG))
 
     def _save(self, peer: int, progress: Progress) -> None:
         if self.tap is not None:
-            self.tap.place(peer, progress.position, progress.is_gone)
+            is_gone, has_published = progress.is_gone, progress.has_published
+            self.tap.place(peer, progress.position, is_gone=is_gone, has_published=has_published)
 
     @property
     def report_after(self) -> Token:
-        """After which Store the report of what has just come may go; 0: now."""
+        """The Store after which the report of the latest events may go. 0: now."""
         return self._hub.storing(self.tap) if self.tap is not None else Token(0)
 
     def ended(self) -> None:
         """The subscription is gone."""
         self._hub.removed(self.subscription.number)
-
-    # ---------------------------------------------------------------- about
 
     def about(self) -> dict[str, Any]:
         tap = self.tap
@@ -681,6 +759,18 @@ class Follow:
             "gaps": self.gaps,
             "parked": self.parked,
         }
+        if self._asks_all:
+            some = self.publishers.values()
+            found |= {
+                # Members that do not answer.
+                "unreached": sum(one.is_told and not one.is_gone for one in some),
+                # Members that died before they had answered.
+                "unasked": sum(one.is_failed for one in some),
+                # Events that publishers still hold, whatever the filter wants.
+                "left": sum(one.left for one in some if not one.is_gone),
+                # Publishers with events to come that they had when they first answered.
+                "owing": sum(one.is_owing for one in some),
+            }
         if tap is not None:
             found |= {
                 "name": tap.name,

@@ -1,4 +1,4 @@
-"""All subscriptions of a node that follow (follow.py): their messages, their disk, and what the view says."""
+"""All subscriptions of a node that follow (follow.py), with their messages and their disk."""
 
 from __future__ import annotations
 
@@ -18,29 +18,40 @@ from gossamer.trace import Dropped, Rejected, hex_peer
 
 class Follows:
     def __init__(
-        self, me: Peer, archive: Archive, interest: Interest | None, local: Local, out: list[Effect], *,
-        token: Callable[[], Token], use: Callable[[Peer, Micros], None], durable: bool, tracing: bool,
+        self,
+        me: Peer,
+        archive: Archive,
+        interest: Interest | None,
+        local: Local,
+        out: list[Effect],
+        *,
+        token: Callable[[], Token],
+        use: Callable[[Peer, Micros], None],
+        durable: bool,
+        tracing: bool,
         restored: Mapping[str, bytes],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.taps: dict[str, Tap] = restore_taps(restored)
         self.follows: dict[int, Follow] = {}
         self.out, self.tracing = out, tracing
         self._me, self._archive, self._interest, self._local = me, archive, interest, local
         self._token, self._use, self._durable = token, use, durable
         self._storing: dict[Token, Tap] = {}
-        # Since the driver last looked: Stores that are done, and Stores that never will be. The driver clears both.
-        self.owes: Callable[[Peer], bool] = lambda peer: False  # the owner's
+        # Whether this node still has to tell a peer of events that it missed. The owner sets it.
+        self.owes: Callable[[Peer], bool] = lambda peer: False
+        # Since the driver last looked: Stores that are done, and Stores that never will be. The
+        # driver clears both.
         self.done: list[Token] = []
         self.lost: list[Token] = []
-        self._answers: list[Past] = []  # our own past
-
-    # ---------------------------------------------------------------- commands
+        # Answers about this node's own past.
+        self._answers: list[Past] = []
 
     def wish(self, subscription: Subscription, wish: Wish, unix: int) -> None:
-        """Make a subscription follow. Raises TapError."""
+        """Makes a subscription follow. Raises a TapError."""
         if self._interest is None and not wish.ordered:
             raise TapError(
-                "name=, since= and gaps= need a view of the fabric, which this node does not keep (interest)"
+                "name=, since= and gaps= need a view of the fabric, "
+                "which this node does not keep (interest)"
             )
         tap = self._tap(subscription, wish.name, unix) if wish.name else None
         subscription.follow = self.follows[subscription.number] = follow = Follow(
@@ -49,23 +60,27 @@ class Follows:
         if tap is not None:
             tap.number, tap.is_new, tap.problem = subscription.number, False, ""
             if follow.tap is not None and tap.has_records:
-                self._store(tap)  # what the tap is comes before what is in it
+                # The description of the tap is stored before its events.
+                self._store(tap)
 
     def _tap(self, subscription: Subscription, name: str, unix: int) -> Tap:
         topic, text = subscription.topic.name, subscription.filter.text
         if not self._durable:
             raise TapError(
-                f"a durable subscription ({name!r}) needs a disk: give the node a data directory (data_dir)"
+                f"a durable subscription ({name!r}) needs a disk: "
+                "give the node a data directory (data_dir)"
             )
         if NAME.fullmatch(name) is None:
             raise TapError(
-                f"{name!r} is no name for a durable subscription: letters, digits, '_', '.', '-', at most 128"
+                f"{name!r} is no name for a durable subscription: "
+                "letters, digits, '_', '.', '-', at most 128"
             )
         tap = self.taps.get(name)
         if tap is None:
             if len(self.taps) >= TAPS_MAX:
                 raise TapError(
-                    f"this node has {TAPS_MAX} durable subscriptions, its maximum; forget one (Node.forget)"
+                    f"this node has {TAPS_MAX} durable subscriptions, its maximum; "
+                    "forget one (Node.forget)"
                 )
             tap = self.taps[name] = Tap.create(name, topic, text, unix)
         if tap.number:
@@ -74,13 +89,14 @@ class Follows:
             )
         if (tap.about.topic, tap.about.filter) != (topic, text):
             raise TapError(
-                f"durable subscription {name!r} is to {tap.about.topic!r} WHERE {tap.about.filter}, which is not {topic!r} WHERE "
+                f"durable subscription {name!r} is to {tap.about.topic!r} "
+                f"WHERE {tap.about.filter}, which is not {topic!r} WHERE "
                 f"{text}; take another name, or forget the old one first (Node.forget)"
             )
         return tap
 
     def removed(self, number: int) -> None:
-        """A subscription is gone; its tap stays."""
+        """A subscription is gone. Its tap stays."""
         follow = self.follows.pop(number, None)
         if follow is not None and follow.tap is not None:
             follow.tap.number = 0
@@ -88,20 +104,22 @@ class Follows:
                 self._store(follow.tap)
 
     def forget(self, name: str) -> list[Effect]:
-        """Give up a durable subscription, with all that is kept for it."""
+        """Gives up a durable subscription, with all that is kept for it."""
         tap = self.taps.get(name)
         if tap is None:
             raise TapError(
-                f"no durable subscription {name!r} here; there are: {', '.join(sorted(self.taps)) or 'none'}"
+                f"no durable subscription {name!r} here; "
+                f"there are: {', '.join(sorted(self.taps)) or 'none'}"
             )
         if tap.number:
             raise TapError(f"durable subscription {name!r} is in use: close it first")
         del self.taps[name]
-        # Its Stores that are still on their way come before this one on the disk, so they need not be undone.
+        # Its Stores that are still on their way come before this one on the disk, so they need not
+        # be undone.
         return [Store(self._token(), tap.forget())]
 
     def void(self, topic: str, reason: str) -> None:
-        """The events of this topic on disk can be read no longer: gaps take their place."""
+        """Replaces the events of this topic on disk, which can no longer be read, by gaps."""
         for tap in self.taps.values():
             if tap.about.topic == topic:
                 tap.void(reason)
@@ -109,7 +127,10 @@ class Follows:
                     self._store(tap)
 
     def ack(self, number: int, offset: int, now: Micros, *, through: bool) -> Token:
-        """Acknowledge; returns the token after which it is on disk, 0 if it is already."""
+        """Acknowledges an offset.
+
+        Returns the token after which it is on disk, or 0 if it is there already.
+        """
         follow = self.follows.get(number)
         if follow is None or follow.tap is None:
             raise TapError("only a durable subscription (name=) that is open acknowledges")
@@ -126,16 +147,14 @@ class Follows:
         if follow is not None:
             follow.taken(now)
 
-    # ---------------------------------------------------------------- for follows
-
     def token(self, tap: Tap) -> Token:
-        """What will be on disk with the next Store of this tap."""
+        """The token of the next Store of this tap."""
         if not tap.token:
             tap.token = self._token()
         return tap.token
 
     def storing(self, tap: Tap) -> Token:
-        """The last Store of this tap that is not done yet; 0: there is none."""
+        """The last Store of this tap that is not done yet; 0 if there is none."""
         return tap.token or max(
             (token for token, one in self._storing.items() if one is tap), default=Token(0)
         )
@@ -173,8 +192,6 @@ class Follows:
         elif interest is None:
             self.out.append(Send((peer,), ask))
 
-    # ---------------------------------------------------------------- inputs
-
     @property
     def deadline(self) -> Micros:
         if not self.follows:
@@ -188,7 +205,9 @@ class Follows:
     def receive(self, sender: Peer, message: Ask | Past, now: Micros) -> None:
         if type(message) is Ask:
             if self.owes(sender):
-                return  # first it hears of what it has missed, then of our floor; it asks again
+                # The peer must first hear of the events that it missed, and then of this node's
+                # floor. It asks again.
+                return
             self._use(sender, now)
             try:
                 answer = self._archive.answer(message)
@@ -237,7 +256,7 @@ class Follows:
             follow.changed(change, now)
 
     def stored(self, token: Token) -> bool:
-        """Whether it was ours."""
+        """Whether the Store was one of a tap."""
         tap = self._storing.pop(token, None)
         if tap is None:
             return False
@@ -249,7 +268,10 @@ class Follows:
         return True
 
     def unstored(self, tokens: Sequence[Token]) -> tuple[list[Token], list[int]]:
-        """The disk has failed. Returns all Stores that count for nothing now, and the subscriptions that end by that."""
+        """The disk has failed.
+
+        Returns all Stores that are void now, and the subscriptions that end.
+        """
         lost: dict[Token, None] = {}
         ended: list[int] = []
         for token in tokens:
@@ -262,13 +284,16 @@ class Follows:
                 del self.follows[tap.number]
                 tap.number, tap.problem = 0, "its node could not store its events"
             if not tap.is_kept and self.taps.get(tap.name) is tap:
-                del self.taps[tap.name]  # there is nothing of it
+                # Nothing of it is on disk.
+                del self.taps[tap.name]
             self._storing = {each: one for each, one in self._storing.items() if one is not tap}
         self.lost += lost
         return list(lost), ended
 
     def flush(self, now: Micros) -> None:
-        """After every call to the node: what has come into force, and what is to be stored."""
+        """Takes up subscriptions that have come into force, and stores. It runs after every call
+        to the node.
+        """
         for follow in self.follows.values():
             if follow.subscription.in_force is not follow.in_force:
                 if follow.in_force:

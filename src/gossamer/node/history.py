@@ -1,11 +1,15 @@
-"""A publisher's past: who came later, or was away, asks for it, and the publisher answers from what it retains.
+"""A publisher's past: subscribers that come later, or were away, ask for it.
 
-Messages:
-    Ask    what of your topic do you have after this event, that this filter wants? Or only: where are you?
-    Past   a part of it, oldest first, filtered at the publisher; and how far it goes, what is gone, and the publisher's floor
+The publisher answers from the batches that it retains. There are two messages:
 
-The asker sends one ``Ask`` at a time to a publisher and the next when it has taken the answer, so it sets the pace; what is lost it
-asks for again. The publisher keeps no state for it. An answer is bounded in bytes, and in what is looked at for it.
+    Ask    asks a publisher for the events after this one that the filter passes, or only for the
+           publisher's position
+    Past   a part of the answer, oldest first and filtered at the publisher, with the place up to
+           which it goes, the last event that is gone, and the publisher's floor
+
+The asking node sends one ``Ask`` at a time to a publisher, and the next one when it has taken the
+answer. So it sets the pace. It asks again for an answer that is lost. The publisher keeps no state
+for it. An answer is bounded in its bytes, and in the bytes that are looked at for it.
 """
 
 from __future__ import annotations
@@ -25,10 +29,13 @@ from gossamer.node.outbox import Outbox
 from gossamer.node.retention import Id, Kept, Retained, Retention
 from gossamer.overlay.batch import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, TOPIC_LENGTH_MAX, Batch, Count
 
-ANSWER_BYTES = 256 << 10  # rows in one answer; a larger batch goes alone
-LOOKED_AT = 4 << 20  # bytes of rows looked at for one answer
+# Bytes of rows in one answer. A larger batch goes alone.
+ANSWER_BYTES = 256 << 10
+# Bytes of rows that are looked at for one answer.
+LOOKED_AT = 4 << 20
 PARTS_MAX = 4096
-FILTERS_MAX = 64  # texts that others ask with, kept parsed
+# The most filters of asking nodes that are kept parsed.
+FILTERS_MAX = 64
 
 Name = Annotated[str, Meta(min_length=1, max_length=TOPIC_LENGTH_MAX)]
 _Id = tuple[Count, Count]
@@ -37,11 +44,14 @@ _encoder = msgspec.msgpack.Encoder()
 
 class Ask(Message, frozen=True, array_like=True, tag=90):
     topic: Name
-    number: Count  # the asker's, for the answer to say
+    # The asking node's number for the subscription, which the answer repeats.
+    number: Count
     serial: Count
     after: _Id
-    start: Annotated[int, Meta(ge=0)]  # and not published before this (Unix microseconds)
-    rows: bool  # False: only where the publisher is
+    # Events that were published before this time (Unix microseconds) are left out.
+    start: Annotated[int, Meta(ge=0)]
+    # If it is false, only the publisher's position is asked for.
+    rows: bool
     filter: Annotated[str, Meta(max_length=TEXT_MAX)] = ""
 
 
@@ -55,9 +65,8 @@ class Part(Struct, frozen=True, array_like=True):
         tuple[Annotated[int, Meta(ge=0, lt=BATCH_EVENTS_MAX)], ...],
         Meta(max_length=BATCH_EVENTS_MAX),
     ]
-    rows: Annotated[
-        bytes, Meta(max_length=BATCH_BYTES_MAX)
-    ]  # of these places only; no places: of all
+    # The rows of these places only. Without places they are all rows.
+    rows: Annotated[bytes, Meta(max_length=BATCH_BYTES_MAX)]
 
 
 class Past(Message, frozen=True, array_like=True, tag=91):
@@ -67,15 +76,23 @@ class Past(Message, frozen=True, array_like=True, tag=91):
     number: Count
     serial: Count
     parts: Annotated[tuple[Part, ...], Meta(max_length=PARTS_MAX)]
-    through: _Id  # there is nothing more to be had up to this event
-    done: bool  # nor after it, now
-    trimmed: _Id  # the last event of the topic that is gone
+    # Nothing more can be had up to this event.
+    through: _Id
+    # Nothing more can be had after it now.
+    done: bool
+    # The last event of the topic that is gone.
+    trimmed: _Id
     trimmed_at: Annotated[int, Meta(ge=0)]
-    floor: _Id  # the first event of any topic, and of any of the publisher's lives, without receipt
+    # The first event without a receipt, of any topic and of any of the publisher's lives.
+    floor: _Id
+    # The last event that the publisher has published on the topic. (0, 0): none.
+    newest: _Id
+    # The number of retained events of the topic after ``through``, whatever the filter wants.
+    left: Annotated[int, Meta(ge=0)]
 
 
 class Archive:
-    """Answers."""
+    """Answers questions about this node's past."""
 
     def __init__(
         self,
@@ -86,7 +103,8 @@ class Archive:
     ) -> None:
         self.answered = 0
         self._outbox, self._schemas, self._retentions = outbox, schemas, retentions
-        self.conflicts = conflicts  # topics whose events cannot be read alike everywhere
+        # Topics whose events cannot be read alike everywhere.
+        self.conflicts = conflicts
         self._filters: OrderedDict[tuple[str, str], tuple[Filter, Packed]] = OrderedDict()
 
     @property
@@ -94,9 +112,11 @@ class Archive:
         return self._outbox.retained
 
     def answer(self, ask: Ask) -> Past | None:
-        """None: a publisher that has just come back does not know the topic yet, or the topic's
-        schema is in conflict; the publisher is asked again.
-        Raises FilterError for a filter that does not fit the topic.
+        """The answer to a question, or None.
+
+        None means that the publisher has just come back and does not know the topic yet, or that
+        the topic's schema is in conflict. Then the publisher is asked again. A FilterError says
+        that the filter does not fit the topic.
         """
         if ask.rows and (ask.topic not in self._schemas or ask.topic in self.conflicts):
             return None
@@ -113,14 +133,16 @@ class Archive:
             through, done = self._read(ask, parts, settled)
         else:
             through, done = settled, True
+        left = 0 if done else self._retained.count(ask.topic, through)
         return Past(
-            ask.topic, ask.number, ask.serial, tuple(parts), through, done, trimmed, at, floor
-        )
+            ask.topic, ask.number, ask.serial, tuple(parts), through, done, trimmed, at, floor,
+            self._retained.newest(ask.topic), left,
+        )  # fmt: skip
 
     def _read(self, ask: Ask, parts: list[Part], end: Id) -> tuple[Id, bool]:
-        """Collect what is retained up to ``end``.
+        """Collects the retained events up to ``end``.
 
-        Returns how far that went, and whether it is all.
+        Returns how far it went, and whether that is all.
         """
         filter, packed = self._filter(ask.topic, ask.filter)
         through, size, looked = ask.after, 0, 0

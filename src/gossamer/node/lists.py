@@ -24,7 +24,7 @@ from gossamer.machine import NEVER, Deliver, Effect, LinkState, Micros, Note, Pe
 from gossamer.node.outbox import ROUND_BITS
 from gossamer.node.planes import BITS, Finished, Key, Route, RouteError, Rows
 from gossamer.node.rights import Rights
-from gossamer.overlay.batch import Batch, Left
+from gossamer.overlay.batch import Batch
 from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.record import Record, ViewChange, read_stamp
 from gossamer.overlay.skiplist.config import FEW, SkipConfig
@@ -304,9 +304,6 @@ class Lists:
         return self._run(
             one, now, lambda machine: machine.took((key[0], key[1], key[2]), matched, now)
         )
-
-    def take_left(self) -> list[Left]:
-        return []  # what was not reached is asked for until it has answered
 
     def take_finished(self) -> list[Finished]:
         finished, self._finished = self._finished, []

@@ -1,8 +1,10 @@
-"""Which of very many subscriptions want the events of a batch: asked of an index, not of each.
+"""Finds the subscriptions that want the events of a batch, by an index.
 
-A few are asked one after the other, which is faster (node/local.py). Beyond ``INDEX_FROM`` the subscriptions of a topic and route
-are in a ``filters.index.Index``, whose answers are those of the filters. Subscriptions that follow (durable, ordered, with a past)
-look at every batch themselves and are not in it. The index needs NumPy; without it every subscription is asked.
+A few subscriptions are asked one after the other, which is faster (node/local.py). From
+``INDEX_FROM`` on, the subscriptions of a topic and route are in a ``filters.index.Index``, whose
+answers are those of the filters. Subscriptions that follow (durable, ordered, with a past) examine
+every batch themselves and are not in it. The index needs NumPy. Without it every subscription is
+asked.
 """
 
 from __future__ import annotations
@@ -13,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gossamer.node.local import Subscription, Topic
 
-INDEX_FROM = (
-    64  # subscriptions of a topic and route; asking so many takes about as long as the index
-)
+# Subscriptions of a topic and route. Asking this number of them takes about as long as the index.
+INDEX_FROM = 64
 _DEAD_MIN = 1024
 
 
@@ -29,7 +30,8 @@ class Matcher:
     def _lay(self, subscriptions: Iterable[Subscription]) -> None:
         self.index = self._new(self._topic.schema)
         self._by_place: list[Subscription | None] = []
-        self._places: dict[int, int] = {}  # by the subscription's number
+        # By the number of the subscription.
+        self._places: dict[int, int] = {}
         self._following: dict[int, Subscription] = {}
         for subscription in subscriptions:
             self.add(subscription)
@@ -50,24 +52,25 @@ class Matcher:
         self._by_place[place] = None
         self.index.remove(place)
         gone = len(self._by_place) - len(self._places)
-        if gone > _DEAD_MIN and gone > len(
-            self._places
-        ):  # places are never used twice: begin anew, with those that are left
+        # No place is used twice. So it begins anew with the subscriptions that are left.
+        if gone > _DEAD_MIN and gone > len(self._places):
             self._lay(
                 [*(one for one in self._by_place if one is not None), *self._following.values()]
             )
 
     def match(self, rows: Any, *, columns: bool) -> Iterator[tuple[Subscription, list[int] | None]]:
-        """Subscriptions with the places of the rows that they want, in the order of subscribing; then those that follow: None."""
+        """The subscriptions with the places of the rows that they want, in the order of
+        subscribing.
+
+        Then come the subscriptions that follow, with None.
+        """
         wanted: Iterable[tuple[int, list[int]]]
         if not columns and len(rows) == 1:
             wanted = [(place, [0]) for place in sorted(self.index.match_row(rows[0]))]
         else:
-            wanted = _by_place(
-                *(
-                    self.index.match_columns(rows) if columns else self.index.match_rows(rows)
-                ).pairs()
-            )
+            index = self.index
+            found = index.match_columns(rows) if columns else index.match_rows(rows)
+            wanted = _by_place(*found.pairs())
         for place, events in wanted:
             one = self._by_place[place]
             assert one is not None
@@ -77,7 +80,7 @@ class Matcher:
 
 
 def _by_place(events: Any, places: Any) -> Iterator[tuple[int, list[int]]]:
-    """Pairs, in arrays, as the events of each place, in their order; places in order, too."""
+    """The pairs, given as arrays, as the events of each place. Places and events are in order."""
     import numpy as np
 
     turned = np.argsort(places, kind="stable")

@@ -97,24 +97,18 @@ class Debts:
         self._out, self._address = out, address
         self._debts: dict[Peer, _Debt] = {}
         self._count = 0
+        self.deadline = NEVER
         self._known: OrderedDict[Missed, None] = OrderedDict()
 
     def __contains__(self, peer: Peer) -> bool:
         return peer in self._debts
 
-    def __bool__(self) -> bool:
-        return bool(self._debts)
-
-    @property
-    def deadline(self) -> Micros:
-        return min([debt.at for debt in self._debts.values()], default=NEVER)
-
     # ------------------------------------------------------------------- debts
 
-    def owe(self, left: Iterable[Left], now: Micros, *, spreads: bool) -> None:
+    def owe(self, left: Iterable[Left], now: Micros) -> None:
         for one in left:
             of = one.topic, one.publisher, one.incarnation
-            self._owe(one.peer, of, one.first, one.last, spreads, now)
+            self._owe(one.peer, of, one.first, one.last, one.spreads, now)
 
     def _owe(self, peer: Peer, of: _Of, first: int, last: int, spreads: bool, now: Micros) -> None:
         debt = self._debts.get(peer)
@@ -127,17 +121,17 @@ class Debts:
         elif len(debt.ranges) >= DEBTS_A_PEER or self._count >= DEBTS_MAX:
             reason = "too much that was completed without members of which they have not heard"
             self._out.append(Note(Dropped("missed", 1, reason)))
-            self._settle(peer, debt)
+            if not debt.ranges:
+                del self._debts[peer]
             return
         else:
             self._count += 1
         debt.ranges[of] = (first, last, spreads)
-        debt.wait = AGAIN
-        debt.at = now
+        self._tell_at(debt, now)
 
-    def _settle(self, peer: Peer, debt: _Debt) -> None:
-        if not debt.ranges:
-            del self._debts[peer]
+    def _tell_at(self, debt: _Debt, now: Micros) -> None:
+        debt.wait, debt.at = AGAIN, now
+        self.deadline = min(self.deadline, now)
 
     def forgive(self, peer: Peer) -> list[LinkState]:
         """It need not hear of anything any more. Returns what the planes may know of its link."""
@@ -163,12 +157,12 @@ class Debts:
         was_held = debt.is_held
         if state is LinkState.UP:
             debt.is_held, debt.is_full = True, False
-            debt.sign = debt.at = now
-            debt.wait = AGAIN
+            debt.sign = now
+            self._tell_at(debt, now)
             return False
         if state is LinkState.DOWN or state is LinkState.CUT:
             debt.is_held = False
-            debt.at = now
+            self._tell_at(debt, now)
         elif state is LinkState.MOVING:
             debt.sign = now
         else:
@@ -228,3 +222,4 @@ class Debts:
                 for (topic, publisher, incarnation), (first, last, spreads) in debt.ranges.items():
                     word = Missed(topic, publisher, incarnation, first, last, spreads)
                     self._out.append(Send((peer,), word))
+        self.deadline = min([debt.at for debt in self._debts.values()], default=NEVER)

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from gossamer.filters import Filter
 from gossamer.machine import Effect, LinkState, Micros, Peer
-from gossamer.overlay.batch import Batch, Left
+from gossamer.overlay.batch import Batch
 from gossamer.overlay.direct.messages import GROUP_LENGTH_MAX
 from gossamer.overlay.flood import Flood
 from gossamer.overlay.interest.record import ROUTES, ViewChange
@@ -99,7 +99,6 @@ class Plane(Protocol):
 
     def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> list[Effect]: ...
     def take_finished(self) -> list[Finished]: ...
-    def take_left(self) -> list[Left]: ...
 
     def changed(self, change: ViewChange, now: Micros) -> None:
         """A member came, went, or wants something else."""
@@ -126,7 +125,6 @@ class FloodPlane:
     def __init__(self, flood: Flood) -> None:
         self._flood = flood
         self.receive, self.wake, self.link = flood.receive, flood.wake, flood.link
-        self.take_left = flood.take_left
 
     @property
     def deadline(self) -> Micros:

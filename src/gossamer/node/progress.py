@@ -76,8 +76,10 @@ class Lot:
 
 class Progress:
     __slots__ = (
-        "_batches", "_had", "_marks", "_waiting", "ask_at", "asked", "attempts", "baseline", "began_at", "covered",
-        "doubted_until", "is_gone", "is_level", "is_told", "position", "release", "serial", "took", "trusted", "waits",
+        "_batches", "_had", "_marks", "_waiting", "ask_at", "asked", "attempts", "baseline",
+        "began_at", "covered", "doubted_until", "first_newest", "has_published", "is_failed",
+        "is_gone", "is_level", "is_told", "left", "position", "release", "serial", "took",
+        "trusted", "waits",
     )  # fmt: skip
 
     def __init__(self, position: Id = (0, 0)) -> None:
@@ -87,6 +89,14 @@ class Progress:
         self.baseline = False  # its past is not wanted: only where it is now
         self.is_gone = False  # it has left, with nothing missing
         self.is_told = False  # that it cannot be asked
+        # It was taken for dead before it had answered even once.
+        self.is_failed = False
+        # It has published on this topic, as far as is known.
+        self.has_published = False
+        # The last event that it had published when it first answered this subscription.
+        self.first_newest: Id | None = None
+        # The events that it still had beyond the position when it last answered.
+        self.left = 0
         self.trusted = (
             0  # the life whose floors say something: no earlier one has anything without receipt
         )
@@ -113,9 +123,17 @@ class Progress:
 
     def take(self, incarnation: int, sequences: list[int]) -> None:
         """These were had now: ascending."""
+        self.has_published = True
         for sequence in sequences:
             self._had[incarnation, sequence] = None
         heapq.heappush(self._batches, ((incarnation, sequences[0]), sequences[-1]))
+
+    @property
+    def is_owing(self) -> bool:
+        """Whether something is to come that the publisher had when it was first asked."""
+        if self.is_level or self.is_gone or self.is_told:
+            return False
+        return self.first_newest is None or self.position < self.first_newest
 
     @property
     def remembered(self) -> int:

@@ -1,12 +1,15 @@
-"""What a publisher keeps of a topic after it was published: its own batches, bounded by age and by bytes.
+"""A publisher's retained batches: its own, bounded by age and by bytes.
 
-A topic's ``Retention`` travels with its advertisement, so every publisher of the topic keeps its own batches by the same rule. A
-batch is kept from the moment it is sealed; what still waits for its receipt is never trimmed, and is bounded by the publisher's
-window. With a data directory the batch is on disk once, under ``ret/``: the outbox holds a mark and no second copy. What was
-trimmed is remembered as one id for each topic, so that who asks for more than is there can be told (history.py).
+A topic's ``Retention`` travels with its advertisement, so every publisher of the topic keeps its
+own batches by the same rule. A batch is kept from the moment it is sealed. A batch without a
+receipt is never trimmed, and the publisher's window bounds those. With a data directory the batch
+is on disk once, under ``ret/``: the outbox holds a mark and no second copy. For each topic the last
+trimmed event is remembered by its id, so that a node that asks for more can be told that it is gone
+(history.py).
 
-Ids are ordered: (incarnation, sequence) grows over a publisher's lives. Age is by the wall clock of the publisher's host,
-because it must survive a restart; a clock that jumps changes what is trimmed, never what is called trimmed.
+Ids are ordered: (incarnation, sequence) grows over a publisher's lives. Age is measured by the wall
+clock of the publisher's host, because it must survive a restart. A clock that jumps changes which
+events are trimmed. The record of the trimmed events stays right.
 """
 
 from __future__ import annotations
@@ -25,12 +28,14 @@ from gossamer.machine import Forget, Keep
 from gossamer.overlay.batch import Batch
 
 Id = tuple[int, int]
-"""(incarnation, sequence) of one publisher's event."""
+"""The (incarnation, sequence) of one publisher's event."""
 
 SECONDS_MAX = 10 * 365 * 86_400
 BYTES_MAX = 1 << 40
-BYTES_DEFAULT = 256 << 20  # where only an age is given
-OVERHEAD = 256  # what a batch costs beside its rows, about
+# The size for a rule that has only an age.
+BYTES_DEFAULT = 256 << 20
+# The approximate cost of a batch beside its rows.
+OVERHEAD = 256
 TRIMS_A_STORE = 256
 TRIMS_A_CALL = 4096
 SEQUENCE_MAX = 2**53
@@ -42,18 +47,21 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class RetentionError(ValueError):
-    """A retention that cannot be read; says what can."""
+    """A retention that cannot be read. The message says which can be."""
 
 
 class Retention(Struct, frozen=True):
-    """How long, and how much of it, each publisher keeps of a topic. Zero seconds: age does not matter."""
+    """How long, and how many bytes, each publisher keeps of a topic.
+
+    With zero seconds the age does not matter.
+    """
 
     seconds: int
     bytes: int
 
     @classmethod
     def parse(cls, text: str) -> Retention:
-        """``1h``, ``64MB``, or both: ``1h, 64MB`` (what is reached first trims)."""
+        """Reads ``1h``, ``64MB``, or both: ``1h, 64MB``. The limit that is reached first trims."""
         seconds, size = 0, 0
         for part in text.split(","):
             found = _PART.fullmatch(part.strip())
@@ -64,12 +72,14 @@ class Retention(Struct, frozen=True):
                 size = int(float(found[1]) * _SIZES[unit.upper()])
             else:
                 raise RetentionError(
-                    f"cannot read retention {text!r}; write an age (s, m, h, d), a size (KB, MB, GB) or both: '1h', '64MB', "
+                    f"cannot read retention {text!r}; write an age (s, m, h, d), "
+                    "a size (KB, MB, GB) or both: '1h', '64MB', "
                     "'1h, 64MB'"
                 )
         if not 0 <= seconds <= SECONDS_MAX or not 0 <= size <= BYTES_MAX or not seconds + size:
             raise RetentionError(
-                f"retention {text!r} is out of bounds: up to ten years and 1024 GB, and not nothing"
+                f"retention {text!r} is out of bounds: "
+                "up to ten years and 1024 GB are possible, and not zero of both"
             )
         return cls(seconds, size or BYTES_DEFAULT)
 
@@ -91,7 +101,7 @@ class Retention(Struct, frozen=True):
 
 
 def seconds_of(text: str) -> float:
-    """A duration such as ``10m``; raises RetentionError."""
+    """The seconds of a duration such as ``10m``. Raises a RetentionError."""
     found = _PART.fullmatch(text.strip())
     if found is None or found[2].lower() not in _UNITS:
         raise RetentionError(
@@ -101,7 +111,7 @@ def seconds_of(text: str) -> float:
 
 
 class Kept(Struct, array_like=True, gc=False):
-    """One retained batch: when it was sealed (Unix microseconds), and the batch as it was published."""
+    """One retained batch: the time when it was sealed (Unix microseconds), and the batch."""
 
     at: int
     batch: Batch
@@ -112,40 +122,77 @@ _trimmed_decoder = msgspec.msgpack.Decoder(tuple[str, int, int, int])
 
 
 class _Topic:
-    __slots__ = ("batches", "bytes", "head", "keys", "trimmed", "trimmed_at")
+    __slots__ = ("ahead", "batches", "bytes", "events", "head", "keys", "trimmed", "trimmed_at")
 
     def __init__(self, trimmed: Id) -> None:
-        self.batches: dict[Id, Kept] = {}  # ascending
-        self.keys: list[Id] = []  # theirs, from ``head`` on
+        # In ascending order.
+        self.batches: dict[Id, Kept] = {}
+        # The keys of ``batches``, from ``head`` on.
+        self.keys: list[Id] = []
+        # For each of the keys: the number of events that were added before its batch.
+        self.ahead: list[int] = []
         self.head = 0
+        # The number of events that were added in this life.
+        self.events = 0
         self.bytes = 0
-        self.trimmed = trimmed  # the last event that is gone
-        self.trimmed_at = 0  # when it was published (Unix microseconds); 0: not known
+        # The last event that is gone.
+        self.trimmed = trimmed
+        # When it was published (Unix microseconds). 0: not known.
+        self.trimmed_at = 0
 
     @property
     def first(self) -> Kept:
         return self.batches[self.keys[self.head]]
+
+    @property
+    def newest(self) -> Id:
+        """The last event that was published on the topic, as far as that is known."""
+        if not self.batches:
+            return self.trimmed
+        last = self.batches[self.keys[-1]].batch
+        return max(self.trimmed, (last.incarnation, last.first + last.count - 1))
+
+    def add(self, id: Id, kept: Kept) -> None:
+        self.batches[id] = kept
+        self.keys.append(id)
+        self.ahead.append(self.events)
+        self.events += kept.batch.count
+
+    def count(self, after: Id) -> int:
+        """How many events are retained after an id."""
+        place = max(self.head, bisect_right(self.keys, after, self.head) - 1)
+        if place == len(self.keys):
+            return 0
+        batch = self.batches[self.keys[place]].batch
+        had = 0
+        if (batch.incarnation, batch.first) <= after:
+            is_inside = batch.incarnation == after[0]
+            had = min(batch.count, after[1] - batch.first + 1) if is_inside else batch.count
+        return self.events - self.ahead[place] - had
 
     def forget(self, count: int) -> None:
         for id in self.keys[self.head : self.head + count]:
             del self.batches[id]
         self.head += count
         if self.head > 1024 and 2 * self.head > len(self.keys):
-            del self.keys[: self.head]
+            del self.keys[: self.head], self.ahead[: self.head]
             self.head = 0
 
 
 class Retained:
-    """This node's own batches by topic, oldest first. Changes to the disk are returned, to be stored in this order."""
+    """This node's own batches by topic, oldest first.
+
+    Changes to the disk are returned, and are to be stored in this order.
+    """
 
     def __init__(self, *, durable: bool, total: int, life: int = 1) -> None:
         self.durable, self.total, self._life = durable, total, life
         self.bytes = 0
-        self.trimmed = 0  # batches, in this life
+        # Batches, in this life.
+        self.trimmed = 0
         self._topics: dict[str, _Topic] = {}
-        self._told: dict[
-            str, None
-        ] = {}  # topics without retention that the disk knows to be published on in this life
+        # Topics without retention, of which the disk knows that this life publishes on them.
+        self._told: dict[str, None] = {}
 
     @staticmethod
     def key(incarnation: int, first: int) -> str:
@@ -170,23 +217,25 @@ class Retained:
             self.add(one.batch, one.at)
 
     def begin(self, topic: str) -> list[Keep | Forget]:
-        """The topic has a retention from now on: what an earlier life published is known, or known to be unknown."""
+        """The topic has a retention from now on.
+
+        The disk records the last event that an earlier life published and did not keep.
+        """
         return [self._mark(topic, self._topic(topic))] if self.durable else []
 
     def add(self, batch: Batch, at: int) -> None:
-        """Keep a batch that has been accepted."""
+        """Keeps a batch that has been accepted."""
         topic, id = self._topic(batch.topic), (batch.incarnation, batch.first)
         rows = private(batch.rows)
-        topic.batches[id] = Kept(
-            at, batch if rows is batch.rows else structs.replace(batch, rows=rows)
-        )
-        topic.keys.append(id)
+        topic.add(id, Kept(at, batch if rows is batch.rows else structs.replace(batch, rows=rows)))
         topic.bytes += len(batch.rows) + OVERHEAD
         self.bytes += len(batch.rows) + OVERHEAD
 
     def tell(self, topic: str, at: int) -> list[Keep | Forget]:
-        """What the disk must know before a batch of a topic without retention is published: that this life did, so that the next
-        one can say what it cannot know. Once a life and topic.
+        """The record that the disk needs before a batch of a topic without retention is published.
+
+        It says that this life published on the topic, so that the next life knows that events are
+        gone. It is written once for each life and topic.
         """
         if topic in self._told or not self.durable:
             return []
@@ -194,7 +243,7 @@ class Retained:
         return [Keep(f"{_TRIMMED}{topic}", _encoder.encode((topic, self._life, SEQUENCE_MAX, at)))]
 
     def untell(self, topic: str) -> None:
-        """The disk did not take that: it is to be told with the next batch."""
+        """The disk did not take that record, so it is written with the next batch."""
         self._told.pop(topic, None)
 
     def skip(self, batch: Batch, at: int) -> None:
@@ -210,8 +259,18 @@ class Retained:
         found = self._topics.get(topic)
         return (found.trimmed, found.trimmed_at) if found is not None else ((0, 0), 0)
 
+    def newest(self, topic: str) -> Id:
+        """The last event that was published on the topic; (0, 0): none, as far as is known."""
+        found = self._topics.get(topic)
+        return found.newest if found is not None else (0, 0)
+
+    def count(self, topic: str, after: Id) -> int:
+        """How many events of the topic are retained after an id."""
+        found = self._topics.get(topic)
+        return found.count(after) if found is not None else 0
+
     def batches(self, topic: str, after: Id) -> Iterator[Kept]:
-        """Those with events after an id, oldest first."""
+        """The batches with events after an id, oldest first."""
         found = self._topics.get(topic)
         if found is None:
             return
@@ -228,16 +287,18 @@ class Retained:
         at: int,
         only: str | None = None,
     ) -> list[list[Keep | Forget]]:
-        """Let go of what is too old or too much, as groups of records to store; some at a time, so a call ends soon.
+        """Lets go of batches that are too old or too many, as groups of records to store.
 
-        ``waits``: whether the batch with this first id has no receipt yet; it stays, and what came after it on its topic.
-        ``only``: look at this topic alone, which takes no longer the more topics there are.
+        It trims some at a time, so that a call ends soon. ``waits`` says whether the batch with
+        this first id has no receipt yet. Such a batch stays, with all later ones on its topic.
+        ``only`` is the one topic to look at, and then the number of topics does not matter.
         """
         gone: dict[str, list[Id]] = {}
         for name in [only] if only is not None else self._topics:
             topic, rule = self._topic(name), rules.get(name)
             if rule is None:
-                continue  # a topic that is not advertised (yet) in this life stays as it was
+                # A topic that is not advertised in this life (yet) stays as it was.
+                continue
             oldest = at - rule.seconds * 1_000_000 if rule.seconds else None
             for id in islice(topic.keys, topic.head, topic.head + TRIMS_A_CALL):
                 too_old = oldest is not None and topic.batches[id].at < oldest
@@ -251,7 +312,8 @@ class Retained:
                 gone.setdefault(name, []).extend(ids)
         if not self.durable:
             return []
-        # What is gone is said before it goes: a crash between the two leaves more, never a hole that nobody knows of.
+        # The mark goes before the batches do. A crash between the two leaves too many batches, and
+        # never a gap that is not recorded.
         return [
             [
                 self._mark(name, self._topics[name]),
@@ -262,9 +324,9 @@ class Retained:
         ]
 
     def void(self, topic: str, last: Id, at: int) -> list[list[Keep | Forget]]:
-        """Nobody can read this topic's events up to an id any more.
+        """Lets go of this topic's events up to an id, because no node can read them any more.
 
-        They go, and are remembered as gone. Returns groups of records to store.
+        They are remembered as gone. Returns groups of records to store.
         """
         found = self._topics.get(topic)
         if found is None or not (found.batches or found.trimmed > (0, 0)):
@@ -283,7 +345,7 @@ class Retained:
         ]
 
     def _trim_all(self, waits: Callable[[Id], bool]) -> dict[str, list[Id]]:
-        """All topics together have too much: the oldest of any goes first."""
+        """Trims the oldest batches of any topic while all topics together have too much."""
         gone: dict[str, list[Id]] = {}
         heads = [(topic.first.at, name) for name, topic in self._topics.items() if topic.batches]
         heapq.heapify(heads)
@@ -322,7 +384,7 @@ class Retained:
 
     @property
     def is_much_over(self) -> bool:
-        """Whether all topics together have so much more than they may that looking at all of them is worth it."""
+        """Whether all topics together exceed their limit by enough to look at all of them."""
         return self.bytes > self.total + self.total // 16
 
     def oldest(self, rules: Mapping[str, Retention]) -> int | None:

@@ -1,15 +1,22 @@
-"""Who may publish and subscribe to what. Sans-IO: what proves an identity is the driver's business (net/keys.py).
+"""The permissions of nodes: the topics that they may publish to and subscribe to.
 
-A node's certificate names its key and the topics, as patterns, that it may publish to and subscribe to. It travels in the node's
-interest record, so every node can judge every publisher and subscriber by itself, whoever relayed their words:
+It is sans-IO: the driver proves identities (net/keys.py).
 
-    a batch         from a publisher that may not publish there is refused where its own link brings it, and handed to nobody
-                    anywhere else; from one that is not proved yet, it waits a little for the proof before it is handed over
-    the past        is told only to who may subscribe, and believed only of who may publish
-    an interest     in a topic that its owner may not subscribe to is ignored by publishers, and its entry kept out of skip lists
-    a record        whose certificate is not its peer's, or not of the authority, is no record
+A node's certificate names its key and the topics, as patterns, that it may publish to and subscribe
+to. It travels in the node's interest record (docs/decisions/0016-certificates-in-records.md). So
+every node can judge every publisher and subscriber by itself, whatever node relayed their messages:
 
-Relays are trusted (ARCHITECTURE.md, Trust): one that lies about who published an event is not found out here.
+    a batch         If its publisher may not publish there, the batch is refused where the
+                    publisher's own link brings it, and no other node hands it over. If the
+                    publisher is not proved yet, the batch waits a little for the proof.
+    the past        is told only to nodes that may subscribe, and believed only from nodes that may
+                    publish.
+    an interest     in a topic that its owner may not subscribe to is ignored by publishers, and
+                    its entry is kept out of skip lists.
+    a record        is refused if its certificate is not its peer's, or not of the authority.
+
+Relays are trusted (ARCHITECTURE.md, Trust): a relay that lies about the publisher of an event is
+not found out here.
 """
 
 from __future__ import annotations
@@ -29,23 +36,28 @@ from gossamer.overlay.batch import Batch
 from gossamer.overlay.interest.record import CERTIFICATE_MAX
 from gossamer.overlay.skiplist import messages as skiplist
 
-PROVED_MAX = 32_768  # certificates remembered, also of those who have left: their last events may be under way
-VERDICTS_MAX = 65_536  # remembered answers
+# The most certificates that are remembered, also of nodes that have left. Their last events may be
+# under way.
+PROVED_MAX = 32_768
+# The most answers that are remembered.
+VERDICTS_MAX = 65_536
 
 
 class NotPermittedError(TopicError):
-    """This node's certificate does not allow that."""
+    """This node's certificate does not allow the action."""
 
 
 class Identity(Struct, frozen=True):
-    """Whom a certificate is for, and what it allows."""
+    """The node that a certificate is for, and its permissions."""
 
     peer: Peer
     name: str
     serial: int
-    not_before: int  # seconds of Unix time
+    # In seconds of Unix time.
+    not_before: int
     not_after: int
-    publish: tuple[str, ...]  # patterns of topics: * stands for anything, ? for one character
+    # Patterns of topics: * stands for any text, ? for one character.
+    publish: tuple[str, ...]
     subscribe: tuple[str, ...]
     certificate: bytes = b""
     # The authority raises this number with each certificate of a key. Older certificates have none.
@@ -53,18 +65,19 @@ class Identity(Struct, frozen=True):
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Of two certificates of one node, the greater replaces the other.
+        """Of two certificates of one node, the greater one replaces the other.
 
         The expiry has no part in this: a certificate that allows less may well expire earlier.
-        Certificates without a generation are ordered by the time at which they were issued.
-        The serial number decides only so that all nodes decide alike.
+        Certificates without a generation are ordered by the time at which they were issued. The
+        serial number decides only so that all nodes decide alike.
         """
         return (self.generation, self.not_before, self.serial)
 
 
 @lru_cache(maxsize=4096)
 def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(translate(pattern))  # made so that it cannot backtrack without end
+    # The pattern is translated so that it cannot backtrack without end.
+    return re.compile(translate(pattern))
 
 
 def allows(patterns: tuple[str, ...], topic: str) -> bool:
@@ -72,7 +85,7 @@ def allows(patterns: tuple[str, ...], topic: str) -> bool:
 
 
 class Rights:
-    """Which certificate of each node counts, and what it allows.
+    """The certificate of each node that counts, and its permissions.
 
     ``prove`` checks a certificate's signature. ``valid`` says whether a certificate counts now.
     ``over`` says that a certificate has expired or was revoked, so that it never counts again.
@@ -88,18 +101,20 @@ class Rights:
     ) -> None:
         self.me, self._prove, self._valid = me, prove, valid
         self._over = over if over is not None else lambda identity: not valid(identity)
-        self.version = 0  # verdicts from before may not hold
-        self.refused = 0  # batches, interests and entries of those who may not
+        # A greater version means that older verdicts may be wrong.
+        self.version = 0
+        # Batches, interests and entries of nodes without the permission.
+        self.refused = 0
         self._proved: OrderedDict[Peer, Identity] = OrderedDict({me.peer: me})
         self._verdicts: dict[tuple[Peer, str, bool], bool] = {}
 
     def learn(self, peer: Peer, certificate: bytes) -> bool:
         """Whether this is the peer's certificate.
 
-        The answer depends on nothing but the bytes, so all nodes agree on it and on their views.
-        Which certificate of the peer counts depends on its order and on what was revoked. One that
-        is over is never remembered, whoever repeats it. One that was remembered and is over now
-        gives way to any that counts.
+        The answer depends only on the bytes, so all nodes agree on it and on their views. The
+        certificate that counts depends on its order and on revocations. A certificate that is over
+        is never remembered, whatever peer repeats it. One that was remembered and is over now gives
+        way to any that counts.
         """
         known = self._proved.get(peer)
         if known is not None and known.certificate == certificate:
@@ -121,7 +136,7 @@ class Rights:
         return True
 
     def renew(self, me: Identity) -> bool:
-        """This node has another certificate; whether it differs."""
+        """Takes another certificate of this node, and says whether it differs."""
         if me.certificate == self.me.certificate:
             return False
         self.me = self._proved[me.peer] = me
@@ -129,12 +144,15 @@ class Rights:
         return True
 
     def changed(self) -> None:
-        """Time has passed, or somebody was revoked: judge anew."""
+        """Forgets the verdicts, because time has passed or a certificate was revoked."""
         self._verdicts.clear()
         self.version += 1
 
     def identity(self, peer: Peer) -> Identity | None:
-        """What is proved of a peer; None if nothing is, or nothing that may still count."""
+        """The proved identity of a peer.
+
+        None means that there is none, or that it can no longer count.
+        """
         identity = self._proved.get(peer)
         return identity if identity is not None and not self._over(identity) else None
 
@@ -144,8 +162,8 @@ class Rights:
     def may_advertise(self, sender: Peer, origin: Peer, topic: str) -> bool | None:
         """Whether a schema may replace another one, or be in conflict with it.
 
-        Its advertiser, or the neighbour that passes it on, must be one that may publish to the
-        topic. None: nobody has proved the advertiser yet.
+        Its advertiser, or the neighbour that passes it on, must have the permission to publish to
+        the topic. None means that the advertiser is not proved yet.
         """
         if self.may_publish(sender, topic) or self.may_publish(origin, topic):
             return True
@@ -172,30 +190,31 @@ class Rights:
     def judge(
         self, sender: Peer, message: Message, name: Callable[[int], str | None]
     ) -> str | None:
-        """Why a message must not be taken: a reason, "" to drop it without a word against its sender, None if it may be.
+        """Why a message must not be taken.
 
-        ``name`` finds the name of a topic by its hash.
+        It is a reason, or "" to drop the message without blaming its sender, or None if the message
+        may be taken. ``name`` finds the name of a topic by its hash.
         """
-        kind = type(message)
-        if kind is Batch:
-            return self.judge_batch(sender, message)  # type: ignore[arg-type]
-        if kind is skiplist.Carry:
-            topic, publisher = name(message.topic), Peer(message.publisher)  # type: ignore[attr-defined]
-            if topic is None or (
-                message.kind == skiplist.FIND and self.may_subscribe(publisher, topic)  # type: ignore[attr-defined]
-            ):
-                return None  # who may subscribe may also ask who else does
+        if isinstance(message, Batch):
+            return self.judge_batch(sender, message)
+        if isinstance(message, skiplist.Carry):
+            topic, publisher = name(message.topic), Peer(message.publisher)
+            is_question = message.kind == skiplist.FIND
+            # A node that may subscribe may also ask for the other subscribers.
+            if topic is None or (is_question and self.may_subscribe(publisher, topic)):
+                return None
             return self._carried(sender, publisher, topic)
-        if kind is Past:
-            return self._carried(sender, sender, message.topic)  # type: ignore[attr-defined]
-        if kind is Ask and not self.may_subscribe(sender, message.topic):  # type: ignore[attr-defined]
+        if isinstance(message, Past):
+            return self._carried(sender, sender, message.topic)
+        if isinstance(message, Ask) and not self.may_subscribe(sender, message.topic):
             self.refused += 1
-            return f"asks for the past of {message.topic!r}, to which it may not subscribe"  # type: ignore[attr-defined]
-        if kind in _OF_ENTRIES:
-            owner = Peer(message.at[1]) if kind is skiplist.Join else sender  # type: ignore[attr-defined]
-            topic = name(message.topic)  # type: ignore[attr-defined]
+            return f"asks for the past of {message.topic!r}, to which it may not subscribe"
+        if isinstance(message, _OF_ENTRIES):
+            owner = Peer(message.at[1]) if isinstance(message, skiplist.Join) else sender
+            topic = name(message.topic)
             if topic is not None and not self.may_subscribe(owner, topic):
                 self.refused += 1
+                # A neighbour that passes on another node's entry is not to blame.
                 return (
                     f"an entry on {topic!r}, to which it may not subscribe"
                     if owner == sender
@@ -204,32 +223,37 @@ class Rights:
         return None
 
     def judge_batch(self, sender: Peer, batch: Batch) -> str | None:
-        """The same of a batch, which the tree has in other messages."""
+        """The same for a batch, which the tree has in other messages."""
         return self._carried(sender, Peer(batch.publisher), batch.topic)
 
     def _carried(self, sender: Peer, publisher: Peer, topic: str) -> str | None:
+        # A relay passes on all batches. The node that hands one over checks it again (``takes``).
         if sender != publisher or self.may_publish(publisher, topic):
-            return None  # a relay passes on what it is given; who would be handed it looks again (``takes``)
+            return None
         self.refused += 1
         return f"events on {topic!r}, to which it may not publish"
 
     def check(self, what: str, topic: str) -> None:
-        """Whether this node itself may; others would refuse it."""
+        """Raises a NotPermittedError if this node itself may not do it. Other nodes would refuse
+        it.
+        """
         me = self.me.peer
         if not (
             self.may_subscribe(me, topic) if what == "subscribe to" else self.may_publish(me, topic)
         ):
             kind = "subscribe" if what == "subscribe to" else "publish"
             raise NotPermittedError(
-                f"this node ({self.me.name}) may not {what} {topic!r}: its certificate does not allow it, or has expired; "
-                f"get another one: gossamer keys issue AUTHORITY {self.me.name} --renew --{kind} PATTERN"
+                f"this node ({self.me.name}) may not {what} {topic!r}: "
+                "its certificate does not allow it, or has expired; "
+                f"get another one: gossamer keys issue AUTHORITY {self.me.name} --renew "
+                f"--{kind} PATTERN"
             )
 
     def takes(self, publisher: Peer, topic: str) -> bool | None:
-        """Whether events of this publisher may be handed over here; None: it is not proved yet.
+        """Whether events of this publisher may be handed over here; None if it is not proved yet.
 
         A publisher whose certificate was revoked may have been given another one, which is still on
-        its way. Its events wait for that one as those of a publisher of whom nothing is known.
+        its way. Its events wait for that one, like those of an unknown publisher.
         """
         if self.may_publish(publisher, topic):
             return True
@@ -240,4 +264,4 @@ class Rights:
 
 
 _OF_ENTRIES = (skiplist.Gossip, skiplist.Beat, skiplist.Ack, skiplist.Join, skiplist.Welcome)
-"""What only entries of a list say, that is, subscribers."""
+"""The messages about entries of a skip list. Only subscribers send them."""

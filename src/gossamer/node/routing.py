@@ -98,6 +98,7 @@ class Routing:
         self.view_changes: list[ViewChange] = []
         self.debts = Debts(out, self._address)
         self.debts.lacks = flood.lacks
+        self.left = flood.left  # every plane that gives up live members has it
         self.missed: Callable[[Missed, Micros], None] = lambda message, now: None  # the owner's
         self._flood, self._interest, self._local, self._out, self._tracing = (
             flood,
@@ -376,8 +377,8 @@ class Routing:
     @property
     def deadline(self) -> Micros:
         least = self._early_at if self._early_at < self._auto_at else self._auto_at
-        if self.debts:
-            least = min(least, self.debts.deadline)
+        if self.debts.deadline < least:
+            least = self.debts.deadline
         if self._reach is not None and self._reach.deadline < least:
             least = self._reach.deadline
         for plane in self.planes.values():
@@ -404,7 +405,7 @@ class Routing:
         for route, plane in self.planes.items():
             if plane.deadline <= now:
                 self.absorb(route, plane.wake(now), now)
-        if self.debts:
+        if self.debts.deadline <= now:
             self.debts.wake(now)
 
     def withdraw(self, now: Micros) -> None:
@@ -475,8 +476,9 @@ class Routing:
                 elif kind is Hangup:
                     self._part(effect.peer)  # type: ignore[union-attr]
                 self._out.append(effect)
-        if left := plane.take_left():
-            self.debts.owe(left, now, spreads=route is Route.FLOOD)
+        if self.left:
+            self.debts.owe(self.left, now)
+            self.left.clear()
         for one in plane.take_finished():
             if self._pieces and route is not Route.DIRECT:
                 one = self._pieces.whole(one)

@@ -15,7 +15,7 @@ from gossamer.filters import Filter, Schema
 from gossamer.machine import NEVER, Effect, LinkState, Micros, Peer
 from gossamer.node.planes import BITS, Finished, Key, Route, Rows
 from gossamer.node.rights import Rights
-from gossamer.overlay.batch import Batch, Left
+from gossamer.overlay.batch import Batch
 from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.record import ROUTES_ALL, Record, ViewChange
 from gossamer.overlay.tree.arcs import Host
@@ -228,9 +228,6 @@ class TreePlane:
         host = self.start(now)
         host.took((key[0], key[1], key[2]), matched, now)
         return host.wake(now)
-
-    def take_left(self) -> list[Left]:
-        return []  # keys of a live member are asked for until they have answered
 
     def take_finished(self) -> list[Finished]:
         if self.host is None or not self.host.finished:

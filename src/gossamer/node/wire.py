@@ -1,14 +1,16 @@
-"""Every message that travels between nodes, in one union, and the frames that carry them. Sans-IO: bytes in, messages out.
+"""Every message between nodes, in one union, and the frames that carry them.
 
-A frame is a length (4 bytes, big-endian) and one message as msgpack: an array whose first element is the message's tag, so
-that fields may be added at the end. It lives here and not in ``net``, because the simulator passes every message through it
-too, and the two drivers do not import each other.
+It is sans-IO: bytes go in, and messages come out. A frame is a length (4 bytes, big-endian) and one
+message as msgpack. The message is an array whose first element is its tag, so that fields may be
+added at the end. The codec lives here and not in ``net``
+(docs/decisions/0004-codec-lives-in-node.md): the simulator passes every message through it too, and
+the two drivers do not import each other.
 
-A connection opens with a ``Hello`` from both sides, which says the version that its sender speaks. Nodes
-of different versions do not talk. Whoever changes what a message means, adds one, or takes one away
-raises ``VERSION``. A Hello keeps its first fields in every version, so that each side can say which
-versions met. Anything that is not a frame of a known message is a ``WireError``: its ``reason`` is one of
-REASONS, counted by the driver, and the connection ends.
+A connection opens with a ``Hello`` from both sides, which says the version that its sender speaks.
+Nodes of different versions do not talk. A change to the meaning of a message raises ``VERSION``,
+and so does a message that is added or removed. A Hello keeps its first fields in every version, so
+that each side can say which versions met. Bytes that are not a frame of a known message are a
+``WireError``. Its ``reason`` is one of REASONS, which the driver counts, and the connection ends.
 """
 
 from __future__ import annotations
@@ -46,17 +48,19 @@ FRAME_MAX = 8 << 20
 _HEADER = 4
 _size_at = Struct(">I").unpack_from
 
-REVOKED_MAX = 4 << 20  # bytes of a list of revoked certificates: about 100,000 of them
-HELLO_MAX = 4096  # the first frame of a connection
-APART_BYTES = 16 << 10  # bytes of a message that are written as they are, not copied into a frame
-ROOM_BYTES = (
-    32 << 10,
-    BATCH_BYTES_MAX - 4096,
-)  # frames of this size are read straight into memory of their own,
-ROOM_SHARE = (
-    16  # once so much of them is there: who only says that much is to come gets no memory for it
-)
-ALIGNED = 64  # bytes: where columns like to begin
+# Bytes of a list of revoked certificates. This is enough for about 100,000 of them.
+REVOKED_MAX = 4 << 20
+# Bytes of the first frame of a connection.
+HELLO_MAX = 4096
+# From this number of bytes on, a large field is written from its place, and not copied into a
+# frame.
+APART_BYTES = 16 << 10
+# A frame of a size between these two is read straight into its own memory. That happens after 1/16
+# of it has arrived. So a peer that only announces a large frame gets no memory for it.
+ROOM_BYTES = (32 << 10, BATCH_BYTES_MAX - 4096)
+ROOM_SHARE = 16
+# Columns begin best at multiples of this number of bytes.
+ALIGNED = 64
 
 REASONS = (
     "oversized",
@@ -74,9 +78,9 @@ REASONS = (
     "revoked",
     "truncated",
 )
-MISCONDUCT = REASONS[
-    :-1
-]  # what no honest peer does, or who is no longer a peer; a truncated frame is also what a crash leaves
+# No honest peer causes these, or the sender is no longer a peer. A truncated frame is not among
+# them, because a crash leaves one too.
+MISCONDUCT = REASONS[:-1]
 
 Address = Annotated[str, Meta(max_length=255)]
 
@@ -85,23 +89,27 @@ class Hello(Message, frozen=True, array_like=True, tag=1):
     """The first message on a connection, from both sides."""
 
     magic: Annotated[str, Meta(max_length=16)]
-    # The lowest and the highest version that the sender speaks. Both are VERSION today; nodes of
-    # versions 1 and 2 spoke several, and read both fields.
+    # The lowest and the highest version that the sender speaks. Both are VERSION today. Nodes of
+    # versions 1 and 2 spoke several versions, and read both fields.
     version_min: Annotated[int, Meta(ge=0, le=65535)]
     version_max: Annotated[int, Meta(ge=0, le=65535)]
     peer: Uint64
     incarnation: Annotated[int, Meta(ge=0, le=2**53)]
-    address: Address  # where others can reach this node; empty if they cannot
-    fabric: Annotated[str, Meta(max_length=255)] = ""  # nodes of different fabrics do not talk
-    revocations: Annotated[int, Meta(ge=0)] = (
-        0  # the number of the sender's list of revoked certificates
-    )
-    process: Uint64 = 0  # drawn at each start: tells oneself from another process that has the same id; 0: not told
-    memory: bool = False  # whether it understands ``Memory`` and what belongs to it
+    # Where others can reach this node; empty if they cannot.
+    address: Address
+    # Nodes of different fabrics do not talk.
+    fabric: Annotated[str, Meta(max_length=255)] = ""
+    # The number of the sender's list of revoked certificates.
+    revocations: Annotated[int, Meta(ge=0)] = 0
+    # A random number from the start of the process. It tells this process from another one with the
+    # same id. 0: not told.
+    process: Uint64 = 0
+    # Whether the sender understands ``Memory`` and the messages that belong to it.
+    memory: bool = False
 
 
 class Ping(Message, frozen=True, array_like=True, tag=3):
-    """Sent when a link has been silent; whoever hears it answers with a Pong."""
+    """Sent when a link has been silent. The receiver answers with a Pong."""
 
 
 class Pong(Message, frozen=True, array_like=True, tag=4):
@@ -109,40 +117,48 @@ class Pong(Message, frozen=True, array_like=True, tag=4):
 
 
 class Revocations(Message, frozen=True, array_like=True, tag=5):
-    """The authority's signed list of certificates that count no longer; the greatest number is the latest."""
+    """The authority's signed list of certificates that count no longer.
+
+    The list with the greatest number is the latest.
+    """
 
     number: Uint64
     signed: Annotated[bytes, Meta(max_length=REVOKED_MAX)]
 
 
 class Memory(Message, frozen=True, array_like=True, tag=6):
-    """Where a node of the same host finds memory in which large messages of the sender's lie (net/memory.py)."""
+    """Where a node of the same host finds memory with large messages of the sender
+    (net/memory.py).
+    """
 
     process: Annotated[int, Meta(ge=0, lt=2**31)]
     descriptor: Annotated[int, Meta(ge=0, lt=2**31)]
     size: Annotated[int, Meta(ge=1 << 20, le=256 << 20)]
-    proof: Annotated[
-        bytes, Meta(max_length=32)
-    ]  # that it is the sender's own, and meant for this link
+    # The proof that the memory is the sender's own, and meant for this link.
+    proof: Annotated[bytes, Meta(max_length=32)]
 
 
-class Seen(Message, frozen=True, array_like=True, tag=7):
-    """The answer of who has found it: what it read there."""
+class MemorySeen(Message, frozen=True, array_like=True, tag=7):
+    """Reply to ``Memory``: the token read from the memory, which proves that it was opened."""
 
     token: Annotated[bytes, Meta(max_length=16)]
 
 
-class Lies(Message, frozen=True, array_like=True, tag=8):
-    """A message whose bulk lies in that memory, under a stamp. Both ends hold to how much may lie there untaken (net/memory.py)."""
+class InMemory(Message, frozen=True, array_like=True, tag=8):
+    """A message with its large field in that memory, under a stamp.
+
+    Both ends enforce the limit on bytes that lie there untaken (net/memory.py).
+    """
 
     at: Annotated[int, Meta(ge=0, le=256 << 20)]
     stamp: Uint64
     size: Annotated[int, Meta(ge=1, le=BATCH_BYTES_MAX)]
-    message: Annotated[bytes, Meta(max_length=ROOM_BYTES[0])]  # as msgpack, its bulk empty
+    # The message as msgpack, with an empty large field.
+    message: Annotated[bytes, Meta(max_length=ROOM_BYTES[0])]
 
 
-class Taken(Message, frozen=True, array_like=True, tag=9):
-    """So many of them were copied, in all."""
+class MemoryTaken(Message, frozen=True, array_like=True, tag=9):
+    """The number of messages that were copied out of the memory, in all."""
 
     count: Uint64
 
@@ -153,9 +169,9 @@ AnyMessage = (
     | Pong
     | Revocations
     | Memory
-    | Seen
-    | Lies
-    | Taken
+    | MemorySeen
+    | InMemory
+    | MemoryTaken
     | Batch
     | Report
     | Busy
@@ -174,15 +190,16 @@ AnyMessage = (
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AnyMessage)
+# By the tag of a message: which field may hold many bytes.
 _bulky = {
     kind.__struct_config__.tag: kind.__struct_fields__.index(kind.bulk) + 1
     for kind in AnyMessage.__args__
     if kind.bulk
-}  # which field of a message may hold many bytes, by its tag
+}
 
 
 class WireError(Exception):
-    """The bytes are not what a peer may send."""
+    """A peer may not send these bytes."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         assert reason in REASONS
@@ -201,14 +218,13 @@ def encode(message: Message) -> bytes:
 class Pieces:
     """A frame that is written in one go from several places."""
 
-    __slots__ = ("_size", "lies", "pieces")
+    __slots__ = ("_size", "in_memory", "pieces")
 
-    def __init__(self, *pieces: Bytes, lies: bytes = b"") -> None:
-        """``lies``: the frame to write instead for who sees the memory that the bulk lies in."""
-        self.lies = lies
-        self.pieces: tuple[Bytes, ...] = tuple(
-            filter(None, pieces)
-        )  # none is empty: asyncio's transport of Python 3.12 would never be done with it
+    def __init__(self, *pieces: Bytes, in_memory: bytes = b"") -> None:
+        """``in_memory`` is the frame for a peer that sees the memory of the large field."""
+        self.in_memory = in_memory
+        # No piece is empty: asyncio's transport of Python 3.12 would never be done with it.
+        self.pieces: tuple[Bytes, ...] = tuple(filter(None, pieces))
         self._size = sum(map(len, pieces))
 
     def __len__(self) -> int:
@@ -219,14 +235,18 @@ Frame = bytes | Pieces
 
 
 def framed(message: Message) -> Frame:
-    """The message as a frame, for who can write what is large in it (``Message.bulk``) from where it is."""
+    """The message as a frame.
+
+    A large field (``Message.bulk``) stays in its place, to be written from there.
+    """
     bulk = type(message).bulk
     if not bulk or len(getattr(message, bulk)) < APART_BYTES:
         return encode(message)
     fields: list[Any] = [type(message).__struct_config__.tag, *structs.astuple(message)]
     at = type(message).__struct_fields__.index(bulk) + 1
     data: Bytes = fields[at]
-    # Both lists are short: their heads are one byte each, and the frame has one for all its fields.
+    # Both lists are short, so the head of each is one byte. The frame has one head for all its
+    # fields.
     head, tail = _encoder.encode(fields[:at])[1:], _encoder.encode(fields[at + 1 :])[1:]
     length = (
         b"\xc5" + len(data).to_bytes(2, "big")
@@ -236,21 +256,21 @@ def framed(message: Message) -> Frame:
     size = 1 + len(head) + len(length) + len(data) + len(tail)
     assert len(fields) < 16
     assert size <= FRAME_MAX, f"a {type(message).__name__} of {size} bytes does not fit a frame"
-    lies = b""
+    in_memory = b""
     if (place := loops.place(data)) is not None:
         fields[at] = b""
-        lies = encode(Lies(*place, len(data), _encoder.encode(fields)))
+        in_memory = encode(InMemory(*place, len(data), _encoder.encode(fields)))
     return Pieces(
         size.to_bytes(_HEADER, "big") + bytes((0x90 | len(fields),)) + head + length,
         data,
         tail,
-        lies=lies,
+        in_memory=in_memory,
     )
 
 
-def filled(lies: Lies, data: memoryview) -> AnyMessage:
-    """The message of which only the bulk lay elsewhere; here it is."""
-    message = _decode(lies.message)
+def filled(in_memory: InMemory, data: memoryview) -> AnyMessage:
+    """The message of ``in_memory`` with its large field, which lay elsewhere."""
+    message = _decode(in_memory.message)
     bulk = type(message).bulk
     if (
         not bulk
@@ -264,7 +284,7 @@ def filled(lies: Lies, data: memoryview) -> AnyMessage:
 
 
 def check(hello: Hello) -> None:
-    """A WireError if its sender and this node cannot talk."""
+    """Raises a WireError if the sender of this Hello and this node cannot talk."""
     if hello.magic != MAGIC:
         raise WireError("garbage", "not a gossamer node")
     low, high = hello.version_min, hello.version_max
@@ -288,7 +308,7 @@ def _decode(body: bytes | bytearray | memoryview) -> AnyMessage:
 
 
 def _decode_room(body: memoryview, bulk: tuple[int, int, int] | None) -> AnyMessage:
-    """As ``_decode``, of memory that is the message's own: its columns stay where they are."""
+    """As ``_decode``, for memory that is the message's own. Its columns stay in their place."""
     if bulk is None or bulk[2] > len(body) or bulk[2] - bulk[1] > BATCH_BYTES_MAX:
         return _decode(body)
     field, start, end = bulk
@@ -298,29 +318,30 @@ def _decode_room(body: memoryview, bulk: tuple[int, int, int] | None) -> AnyMess
 
 
 class Unframer:
-    """Bytes to messages, however the bytes are cut.
+    """Turns bytes into messages, however the bytes are cut.
 
-    Who reads from a socket may read the rest of a large frame into ``room``, and say so with ``filled``: it is not copied again.
+    The reader of a socket may read the rest of a large frame into ``room``, and then call
+    ``filled``. So the frame is not copied again.
     """
 
     def __init__(self, *, stranger: bool = False) -> None:
-        self._frame_max = HELLO_MAX if stranger else FRAME_MAX  # until the first message
+        # It is smaller until the first message.
+        self._frame_max = HELLO_MAX if stranger else FRAME_MAX
         self._rest = bytearray()
-        self._need = (
-            _HEADER  # bytes that make the next step possible: a slow dribble costs no parsing
-        )
-        self._room: memoryview | None = None  # of a large frame, without its header
-        self._bulk: tuple[int, int, int] | None = (
-            None  # where its columns are, as ``loops.bulk`` says
-        )
+        # The number of bytes that the next step needs. So a slow dribble costs no parsing.
+        self._need = _HEADER
+        # The place of a large frame, without its header.
+        self._room: memoryview | None = None
+        # Where its columns are, as ``loops.bulk`` gives it.
+        self._bulk: tuple[int, int, int] | None = None
         self._filled = 0
 
     def room(self) -> memoryview | None:
-        """Where the rest of a frame has its place; None: bytes are to be fed."""
+        """The place for the rest of a frame. None means that bytes are to be fed."""
         return self._room[self._filled :] if self._room is not None else None
 
     def filled(self, count: int) -> list[AnyMessage]:
-        """So many bytes more are in the ``room``; the message if that is all of it."""
+        """``count`` more bytes are in the ``room``. Returns the message if it is complete."""
         assert self._room is not None
         self._filled += count
         if self._filled < len(self._room):
@@ -329,19 +350,21 @@ class Unframer:
         return [_decode_room(body, self._bulk)]
 
     def _make_room(self, size: int, begun: memoryview) -> None:
-        """A frame of this size has begun."""
+        """Makes a place for a frame of this size, of which some has come."""
         self._bulk = bulk = loops.bulk(begun, _bulky)
         shift = -bulk[1] % ALIGNED if bulk is not None else 0
         self._room, self._filled = loops.room(size + shift)[shift:], len(begun)
         self._room[: self._filled] = begun
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[AnyMessage]:
-        """The messages that are complete now; nothing of ``data`` is kept. After a WireError the connection is of no more use."""
+        """The messages that are complete now.
+
+        Nothing of ``data`` is kept. After a WireError the connection cannot be used any more.
+        """
         if not self._rest and self._room is None and len(data) >= _HEADER:
             (size,) = _size_at(data)
-            if (
-                len(data) == size + _HEADER and size <= self._frame_max
-            ):  # one frame, as a lone message comes
+            # A lone message comes as exactly one frame.
+            if len(data) == size + _HEADER and size <= self._frame_max:
                 self._frame_max = FRAME_MAX
                 return [_decode(data[_HEADER:])]
         messages: list[AnyMessage] = []
@@ -351,9 +374,8 @@ class Unframer:
             start = min(end, len(self._room) - self._filled)
             self._room[self._filled : self._filled + start] = view[:start]
             messages += self.filled(start)
-        while (
-            self._rest and start < end
-        ):  # what has begun is completed, and no more is copied than that
+        # A frame that has begun is completed, and no more than that is copied.
+        while self._rest and start < end:
             more = view[start : start + self._need - len(self._rest)]
             self._rest += more
             start += len(more)
@@ -387,7 +409,7 @@ class Unframer:
         return size
 
     def end(self) -> None:
-        """The other side has closed: nothing may be left over."""
+        """The other side has closed. Raises a WireError if part of a frame is left."""
         left = self._filled + _HEADER if self._room is not None else len(self._rest)
         if left:
             raise WireError("truncated", f"{left} bytes of an unfinished frame")

@@ -170,6 +170,7 @@ class Left(NamedTuple):
     incarnation: int
     first: int
     last: int
+    spreads: bool  # perhaps without those behind the member, too
 
 
 class Leave(Message, frozen=True, array_like=True, tag=12):

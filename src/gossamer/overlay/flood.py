@@ -175,7 +175,8 @@ class Flood:
         self._whole_from: Micros | None = None if restarted else Micros(0)
         self.links: dict[Peer, bool] = {}  # False: its queue is full
         self.finished: list[Finished] = []
-        self.left: list[Left] = []  # what was completed without neighbours that were cut off
+        # What was completed without neighbours that were cut off; the owner's.
+        self.left: list[Left] = []
         # Whether a member is suspected to be dead; the owner's, where there is a view.
         self.doubts: Callable[[Peer], bool] = lambda peer: False
         self._cut: dict[Peer, None] = {}  # neighbours that were cut off, and are not linked since
@@ -208,10 +209,6 @@ class Flood:
         """The link to a neighbour is about to be closed because neither end needs it: nobody waits for it to come back."""
         if peer in self.links:
             self._leaving[peer] = None
-
-    def take_left(self) -> list[Left]:
-        left, self.left = self.left, []
-        return left
 
     def gone(self, peer: Peer) -> None:
         """A member is dead, or has begun a new life: it asks for what it has missed."""
@@ -506,7 +503,7 @@ class Flood:
     def _leave_out(self, peer: Peer, key: Key, wave: _Wave) -> None:
         """A neighbour that was cut off is not waited for, though it may be alive."""
         assert wave.batch is not None
-        self.left.append(Left(peer, wave.batch.topic, *key, key[2] + wave.count - 1))
+        self.left.append(Left(peer, wave.batch.topic, *key, key[2] + wave.count - 1, True))
 
     def _arm(self, key: Key, wave: _Wave, now: Micros) -> None:
         attempts = wave.attempts

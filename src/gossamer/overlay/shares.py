@@ -1,8 +1,9 @@
 """A bounded table whose places are shared among the links that bring its entries.
 
-Peers name publishers, and a node must remember each of them to know what it has seen. Without shares one peer that invents
-publishers pushes out all others. Here a link whose share is full pushes out only what it has brought itself; what was brought by
-links that are gone goes first when the whole table is full. An entry that is in use is never pushed out.
+Peers name publishers, and a node must remember each publisher to know its earlier batches again.
+Without shares, one peer that invents publishers would push out all others. Here a link whose share
+is full pushes out only its own entries. When the whole table is full, the entries of links that are
+gone go first. An entry that is in use is never pushed out.
 """
 
 from __future__ import annotations
@@ -14,17 +15,23 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-LOOKS = 100  # entries that are looked at for one that is not in use
-GONE = -3  # the share of links that are no more
+# The most entries that are looked at to find one that is not in use.
+LOOKS = 100
+# The share of links that are gone.
+GONE = -3
 
 
 class Shares(Generic[K, V]):
     def __init__(self, maximum: int, share: int, may_go: Callable[[K, V], bool]) -> None:
-        """``may_go``: whether an entry may be pushed out; when it says so, it is."""
+        """``may_go`` says whether an entry may be pushed out. If it says yes, the entry is
+        pushed out.
+        """
         assert 0 < share <= maximum
         self._maximum, self._share, self._may_go = maximum, share, may_go
-        self._entries: dict[K, tuple[V, int]] = {}  # with the link that brought it
-        self._by_link: dict[int, OrderedDict[K, None]] = {}  # the longest unused first
+        # Each entry has the link that brought it.
+        self._entries: dict[K, tuple[V, int]] = {}
+        # The entry that was unused longest comes first.
+        self._by_link: dict[int, OrderedDict[K, None]] = {}
         self.evicted = 0
 
     def __len__(self) -> int:
@@ -44,7 +51,10 @@ class Shares(Generic[K, V]):
         return ((key, value) for key, (value, _) in self._entries.items())
 
     def use(self, key: K, link: int) -> V | None:
-        """The entry, which is now the last to be pushed out. What was brought by a link that is gone is this one's from now on."""
+        """The entry, which is from now on the last to be pushed out.
+
+        An entry of a link that is gone becomes an entry of this link.
+        """
         found = self._entries.get(key)
         if found is None:
             return None
@@ -57,7 +67,9 @@ class Shares(Generic[K, V]):
         return value
 
     def add(self, key: K, value: V, link: int, *, always: bool = False) -> bool:
-        """Whether there was room. ``always``: it is this node's own."""
+        """Adds an entry, and says whether there was room. ``always`` is for this node's own
+        entries.
+        """
         assert key not in self._entries
         mine = self._by_link.get(link)
         has_room = True

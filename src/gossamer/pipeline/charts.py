@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from gossamer.pipeline.drawing import COLOURS, LETTER, Dot, Drawing, Path, Rect, Shape, Text
+from gossamer.pipeline.drawing import COLOURS, LETTER, Dot, Drawing, Polyline, Rect, Shape, Text
 
 WIDTH, HEIGHT = 480, 300
 LEFT, RIGHT, TOP, BOTTOM = 64, 14, 30, 46
@@ -61,7 +61,7 @@ class _Frame:
         )
         for tick in ticks:
             y = self.y(tick)
-            self.shapes.append(Path(((LEFT, y), (WIDTH - RIGHT, y)), "line", 1))
+            self.shapes.append(Polyline(((LEFT, y), (WIDTH - RIGHT, y)), "line", 1))
             self.shapes.append(Text(LEFT - 6, y + 4, number(tick) + unit, "end", "soft"))
         self.shapes.append(Text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, x_label, "middle"))
         self.shapes.append(Text(13, (self.top + self.bottom) / 2, y_label, "middle", upright=True))
@@ -89,9 +89,9 @@ class _Frame:
         uprights = [place(mark.at) for mark in marks if mark.upright]
         heights = [self.y(mark.at) for mark in marks if not mark.upright]
         for x in uprights:
-            self.shapes.append(Path(((x, self.top), (x, self.bottom)), "fg", 1.2, dashed=True))
+            self.shapes.append(Polyline(((x, self.top), (x, self.bottom)), "fg", 1.2, dashed=True))
         for y in heights:
-            self.shapes.append(Path(((LEFT, y), (WIDTH - RIGHT, y)), "fg", 1.2, dashed=True))
+            self.shapes.append(Polyline(((LEFT, y), (WIDTH - RIGHT, y)), "fg", 1.2, dashed=True))
         for level, (mark, x) in enumerate(
             zip((mark for mark in marks if mark.upright), uprights, strict=True)
         ):
@@ -236,7 +236,7 @@ def line(
     for index, (name, points) in enumerate(series.items()):
         ordered, colour = sorted(points), f"c{index % COLOURS}"
         path = tuple((place(x), frame.y(y)) for x, y in ordered)
-        frame.shapes.append(Path(path, colour, 2, dashed=name in dashed))
+        frame.shapes.append(Polyline(path, colour, 2, dashed=name in dashed))
         if name not in dashed:
             frame.shapes += [
                 Dot(px, py, 3.4, colour, f"{name}: {number(x)}, {number(y)}{unit}")

@@ -50,7 +50,7 @@ class Rect(Struct, frozen=True):
     said: str = ""
 
 
-class Path(Struct, frozen=True):
+class Polyline(Struct, frozen=True):
     """A line through points."""
 
     points: tuple[tuple[float, float], ...]
@@ -80,7 +80,7 @@ class Text(Struct, frozen=True):
     """The letters hide the background around them."""
 
 
-Shape = Rect | Path | Dot | Text
+Shape = Rect | Polyline | Dot | Text
 
 
 class Drawing(Struct, frozen=True):
@@ -154,7 +154,7 @@ def _svg(shape: Shape) -> str:
     if isinstance(shape, Dot):
         at = f'cx="{shape.x:.1f}" cy="{shape.y:.1f}" r="{shape.radius:.1f}"'
         return f'<circle {at} fill="{colour}">{said}</circle>'
-    if isinstance(shape, Path):
+    if isinstance(shape, Polyline):
         points = " ".join(f"{x:.1f},{y:.1f}" for x, y in shape.points)
         dashes = ' stroke-dasharray="5 4"' if shape.dashed else ""
         stroke = f'stroke="{colour}" stroke-width="{shape.width:g}"{dashes}'
@@ -179,7 +179,7 @@ def _paint(image: Any, pen: Any, shape: Shape) -> None:
     elif isinstance(shape, Dot):
         x, y, radius = shape.x, shape.y, shape.radius
         pen.ellipse(_scaled((x - radius, y - radius, x + radius, y + radius)), fill=colour)
-    elif isinstance(shape, Path):
+    elif isinstance(shape, Polyline):
         width = max(1, round(shape.width * SCALE))
         for points in _dashes(shape.points) if shape.dashed else (shape.points,):
             pen.line(

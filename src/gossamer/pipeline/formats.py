@@ -33,7 +33,7 @@ are shown.
 """
 
 
-class TraceError(ValueError):
+class TraceInputError(ValueError):
     """A trace that cannot be used at all. The message gives the cause and a remedy."""
 
 
@@ -53,11 +53,11 @@ def read(spark: SparkSession, source: Source, needed: Sequence[str]) -> Raw:
     paths = [Path(name) for name in source.files]
     for path in paths:
         if job.is_hidden(path):
-            raise TraceError(f"{path}: {job.HIDDEN}")
+            raise TraceInputError(f"{path}: {job.HIDDEN}")
         if not path.is_file():
-            raise TraceError(f"{path}: no such file")
+            raise TraceInputError(f"{path}: no such file")
         if path.stat().st_size == 0:
-            raise TraceError(f"{path}: an empty file; give one that has rows")
+            raise TraceInputError(f"{path}: an empty file; give one that has rows")
     match source.kind:
         case "csv":
             return _csv(spark, paths, needed)
@@ -90,13 +90,13 @@ def header(line: str, needed: Sequence[str], source: str) -> list[str]:
     names = [name.strip().lower() for name in next(csv.reader([line.removeprefix("\ufeff")]), [])]
     missing = [name for name in needed if name.lower() not in names]
     if missing:
-        raise TraceError(
+        raise TraceInputError(
             f"{source}: no column {', '.join(missing)} among ({_cut(', '.join(names))}); "
             "the first line must name it, or a mapping must say which column it is"
         )
     repeated = [name for name in needed if names.count(name.lower()) > 1]
     if repeated:
-        raise TraceError(f"{source}: column {', '.join(repeated)} is there twice; rename one")
+        raise TraceInputError(f"{source}: column {', '.join(repeated)} is there twice; rename one")
     return names
 
 
@@ -110,11 +110,11 @@ def _first_line(path: Path) -> str:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             line = file.readline().decode("utf-8")
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise TraceError(
+        raise TraceInputError(
             f"{path}: cannot be read ({error}); give a CSV file in UTF-8, plain or .gz"
         ) from None
     if not line.strip():
-        raise TraceError(f"{path}: its first line is empty; it must name the columns")
+        raise TraceInputError(f"{path}: its first line is empty; it must name the columns")
     return line.rstrip("\r\n")
 
 
@@ -135,7 +135,7 @@ def _check_end(path: Path, read: Callable[[str], object]) -> None:
     try:
         read(line.decode("utf-8"))
     except (ValueError, csv.Error):
-        raise TraceError(
+        raise TraceInputError(
             f"{path}: ends inside its last line, which begins {_shown(line)!r} and has no line "
             "break; is the file whole? If so, "
             "end that line: it then goes to quarantine"
@@ -159,7 +159,7 @@ def _whole(names: Sequence[str]) -> Callable[[str], None]:
 def _csv(spark: SparkSession, paths: Sequence[Path], needed: Sequence[str]) -> Raw:
     heads = {path: header(_first_line(path), needed, path.name) for path in paths}
     if len({tuple(names) for names in heads.values()}) > 1:
-        raise TraceError(
+        raise TraceInputError(
             f"{paths[0].name} and other files name different columns; give each kind its own "
             "[[source]]"
         )
@@ -220,7 +220,9 @@ def _geojson(spark: SparkSession, paths: Sequence[Path]) -> Raw:
         "v IS NULL OR v.features IS NULL OR NOT coalesce(v.type = 'FeatureCollection', false)"
     )
     if (bad := broken.select("source").first()) is not None:
-        raise TraceError(f"{bad['source']}: not a GeoJSON FeatureCollection; is the file whole?")
+        raise TraceInputError(
+            f"{bad['source']}: not a GeoJSON FeatureCollection; is the file whole?"
+        )
     lines = whole.select("source", sf.posexplode("v.features").alias("place", "row")).select(
         "source", (sf.col("place") + 1).cast("BIGINT").alias("line"), "row"
     )
@@ -241,7 +243,7 @@ def _parquet(spark: SparkSession, paths: Sequence[Path], needed: Sequence[str]) 
         try:
             files.select(name)
         except Exception:
-            raise TraceError(
+            raise TraceInputError(
                 f"{paths[0].name}: no column {name} among ({', '.join(files.columns)})"
             ) from None
     frame = files.select(

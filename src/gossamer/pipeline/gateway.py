@@ -6,8 +6,9 @@ over a Unix socket in the user's runtime directory. It ends when it has had no r
 
 Its data directory makes the sink idempotent. A batch is staged whole before its first row is
 published. A replay, whose rows may come in another order, publishes the rest of the staged rows.
-Each part is accepted together with its number (query, batch, part), which a node accepts once
-(``node.together``).
+Each part is accepted together with its number (batch, part) in the stream of (query, checkpoint),
+which a node accepts once (``node.together``). A new checkpoint counts its batches from 0 again, so
+it is another stream.
 """
 
 from __future__ import annotations
@@ -26,9 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import gossamer
-from gossamer.net import private
-from gossamer.net.admin import directory
-from gossamer.net.together import publish_batch
+from gossamer.net import admin, private
+from gossamer.net.publishing import publish_batch
 
 IDLE_SECONDS = 30.0
 START_SECONDS = 30.0
@@ -94,7 +94,7 @@ def ask(options: dict[str, Any], request: dict[str, Any], body: bytes = b"") -> 
 def _path(data_dir: str) -> Path:
     name = hashlib.blake2b(str(Path(data_dir).resolve()).encode(), digest_size=8).hexdigest()
     # The name does not end in .sock, because such sockets answer `gossamer status`.
-    return directory() / f"spark-{name}.gateway"
+    return admin.directory() / f"spark-{name}.gateway"
 
 
 def _start(options: dict[str, Any], path: Path) -> subprocess.Popen[bytes]:
@@ -150,41 +150,45 @@ class Gateway:
             writer.close()
 
     async def _publish(self, request: dict[str, Any], data: bytes) -> dict[str, Any]:
-        import pyarrow as pa
-
         query, batch, topic = str(request["query"]), int(request["batch"]), str(request["topic"])
+        stream = f"{query}/{request['checkpoint']}" if query else ""
         await self._node.advertise(
             topic, str(request["schema"]), retention=str(request.get("retention", ""))
         )
-        data, is_replay = self._stage(query, batch, data) if query else (data, False)
-        table = pa.ipc.open_stream(pa.py_buffer(data)).read_all() if data else None
+        given = _table(data)
+        staged, is_replay = self._stage(stream, batch, data) if stream else (data, False)
+        table = _table(staged) if is_replay else given
         parts = table.combine_chunks().to_batches(max_chunksize=ROWS) if table is not None else []
         receipts = []
         for place, part in enumerate(parts):
-            once = (query, (batch, place)) if query else None
+            once = (stream, (batch, place)) if stream else None
             receipts.append(await publish_batch(self._node, topic, part, once))
+        if parts and stream:
+            # All of it is accepted, so only its number is kept.
+            os.truncate(self._path(stream), len(b"%d\n" % batch))
         # Accepted rows are on disk, so their receipts may come later.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(RECEIPT_SECONDS):
                 for receipt in receipts:
                     await receipt
-        rows = table.num_rows if table is not None else 0
+        whole = table if table is not None else given
+        rows = whole.num_rows if whole is not None else 0
         incomplete = sum(len(receipt) for receipt in receipts if not receipt.done)
         published = sum(len(receipt) for receipt in receipts)
+        if rows > published:
+            self._node._driver.counters["rows already published"] += rows - published
         return {"rows": rows, "published": published, "replay": is_replay, "incomplete": incomplete}
 
-    def _stage(self, query: str, batch: int, data: bytes) -> tuple[bytes, bool]:
-        """The batch in the order of its first commit, because a replay may have another order."""
-        path = (
-            self._data_dir / f"staged-{hashlib.blake2b(query.encode(), digest_size=8).hexdigest()}"
-        )
+    def _stage(self, stream: str, batch: int, data: bytes) -> tuple[bytes, bool]:
+        """The batch in the order of its first commit, because a replay may have another order.
+
+        It is empty if all of the batch is accepted.
+        """
+        path = self._path(stream)
         if path.exists():
             number, _, staged = path.read_bytes().partition(b"\n")
-            if int(number) == batch:
-                return staged, True
-            if int(number) > batch:
-                # This batch was done long ago.
-                return b"", True
+            if int(number) >= batch:
+                return staged if int(number) == batch else b"", True
         temporary = path.with_suffix(".new")
         with private.create(temporary) as file:
             file.write(b"%d\n" % batch + data)
@@ -193,6 +197,16 @@ class Gateway:
         temporary.rename(path)
         return data, False
 
+    def _path(self, stream: str) -> Path:
+        name = hashlib.blake2b(stream.encode(), digest_size=8).hexdigest()
+        return self._data_dir / f"staged-{name}"
+
+
+def _table(data: bytes) -> Any:
+    import pyarrow as pa
+
+    return pa.ipc.open_stream(pa.py_buffer(data)).read_all() if data else None
+
 
 async def main(options: dict[str, Any], path: Path) -> None:
     data_dir = Path(options["data_dir"])
@@ -200,7 +214,7 @@ async def main(options: dict[str, Any], path: Path) -> None:
         join=options["join"], data_dir=data_dir, fabric=options.get("fabric", ""),
         keys=options.get("keys"), trace_dir=options.get("trace_dir"),
     )  # fmt: skip
-    async with running as node:
+    async with running as node, admin.offered(node.address, node.answer):
         gateway = Gateway(node, data_dir)
         # The data directory belongs to this process alone, so no other process listens there.
         path.unlink(missing_ok=True)

@@ -243,7 +243,7 @@ def _checked(source: Source, where: str) -> Source:
     if source.format in ("debian", "trace", "geojson"):
         raise wrong(f"format {source.format} gives items, not {source.table}")
     if source.table == "holdings" and not (source.peer and source.key):
-        raise wrong("holdings need peer and key: the columns that say who holds which item")
+        raise wrong("holdings need peer and key: the columns that name the holder and its item")
     if source.table == "sessions" and (unknown := set(source.columns) - {*SESSION, *CENSORED}):
         raise wrong(
             f"columns of sessions are {', '.join((*SESSION, *CENSORED))}, not {min(unknown)}"

@@ -56,7 +56,7 @@ def reach(master: str) -> None:
                 error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             )
     raise SparkStartError(
-        f"nobody answers at {', '.join(places)} ({why}); is the cluster's master running there? "
+        f"no master answers at {', '.join(places)} ({why}); is the cluster's master running there? "
         "Or try --master 'local[*]'"
     )
 

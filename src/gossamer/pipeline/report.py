@@ -176,9 +176,8 @@ def write_pipeline(facts: Facts, path: Path, traces: Sequence[Path] = ()) -> Pat
         _verdict(not wrong, said, wrong),
         pages.tiles(tiles),
         f"<p>{escape(origin)}</p>",
-        "<p>What is expected was computed by Spark from the filters' text alone; what was "
-        "delivered by simulating the fabric. "
-        "The two share no code. The simulator's own counts are compared with the oracle's: "
+        "<p>Spark computed the expected pairs from the filters' text alone, and simulations of the "
+        "fabric made the deliveries. The two share no code. The simulator's own counts are compared with the oracle's: "
         + (
             "they agree in every run."
             if not total["disagree"]
@@ -245,7 +244,7 @@ def write_demo(
         if getattr(verdict, name)
     ]
     wrong += [f"{verdict.broken:,} trace lines or events unreadable"] if verdict.broken else []
-    miscounted = f"{verdict.miscounted:,} receipts that count what was discarded"
+    miscounted = f"{verdict.miscounted:,} receipts that count discarded events"
     wrong += [miscounted] if verdict.miscounted else []
     said = f"{verdict.delivered:,} of {verdict.expected:,} expected deliveries arrived"
     tiles: dict[str, Any] = {

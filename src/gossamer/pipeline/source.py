@@ -14,10 +14,12 @@ Who is a member of the fabric, and where:
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +35,6 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
@@ -47,7 +48,12 @@ from gossamer.pipeline.sourceoptions import Options, SourceError
 WAIT_SECONDS = (
     30.0  # for the fabric, a topic, the past of publishers, a data directory that is still locked
 )
+_log = logging.getLogger(__name__)
+# A tap that was full, and has room again, gets this long to fill.
+FILL_SECONDS = 2.0
 PART_ROWS = 20_000  # of one partition
+# The bound of a micro-batch without ``maxRows``. A tap holds less.
+ROWS_MAX = 2**31 - 1
 
 
 def register(spark: SparkSession) -> None:
@@ -70,7 +76,7 @@ class GossamerDataSource(DataSource):
         return _RetainedReader(Options(self.options, "read"), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        return _TapReader(Options(self.options, "readStream"), schema)
+        return _TapReader(Options(self.options, "readStream"), schema, steps_aside=True)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         if overwrite:
@@ -144,7 +150,7 @@ class _RetainedReader(DataSourceReader):
             is_behind = True
             while is_behind:
                 [about] = node.status()["subscriptions"]
-                is_behind = about["behind"] > 0 or about["publishers"] == 0
+                is_behind = about["behind"] > about["unreached"] or about["publishers"] == 0
                 for event in events.within(0.05):
                     if isinstance(event, Gap):
                         options.lost(event)
@@ -156,6 +162,7 @@ class _RetainedReader(DataSourceReader):
                         f"not every publisher of {options.topic!r} has answered within "
                         f"{WAIT_SECONDS:g} s"
                     )
+            options.check_asked(about["unasked"])
         return _partitions(values, self._schema) or [InputPartition(_pack([], self._schema))]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -169,20 +176,21 @@ class _Tap:
         self._options = options
         self._node = options.node(options.data_dir)
         self._start()
-        if schema is not None:
-            try:
+        try:
+            if schema is not None:
                 _checked(self._node, options, schema)
-            except BaseException:
-                self._node.close()
-                raise
-        self._events = self._node.subscribe(
-            options.topic,
-            options.filter,
-            timeout=WAIT_SECONDS,
-            name=options.name,
-            since=options.since or None,
-        )
-        self.acked = int(self._node.status()["durable"][options.name]["acked"])
+            self._events = self._node.subscribe(
+                options.topic,
+                options.filter,
+                timeout=WAIT_SECONDS,
+                name=options.name,
+                since=options.since or None,
+            )
+            about = self.about()
+        except BaseException:
+            self._node.close()
+            raise
+        self.acked = int(about["acked"])
         self._lock = threading.Lock()
         self._waiting: deque[Any] = deque()  # events and gaps, by offset
         self._last, self._problem = self.acked, ""
@@ -210,10 +218,63 @@ class _Tap:
         except Exception as error:
             self._problem = f"{type(error).__name__}: {error}"
 
+    def close(self) -> None:
+        """Leave the fabric politely. What was not committed stays on disk."""
+        self._node.close(drain=0.0)
+
+    def about(self) -> dict[str, Any]:
+        """What ``gossamer status`` says of the subscription."""
+        about: dict[str, Any] | None = self._events.status()
+        if about is None:
+            raise SourceError(f"the tap {self._options.name!r} was cut off")
+        return about
+
     def latest(self) -> int:
+        """The offset of the last event that is here."""
         if self._problem:
             raise SourceError(f"the tap ended: {self._problem}")
         return self._last
+
+    def reach(self, offset: int) -> None:
+        """Wait until everything through an offset of a checkpoint is here, from the tap's disk."""
+        options = self._options
+        if offset > self.latest() and offset > (given := self.about()["offset"]):
+            raise SourceError(
+                f"offset {offset} of {options.name!r} is in the checkpoint, but the tap in "
+                f"{options.data_dir!r} has only given offsets through {given}; was its data "
+                "directory replaced? Use the one that belongs to the checkpoint, or a new "
+                "checkpoint"
+            )
+        self.wait(
+            lambda: self._last >= offset, lambda: f"offset {offset} is not read from its disk"
+        )
+
+    def wait(
+        self,
+        is_done: Callable[[], object],
+        why: Callable[[], str],
+        moved: Callable[[], object] | None = None,
+    ) -> None:
+        """Wait for something.
+
+        When nothing moves for ``WAIT_SECONDS`` that is an error, which says why. ``moved`` changes
+        while something comes; it is the last offset by default.
+        """
+        moved = moved or self.latest
+        last, until, pause = moved(), time.monotonic() + WAIT_SECONDS, 0.005
+        while not is_done():
+            self.latest()
+            if _is_abandoned():
+                raise SourceError("Spark has stopped the query")
+            if moved() != last:
+                last, until = moved(), time.monotonic() + WAIT_SECONDS
+            elif time.monotonic() > until:
+                raise SourceError(
+                    f"the tap {self._options.name!r} has had nothing new for {WAIT_SECONDS:g} s: "
+                    f"{why()}"
+                )
+            time.sleep(pause)
+            pause = min(2 * pause, 0.1)
 
     def between(self, start: int, end: int) -> list[dict[str, Any]]:
         """The values of the events after one offset up to another."""
@@ -223,14 +284,7 @@ class _Tap:
                 f"{self.acked} was committed; is the "
                 "checkpoint an old one? Use the newest, or another name"
             )
-        until = time.monotonic() + WAIT_SECONDS
-        while self.latest() < end:
-            if time.monotonic() > until:
-                raise SourceError(
-                    f"offset {end} of {self._options.name!r} is not there; was its data "
-                    "directory replaced?"
-                )
-            time.sleep(0.01)
+        self.reach(end)
         values = []
         with self._lock:
             wanted = [event for event in self._waiting if start < event.offset <= end]
@@ -242,7 +296,9 @@ class _Tap:
         return values
 
     def commit(self, end: int) -> None:
+        """Everything through this offset is in Spark's commit log."""
         if end > self.acked:
+            self.reach(end)
             self._events.ack(end, through=True)
             self.acked = end
             with self._lock:
@@ -251,52 +307,136 @@ class _Tap:
 
 
 _taps: dict[tuple[str, str], _Tap] = {}  # of this process, which is one query's
+# The process that Spark knows, where this one is its child. 0: this one is no child.
+_parent = 0
+
+
+def _step_aside() -> None:
+    """Go on in a child process, for Spark kills the process of a source that is stopped.
+
+    The one that Spark knows only waits. The child reads that Spark has closed its socket, and can
+    say goodbye. It has a group of its own, because Spark's daemon ends its group with it.
+    """
+    global _parent
+    parent = os.getpid()
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+    os.setpgid(0, 0)
+    _parent = parent
+
+
+def _is_abandoned() -> bool:
+    """Whether Spark has killed the process that it knows."""
+    return _parent != 0 and os.getppid() != _parent
 
 
 class _TapReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are the tap's: {"offset": n}. ``maxRows`` bounds a micro-batch."""
+    """Offsets are the tap's: {"offset": n}. ``maxRows`` bounds a micro-batch.
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    Spark commits a micro-batch only when it builds the next one, for which there must be something
+    new; and a tap that is full gets nothing new before something is acknowledged. But the offset
+    from which Spark asks for more is the end of the last micro-batch in its commit log, so that is
+    acknowledged as soon as the tap has nothing new.
+    """
+
+    def __init__(self, options: Options, schema: StructType, *, steps_aside: bool = False) -> None:
+        """``steps_aside``: this is the process that Spark keeps for a query, and may kill."""
         if not options.data_dir:
             raise SourceError(
                 "a stream needs a disk for its tap, on the driver's host: .option('dataDir', "
                 "DIRECTORY), one for each query"
             )
-        self._options, self._schema = options, schema
+        self._options, self._schema, self._steps_aside = options, schema, steps_aside
+        # Spark has asked for the latest offset.
+        self._has_begun = False
+        # The trigger is availableNow, and the offset at which it ends, as soon as that is known.
+        self._is_bounded = False
         self._target: int | None = None
 
     @property
+    def _key(self) -> tuple[str, str]:
+        return self._options.data_dir, self._options.name
+
+    @property
     def _tap(self) -> _Tap:
-        key = (self._options.data_dir, self._options.name)
-        if key not in _taps:
-            _taps[key] = _Tap(self._options, self._schema)
-        return _taps[key]
+        if self._key not in _taps:
+            if self._steps_aside and not _parent:
+                _step_aside()
+            _taps[self._key] = _Tap(self._options, self._schema)
+        return _taps[self._key]
+
+    def stop(self) -> None:
+        tap = _taps.pop(self._key, None)
+        if tap is not None:
+            tap.close()
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         return {"offset": self._tap.acked}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        return ReadMaxRows(self._options.rows_max) if self._options.rows_max else ReadAllAvailable()
+        # Never "all", by which ``once`` is told from the other triggers.
+        return ReadMaxRows(self._options.rows_max or ROWS_MAX)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        tap, until = self._tap, time.monotonic() + WAIT_SECONDS
-        while time.monotonic() < until and self._behind(tap):
-            time.sleep(0.05)
-        self._target = tap.latest()
-
-    @staticmethod
-    def _behind(tap: _Tap) -> bool:
-        [about] = tap._node.status()["subscriptions"]
-        return bool(about["behind"] or tap.latest() < about["offset"])
+        self._is_bounded, self._target = True, None
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        last = self._tap.latest() if self._target is None else self._target
+        tap, at = self._tap, start["offset"]
+        tap.reach(at)
         if isinstance(limit, ReadMaxRows):
-            last = min(last, start["offset"] + limit.max_rows)
-        return {"offset": max(last, start["offset"])}
+            most = limit.max_rows
+            last = self._next_now(tap, at, most) if self._is_bounded else self._next(tap, at)
+            return {"offset": min(last, at + most)}
+        return {"offset": self._everything(tap, at)}
+
+    def _next(self, tap: _Tap, at: int) -> int:
+        """How far the tap is.
+
+        After a start, and when a commit made room, more has a moment to come: micro-batches are to
+        be large.
+        """
+        is_filling = not self._has_begun
+        self._has_begun = True
+        if tap.latest() == at > tap.acked:
+            is_filling = is_filling or tap.about()["parked"] > 0
+            tap.commit(at)
+        if is_filling:
+            until = time.monotonic() + FILL_SECONDS
+            tap.wait(lambda: time.monotonic() > until or _is_full(tap, at, tap.about()), str)
+        return tap.latest()
+
+    def _next_now(self, tap: _Tap, at: int, most: int) -> int:
+        """How far the tap is, until all is here that publishers held at the beginning."""
+        if tap.latest() == at:
+            tap.commit(at)
+        if self._target is None:
+            about = _fill(tap, at, most)
+            if not about["owing"]:
+                self._options.check_asked(about["unasked"])
+                self._target = about["offset"]
+                tap.reach(self._target)
+        return tap.latest() if self._target is None else max(at, self._target)
+
+    def _everything(self, tap: _Tap, at: int) -> int:
+        """All that publishers held at the beginning, in one micro-batch (``once``)."""
+        tap.commit(at)
+        about = _fill(tap, at, ROWS_MAX)
+        if about["owing"]:
+            raise SourceError(
+                f"publishers of {self._options.topic!r} hold more than the tap does, which has "
+                f"{about['unacked']} events, so one micro-batch cannot take everything. Use "
+                "trigger(availableNow=True) instead of trigger(once=True)"
+            )
+        self._options.check_asked(about["unasked"])
+        tap.reach(about["offset"])
+        return int(about["offset"])
 
     def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
-        return {"offset": self._tap.latest()}
+        """With what publishers still hold, so that a progress of the query shows its lag."""
+        about = self._tap.about()
+        return {"offset": about["offset"] + about["left"]}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         return _partitions(self._tap.between(start["offset"], end["offset"]), self._schema)
@@ -308,6 +448,34 @@ class _TapReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._tap.commit(end["offset"])
 
 
+def _is_full(tap: _Tap, at: int, about: dict[str, Any]) -> bool:
+    """Whether everything has come, or nothing more comes before what is after ``at`` is taken."""
+    if not about["in_force"]:
+        return False
+    is_level = about["behind"] <= about["unreached"]
+    return bool(is_level or (about["parked"] and tap.latest() >= about["offset"] > at))
+
+
+def _fill(tap: _Tap, at: int, most: int) -> dict[str, Any]:
+    """Wait for all that publishers held when they were first asked, as far as the tap holds it."""
+    about: dict[str, Any] = {}
+
+    def is_done() -> bool:
+        about.update(tap.about())
+        if about["in_force"] and not about["owing"]:
+            return True
+        return _is_full(tap, at, about) or tap.latest() - at >= most
+
+    def why() -> str:
+        return (
+            f"{about['owing']} of {about['publishers']} publishers still hold something of what "
+            f"they had when they were first asked, {about['left']} events or fewer"
+        )
+
+    tap.wait(is_done, why, lambda: (tap.latest(), about.get("left"), about.get("owing")))
+    return about
+
+
 # ---------------------------------------------------------------- writing
 
 
@@ -317,6 +485,8 @@ class _Written(WriterCommitMessage):
 
     partition: int
     data: bytes
+    # The number that Spark writes into each new checkpoint.
+    checkpoint: str
 
 
 def _written(iterator: Iterator[Any]) -> _Written:
@@ -324,9 +494,11 @@ def _written(iterator: Iterator[Any]) -> _Written:
 
     batches = [batch for batch in iterator if batch.num_rows]
     context = TaskContext.get()
-    return _Written(
-        context.partitionId() if context is not None else 0, _stream(batches) if batches else b""
-    )
+    data = _stream(batches) if batches else b""
+    if context is None:
+        return _Written(0, data, "")
+    checkpoint = context.getLocalProperty("sql.streaming.queryId") or ""
+    return _Written(context.partitionId(), data, checkpoint)
 
 
 def _together(messages: Sequence[WriterCommitMessage | None]) -> bytes:
@@ -341,7 +513,7 @@ def _together(messages: Sequence[WriterCommitMessage | None]) -> bytes:
     return _stream(batches) if batches else b""
 
 
-def _request(options: Options, schema: StructType, query: str, batch: int) -> dict[str, Any]:
+def _request(options: Options, schema: StructType) -> dict[str, Any]:
     text = ", ".join(
         f"`{field.name}` {field.dataType.simpleString()}" + ("" if field.nullable else " NOT NULL")
         for field in schema
@@ -350,13 +522,17 @@ def _request(options: Options, schema: StructType, query: str, batch: int) -> di
         "topic": options.topic,
         "schema": text,
         "retention": options.retention,
-        "query": query,
-        "batch": batch,
+        "query": "",
+        "checkpoint": "",
+        "batch": 0,
     }
 
 
 class _StreamWriter(DataSourceStreamArrowWriter):
-    """Each row once, whatever is replayed: by (query, batch, partition, row). ``query`` names the query for life."""
+    """Each row once, whatever is replayed: by (query, checkpoint, batch, partition, row).
+
+    ``query`` names the query for life.
+    """
 
     def __init__(self, options: Options, schema: StructType) -> None:
         if not options.data_dir:
@@ -374,11 +550,26 @@ class _StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         options = self._options
-        ask(
+        written = [one for one in messages if isinstance(one, _Written)]
+        checkpoint = written[0].checkpoint if written else ""
+        if any(one.data for one in written) and not checkpoint:
+            raise SourceError("Spark does not say which checkpoint this micro-batch belongs to")
+        request = {"query": options.query, "checkpoint": checkpoint, "batch": batchId}
+        reply = ask(
             options.gateway(options.data_dir),
-            _request(options, self._schema, options.query, batchId),
+            _request(options, self._schema) | request,
             _together(messages),
         )
+        already = reply["rows"] - reply["published"]
+        if already:
+            _log.warning(
+                "%d of %d rows of micro-batch %d of query %r were published before, and are not "
+                "published again",
+                already,
+                reply["rows"],
+                batchId,
+                options.query,
+            )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Nothing was published: that happens in ``commit``."""
@@ -402,7 +593,7 @@ class _Writer(DataSourceArrowWriter):
         ) as temporary:
             reply = ask(
                 options.gateway(options.data_dir or temporary),
-                _request(options, self._schema, "", 0),
+                _request(options, self._schema),
                 _together(messages),
             )
         if reply["incomplete"] and not options.data_dir:

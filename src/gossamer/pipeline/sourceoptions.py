@@ -6,6 +6,7 @@ it applies.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -21,6 +22,8 @@ IDLE_SECONDS, IDLE_ONCE_SECONDS = (
     30.0,
     2.0,
 )  # of a sink's process; of one that no other write can find again
+
+_log = logging.getLogger(__name__)
 
 Use = Literal["read", "readStream", "write", "writeStream"]
 READING: tuple[Use, ...] = ("read", "readStream")
@@ -118,13 +121,29 @@ class Options:
 
     def lost(self, gap: Gap) -> None:
         """Events are lost: that fails the query, unless it was asked not to."""
+        when = f", published until {gap.until.isoformat(timespec='seconds')}" if gap.until else ""
+        self._missed(
+            f"events of publisher {gap.publisher:016x} on {gap.topic!r} may be lost "
+            f"({gap.reason}): after {gap.after}, before {gap.before}{when}",
+            "advertise the topic with more retention",
+        )
+
+    def check_asked(self, unasked: int) -> None:
+        """Members died before they had said what they retain: their events may be missing."""
+        if unasked:
+            died = "1 node died before it" if unasked == 1 else f"{unasked} nodes died before they"
+            self._missed(
+                f"{died} could be asked what is retained of {self.topic!r} there, so events may be "
+                "missing",
+                "start it again" if unasked == 1 else "start them again",
+            )
+
+    def _missed(self, what: str, remedy: str) -> None:
         if self.fails:
             raise SourceError(
-                f"events of publisher {gap.publisher:016x} on {gap.topic!r} may be lost "
-                f"({gap.reason}): after {gap.after}, before "
-                f"{gap.before}; advertise the topic with more retention, or go on without them: "
-                ".option('failOnDataLoss', 'false')"
+                f"{what}; {remedy}, or go on without them: .option('failOnDataLoss', 'false')"
             )
+        _log.warning("%s; going on without them (failOnDataLoss=false)", what)
 
     def check_schema(self, wanted: StructType, text: str) -> None:
         """A schema given by hand (``.schema(...)``) may leave attributes out; one that the topic lacks would be NULL everywhere."""

@@ -17,7 +17,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
 from gossamer.pipeline import advertised
-from gossamer.pipeline.formats import Raw, TraceError
+from gossamer.pipeline.formats import Raw, TraceInputError
 from gossamer.pipeline.job import cut
 from gossamer.pipeline.mapping import CENSORED, FILES, MICROS, NO_NEGATIVE, SESSION, Source
 from gossamer.pipeline.tables import (
@@ -88,19 +88,19 @@ def schema(source: Source) -> st.StructType:
     try:
         found = parse_schema(text)
     except Exception as error:
-        raise TraceError(
+        raise TraceInputError(
             f"topic {source.topic}: Spark does not read the schema {text!r}: {_first(error)}"
         ) from None
     names = [field.name.lower() for field in found.fields]
     if unknown := [name for name in (*source.columns, *source.units) if name not in found.names]:
-        raise TraceError(
+        raise TraceInputError(
             f"topic {source.topic}: the mapping names {unknown[0]}, but its schema is {text!r}"
         )
     if len(set(names)) < len(names):
-        raise TraceError(f"topic {source.topic}: an attribute is there twice in {text!r}")
+        raise TraceInputError(f"topic {source.topic}: an attribute is there twice in {text!r}")
     for name, kind in _leaves(found):
         if isinstance(kind, st.BinaryType):
-            raise TraceError(
+            raise TraceInputError(
                 f"topic {source.topic}: {name} is binary, which no filter compares; leave it out"
             )
         said = kind.simpleString()
@@ -109,7 +109,7 @@ def schema(source: Source) -> st.StructType:
             instead = _INSTEAD.get(
                 re.split("[^a-z_]", said)[0], "attributes of their own for what filters ask for"
             )
-            raise TraceError(
+            raise TraceInputError(
                 f"topic {source.topic}: {name} is {said.upper()}, which no fabric carries; write "
                 f"{instead}"
             )
@@ -200,7 +200,7 @@ def _check_there(frame: DataFrame, there: Mapping[str, Column], source: Source) 
     )
     assert found is not None
     if found["gossamer.rows"] and (gone := [name for name in there if not found[name]]):
-        raise TraceError(
+        raise TraceInputError(
             f"{source.files[0]}: not one row has {', '.join(gone)}; does the mapping name it "
             "rightly?"
         )
@@ -221,7 +221,7 @@ def _with_refusals(frame: DataFrame, conditions: Sequence[str], source: Source) 
             # all names that it sees.
             _ = bare.select(holds).schema
         except Exception as error:
-            raise TraceError(
+            raise TraceInputError(
                 f"topic {source.topic}: refuse {condition!r}: {_first(error)}; the attributes "
                 f"are {', '.join(bare.columns)}"
             ) from None
@@ -361,7 +361,7 @@ def _live(raw: Raw) -> DataFrame:
     fault = sf.coalesce("fault", sf.when(no_record, sf.lit("not a trace record")))
     records = read.withColumn("fault", fault)
     told = records.where("r.record.kind = 'advertised'").select("r.record.topic", "r.record.schema")
-    schemas = advertised.schemas(told, TraceError)
+    schemas = advertised.schemas(told, TraceInputError)
     published = records.where("fault IS NULL AND r.record.kind = 'published'")
     source = Source(files=(), format="trace")
     found = [_judged(records.where("fault IS NOT NULL"), source, ())]

@@ -35,13 +35,13 @@ from gossamer.node.rights import Identity, Rights
 from gossamer.node.wire import (
     AnyMessage,
     Hello,
-    Lies,
+    InMemory,
     Memory,
+    MemorySeen,
+    MemoryTaken,
     Ping,
     Pong,
     Revocations,
-    Seen,
-    Taken,
     Unframer,
     WireError,
     encode,
@@ -100,7 +100,7 @@ EDGES = (
     2**63,
     2**64 - 1,
 )
-THE_DRIVERS = (Hello, Ping, Pong, Revocations, Memory, Seen, Lies, Taken)
+THE_DRIVERS = (Hello, Ping, Pong, Revocations, Memory, MemorySeen, InMemory, MemoryTaken)
 KINDS = [kind for kind in get_args(AnyMessage) if kind not in THE_DRIVERS]
 _INFOS = {kind: inspect.type_info(kind) for kind in KINDS}
 _decode = msgspec.msgpack.Decoder(AnyMessage).decode

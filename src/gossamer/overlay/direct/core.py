@@ -101,7 +101,7 @@ class Direct:
         self.me, self.members = me, members
         self.told = Told(epoch)
         self.finished: list[tuple[int, int, tuple[int, ...]]] = []
-        self.left: list[Left] = []  # what was completed without live members
+        self.left: list[Left] = []  # what was completed without live members; the owner's
         self.links: dict[Peer, bool] = {}  # False: its queue is full
         self.resent = 0
         self.out: list[Effect] = []
@@ -490,7 +490,9 @@ class Direct:
             flight = self._flights.get((message.incarnation, message.first))
             if is_alive and not message.group:
                 ends = message.first + part.offsets[0], message.first + part.offsets[-1]
-                self.left.append(Left(peer, message.topic, self.me, message.incarnation, *ends))
+                self.left.append(
+                    Left(peer, message.topic, self.me, message.incarnation, *ends, False)
+                )
             if flight is not None:
                 self._answered(flight, part, (), now)
 

@@ -1,1 +1,1 @@
-"""Interest views over a K-connected overlay: every node knows who wants what, and sends only there."""
+"""Interest views over a K-connected overlay: every node knows which nodes want which topic."""

@@ -1,4 +1,4 @@
-"""Every parameter of the interest plane, with its default and why."""
+"""The parameters of the interest plane, with their defaults and reasons."""
 
 from __future__ import annotations
 
@@ -8,50 +8,55 @@ from gossamer.machine import MILLISECOND, SECOND, Micros
 
 
 class InterestConfigError(ValueError):
-    """Parameters that cannot work together; says which and why."""
+    """Parameters that cannot work together. The message names them and says why."""
 
 
 class InterestConfig(Struct, frozen=True, kw_only=True):
-    k: int = 6  # the overlay stays connected when any k - 1 nodes fail (paragraph 32 of the seed has 6 for thousands)
-    news: str = "diff"  # or "whole": every change carries the node's whole interest, as in the seed's pseudo-code
+    # The overlay stays connected when any k - 1 nodes fail. Paragraph 32 of the seed has 6 for
+    # thousands.
+    k: int = 6
+    # With "diff" a change carries the touched topics. With "whole" it carries the node's whole
+    # interest, as in the seed's pseudo-code.
+    news: str = "diff"
 
-    # When a gossip round starts; each can be turned off with 0, but not all of them.
-    threshold: int = 1  # pending changes (claim 3); 1: at once
-    coalesce: Micros = Micros(
-        3 * MILLISECOND
-    )  # after news has arrived (claim 2): a draw from 0 to twice this
-    busy: int = 50  # changes a second; from there on rounds wait four times as long, and carry more
-    period: Micros = Micros(1 * SECOND)  # since the last round, if anything is pending
+    # These decide when a gossip round starts. Each can be turned off with 0, but not all of them.
+    # Pending changes (claim 3). 1 starts a round at once.
+    threshold: int = 1
+    # After news has arrived (claim 2) the wait is drawn from 0 to twice this.
+    coalesce: Micros = Micros(3 * MILLISECOND)
+    # Changes a second. From there on rounds wait four times as long, and carry more.
+    busy: int = 50
+    # Since the last round, if anything is pending.
+    period: Micros = Micros(1 * SECOND)
 
-    beat: Micros = Micros(1 * SECOND)  # between signs of life on each link
-    suspect_after: Micros = Micros(
-        3_500 * MILLISECOND
-    )  # of silence, probes through others included
-    verdict_alone: Micros = Micros(
-        10 * SECOND
-    )  # from suspicion to verdict, when nobody confirms it
-    verdict_min: Micros = Micros(
-        4 * SECOND
-    )  # when three or more do; with suspect_after, more than a pause of 5 s
-    reset_after: Micros = Micros(
-        500 * MILLISECOND
-    )  # suspicion after a link broke and could not be opened again
-    reset_verdict: Micros = Micros(
-        1 * SECOND
-    )  # and verdict, when all who look after that node say the same
+    # Between signs of life on each link.
+    beat: Micros = Micros(1 * SECOND)
+    # Of silence, probes through others included.
+    suspect_after: Micros = Micros(3_500 * MILLISECOND)
+    # From the suspicion to the verdict, when no other node confirms it.
+    verdict_alone: Micros = Micros(10 * SECOND)
+    # The same, when three or more confirm it. With suspect_after it is more than a pause of 5 s.
+    verdict_min: Micros = Micros(4 * SECOND)
+    # From a broken link that could not be opened again to the suspicion.
+    reset_after: Micros = Micros(500 * MILLISECOND)
+    # From there to the verdict, when all nodes that look after that node say the same.
+    reset_verdict: Micros = Micros(1 * SECOND)
 
-    settle: Micros = Micros(
-        100 * MILLISECOND
-    )  # between looks at which links the overlay should have
-    dial: Micros = Micros(1 * SECOND)  # before an attempt to open a link is made again
-    linger: Micros = Micros(2 * SECOND)  # before a link that neither end wants is closed
-    links_max: int = 64  # links at a node, those of newcomers included
+    # Between looks at which links the overlay should have.
+    settle: Micros = Micros(100 * MILLISECOND)
+    # Before an attempt to open a link is made again.
+    dial: Micros = Micros(1 * SECOND)
+    # Before a link that neither end wants is closed.
+    linger: Micros = Micros(2 * SECOND)
+    # Links at a node, those of newcomers included.
+    links_max: int = 64
     members_max: int = 16_384
-    pairs_max: int = 4_000_000  # (node, topic) pairs in the view
-    forget: Micros = Micros(
-        3600 * SECOND
-    )  # how long a death is remembered, and a lost peer looked for
-    join: tuple[str, ...] = ()  # addresses to begin with
+    # Pairs of node and topic in the view.
+    pairs_max: int = 4_000_000
+    # How long a death is remembered, and a lost peer looked for.
+    forget: Micros = Micros(3600 * SECOND)
+    # Addresses to begin with.
+    join: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.k < 1 or self.k > 32:

@@ -1,14 +1,20 @@
-"""The interest plane of one node, sans-IO: every node knows which nodes want which topic, and hears of each change.
+"""The interest plane of one node, sans-IO.
 
-``Interest`` is the machine. It holds the node's own record and its view of all others, and ties the parts together:
-    view      who is a member and wants what            gossip    news that some neighbours lack, and rounds that send it
-    links     the K-connected overlay                   sync      making two views equal, digest first
-    detector  signs of life, suspicion, verdicts        barrier   when does every live node know?
-    names     hashes back to names                      state     what news changes, and what is answered
+Every node knows which nodes want which topic, and learns of each change. ``Interest`` is the
+machine. It holds the node's own record and its view of all others, and connects the parts:
 
-The seed's pseudo-code (paragraphs 47 to 54) is ``subscribe``, ``unsubscribe``, ``_round``, ``link``, and
-``State.diff``, ``whole`` and ``gone``.
-ALGORITHM.md beside this file says what is as in the seed, what is not, and why.
+    view      the members and their interests
+    gossip    news that some neighbours lack, and the rounds that send it
+    links     the K-connected overlay
+    sync      makes two views equal, digests first
+    detector  signs of life, suspicions, verdicts
+    barrier   learns when every live node knows something
+    names     turns hashes back into names
+    state     the changes that news makes, and the replies
+
+The seed's pseudo-code (paragraphs 47 to 54) is ``subscribe``, ``unsubscribe``, ``_round``,
+``link``, and ``State.diff``, ``whole`` and ``gone``. ALGORITHM.md beside this file compares it with
+the seed and gives the reasons.
 """
 
 from __future__ import annotations
@@ -64,22 +70,25 @@ from gossamer.overlay.interest.state import LIFE_KEY, PEERS_KEY, State
 from gossamer.overlay.interest.sync import Sync
 from gossamer.overlay.interest.view import View
 
-SURE_AFTER = 3 * SECOND  # when all are newcomers: a fabric that starts, or restarts, all at once
-ALONE_AFTER = (
-    10 * SECOND
-)  # none of the addresses to begin with has answered: then this node is the fabric
-TICKS = 4  # looks at the neighbours in each beat
-WAITS, BUSY_WAITS, RUSH_WAITS = (
-    2,
-    8,
-    32,
-)  # times ``coalesce`` that a round waits at most: else, when busy, in a rush
-RUSH = 20  # times ``busy``: a fabric that starts, or restarts, all at once; then fewer and larger rounds
+# When all nodes are newcomers: a whole fabric starts, or restarts, at once.
+SURE_AFTER = 3 * SECOND
+# None of the addresses to begin with has answered. Then this node is the fabric.
+ALONE_AFTER = 10 * SECOND
+# Looks at the neighbours in each beat.
+TICKS = 4
+# A round waits at most this many times ``coalesce``: usually, when busy, and in a rush.
+WAITS, BUSY_WAITS, RUSH_WAITS = 2, 8, 32
+# Times ``busy``. In a rush a whole fabric starts, or restarts, at once. Then there are fewer and
+# larger rounds.
+RUSH = 20
 _PEER = re.compile("[0-9a-f]{16}")
 
 
 class Interest:
-    """The machine. ``Deliver(0, changes)`` hands its owner what changed in the view, as ``ViewChange``."""
+    """The machine.
+
+    ``Deliver(0, changes)`` hands its owner the changes of the view, as ``ViewChange``.
+    """
 
     def __init__(
         self,
@@ -95,8 +104,9 @@ class Interest:
         hash: Callable[[str], bytes] = topic_hash,
     ) -> None:
         remembered = _read_peers(restored)
-        # Somebody else may be there by now. Whoever was told no address has nothing but these, and takes who answers: nodes
-        # without a data directory or keys come back under other names.
+        # Another node may be at a remembered address by now, so a peer is expected there. A node
+        # that was given no addresses has only the remembered ones. It takes any peer that answers
+        # there, because nodes without a data directory or keys come back under other names.
         named = {
             address: peer
             for address, peer in remembered.items()
@@ -118,31 +128,50 @@ class Interest:
         self._sync.sure = not config.join
         self._barriers = Barriers(me, self.view, self._links)
         self._state = State(
-            me, config, self._own, self.view, self._links, self._gossip, self._detector, self._sync, self._barriers,
+            me,
+            config,
+            self._own,
+            self.view,
+            self._links,
+            self._gossip,
+            self._detector,
+            self._sync,
+            self._barriers,
             durable=durable,
-        )  # fmt: skip
+        )
         self.counters = self._state.counters
         self._commanded = False
         self._round_at: Micros = NEVER
         self._is_coalescing = False
         self._waits = WAITS
-        self._recent = 0  # changes since the last beat
+        # Changes since the last beat.
+        self._recent = 0
         self._last_round = Micros(0)
         self._tick_at = Micros(0)
         self._began: Micros | None = None
         self._ticks = int(rng.random() * TICKS)
         self._handlers: dict[type[Message], Callable[[Peer, Any, Micros], None]] = {
-            Flip: self._flip, Flips: self._flips, News: self._news, Greet: self._greet, Want: self._want, Beat: self._beat,
-            Probe: self._probe, Vouch: self._vouch, Buckets: self._on_buckets, Have: self._on_have,
-            Offer: self._on_offer, Ask: self._on_ask, Barrier: self._on_barrier, Reached: self._on_barrier,
-            NameAsk: self._name_ask, NameTell: self._name_tell,
-        }  # fmt: skip
-
-    # ---------------------------------------------------------------- what is known
+            Flip: self._flip,
+            Flips: self._flips,
+            News: self._news,
+            Greet: self._greet,
+            Want: self._want,
+            Beat: self._beat,
+            Probe: self._probe,
+            Vouch: self._vouch,
+            Buckets: self._on_buckets,
+            Have: self._on_have,
+            Offer: self._on_offer,
+            Ask: self._on_ask,
+            Barrier: self._on_barrier,
+            Reached: self._on_barrier,
+            NameAsk: self._name_ask,
+            NameTell: self._name_tell,
+        }
 
     @property
     def record(self) -> Record:
-        """This node's own."""
+        """This node's own record."""
         return self._own.record
 
     @property
@@ -151,7 +180,7 @@ class Interest:
 
     @property
     def neighbours(self) -> tuple[Peer, ...]:
-        """Who the overlay says should be linked, by the view of this moment."""
+        """The peers that the overlay links to this node, by the view of this moment."""
         return self.view.neighbours(self.me)
 
     @property
@@ -163,7 +192,10 @@ class Interest:
         return self._barriers.done
 
     def is_synced(self, now: Micros) -> bool:
-        """Whether this node has once known what the fabric knows, or knows of no fabric: before that, its view says little."""
+        """Whether this node has once known everything that the fabric knows, or knows of no fabric.
+
+        Before that, its view says little.
+        """
         sync = self._sync
         if not sync.sure and self._began is not None:
             here = now - self._began
@@ -182,40 +214,45 @@ class Interest:
         return self._detector.strain
 
     def interested(self, topic: str) -> dict[Peer, bytes]:
-        """Who wants a topic, and their stamps."""
+        """The peers that want a topic, and their stamps."""
         return self.view.interested(self.names.hash(topic))
 
-    # ---------------------------------------------------------------- commands
-
     def subscribe(self, topic: str, now: Micros, routes: int = 0, source: str = "user") -> None:
-        """Want a topic, by some routes. Several sources may want it, several times; it is left when none does any longer."""
+        """Wants a topic, by some routes.
+
+        Several sources may want it, several times. The topic is left when no source wants it any
+        longer.
+        """
         self._change(self._own.join(topic, routes, source), now)
 
     def unsubscribe(self, topic: str, now: Micros, routes: int = 0, source: str = "user") -> None:
         self._change(self._own.part(topic, routes, source), now)
 
     def drop_source(self, source: str, now: Micros) -> None:
-        """A source is gone: what only it wanted is left."""
+        """A source is gone. Topics that only this source wanted are left."""
         self._change(self._own.drop_source(source), now)
 
     def leave(self, now: Micros) -> None:
-        """Say goodbye: neighbours that lose a link by it open another one first."""
+        """Says goodbye. Neighbours that lose a link by it open another one first."""
         self._state.has_left = self._links.leaving = True
-        self._links.deadline = self._round_at = Micros(
-            0
-        )  # at once, whatever starts rounds otherwise
+        # The round starts at once, whatever starts rounds otherwise.
+        self._links.deadline = self._round_at = Micros(0)
         self._gossip.rumour(Gone(self.me, self.record.life, True), None)
         self._command()
 
     @property
     def may_go(self) -> bool:
-        """After ``leave``: no neighbour needs its link to this node any longer, each has opened another one."""
+        """After ``leave``: each neighbour has opened another link and needs its link to this
+        node no longer.
+        """
         return not any(link.theirs for link in self._links.up.values())
 
     def barrier(self, now: Micros, *, settled: bool = False) -> int:
-        """Returns a number that is in ``barriers_done`` once every live node has this node's present record.
+        """A number that is in ``barriers_done`` once every live node has this node's present
+        record.
 
-        ``settled``: and once, at each of them, what was published before it had the record has its receipts.
+        With ``settled``, each of them also waits for the receipts of everything that it published
+        before it had the record.
         """
         self._command()
         return self._barriers.ask(self.record.life, self.record.version, now, settled=settled)
@@ -226,7 +263,9 @@ class Interest:
         return self._barriers.waits_for
 
     def publishes(self, mark: Callable[[], int], is_settled: Callable[[int], bool]) -> None:
-        """How the owner counts what it publishes, and whether all up to some count has its receipts."""
+        """Sets how the owner counts its publications, and whether all up to some count have
+        their receipts.
+        """
         self._barriers.mark, self._barriers.is_settled = mark, is_settled
 
     def settled(self, now: Micros) -> list[Effect]:
@@ -234,7 +273,10 @@ class Interest:
         return self._barriers.settled(now) if self._barriers.is_waiting else []
 
     def ask_names(self, topics: Iterable[bytes], now: Micros) -> int:
-        """Ask for names that are not known here; returns how many are asked for. Those not linked are dialled: ask again."""
+        """Asks for names that are not known here, and returns the number of questions.
+
+        A peer that knows a name and is not linked is dialled. Then the caller asks again.
+        """
         asked = 0
         for topic in self.names.unknown(topics):
             holders = self.view.interested(topic)
@@ -251,33 +293,41 @@ class Interest:
         return asked
 
     def readdress(self, address: str, now: Micros) -> None:
-        """This node can be reached somewhere else."""
+        """This node can be reached at another address."""
         if address != self.record.address:
             base = self.record.version
             self._state.renew(self._own.move(address), base, None, now)
             self._command()
 
     def meet_twin(self, incarnation: int, now: Micros) -> None:
-        """Another process has this node's name. Two that know nobody else would never hear of each other by others' news."""
+        """Another process has this node's name.
+
+        Two processes that know no other node would never hear of each other by the news of others.
+        """
         self._state.meet_twin(incarnation, now)
         self._command()
 
     def say(self, extra: bytes, now: Micros) -> None:
-        """What every other node keeps beside this node's interest; opaque to this plane."""
+        """Sets the bytes that every other node keeps beside this node's interest. They are
+        opaque here.
+        """
         if extra != self.record.extra:
             base = self.record.version
             self._state.renew(self._own.add(extra), base, None, now)
             self._command()
 
     def certify(self, certificate: bytes, now: Micros) -> None:
-        """What proves to every other node who this one is; opaque to this plane."""
+        """Sets the proof of this node's identity for every other node. It is opaque here."""
         if certificate != self.record.certificate:
             base = self.record.version
             self._state.renew(self._own.certify(certificate), base, None, now)
             self._command()
 
     def kept(self, peer: Peer, now: Micros) -> None:
-        """A ``Hangup`` was not carried out, because somebody else uses the link: this plane proposes it again after a while."""
+        """A ``Hangup`` was not carried out, because another plane uses the link.
+
+        This plane proposes it again after a while.
+        """
         self._links.kept(peer, now)
 
     def _change(self, changes: bytes, now: Micros) -> None:
@@ -290,8 +340,6 @@ class Interest:
 
     def _command(self) -> None:
         self._commanded = True
-
-    # ------------------------------------------------------------------ inputs
 
     @property
     def deadline(self) -> Micros:
@@ -349,10 +397,10 @@ class Interest:
     def stored(self, token: Token, now: Micros) -> list[Effect]:
         return []
 
-    # ------------------------------------------------------------------ rounds
-
     def _schedule(self, now: Micros) -> None:
-        """When is the next round? At once past the threshold, soon after news, else at the period."""
+        """Sets the time of the next round: at once past the threshold, soon after news, else at
+        the period.
+        """
         gossip, config = self._gossip, self.config
         if not gossip or self._round_at <= now:
             return
@@ -365,9 +413,8 @@ class Interest:
         elif config.coalesce and (self._gossip.theirs or not (config.threshold or config.period)):
             if not self._is_coalescing:
                 self._is_coalescing = True
-                soon = (
-                    now + 1 + int(config.coalesce * self._waits * self.rng.random())
-                )  # drawn, so that what neighbours send does not cross
+                # The wait is drawn, so that the messages of two neighbours do not cross.
+                soon = now + 1 + int(config.coalesce * self._waits * self.rng.random())
                 self._round_at = min(self._round_at, Micros(soon))
         elif config.period and self._round_at == NEVER:
             self._round_at = Micros(max(now, self._last_round + config.period))
@@ -411,15 +458,14 @@ class Interest:
             if links:
                 self._state.out.append(Send(links, Beat(self.view.digest, self.is_synced(now))))
             strangers = tuple(peer for peer, link in self._links.up.items() if not link.greeted)
-            if strangers:  # a greeting was lost
+            # Their greeting was lost.
+            if strangers:
                 self._state.out.append(Send(strangers, self._greeting(wants=True)))
             self._state.out += self._links.dial_lost(now)
             self._state.out += self._links.remind()
             self.view.forget(Micros(now - config.forget))
             self._state.keep_peers(now)
             self._state.calm_down(now)
-
-    # ---------------------------------------------------------------- messages
 
     def _greet(self, sender: Peer, message: Greet, now: Micros) -> None:
         link = self._links.up[sender]
@@ -460,7 +506,7 @@ class Interest:
     def _news(self, sender: Peer, message: News, now: Micros) -> None:
         for diff in message.diffs:
             if len(diff.changes) % CHANGE or diff.base >= diff.version:
-                self._state.reject(sender, "a change that is no change")
+                self._state.reject(sender, "a malformed change")
                 continue
             self._state.diff(
                 sender, Peer(diff.peer), diff.life, diff.version, diff.base, diff.changes, now
@@ -476,14 +522,16 @@ class Interest:
         link = self._links.up[sender]
         if link.greeted:
             self._state.out += self._sync.beat(sender, link, message.digest, message.sure, now)
-        else:  # its greeting was lost
+        # Its greeting was lost.
+        else:
             self._state.out.append(Send((sender,), Probe(self.me)))
 
     def _probe(self, sender: Peer, message: Probe, now: Micros) -> None:
         link = self._links.up[sender]
         if message.peer == self.me:
             self._state.out.append(Send((sender,), Beat(self.view.digest, self.is_synced(now))))
-        elif message.peer == sender:  # it has not got our greeting
+        # It has not got our greeting.
+        elif message.peer == sender:
             self._state.out.append(Send((sender,), self._greeting(link.mine)))
         else:
             self._state.out += self._detector.probe(sender, Peer(message.peer), now)
@@ -533,7 +581,7 @@ def _read_life(restored: Mapping[str, bytes] | None) -> int:
 
 
 def _read_peers(restored: Mapping[str, bytes] | None) -> dict[str, Peer | None]:
-    """Addresses, and who was there; before they were written down, nobody knows."""
+    """Addresses, and the peers that were there. Older files have no peers."""
     text = (restored or {}).get(PEERS_KEY, b"").decode("utf-8", "replace")
     found: dict[str, Peer | None] = {}
     for line in text.split("\n"):

@@ -1,16 +1,20 @@
-"""Who is alive: signs of life, probes, suspicion, and the verdict.
+"""Signs of life, probes, suspicions, and verdicts.
 
-Each node looks after its neighbours in the overlay, so every node is looked after by at least K others, and the cost does not
-grow with the fabric. Any message is a sign of life; a ``Beat`` comes at least once a period. After some silence a node probes,
-itself and through others, which vouch for whom they have heard. No sign for ``suspect_after``: it says so to all (``Suspicion``).
-The suspect hears of it and answers with a greater version of its record, which takes the suspicion back everywhere. If it does not,
-those who suspect it by their own evidence give the verdict (``Gone``), sooner the more of them agree.
+Each node looks after its neighbours in the overlay. So at least K others look after every node, and
+the cost does not grow with the fabric. Any message is a sign of life. A ``Beat`` comes at least
+once a period. After some silence a node probes, itself and through others, and these vouch for
+peers that they have heard. After ``suspect_after`` without a sign the node tells all others
+(``Suspicion``). The suspect hears of it and answers with a greater version of its record. This
+withdraws the suspicion everywhere. Otherwise the nodes that suspect it by their own evidence give
+the verdict (``Gone``), and they give it the sooner the more of them agree.
 
-A broken link that cannot be opened again is stronger evidence than silence: when all who look after a node have that, the verdict
-comes within seconds. A pause (SIGSTOP, a long collection) breaks no links.
+A broken link that cannot be opened again is stronger evidence than silence. When all nodes that
+look after a node have this evidence, the verdict comes within seconds. A pause (SIGSTOP, a long
+collection) breaks no links.
 
-Nobody is removed unheard: a verdict on a node that is not under suspicion here is taken as a suspicion first. A node that has
-slept itself (its timer is late), or that hears from hardly anyone, trusts its own silence less (``strain``).
+No node is removed unheard: a verdict on a node that is not under suspicion here counts as a
+suspicion first. A node that has slept itself (its timer is late), or that hears from hardly any
+neighbour, trusts its own silence less (``strain``).
 """
 
 from __future__ import annotations
@@ -24,11 +28,15 @@ from gossamer.overlay.interest.links import Links
 from gossamer.overlay.interest.messages import Gone, News, Probe, Suspicion, Vouch
 from gossamer.overlay.interest.view import View
 
-HELPERS = 3  # asked to probe for us
-CONFIRM = 3  # suspecting nodes that make a quick verdict
+# Nodes that are asked to probe for us.
+HELPERS = 3
+# Suspecting nodes that make a quick verdict.
+CONFIRM = 3
 STRAIN_MAX = 4
-CONDEMNED = Micros(2 * SECOND)  # time to answer a verdict that came without a suspicion
-PROBES_MAX = 1024  # probes that others have asked us for
+# The time to answer a verdict that came without a suspicion.
+CONDEMNED = Micros(2 * SECOND)
+# The most probes that others have asked us for.
+PROBES_MAX = 1024
 
 
 class Suspect:
@@ -47,10 +55,14 @@ class Suspect:
     def __init__(self, life: int, version: int, now: Micros) -> None:
         self.life, self.version, self.since = life, version, now
         self.by: dict[Peer, None] = {}
-        self.resets: dict[Peer, None] = {}  # those of them whose links broke
-        self.mine = False  # by our own evidence
-        self.condemned = NEVER  # a verdict was heard: when it is carried out
-        self.watchers: tuple[Peer, ...] = ()  # who looks after it, as of a membership
+        # Those of them whose links broke.
+        self.resets: dict[Peer, None] = {}
+        # By our own evidence.
+        self.mine = False
+        # When a verdict that was heard is carried out.
+        self.condemned = NEVER
+        # The nodes that look after it, as of a membership.
+        self.watchers: tuple[Peer, ...] = ()
         self.membership = -1
 
 
@@ -66,7 +78,8 @@ class Detector:
     ) -> None:
         self.suspects: dict[Peer, Suspect] = {}
         self.strain = 0
-        self.verdicts: list[tuple[Peer, int]] = []  # to be carried out by the owner: peer, life
+        # To be carried out by the owner: peer and life.
+        self.verdicts: list[tuple[Peer, int]] = []
         self._me, self._config, self._view, self._links, self._gossip, self._rng = (
             me,
             config,
@@ -76,19 +89,19 @@ class Detector:
             rng,
         )
         self._vouched: dict[Peer, Micros] = {}
-        self._reset: dict[Peer, Micros] = {}  # links that broke, and when
-        self._asked: dict[Peer, dict[Peer, None]] = {}  # whom we probe for others, and for whom
+        # Links that broke, and when.
+        self._reset: dict[Peer, Micros] = {}
+        # Peers that we probe for others, and those others.
+        self._asked: dict[Peer, dict[Peer, None]] = {}
         self._calm = 0
-
-    # ---------------------------------------------------------------- evidence
 
     @property
     def is_asked(self) -> bool:
-        """Others wait for a sign of life of somebody."""
+        """Whether others wait for a sign of life of some peer."""
         return bool(self._asked)
 
     def heard(self, peer: Peer, now: Micros) -> list[Effect]:
-        """A message from this peer itself."""
+        """A message came from this peer itself."""
         effects: list[Effect] = []
         askers = self._asked.pop(peer, None)
         if askers:
@@ -103,12 +116,12 @@ class Detector:
         self._reset.pop(peer, None)
 
     def reset(self, peer: Peer, now: Micros) -> None:
-        """Its link broke."""
+        """The peer's link broke."""
         if peer in self._view.members:
             self._reset[peer] = now
 
     def probe(self, asker: Peer, peer: Peer, now: Micros) -> list[Effect]:
-        """Somebody wants to know whether a peer is alive."""
+        """Another node asks whether a peer is alive."""
         link = self._links.up.get(peer)
         if link is None:
             return []
@@ -124,7 +137,7 @@ class Detector:
             self._withdraw(peer)
 
     def slept(self, now: Micros) -> None:
-        """This node itself has been asleep: others had no chance to be heard."""
+        """This node itself has been asleep, so others had no chance to be heard."""
         self.strain = min(STRAIN_MAX, self.strain + 1)
         for link in self._links.up.values():
             link.heard = now
@@ -136,7 +149,7 @@ class Detector:
                 suspect.condemned = Micros(now + CONDEMNED)
 
     def strained(self) -> None:
-        """Others suspect this node: perhaps it is slow, and its own clock is not to be trusted."""
+        """Others suspect this node. Perhaps it is slow, and its own clock is not to be trusted."""
         self.strain = min(STRAIN_MAX, self.strain + 1)
 
     def _withdraw(self, peer: Peer) -> None:
@@ -149,15 +162,13 @@ class Detector:
                 del self.suspects[peer]
 
     def _sign(self, peer: Peer) -> Micros:
-        """The last sign of life."""
+        """The time of the last sign of life."""
         link = self._links.up.get(peer)
         last = link.heard if link is not None else self._links.missing.get(peer, NEVER)
         return max(last, self._vouched.get(peer, last))
 
-    # ------------------------------------------------------------------- rounds
-
     def tick(self, now: Micros) -> list[Effect]:
-        """Look after the neighbours; a few times in each period."""
+        """Looks after the neighbours, a few times in each period."""
         config, links = self._config, self._links
         effects: list[Effect] = []
         patience = config.suspect_after * (2 + self.strain) // 2
@@ -211,10 +222,8 @@ class Detector:
             suspect = self.suspects[peer] = Suspect(known.record.life, known.record.version, now)
         if not suspect.mine or (was_reset and self._me not in suspect.resets):
             if not suspect.mine:
-                suspect.mine, suspect.since = (
-                    True,
-                    now,
-                )  # what others said before, or we withdrew, is no haste
+                # Claims of others, and claims that we withdrew, do not shorten the time.
+                suspect.mine, suspect.since = True, now
             suspect.by[self._me] = None
             if was_reset:
                 suspect.resets[self._me] = None
@@ -235,14 +244,16 @@ class Detector:
                 and suspect.condemned == NEVER
                 and now - suspect.since > 2 * self._config.verdict_alone
             ):
-                del self.suspects[peer]  # whoever said so has had time for a verdict, and gave none
-            elif suspect.mine and peer in self._links.up:  # the suspect should know: it can answer
+                # The nodes that suspected it have had time for a verdict, and gave none.
+                del self.suspects[peer]
+            # The suspect should know of it, because it can answer.
+            elif suspect.mine and peer in self._links.up:
                 claim = Suspicion(peer, suspect.life, suspect.version, self._me, False)
                 effects.append(Send((peer,), News(suspicions=(claim,))))
         return effects
 
     def _delay(self, peer: Peer, suspect: Suspect) -> int:
-        """From suspicion to verdict."""
+        """The time from the suspicion to the verdict."""
         config = self._config
         if suspect.membership != self._view.membership:
             suspect.membership = self._view.membership
@@ -254,10 +265,8 @@ class Detector:
         share = min(1.0, (len(suspect.by) - 1) / (needed - 1)) if needed > 1 else 1.0
         return int(config.verdict_alone - share * (config.verdict_alone - config.verdict_min))
 
-    # --------------------------------------------------------------------- news
-
     def accused(self, claim: Suspicion, source: Peer, now: Micros) -> None:
-        """Somebody suspects a peer (not this node)."""
+        """Another node suspects a peer, which is not this node."""
         peer, by = Peer(claim.peer), Peer(claim.by)
         known = self._view.members.get(peer)
         if known is None or by not in self._view.members:
@@ -276,7 +285,10 @@ class Detector:
             self._gossip.rumour(claim, source)
 
     def condemned(self, gone: Gone, now: Micros) -> bool:
-        """A verdict was heard. True: carry it out now. Otherwise the peer has a moment to answer."""
+        """A verdict was heard.
+
+        True means that it is carried out now. Otherwise the peer has a moment to answer.
+        """
         peer = Peer(gone.peer)
         suspect = self.suspects.get(peer)
         if gone.left or (

@@ -1,10 +1,9 @@
-"""News: what has changed and which neighbours may not know it yet; and rounds, which send it.
+"""Changes that some neighbours may not know yet, and the rounds that send them.
 
-A round sends to each link what it lacks, and nothing else (paragraphs 30 and 51): a neighbour that has told us a change, or has
-been told it, is left out. Changes of one node that gather between two rounds become one: the touched topics with their final
-state, from the base that our neighbours were told before.
-
-Links with the same gaps share one message, encoded once.
+A round sends to each link only the changes that it lacks (paragraphs 30 and 51). A neighbour that
+has told us a change, or has been told it, is left out. Changes of one node that gather between two
+rounds become one change: the touched topics with their final state, from the base that our
+neighbours were told before. Links with the same gaps share one message, which is encoded once.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ from gossamer.overlay.interest.record import (
     pack_entries,
 )
 
-OFFER_BYTES = (
-    256  # of topics in whole records, to one link in one round: from there on they are offered
-)
-RUMOURS_MAX = 65_536  # suspicions and deaths waiting for a round: one of each a member
+# Bytes of topics in whole records, to one link in one round. From there on records are offered.
+OFFER_BYTES = 256
+# Suspicions and deaths that wait for a round: one of each for a member.
+RUMOURS_MAX = 65_536
 
 
 class Fresh:
@@ -50,9 +49,12 @@ class Fresh:
         self, new: Known, base: int, touched: dict[bytes, bytes] | None, source: Peer | None
     ) -> None:
         self.record, self.order, self.base = new.record, new.order, base
-        self.known: dict[Peer, None] = {} if source is None else {source: None}  # who has it
-        self.is_own = source is None  # this node's own record: nobody can have it yet
-        self.touched = touched  # None: send the whole record
+        # The neighbours that have it.
+        self.known: dict[Peer, None] = {} if source is None else {source: None}
+        # This node's own record, which no neighbour can have yet.
+        self.is_own = source is None
+        # None: send the whole record.
+        self.touched = touched
 
 
 Rumour = Suspicion | Gone
@@ -60,9 +62,12 @@ Rumour = Suspicion | Gone
 
 class Gossip:
     def __init__(self, *, whole: bool) -> None:
-        self.changes = 0  # pending, for the threshold
-        self.own = False  # something pending began at this node
-        self.theirs = False  # something pending came from a neighbour
+        # The number of pending changes, for the threshold.
+        self.changes = 0
+        # A pending change began at this node.
+        self.own = False
+        # A pending change came from a neighbour.
+        self.theirs = False
         self._whole = whole
         self._fresh: dict[Peer, Fresh] = {}
         self._rumours: dict[Rumour, dict[Peer, None]] = {}
@@ -71,7 +76,11 @@ class Gossip:
         return bool(self._fresh or self._rumours)
 
     def changed(self, new: Known, base: int, changes: bytes | None, source: Peer | None) -> None:
-        """A record is new here. ``changes``: what was touched after ``base``; None if only the whole is known."""
+        """A record is new here.
+
+        ``changes`` are the topics that were touched after ``base``. None means that only the whole
+        record is known.
+        """
         self._count(source)
         record = new.record
         peer = Peer(record.peer)
@@ -84,11 +93,12 @@ class Gossip:
                 touched = before.touched | touched
                 base = before.base
                 if len(touched) > TOPICS_MAX:
-                    touched = None  # more than a change may hold
+                    # It is more than a change may hold.
+                    touched = None
         self._fresh[peer] = Fresh(new, base, touched, source)
 
     def heard(self, source: Peer, peer: Peer, life: int, version: int) -> None:
-        """A neighbour has told us what we know already: it need not be told."""
+        """A neighbour has told us a change that we know already, so it need not be told."""
         fresh = self._fresh.get(peer)
         if fresh is not None and fresh.record.version <= version and fresh.record.life == life:
             fresh.known[source] = None
@@ -97,7 +107,9 @@ class Gossip:
         known = self._rumours.get(rumour)
         if known is None:
             if len(self._rumours) >= RUMOURS_MAX:
-                return  # they are told again by whoever suspects, and deaths by the exchange of digests
+                # Suspicions are told again by the nodes that suspect, and deaths by the exchange of
+                # digests.
+                return
             self._count(source)
             known = self._rumours[rumour] = {}
         if source is not None:
@@ -111,11 +123,11 @@ class Gossip:
             self.theirs = True
 
     def drop(self, peer: Peer) -> None:
-        """This record is of no more interest."""
+        """This record is needed no longer."""
         self._fresh.pop(peer, None)
 
     def round(self, links: Iterable[Peer]) -> list[Send]:
-        """What to send, and to whom. Nothing is pending after this."""
+        """The messages of a round, with their receivers. Nothing is pending after this."""
         fresh, rumours = list(self._fresh.values()), list(self._rumours.items())
         self._fresh, self._rumours, self.changes = {}, {}, 0
         self.own = self.theirs = False
@@ -146,7 +158,10 @@ class Gossip:
         return sends
 
     def _offer(self, items: list[Fresh | Rumour]) -> list[Message]:
-        """Messages for these items. Whole records of others, unless they are short, are offered: most links have them by then."""
+        """Messages for these items.
+
+        Long whole records of other nodes are only offered, because most links have them by then.
+        """
         if len(items) == 1 and isinstance(items[0], Fresh) and items[0].touched is not None:
             return [_lone(items[0])]
         whole = [

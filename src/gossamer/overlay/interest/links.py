@@ -1,12 +1,13 @@
-"""Links: which ones the overlay should have, which ones are up, and how one becomes the other.
+"""The links that the overlay should have, the links that are up, and how one becomes the other.
 
-The member set implies the overlay (graph.py), so a node needs nobody's leave to know its neighbours. Two nodes whose views differ
-for a moment may disagree; so each end of a link says whether it wants it, and a link is closed only when neither end has wanted it
-for a while. A node that lacks some of its neighbours wants all the links it has: nothing is unlinked before what replaces it is
-linked.
+The member set implies the overlay (graph.py), so a node knows its neighbours without asking. Two
+nodes whose views differ for a moment may disagree. So each end of a link says whether it wants the
+link, and a link is closed only when neither end has wanted it for a while. A node that lacks some
+of its neighbours wants all the links that it has. So no link goes before its replacement is up.
 
-Lost peers are remembered with their addresses and dialled now and then, so that two halves of a partition find each other. The
-rate is shared: about two attempts a second on each lost peer from the whole fabric, however large it is.
+Lost peers are remembered with their addresses and dialled now and then, so that two halves of a
+partition find each other. The rate is shared: the whole fabric, however large it is, makes about
+two attempts a second on each lost peer.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ from gossamer.overlay.interest.config import InterestConfig
 from gossamer.overlay.interest.messages import Want
 from gossamer.overlay.interest.view import View
 
-SECOND_DIALLER = Micros(300 * MILLISECOND)  # the greater peer waits for the smaller one to dial
-LOST_DIALS = 2.0  # attempts a second on each lost peer, from the whole fabric
-LOST_A_TICK = 4  # lost peers dialled at once by one node
+# The greater peer waits this long for the smaller one to dial.
+SECOND_DIALLER = Micros(300 * MILLISECOND)
+# Attempts a second on each lost peer, from the whole fabric.
+LOST_DIALS = 2.0
+# Lost peers that one node dials at once.
+LOST_A_TICK = 4
 
 
 class Link:
@@ -40,16 +44,20 @@ class Link:
 
     def __init__(self, now: Micros) -> None:
         self.up_at = self.heard = now
-        self.greeted = False  # it has said who it is
-        self.mine = False  # this end wants it
-        self.theirs = False  # the other end does
+        # The peer has said its name.
+        self.greeted = False
+        # This end wants the link.
+        self.mine = False
+        # The other end wants it.
+        self.theirs = False
         self.unwanted_since = NEVER
-        self.refused = False  # there are too many: it is told what we know, and closed
-        self.differs = 0  # signs of life in a row with another digest
+        # There are too many links. The peer is told our view, and the link is closed.
+        self.refused = False
+        # Signs of life in a row with another digest.
+        self.differs = 0
 
     @property
     def is_wanted(self) -> bool:
-        """By either end."""
         return self.mine or self.theirs or not self.greeted
 
 
@@ -62,23 +70,29 @@ class Links:
         rng: Random,
         named: Mapping[str, Peer | None] | None = None,
     ) -> None:
-        """``named``: whom to expect at addresses to begin with, where that is known."""
+        """``named`` has the peers that are expected at the addresses to begin with, as far as
+        they are known.
+        """
         self.up: dict[Peer, Link] = {}
-        self.wanted: dict[Peer, Micros] = {}  # since when
-        self.missing: dict[Peer, Micros] = {}  # wanted and not up, since when
+        # With the time since when.
+        self.wanted: dict[Peer, Micros] = {}
+        # Wanted peers that are not linked, with the time since when.
+        self.missing: dict[Peer, Micros] = {}
         self.deadline = Micros(0)
-        self.closing: dict[Peer, None] = {}  # hung up by us
-        self.leaving = False  # this node goes: its links are for the others
+        # Hung up by us.
+        self.closing: dict[Peer, None] = {}
+        # This node leaves: its links serve the others only.
+        self.leaving = False
         self._me, self._config, self._view, self._rng = me, config, view, rng
         self._named = named or {}
         self._membership = -1
         self._lost_joins: list[str] = []
-        self._taken: set[str] = set()  # addresses of members
+        # The addresses of members.
+        self._taken: set[str] = set()
         self._lost_at = -1
-        self._dialled: dict[str, Micros] = {}  # when last
+        # With the time of the last attempt.
+        self._dialled: dict[str, Micros] = {}
         self._joins = 0
-
-    # ------------------------------------------------------------------ events
 
     def opened(self, peer: Peer, now: Micros) -> Link:
         link = self.up[peer] = Link(now)
@@ -90,20 +104,19 @@ class Links:
         return link
 
     def closed(self, peer: Peer, now: Micros) -> bool:
-        """Returns whether this was our own doing."""
+        """A link is closed. Returns whether this node closed it."""
         self.up.pop(peer, None)
         if peer in self.wanted:
             self.missing.setdefault(peer, now)
             known = self._view.members.get(peer)
             if known is not None:
-                self._dialled.pop(
-                    known.record.address, None
-                )  # at once: a connection that broke is not a host that died
+                # It is dialled again at once: a broken connection is not a dead host.
+                self._dialled.pop(known.record.address, None)
         self.deadline = min(self.deadline, Micros(now + self._config.settle))
         return self.closing.pop(peer, 0) is None
 
     def kept(self, peer: Peer, now: Micros) -> None:
-        """Not hung up after all."""
+        """The link was not hung up after all."""
         self.closing.pop(peer, None)
         link = self.up.get(peer)
         if link is not None:
@@ -113,7 +126,11 @@ class Links:
             link.up_at = now
 
     def carriers(self) -> list[Peer]:
-        """Links that news goes over; that this node leaves, over all: who has not said yet whether it wants one hears it, too."""
+        """The links that news goes over.
+
+        The news that this node leaves goes over all links, because a peer may not have said yet
+        whether it wants one.
+        """
         return [
             peer
             for peer, link in self.up.items()
@@ -123,18 +140,14 @@ class Links:
     def _wants(self, peer: Peer) -> bool:
         if self.leaving:
             return False
-        if (
-            peer in self.wanted or self.missing
-        ):  # some neighbour is not linked yet: every link is dear
+        # Some neighbour is not linked yet, so every link counts.
+        if peer in self.wanted or self.missing:
             return True
-        return (
-            len(self._view.members) == 1 and peer not in self._view.tombs
-        )  # nobody is known: so is a newcomer's
-
-    # ------------------------------------------------------------------ upkeep
+        # A newcomer that knows no other member wants any link.
+        return len(self._view.members) == 1 and peer not in self._view.tombs
 
     def upkeep(self, now: Micros) -> list[Effect]:
-        """Bring what is up nearer to what is wanted. ``deadline`` says when to look again."""
+        """Brings the links nearer to the wanted ones. ``deadline`` says when to look again."""
         config, view = self._config, self._view
         effects: list[Effect] = []
         if view.membership != self._membership:
@@ -183,26 +196,25 @@ class Links:
         return [Dial(address, peer)]
 
     def _dial_joins(self, now: Micros) -> list[Effect]:
-        """Alone: one of the addresses to begin with, in turn."""
+        """Dials the addresses to begin with, in turn, while this node is alone."""
         join = self._config.join
         if not join or len(self._view.members) > 1 or self.up:
             return []
         if not self._joins:
-            self._joins = 1 + int(
-                self._rng.random() * len(join)
-            )  # not all newcomers at the first one
+            # A random start, so that not all newcomers dial the first address.
+            self._joins = 1 + int(self._rng.random() * len(join))
         self._joins += 1
         address = join[self._joins % len(join)]
         return [Dial(address, self._named.get(address))]
 
     def dial_lost(self, now: Micros) -> list[Effect]:
-        """Called once a second: try some of those that are gone; perhaps it was the network."""
+        """Tries some of the lost peers, once a second. Perhaps only the network was broken."""
         view, rng = self._view, self._rng
         chance = LOST_DIALS / max(1, len(view.members))
         if self._lost_at != view.membership and (view.tombs or self._config.join):
             self._lost_at = view.membership
             self._taken = {member.record.address for member in view.members.values()}
-            # An address to begin with whose node is not a member: lost, too.
+            # An address to begin with whose node is not a member is lost, too.
             self._lost_joins = [
                 address for address in self._config.join if address not in self._taken
             ]
@@ -216,7 +228,8 @@ class Links:
             for peer, tomb in view.tombs.items()
             if tomb.address
             and not tomb.left
-            and tomb.address not in self._taken  # by somebody who came after it
+            # By a node that came after it.
+            and tomb.address not in self._taken
         ]
         expected = chance * len(addresses)
         count = min(LOST_A_TICK, int(expected) + (rng.random() < expected % 1))
@@ -242,7 +255,11 @@ class Links:
         return [Send(tuple(peers), Want(mine)) for mine, peers in turned.items() if peers]
 
     def remind(self) -> list[Effect]:
-        """Once a beat: both ends may have let a link go and not heard of each other's word, which would keep it for ever."""
+        """Repeats once a beat that this node does not want a link.
+
+        Both ends may have let a link go without hearing of each other's message. That would keep
+        the link for ever.
+        """
         peers = tuple(
             [
                 peer
@@ -266,7 +283,8 @@ class Links:
                 self.closing[peer] = None
                 effects.append(Hangup(peer))
         excess = len(self.up) - 2 * config.links_max
-        if excess > 0:  # no room even for those that are only told what we know
+        # There is no room even for peers that are only told our view.
+        if excess > 0:
             for peer, link in list(self.up.items())[::-1]:
                 if excess > 0 and link.refused and peer not in self.closing:
                     self.closing[peer] = None

@@ -1,19 +1,23 @@
-"""What travels between nodes of the interest plane. Bounds are checked when a message is decoded: they come from peers.
+"""The messages between nodes of the interest plane.
 
-Greet      the first word on a link: the sender's own record, its view's digest, and how many members it knows
+They come from peers, so bounds are checked when a message is decoded.
+
+Greet      the first message on a link: the sender's own record, the digest of its view, and the
+           number of members that it knows
 Want       whether the sender's overlay has this link
 Flip       one topic joined or left: the lone change, in about 30 bytes
 Flips      several of them, of any nodes
 News       other changes, whole records, suspicions and deaths
 Beat       a sign of life, with the digest of the sender's view
-Probe      is this peer alive? to it, or to somebody who may know
-Vouch      yes, I have heard of it
+Probe      asks whether this peer is alive, the peer itself or another node that may know
+Vouch      the reply that the sender has heard from this peer
 Buckets    digests of the sender's view, cut into parts by peer
-Have       all that the sender has in some parts: who, in which life and version
-Ask        send me these records
-Barrier    have you heard of this version of the origin's record? and have all behind you?
-Reached    yes: who has, as a sum
-NameAsk    what are the names of these topics?
+Have       all entries of the sender in some parts: peer, life and version
+Offer      entries of records that the sender can send
+Ask        asks for these records
+Barrier    asks whether the receiver, and all behind it, have this version of the origin's record
+Reached    the reply that they have it: the sum of their numbers
+NameAsk    asks for the names of these topics
 NameTell   names
 """
 
@@ -34,19 +38,24 @@ from gossamer.overlay.interest.record import (
     Version,
 )
 
-ITEMS_MAX = 4096  # of a kind in one message
+# The most items of a kind in one message.
+ITEMS_MAX = 4096
 BUCKETS_MAX = 256
-HAVE_ENTRY = 20  # bytes: peer, life, version, check
-NEWS_BYTES = 128 << 10  # a message is closed when it has so many
+# Bytes: peer, life, version, check.
+HAVE_ENTRY = 20
+# A message is closed when it has this number of bytes.
+NEWS_BYTES = 128 << 10
 NAMES_MAX = 256
-NAME_MAX = 255  # characters
+# In characters.
+NAME_MAX = 255
 
 Number = Annotated[int, Meta(ge=0, le=2**53)]
-Stamp = Annotated[int, Meta(ge=-1, le=2**32 - 2)]  # -1: left
+# -1 says that the topic was left.
+Stamp = Annotated[int, Meta(ge=-1, le=2**32 - 2)]
 
 
 class Flip(Message, frozen=True, array_like=True, tag=30):
-    """From version - 1 to version: one topic."""
+    """One topic changed, from version - 1 to version."""
 
     peer: Uint64
     life: Life
@@ -80,13 +89,16 @@ class Diff(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Suspicion(Struct, frozen=True, array_like=True, gc=False):
-    """``by`` has not heard of the peer for too long. A greater version of its record takes it back."""
+    """``by`` has not heard of the peer for too long. A greater version of its record withdraws
+    it.
+    """
 
     peer: Uint64
     life: Life
     version: Version
     by: Uint64
-    reset: bool  # its link broke, and could not be opened again
+    # The peer's link broke, and could not be opened again.
+    reset: bool
 
 
 class Gone(Struct, frozen=True, array_like=True, gc=False):
@@ -94,7 +106,8 @@ class Gone(Struct, frozen=True, array_like=True, gc=False):
 
     peer: Uint64
     life: Life
-    left: bool  # it said so itself
+    # The peer said so itself.
+    left: bool
 
 
 class News(Message, frozen=True, array_like=True, tag=31):
@@ -109,7 +122,8 @@ class Greet(Message, frozen=True, array_like=True, tag=32):
     digest: Uint64
     members: Number
     want: bool
-    sure: bool = False  # as in Beat
+    # As in Beat.
+    sure: bool = False
 
 
 class Want(Message, frozen=True, array_like=True, tag=33):
@@ -118,7 +132,9 @@ class Want(Message, frozen=True, array_like=True, tag=33):
 
 class Beat(Message, frozen=True, array_like=True, tag=34):
     digest: Uint64
-    sure: bool = False  # the sender's view is the fabric's, not that of a few newcomers that have found each other
+    # The sender's view is that of the fabric, and not that of a few newcomers that have found each
+    # other.
+    sure: bool = False
 
 
 class Probe(Message, frozen=True, array_like=True, tag=35):
@@ -130,14 +146,15 @@ class Vouch(Message, frozen=True, array_like=True, tag=36):
 
 
 class Buckets(Message, frozen=True, array_like=True, tag=37):
-    digests: Annotated[
-        bytes, Meta(max_length=8 * BUCKETS_MAX)
-    ]  # 8 bytes each; their number is a power of two
+    # 8 bytes each. Their number is a power of two.
+    digests: Annotated[bytes, Meta(max_length=8 * BUCKETS_MAX)]
 
 
 class Have(Message, frozen=True, array_like=True, tag=38):
-    parts: Annotated[int, Meta(ge=1, le=BUCKETS_MAX)]  # into how many the view was cut
-    buckets: Annotated[bytes, Meta(max_length=BUCKETS_MAX)]  # which of them; a byte each
+    # The number of parts that the view was cut into.
+    parts: Annotated[int, Meta(ge=1, le=BUCKETS_MAX)]
+    # The numbers of the chosen parts, a byte each.
+    buckets: Annotated[bytes, Meta(max_length=BUCKETS_MAX)]
     entries: Annotated[bytes, Meta(max_length=HAVE_ENTRY * 65_536)]
 
 
@@ -146,7 +163,8 @@ class Offer(Message, frozen=True, array_like=True, tag=45):
 
 
 class Ask(Message, frozen=True, array_like=True, tag=39):
-    peers: Annotated[bytes, Meta(max_length=8 * ITEMS_MAX)]  # 8 bytes each
+    # 8 bytes each.
+    peers: Annotated[bytes, Meta(max_length=8 * ITEMS_MAX)]
 
 
 class Barrier(Message, frozen=True, array_like=True, tag=40):
@@ -154,13 +172,15 @@ class Barrier(Message, frozen=True, array_like=True, tag=40):
     number: Number
     life: Life
     version: Version
-    settled: bool = False  # answer when what was published before has its receipts
+    # Answer when everything that was published before has its receipts.
+    settled: bool = False
 
 
 class Reached(Message, frozen=True, array_like=True, tag=41):
     origin: Uint64
     number: Number
-    total: Uint64  # of what every node that has been reached adds, modulo 2**64
+    # The sum, modulo 2**64, of the numbers that all reached nodes add.
+    total: Uint64
 
 
 class NameAsk(Message, frozen=True, array_like=True, tag=42):

@@ -1,7 +1,8 @@
-"""Names of topics: they travel as 64-bit hashes, and can be asked for.
+"""Names of topics. They travel as 64-bit hashes, and other nodes can be asked for them.
 
-Whoever wants a topic knows its name; so a node that has only the hash asks a node that wants it. Two names with one hash cost a
-needless delivery, which the receiver drops by name; the first name that a node learns is the one it shows.
+A node that wants a topic knows its name. So a node that has only the hash asks a node that wants
+it. Two names with one hash cost a needless delivery, which the receiver drops by name. A node shows
+the first name that it learns.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Names:
         self._asked: dict[bytes, None] = {}
 
     def learn(self, name: str) -> bytes:
-        """The hash of a name, which from now on can be turned back."""
+        """The hash of a name, which from now on can be turned back into the name."""
         topic = self.hash(name)
         if topic not in self._names and len(self._names) < KNOWN_MAX:
             self._names[topic] = name
@@ -34,14 +35,14 @@ class Names:
         return self._names.get(topic)
 
     def show(self, topic: bytes) -> str:
-        """The name, or the hash for one that nobody has told yet."""
+        """The name, or the hash if the name is not known yet."""
         return self._names.get(topic) or f"#{topic.hex()}"
 
     def unknown(self, topics: Iterable[bytes]) -> list[bytes]:
         return [topic for topic in topics if topic not in self._names]
 
     def question(self, peer: Peer, topics: list[bytes]) -> list[Effect]:
-        """Ask a peer for the names of topics that it wants."""
+        """Asks a peer for the names of topics that it wants."""
         effects: list[Effect] = []
         for start in range(0, len(topics), NAMES_MAX):
             some = topics[start : start + NAMES_MAX]
@@ -52,7 +53,7 @@ class Names:
         return effects
 
     def ask(self, peer: Peer, message: NameAsk) -> list[Effect] | None:
-        """None: the message is malformed."""
+        """Answers a question. None means that the message is malformed."""
         if len(message.topics) % TOPIC:
             return None
         topics = message.topics
@@ -61,7 +62,9 @@ class Names:
         return [Send((peer,), NameTell(names))] if names else []
 
     def tell(self, message: NameTell) -> None:
-        """Names are believed only for hashes that were asked for: a hash shows whether its name is right."""
+        """Learns names, but only those whose hash was asked for. A hash shows whether its name
+        is right.
+        """
         for name in message.names:
             if self.hash(name) in self._asked:
                 self.learn(name)

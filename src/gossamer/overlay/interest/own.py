@@ -1,8 +1,10 @@
-"""This node's own record: what it wants, on whose behalf, and which life it is in.
+"""This node's own record: its topics, the sources that want them, and its life.
 
-The seed's ``subscribe`` and ``unsubscribe`` (paragraphs 47 and 49) with one leave counter, stamped on each topic at subscribing and
-never reset within a life. A topic may be wanted by several sources (the user, services of the overlay, services outside it:
-claim 7) and several times by each, over the same route or another; it is left when none wants it any longer.
+These are the seed's ``subscribe`` and ``unsubscribe`` (paragraphs 47 and 49). They use one leave
+counter, which is stamped on each topic at subscribing and never reset within a life. A topic may be
+wanted by several sources (the user, services of the overlay, services outside it: claim 7), and
+several times by each, over the same route or another. It is left when no source wants it any
+longer.
 """
 
 from __future__ import annotations
@@ -26,22 +28,28 @@ from gossamer.overlay.interest.record import (
     read_stamp,
 )
 
-_Who = tuple[str, str, int]  # source, the topic's name, routes
+# A source, the topic's name, and the routes.
+_Wish = tuple[str, str, int]
 
 
 class InterestError(ValueError):
-    """More than a node may want or say."""
+    """A node wants or says more than it may."""
 
 
 class Own:
     def __init__(self, me: Peer, incarnation: int, nonce: int, address: str, names: Names) -> None:
         self.record = Record(me, incarnation << 8 | nonce, 1, address)
-        self.leaves = 0  # the leave counter
+        # The leave counter.
+        self.leaves = 0
         self._nonce, self._names = nonce, names
-        self._sources: dict[bytes, dict[_Who, int]] = {}  # who wants a topic, and how often
+        # For each topic: the wishes for it, and how often each was made.
+        self._sources: dict[bytes, dict[_Wish, int]] = {}
 
     def join(self, topic: str, routes: int, source: str) -> bytes:
-        """Want a topic; returns the change, empty if others want it already, by the same routes."""
+        """Wants a topic.
+
+        Returns the change, which is empty if others want it already by the same routes.
+        """
         if not 0 <= routes <= ROUTES_ALL:
             raise InterestError(
                 f"routes {routes} are no sum of {', '.join(ROUTES)} (0 to {ROUTES_ALL})"
@@ -58,29 +66,29 @@ class Own:
         return self._restamp(name)
 
     def part(self, topic: str, routes: int, source: str) -> bytes:
-        """Want it no longer; returns the change, empty if others still want it."""
+        """Wants a topic no longer. Returns the change, which is empty if others still want it."""
         name = self._names.hash(topic)
         sources = self._sources.get(name, {})
-        who = (source, topic, routes)
-        if who not in sources:
+        wish = (source, topic, routes)
+        if wish not in sources:
             return b""
-        sources[who] -= 1
-        if sources[who]:
+        sources[wish] -= 1
+        if sources[wish]:
             return b""
-        return self._drop(name, [who])
+        return self._drop(name, [wish])
 
     def drop_source(self, source: str) -> bytes:
-        """A source is gone: what only it wanted is left."""
+        """A source is gone. Topics that only this source wanted are left."""
         ends = {
-            name: [who for who in sources if who[0] == source]
-            for name, sources in self._sources.items()
+            name: [wish for wish in wishes if wish[0] == source]
+            for name, wishes in self._sources.items()
         }
-        return b"".join([self._drop(name, whose) for name, whose in ends.items() if whose])
+        return b"".join([self._drop(name, wishes) for name, wishes in ends.items() if wishes])
 
-    def _drop(self, name: bytes, whose: list[_Who]) -> bytes:
+    def _drop(self, name: bytes, wishes: list[_Wish]) -> bytes:
         sources = self._sources[name]
-        for who in whose:
-            del sources[who]
+        for wish in wishes:
+            del sources[wish]
         if sources:
             return self._restamp(name)
         del self._sources[name]
@@ -88,7 +96,10 @@ class Own:
         return name + LEFT
 
     def _restamp(self, name: bytes) -> bytes:
-        """The topic's stamp with the routes that it is wanted by; empty if it has that already. Another route is no leave."""
+        """The change of the topic's stamp to its routes, empty if there is none.
+
+        Another route is no leave.
+        """
         routes = 0
         for _, _, some in self._sources[name]:
             routes |= some
@@ -98,11 +109,14 @@ class Own:
 
     @property
     def is_worn(self) -> bool:
-        """Version or counter are at their end: the next change needs a new life."""
+        """Version or counter are at their end, so the next change needs a new life."""
         return self.record.version >= VERSION_MAX or self.leaves >= COUNTER_MAX
 
     def change(self, changes: bytes) -> tuple[Record, int]:
-        """The record after changes, possibly none; and the version it was based on."""
+        """The record after the changes, and the version that it was based on.
+
+        The changes may be empty.
+        """
         base = self.record.version
         self.record = apply(self.record, base + 1, changes)
         return self.record, base
@@ -112,7 +126,7 @@ class Own:
         return self.record
 
     def add(self, extra: bytes) -> Record:
-        """Say something else in ``extra``."""
+        """Sets ``extra``."""
         if len(extra) > EXTRA_MAX:
             raise InterestError(
                 f"{len(extra)} bytes for all other nodes to keep; at most {EXTRA_MAX} are allowed"
@@ -121,12 +135,15 @@ class Own:
         return self.record
 
     def certify(self, certificate: bytes) -> Record:
-        """Show another certificate."""
+        """Sets the certificate."""
         self.record = replace(self.record, version=self.record.version + 1, certificate=certificate)
         return self.record
 
     def live_again(self, incarnation: int) -> Record:
-        """The same interest in a new life; absurd incarnations are as good as the greatest."""
+        """The same interest in a new life.
+
+        An absurdly great incarnation counts as the greatest.
+        """
         old = self.record
         self.leaves = 0
         stamps = b"".join([make_stamp(0, stamp & ROUTES_ALL) for stamp in old.stamps[3::4]])

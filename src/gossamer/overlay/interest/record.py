@@ -1,17 +1,21 @@
-"""What one node is interested in, as every other node holds it: an immutable record, and how records change.
+"""One node's interest as every other node holds it: an immutable record, and its changes.
 
-A record is (peer, life, version, address, topics). ``life`` is the incarnation (24 bits) with 8 random bits below it: a restart
-without memory of itself is told from its old life even before it has heard of it. ``version`` counts changes within a life.
-Records of a peer are totally ordered by (life, version, check); views merge by taking the greatest, so they agree whatever the
-order in which news arrives.
+A record is (peer, life, version, address, topics). ``life`` is the incarnation (24 bits) with 8
+random bits below it. So a restart without memory of itself differs from its old life even before
+the node has heard of that life. ``version`` counts changes within a life. Records of a peer are
+totally ordered by (life, version, check). Views merge by taking the greatest, so they agree
+whatever the order of the news.
 
-Topics are 64-bit hashes of names (claim 4), packed: 8 bytes each, big-endian, ascending. With each goes a stamp of 4 bytes: the
-node's leave counter at the time of subscribing (claim 5), shifted by four bits for the routes. 12 bytes a pair in memory and on
-the wire, and a decoded record is a handful of objects however many topics it has. The counter only grows within a life, so a topic
-whose stamp differs was left and came back, however many versions were missed in between.
+Topics are 64-bit hashes of names (claim 4). They are packed: 8 bytes each, big-endian, ascending.
+Each has a stamp of 4 bytes: the node's leave counter at the time of subscribing (claim 5), shifted
+by four bits for the routes. A pair takes 12 bytes in memory and on the wire, and a decoded record
+is a handful of objects, whatever the number of its topics. The counter only grows within a life. So
+a topic whose stamp differs was left and came back, whatever number of versions was missed in
+between.
 
-A change travels as the touched topics with their final state, 12 bytes each (``LEFT`` for a topic that was left). It applies to any
-version from its base on, not only to the base itself: a topic that was joined and left in between is in it as left.
+A change travels as the touched topics with their final state, 12 bytes each (``LEFT`` for a topic
+that was left). It applies to any version from its base on, not only to the base itself: a topic
+that was joined and left in between is in it as left.
 """
 
 from __future__ import annotations
@@ -24,23 +28,22 @@ from msgspec import Meta, Struct
 
 from gossamer.machine import Peer
 
-TOPICS_MAX = 65_536  # of one node
+# Of one node.
+TOPICS_MAX = 65_536
 ADDRESS_MAX = 255
 LIFE_MAX = VERSION_MAX = 2**32 - 1
 INCARNATION_MAX = LIFE_MAX >> 8
 EXTRA_MAX = 4096
 CERTIFICATE_MAX = 2048
-ROUTES = (
-    "direct",
-    "skiplist",
-    "tree",
-    "flood",
-)  # how a node's subscriptions to a topic are served: a bit each in its stamp
+# The routes of a node's subscriptions to a topic. Each is a bit in the topic's stamp.
+ROUTES = ("direct", "skiplist", "tree", "flood")
 ROUTE_BITS = len(ROUTES)
 ROUTES_ALL = (1 << ROUTE_BITS) - 1
-COUNTER_MAX = (1 << 32 - ROUTE_BITS) - 2  # leaves within a life; beyond it a new life begins
+# Leaves within a life. Beyond it a new life begins.
+COUNTER_MAX = (1 << 32 - ROUTE_BITS) - 2
 
-TOPIC, STAMP, CHANGE = 8, 4, 12  # bytes
+# In bytes.
+TOPIC, STAMP, CHANGE = 8, 4, 12
 LEFT = b"\xff\xff\xff\xff"
 
 Uint64 = Annotated[int, Meta(ge=0)]
@@ -50,20 +53,19 @@ Address = Annotated[str, Meta(max_length=ADDRESS_MAX)]
 
 
 class Record(Struct, frozen=True, array_like=True, gc=False):
-    """One node, and what it wants."""
+    """One node and its topics."""
 
     peer: Uint64
     life: Life
     version: Version
-    address: Address = ""  # where others can reach it; empty if they cannot
+    # Where others can reach it; empty if they cannot.
+    address: Address = ""
     topics: Annotated[bytes, Meta(max_length=TOPIC * TOPICS_MAX)] = b""
     stamps: Annotated[bytes, Meta(max_length=STAMP * TOPICS_MAX)] = b""
-    extra: Annotated[bytes, Meta(max_length=EXTRA_MAX)] = (
-        b""  # what its owner adds for others to read; opaque here
-    )
-    certificate: Annotated[bytes, Meta(max_length=CERTIFICATE_MAX)] = (
-        b""  # proves who it is, where there are keys; opaque here
-    )
+    # Bytes that its owner adds for others to read. They are opaque here.
+    extra: Annotated[bytes, Meta(max_length=EXTRA_MAX)] = b""
+    # The proof of the node's identity, where there are keys. It is opaque here.
+    certificate: Annotated[bytes, Meta(max_length=CERTIFICATE_MAX)] = b""
 
     @property
     def incarnation(self) -> int:
@@ -71,7 +73,7 @@ class Record(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def count(self) -> int:
-        """How many topics. Not a length: a record without topics is still one."""
+        """The number of topics. It is not a length: a record without topics is still one."""
         return len(self.topics) // TOPIC
 
     def stamp(self, topic: bytes) -> bytes | None:
@@ -97,7 +99,7 @@ def make_stamp(counter: int, routes: int = 0) -> bytes:
 
 
 def read_stamp(stamp: bytes) -> tuple[int, int]:
-    """Leave counter and routes."""
+    """The leave counter and the routes."""
     value = int.from_bytes(stamp, "big")
     return value >> ROUTE_BITS, value & ROUTES_ALL
 
@@ -108,7 +110,10 @@ def route_names(routes: int) -> str:
 
 
 def find(topics: bytes, topic: bytes) -> int:
-    """The place of a topic, or -1. A search of bytes beats a bisection in Python for any size that occurs."""
+    """The place of a topic, or -1.
+
+    A search of bytes beats a bisection in Python for any size that occurs.
+    """
     at = topics.find(topic)
     while at >= 0 and at % TOPIC:
         at = topics.find(topic, at + 1)
@@ -118,10 +123,8 @@ def find(topics: bytes, topic: bytes) -> int:
 def apply(record: Record, version: int, changes: bytes) -> Record:
     """The record after some changes."""
     if not changes:
-        return Record(
-            record.peer, record.life, version, record.address, record.topics, record.stamps, record.extra, record.certificate
-        )  # fmt: skip
-    if len(changes) == CHANGE:
+        topics, stamps = record.topics, record.stamps
+    elif len(changes) == CHANGE:
         topics, stamps = _apply_one(record.topics, record.stamps, changes[:TOPIC], changes[TOPIC:])
     else:
         pairs = record.pairs()
@@ -162,7 +165,10 @@ def _apply_one(topics: bytes, stamps: bytes, topic: bytes, stamp: bytes) -> tupl
 
 
 def is_well_formed(record: Record) -> bool:
-    """What types cannot say: lengths agree, and topics ascend strictly; nor do they see a record that changes made too long."""
+    """Checks that the lengths agree and that the topics ascend strictly.
+
+    Types cannot express this. They also do not see a record that changes made too long.
+    """
     count, rest = divmod(len(record.topics), TOPIC)
     if rest or count > TOPICS_MAX or len(record.stamps) != count * STAMP:
         return False
@@ -176,14 +182,19 @@ _MASK = 2**64 - 1
 
 
 def mix(value: int) -> int:
-    """Spreads 64 bits: for sums over peers and for cutting them into parts, however they were chosen."""
+    """Spreads 64 bits, for sums over peers and for cutting them into parts, however they were
+    chosen.
+    """
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & _MASK
     value = (value ^ value >> 27) * 0x94D049BB133111EB & _MASK
     return value ^ value >> 31
 
 
 class Known:
-    """A record with its digest. Shared between the views of simulated nodes, so that thousands of them fit one process."""
+    """A record with its digest.
+
+    The views of simulated nodes share it, so that thousands of them fit into one process.
+    """
 
     __slots__ = ("digest", "order", "record", "spread")
 
@@ -205,7 +216,10 @@ class Known:
 
 
 class Pool:
-    """Records by content: equal ones become one object. Without one (a real node) each record is checked and made anew."""
+    """Records by content: equal ones become one object.
+
+    Without a pool, as in a real node, each record is checked and made anew.
+    """
 
     def __init__(self, maximum: int = 200_000) -> None:
         self._known: dict[Record, Known] = {}
@@ -218,7 +232,8 @@ class Pool:
             known = learn(record)
             if known is not None:
                 if len(self._known) >= self._maximum:
-                    self._known.clear()  # only a cache: what views hold stays
+                    # It is only a cache: records in views stay.
+                    self._known.clear()
                 self._known[record] = known
         return known
 
@@ -240,16 +255,24 @@ def read_entries(data: bytes) -> dict[Peer, tuple[int, int, int]]:
 
 
 class ViewChange(Struct, frozen=True):
-    """One node's interest changed: what was known of it before, and what is now. None: not a member."""
+    """One node's interest changed.
+
+    ``before`` and ``after`` are the records before and after the change. None means that the node
+    was or is not a member.
+    """
 
     peer: Peer
     before: Record | None
     after: Record | None
-    reason: str  # "joined", "news", "left" (by itself), "failed" (declared dead), "new life"
+    # One of "joined", "news", "left" (by itself), "failed" (declared dead), "new life".
+    reason: str
 
     @property
     def is_interest(self) -> bool:
-        """Somebody came, went or began anew, or wants something else; not a sign of life, nor another address."""
+        """Whether a node came, went, began anew or has other wishes.
+
+        Signs of life and other addresses do not count.
+        """
         old, new = self.before, self.after
         if old is None or new is None or old.life != new.life:
             return True
@@ -257,7 +280,9 @@ class ViewChange(Struct, frozen=True):
 
     @property
     def is_told(self) -> bool:
-        """More than a sign of life: what it wants, where it is, or what its owner says of it."""
+        """Whether it is more than a sign of life: other wishes, another address, or other
+        ``extra``.
+        """
         old, new = self.before, self.after
         return self.is_interest or (
             old is not None
@@ -275,7 +300,10 @@ class ViewChange(Struct, frozen=True):
 
     @property
     def returned(self) -> tuple[bytes, ...]:
-        """Topics that were left and came back unseen (claim 5): whoever retains data for them has a need to send it."""
+        """Topics that were left and came back unnoticed (claim 5).
+
+        A publisher that retains events for them has to send them.
+        """
         return self._compare()[2]
 
     def _compare(self) -> tuple[tuple[bytes, ...], tuple[bytes, ...], tuple[bytes, ...]]:

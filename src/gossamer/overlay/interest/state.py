@@ -1,8 +1,11 @@
-"""The state of the plane at one node, and how news changes it: the seed's S, its updates, and what is told of them.
+"""The state of the plane at one node, and the changes that news makes: the seed's S and its
+updates.
 
-News of a peer is taken if it is greater than what is here, passed on to neighbours that may lack it, and told to the owner;
-anything else is not forwarded (paragraph 53: "will only propagate news"). News of this node itself is answered, if it is not what
-this node has said: an old life that is still remembered somewhere, a verdict, another process of the same name, or a lie.
+News of a peer is taken if it is greater than the record here. Then it is passed on to neighbours
+that may lack it, and told to the owner. Anything else is not forwarded (paragraph 53: "will only
+propagate news"). News of this node itself is answered if this node has not said it. It may come
+from an old life that is still remembered somewhere, from a verdict, from another process of the
+same name, or from a liar.
 """
 
 from __future__ import annotations
@@ -24,23 +27,26 @@ from gossamer.trace import Conflict, Dropped, Rejected, hex_peer
 
 LIFE_KEY = "interest"
 PEERS_KEY = "peers"
-PEERS_KEPT = 64  # addresses on disk, to find the fabric again by
+# Addresses on disk, by which the fabric is found again.
+PEERS_KEPT = 64
 KEEP_EVERY = Micros(10 * SECOND)
-REFUTE_GAP = Micros(
-    100_000
-)  # between answers to what others say of this node: a liar cannot make it shout
-CONFLICT_GAP = Micros(
-    5 * SECOND
-)  # the same, once another process is known to use this name: neither can win
+# Between answers to claims about this node, so that a liar cannot make it shout.
+REFUTE_GAP = Micros(100_000)
+# The same, once another process is known to use this name. Neither of the two can win.
+CONFLICT_GAP = Micros(5 * SECOND)
 CONFLICT_MEMORY = Micros(60 * SECOND)
-CONFLICTS = (
-    3  # answers to another life within a minute: then it is no old life, it is another process
-)
-CLAIM_BYTES = 64 << 20  # of records that change by one neighbour's news, a second
-CLAIM_BURST = 2  # seconds of it at once: a whole view of a million pairs is 12 MB
-CLAIM_COST = 512  # of a small one
-SPENT_MAX = 1024  # neighbours
-FIRST_TOKEN = -1  # tokens of this plane are negative: the node's own count up from 1
+# Answers to another life within a minute. Beyond them it is no old life but another process.
+CONFLICTS = 3
+# Bytes of records that change by one neighbour's news in a second.
+CLAIM_BYTES = 64 << 20
+# Seconds of it at once. A whole view of a million pairs has 12 MB.
+CLAIM_BURST = 2
+# The cost of a small record.
+CLAIM_COST = 512
+# The most neighbours whose news is counted.
+SPENT_MAX = 1024
+# Tokens of this plane are negative, because the node's own count up from 1.
+FIRST_TOKEN = -1
 
 
 class State:
@@ -63,7 +69,8 @@ class State:
         self.counters: Counter[str] = Counter()
         self.out: list[Effect] = []
         self.changes: list[ViewChange] = []
-        self.conflict = False  # another process uses this node's name
+        # Another process uses this node's name.
+        self.conflict = False
         self.has_left = False
         self._durable = durable
         self._refuted_at = Micros(-SECOND)
@@ -75,8 +82,6 @@ class State:
         self._spent: dict[Peer, tuple[int, Micros]] = {}
         self._put(self._know(own.record), Micros(0))
         self.keep_life()
-
-    # -------------------------------------------------------------------- news
 
     def diff(
         self,
@@ -93,9 +98,8 @@ class State:
             self._about_me(life, version, None, now)
         elif known is None:
             if not self._is_buried(sender, peer, life):
-                self.out += self.sync.want(
-                    sender, [peer], now
-                )  # the whole of it: its base is not here
+                # It asks for the whole record, because the base is not here.
+                self.out += self.sync.want(sender, [peer], now)
         else:
             record = known.record
             if life < record.life or (life == record.life and version <= record.version):
@@ -143,15 +147,14 @@ class State:
             if known is None and not self.view.is_dead(peer, gone.life):
                 self.view.remove(peer, gone.life, now, left=gone.left)
             elif known is not None:
-                self._tell(sender, known.record)  # it does not know of the new life
+                # The sender does not know of the new life.
+                self._tell(sender, known.record)
             return
         suspect = self.detector.suspects.get(peer)
         if suspect is None or suspect.condemned == NEVER:
             self.gossip.rumour(gone, sender)
         if self.detector.condemned(gone, now):
             self.bury(peer, gone.life, now, left=gone.left)
-
-    # ------------------------------------------------------------ own record
 
     def renew(self, record: Record, base: int, changes: bytes | None, now: Micros) -> None:
         """This node's own record is new."""
@@ -160,7 +163,7 @@ class State:
         self.gossip.changed(known, base, changes, None)
 
     def _refute(self, now: Micros) -> None:
-        """I am alive: the same interest, in a greater version."""
+        """Answers that this node is alive: the same interest, in a greater version."""
         if now - self._refuted_at >= REFUTE_GAP and not self.own.is_worn:
             self._refuted_at = now
             self.counters["refuted"] += 1
@@ -168,7 +171,10 @@ class State:
             self.renew(record, base, b"", now)
 
     def _about_me(self, life: int, version: int, record: Record | None, now: Micros) -> None:
-        """Somebody tells of this node itself: what it said, an old life, another process of the same name, or a lie."""
+        """A neighbour has news of this node itself.
+
+        It may be the node's own news, an old life, another process of the same name, or a lie.
+        """
         mine = self.own.record
         if (life, version) < (mine.life, mine.version) or record == mine:
             return
@@ -199,7 +205,7 @@ class State:
         self._conflict_with(incarnation)
 
     def calm_down(self, now: Micros) -> None:
-        """Once a beat: a conflict that has not shown for a while is over."""
+        """Ends a conflict that has not shown for a while. It is called once a beat."""
         if self.conflict and now - max(self._refuted_at, self._twin_at) >= CONFLICT_MEMORY:
             self.conflict = False
 
@@ -208,16 +214,13 @@ class State:
         self.renew(self.own.live_again(incarnation), 0, None, now)
         self.keep_life()
 
-    # ------------------------------------------------------------ view changes
-
     def _adopt(
         self, sender: Peer, record: Record, base: int, changes: bytes | None, now: Micros
     ) -> None:
-        """News: take it, tell the owner, and pass it on to those who may not have it."""
+        """Takes news, tells the owner, and passes it on to neighbours that may lack it."""
         if not self._affords(sender, record, now):
-            self.counters["claims dropped"] += (
-                1  # views differ now, which the exchange of digests mends in its own time
-            )
+            # Views differ now. The exchange of digests mends that in its own time.
+            self.counters["claims dropped"] += 1
             self.out.append(
                 Note(Dropped("claim", 1, "more news than one neighbour may bring in a second"))
             )
@@ -242,7 +245,11 @@ class State:
             self.out += self.barriers.changed(Peer(record.peer), now)
 
     def _affords(self, sender: Peer, record: Record, now: Micros) -> bool:
-        """A change of a large record costs a hash of all of it: what a neighbour may bring about is measured in that."""
+        """Whether a neighbour may bring about this change now.
+
+        A change of a large record costs a hash of all of it, so changes are measured by their
+        bytes.
+        """
         spent, since = self._spent.get(sender, (0, now))
         spent = (
             max(0, spent - (now - since) * CLAIM_BYTES // SECOND)
@@ -275,7 +282,7 @@ class State:
             self.links.deadline = min(self.links.deadline, Micros(now + self.config.settle))
 
     def _is_buried(self, sender: Peer, peer: Peer, life: int) -> bool:
-        """News of a life that is over: whoever brings it should know."""
+        """Whether the life is over. Then the neighbour that brings news of it is told."""
         if not self.view.is_dead(peer, life):
             return False
         tomb = self.view.tombs[peer]
@@ -294,14 +301,12 @@ class State:
         self.counters["rejected"] += 1
         self.out.append(Note(Rejected(hex_peer(sender), reason)))
 
-    # -------------------------------------------------------------------- disk
-
     def keep_life(self) -> None:
         if self._durable:
             self._store(Keep(LIFE_KEY, b"%d" % self.own.record.incarnation))
 
     def keep_peers(self, now: Micros) -> None:
-        """Some addresses of members, so that a whole fabric that restarts finds itself."""
+        """Keeps some addresses of members, so that a whole fabric that restarts finds itself."""
         if not self._durable or now - self._kept_at < KEEP_EVERY:
             return
         self._kept_at = now

@@ -1,11 +1,12 @@
-"""The view: who is a member and what each of them wants; what every node should hold alike.
+"""The view: the members and their topics, which every node should hold alike.
 
-Merging is taking the greatest record of each peer, in the order of records. A death is remembered for a while (``tombs``), so
-that late news of that life does not bring it back; a greater life does. Digests: the whole view, and each of 256 parts of it by
-peer, are sums (exclusive or) of the records' digests, kept up as records change: equal sums, equal views.
+Merging takes the greatest record of each peer, in the order of records. A death is remembered for a
+while (``tombs``), so that late news of that life does not bring the peer back. A greater life does.
+The digests of the whole view, and of each of its 256 parts by peer, are sums (exclusive or) of the
+records' digests. They are updated as records change. Equal sums mean equal views.
 
-What wants a topic is looked up through an index, kept for the topics that somebody at this node has asked about and no others:
-a node publishes to a few topics, and the view may hold a million pairs.
+An index finds the members that want a topic. It has only the topics that this node has asked about,
+because a node publishes to a few topics, and the view may hold a million pairs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from gossamer.overlay.interest.messages import BUCKETS_MAX
 from gossamer.overlay.interest.record import TOPICS_MAX, Known, Pool, Record, ViewChange, learn
 
 TOMBS_MAX = 65_536
-WATCHED_MAX = 65_536  # topics in the index
+# The most topics in the index.
+WATCHED_MAX = 65_536
 _MASK = 2**64 - 1
 
 
@@ -38,38 +40,42 @@ class View:
         self.members: dict[Peer, Known] = {}
         self._graph = Graph(k)
         self._k = k
-        self._guests: list[
-            Peer
-        ] = []  # members that nobody can dial, sorted; they are not in the graph
-        self._newcomers: list[
-            Peer
-        ] = []  # members that the graph has not been told of: many at once cost less
-        self.tombs: dict[Peer, Tomb] = {}  # oldest first
+        # Members that cannot be dialled, sorted. They are not in the graph.
+        self._guests: list[Peer] = []
+        # Members that the graph has not been told of. Telling it many at once costs less.
+        self._newcomers: list[Peer] = []
+        # The oldest come first.
+        self.tombs: dict[Peer, Tomb] = {}
         self.digest = 0
-        self.total = 0  # of the members' spreads: what a barrier must add up to
+        # The sum of the members' spreads. A barrier must add up to it.
+        self.total = 0
         self.pairs = 0
-        self.version = 0  # counts changes of this view
-        self.membership = 0  # counts those of who is a member
+        # Counts the changes of this view.
+        self.version = 0
+        # Counts the changes of its member set.
+        self.membership = 0
         self.changed_at = Micros(0)
         self._members_max, self._pairs_max = members_max, pairs_max
         self._learn = pool.get if pool is not None else learn
-        self.proves: Callable[[Peer, bytes], bool] | None = (
-            None  # whether a certificate is the peer's, where there are keys
-        )
+        # With keys: whether a certificate is the peer's.
+        self.proves: Callable[[Peer, bytes], bool] | None = None
         self._buckets = [0] * BUCKETS_MAX
         self._watched: dict[bytes, dict[Peer, bytes]] = {}
 
     @property
     def graph(self) -> Graph:
-        """The overlay that the members who can be dialled imply."""
+        """The overlay that follows from the members that can be dialled."""
         if self._newcomers:
             self._graph.add_all(self._newcomers)
             self._newcomers.clear()
         return self._graph
 
     def neighbours(self, peer: Peer) -> tuple[Peer, ...]:
-        """Who is linked to this member. One that nobody can dial is the guest of the next K that can be, going up: the graph's K
-        disjoint ways, and K to each guest, so nobody is cut off by fewer.
+        """The peers that are linked to this member.
+
+        A member that cannot be dialled is the guest of the next K members, going up, that can be.
+        The graph has K disjoint ways, and K ways lead to each guest. So fewer than K failures cut
+        no member off.
         """
         graph, guests = self.graph, self._guests
         if not guests:
@@ -86,7 +92,7 @@ class View:
         return tuple(sorted({*graph.neighbours(peer), *near}))
 
     def _place(self, peer: Peer, address: str) -> None:
-        """Put a member where it stands in the overlay."""
+        """Puts a member into its place in the overlay."""
         if address:
             self._newcomers.append(peer)
         else:
@@ -100,10 +106,8 @@ class View:
             del self._guests[bisect_left(self._guests, peer)]
         self.membership += 1
 
-    # ----------------------------------------------------------------- changes
-
     def refuses(self, record: Record) -> str:
-        """Why there is no room for this record; empty if there is."""
+        """Why there is no room for this record; "" if there is."""
         known = self.members.get(Peer(record.peer))
         if known is None and len(self.members) >= self._members_max:
             return f"a member more than the {self._members_max} allowed (members_max)"
@@ -114,7 +118,8 @@ class View:
     def learn(self, record: Record, *, flipped: bool = False) -> Known | None:
         """The record, checked and with its digest; None if it is malformed, or not its peer's.
 
-        ``flipped``: it is a record from here with one topic changed, so its order need not be looked at again.
+        With ``flipped`` it is a record from here with one topic changed, so its order need not be
+        checked again.
         """
         if self.proves is not None and not self.proves(Peer(record.peer), record.certificate):
             return None
@@ -123,7 +128,7 @@ class View:
         return self._learn(record)
 
     def put(self, known: Known, now: Micros) -> ViewChange:
-        """Take a record that is greater than what is here."""
+        """Takes a record that is greater than the one here."""
         record = known.record
         peer = Peer(record.peer)
         old = self.members.get(peer)
@@ -177,7 +182,7 @@ class View:
         return tomb is not None and life <= tomb.life
 
     def forget(self, before: Micros) -> None:
-        """Deaths from before this time are not remembered any longer."""
+        """Forgets deaths from before this time."""
         old = []
         for peer, tomb in self.tombs.items():
             if tomb.at >= before:
@@ -190,10 +195,8 @@ class View:
         self.version += 1
         self.changed_at = now
 
-    # ----------------------------------------------------------------- queries
-
     def interested(self, topic: bytes) -> dict[Peer, bytes]:
-        """Who wants a topic, and their stamps."""
+        """The peers that want a topic, and their stamps."""
         found = self._watched.get(topic)
         if found is None:
             found = {}
@@ -207,7 +210,7 @@ class View:
         return found
 
     def topics(self) -> Iterator[bytes]:
-        """Every topic that somebody wants, once."""
+        """Every wanted topic, once."""
         seen: dict[bytes, None] = {}
         for known in self.members.values():
             topics = known.record.topics
@@ -220,7 +223,8 @@ class View:
     def _reindex(self, peer: Peer, old: Record | None, new: Record | None) -> None:
         if len(self._watched) <= 64:
             topics = list(self._watched)
-        else:  # few changed topics, or many watched ones: look at what this peer has or had
+        else:
+            # With few changed topics, or many watched ones, only this peer's topics are looked at.
             topics = [
                 topic
                 for topic in {**(old.pairs() if old else {}), **(new.pairs() if new else {})}
@@ -233,14 +237,14 @@ class View:
             else:
                 self._watched[topic][peer] = stamp
 
-    # ----------------------------------------------------------------- digests
-
     def parts(self) -> int:
-        """Into how many parts to cut the view, so that the parts' digests and a part's entries are of like size; a power of two."""
+        """The number of parts to cut the view into; a power of two.
+
+        With it the digests of all parts and the entries of one part have a similar size.
+        """
         count = 1
-        while count < BUCKETS_MAX and 2 * count * count < 5 * len(
-            self.members
-        ):  # 8 bytes a digest, 20 an entry
+        # 8 bytes for a digest, 20 for an entry.
+        while count < BUCKETS_MAX and 2 * count * count < 5 * len(self.members):
             count *= 2
         return count
 
@@ -256,7 +260,7 @@ class View:
         return tuple(digests)
 
     def entries(self, parts: int, buckets: bytes) -> dict[Peer, tuple[int, int, int]]:
-        """All that is in these parts: peer to (life, version, check)."""
+        """The entries of these parts: peer to (life, version, check)."""
         wanted = bytearray(BUCKETS_MAX)
         for bucket in buckets:
             if bucket < parts:

@@ -1,4 +1,6 @@
-"""``Node.publish`` and ``Node.publish_batch``: how events get into the outbox, and when they leave it."""
+"""``Node.publish`` and ``Node.publish_batch``: how events get into the outbox, and when they
+leave it.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,21 @@ from gossamer.node.together import Part, Rows, cut, publish_columns, publish_row
 if TYPE_CHECKING:
     from gossamer.net.node import Node
 
-EAGER_EVENTS = 16  # while fewer are without a receipt, the first event of a turn goes at once
+# While fewer events are without a receipt, the first event of a turn goes at once.
+EAGER_EVENTS = 16
 
 Once = tuple[str, tuple[int, ...]]
 
 
 async def publish(node: Node, topic: str, event: Mapping[str, Any]) -> Receipt:
-    """Accept an event. Returns once it is in the outbox (on disk, with a data_dir); await the receipt for the rest."""
+    """Accepts an event.
+
+    It returns once the event is in the outbox, and with a data_dir once it is on disk. Await the
+    receipt for the rest.
+    """
     lane = node._outbox.lane
-    if lane is not None:  # the usual way: a batch is open, and leaves at the end of this turn
+    # This is the usual way: a batch is open, and leaves at the end of this turn.
+    if lane is not None:
         taken = lane(topic, event)
         if taken is not None:
             return taken  # type: ignore[return-value]
@@ -38,7 +46,8 @@ async def publish(node: Node, topic: str, event: Mapping[str, Any]) -> Receipt:
     if publication.first < 0 and driver.soon and node._disk is None:
         return receipt
     node._check_open()
-    if publication.first >= 0:  # its batch is full
+    # The event's batch is full.
+    if publication.first >= 0:
         driver.wake()
         await _turn(node)
     elif not driver.soon:
@@ -51,14 +60,17 @@ async def publish(node: Node, topic: str, event: Mapping[str, Any]) -> Receipt:
 async def publish_batch(
     node: Node, topic: str, events: Any, once: Once | None = None
 ) -> BatchReceipt:
-    """Accept events together: a list of them, or a ``pyarrow.RecordBatch``, which travels and is filtered by columns.
+    """Accepts events together: a list of them, or a ``pyarrow.RecordBatch``.
 
-    All are accepted or none. Up to 4,096 events of a list, and 32,768 of columns (3 MiB), follow one another in their ids; what is
-    larger is cut, and record batches that follow each other closely travel as one. ``once``, of columns: the batch's number in a
-    stream that may be published again; what was accepted under it is left out (a data directory remembers).
+    All are accepted or none. A record batch travels by columns and is filtered by columns. Up to
+    4,096 events of a list, and 32,768 of columns (3 MiB), have consecutive ids. A larger batch is
+    cut, and record batches that follow each other closely travel as one. ``once`` is for columns:
+    it is the batch's number in a stream that may be published again. A part that was accepted under
+    this number is left out (a data directory remembers it).
     """
     lane = node._outbox.wide_lane
-    if lane is not None and once is None:  # the usual way of columns: some went before in this turn
+    # This is the usual way of columns: some went before in this turn.
+    if lane is not None and once is None:
         part = lane(topic, events)
         if part is not None:
             return BatchReceipt(*part)
@@ -105,9 +117,8 @@ async def _publish_columns(node: Node, topic: str, batch: Any, once: Once | None
     record = core.local.topic(topic).packed.record(batch)
     if record.num_rows <= core.config.batch_events:
         return await _publish_piece(node, topic, record, once, 0)
-    parts: list[
-        Part
-    ] = []  # each when there is room: all at once, very many would be outside of this node's window
+    # Each piece waits for room. All at once, many pieces would exceed this node's window.
+    parts: list[Part] = []
     for place, piece in enumerate(cut(core, topic, record, once=once is not None)):
         parts += await _publish_piece(node, topic, piece, once, place)
     return parts
@@ -124,11 +135,13 @@ async def _publish_piece(
             break
         except WindowFullError:
             await node._waiting.window()
-    if core.outbox.events > before:  # a batch was full
+    # A batch was full.
+    if core.outbox.events > before:
         driver.wake()
         if 2 * (core.outbox.events - before) >= core.config.column_rows:
             await _turn(node)
-        else:  # of very small record batches: they took as long as a full one
+        else:
+            # It was of very small record batches, which took as long as a full batch.
             await asyncio.sleep(0)
     elif not driver.soon:
         _send_or_wait(node)
@@ -136,20 +149,24 @@ async def _publish_piece(
 
 
 async def _turn(node: Node) -> None:
-    """A batch is full, and on its way: let the loop write, and read what came back, after every other one. Where many take a few
-    events each, what comes to them in two batches at a time costs them a sixth less: they wake up half as often.
+    """A batch is full and on its way: after every other one the loop may write and read.
+
+    Consumers that take a few events each wake up half as often when two batches come at a time.
+    This costs them a sixth less.
     """
     limits = node._core.config
-    node._full = (
-        not node._full and limits.buffer >= 2 * limits.batch_events
-    )  # else it is too much for one who drops the oldest
+    # In a smaller buffer, two batches would be too much for a consumer that drops the oldest.
+    node._full = not node._full and limits.buffer >= 2 * limits.batch_events
     if not node._full:
         await asyncio.sleep(0)
 
 
 def _send_or_wait(node: Node) -> None:
-    """What was published goes at once where next to nothing is on its way: waiting for company would only cost time. What follows
-    in this turn of the loop waits for its end."""
+    """Sends the open batch at once if next to nothing is on its way.
+
+    Waiting for company would only cost time then. Later events of this turn of the loop wait for
+    its end.
+    """
     core, driver = node._core, node._driver
     if not node._eager and core.outbox.events < EAGER_EVENTS:
         node._eager = True
