@@ -1,7 +1,7 @@
 """A small fabric of machines in the simulated world, for exact tests.
 
-A test may look at all machines between any two steps, send messages in a node's name, cut any link and lose messages at will. A
-node is named by its number.
+A test may look at all machines between any two steps, send messages in a node's name, and cut any link. A node is named by its
+number.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gossamer.overlay.interest.record import Record, ViewChange
 from gossamer.sim import latency
 from gossamer.sim.codec import WireCodec
 from gossamer.sim.network import Link, Packet
-from gossamer.sim.rules import DROP, PASS, Carry, Cut, Verdict
+from gossamer.sim.rules import PASS, RESEND
 from gossamer.sim.world import Node, Probe, World
 from gossamer.trace import Record as TraceRecord
 
@@ -74,24 +74,32 @@ class Place:
         return [peer for peer, link in self._links.items() if link.up]
 
 
-class Trouble(Cut):
-    """What the test does to messages: cut links, and loss, second copies and lateness of all others."""
+class Severed:
+    """Links that nothing gets through, by a predicate over their ends."""
+
+    name = "partition"
+
+    def __init__(self, net: Net, severed: Callable[[Place, Place], bool]) -> None:
+        self._net, self.severed, self.fired = net, severed, 0
+
+    def stops(self, sender: int, to: int) -> bool:
+        return self.severed(self._net.places[sender], self._net.places[to])
+
+
+class Late:
+    """Lost packets, which the stream sends again, and messages that take their time: what is behind them waits."""
+
+    name = "delay"
 
     def __init__(self, net: Net) -> None:
-        super().__init__(())
-        self._net = net
+        self._net, self.fired = net, 0
 
-    def crosses(self, sender: int, to: int) -> bool:
-        return self._net.severed(self._net.places[sender], self._net.places[to])
-
-    def judge(self, link: Link, packet: Packet) -> Verdict:
+    def judge(self, link: Link, packet: Packet) -> int:
         net = self._net
-        if self.crosses(link.sender, link.to) or (net.loss and net.rng.random() < net.loss):
-            return DROP
-        copies = 1 + (net.rng.random() < net.twice) if net.twice else 1
-        if copies == 1 and not net.jitter:
-            return PASS
-        return Carry(tuple(int(net.rng.random() * net.jitter) for _ in range(copies)))
+        late, timeout = int(net.rng.random() * net.jitter) if net.jitter else PASS, RESEND
+        while net.loss and net.rng.random() < net.loss:
+            late, timeout = late + timeout, min(2 * timeout, SECOND)
+        return late
 
 
 class Eyes(Probe):
@@ -122,7 +130,6 @@ class Net:
         *,
         seed: int = 1,
         loss: float = 0.0,
-        twice: float = 0.0,
         jitter: int = 0,
         delay: int = MILLISECOND,
         start: bool = True,
@@ -132,11 +139,11 @@ class Net:
         **config: Any,
     ) -> None:
         self.rng = Random(seed)
-        self.loss, self.twice, self.jitter = loss, twice, jitter
+        self.loss, self.jitter = loss, jitter
         self.machine_of, self.options = make, options or {}
         self.config = InterestConfig(**{"join": ("node-0", "node-1", "node-2"), **config})
         self.places: list[Place] = []
-        self.severed: Callable[[Place, Place], bool] = lambda a, b: False  # a partition
+        self._severed: Severed | None = None
         # Called when a machine has been called and its effects are on their way.
         self.after: Callable[[Place], None] = lambda place: None
         self.bytes: Counter[str] = Counter()
@@ -153,7 +160,7 @@ class Net:
             detect=DETECT,
             disk_latency=disk_latency,
         )
-        self.world.network.rules.append(Trouble(self))
+        self.world.network.rules.append(Late(self))
         self._observe()
         for _ in range(nodes):
             self.add()
@@ -178,6 +185,15 @@ class Net:
     @property
     def now(self) -> int:
         return self.world.clock.now
+
+    def sever(self, severed: Callable[[Place, Place], bool] | None) -> None:
+        """Nothing gets through the links between such places from here on; None: through all of them again."""
+        network = self.world.network
+        if self._severed is not None:
+            network.lower_barrier(self._severed)
+        self._severed = Severed(self, severed) if severed is not None else None
+        if self._severed is not None:
+            network.raise_barrier(self._severed)
 
     # ------------------------------------------------------------------- nodes
 
@@ -223,12 +239,15 @@ class Net:
 
     def partition(self, *halves: Iterable[int]) -> None:
         """Nothing passes between the groups, and their links break in a moment; no groups: all is well again."""
+        if not halves:
+            self.sever(None)
+            return
         group = {number: index for index, half in enumerate(halves) for number in half}
-        self.severed = lambda a, b: group.get(a.number) != group.get(b.number)
+        self.sever(lambda a, b: group.get(a.number) != group.get(b.number))
         network = self.world.network
         for pair in network.pairs():
             one = pair.ends[0]
-            if self.severed(self.places[one.sender], self.places[one.to]) and not pair.broken:
+            if not network.passes(one.sender, one.to) and not pair.broken:
                 network.break_pair(pair)
 
     def __getitem__(self, number: int) -> Any:

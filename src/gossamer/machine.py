@@ -3,7 +3,7 @@
 A machine is a plain object with no clock, no sockets and no global randomness. A driver (the simulator, or asyncio) feeds
 it messages, time, link changes and finished writes; it answers with a list of effects that the driver carries out:
 
-    Send      put a message on the way to some peers; fire and forget: it may be lost, repeated, reordered
+    Send      put a message on the way to some peers, as the link contract below says
     Deliver   hand events to a subscription (at a bare overlay: to whoever owns the overlay)
     Store     write records to disk, then call ``stored(token)``; what depends on them is sent after that. Where the disk
               fails: ``unstored`` for those that something waits for, and the others are written when it works again
@@ -14,6 +14,19 @@ it messages, time, link changes and finished writes; it answers with a list of e
 
 User commands (subscribe, publish, ...) are methods of a machine; they append to the effects of the next ``wake`` and
 move ``deadline`` to now, so a driver re-reads ``deadline`` after every call.
+
+The link contract. A link behaves like the TCP connection that it is:
+
+- While it is UP, every control message that is sent arrives once and in order, and so does every event message that the link
+  has accepted. A control message may overtake event messages. An event message overtakes nothing but reports that arrive with it.
+- When it goes DOWN (or CUT), an unknown tail of what was sent is lost, and both ends are told, each in its own time. What
+  arrives after the next UP is of the new link. Between links there is no order.
+- A full queue refuses event messages. The machine is told FULL, and each message that was refused is handed back to it by
+  ``refused``, after the effects of the call that sent the message have been carried out. READY follows when there is room.
+- A Send to a peer without a link is lost. Whoever sends has been told that the link is down, or will be told when it is up.
+
+So nothing above a link numbers, acknowledges or repeats a control message to survive the link: protocols react to DOWN and UP.
+A time-out is for a peer that lives and does not answer.
 
 Rules that both drivers assert: after ``wake(now)``, ``deadline > now`` (else a real driver would spin); a bad message from
 a peer never raises (it is a ``Note(Rejected)``), local misuse does; nothing iterates a set.
@@ -49,7 +62,7 @@ class LinkState(IntEnum):
 
     UP = 1  # messages may flow
     DOWN = 2  # they may not; what was on the way may be lost
-    FULL = 3  # the event queue to this peer is over its high mark: further event messages will be dropped, counted
+    FULL = 3  # the event queue to this peer is over its high mark: event messages may be refused
     READY = 4  # it has drained again
     CUT = 5  # down for cause: the peer broke the rules, so nobody need wait for it
     # Much has left for the peer in the last seconds, and more waits, or much of one message has
@@ -61,7 +74,7 @@ class Message(Struct, frozen=True, array_like=True):
     """Base of everything that travels. Each subclass sets a ``tag`` that is unique in ``net/wire.py``."""
 
     is_event: ClassVar[bool] = False
-    """Event messages queue behind control messages and are the only ones a full queue drops."""
+    """Event messages queue behind control messages and are the only ones that a full queue refuses."""
 
     is_report: ClassVar[bool] = False
     """Reports close books: a driver may take what came with them first."""
@@ -136,6 +149,13 @@ class Machine(Protocol[M]):
 
     def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
         """The link to a peer has changed."""
+
+    def refused(self, peer: Peer, message: M, now: Micros) -> list[Effect]:
+        """The queue to this peer is full and did not take this event message; READY says when it takes some again.
+
+        It is called once for each peer that refused, after the effects of the call that sent the message. A machine that sends
+        no event messages needs no such method.
+        """
 
     def stored(self, token: Token, now: Micros) -> list[Effect]:
         """What ``Store(token, ...)`` asked for is on disk."""

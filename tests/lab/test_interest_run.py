@@ -198,7 +198,7 @@ def test_the_draws_cover_the_ground() -> None:
     assert {(s.threshold > 0, s.coalesce != "0s", s.period != "0s") for s in drawn} >= {
         (True, True, True), (True, False, True), (False, True, False), (False, False, True)
     }  # fmt: skip
-    for name in ("loss", "duplicate", "reorder", "durable"):
+    for name in ("loss", "delay", "breaks", "durable"):
         assert 0.2 < sum(bool(getattr(setup, name)) for setup in drawn) / len(drawn) < 0.6, name
 
 

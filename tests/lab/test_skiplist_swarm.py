@@ -65,7 +65,7 @@ def test_faults_are_drawn_and_fire() -> None:
     for flight in swarm(skiplist, 0, 12):
         for name, count in flight.fired.items():
             fired[name] = fired.get(name, 0) + count
-    for name in ("crash", "leave", "loss", "duplicate", "reorder", "partition", "restart"):
+    for name in ("crash", "leave", "loss", "delay", "breaks", "partition", "restart"):
         assert fired.get(name), (name, fired)
 
 

@@ -23,7 +23,7 @@ from gossamer.net.keys import Keys
 from gossamer.net.loop import run
 from gossamer.net.tls import Session
 from gossamer.node import topics, wire
-from gossamer.node.topics import Adverts
+from gossamer.node.topics import Advert, Adverts
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.flood import FloodConfig
 from gossamer.overlay.interest.messages import Flip, News
@@ -451,7 +451,8 @@ def test_a_claims_flood_without_keys_is_bounded(monkeypatch: pytest.MonkeyPatch)
         mine = Record(77, 256, 1, "")
         flips = [Flip(77, 256, 2 + n, n, 16) for n in range(12_000)]
         invented = [
-            Adverts(tuple((f"invented {64 * n + m}", "n INT") for m in range(64))) for n in range(6)
+            Adverts(tuple(Advert(f"invented {64 * n + m}", "n INT", 0, 77) for m in range(64)))
+            for n in range(6)
         ]
         _, writer = await there.insider(News(records=(mine,)), *flips, *invented)
         await until(

@@ -18,7 +18,7 @@ from gossamer.machine import Peer
 from gossamer.net import admin
 from gossamer.net.loop import run as run_loop
 from gossamer.net.service import DRAINED, serve
-from gossamer.node.topics import Adverts
+from gossamer.node.topics import Advert, Adverts
 from livenet import go, take, until
 
 pytestmark = pytest.mark.live
@@ -205,7 +205,9 @@ def test_a_service_whose_topic_is_in_conflict_serves_its_other_topics(
     async def main() -> None:
         async with gossamer.Node() as hub:
             await hub.advertise("weather", WEATHER)
-            hub._core.receive(Peer(7), Adverts((("weather", OTHER),)), hub._driver.now())
+            hub._core.receive(
+                Peer(7), Adverts((Advert("weather", OTHER, 0, 7),)), hub._driver.now()
+            )
             assert hub.status()["schema_conflicts"]
             node, stop = gossamer.Node(join=[hub.address]), asyncio.Event()
             topics = {"weather": (WEATHER, ""), "numbers": ("n INT", "")}
@@ -251,9 +253,8 @@ def test_the_command_line_tells_of_a_conflict_in_one_line_and_ends_it(
                 await a.advertise("weather", WEATHER)
                 await until(lambda: "weather" in b.status()["topics"])
                 # It is as if b had advertised this before it met a.
-                b._core.receive(
-                    a.peer, Adverts((("weather", OTHER),), (), ((0, b.peer),)), b._driver.now()
-                )
+                word = Adverts((Advert("weather", OTHER, 0, b.peer),))
+                b._driver.perform(b._core.receive(a.peer, word, b._driver.now()))
                 b._driver.wake()
                 await until(lambda: a.status()["schema_conflicts"])
                 join = ("--join", a.address)

@@ -25,7 +25,7 @@ from gossamer.machine import (
 from gossamer.node import NodeConfig, NodeCore, SlowPolicy, TopicError, WindowFullError
 from gossamer.node.bounds import SECONDS, WHOLE
 from gossamer.node.core import INCARNATION_KEY
-from gossamer.node.topics import TOPICS_MAX, Adverts, AdvertsTaken
+from gossamer.node.topics import TOPICS_MAX, Advert, Adverts, AdvertsTaken
 from gossamer.node.wire import Ping
 from gossamer.overlay.batch import Batch, Report
 from gossamer.trace import (
@@ -240,31 +240,35 @@ def test_a_restart_publishes_again_under_the_first_ids() -> None:
     assert fresh.records[0].key != next(iter(k for k in disk if k.startswith("out/")))
 
 
-def test_adverts_reach_new_links_and_are_sent_again_until_taken() -> None:
+def test_adverts_reach_new_links_and_are_unconfirmed_until_they_are_answered() -> None:
     node = core()
     node.advertise("weather", WEATHER, NOW)
     node.wake(NOW)
     effects = node.link(Peer(2), LinkState.UP, NOW)
-    assert sends(effects, Adverts) == [Adverts((("weather", Schema.parse(WEATHER).text),))]
+    text = Schema.parse(WEATHER).text
+    assert sends(effects, Adverts) == [Adverts((Advert("weather", text, 0, node.peer),))]
     assert node.topics.unconfirmed
-    at = node.deadline
-    assert at != NEVER
-    assert sends(node.wake(at), Adverts)
-    node.receive(Peer(2), AdvertsTaken(("weather",)), at)
-    assert not node.topics.unconfirmed
-    assert not sends(node.wake(node.deadline if node.deadline != NEVER else at), Adverts)
     assert node.deadline == NEVER
+    node.receive(Peer(2), AdvertsTaken(), NOW)
+    assert not node.topics.unconfirmed
 
 
 def test_adverts_are_passed_on_but_not_back_and_conflicts_are_told() -> None:
     node = core()
     for peer in (2, 3):
         node.link(Peer(peer), LinkState.UP, NOW)
-    effects = node.receive(Peer(2), Adverts((("weather", WEATHER),)), NOW)
+    effects = node.receive(Peer(2), Adverts((Advert("weather", WEATHER, 0, 2),)), NOW)
     passed = [e.to for e in effects if isinstance(e, Send) and isinstance(e.message, Adverts)]
     assert passed == [(3,)]
     effects = node.receive(
-        Peer(3), Adverts((("weather", "temp INT"), ("bad", "no such schema at all"))), NOW
+        Peer(3),
+        Adverts(
+            (
+                Advert("weather", "temp INT", 0, 3),
+                Advert("bad", "no such schema at all", 0, 3),
+            )
+        ),
+        NOW,
     )
     assert len(notes(effects, Rejected)) == 1
     assert notes(effects, SchemaConflict) == [

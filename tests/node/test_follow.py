@@ -31,9 +31,7 @@ class Fabric(Net):
         self, nodes: int, *, retention: str = "", durable: bool = True, **config: Any
     ) -> None:
         faults = {
-            name: config.pop(name)
-            for name in ("seed", "loss", "jitter", "twice", "delay")
-            if name in config
+            name: config.pop(name) for name in ("seed", "loss", "jitter", "delay") if name in config
         }
         self.node_config = NodeConfig(trace=True, **config)
         self.got: dict[int, list[Event | Gap]] = {}  # by node
@@ -298,10 +296,10 @@ def test_a_node_that_was_taken_for_dead_catches_up() -> None:
     fabric.enter(1, name="x")
     fabric.publish(0, 1)
     cut = {1}
-    fabric.severed = lambda a, b: (a.number in cut) != (b.number in cut)
+    fabric.sever(lambda a, b: (a.number in cut) != (b.number in cut))
     fabric.run(40)
     fabric.publish(0, 2, 3)
-    fabric.severed = lambda a, b: False
+    fabric.sever(None)
     fabric.until(lambda: len(fabric.numbers(1)) >= 3)
     fabric.run(5)
     assert fabric.numbers(1) == [1, 2, 3]
@@ -326,9 +324,9 @@ def test_what_is_published_while_two_halves_find_each_other_again_is_not_lost(
             fabric.run(0.05)
 
     publish(5)
-    fabric.severed = lambda a, b: (a.number == 1) != (b.number == 1)
+    fabric.sever(lambda a, b: (a.number == 1) != (b.number == 1))
     publish(25)
-    fabric.severed = lambda a, b: False
+    fabric.sever(None)
     publish(6)
     fabric.run(20)
     assert sorted(fabric.numbers(1)) == list(range(published))
@@ -694,7 +692,7 @@ def test_members_that_do_not_answer_and_that_died_unasked_are_counted() -> None:
     fabric.publish(3, 1)
     fabric.publish(4, 2)
     mute = {4}
-    fabric.severed = lambda a, b: (a.number in mute) != (b.number in mute)
+    fabric.sever(lambda a, b: (a.number in mute) != (b.number in mute))
     fabric.down(3, silent=True)
     made = fabric.command(1, "subscribe", "t", "", wish=Wish(start=0))
     assert isinstance(made, int)

@@ -13,7 +13,7 @@ from gossamer.node import NodeConfig, NodeCore
 from gossamer.node.history import Ask, Past
 from gossamer.node.planes import Route
 from gossamer.node.rights import Identity, NotPermittedError, Rights
-from gossamer.node.topics import Adverts
+from gossamer.node.topics import Advert, Adverts
 from gossamer.overlay.batch import Batch, Report
 from gossamer.overlay.interest.config import InterestConfig
 from gossamer.overlay.interest.messages import Greet, News
@@ -242,18 +242,21 @@ def test_a_schema_is_replaced_or_disputed_only_by_who_may_publish_to_the_topic()
     core = node()
     core.advertise("secret", "n INT", Micros(2))
     core.receive(NEXT, Greet(record(NEXT, certificate(NEXT, "public")), 0, 2, True), Micros(3))
-    other = (("secret", "x STRING"),)
-    for epoch in (0, 1):
+
+    def told(epoch: int, origin: Peer) -> Adverts:
+        return Adverts((Advert("secret", "x STRING", epoch, origin),))
+
+    for epoch in (1, 0):
         # The advertiser is the neighbour itself, which may not publish there; then somebody unknown.
-        effects = core.receive(NEXT, Adverts(other, (), ((epoch, NEXT),)), Micros(10))
+        effects = core.receive(NEXT, told(epoch, NEXT), Micros(10))
         assert any("may not publish" in reason for reason in rejected(effects))
-        assert not rejected(core.receive(NEXT, Adverts(other, (), ((epoch, FAR),)), Micros(11)))
+        assert not rejected(core.receive(NEXT, told(epoch, FAR), Micros(11)))
         assert not core.topics.conflicts
         assert core.topics.schemas["secret"].text == "n INT"
+    # What the unknown node said last is heard when it is proved.
     core.receive(NEXT, News(records=(record(FAR, certificate(FAR)),)), Micros(20))
-    core.receive(NEXT, Adverts(other, (), ((0, FAR),)), Micros(30))
     assert list(core.topics.conflicts) == ["secret"]
-    core.receive(NEXT, Adverts(other, (), ((1, FAR),)), Micros(40))
+    core.receive(NEXT, told(1, FAR), Micros(40))
     assert not core.topics.conflicts
     assert core.topics.schemas["secret"].text == "x STRING"
 

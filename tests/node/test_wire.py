@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gossamer.filters import loops
 from gossamer.filters.packed import COLUMNS_MARK, is_columns
 from gossamer.node import history, missed, wire
-from gossamer.node.topics import Adverts, AdvertsTaken
+from gossamer.node.topics import Advert, Adverts, AdvertsTaken
 from gossamer.overlay import batch as batches
 from gossamer.overlay.batch import Batch, Busy, Leave, Report
 from gossamer.overlay.direct import messages as direct
@@ -45,8 +45,8 @@ MESSAGES = [
     Report(7, 1, 10, 0, False),
     Leave((1, 2)),
     Busy(7, 1, 10, 0),
-    Adverts((("weather", "country STRING"),)),
-    AdvertsTaken(("weather",)),
+    Adverts((Advert("weather", "country STRING", 1, 7, (3600, 1 << 20), (("a INT", 9),)),)),
+    AdvertsTaken(),
     interest.Flip(2**64 - 1, 257, 3, 2**63, -1),
     interest.Flips((interest.Lone(7, 257, 3, 5, 4),)),
     interest.News(
@@ -93,9 +93,15 @@ MESSAGES = [
     tree.Occupied(1),
     tree.Notify(HOST),
     tree.Met(2**64 - 1, HOST),
-    tree.Parcel(1, 2, tree.Reached((7, 1, 10), 0, ((1, 2),), (1,))),
-    tree.Cargo(1, 2, tree.Carry(Batch("weather", 7, 1, 10, 1, 9, 0, 3, b"\x91\x91\x01"), ((1, 2),))),
-    tree.Got(3),
+    tree.Reached((7, 1, 10), 0, ((1, 2),), (1,)),
+    tree.Carry(Batch("weather", 7, 1, 10, 1, 9, 0, 3, b"\x91\x91\x01"), ((1, 2),)),
+    tree.Attach(ARC, True, False),
+    tree.Notice(True),
+    tree.Yield(ARC),
+    tree.Yielded(),
+    tree.Announce(1, ((1, 2),), False, True, False, (("t", "a > 1"),)),
+    tree.Laid(3),
+    tree.Offer(((7, 1, 10),), True),
     direct.Watch(5, 0, 0),
     direct.Wanted(5, 1, 0, 2, 3, ((1, "temp > 30", ""), (2, None, "workers"))),
     direct.Unwatch(5),

@@ -94,7 +94,7 @@ def test_replay_commands_are_command_lines() -> None:
         "--degree",
         "--latency",
         "--loss",
-        "--duplicate",
+        "--breaks",
         "--filters",
         "--seed",
     ):

@@ -22,7 +22,7 @@ def test_shipped_scenarios_run(name: str) -> None:
     accepted = scenario.config.events - outcome.fired.get("refused", 0)
     assert outcome.receipts_complete >= 0.9 * accepted
     wanted = {
-        "lossy": ("loss", "duplicate", "reorder", "churn"),
+        "lossy": ("loss", "delay", "breaks", "churn"),
         "partition": ("partition", "told down", "told up"),
         "crash-restart": ("crash", "restart", "pause", "disk full", "torn"),
         "swizzle": ("clog", "released", "told full"),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer.machine import Micros
+from gossamer.machine import Message, Micros, Peer
+from gossamer.sim.latency import Uniform
 from gossamer.sim.rules import Clog, Cut
-from gossamer.sim.world import World
-from sim.toy import run, say, states, toy_world
+from gossamer.sim.world import Node, World
+from sim.toy import Sign, Toy, Word, keeps_the_contract, run, say, sessions, states, toy_world
 
 NODES = 3
 actions = st.tuples(
@@ -23,6 +24,8 @@ actions = st.tuples(
             "heal",
             "clog",
             "unclog",
+            "break",
+            "say",
             "say",
             "wait",
         ]
@@ -34,9 +37,17 @@ actions = st.tuples(
 
 class Breaker:
     def __init__(self) -> None:
-        self.world: World = toy_world(NODES, queue_mark=2)
+        self.lives: list[Toy] = []
+        self.said = 0
+        self.world: World = toy_world(
+            NODES, queue_mark=2, make=self._make, latency=Uniform(1_000, 30_000)
+        )
         self.cuts: dict[int, Cut] = {}
         self.clogs: dict[int, Clog] = {}
+
+    def _make(self, node: Node) -> Toy:
+        self.lives.append(Toy(node))
+        return self.lives[-1]
 
     def act(self, verb: str, index: int, wait: int) -> None:
         world, node = self.world, self.world.nodes[index]
@@ -55,11 +66,20 @@ class Breaker:
         elif verb == "say" and node.machine is not None and not node.paused:
             for other in range(NODES):
                 if other != index:
-                    say(world, index, other, 1)
+                    for kind in (Word, Sign, Word):
+                        self.said += 1
+                        node.machine.say(world, node, other, message=kind(self.said))
+        elif verb == "break":
+            world.network.sever(world.network.links[index][Peer((index + 1) % NODES)].pair)
         if wait:
             until = Micros(world.clock.now + wait)
             run(world, until)
             world.clock.now = until
+
+    def sessions(self, one: int, other: int, verb: str) -> list[list[Message]]:
+        """Of all lives of a node, with another."""
+        logs = [life.log.get(other, []) for life in self.lives if life.index == one]
+        return [session for log in logs for session in sessions(log, verb)]
 
     def mend(self) -> None:
         for index in range(NODES):
@@ -68,7 +88,7 @@ class Breaker:
         run(self.world, self.world.clock.now + 10_000_000)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(actions, max_size=25))
 def test_all_is_mended(steps: list[tuple[str, int, int]]) -> None:
     breaker = Breaker()
@@ -78,6 +98,11 @@ def test_all_is_mended(steps: list[tuple[str, int, int]]) -> None:
     world = breaker.world
     assert world.network.settled()
     assert world.network.in_flight_events == 0
+    for one in range(NODES):
+        for other in range(NODES):
+            assert keeps_the_contract(
+                breaker.sessions(one, other, "sent"), breaker.sessions(other, one, "heard")
+            )
     for node in world.nodes:
         told: dict[int, list[str]] = {}
         for _, peer, state in node.machine.links:

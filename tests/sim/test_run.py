@@ -94,13 +94,13 @@ def test_progress_goes_from_nothing_to_all() -> None:
 
 
 def test_a_seed_is_a_run() -> None:
-    config = Config(nodes=12, events=20, loss=0.1, reorder=0.1, latency="weibull", seed=4)
+    config = Config(nodes=12, events=20, loss=0.1, breaks=0.001, latency="weibull", seed=4)
     one, other = simulate(config), simulate(config)
     assert one == other
     assert (
         one.digest
         != simulate(
-            Config(nodes=12, events=20, loss=0.1, reorder=0.1, latency="weibull", seed=5)
+            Config(nodes=12, events=20, loss=0.1, breaks=0.001, latency="weibull", seed=5)
         ).digest
     )
 

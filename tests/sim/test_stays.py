@@ -89,9 +89,7 @@ def test_a_topic_is_not_another() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("overlay", ["flood", "fabric"])
-@pytest.mark.parametrize(
-    "trouble", [{}, {"loss": 0.03}, {"duplicate": 0.2}, {"latency": "weibull"}]
-)
+@pytest.mark.parametrize("trouble", [{}, {"loss": 0.03}, {"delay": 0.2}, {"latency": "weibull"}])
 def test_nothing_is_missed_duplicate_or_spurious(
     overlay: str, trouble: dict[str, float | str]
 ) -> None:

@@ -53,17 +53,23 @@ class ToyCodec:
 
 class Toy:
     def __init__(self, node: Node) -> None:
-        self.deadline = NEVER
+        self.deadline, self.index = NEVER, node.index
         self.restored = dict(node.disk.contents)
         self.incarnation = node.incarnation
         self.heard: list[tuple[int, int, int]] = []  # when, from whom, what
         self.links: list[tuple[int, int, str]] = []  # when, to whom, state
         self.stored_tokens: list[tuple[int, int]] = []
         self.woken: list[int] = []
+        self.refusals: list[tuple[int, int]] = []  # to whom, what
+        # What happened with each peer, in order: a state, or "sent", "refused" or "heard" with a message.
+        self.log: dict[int, list[tuple[str, Message | None]]] = {}
         self.out: list[Effect] = []
 
     def say(self, world: World, node: Node, *to: int, message: Message | None = None) -> None:
-        self.out.append(Send(tuple(world.nodes[index].peer for index in to), message or Word(0)))
+        message = message or Word(0)
+        for index in to:
+            self.log.setdefault(world.nodes[index].peer, []).append(("sent", message))
+        self.out.append(Send(tuple(world.nodes[index].peer for index in to), message))
         world.command(node)
 
     def keep(self, world: World, node: Node, token: int, *values: str) -> None:
@@ -77,6 +83,7 @@ class Toy:
 
     def receive(self, sender: Peer, message: Word | Sign, now: Micros) -> list[Effect]:
         self.heard.append((now, sender, message.number))
+        self.log.setdefault(sender, []).append(("heard", message))
         return []
 
     def wake(self, now: Micros) -> list[Effect]:
@@ -88,6 +95,12 @@ class Toy:
 
     def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
         self.links.append((now, peer, state.name))
+        self.log.setdefault(peer, []).append((state.name, None))
+        return []
+
+    def refused(self, peer: Peer, message: Word, now: Micros) -> list[Effect]:
+        self.refusals.append((peer, message.number))
+        self.log.setdefault(peer, []).append(("refused", message))
         return []
 
     def stored(self, token: Token, now: Micros) -> list[Effect]:
@@ -133,5 +146,39 @@ def states(world: World, index: int) -> list[str]:
     return [state for _, _, state in world.nodes[index].machine.links]
 
 
-def run(world: World, until: int = 10_000_000) -> None:
+def run(world: World, until: int = 8_000_000) -> None:
     world.clock.run(until, 1_000_000)
+
+
+def sessions(log: list[tuple[str, Message | None]], verb: str) -> list[list[Message]]:
+    """What was sent, and not refused, or heard, on each link between UP and DOWN."""
+    found: list[list[Message]] = []
+    is_up = False
+    for what, message in log:
+        if what in ("UP", "DOWN"):
+            is_up = what == "UP"
+            if is_up:
+                found.append([])
+        elif what == verb and message is not None:
+            assert is_up or verb == "sent", "something was heard on a link that is down"
+            if is_up:
+                found[-1].append(message)
+        elif what == "refused" and verb == "sent" and message is not None:
+            found[-1].remove(message)
+    return found
+
+
+def keeps_the_contract(sender: list[list[Message]], receiver: list[list[Message]]) -> bool:
+    """Whether the links that the receiver knew each had a prefix of one that the sender knew, kind by kind, in order."""
+    left = iter(sender)
+    for heard in filter(None, receiver):
+        for sent in left:
+            if heard[0] in sent:
+                break
+        else:
+            return False
+        for kind in (Word, Sign):
+            some = [message for message in heard if type(message) is kind]
+            if some != [message for message in sent if type(message) is kind][: len(some)]:
+                return False
+    return True

@@ -200,8 +200,18 @@ def pipeline() -> None:
     default="constant:1ms",
     help="Latency model of a link; rtts: the matrix of --rtts.",
 )
-@shown("--loss", **_SHARE, default=0.0, help="Share of messages lost.")
-@shown("--duplicate", **_SHARE, default=0.0, help="Share of messages repeated.")
+@shown(
+    "--loss",
+    **_SHARE,
+    default=0.0,
+    help="Share of packets lost: their messages, and all behind them on the link, are late.",
+)
+@shown(
+    "--breaks",
+    type=click.FloatRange(0, 0.5),
+    default=0.0,
+    help="Chance for each message that its link breaks in mid-stream.",
+)
 @click.option(
     "--force", is_flag=True, help="Run every stage again, also those whose inputs did not change."
 )
@@ -491,13 +501,13 @@ def _grid(options: dict[str, Any]) -> Grid:
         degree=options["degree"],
         latency=options["latency"],
         loss=options["loss"],
-        repeat=options["duplicate"],
+        breaks=options["breaks"],
     )
     try:
         for overlay, nodes, seed in itertools.product(grid.overlays, grid.nodes, grid.seeds):
             Config(
                 overlay=overlay, nodes=nodes, degree=grid.degree, seed=seed,
-                latency=grid.latency, loss=grid.loss, duplicate=grid.repeat,
+                latency=grid.latency, loss=grid.loss, breaks=grid.breaks,
             )  # fmt: skip
     except ConfigError as error:
         raise click.UsageError(str(error)) from None

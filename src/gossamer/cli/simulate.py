@@ -43,14 +43,19 @@ _OPTIONS: tuple[simulation.Flag, ...] = (
         str,
         f"{simulation.LATENCIES} [constant:1ms]",
     ),
-    ("loss", float, "Chance that a message is lost. [0]"),
-    ("duplicate", float, "Chance that a message arrives twice. [0]"),
-    ("reorder", float, "Chance that a message is late, so that others overtake it. [0]"),
-    ("late", str, "The most that such a message, or a second copy, is late. [20ms]"),
+    (
+        "loss",
+        float,
+        "Chance that a packet is lost: its message and all behind it on the link are late. [0]",
+    ),
+    ("delay", float, "Chance that a message, and all behind it on the link, is late. [0]"),
+    ("late", str, "The most that such a message is late. [20ms]"),
+    ("breaks", float, "Chance for each message that its link breaks in mid-stream. [0]"),
+    ("refuse", float, "Chance that an event message finds the queue of its link full. [0]"),
     (
         "stop",
         str,
-        "When loss, duplicates and reordering stop, counted from the first publication. [never]",
+        "When loss, delay, breaks and refusals stop, counted from the first publication. [never]",
     ),
     ("detect", str, "The time until a broken link is noticed. [300ms]"),
     ("reconnect", str, "The time until a mended link is used again. [100ms]"),
@@ -117,7 +122,7 @@ def flood(as_json: bool, full: bool, **given: Any) -> int:
     \b
     Examples:
       gossamer simulate flood --nodes 200 --events 100 --seed 7 --json
-      gossamer simulate flood --nodes 30 --loss 0.1 --duplicate 0.1 --reorder 0.1
+      gossamer simulate flood --nodes 30 --loss 0.1 --delay 0.1 --breaks 0.001
       gossamer simulate flood --rtt PlanetLabData_1.gz --nodes 400
       gossamer simulate flood --scenario crash-restart --seed 3
     """

@@ -48,8 +48,8 @@ FAULTS: Mapping[str, Mapping[str, dict[str, Any]]] = {
 """Kinds of trouble, and the flags that make them."""
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "flood": (
-        "events", "subscriptions", "interval", "burst", "churn", "latency", "loss", "duplicate",
-        "reorder", "late",
+        "events", "subscriptions", "interval", "burst", "churn", "latency", "loss", "delay",
+        "late", "breaks", "refuse",
     ),
     "interest": (
         "topics", "subscriptions", "spread", "news", "threshold", "coalesce", "period", "changes",

@@ -2,8 +2,8 @@
 
 Frames that are ready in one turn of the event loop leave in one write. Control frames go ahead of event frames: while the
 socket takes no more, both wait here, and control goes first when it does again. Event frames beyond ``EVENT_QUEUE_BYTES``
-are dropped, counted (their publisher sends them again); control frames beyond ``CONTROL_QUEUE_BYTES`` mean that the peer has
-stalled, and end the connection.
+are refused, and go back to the machine; control frames beyond ``CONTROL_QUEUE_BYTES`` mean that the peer has stalled, and
+end the connection.
 
 A slow link is no silent peer. Where bytes wait, the connection looks now and then at how many have reached the peer's system. If
 it is enough of them, that is a sign of life, and the machine is told that the link moves.
@@ -314,6 +314,8 @@ class Connection(asyncio.BufferedProtocol):
             kind = type(message)
             if kind.is_report:
                 reports.append(message)
+            elif kind.is_event:
+                driver.received(peer, message)
             elif kind is Ping:
                 self.send(_PONG, is_event=False)
             elif kind is Hello:
@@ -329,7 +331,13 @@ class Connection(asyncio.BufferedProtocol):
                 if not self._shared(message):
                     return
             else:
+                # Control messages keep their order; only event messages may be taken before a report.
+                for report in reports:
+                    driver.received(peer, report)
+                reports.clear()
                 driver.received(peer, message)
+            if self.closed:
+                return  # the machine has been told that the link is down
         if self._sharing is not None and (owed := self._sharing.owed()):
             self.send(owed, is_event=False)
         if reports:
@@ -376,27 +384,30 @@ class Connection(asyncio.BufferedProtocol):
 
     # ----------------------------------------------------------------- writing
 
-    def send(self, frame: Frame, *, is_event: bool) -> None:
+    def send(self, frame: Frame, *, is_event: bool) -> bool:
+        """Queue a frame; returns False if the event queue has no room for it."""
         if self.closed:
-            return
+            return True  # lost with the link, of which the machine is told
         if is_event:
-            if self._event_bytes + len(frame) > EVENT_QUEUE_BYTES:
-                self.driver.count_dropped("event frame", 1, "queue to peer full")
-                return
-            self._events.append(frame)
-            self._event_bytes += len(frame)
-            if not self._full and self._event_bytes > EVENT_QUEUE_BYTES // 2:
+            is_refused = self._event_bytes + len(frame) > EVENT_QUEUE_BYTES
+            if not is_refused:
+                self._events.append(frame)
+                self._event_bytes += len(frame)
+            if not self._full and (is_refused or self._event_bytes > EVENT_QUEUE_BYTES // 2):
                 self._full = True
                 self.driver.link_changed(self, LinkState.FULL)
+            if is_refused:
+                return False
         else:
             self._control.append(frame)
             self._control_bytes += len(frame)
             if self._control_bytes > CONTROL_QUEUE_BYTES:
                 self.close("stalled", "the peer does not read")
-                return
+                return True
         if not self._scheduled and not self._paused:
             self._scheduled = True
             self.loop.call_soon(self._write)
+        return True
 
     def _write(self, *, last: bool = False) -> None:
         """``last``: nobody will write after this, so nothing waits for room in memory."""

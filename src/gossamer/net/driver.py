@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -111,6 +111,10 @@ class Driver:
         self._disk, self._writer = disk, writer
         if disk is not None:
             disk.lost = self._unstored
+        self._performing = False
+        # What the machine is told when its effects have been carried out: the state of a link, or an
+        # event message that a full queue refused.
+        self._answers: deque[tuple[Peer, LinkState | Message]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
         self.soon = False  # a wake-up is due in this turn of the loop
@@ -139,6 +143,29 @@ class Driver:
         self.now()
 
     def perform(self, effects: list[Effect]) -> None:
+        """Carry out effects, then tell the machine what came of it: queues that are full, links that broke."""
+        if not effects:
+            return
+        if self._performing:
+            self._carry_out(effects)
+            return
+        self._performing = True
+        try:
+            self._carry_out(effects)
+            while self._answers:
+                self._answer(*self._answers.popleft())
+        finally:
+            self._performing = False
+
+    def _answer(self, peer: Peer, what: LinkState | Message) -> None:
+        if isinstance(what, LinkState):
+            self._carry_out(self.machine.link(peer, what, self.now()))
+            self.changed(peer, what)
+        elif peer in self.links:  # else the machine has been told that the link is down
+            self.counters["refused_messages"] += 1
+            self._carry_out(self.machine.refused(peer, what, self.now()))
+
+    def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
             kind = type(effect)
             if kind is Send:
@@ -231,8 +258,8 @@ class Driver:
             connection = self.links.get(peer)
             if connection is None:
                 self.counters["sends_without_link"] += 1
-            else:
-                connection.send(frame, is_event=is_event)
+            elif not connection.send(frame, is_event=is_event):
+                self._answers.append((peer, message))
 
     def flush(self) -> None:
         """Write now what would be written at the end of this turn."""
@@ -411,6 +438,9 @@ class Driver:
         if self.closing:
             return
         self._note(trace.Linked(trace.hex_peer(peer), state.name.lower(), reason))
+        if self._performing:
+            self._answers.append((peer, state))
+            return
         self.perform(self.machine.link(peer, state, self.now()))
         self.changed(peer, state)
         self.settle()

@@ -52,6 +52,7 @@ from gossamer.overlay.interest.config import InterestConfig
 from gossamer.overlay.interest.core import Interest, InterestError
 from gossamer.overlay.interest.messages import InterestMessage
 from gossamer.overlay.interest.record import ViewChange
+from gossamer.overlay.refused import Refused
 from gossamer.overlay.skiplist.config import SkipConfig
 from gossamer.overlay.skiplist.messages import SkiplistMessage
 from gossamer.overlay.tree.config import TreeConfig
@@ -136,7 +137,7 @@ class NodeCore:
         self.config = config = config or NodeConfig()
         self._out: list[Effect] = []
         self.topics = Topics(peer)
-        self.topics.restore(restored or {})
+        self._out += self.topics.restore(restored or {})
         self.flood = Flood(peer, config.flood, restarted=incarnation > 1)
         self.retained = Retained(durable=durable, total=config.retained, life=incarnation)
         self.outbox = Outbox(peer, incarnation, config, durable=durable, retained=self.retained)
@@ -183,6 +184,8 @@ class NodeCore:
             config.event_bytes // 4
         )  # an event that is estimated to be larger than this is measured
         self._batch_events, self._batch_bytes = config.batch_events, config.batch_bytes
+        self._refused = Refused()
+        self._judged = -1  # the version of the rights by which topics were judged last
         self.rights = self.local.rights = self.routing.rights = rights
         self._known, self._numbers = self.local.topics, 0
         self._conflicts = self.topics.conflicts
@@ -448,7 +451,7 @@ class NodeCore:
     def deadline(self) -> Micros:
         if self._out or self.outbox.open or self._again:
             return Micros(0)
-        deadline = min(self.routing.deadline, self.topics.deadline, self.local.deadline)
+        deadline = min(self.routing.deadline, self.local.deadline)
         deadline = min(deadline, self.keeping.deadline, self.follows.deadline)
         return min(deadline, self.interest.deadline) if self.interest is not None else deadline
 
@@ -477,7 +480,7 @@ class NodeCore:
             for batch, _ in again:
                 self.routing.publish(batch, now)
         self.seal_all(now)
-        self._out += self.topics.wake(now)
+        self._prove(now)
         if self.local.unproved_at <= now:
             self.local.prove(now)
             self._report(now)
@@ -506,7 +509,12 @@ class NodeCore:
         self.keeping.wake(now)
         return self._flush(now)
 
+    def refused(self, peer: Peer, message: Message, now: Micros) -> list[Effect]:
+        return self._refused.keep(peer, message)
+
     def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
+        self._out += self._refused.link(peer, state)
+        self._prove(now)
         self._out += self.topics.link(peer, state, now)
         if self.interest is not None:
             self.routing.interest_says(self.interest.link(peer, state, now), now)
@@ -563,6 +571,15 @@ class NodeCore:
     def _receive_interest(self, sender: Peer, message: Any, now: Micros) -> None:
         assert self.interest is not None
         self.routing.interest_says(self.interest.receive(sender, message, now), now)
+        self._prove(now)
+
+    def _prove(self, now: Micros) -> None:
+        """Advertisements wait for the proof of who made them: look again when more is proved."""
+        if self.topics.has_unproved and self.rights is not None:
+            if self.rights.version != self._judged:
+                self._out += self.topics.proved()
+                self._learn(now)
+            self._judged = self.rights.version
 
     def _name(self, topic: int) -> str | None:
         """A topic's name by its hash."""

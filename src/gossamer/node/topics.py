@@ -1,9 +1,9 @@
 """Topics: their names and schemas, and how every node comes to know them.
 
-An advertisement goes to every neighbour and on from there. Each link keeps what its far end has not
-confirmed, has a bounded part of it on the way at a time, and sends it again, so a loss delays it
-and nothing more. A node with a data directory stores what it knows; when it restarts it knows that
-again at once, even alone.
+An advertisement goes to every neighbour and on from there. A new link begins with all that a node
+knows, a bounded part at a time: the far end answers each part, in order. So a node knows what its
+neighbours have heard of. A node with a data directory stores what it knows; when it restarts it knows
+that again at once, even alone.
 
 A schema may grow: nullable attributes can be added at the end, and the longest schema is
 everybody's. Two schemas of one topic are a conflict if neither is the other grown. Nodes pass both
@@ -17,12 +17,12 @@ retention agrees with any.
 
 Messages:
     Adverts        topics with their schemas
-    AdvertsTaken   the names of topics that the sender has heard of by the receiver's Adverts
+    AdvertsTaken   the sender has heard the oldest Adverts that it had not answered
 """
 
 from __future__ import annotations
 
-import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated
 
@@ -31,8 +31,6 @@ from msgspec import Meta, Struct
 
 from gossamer.filters import Schema, SchemaError
 from gossamer.machine import (
-    MILLISECOND,
-    NEVER,
     Effect,
     Keep,
     LinkState,
@@ -51,8 +49,9 @@ TOPIC_LENGTH_MAX = 255
 SCHEMA_LENGTH_MAX = 16_384
 SCHEMAS_LENGTH_MAX = 16 << 20  # of all topics together
 ADVERTS_A_MESSAGE = 64
-CHARACTERS_ON_THE_WAY = 256 << 10  # unconfirmed, per link
-RESEND = Micros(500 * MILLISECOND)
+CHARACTERS_ON_THE_WAY = 256 << 10  # for each link, that the far end has not answered
+PARTS_ON_THE_WAY = 64  # and messages
+UNPROVED_MAX = 256  # advertisements whose advertiser nobody has proved yet
 EPOCH_MAX = 2**53
 RIVALS_MAX = 4  # schemas of one topic that a node keeps while they are in conflict
 SHOWN_LENGTH = 200  # characters of a schema that an error shows
@@ -64,34 +63,29 @@ SchemaText = Annotated[str, Meta(min_length=1, max_length=SCHEMA_LENGTH_MAX)]
 
 _Seconds = Annotated[int, Meta(ge=0, le=SECONDS_MAX)]
 _Bytes = Annotated[int, Meta(ge=1, le=BYTES_MAX)]
-_Length = Annotated[int, Meta(ge=0, le=SCHEMA_LENGTH_MAX)]
 _Epoch = Annotated[int, Meta(ge=0, le=EPOCH_MAX)]
 _Origin = Annotated[int, Meta(ge=0)]
-_Mark = Annotated[int, Meta(ge=0, lt=2**32)]
 _encoder = msgspec.msgpack.Encoder()
 
 
+class Advert(Struct, frozen=True, array_like=True):
+    """All that a node says of one topic."""
+
+    topic: Name
+    schema: SchemaText
+    epoch: _Epoch
+    origin: _Origin  # the node that advertised it
+    retention: tuple[_Seconds, _Bytes] | None = None
+    # Other schemas of the topic, with their advertisers, which are in conflict with the first.
+    rivals: Annotated[tuple[tuple[SchemaText, _Origin], ...], Meta(max_length=RIVALS_MAX)] = ()
+
+
 class Adverts(Message, frozen=True, array_like=True, tag=20):
-    topics: Annotated[tuple[tuple[Name, SchemaText], ...], Meta(max_length=ADVERTS_A_MESSAGE)]
-    retained: Annotated[
-        tuple[tuple[Name, _Seconds, _Bytes], ...], Meta(max_length=ADVERTS_A_MESSAGE)
-    ] = ()
-    # The epoch and the advertiser of each of the topics. Empty: epoch 0, and the sender's own.
-    origins: Annotated[tuple[tuple[_Epoch, _Origin], ...], Meta(max_length=ADVERTS_A_MESSAGE)] = ()
-    # Other schemas of these topics, with their advertisers, which are in conflict with the first.
-    rivals: Annotated[
-        tuple[tuple[Name, SchemaText, _Origin], ...],
-        Meta(max_length=ADVERTS_A_MESSAGE * RIVALS_MAX),
-    ] = ()
+    topics: Annotated[tuple[Advert, ...], Meta(max_length=ADVERTS_A_MESSAGE)]
 
 
 class AdvertsTaken(Message, frozen=True, array_like=True, tag=21):
-    topics: Annotated[tuple[Name, ...], Meta(max_length=ADVERTS_A_MESSAGE)]
-    lengths: Annotated[
-        tuple[_Length, ...], Meta(max_length=ADVERTS_A_MESSAGE)
-    ] = ()  # of the schemas' texts, as they came
-    # A checksum of all that came about each topic, so that nothing newer is taken for confirmed.
-    marks: Annotated[tuple[_Mark, ...], Meta(max_length=ADVERTS_A_MESSAGE)] = ()
+    pass
 
 
 class TopicError(ValueError):
@@ -135,6 +129,18 @@ _stored_decoder = msgspec.msgpack.Decoder(_Stored)
 _Pool = dict[str, tuple[Schema, int]]
 """Schemas by their texts, with their advertisers."""
 
+
+class _Neighbour:
+    """What the far end of a link is still to be told, and the parts that it has not answered, oldest first."""
+
+    __slots__ = ("characters", "parts", "topics")
+
+    def __init__(self, topics: Iterable[str]) -> None:
+        self.topics = dict.fromkeys(topics)
+        self.parts: deque[int] = deque()  # the characters of each
+        self.characters = 0
+
+
 Trusts = Callable[[Peer, Peer, str], bool | None]
 
 
@@ -147,7 +153,6 @@ class Topics:
         # The schemas of topics that are in conflict: of very many the first few by their texts, so
         # that all nodes keep the same ones.
         self.conflicts: dict[str, _Pool] = {}
-        self.deadline = NEVER
         self.introduced = False  # some neighbour has told what it knows
         self.changed: list[
             str
@@ -160,9 +165,9 @@ class Topics:
         self.trusts: Trusts | None = None
         self._me = me
         self._heads: dict[str, _Head] = {}
-        self._unconfirmed: dict[
-            Peer, dict[str, bool]
-        ] = {}  # per link: what its far end has not confirmed; True: on the way
+        self._neighbours: dict[Peer, _Neighbour] = {}
+        # What a neighbour said of a topic, while it is not known whether it may.
+        self._unproved: dict[tuple[Peer, str], Advert] = {}
         self._unsaved: dict[str, None] = {}
         self._saving: dict[Token, None] = {}
         self._characters = 0
@@ -171,7 +176,14 @@ class Topics:
     @property
     def unconfirmed(self) -> bool:
         """Some neighbour, or this node's own disk, may not have some topic yet."""
-        return bool(self._saving) or any(self._unconfirmed.values())
+        return bool(self._saving) or any(
+            neighbour.topics or neighbour.parts for neighbour in self._neighbours.values()
+        )
+
+    @property
+    def has_unproved(self) -> bool:
+        """Some advertisement waits for the proof of its advertiser."""
+        return bool(self._unproved)
 
     def check(self, topic: str) -> None:
         """Raises SchemaConflictError for a topic that is in conflict."""
@@ -212,9 +224,9 @@ class Topics:
         known = self.schemas.get(topic)
         mine: _Pool = {schema.text: (schema, self._me)}
         if known is None:
-            done = self._settle(topic, 0, mine, None, now, retention)
+            done = self._settle(topic, 0, mine, None, retention)
         elif replace:
-            done = self._replace(topic, schema, retention, now)
+            done = self._replace(topic, schema, retention)
         else:
             if self._withdraws(topic, schema):
                 return self.advertise(topic, schema, now, retention, replace=True)
@@ -227,15 +239,13 @@ class Topics:
                     f'or replace it everywhere: gossamer advertise {topic} "SCHEMA" --replace '
                     "(in a program: advertise(..., replace=True))"
                 )
-            done = self._settle(
-                topic, self._heads[topic].epoch, self._pool(topic) | mine, None, now
-            )
+            done = self._settle(topic, self._heads[topic].epoch, self._pool(topic) | mine, None)
         if not done:
             raise TopicError(
                 f"no room for another topic: a node keeps {TOPICS_MAX}, "
                 f"with schemas of {SCHEMAS_LENGTH_MAX} characters"
             )
-        if retention is not None and not self._retain(topic, retention, None, now):
+        if retention is not None and not self._retain(topic, retention, None):
             raise TopicError(
                 f"topic {topic!r} is already advertised with retention "
                 f"{self.retentions[topic].text!r}, which is not {retention.text!r}; use the same "
@@ -250,9 +260,7 @@ class Topics:
         given_up = [origin for one, origin in rivals.values() if not _agree(schema, one)]
         return len(rivals) == 2 and given_up == [self._me]
 
-    def _replace(
-        self, topic: str, schema: Schema, retention: Retention | None, now: Micros
-    ) -> bool:
+    def _replace(self, topic: str, schema: Schema, retention: Retention | None) -> bool:
         epoch = self._heads[topic].epoch
         other_rule = retention is not None and retention != self.retentions.get(topic)
         if schema == self.schemas[topic] and topic not in self.conflicts and not other_rule:
@@ -262,11 +270,11 @@ class Topics:
                 f"the schema of topic {topic!r} was replaced too often; use another topic name"
             )
         mine: _Pool = {schema.text: (schema, self._me)}
-        return self._settle(topic, epoch + 1, mine, None, now, retention)
+        return self._settle(topic, epoch + 1, mine, None, retention)
 
     # -------------------------------------------------------------------- disk
 
-    def restore(self, kept: Mapping[str, bytes]) -> None:
+    def restore(self, kept: Mapping[str, bytes]) -> list[Effect]:
         """What this node knew in an earlier life."""
         for key, value in kept.items():
             if not key.startswith(_KEY):
@@ -281,8 +289,9 @@ class Topics:
                 continue
             rule = Retention(stored.seconds, stored.bytes) if stored.bytes else None
             pool: _Pool = {schema.text: (schema, stored.origin)}
-            self._settle(topic, stored.epoch, pool, None, Micros(0), rule)
+            self._settle(topic, stored.epoch, pool, None, rule)
         self._unsaved.clear()
+        return self._flush()
 
     def records(self) -> tuple[Keep, ...]:
         """What has changed since this was last asked.
@@ -312,87 +321,65 @@ class Topics:
 
     def receive(self, sender: Peer, message: Adverts | AdvertsTaken, now: Micros) -> list[Effect]:
         if type(message) is Adverts:
-            self._receive(sender, message, now)
+            self._receive(sender, message)
         elif type(message) is AdvertsTaken:
-            self._confirm(sender, message, now)
+            self._confirm(sender)
         return self._flush()
 
     def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
         if state is LinkState.UP:
-            self._unconfirmed[peer] = dict.fromkeys(self.schemas, False)
-            self._send(peer, now)
-            if not self.schemas:
-                self._out.append(
-                    Send((peer,), Adverts(()))
-                )  # nothing, but said: a newcomer waits for it
+            neighbour = self._neighbours[peer] = _Neighbour(self.schemas)
+            if self.schemas:
+                self._send(peer)
+            else:  # nothing, but said: a newcomer waits for it
+                self._post(peer, neighbour, ())
         elif state in (LinkState.DOWN, LinkState.CUT):
-            self._unconfirmed.pop(peer, None)
+            self._neighbours.pop(peer, None)
         return self._flush()
 
-    def wake(self, now: Micros) -> list[Effect]:
-        if now >= self.deadline:
-            self.deadline = NEVER
-            for peer in self._unconfirmed:
-                self._send(peer, now)
+    def proved(self) -> list[Effect]:
+        """More is known of who may publish what: look again at what waits for that."""
+        unproved, self._unproved = self._unproved, {}
+        for (sender, _), advert in unproved.items():
+            self._hear_or_keep(sender, advert)
         return self._flush()
 
-    def stored(self, token: Token, now: Micros) -> list[Effect]:
-        return []
-
-    def _receive(self, sender: Peer, message: Adverts, now: Micros) -> None:
+    def _receive(self, sender: Peer, message: Adverts) -> None:
         self.introduced = True
-        retained = {topic: Retention(seconds, size) for topic, seconds, size in message.retained}
-        rivals: dict[str, dict[str, int]] = {}
-        for topic, text, origin in message.rivals:
-            some = rivals.setdefault(topic, {})
-            if len(some) < RIVALS_MAX:  # no node says more of a topic
-                some[text] = origin
-        origins = message.origins
-        if len(origins) != len(message.topics):
-            origins = ((0, sender),) * len(message.topics)
-        taken: list[tuple[str, int, int]] = []
-        for (topic, text), (epoch, origin) in zip(message.topics, origins, strict=True):
-            told = {text: origin} | rivals.get(topic, {})
-            rule = retained.get(topic)
-            if self._hear(sender, topic, epoch, told, rule, now):
-                taken.append((topic, len(text), _mark(epoch, told, rule)))
-        if taken:
-            self._out.append(Send((sender,), AdvertsTaken(*zip(*taken, strict=True))))
+        for advert in message.topics:
+            self._hear_or_keep(sender, advert)
+        self._out.append(Send((sender,), AdvertsTaken()))
 
-    def _confirm(self, sender: Peer, message: AdvertsTaken, now: Micros) -> None:
-        pending = self._unconfirmed.get(sender)
-        if pending is None:
+    def _confirm(self, sender: Peer) -> None:
+        neighbour = self._neighbours.get(sender)
+        if neighbour is None:
             return
-        marks = dict(zip(message.topics, message.marks, strict=False))
-        lengths = dict(zip(message.topics, message.lengths, strict=False))
-        for topic in message.topics:
-            if topic not in pending:
-                continue
-            if topic in marks:
-                is_current = marks[topic] == self._state_mark(topic)
-            else:  # a node of an older version; if it has a shorter schema, it has not had ours yet
-                is_current = lengths.get(topic, SCHEMA_LENGTH_MAX) >= len(self.schemas[topic].text)
-            if is_current:
-                del pending[topic]
-        # When all that was on the way has arrived, the next part goes.
-        if pending and next(iter(pending.values())) is False:
-            self._send(sender, now)
+        if not neighbour.parts:
+            self._out.append(Note(Rejected(hex_peer(sender), "an answer to no advertisement")))
+            return
+        neighbour.characters -= neighbour.parts.popleft()
+        self._send(sender)
 
-    def _hear(
-        self,
-        sender: Peer,
-        topic: str,
-        epoch: int,
-        told: dict[str, int],
-        retention: Retention | None,
-        now: Micros,
-    ) -> bool:
-        """A neighbour tells of a topic, its own schema first. Returns whether to confirm that."""
+    def _hear_or_keep(self, sender: Peer, advert: Advert) -> None:
+        self._unproved.pop((sender, advert.topic), None)
+        if self._hear(sender, advert):
+            return
+        self._unproved[sender, advert.topic] = advert
+        if len(self._unproved) > UNPROVED_MAX:
+            del self._unproved[next(iter(self._unproved))]
+            about = f"more than {UNPROVED_MAX} advertisements without a proof of who made them"
+            self._out.append(Note(Dropped("topic", 1, about)))
+
+    def _hear(self, sender: Peer, advert: Advert) -> bool:
+        """A neighbour tells of a topic. False: it is not known yet whether it may."""
+        topic, epoch = advert.topic, advert.epoch
+        told = {advert.schema: advert.origin} | dict(advert.rivals)
+        retention = Retention(*advert.retention) if advert.retention is not None else None
         known, head = self.schemas.get(topic), self._heads.get(topic)
         is_news = True
         if known is not None and head is not None:
             if epoch < head.epoch:  # the neighbour has not heard of the replacement
-                self._remind(sender, topic, now)
+                self._remind(sender, topic)
                 return True
             is_alone = len(told) == 1 and topic not in self.conflicts
             is_news = not (epoch == head.epoch and is_alone and known.text in told)
@@ -400,13 +387,13 @@ class Topics:
             pool = self._parse(sender, topic, told)
             if known is not None and not self._may(sender, topic, epoch, pool):
                 return False
-            if pool and not self._take(sender, topic, epoch, pool, retention, now):
+            if pool and not self._take(sender, topic, epoch, pool, retention):
                 about = f"more than {TOPICS_MAX} topics or {SCHEMAS_LENGTH_MAX} characters"
                 self._out.append(Note(Dropped("topic", 1, about)))
         if (
             retention is not None
             and topic in self.schemas
-            and not self._retain(topic, retention, sender, now)
+            and not self._retain(topic, retention, sender)
         ):
             reason = (
                 f"topic {topic!r} has retention {self.retentions[topic].text!r} here and "
@@ -455,18 +442,17 @@ class Topics:
         epoch: int,
         told: _Pool,
         retention: Retention | None,
-        now: Micros,
     ) -> bool:
         """False: there is no room."""
         head = self._heads.get(topic)
         if head is None or epoch > head.epoch:
-            return self._settle(topic, epoch, told, sender, now, retention)
+            return self._settle(topic, epoch, told, sender, retention)
         mine = self._pool(topic)
         # Of one schema that both know, the advertiser that was heard of first stays.
-        if not self._settle(topic, epoch, mine | told | mine, sender, now):
+        if not self._settle(topic, epoch, mine | told | mine, sender):
             return False
         if set(self.conflicts.get(topic) or (self.schemas[topic].text,)) - set(told):
-            self._remind(sender, topic, now)
+            self._remind(sender, topic)
         return True
 
     # -------------------------------------------------------------------- what is known
@@ -482,7 +468,6 @@ class Topics:
         epoch: int,
         pool: _Pool,
         sender: Peer | None,
-        now: Micros,
         retention: Retention | None = None,
     ) -> bool:
         """These are a topic's schemas at this epoch, this node's own first.
@@ -535,78 +520,72 @@ class Topics:
                     self._out.append(Note(record))
         self._unsaved[topic] = None
         self._tell(topic, sender)
-        self.deadline = min(self.deadline, Micros(now + RESEND))
         return True
 
-    def _retain(self, topic: str, retention: Retention, sender: Peer | None, now: Micros) -> bool:
+    def _retain(self, topic: str, retention: Retention, sender: Peer | None) -> bool:
         """Take a topic's retention; False if it has another."""
         known = self.retentions.get(topic)
         if known is None:
             self.retentions[topic] = retention
             self._unsaved[topic] = None
-            for peer, pending in self._unconfirmed.items():
-                if peer != sender:
-                    pending[topic] = False
-                    self._send(peer, now)
+            self._tell(topic, sender)
         return known is None or known == retention
 
     # -------------------------------------------------------------------- to the neighbours
 
     def _tell(self, topic: str, sender: Peer | None) -> None:
         """Something about this topic is new, to all neighbours but the one that said it."""
-        for peer, pending in self._unconfirmed.items():
+        for peer, neighbour in self._neighbours.items():
             if peer != sender:
-                pending[topic] = len(pending) < ADVERTS_A_MESSAGE
-                if pending[topic]:
-                    self._out.append(Send((peer,), self._adverts([topic])))
+                neighbour.topics[topic] = None
+                self._send(peer)
 
-    def _remind(self, peer: Peer, topic: str, now: Micros) -> None:
-        """This neighbour lacks something of the topic. What is in ``pending`` goes to it anyway."""
-        pending = self._unconfirmed.get(peer)
-        if pending is not None and topic not in pending:
-            pending[topic] = False
-            self._send(peer, now)
+    def _remind(self, peer: Peer, topic: str) -> None:
+        """This neighbour lacks something of the topic."""
+        neighbour = self._neighbours.get(peer)
+        if neighbour is not None:
+            neighbour.topics[topic] = None
+            self._send(peer)
 
-    def _send(self, peer: Peer, now: Micros) -> None:
-        """Send the first part of what is unconfirmed; the rest follows when that is confirmed."""
-        pending = self._unconfirmed[peer]
-        part: list[str] = []
-        characters = 0
-        for topic in pending:
-            rivals = self.conflicts.get(topic, ())
-            characters += len(topic) + len(self.schemas[topic].text) + sum(map(len, rivals))
-            if part and (len(part) == ADVERTS_A_MESSAGE or characters > CHARACTERS_ON_THE_WAY):
-                break
-            part.append(topic)
-        for topic in part:
-            pending[topic] = True
-        if part:
-            self._out.append(Send((peer,), self._adverts(part)))
-            self.deadline = min(self.deadline, Micros(now + RESEND))
+    def _send(self, peer: Peer) -> None:
+        """Tell as much as may be on the way; the rest follows when a part is answered."""
+        neighbour = self._neighbours[peer]
+        while (
+            neighbour.topics
+            and neighbour.characters < CHARACTERS_ON_THE_WAY
+            and len(neighbour.parts) < PARTS_ON_THE_WAY
+        ):
+            part: list[str] = []
+            characters = 0
+            for topic in neighbour.topics:
+                rivals = self.conflicts.get(topic, ())
+                characters += len(topic) + len(self.schemas[topic].text) + sum(map(len, rivals))
+                if part and (len(part) == ADVERTS_A_MESSAGE or characters > CHARACTERS_ON_THE_WAY):
+                    break
+                part.append(topic)
+            for topic in part:
+                del neighbour.topics[topic]
+            self._post(peer, neighbour, tuple(map(self._advert, part)))
 
-    def _adverts(self, part: list[str]) -> Adverts:
-        heads = [self._heads[topic] for topic in part]
-        plain = _Head(0, self._me)
-        rules = [(topic, self.retentions[topic]) for topic in part if topic in self.retentions]
-        return Adverts(
-            tuple((topic, self.schemas[topic].text) for topic in part),
-            tuple((topic, rule.seconds, rule.bytes) for topic, rule in rules),
-            ()
-            if all(head == plain for head in heads)
-            else tuple((head.epoch, head.origin) for head in heads),
-            tuple(
-                (topic, text, origin)
-                for topic in part
-                for text, (_, origin) in self.conflicts.get(topic, {}).items()
-                if text != self.schemas[topic].text
-            ),
+    def _post(self, peer: Peer, neighbour: _Neighbour, adverts: tuple[Advert, ...]) -> None:
+        size = sum(
+            len(advert.topic) + len(advert.schema) + sum(len(text) for text, _ in advert.rivals)
+            for advert in adverts
         )
+        neighbour.parts.append(size)
+        neighbour.characters += size
+        self._out.append(Send((peer,), Adverts(adverts)))
 
-    def _state_mark(self, topic: str) -> int:
-        return _mark(
-            self._heads[topic].epoch,
-            {self.schemas[topic].text, *self.conflicts.get(topic, ())},
-            self.retentions.get(topic),
+    def _advert(self, topic: str) -> Advert:
+        head, rule, text = self._heads[topic], self.retentions.get(topic), self.schemas[topic].text
+        rivals = self.conflicts.get(topic, {}).items()
+        return Advert(
+            topic,
+            text,
+            head.epoch,
+            head.origin,
+            (rule.seconds, rule.bytes) if rule is not None else None,
+            tuple((other, origin) for other, (_, origin) in rivals if other != text),
         )
 
     def _flush(self) -> list[Effect]:
@@ -617,12 +596,6 @@ class Topics:
 def _agree(one: Schema, other: Schema) -> bool:
     """Whether they are the same schema, or one is the other grown."""
     return one == other or one.extends(other) or other.extends(one)
-
-
-def _mark(epoch: int, texts: Iterable[str], rule: Retention | None) -> int:
-    """A checksum of what is said of a topic."""
-    kept = (rule.seconds, rule.bytes) if rule is not None else None
-    return zlib.crc32(_encoder.encode((epoch, sorted(texts), kept)))
 
 
 def _shown(text: str) -> str:

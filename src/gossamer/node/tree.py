@@ -165,7 +165,6 @@ class TreePlane:
         return {
             "links": len(host.hood.active),
             "rejected": host.links.rejected,
-            "retransmitted": host.links.retransmitted,
             "recovered": host.forward.recovered,
             "resent": host.forward.resent,
         }

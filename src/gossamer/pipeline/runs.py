@@ -39,7 +39,7 @@ _CONFIGURED = (
     "seed",
     "latency",
     "loss",
-    "repeat",
+    "breaks",
     "replay",
 )
 CONFIGURATIONS = ", ".join(f"{c.name} {c.type}" for c in RUNS.columns if c.name in _CONFIGURED)
@@ -79,8 +79,8 @@ class Grid(Struct, frozen=True):
     degree: int = 6
     latency: str = "constant:1ms"
     loss: float = 0.0
-    repeat: float = 0.0
-    """Share of messages that the network repeats."""
+    breaks: float = 0.0
+    """The chance for each message that its link breaks."""
 
 
 Simulate = Callable[[dict[str, Any], "Workload"], "Outcome"]
@@ -108,11 +108,11 @@ def configurations(
             grid.latency,
         ]
         only += ["--loss", grid.loss] if grid.loss else []
-        only += ["--duplicate", grid.repeat] if grid.repeat else []
+        only += ["--breaks", grid.breaks] if grid.breaks else []
         replay = shlex.join([*command, *map(str, only)])
         sizes = (nodes, len(workload.filters), len(workload.events), grid.degree)
         rows.append(
-            (run, overlay, *sizes, seed, grid.latency, float(grid.loss), float(grid.repeat), replay)
+            (run, overlay, *sizes, seed, grid.latency, float(grid.loss), float(grid.breaks), replay)
         )
     return spark.createDataFrame(rows, CONFIGURATIONS)
 
@@ -161,7 +161,7 @@ def _simulate(row: dict[str, Any], workload: Workload) -> Outcome:
         seed=row["seed"],
         latency=row["latency"],
         loss=row["loss"],
-        duplicate=row["repeat"],
+        breaks=row["breaks"],
         events=row["events"],
         subscriptions=row["filters"],
     )

@@ -2,7 +2,7 @@
 
     clock       virtual time, one heap
     latency     how long messages take: models, RTT matrices
-    rules       what may befall a message: loss, duplication, reordering, partition, clog
+    rules       what may befall a link: loss, delay, breaks, refusals, partition, clog
     network     links: epochs, queues, who is told that one broke
     switchboard links that machines dial and hang up themselves
     disk        writes that take time and are torn by crashes

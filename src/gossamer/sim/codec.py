@@ -8,7 +8,7 @@ from gossamer.node.wire import Unframer, encode
 from gossamer.overlay.batch import Batch, Inquiry
 from gossamer.overlay.direct.messages import Check, Portion
 from gossamer.overlay.skiplist.messages import FIND, Carry
-from gossamer.overlay.tree.messages import Cargo
+from gossamer.overlay.tree.messages import Carry as Branch
 from gossamer.sim.network import EventId
 
 
@@ -38,7 +38,7 @@ class WireCodec:
                 (message.publisher, message.incarnation, message.first + place)
                 for place in message.places
             )
-        batch = message.body.batch if isinstance(message, Cargo) else message
+        batch = message.batch if isinstance(message, Branch) else message
         assert isinstance(batch, Batch)
         return tuple(
             (batch.publisher, batch.incarnation, batch.first + offset)
@@ -49,14 +49,14 @@ class WireCodec:
 def floor_of(message: Message) -> int | None:
     """The publisher's floor, as a message with events tells it."""
     floor: int | None = (
-        message.body.batch.floor if isinstance(message, Cargo) else getattr(message, "floor", None)
+        message.batch.floor if isinstance(message, Branch) else getattr(message, "floor", None)
     )
     return floor
 
 
 def plane_of(message: Message) -> str:
     """Which plane of a node a message with events belongs to, by its attribute there."""
-    return {Cargo: "tree", Carry: "lists", Portion: "direct", Check: "direct"}.get(
+    return {Branch: "tree", Carry: "lists", Portion: "direct", Check: "direct"}.get(
         type(message), "flood"
     )
 
@@ -65,7 +65,5 @@ def hops_of(message: Message) -> int:
     """How far the events in a message have come."""
     if isinstance(message, Portion):
         return 1
-    hops: int = (
-        message.body.batch.hops if isinstance(message, Cargo) else getattr(message, "hops", 0)
-    )
+    hops: int = message.batch.hops if isinstance(message, Branch) else getattr(message, "hops", 0)
     return hops

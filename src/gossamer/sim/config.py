@@ -39,15 +39,18 @@ class Setup(Struct, frozen=True, kw_only=True):
 
     overlay: str
     latency: str = "constant:1ms"
-    loss: float = 0.0  # chance that a message is lost
-    duplicate: float = 0.0  # that it arrives twice
-    reorder: float = 0.0  # that it is late, so that others overtake it
-    late: str = "20ms"  # how late such a message, or a second copy, is at most
+    # Chance that a packet is lost below the stream: its message and all behind it are late by a
+    # retransmission time-out.
+    loss: float = 0.0
+    delay: float = 0.0  # chance that a message is late, and all behind it
+    late: str = "20ms"  # how late it is at most
+    breaks: float = 0.0  # chance for each message that its connection breaks in mid-stream
+    refuse: float = 0.0  # chance that an event message finds the queue full
     detect: str = "300ms"  # a broken link is noticed after half to one and a half of this
     reconnect: str = "100ms"  # a mended one is used again after half to one and a half of this
     queue_mark: int = 256  # event messages waiting on a link; beyond it, it is FULL
     disk: str = "1ms"  # how long a write takes
-    # When loss, duplication and reordering stop, counted from when the trouble begins; empty: never.
+    # When loss, delay, breaks and refusals stop, counted from when the trouble begins; empty: never.
     stop: str = ""
     seconds_max: float = 120.0  # virtual seconds that everything has to become right in the end
     seed: int = 0
@@ -90,14 +93,14 @@ class Setup(Struct, frozen=True, kw_only=True):
             "fabric": ("overlay", *cls.FABRIC, "disk"),
             "workload": cls.WORKLOAD,
             "network": (
-                "latency", "loss", "duplicate", "reorder", "late", "detect", "reconnect", "queue_mark",
+                "latency", "loss", "delay", "late", "breaks", "refuse", "detect", "reconnect", "queue_mark",
             ),
             "run": ("seed", "stop", "seconds_max"),
         }  # fmt: skip
 
 
 _BOUNDS: tuple[tuple[str, float, float], ...] = (
-    ("loss", 0.0, 0.9), ("duplicate", 0.0, 1.0), ("reorder", 0.0, 1.0), ("queue_mark", 1, 1_000_000),
+    ("loss", 0.0, 0.9), ("delay", 0.0, 1.0), ("breaks", 0.0, 0.5), ("refuse", 0.0, 0.9), ("queue_mark", 1, 1_000_000),
     ("seconds_max", 0.001, 1e6), ("seed", 0, 2**63 - 1),
 )  # fmt: skip
 

@@ -1,15 +1,22 @@
-"""Links between nodes: who may send, what the rules say, when it arrives, and who is told that a link broke.
+"""Links between nodes, exactly as the link contract of machine.py has them.
 
-A link is a connection, as TCP would give it: in order unless a rule says otherwise, and everything on the way belongs to one
-``epoch`` of it. When a pair of nodes is cut off (a crash, a partition), both ends notice on their own, each after a delay of
-its own, and are told DOWN; after the repair both are told UP, and a new epoch begins. In between, the two ends may disagree
-for a while, as they do in life.
+A link is a connection, as TCP gives it. While it is up, control messages arrive in order, event messages
+arrive in order, and a control message may overtake event messages. Everything on the way belongs to one
+``epoch`` of the link. When a pair of nodes is cut off (a crash, a partition, a break), both ends notice on
+their own, each after a delay of its own, and are told DOWN; each end has received a prefix of what the
+other end sent, and the tail is lost. After the repair both are told UP, and a new epoch begins. In
+between, the two ends may disagree for a while, as they do in life.
+
+A barrier (a partition, a clog) stalls the links that it stops: from a drawn moment on, nothing more of
+what is on the way arrives. It waits. When the barrier goes, all of it arrives in one burst, in order, if
+the link has survived. A link that is stalled for ``SILENCE`` is half open, is found by that, and breaks.
 
 Links of a fixed graph are laid with ``add_link`` and stay; those that machines dial (switchboard.py) are one ``Pair`` for one
 connection, made when both ends are told UP and dropped from the tables once neither end believes in it.
 
-A link's event queue (what a clog holds, and what waits at a paused node) has a mark: beyond it the sender is told FULL and
-further event messages are dropped, until half of it has drained and the sender is told READY.
+A link's event queue (what a barrier holds, what waits in a narrow link, and what waits at a paused node)
+has a mark. Beyond it the sender is told FULL, and further event messages go back to it (``refused``) until
+half of the queue has drained and the sender is told READY.
 
 A narrow link has two lanes, and what waits in the one for control messages goes first. While it is busy, the sender is told
 MOVING, as a real driver says it of a slow socket.
@@ -23,10 +30,10 @@ from random import Random
 
 from msgspec import Struct
 
-from gossamer.machine import LinkState, Message, Peer
+from gossamer.machine import NEVER, LinkState, Message, Peer
 from gossamer.sim.clock import Clock
 from gossamer.sim.latency import Latency
-from gossamer.sim.rules import HOLD, PASS, Carry, Clog, Cut, Drop, Queue, Rule, Verdict
+from gossamer.sim.rules import BREAK, REFUSE, SILENCE, Barrier, Narrow, Rule
 
 Key = tuple[int, int]
 MOVING_EVERY = 5_000_000  # looks at what has left over a narrow link
@@ -56,13 +63,16 @@ class Link:
         "full",
         "held",
         "lanes",
-        "last",
+        "last_control",
+        "last_event",
         "looked_at",
         "moved",
         "pair",
         "queued",
         "sender",
         "sender_peer",
+        "stalled_at",
+        "stalls",
         "to",
         "up",
     )
@@ -73,7 +83,10 @@ class Link:
         self.pair: Pair
         self.up = False  # what the sending end believes
         self.epoch = 0
-        self.last = 0  # when the latest message arrives: nothing overtakes it unless a rule says so
+        # When the latest message of each kind arrives, which no later one of its kind overtakes.
+        self.last_control = self.last_event = 0
+        self.stalled_at: int = NEVER  # what would arrive later than this is held
+        self.stalls = 0  # counts them, so that the end of one is not taken for the end of another
         self.held: list[Packet] = []
         self.queued = 0  # event messages held, or waiting at a paused node
         self.full = False
@@ -81,6 +94,10 @@ class Link:
         self.lanes: tuple[deque[Packet], deque[Packet]] = (deque(), deque())
         self.busy = False  # something is on its way into it
         self.looked_at = self.moved = 0  # bytes that have left since then
+
+    @property
+    def last(self) -> int:
+        return max(self.last_control, self.last_event)
 
 
 class Pair:
@@ -111,13 +128,17 @@ class Network:
     ) -> None:
         self._delay, self._push = latency.delay, clock.push
         self.rules: list[Rule] = []
+        self.barriers: list[Barrier] = []
+        self.narrows: list[Narrow] = []
+        # What the sender of the message at hand is to be told: the link is FULL (None), or refuses.
+        self.answers: list[tuple[Link, Packet | None]] = []
         self.links: list[dict[Peer, Link]] = []  # by node, then by the peer at the far end
         self.knocked: Callable[[Link], None] = lambda _link: (
             None
         )  # something came over a connection whose far end is gone
         self.counts: dict[
             str, int
-        ] = {}  # what befell messages: rule names, and full, unlinked, closed, refused
+        ] = {}  # what befell messages: names of rules and barriers; full, unlinked, closed
         self.in_flight_events = 0
         self.clock = self._clock = clock
         self._rng, self._latency = rng, latency
@@ -161,42 +182,52 @@ class Network:
         if link is None or not link.up:
             self.count("unlinked")
             return
-        if link.full and packet.is_event:
+        is_event = packet.is_event
+        if link.full and is_event:
             self.count("full")
+            self.answers.append((link, packet))
             return
-        if self.rules:
-            for rule in self.rules:
-                verdict = rule.judge(link, packet)
-                if verdict is not PASS:
-                    rule.fired += 1
-                    self.count(rule.name)
-                    self._carry_out(verdict, link, packet)
-                    return
-        # The way of nearly all messages: _carry and _fly, written out.
-        at = self._clock.now + self._delay(link.base, self._rng)
-        if at < link.last:
-            at = link.last
-        link.last = at
-        if packet.is_event:
-            self.in_flight_events += 1
-        self._push(at, self._land, link, packet, link.epoch)
+        now = self._clock.now
+        at = now + self._delay(link.base, self._rng)
+        for rule in self.rules:
+            verdict = rule.judge(link, packet)
+            if not verdict:
+                continue
+            rule.fired += 1
+            self.count(rule.name)
+            if verdict == REFUSE:
+                link.full = True
+                self.answers += (link, None), (link, packet)
+                self._clock.push(self._later(self._reconnect), self._relieve, link, link.epoch)
+                return
+            if verdict == BREAK:
+                self.sever(link.pair)
+            else:
+                at += verdict
+        for narrow in self.narrows:
+            if narrow.concerns(sender, link.to):
+                narrow.fired += 1
+                self.count(narrow.name)
+                link.lanes[is_event].append(packet)
+                self.queue(link, packet)
+                if not link.busy:
+                    link.looked_at, link.moved = now, 0
+                    self._squeeze(link, narrow.rate)
+                return
+        self._fly(link, packet, at)
 
-    def _carry_out(self, verdict: Verdict, link: Link, packet: Packet) -> None:
-        if verdict is HOLD:
-            link.held.append(packet)
-            self.queue(link, packet)
-        elif isinstance(verdict, Carry):
-            delay = self._latency.delay(link.base, self._rng)
-            for extra in verdict.delays:
-                self._fly(self._clock.now + delay + extra, link, packet)
-        elif isinstance(verdict, Queue):
-            link.lanes[packet.is_event].append(packet)
-            self.queue(link, packet)
-            if not link.busy:
-                link.looked_at, link.moved = self._clock.now, 0
-                self._squeeze(link, verdict.rate)
+    def _fly(self, link: Link, packet: Packet, at: int) -> None:
+        """No message overtakes a control message, and an event message overtakes nothing."""
+        if at < link.last_control:
+            at = link.last_control
+        if packet.is_event:
+            if at < link.last_event:
+                at = link.last_event
+            link.last_event = at
+            self.in_flight_events += 1
         else:
-            assert isinstance(verdict, Drop)
+            link.last_control = at
+        self._push(at, self._land, link, packet, link.epoch)
 
     def _squeeze(self, link: Link, rate: int) -> None:
         """The next message begins its way into a narrow link."""
@@ -212,7 +243,7 @@ class Network:
         if epoch != link.epoch or not link.up:
             self.count("closed")
             return
-        self._carry(link, packet, self._latency.delay(link.base, self._rng))
+        self._fly(link, packet, self._clock.now + self._latency.delay(link.base, self._rng))
         link.moved += packet.size
         self._squeeze(link, rate)
         self.unqueue(link, packet, epoch)
@@ -223,21 +254,15 @@ class Network:
                 self.count("told moving")
                 self._tell(link.sender, link.to, LinkState.MOVING)
 
-    def _carry(self, link: Link, packet: Packet, delay: int) -> None:
-        at = self._clock.now + delay
-        if at < link.last:
-            at = link.last
-        link.last = at
-        self._fly(at, link, packet)
-
-    def _fly(self, at: int, link: Link, packet: Packet) -> None:
-        if packet.is_event:
-            self.in_flight_events += 1
-        self._clock.push(at, self._land, link, packet, link.epoch)
-
     def _land(self, link: Link, packet: Packet, epoch: int) -> None:
+        if self._clock.now > link.stalled_at and epoch == link.epoch:
+            self._hold(link, packet)
+            return
         if packet.is_event:
             self.in_flight_events -= 1
+        self._come_in(link, packet, epoch)
+
+    def _come_in(self, link: Link, packet: Packet, epoch: int) -> None:
         if epoch != link.epoch or not link.back.up:
             self.count("closed")
             if link.pair.dialled and link.up:
@@ -252,7 +277,7 @@ class Network:
 
     def queue(self, link: Link, packet: Packet) -> None:
         """The packet waits: held by a clog, or in front of a paused node."""
-        if packet.is_event:
+        if packet.is_event and link.up:
             link.queued += 1
             if link.queued > self._queue_mark and not link.full:
                 link.full = True
@@ -266,30 +291,83 @@ class Network:
                 link.full = False
                 self._tell(link.sender, link.to, LinkState.READY)
 
-    def release(self) -> None:
-        """Send on what is held on links that no rule holds any longer: in order, in one burst."""
+    def _relieve(self, link: Link, epoch: int, _z: None) -> None:
+        """The queue that was full by the word of a rule has drained."""
+        if link.full and link.epoch == epoch and link.queued <= self._queue_mark // 2:
+            link.full = False
+            self._tell(link.sender, link.to, LinkState.READY)
+
+    # --------------------------------------------------------------- barriers
+
+    def raise_barrier(self, barrier: Barrier) -> None:
+        self.barriers.append(barrier)
         for links in self.links:
             for link in links.values():
-                if not link.held or any(
-                    rule.judge(link, link.held[0]) is HOLD
-                    for rule in self.rules
-                    if rule.name == "clog"
-                ):
-                    continue
-                held, link.held = link.held, []
-                self.count("released", len(held))
-                for packet in held:
-                    self._carry(link, packet, self._latency.delay(link.base, self._rng))
-                    self.unqueue(link, packet, link.epoch)
+                if barrier.stops(link.sender, link.to):
+                    self._stall(link)
 
-    def hurry(self) -> None:
+    def lower_barrier(self, barrier: Barrier) -> None:
+        self.barriers.remove(barrier)
+        for links in self.links:
+            for link in list(links.values()):
+                if barrier.stops(link.sender, link.to) and self.passes(link.sender, link.to):
+                    at = self._clock.now + self._latency.delay(link.base, self._rng)
+                    self._clock.push(at, self._drain, link, link.stalls)
+
+    def passes(self, sender: int, to: int) -> bool:
+        """Whether no barrier is between the two, in this direction."""
+        return not any(barrier.stops(sender, to) for barrier in self.barriers)
+
+    def _stall(self, link: Link) -> None:
+        """From some moment on nothing more of what is on the way arrives: the rest waits behind it."""
+        if link.stalled_at != NEVER:
+            return
+        link.stalls += 1
+        now = self._clock.now
+        ahead = max(0, link.last - now)
+        link.stalled_at = now + int(ahead * self._rng.random()) if ahead else now - 1
+        self._clock.push(now + SILENCE, self._silent, link, link.stalls)
+
+    def _hold(self, link: Link, packet: Packet) -> None:
+        link.held.append(packet)
+        for barrier in self.barriers:
+            if barrier.stops(link.sender, link.to):
+                barrier.fired += 1
+                self.count(barrier.name)
+                break
+        if packet.is_event:
+            self.in_flight_events -= 1
+            self.queue(link, packet)
+
+    def _drain(self, link: Link, stalls: int, _z: None) -> None:
+        """No barrier is in the way any longer: what is held arrives, in order, in one burst."""
+        if stalls != link.stalls or link.pair.broken or not self.passes(link.sender, link.to):
+            return
+        link.stalls += 1
+        link.stalled_at = NEVER
+        held, link.held = link.held, []
+        self.count("released", len(held))
+        epoch = link.epoch
+        for packet in held:
+            self._come_in(link, packet, epoch)
+            self.unqueue(link, packet, epoch)
+
+    def _silent(self, link: Link, stalls: int, _z: None) -> None:
+        """Nothing has got through for so long that the receiving end gives the link up."""
+        if stalls == link.stalls and link.back.up and not link.pair.broken:
+            self.count("silent")
+            self.sever(link.pair)
+
+    def widen(self, narrow: Narrow) -> None:
         """The links are as wide as they were: what waits in them comes in one burst."""
+        self.narrows.remove(narrow)
         for links in self.links:
             for link in links.values():
                 for lane in link.lanes:
                     while lane:
                         packet = lane.popleft()
-                        self._carry(link, packet, self._latency.delay(link.base, self._rng))
+                        at = self._clock.now + self._latency.delay(link.base, self._rng)
+                        self._fly(link, packet, at)
                         self.unqueue(link, packet, link.epoch)
 
     # -------------------------------------------------------- breaks and joins
@@ -323,13 +401,22 @@ class Network:
             else:
                 self._clock.push(self._later(self._reconnect), self._join, pair, pair.generation)
 
+    def sever(self, pair: Pair) -> None:
+        """The connection breaks in mid-stream: each end has a prefix of what was sent to it."""
+        self.count("severed")
+        for link in pair.ends:
+            self._stall(link)
+        self.break_pair(pair, reset=True)
+        if not pair.dialled:
+            self._clock.push(self._later(self._reconnect), self._mend, pair)
+
+    def _mend(self, pair: Pair, _y: None, _z: None) -> None:
+        self.mend_pair(pair)
+
     def hang_up(self, end: Link) -> None:
-        """This end is gone or has closed: what it holds is lost with it."""
+        """This end is gone or has closed. What it has sent goes on, and may still arrive."""
         end.up = end.full = False
         end.queued = 0
-        if end.held:
-            self.count("closed", len(end.held))
-            end.held = []
         for lane in end.lanes:
             self.count("closed", len(lane))
             lane.clear()
@@ -364,12 +451,22 @@ class Network:
                 self._close(end)
         pair.reset = False
         for end in pair.ends:
-            end.epoch += 1
-            end.last = self._clock.now
-            end.up = True
+            self._open(end)
         for end in pair.ends:
             self.count("told up")
             self._tell(end.sender, end.to, LinkState.UP)
+
+    def _open(self, end: Link) -> None:
+        """A new epoch: nothing of an earlier one arrives any longer."""
+        end.epoch += 1
+        end.last_control = end.last_event = self._clock.now
+        end.stalls += 1
+        end.stalled_at = NEVER
+        end.held = []
+        end.busy = False
+        end.up = True
+        if not self.passes(end.sender, end.to):
+            self._stall(end)
 
     # ---------------------------------------------------------- dialled links
 
@@ -386,7 +483,7 @@ class Network:
         self._pairs[key] = pair
         self.links[a][self._peers[b]], self.links[b][self._peers[a]] = one, other
         for end in pair.ends:
-            end.up, end.last = True, self._clock.now
+            self._open(end)
         for end in pair.ends:
             if end.up:  # told of the first, a machine may have hung up already
                 self.count("told up")
@@ -395,16 +492,6 @@ class Network:
     def lose(self, end: Link, at: int) -> None:
         """This end is gone; the other hears of it then, once there is a way from here to there."""
         self._clock.push(at, self._lost, end)
-
-    def passes(self, sender: int, to: int) -> bool:
-        """Whether no partition and no clog is between the two, in this direction."""
-        for rule in self.rules:
-            if isinstance(rule, Cut):
-                if rule.crosses(sender, to) and not (rule.one_way and sender not in rule.side):
-                    return False
-            elif isinstance(rule, Clog) and (sender in rule.nodes or to in rule.nodes):
-                return False
-        return True
 
     def later(self) -> int:
         """When something that broke now is noticed."""

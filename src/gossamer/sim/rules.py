@@ -1,7 +1,11 @@
-"""What may happen to a message on its way: rules that judge, verdicts that the network carries out.
+"""What may befall the connections that messages travel on: rules that judge, and barriers that stop.
 
-Rules are asked in order and the first verdict that is not ``PASS`` wins, so each fault is a small class of its own and a
-test can write one in five lines. Every rule counts how often it fired: a fault that never fires tests nothing.
+A connection is a stream, as TCP gives it. So nothing here loses, repeats or reorders a single message of
+a connection that stays up. A rule is asked about each message that is sent, and may say that the message
+is late (and with it everything behind it), that the connection breaks there and then, or that the
+sender's queue is full. A barrier is there for a while: what is sent through it waits until the barrier is
+gone, or is lost with the connection. Rules and barriers count how often they fired, because a fault that
+never fires tests nothing.
 """
 
 from __future__ import annotations
@@ -9,89 +13,98 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Protocol
 
-from msgspec import Struct
-
 if TYPE_CHECKING:
     from gossamer.sim.network import Link, Packet
 
-
-class Pass(Struct, frozen=True):
-    """No opinion: the next rule is asked."""
-
-
-class Drop(Struct, frozen=True):
-    """Lost on the way."""
-
-
-class Hold(Struct, frozen=True):
-    """Kept back until the link is released."""
-
-
-class Carry(Struct, frozen=True):
-    """One copy for each of these delays, on top of the latency; they may overtake and be overtaken."""
-
-    delays: tuple[int, ...]
-
-
-class Queue(Struct, frozen=True):
-    """Behind what is on its way over the link already, at so many bytes a second."""
-
-    rate: int
-
-
-Verdict = Pass | Drop | Hold | Carry | Queue
-PASS, DROP, HOLD = Pass(), Drop(), Hold()
+PASS = 0  # a verdict: the next rule is asked; any other number above 0 is a delay in microseconds
+BREAK = -1  # the connection breaks with this message on its way
+REFUSE = -2  # the queue is full: the message goes back to its sender
+RESEND = (
+    200_000  # the first retransmission time-out below a stream; each further one is twice as long
+)
+SILENCE = 10_000_000  # a connection on which nothing gets through for this long is given up
 
 
 class Rule(Protocol):
+    """Asked about each message. The first rule that does not pass decides."""
+
     name: str
     fired: int
 
-    def judge(self, link: Link, packet: Packet) -> Verdict: ...
+    def judge(self, link: Link, packet: Packet) -> int: ...
 
 
 class Loss:
-    """Each message is lost with this chance."""
+    """Packets are lost with this chance, below the stream.
+
+    The stream repairs it: the message, and everything behind it, is late by a retransmission time-out,
+    which doubles each time. A connection that does not get a packet through within ``SILENCE`` breaks.
+    """
 
     name = "loss"
 
     def __init__(self, chance: float, rng: Random) -> None:
         self._chance, self._rng, self.fired = chance, rng, 0
 
-    def judge(self, link: Link, packet: Packet) -> Verdict:
-        return DROP if self._rng.random() < self._chance else PASS
+    def judge(self, link: Link, packet: Packet) -> int:
+        late, timeout = 0, RESEND
+        while self._rng.random() < self._chance:
+            late += timeout
+            timeout *= 2
+            if late > SILENCE:
+                return BREAK
+        return late
 
 
-class Duplication:
-    """Each message arrives twice with this chance, the second copy a little later."""
+class Delay:
+    """Each message is late with this chance, by at most so much, and what is behind it waits."""
 
-    name = "duplicate"
+    name = "delay"
 
-    def __init__(self, chance: float, delay: int, rng: Random) -> None:
-        self._chance, self._delay, self._rng, self.fired = chance, delay, rng, 0
+    def __init__(self, chance: float, most: int, rng: Random) -> None:
+        self._chance, self._most, self._rng, self.fired = chance, most, rng, 0
 
-    def judge(self, link: Link, packet: Packet) -> Verdict:
+    def judge(self, link: Link, packet: Packet) -> int:
         if self._rng.random() >= self._chance:
             return PASS
-        return Carry((0, int(self._delay * self._rng.random())))
+        return 1 + int(self._most * self._rng.random())
 
 
-class Reordering:
-    """Each message is late with this chance, and those behind it overtake it."""
+class Breaks:
+    """With this chance for each message the connection breaks while the message is on its way."""
 
-    name = "reorder"
+    name = "breaks"
 
-    def __init__(self, chance: float, delay: int, rng: Random) -> None:
-        self._chance, self._delay, self._rng, self.fired = chance, delay, rng, 0
+    def __init__(self, chance: float, rng: Random) -> None:
+        self._chance, self._rng, self.fired = chance, rng, 0
 
-    def judge(self, link: Link, packet: Packet) -> Verdict:
-        if self._rng.random() >= self._chance:
-            return PASS
-        return Carry((1 + int(self._delay * self._rng.random()),))
+    def judge(self, link: Link, packet: Packet) -> int:
+        return BREAK if self._rng.random() < self._chance else PASS
+
+
+class Refusals:
+    """With this chance an event message finds the queue full, which others have filled meanwhile."""
+
+    name = "refuse"
+
+    def __init__(self, chance: float, rng: Random) -> None:
+        self._chance, self._rng, self.fired = chance, rng, 0
+
+    def judge(self, link: Link, packet: Packet) -> int:
+        return REFUSE if packet.is_event and self._rng.random() < self._chance else PASS
+
+
+class Barrier(Protocol):
+    """Nothing gets through it while it is there."""
+
+    name: str
+    fired: int
+
+    def stops(self, sender: int, to: int) -> bool: ...
 
 
 class Cut:
-    """A partition: messages from one side to the other are lost, in both directions unless ``one_way``."""
+    """A partition: nothing gets from one side to the other, in both directions unless ``one_way``."""
 
     name = "partition"
 
@@ -101,12 +114,8 @@ class Cut:
     def crosses(self, sender: int, to: int) -> bool:
         return (sender in self.side) != (to in self.side)
 
-    def judge(self, link: Link, packet: Packet) -> Verdict:
-        if not self.crosses(link.sender, link.to) or (
-            self.one_way and link.sender not in self.side
-        ):
-            return PASS
-        return DROP
+    def stops(self, sender: int, to: int) -> bool:
+        return self.crosses(sender, to) and not (self.one_way and sender not in self.side)
 
 
 class Clog:
@@ -117,8 +126,8 @@ class Clog:
     def __init__(self, nodes: tuple[int, ...]) -> None:
         self.nodes, self.fired = dict.fromkeys(nodes), 0
 
-    def judge(self, link: Link, packet: Packet) -> Verdict:
-        return HOLD if link.sender in self.nodes or link.to in self.nodes else PASS
+    def stops(self, sender: int, to: int) -> bool:
+        return sender in self.nodes or to in self.nodes
 
 
 class Narrow:
@@ -130,8 +139,7 @@ class Narrow:
     name = "narrow"
 
     def __init__(self, nodes: tuple[int, ...], rate: int) -> None:
-        self.nodes, self.fired = dict.fromkeys(nodes), 0
-        self._verdict = Queue(rate)
+        self.nodes, self.rate, self.fired = dict.fromkeys(nodes), rate, 0
 
-    def judge(self, link: Link, packet: Packet) -> Verdict:
-        return self._verdict if link.sender in self.nodes or link.to in self.nodes else PASS
+    def concerns(self, sender: int, to: int) -> bool:
+        return sender in self.nodes or to in self.nodes

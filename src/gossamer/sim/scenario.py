@@ -24,7 +24,7 @@ from gossamer.sim.codec import WireCodec
 from gossamer.sim.config import Setup, to_toml
 from gossamer.sim.faults import schedule
 from gossamer.sim.network import Packet
-from gossamer.sim.rules import Duplication, Loss, Reordering, Rule
+from gossamer.sim.rules import Breaks, Delay, Loss, Refusals, Rule
 from gossamer.sim.world import AnyMachine, BreachError, Codec, Node, Probe, World
 from gossamer.trace import Record
 
@@ -108,17 +108,15 @@ class Scenario(Probe, ABC, Generic[S]):
         late, chance = duration(setup.late), self.world.rng
         rules: tuple[tuple[float, Rule], ...] = (
             (setup.loss, Loss(setup.loss, chance)),
-            (setup.duplicate, Duplication(setup.duplicate, late, chance)),
-            (setup.reorder, Reordering(setup.reorder, late, chance)),
+            (setup.delay, Delay(setup.delay, late, chance)),
+            (setup.breaks, Breaks(setup.breaks, chance)),
+            (setup.refuse, Refusals(setup.refuse, chance)),
         )
         self.world.network.rules.extend(rule for share, rule in rules if share)
 
     def calm(self) -> None:
-        """No message is lost, repeated or late from here on."""
-        network = self.world.network
-        network.rules = [
-            rule for rule in network.rules if rule.name not in ("loss", "duplicate", "reorder")
-        ]
+        """No message is late, no link breaks and none refuses from here on."""
+        self.world.network.rules.clear()
 
     @abstractmethod
     def make(self, node: Node) -> AnyMachine:

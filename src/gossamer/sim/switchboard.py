@@ -2,11 +2,11 @@
 
 A dial takes a round trip and then both ends are told UP, unless nobody lives at the address, a partition (in either direction)
 or a clog is in between, or the two are joined already; then nothing happens, which is counted. A paused process is dialled as
-any other, because its kernel answers; it hears of the link when it goes on. Messages may be lost to the rules, a handshake is
-not: connections repeat theirs.
+any other, because its kernel answers; it hears of the link when it goes on.
 
-Who hangs up is told DOWN at once, the far end after what is on its way. A process that dies is noticed after a while; a host
-that dies is not, until something is sent to it after it is back, or its own new connection takes the place of the old one.
+A node that hangs up is told DOWN at once, the far end after what is on its way. A process that dies is noticed after a while. A
+host that dies leaves a half-open link, which is found by its silence, or when something is sent to the host after it is back, or
+when its own new connection takes the place of the old one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from gossamer.machine import Peer
 from gossamer.sim.network import Link, Network
+from gossamer.sim.rules import SILENCE
 
 
 class Switchboard:
@@ -61,9 +62,9 @@ class Switchboard:
         network.lose(link, max(link.last, self._clock.now + network.one_way(index, link.to)))
         return True
 
-    def lost(self, end: Link) -> None:
-        """The process at this end is gone, its host is not: the far end notices after a while."""
-        self._network.lose(end, self._network.later())
+    def lost(self, end: Link, *, silent: bool) -> None:
+        """The process at this end is gone: the far end notices after a while, or by the silence if the host is gone, too."""
+        self._network.lose(end, self._clock.now + SILENCE if silent else self._network.later())
 
     def _meet(self, index: int, far: int, lives: tuple[int, int]) -> None:
         if (self._life(index), self._life(far)) != lives or not self._can_meet(index, far):
@@ -74,9 +75,7 @@ class Switchboard:
             self._network.connect(index, far)
 
     def _can_meet(self, a: int, b: int) -> bool:
-        return not self._network.rules or (
-            self._network.passes(a, b) and self._network.passes(b, a)
-        )
+        return self._network.passes(a, b) and self._network.passes(b, a)
 
     def _joined(self, a: int, b: int) -> bool:
         link = self._network.links[a].get(self._network.peer(b))

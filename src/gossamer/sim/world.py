@@ -2,7 +2,7 @@
 
 One driver for any ``Machine``: pop what happens next, call the machine, carry out its effects, read its deadline again.
 Every message goes through a codec, so what cannot travel fails here and bytes are counted. Crash, restart, pause and disk
-faults are plain verbs of ``World``; what happens to messages is up to the network's rules.
+faults are plain verbs of ``World``; what happens to messages is up to the network.
 
 The contract of machine.py is checked at every step; a breach ends the run (``BreachError``), because nothing after it means
 anything.
@@ -214,8 +214,8 @@ class World:
             self.network.hang_up(link)
             if not link.pair.dialled:
                 self.network.break_pair(link.pair, reset=True)
-            elif not silent:
-                self.switchboard.lost(link)
+            else:
+                self.switchboard.lost(link, silent=silent)
         self._probe.crashed(node)
 
     def leave(self, node: Node) -> None:
@@ -290,13 +290,13 @@ class World:
 
     def cut(self, cut: Cut, *, silent: bool = False) -> None:
         """Begin a partition. Unless it is silent, connections across it break."""
-        self.network.rules.insert(0, cut)
+        self.network.raise_barrier(cut)
         if not silent:
             for pair in self._across(cut):
                 self.network.break_pair(pair)
 
     def heal(self, cut: Cut, *, silent: bool = False) -> None:
-        self.network.rules.remove(cut)
+        self.network.lower_barrier(cut)
         if not silent:
             for pair in self._across(cut):
                 self.network.mend_pair(pair)
@@ -309,18 +309,16 @@ class World:
         ]
 
     def clog(self, clog: Clog) -> None:
-        self.network.rules.insert(0, clog)
+        self.network.raise_barrier(clog)
 
     def unclog(self, clog: Clog) -> None:
-        self.network.rules.remove(clog)
-        self.network.release()
+        self.network.lower_barrier(clog)
 
     def narrow(self, narrow: Narrow) -> None:
-        self.network.rules.insert(0, narrow)
+        self.network.narrows.append(narrow)
 
     def widen(self, narrow: Narrow) -> None:
-        self.network.rules.remove(narrow)
-        self.network.hurry()
+        self.network.widen(narrow)
 
     def record(self, node: Node, record: Record) -> None:
         """What goes into the traces: a node's own notes, and what users of bare machines do and see."""
@@ -380,6 +378,16 @@ class World:
             except Exception as error:
                 raise _raised(node, f"when a link was {state.name}", error) from error
             self._after(node, effects)
+
+    def _refused(self, node: Node, link: Link, packet: Packet) -> None:
+        machine, to = node.machine, self.nodes[link.to].peer
+        if machine is None or not link.up:
+            return  # the link has gone down meanwhile, of which the machine is told
+        try:
+            effects = machine.refused(to, packet.message, self.clock.now)  # type: ignore[attr-defined]
+        except Exception as error:
+            raise _raised(node, "when a message was refused", error) from error
+        self._after(node, effects)
 
     def _stored(self, node: Node, life: int, _z: None) -> None:
         if life != node.life:
@@ -468,9 +476,14 @@ class World:
                     hung = (*hung, (effect.peer, LinkState.DOWN))  # type: ignore[union-attr]
             else:
                 raise BreachError(f"node {node.index} asked for {effect!r}, which is no effect")
-        if hung:
-            for peer, state in hung:
-                self._tell(node.index, self.switchboard.by_peer(peer), state)
+        answers, self.network.answers = self.network.answers, []
+        for link, packet in answers:
+            if packet is None:
+                self._tell(node.index, link.to, LinkState.FULL)
+            else:
+                self._refused(node, link, packet)
+        for peer, state in hung:
+            self._tell(node.index, self.switchboard.by_peer(peer), state)
         machine = node.machine
         if machine is not None and machine.deadline < node.armed:
             self._arm(node)

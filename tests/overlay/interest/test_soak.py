@@ -69,11 +69,7 @@ class Soak(Net):
             self.run(0.3)
             self.crash(number)
         elif what < 0.95:
-            self.loss, self.twice, self.jitter = (
-                chance.choice([0.0, 0.1, 0.4]),
-                chance.choice([0.0, 0.3]),
-                chance.choice([0, 50_000]),
-            )
+            self.loss, self.jitter = chance.choice([0.0, 0.1, 0.4]), chance.choice([0, 50_000])
         elif what < 0.975:
             half = chance.sample(range(NODES), NODES // 2)
             self.partition(half, [other for other in range(NODES) if other not in half])
@@ -81,7 +77,7 @@ class Soak(Net):
             self.partition()
 
     def peace(self) -> None:
-        self.loss = self.twice = self.jitter = 0
+        self.loss = self.jitter = 0
         self.partition()
         for place in self.places:
             if place.machine is None:

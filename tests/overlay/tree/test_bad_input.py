@@ -19,10 +19,8 @@ from gossamer.overlay.tree.messages import (
     Announce,
     Attach,
     Carry,
-    Got,
     Laid,
     Notice,
-    Parcel,
     Reached,
     TreeMessage,
     Yield,
@@ -49,18 +47,14 @@ class Wire:
             lambda _: IdealRing(me, self.members),
             SchemaContent(),
         )
-        self.number = 0
         self.host.wake(NOW)
         self.host.link(Peer(40), LinkState.UP, NOW)
 
     def say(self, body) -> list:
-        self.number += 1
-        return self.host.receive(Peer(40), Parcel(self.number - 1, 0, body), NOW)
+        return self.host.receive(Peer(40), body, NOW)
 
     def told(self, effects: list) -> list:
-        return [
-            e.message.body for e in effects if isinstance(e, Send) and isinstance(e.message, Parcel)
-        ]
+        return [e.message for e in effects if isinstance(e, Send)]
 
 
 def reasons(effects: list) -> list[str]:
@@ -104,14 +98,8 @@ def test_a_claim_that_our_own_reckoning_does_not_bear_out_is_refused() -> None:
     assert Peer(40) not in wire.host.hood.edges
 
 
-def test_forged_acknowledgements_are_rejected() -> None:
+def test_an_answer_to_what_was_never_announced_is_rejected() -> None:
     wire = Wire()
-    assert reasons(wire.host.receive(Peer(40), Got(999), NOW)) == [
-        "an acknowledgement of what was never sent"
-    ]
-    assert reasons(wire.host.receive(Peer(40), Parcel(99_999, 0, Notice()), NOW)) == [
-        "a message numbered too far ahead"
-    ]
     wire.say(Attach(Arc(12, Host(4, 40, "b")), True, False))
     assert reasons(wire.say(Laid(77))) == ["an answer to what was never announced"]
 
@@ -254,7 +242,7 @@ def test_keys_that_do_not_exist_are_rejected() -> None:
 def test_the_codec_refuses_what_has_no_bounds() -> None:
     decoder = msgspec.msgpack.Decoder(TreeMessage)
     pieces = tuple((n, n) for n in range(300))
-    frame = msgspec.msgpack.encode(Parcel(0, 0, Announce(1, pieces, False, False, False)))
+    frame = msgspec.msgpack.encode(Announce(1, pieces, False, False, False))
     with pytest.raises(msgspec.ValidationError):
         decoder.decode(frame)
 

@@ -8,7 +8,7 @@ import pytest
 
 from gossamer.filters import Schema
 from gossamer.lab.tree.chord import Chord
-from gossamer.machine import LinkState, Micros, Peer
+from gossamer.machine import LinkState, Micros
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.tree.arcs import Arc, Host
 from gossamer.overlay.tree.config import TreeConfig
@@ -20,10 +20,8 @@ from gossamer.overlay.tree.messages import (
     Announce,
     Ask,
     Attach,
-    Cargo,
     Carry,
     Find,
-    Got,
     Laid,
     Met,
     Nearer,
@@ -32,7 +30,6 @@ from gossamer.overlay.tree.messages import (
     Occupied,
     Offer,
     Owner,
-    Parcel,
     Reached,
     State,
     Yield,
@@ -51,7 +48,6 @@ class Noise:
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
-        self.numbers: dict[Peer, int] = {}
 
     def below(self, count: int) -> int:
         return int(self.rng.random() * count)
@@ -126,14 +122,7 @@ class Noise:
                 lambda: Notify(sender if self.below(4) else self.host()),
                 lambda: Met(self.small(), self.host()),
             )[self.below(8)]()
-        if self.rng.random() < 0.1:
-            return Got(self.small())
-        number = self.numbers.get(sender.to, 0)
-        self.numbers[sender.to] = number + 1
-        if self.rng.random() < 0.005:
-            number += self.small() - 2
-        body = self.body(sender)
-        return (Cargo if isinstance(body, Carry) else Parcel)(max(0, number), 0, body)
+        return self.body(sender)
 
 
 def make(dht: str, arity: int, seed: int) -> TreeHost:
@@ -178,7 +167,6 @@ def test_noise(dht: str, seed: int) -> None:
         chance = noise.rng.random()
         if chance < 0.04:
             state = (LinkState.UP, LinkState.UP, LinkState.DOWN, LinkState.CUT)[noise.below(4)]
-            noise.numbers.pop(sender.to, None)
             host.link(sender.to, state, Micros(now))
         elif chance < 0.06:
             host.publish(

@@ -11,7 +11,7 @@ from gossamer.overlay.tree.config import TreeConfig
 from gossamer.overlay.tree.content import SchemaContent
 from gossamer.overlay.tree.host import TreeHost
 from gossamer.overlay.tree.links import Links
-from gossamer.overlay.tree.messages import Announce, Attach, Laid, Parcel
+from gossamer.overlay.tree.messages import Announce, Attach, Laid
 from gossamer.overlay.tree.reference import ZeroTree
 from gossamer.overlay.tree.ring import IdealRing, Members
 from gossamer.overlay.tree.routes import Routes
@@ -34,11 +34,7 @@ class One:
         self.routes.edges([UP, DOWN], [], UP, Micros(0))
 
     def told(self, peer: Peer) -> list[Announce]:
-        sent = [
-            e.message.body
-            for e in self.links.out
-            if isinstance(e, Send) and e.to == (peer,) and type(e.message) is Parcel
-        ]
+        sent = [e.message for e in self.links.out if isinstance(e, Send) and e.to == (peer,)]
         return [body for body in sent if type(body) is Announce]
 
 
@@ -170,16 +166,14 @@ class Leaf:
         self.host = TreeHost(
             me, CONFIG, ZeroTree(4), lambda _: IdealRing(me, members), SchemaContent()
         )
-        self.said = 0
         self.host.wake(Micros(1))
         self.host.link(UP, LinkState.UP, Micros(1))
         self.hear(Attach(Arc(8, members.hosts[4]), True, True))
 
     def hear(self, body: Attach | Announce) -> list[object]:
         """What the host says to its parent when it hears this from it."""
-        self.said += 1
-        sent = self.host.receive(UP, Parcel(self.said - 1, 0, body), Micros(2))
-        return [e.message.body for e in sent if isinstance(e, Send) and type(e.message) is Parcel]
+        sent = self.host.receive(UP, body, Micros(2))
+        return [e.message for e in sent if isinstance(e, Send)]
 
 
 def test_an_announcement_is_answered_that_comes_while_the_host_has_to_reckon_anew() -> None:

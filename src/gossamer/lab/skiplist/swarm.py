@@ -54,8 +54,8 @@ def draw_setup(seed: int) -> Setup:
         interval=dice.time(10, 300),
         latency=latencies[dice.between(0, len(latencies) - 1)],
         loss=0.0 if gentle else dice.share(0.2),
-        duplicate=dice.share(0.3) if dice.chance(0.4) else 0.0,
-        reorder=0.0 if gentle else dice.share(0.3),
+        delay=dice.share(0.3) if dice.chance(0.4) else 0.0,
+        breaks=0.0 if gentle else round(dice.share(0.3) / 300, 5),
         late=dice.time(1, 200),
         detect=dice.time(20, 400),
         stop=dice.time(1_000, 15_000),
@@ -105,7 +105,7 @@ def is_gentle(setup: Setup) -> bool:
     only = (
         all(isinstance(fault, Crash | Leave) for fault in setup.faults) and len(setup.faults) <= 1
     )
-    return only and not setup.loss and not setup.reorder
+    return only and not setup.loss and not setup.breaks
 
 
 class Flown(SkipRun):

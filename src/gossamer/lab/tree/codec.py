@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gossamer.machine import Message
-from gossamer.overlay.tree.messages import Cargo, TreeMessage
+from gossamer.overlay.tree.messages import Carry, TreeMessage
 from gossamer.sim.network import EventId
 
 HEADER = 4  # a frame's length, as on the wire
@@ -27,8 +27,8 @@ class TreeCodec:
         return message
 
     def ids(self, message: Message) -> tuple[EventId, ...]:
-        assert isinstance(message, Cargo)
-        batch = message.body.batch
+        assert isinstance(message, Carry)
+        batch = message.batch
         return tuple(
             (batch.publisher, batch.incarnation, batch.first + offset)
             for offset in range(batch.count)

@@ -25,7 +25,7 @@ from gossamer.overlay.tree.arcs import Host
 from gossamer.overlay.tree.content import SchemaContent
 from gossamer.overlay.tree.host import TreeHost
 from gossamer.overlay.tree.links import Links
-from gossamer.overlay.tree.messages import Announce, Attach, Notice, Parcel
+from gossamer.overlay.tree.messages import Announce, Attach, Notice
 from gossamer.overlay.tree.reference import ReferenceTree, make_tree
 from gossamer.overlay.tree.ring import IdealRing, Members, Ring, ViewRing, reckon
 from gossamer.sim.book import BareBook
@@ -294,12 +294,11 @@ class TreeRun(Scenario[Setup]):
         self.copies += len(packet.ids)
 
     def receiving(self, node: Node, sender: Node, packet: Packet) -> None:
-        if type(packet.message) is Parcel:
-            kind = type(packet.message.body)
-            if self.contacts is not None and (kind is Attach or kind is Notice):
-                self.contacts[node.index] = None
-            elif self.told is not None and kind is Announce:
-                self.told[node.index] = None
+        kind = type(packet.message)
+        if self.contacts is not None and (kind is Attach or kind is Notice):
+            self.contacts[node.index] = None
+        elif self.told is not None and kind is Announce:
+            self.told[node.index] = None
 
     # -------------------------------------------------------------------- looks
 

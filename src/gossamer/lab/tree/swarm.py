@@ -1,6 +1,6 @@
 """A swarm of trees: ring, reference tree, filters, workload and faults are all drawn from the seed.
 
-A safety phase in which hosts join, leave and fail, messages are lost, repeated and late, and processes stand still; then faults
+A safety phase in which hosts join, leave and fail, messages are late, links break, and processes stand still; then faults
 stop, and the tree must come to rest, be the closed form over the true ring, have the right routes, and have delivered what was
 due, once. Where the ring is Chord, the seed also flies a ring alone that meets Zave's assumptions, with her invariants looked at
 at every step.
@@ -44,8 +44,8 @@ def draw_setup(seed: int) -> Setup:
         late="30ms",
         seed=seed,
         seconds_max=240.0,
-        duplicate=0.05 if rng.random() < 0.5 else 0.0,
-        reorder=0.05 if rng.random() < 0.5 else 0.0,
+        delay=0.05 if rng.random() < 0.5 else 0.0,
+        breaks=0.001 if rng.random() < 0.5 else 0.0,
         steps=10 + int(rng.random() * 20),
         joins=rng.random() * 0.4,
         leaves=rng.random() * 0.2,

@@ -3,8 +3,9 @@
 A wave with feedback over the overlay: each node passes the question on, waits until it has the origin's record itself and all to
 whom it passed the question have answered, and answers with the sum of the members it stands for (64 bits each, spread, modulo
 2**64). A node that is asked twice answers the second time with nothing to add. The barrier is reached when the sum is that of
-the origin's view: every member has answered, each once. If not (somebody crashed or joined in between, or a message was lost),
-the origin asks again. What is lost is sent again by whoever waits.
+the origin's view: every member has answered, each once. If not (somebody crashed or joined in between, or a link broke), the
+origin asks again. Nobody is asked twice in one wave: a question and its answer get through, or the link goes down, and then the
+node that waits goes on without that neighbour.
 
 A barrier may also ask that everybody is *settled*: that what a node had published before it had the record has its receipts. After
 that, nothing is under way to where the origin was reachable before.
@@ -22,26 +23,27 @@ from gossamer.overlay.interest.links import Links
 from gossamer.overlay.interest.messages import Barrier, Reached
 from gossamer.overlay.interest.view import View
 
-AGAIN = Micros(200 * MILLISECOND)  # before a question without answer is repeated
-AGAIN_MAX = Micros(2 * SECOND)
+# A neighbour that lives and does not answer for this long is not waited for in this wave. It may be
+# stuck, or lie; or one of those behind it is.
+PATIENCE = Micros(30 * SECOND)
 RETRY = Micros(50 * MILLISECOND)  # before another wave, when the sum was not that of the view
 WAVES_MAX = 1024  # waves of others that are remembered; the oldest go first
-ATTEMPTS = 16  # to ask a neighbour, half a minute: with half of all messages lost, six would fail one wave after the other
 _MASK = 2**64 - 1
 
 Key = tuple[Peer, int]
 
 
 class _Wave:
-    __slots__ = ("again_at", "answer", "attempts", "barrier", "mark", "parent", "total", "waiting")
+    __slots__ = ("barrier", "give_up_at", "is_answered", "mark", "parent", "total", "waiting")
 
-    def __init__(self, barrier: Barrier, parent: Peer | None, waiting: dict[Peer, None]) -> None:
+    def __init__(
+        self, barrier: Barrier, parent: Peer | None, waiting: dict[Peer, None], now: Micros
+    ) -> None:
         self.barrier, self.parent, self.waiting = barrier, parent, waiting
+        self.give_up_at = Micros(now + PATIENCE)
+        self.is_answered = False
         self.mark: int | None = None  # what this node had published when it had the record
         self.total = 0
-        self.answer: int | None = None  # what was answered; for those who did not hear it
-        self.attempts = 0
-        self.again_at = NEVER
 
 
 class _Line:
@@ -71,7 +73,7 @@ class Barriers:
     def deadline(self) -> Micros:
         least = min(self._lines[False].start_at, self._lines[True].start_at)
         return (
-            min(least, min(wave.again_at for wave in self._active.values()))
+            min(least, min(wave.give_up_at for wave in self._active.values()))
             if self._active
             else least
         )
@@ -111,36 +113,30 @@ class Barriers:
 
     def _barrier(self, sender: Peer, message: Barrier, now: Micros) -> list[Effect]:
         key = (Peer(message.origin), message.number)
+        effects: list[Effect] = []
         wave = self._waves.get(key)
-        if wave is not None:
-            if wave.parent == sender:
-                if wave.answer is None:
-                    return []
-                return [Send((sender,), Reached(message.origin, message.number, wave.answer))]
+        if wave is not None and wave.barrier.life < message.life:
+            effects += self._evict(
+                key, now
+            )  # of the origin's earlier life, which counted as this one does
+        elif wave is not None:
             return [Send((sender,), Reached(message.origin, message.number, 0))]
         if message.origin == self._me:
             return []  # of an earlier life
-        if len(self._waves) >= WAVES_MAX:
-            self._evict(
-                next(key for key in self._waves if key[0] != self._me), now
-            )  # nobody can push out ours
+        if len(self._waves) >= WAVES_MAX:  # nobody can push out ours
+            effects += self._evict(next(key for key in self._waves if key[0] != self._me), now)
         others = {
             peer: None for peer in self._neighbours() if peer != sender and peer != message.origin
         }
-        wave = self._waves[key] = self._active[key] = _Wave(message, sender, others)
-        return self._pass_on(wave, now) + self._maybe_answer(wave, now)
+        wave = self._waves[key] = self._active[key] = _Wave(message, sender, others, now)
+        return effects + self._pass_on(wave) + self._maybe_answer(wave, now)
 
-    def _pass_on(self, wave: _Wave, now: Micros) -> list[Effect]:
-        if not wave.waiting:
-            wave.again_at = NEVER
-            return []
-        wave.again_at = Micros(now + min(AGAIN << min(wave.attempts, 8), AGAIN_MAX))
-        wave.attempts += 1
-        return [Send(tuple(wave.waiting), wave.barrier)]
+    def _pass_on(self, wave: _Wave) -> list[Effect]:
+        return [Send(tuple(wave.waiting), wave.barrier)] if wave.waiting else []
 
     def _maybe_answer(self, wave: _Wave, now: Micros) -> list[Effect]:
         barrier = wave.barrier
-        if wave.waiting or wave.answer is not None:
+        if wave.waiting or wave.is_answered:
             return []
         known = self._view.members.get(Peer(barrier.origin))
         if known is None or known.order[:2] < (barrier.life, barrier.version):
@@ -151,20 +147,21 @@ class Barriers:
             if not self.is_settled(wave.mark):
                 return []
         mine = self._view.members[self._me].spread
-        wave.answer, wave.again_at = (wave.total + mine) & _MASK, NEVER
+        answer = (wave.total + mine) & _MASK
+        wave.is_answered = True
         self._active.pop((Peer(barrier.origin), barrier.number), None)
         if wave.parent is not None:
-            return [Send((wave.parent,), Reached(barrier.origin, barrier.number, wave.answer))]
-        self._came_back(wave, now)
+            return [Send((wave.parent,), Reached(barrier.origin, barrier.number, answer))]
+        self._came_back(wave, answer, now)
         return []
 
-    def _came_back(self, wave: _Wave, now: Micros) -> None:
+    def _came_back(self, wave: _Wave, answer: int, now: Micros) -> None:
         """A wave of ours has all its answers."""
         barrier = wave.barrier
         line = self._lines[barrier.settled]
         del self._waves[self._me, barrier.number]
         line.own = None
-        is_reached = wave.answer == self._view.total
+        is_reached = answer == self._view.total
         if is_reached:
             # That all have a record is true whoever asks; that they are settled, only of what was asked for before.
             served = line.served if barrier.settled else list(line.asked)
@@ -192,19 +189,18 @@ class Barriers:
     def closed(self, peer: Peer, now: Micros) -> list[Effect]:
         """A link is down, or its peer is dead: nobody answers over it. What is missing shows in the sum."""
         effects: list[Effect] = []
-        for wave in list(self._active.values()):
-            if wave.waiting.pop(peer, 0) is None:
+        for key, wave in list(self._active.items()):
+            if wave.parent == peer:  # it does not hear the answer
+                del self._waves[key], self._active[key]
+            elif wave.waiting.pop(peer, 0) is None:
                 effects += self._maybe_answer(wave, now)
         return effects
 
     def wake(self, now: Micros) -> list[Effect]:
         effects: list[Effect] = []
         for key, wave in list(self._active.items()):
-            if wave.again_at <= now:
-                if wave.attempts >= ATTEMPTS:
-                    self._evict(key, now)
-                else:
-                    effects += self._pass_on(wave, now)
+            if wave.give_up_at <= now:
+                effects += self._evict(key, now)
         for settled, line in self._lines.items():
             while line.start_at <= now:  # again at once, where nobody else is there to be asked
                 line.start_at = NEVER
@@ -212,14 +208,18 @@ class Barriers:
                     effects += self._start(line, settled, now)
         return effects
 
-    def _evict(self, key: Key, now: Micros) -> None:
-        """Somebody does not answer, or there are too many; its origin starts another wave, by then with other links."""
-        del self._waves[key]
+    def _evict(self, key: Key, now: Micros) -> list[Effect]:
+        """Somebody does not answer, or there are too many waves; the origin starts another one, by then with other links."""
+        wave = self._waves.pop(key)
         self._active.pop(key, None)
+        if wave.parent is not None and not wave.is_answered:
+            # Its sum will be wrong, and the origin need not wait to know it.
+            return [Send((wave.parent,), Reached(wave.barrier.origin, wave.barrier.number, 0))]
         if key[0] == self._me:
             for line in self._lines.values():
                 if line.own is not None and line.own.barrier.number == key[1]:
                     line.own, line.start_at = None, Micros(now + RETRY)
+        return []
 
     def _neighbours(self) -> list[Peer]:
         """Whom to ask: the link to a node that was declared dead may still be up."""
@@ -231,7 +231,7 @@ class Barriers:
         barrier = Barrier(self._me, self._numbers, life, version, settled)
         key = (self._me, self._numbers)
         wave = self._waves[key] = self._active[key] = line.own = _Wave(
-            barrier, None, dict.fromkeys(self._neighbours())
+            barrier, None, dict.fromkeys(self._neighbours()), now
         )
         line.served = list(line.asked)
-        return self._pass_on(wave, now) + self._maybe_answer(wave, now)
+        return self._pass_on(wave) + self._maybe_answer(wave, now)

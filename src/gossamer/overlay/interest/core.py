@@ -382,6 +382,7 @@ class Interest:
             if not ours:
                 self._detector.reset(peer, now)
             self._state.out += self._barriers.closed(peer, now)
+            self._sync.closed(peer)
         elif state is LinkState.MOVING:
             self.heard(peer, now)
         return self._flush()
@@ -457,12 +458,7 @@ class Interest:
             links = tuple(peer for peer, link in self._links.up.items() if link.greeted)
             if links:
                 self._state.out.append(Send(links, Beat(self.view.digest, self.is_synced(now))))
-            strangers = tuple(peer for peer, link in self._links.up.items() if not link.greeted)
-            # Their greeting was lost.
-            if strangers:
-                self._state.out.append(Send(strangers, self._greeting(wants=True)))
             self._state.out += self._links.dial_lost(now)
-            self._state.out += self._links.remind()
             self.view.forget(Micros(now - config.forget))
             self._state.keep_peers(now)
             self._state.calm_down(now)
@@ -522,17 +518,10 @@ class Interest:
         link = self._links.up[sender]
         if link.greeted:
             self._state.out += self._sync.beat(sender, link, message.digest, message.sure, now)
-        # Its greeting was lost.
-        else:
-            self._state.out.append(Send((sender,), Probe(self.me)))
 
     def _probe(self, sender: Peer, message: Probe, now: Micros) -> None:
-        link = self._links.up[sender]
         if message.peer == self.me:
             self._state.out.append(Send((sender,), Beat(self.view.digest, self.is_synced(now))))
-        # It has not got our greeting.
-        elif message.peer == sender:
-            self._state.out.append(Send((sender,), self._greeting(link.mine)))
         else:
             self._state.out += self._detector.probe(sender, Peer(message.peer), now)
 

@@ -254,21 +254,6 @@ class Links:
                 link.unwanted_since = now
         return [Send(tuple(peers), Want(mine)) for mine, peers in turned.items() if peers]
 
-    def remind(self) -> list[Effect]:
-        """Repeats once a beat that this node does not want a link.
-
-        Both ends may have let a link go without hearing of each other's message. That would keep
-        the link for ever.
-        """
-        peers = tuple(
-            [
-                peer
-                for peer, link in self.up.items()
-                if link.greeted and link.theirs and not link.mine
-            ]
-        )
-        return [Send(peers, Want(False))] if peers else []
-
     def _close_unwanted(self, now: Micros) -> list[Effect]:
         config = self._config
         effects: list[Effect] = []

@@ -30,6 +30,8 @@ from gossamer.overlay.interest.view import View
 QUIET = Micros(
     300 * MILLISECOND
 )  # a view that changed later than this differs because news is on its way
+# A record that a neighbour was asked for and has not sent may be asked for again after this: the
+# neighbour lives, and may not have it any longer, or be busy.
 ASK_AGAIN = Micros(1 * SECOND)
 ENTRIES_A_MESSAGE = 4096
 ASKED_MAX = 65_536
@@ -41,7 +43,8 @@ class Sync:
         self.equal = False  # at some time a neighbour has known exactly what we know
         self.sure = False  # and that was one whose view was the fabric's, so ours is
         self._me, self._view = me, view
-        self._asked: dict[Peer, Micros] = {}  # records on their way to us; oldest first
+        # Records on their way to us, and when and from whom they were asked for; oldest first.
+        self._asked: dict[Peer, tuple[Micros, Peer]] = {}
 
     def greeted(self, peer: Peer, digest: int, members: int, sure: bool) -> list[Effect]:
         """A new link: its far end has said what it knows."""
@@ -141,10 +144,11 @@ class Sync:
     def want(self, peer: Peer, wanted: list[Peer], now: Micros) -> list[Effect]:
         """Ask for records, but not twice at a time; of this node itself as well: what others hold of it may want an answer."""
         asked = self._asked
-        ask = [other for other in wanted if asked.get(other, Micros(-ASK_AGAIN)) + ASK_AGAIN <= now]
+        never = (Micros(-ASK_AGAIN), peer)
+        ask = [other for other in wanted if asked.get(other, never)[0] + ASK_AGAIN <= now]
         for other in ask:
             asked.pop(other, None)
-            asked[other] = now
+            asked[other] = now, peer
             if len(asked) > ASKED_MAX:
                 del asked[next(iter(asked))]
         return [
@@ -152,6 +156,10 @@ class Sync:
             for start in range(0, len(ask), ITEMS_MAX)
             if (some := ask[start : start + ITEMS_MAX])
         ]
+
+    def closed(self, peer: Peer) -> None:
+        """A link is down: what was asked for over it does not come, and may be asked for elsewhere."""
+        self._asked = {other: asked for other, asked in self._asked.items() if asked[1] != peer}
 
     def came(self, peer: Peer) -> None:
         """A record has arrived."""

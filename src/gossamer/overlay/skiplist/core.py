@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from gossamer.machine import NEVER, Effect, LinkState, Message, Micros, Peer, Token
+from gossamer.overlay.refused import Refused
 from gossamer.overlay.skiplist.config import SkipConfig
 from gossamer.overlay.skiplist.entry import Entry
 from gossamer.overlay.skiplist.events import Ask, BranchKey, Events, Match
@@ -82,6 +83,7 @@ class SkipList:
         """
         self.me, self.config, self.incarnation = me, config, incarnation
         self._lines = Lines(me, address, hangs_up=hangs_up)
+        self._refused = Refused()
         self._host = Host(me, topic, config, rng, self._lines, contacts, epoch, members)
         self._host.births = incarnation << LIVES
         self._leases = Leases(self._host)
@@ -323,12 +325,16 @@ class SkipList:
         return found
 
     def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
+        self._host.out += self._refused.link(peer, state)
         if state is LinkState.UP:
             self._host.out += self._lines.opened(peer, now)
         elif state is LinkState.DOWN or state is LinkState.CUT:
             self._lines.closed(peer)
             self._down(peer, now)
         return self._flush(now)
+
+    def refused(self, peer: Peer, message: Message, now: Micros) -> list[Effect]:
+        return self._refused.keep(peer, message)
 
     def stored(self, token: Token, now: Micros) -> list[Effect]:
         return []

@@ -5,7 +5,7 @@ messages     everything that travels
 ring         the ``Ring`` interface (section 3) and its providers that know all hosts: ideal, view
 reference    trees over the keys (3.2) and who is whose neighbour in them (3.3, 3.4)
 maintain     neighbours, kept (3.4)
-links        links that are dialled when needed; what is sent over them is numbered and repeated until acknowledged
+links        links that are dialled when they are needed, and closed when they are not
 routes       subscription forwarding with covering (2.1)
 forward      batches down the tree, reports back up, and what happens when something breaks
 host         all of it as one machine

@@ -24,14 +24,6 @@ class TreeConfig(Struct, frozen=True, kw_only=True):
     idle: Micros = Micros(
         15 * SECOND
     )  # a link that neither ring nor tree needs is closed after this
-    acknowledge: Micros = Micros(
-        10 * MILLISECOND
-    )  # an acknowledgement waits so long for something to travel with
-    resend: Micros = Micros(
-        200 * MILLISECOND
-    )  # at least; three round trips as measured, if that is more
-    resend_max: Micros = Micros(2 * SECOND)
-    unacknowledged_max: int = 4096  # on one link; then it is closed
 
     # Chord.
     successors: int = 8  # Zave's r: any r hosts in a row may fail at once but one

@@ -489,4 +489,4 @@ class Forward:
             1,
             batch.rows,
         )
-        self._links.post(arc.host, Carry(again, want), now)
+        self._links.send(arc.host, Carry(again, want), now)

@@ -15,6 +15,7 @@ from typing import Any
 
 from gossamer.machine import MILLISECOND, NEVER, SECOND, Effect, LinkState, Micros, Peer, Token
 from gossamer.overlay.batch import Batch
+from gossamer.overlay.refused import Refused
 from gossamer.overlay.tree.arcs import Arc, Host
 from gossamer.overlay.tree.config import TreeConfig
 from gossamer.overlay.tree.content import Content
@@ -59,6 +60,7 @@ class TreeHost:
     ) -> None:
         self.me, self.config = me, config
         self.links = Links(me.to, config)
+        self._refused = Refused()
         self.ring = make_ring(self.links)
         self.hood = Neighbourhood(self.ring, tree, config, self.links)
         self.routes = Routes(self.ring, config, self.links, content)
@@ -167,14 +169,12 @@ class TreeHost:
     def receive(self, sender: Peer, message: Any, now: Micros) -> list[Effect]:
         if type(message) in RING_MESSAGES:
             self.ring.receive(sender, message, now)
-        else:
-            for body in self.links.receive(sender, message, now):
-                # Looked at here and not before: what comes by a link comes in order, and one refusal must not hold up the rest.
-                refusal = self.refuses(sender, body.batch) if type(body) is Carry else None
-                if refusal is None:
-                    self._handlers[type(body)](sender, body, now)
-                else:
-                    self.links.reject(sender, refusal)
+        elif self.links.heard(sender, now):
+            refusal = self.refuses(sender, message.batch) if type(message) is Carry else None
+            if refusal is None:
+                self._handlers[type(message)](sender, message, now)
+            else:
+                self.links.reject(sender, refusal)
         return self._advance(now)
 
     def wake(self, now: Micros) -> list[Effect]:
@@ -186,6 +186,7 @@ class TreeHost:
         return self._advance(now)
 
     def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
+        self.links.out += self._refused.link(peer, state)
         self.links.link(peer, state, now)
         self.ring.link(peer, state, now)
         self.hood.link(peer, state, now)
@@ -194,6 +195,9 @@ class TreeHost:
             self._yielding.pop(peer, None)
             self.routes.forget(peer)
         return self._advance(now)
+
+    def refused(self, peer: Peer, message: Any, now: Micros) -> list[Effect]:
+        return self._refused.keep(peer, message)
 
     def stored(self, token: Token, now: Micros) -> list[Effect]:
         return []  # nothing here depends on a disk
@@ -259,7 +263,7 @@ class TreeHost:
         if successor.host.peer == self.me.peer:
             self._on_yielded(self.me.to, Yielded(), now)  # alone, or all are newcomers
         elif self.ring.arc is not None:
-            self.links.post(successor.host, Yield(self.ring.arc), now)
+            self.links.send(successor.host, Yield(self.ring.arc), now)
 
     def _on_yield(self, sender: Peer, message: Yield, now: Micros) -> None:
         if message.arc.host.to != sender or message.arc.has(self.me.key):

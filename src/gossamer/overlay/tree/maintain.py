@@ -294,7 +294,7 @@ class Neighbourhood:
         ):
             edge.attached = True
             above = any(child.peer == edge.host.peer for child in self.neighbours.children)
-            self._links.post(edge.host, Attach(self._arc, above, edge.theirs), now)
+            self._links.send(edge.host, Attach(self._arc, above, edge.theirs), now)
 
     def _refuse(self, peer: Peer, now: Micros) -> None:
         self._links.say(peer, Notice(True), now)

@@ -1,12 +1,12 @@
 """What hosts of the tree say to each other, in one union. Bounds are checked when a message is decoded: it comes from a peer.
 
-Ring (Chord; questions are repeated until answered, so these may be lost):
+Ring (Chord; a question without an answer is asked again):
     Find, Owner, Nearer     look-ups, one step at a time
     Ask, State, Occupied    a member's predecessor and successors; or that it has a question of its own under way. Either: it lives
     Notify                  the sender takes itself for our predecessor
     Met                     two rings know of each other: look yourself up in the other one
 
-Tree (inside ``Parcel`` and ``Cargo``, which are numbered for each link and repeated until acknowledged by ``Got``):
+Tree:
     Attach, Notice          neighbours: claimed; changed, or no longer
     Yield, Yielded          a newcomer asks its successor to stop answering for its keys
     Announce, Laid          routes: which keys and which filters are behind the sender; known to all behind us
@@ -140,6 +140,8 @@ class Laid(Message, frozen=True, array_like=True, tag=66):
 class Carry(Message, frozen=True, array_like=True, tag=67):
     """A batch for the owners of these keys. Without keys: a copy to make up for a break; nobody waits for a report."""
 
+    is_event: ClassVar[bool] = True
+
     batch: Batch
     want: Pieces
 
@@ -162,32 +164,8 @@ class Offer(Message, frozen=True, array_like=True, tag=69):
     ask: bool = False
 
 
-Body = Attach | Notice | Yield | Yielded | Announce | Laid | Carry | Reached | Offer
-
-
-class Parcel(Message, frozen=True, array_like=True, tag=58):
-    """A numbered message of this link; ``got``: all before this number have arrived from the other end."""
-
-    number: Count
-    got: Count
-    body: Body
-
-
-class Cargo(Message, frozen=True, array_like=True, tag=59):
-    """The same with a batch inside."""
-
-    is_event: ClassVar[bool] = True
-
-    number: Count
-    got: Count
-    body: Carry
-
-
-class Got(Message, frozen=True, array_like=True, tag=60):
-    got: Count
-
-
 RingMessage = Find | Owner | Nearer | Ask | State | Occupied | Notify | Met
-LinkMessage = Parcel | Cargo | Got
-TreeMessage = RingMessage | LinkMessage
+TreeMessage = (
+    RingMessage | Attach | Notice | Yield | Yielded | Announce | Laid | Carry | Reached | Offer
+)
 RING_MESSAGES = (Find, Owner, Nearer, Ask, State, Occupied, Notify, Met)
