@@ -1,4 +1,4 @@
-"""A live fabric for tests of what Spark reads and writes."""
+"""A live fabric for tests of Spark's reads and writes."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ def until(condition: Any, seconds: float = 60.0) -> None:
 
 
 def finish(start: Any) -> None:
-    """Run a query to its end, and again where a Python process of Spark did not start in time.
+    """Run a query to its end, and again if a Python process of Spark did not start in time.
 
-    Spark gives it 10 s, which a busy machine may not; the query goes on as after any crash.
+    Spark gives such a process 10 s, which may be too short on a busy machine. The query continues
+    as after any crash.
     """
     for _ in range(6):
         query = start()
@@ -46,7 +47,7 @@ def finish(start: Any) -> None:
 
 
 def kill(tmp_path: Path) -> None:
-    """End the gateway whose data directory this is, without a word."""
+    """Kill the gateway that has this data directory."""
     for process in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = process.read_bytes().split(b"\0")

@@ -12,8 +12,8 @@ from rich.console import Console
 pytest.importorskip("pyspark")
 
 from gossamer.cli.app import app
+from gossamer.cli.bars import Stages
 from gossamer.cli.pipeline import wave_bar
-from gossamer.cli.progress import Stages
 from gossamer.lab import grid
 from gossamer.lab.experiments import cells
 

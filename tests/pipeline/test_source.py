@@ -75,7 +75,7 @@ def numbered(first: int, last: int) -> list[dict[str, Any]]:
 
 
 def nothing(rows: int) -> dict[str, Any]:
-    """What is replied when all rows were published before."""
+    """The reply when all rows were published before."""
     return {"rows": rows, "published": 0, "replay": True, "incomplete": 0}
 
 
@@ -87,7 +87,8 @@ def test_the_sink_publishes_each_row_once_whatever_is_replayed(
     assert sink(0, rows[::-1]) == nothing(10_000)
     with station.subscribe("out", since="beginning", timeout=30) as got:
         kill(tmp_path)
-        assert sink(0, rows) == nothing(10_000)  # its disk remembers
+        # The disk of the sink remembers the rows.
+        assert sink(0, rows) == nothing(10_000)
         assert sink(1, [{"n": -1}])["published"] == 1
         assert sink(0, rows) == nothing(10_000)
         numbers = [event["n"] for event in (got.next(timeout=30) for _ in range(10_001))]
@@ -101,7 +102,8 @@ def test_a_crash_in_the_middle_of_a_commit_publishes_each_row_once_in_whatever_o
     station: blocking.Node, sink: Commit, tmp_path: Path
 ) -> None:
     sink(1, [{"n": -1}])
-    # As a crash after the first part leaves it: the whole batch is staged, a part of it accepted.
+    # A crash after the first part leaves this: the whole batch is staged, and a part of it is
+    # accepted.
     [staged] = (tmp_path / "sink").glob("staged-*")
     rows = numbered(0, 10_000)
     data = stream(rows)
@@ -110,7 +112,8 @@ def test_a_crash_in_the_middle_of_a_commit_publishes_each_row_once_in_whatever_o
     kill(tmp_path)
     assert sink(2, rows[::-1]) == nothing(10_000) | {"published": 10_000 - gateway.ROWS}
     assert sink(2, rows) == nothing(10_000)
-    assert staged.stat().st_size < 10  # what is accepted is not kept twice
+    # Accepted rows are not kept twice.
+    assert staged.stat().st_size < 10
     with station.subscribe("out", since="beginning", timeout=30) as got:
         numbers = [event["n"] for event in (got.next(timeout=30) for _ in range(10_001))]
         assert sorted(numbers) == [-1, *range(10_000)]
@@ -124,7 +127,8 @@ def test_a_fresh_checkpoint_with_the_same_query_and_data_dir_publishes_all_rows(
         sink(batch, numbered(100 * batch, 100 * batch + 100))
     again = [sink(batch, numbered(1000 + batch, 1050 + batch), "b") for batch in range(3)]
     assert [one["published"] for one in again] == [50, 50, 50]
-    assert sink(2, numbered(0, 100)) == nothing(100)  # the one before goes on, too
+    # The previous checkpoint continues, too.
+    assert sink(2, numbered(0, 100)) == nothing(100)
     assert sink(3, numbered(0, 100))["published"] == 100
     found = [one for one in statuses() if one.get("outbox") and "out" in one["topics"]]
     told = [one["counters"].get("rows already published", 0) for one in found]
@@ -242,7 +246,10 @@ def test_an_option_that_would_do_nothing_is_refused(
 
 
 def test_options_where_they_apply() -> None:
-    """Every one of them, in some place; a batch write without a disk of its own leaves no process behind for long."""
+    """Every option is given in some place.
+
+    A batch write without a disk of its own leaves no process behind for long.
+    """
     common = {
         "join": "127.0.0.1:1, 127.0.0.1:2",
         "topic": "t",
@@ -303,7 +310,8 @@ def test_a_schema_by_hand_that_is_not_the_topics_is_refused(
         StructField("where", StructType([StructField("lon", FloatType())])),
         StructField("city", StringType(), False),
     ]
-    options.check_schema(StructType(part), text)  # less, and in another order
+    # The schema has fewer attributes, in another order.
+    options.check_schema(StructType(part), text)
 
 
 @pytest.mark.spark
@@ -396,7 +404,8 @@ def test_fabric_to_windowed_aggregate_to_fabric(
     for first in (200, 400):
         finish(hottest)
         station.publish_batch("weather", events(first, first + 200)).wait(30)
-    # The watermark is 10 s behind the newest event: minutes that ended before 389 s are out, each once over both runs.
+    # The watermark is 10 s behind the newest event. So minutes that ended before 389 s are out,
+    # each once over both runs.
     with station.subscribe("hottest", "city = 'Geneva'", since="beginning") as out:
         rows = sorted(
             (event["minute"].minute, event["hottest"])

@@ -1,6 +1,6 @@
 """A streaming query with a backlog, after a restart, and when nodes die.
 
-Most tests ask the source as Spark does; the last ones have Spark.
+Most tests ask the source as Spark does. The last ones run Spark.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.live
 
 MANY = 5_000
-TAP = 1_000  # events that the taps of these tests hold; they stop asking at half of that
-TEXT = "x" * 1_000  # so that some 250 events make an answer of a publisher
+# The events that the taps of these tests hold. They stop asking at half of that.
+TAP = 1_000
+# With this text some 250 events make an answer of a publisher.
+TEXT = "x" * 1_000
 NUMBER = StructType([StructField("n", IntegerType())])
 
 Make = Callable[..., _TapReader]
@@ -107,7 +109,8 @@ def test_a_backlog_larger_than_the_tap_drains_and_its_lag_is_seen(reader: Make) 
         assert time.monotonic() < end, f"{len(query.rows)} rows, in {query.sizes}"
     assert sorted(query.rows) == list(range(MANY))
     assert max(query.sizes) <= TAP
-    # What publishers still hold counts, so the lag goes from nearly all of it down to nothing.
+    # Events that publishers still hold count, so the lag goes from nearly all of them down to
+    # nothing.
     full = query.lags[query.sizes.index(max(query.sizes))]
     assert 0 < full < MANY
     assert query.lags[-1] == 0
@@ -195,7 +198,7 @@ with blocking.Node(join=[sys.argv[1]]) as node:
 
 
 class Member:
-    """A node in a process of its own, which can be killed; it publishes some temperatures first."""
+    """A node in a process of its own, which can be killed. It publishes some temperatures first."""
 
     def __init__(self, station: blocking.Node, *temps: int) -> None:
         words = [sys.executable, "-c", MEMBER, station.address, *map(str, temps)]
@@ -211,7 +214,9 @@ class Member:
 def restarted(
     station: blocking.Node, options: Options, member: Member
 ) -> tuple[list[dict[str, Any]], str]:
-    """What a query's tap hands over after it was away while a member died, and what fails it."""
+    """The events that a query's tap hands over after a member died in its absence, and the error of
+    the query.
+    """
     tap = _Tap(options)
     until(lambda: tap.latest() == 30)
     tap.commit(30)
@@ -269,7 +274,8 @@ def test_a_batch_read_does_not_leave_a_member_that_died_out_without_a_word(
         {"join": station.address, "topic": "weather", "failOnDataLoss": fails}, "read"
     )
     schema = StructType([StructField("temp", IntegerType())])
-    os.kill(member.process.pid, signal.SIGSTOP)  # dead, and nobody knows it yet
+    # The node is dead, and no other node knows it yet.
+    os.kill(member.process.pid, signal.SIGSTOP)
     try:
         read = _RetainedReader(options, schema)
         if fails == "true":
@@ -293,7 +299,9 @@ def test_a_batch_read_does_not_leave_a_member_that_died_out_without_a_word(
 def test_spark_drains_a_backlog_of_400_000_with_each_trigger(
     spark: SparkSession, station: blocking.Node, tmp_path: Path
 ) -> None:
-    """At the real size: three times what a tap holds before it waits for acknowledgements."""
+    """The backlog has the real size: three times the events that a tap holds before it waits for
+    acknowledgements.
+    """
     many = 400_000
     register(spark)
     station.advertise("many", "n INT", retention="1h")
@@ -319,7 +327,8 @@ def test_spark_drains_a_backlog_of_400_000_with_each_trigger(
     assert query.isActive
     began = time.monotonic()
     query.stop()
-    until(lambda: station.status()["members"] == 1, 5)  # it said goodbye
+    # The query's node said goodbye.
+    until(lambda: station.status()["members"] == 1, 5)
     assert time.monotonic() - began < 5
     assert rows(query) == many
     assert {"offset": many} == lags[0] == lags[-1]

@@ -17,9 +17,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from gossamer.cli.bars import Stages
 from gossamer.cli.common import F, json_option
 from gossamer.cli.pipeline_verdicts import plain_result, print_result, print_verdict
-from gossamer.cli.progress import Stages
 from gossamer.pipeline import masters
 from gossamer.pipeline.session import conf_for
 

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from gossamer.cli import simulation
+from gossamer.cli.bars import Bar
 from gossamer.cli.common import json_option
-from gossamer.cli.progress import Bar
 from gossamer.cli.simulate_fuzz import fuzz
 from gossamer.cli.simulate_interest import interest
 from gossamer.cli.simulate_skiplist import skiplist

@@ -8,8 +8,8 @@ import time
 import click
 import msgspec
 
+from gossamer.cli.bars import Bar
 from gossamer.cli.common import json_option
-from gossamer.cli.progress import Bar
 
 
 @click.command()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gossamer.cli import simulation
-from gossamer.cli.progress import Bar
+from gossamer.cli.bars import Bar
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs

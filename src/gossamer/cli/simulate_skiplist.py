@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gossamer.cli import simulation
-from gossamer.cli.progress import Bar
+from gossamer.cli.bars import Bar
 
 if TYPE_CHECKING:
     from gossamer.lab.skiplist.config import Setup
@@ -54,9 +54,9 @@ _OPTIONS: tuple[simulation.Flag, ...] = (
         "trace",
         str,
         (
-            "With --workload trace: a folder with files.csv.gz and peer_files.csv.gz; or one .csv.gz "
-            "with peer, name, type, size; or the word sample for the sample that comes with gossamer. "
-            "[a fitted stand-in]"
+            "With --workload trace: a folder with files.csv.gz and peer_files.csv.gz; or one "
+            ".csv.gz with peer, name, type, size; or the word sample for the sample that comes "
+            "with gossamer. [a fitted stand-in]"
         ),
     ),
     (

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from gossamer.cli import simulation
-from gossamer.cli.progress import Bar
+from gossamer.cli.bars import Bar
 
 if TYPE_CHECKING:
     from gossamer.lab.tree.config import Setup

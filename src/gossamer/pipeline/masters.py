@@ -70,6 +70,9 @@ def reason(error: Exception) -> str:
     while cause is not None and cause.getCause() is not None:
         cause = cause.getCause()
     said = str(cause.getMessage() or cause.toString()) if cause is not None else str(error)
-    return next((line.strip() for line in said.splitlines() if line.strip()), type(error).__name__)[
-        :200
-    ]
+    return first_line(said, error)[:200]
+
+
+def first_line(said: str, error: Exception) -> str:
+    """The first line of an error's text that is not blank, or the name of its class."""
+    return next((line.strip() for line in said.splitlines() if line.strip()), type(error).__name__)

@@ -177,7 +177,8 @@ def write_pipeline(facts: Facts, path: Path, traces: Sequence[Path] = ()) -> Pat
         pages.tiles(tiles),
         f"<p>{escape(origin)}</p>",
         "<p>Spark computed the expected pairs from the filters' text alone, and simulations of the "
-        "fabric made the deliveries. The two share no code. The simulator's own counts are compared with the oracle's: "
+        "fabric made the deliveries. The two share no code. The simulator's own counts are "
+        "compared with the oracle's: "
         + (
             "they agree in every run."
             if not total["disagree"]

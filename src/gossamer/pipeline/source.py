@@ -1,15 +1,16 @@
-"""Spark reads from the fabric and writes to it: ``spark.readStream.format("gossamer")`` and the other three (docs/streaming.md).
+"""Spark reads from the fabric and writes to it by ``format("gossamer")`` (docs/streaming.md).
 
-Who is a member of the fabric, and where:
+Three processes are members of the fabric:
 
-- A streaming query's source is one: the process that Spark keeps for it beside the driver. It holds a tap (a durable subscription
-  with ``name`` in ``dataDir``), so offsets survive restarts. Rows travel to the executors inside the partitions, as Arrow, so
-  executors need no way into the fabric and no disk.
-- A batch read is one for as long as it plans: it reads what publishers retain.
-- A sink is one in a process of its own (gateway.py), because Spark's commits are too short-lived to be. Executors send their rows
-  to the driver with their commit messages.
+- The source of a streaming query, in the process that Spark keeps for it beside the driver. It
+  holds a tap (a durable subscription with ``name`` in ``dataDir``), so offsets survive restarts.
+  Rows travel to the executors inside the partitions, as Arrow. So executors need no way into the
+  fabric and no disk.
+- A batch read, while it plans. It reads the events that publishers retain.
+- A sink, in a process of its own (gateway.py), because the processes of Spark's commits live too
+  short. Executors send their rows to the driver with their commit messages.
 
-``register(spark)`` makes the format known. Options: ``join`` (addresses, with commas), ``topic``, and below each.
+``register(spark)`` makes the format known.
 """
 
 from __future__ import annotations
@@ -45,13 +46,14 @@ from gossamer import Gap, blocking
 from gossamer.pipeline.gateway import ask
 from gossamer.pipeline.sourceoptions import Options, SourceError
 
-WAIT_SECONDS = (
-    30.0  # for the fabric, a topic, the past of publishers, a data directory that is still locked
-)
+# The time to wait for the fabric, a topic, the past of publishers, or a data directory that is
+# still locked.
+WAIT_SECONDS = 30.0
 _log = logging.getLogger(__name__)
-# A tap that was full, and has room again, gets this long to fill.
+# A tap that was full, and has room again, gets this time to fill.
 FILL_SECONDS = 2.0
-PART_ROWS = 20_000  # of one partition
+# The rows of one partition.
+PART_ROWS = 20_000
 # The bound of a micro-batch without ``maxRows``. A tap holds less.
 ROWS_MAX = 2**31 - 1
 
@@ -67,7 +69,7 @@ class GossamerDataSource(DataSource):
         return "gossamer"
 
     def schema(self) -> str:
-        """The topic's, as it is advertised."""
+        """The schema of the topic, as it is advertised."""
         options = Options(self.options)
         with options.node() as node:
             return node.topic(options.topic, WAIT_SECONDS)
@@ -127,13 +129,13 @@ def _partitions(values: list[dict[str, Any]], schema: StructType) -> list[InputP
 
 
 def _checked(node: blocking.Node, options: Options, schema: StructType) -> blocking.Node:
-    """A node that knows the topic, of which the schema is no misunderstanding."""
+    """The node, if its schema of the topic agrees with the schema given by hand."""
     options.check_schema(schema, node.topic(options.topic, WAIT_SECONDS))
     return node
 
 
 class _RetainedReader(DataSourceReader):
-    """What publishers retain, from ``since`` on, as of now."""
+    """The events that publishers retain at this moment, from ``since`` on."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options, self._schema = options, schema
@@ -170,7 +172,10 @@ class _RetainedReader(DataSourceReader):
 
 
 class _Tap:
-    """The tap of a query, in the process that Spark keeps for it: events that Spark has not committed."""
+    """The tap of a query, in the process that Spark keeps for it.
+
+    It has the events that Spark has not committed.
+    """
 
     def __init__(self, options: Options, schema: StructType | None = None) -> None:
         self._options = options
@@ -192,12 +197,13 @@ class _Tap:
             raise
         self.acked = int(about["acked"])
         self._lock = threading.Lock()
-        self._waiting: deque[Any] = deque()  # events and gaps, by offset
+        # Events and gaps, by offset.
+        self._waiting: deque[Any] = deque()
         self._last, self._problem = self.acked, ""
         threading.Thread(target=self._pump, name="gossamer-tap", daemon=True).start()
 
     def _start(self) -> None:
-        """The process of an earlier run may hold the directory a moment longer."""
+        """Start the node. The process of an earlier run may hold the directory a moment longer."""
         until = time.monotonic() + WAIT_SECONDS
         while True:
             try:
@@ -219,11 +225,11 @@ class _Tap:
             self._problem = f"{type(error).__name__}: {error}"
 
     def close(self) -> None:
-        """Leave the fabric politely. What was not committed stays on disk."""
+        """Leave the fabric politely. Events that were not committed stay on disk."""
         self._node.close(drain=0.0)
 
     def about(self) -> dict[str, Any]:
-        """What ``gossamer status`` says of the subscription."""
+        """The entry of the subscription in ``gossamer status``."""
         about: dict[str, Any] | None = self._events.status()
         if about is None:
             raise SourceError(f"the tap {self._options.name!r} was cut off")
@@ -236,7 +242,7 @@ class _Tap:
         return self._last
 
     def reach(self, offset: int) -> None:
-        """Wait until everything through an offset of a checkpoint is here, from the tap's disk."""
+        """Wait until all events through an offset of a checkpoint are here, from the tap's disk."""
         options = self._options
         if offset > self.latest() and offset > (given := self.about()["offset"]):
             raise SourceError(
@@ -255,10 +261,10 @@ class _Tap:
         why: Callable[[], str],
         moved: Callable[[], object] | None = None,
     ) -> None:
-        """Wait for something.
+        """Wait until ``is_done``.
 
-        When nothing moves for ``WAIT_SECONDS`` that is an error, which says why. ``moved`` changes
-        while something comes; it is the last offset by default.
+        If nothing moves for ``WAIT_SECONDS``, that is an error with the reason from ``why``.
+        ``moved`` changes while something comes; it is the last offset by default.
         """
         moved = moved or self.latest
         last, until, pause = moved(), time.monotonic() + WAIT_SECONDS, 0.005
@@ -296,7 +302,7 @@ class _Tap:
         return values
 
     def commit(self, end: int) -> None:
-        """Everything through this offset is in Spark's commit log."""
+        """Acknowledge all events through this offset, because they are in Spark's commit log."""
         if end > self.acked:
             self.reach(end)
             self._events.ack(end, through=True)
@@ -306,16 +312,17 @@ class _Tap:
                     self._waiting.popleft()
 
 
-_taps: dict[tuple[str, str], _Tap] = {}  # of this process, which is one query's
-# The process that Spark knows, where this one is its child. 0: this one is no child.
+# The taps of this process, which belongs to one query.
+_taps: dict[tuple[str, str], _Tap] = {}
+# The process that Spark knows, if this process is its child. 0 means that it is not a child.
 _parent = 0
 
 
 def _step_aside() -> None:
-    """Go on in a child process, for Spark kills the process of a source that is stopped.
+    """Continue in a child process, because Spark kills the process of a source that is stopped.
 
-    The one that Spark knows only waits. The child reads that Spark has closed its socket, and can
-    say goodbye. It has a group of its own, because Spark's daemon ends its group with it.
+    The process that Spark knows only waits. The child reads that Spark has closed its socket, and
+    can say goodbye. It has a group of its own, because Spark's daemon ends its group with it.
     """
     global _parent
     parent = os.getpid()
@@ -333,25 +340,28 @@ def _is_abandoned() -> bool:
 
 
 class _TapReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are the tap's: {"offset": n}. ``maxRows`` bounds a micro-batch.
+    """A source whose offsets are the tap's: {"offset": n}. ``maxRows`` bounds a micro-batch.
 
-    Spark commits a micro-batch only when it builds the next one, for which there must be something
-    new; and a tap that is full gets nothing new before something is acknowledged. But the offset
-    from which Spark asks for more is the end of the last micro-batch in its commit log, so that is
-    acknowledged as soon as the tap has nothing new.
+    Spark commits a micro-batch only when it builds the next one, and it builds that only if there
+    is something new. A full tap gets nothing new before some events are acknowledged. But Spark
+    asks for more from the end of the last micro-batch in its commit log. So the events up to that
+    offset are acknowledged as soon as the tap has nothing new.
     """
 
     def __init__(self, options: Options, schema: StructType, *, steps_aside: bool = False) -> None:
-        """``steps_aside``: this is the process that Spark keeps for a query, and may kill."""
+        """``steps_aside`` means that this is the process that Spark keeps for a query, and may
+        kill.
+        """
         if not options.data_dir:
             raise SourceError(
                 "a stream needs a disk for its tap, on the driver's host: .option('dataDir', "
                 "DIRECTORY), one for each query"
             )
         self._options, self._schema, self._steps_aside = options, schema, steps_aside
-        # Spark has asked for the latest offset.
+        # Whether Spark has asked for the latest offset.
         self._has_begun = False
-        # The trigger is availableNow, and the offset at which it ends, as soon as that is known.
+        # Whether the trigger is availableNow, and the offset at which it ends, as soon as that is
+        # known.
         self._is_bounded = False
         self._target: int | None = None
 
@@ -376,7 +386,8 @@ class _TapReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"offset": self._tap.acked}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        # Never "all", by which ``once`` is told from the other triggers.
+        # The limit is never "all", because "all" distinguishes the trigger ``once`` from the
+        # others.
         return ReadMaxRows(self._options.rows_max or ROWS_MAX)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -392,10 +403,10 @@ class _TapReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"offset": self._everything(tap, at)}
 
     def _next(self, tap: _Tap, at: int) -> int:
-        """How far the tap is.
+        """The last offset of the tap.
 
-        After a start, and when a commit made room, more has a moment to come: micro-batches are to
-        be large.
+        After a start, and when a commit made room, more events have a moment to come, because
+        micro-batches should be large.
         """
         is_filling = not self._has_begun
         self._has_begun = True
@@ -408,7 +419,9 @@ class _TapReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return tap.latest()
 
     def _next_now(self, tap: _Tap, at: int, most: int) -> int:
-        """How far the tap is, until all is here that publishers held at the beginning."""
+        """The last offset of the tap, until all events are here that publishers held at the
+        beginning.
+        """
         if tap.latest() == at:
             tap.commit(at)
         if self._target is None:
@@ -420,7 +433,9 @@ class _TapReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return tap.latest() if self._target is None else max(at, self._target)
 
     def _everything(self, tap: _Tap, at: int) -> int:
-        """All that publishers held at the beginning, in one micro-batch (``once``)."""
+        """The offset after all events that publishers held at the beginning, for one micro-batch
+        (``once``).
+        """
         tap.commit(at)
         about = _fill(tap, at, ROWS_MAX)
         if about["owing"]:
@@ -434,7 +449,9 @@ class _TapReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return int(about["offset"])
 
     def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
-        """With what publishers still hold, so that a progress of the query shows its lag."""
+        """The offset after all events that publishers still hold, so that a progress of the query
+        shows its lag.
+        """
         about = self._tap.about()
         return {"offset": about["offset"] + about["left"]}
 
@@ -449,7 +466,7 @@ class _TapReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _is_full(tap: _Tap, at: int, about: dict[str, Any]) -> bool:
-    """Whether everything has come, or nothing more comes before what is after ``at`` is taken."""
+    """Whether all events have come, or none comes before the ones after ``at`` are taken."""
     if not about["in_force"]:
         return False
     is_level = about["behind"] <= about["unreached"]
@@ -457,7 +474,9 @@ def _is_full(tap: _Tap, at: int, about: dict[str, Any]) -> bool:
 
 
 def _fill(tap: _Tap, at: int, most: int) -> dict[str, Any]:
-    """Wait for all that publishers held when they were first asked, as far as the tap holds it."""
+    """Wait for all events that publishers held when they were first asked, as far as the tap holds
+    them.
+    """
     about: dict[str, Any] = {}
 
     def is_done() -> bool:
@@ -529,9 +548,9 @@ def _request(options: Options, schema: StructType) -> dict[str, Any]:
 
 
 class _StreamWriter(DataSourceStreamArrowWriter):
-    """Each row once, whatever is replayed: by (query, checkpoint, batch, partition, row).
+    """Publishes each row once, even in a replay, by (query, checkpoint, batch, partition, row).
 
-    ``query`` names the query for life.
+    ``query`` names the query for its whole life.
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -572,11 +591,14 @@ class _StreamWriter(DataSourceStreamArrowWriter):
             )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing was published: that happens in ``commit``."""
+        """Nothing was published, because that happens in ``commit``."""
 
 
 class _Writer(DataSourceArrowWriter):
-    """``df.write``: published when all tasks are done; each row once, unless the commit itself is cut short."""
+    """``df.write``: publishes the rows when all tasks are done.
+
+    Each row is published once, unless the commit itself is cut short.
+    """
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options, self._schema = options, schema
@@ -604,4 +626,4 @@ class _Writer(DataSourceArrowWriter):
             )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Nothing was published: that happens in ``commit``."""
+        """Nothing was published, because that happens in ``commit``."""

@@ -1,7 +1,8 @@
-"""What the user tells ``format("gossamer")`` by options and by a schema of their own, checked (docs/streaming.md).
+"""The options and the schema that a user gives to ``format("gossamer")``, checked
+(docs/streaming.md).
 
-An option that does not apply where it is given would be ignored without a word, as Spark does; here it is an error that says where
-it applies.
+Spark silently ignores an option that does not apply. Here it is an error, which says where the
+option applies.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from gossamer.filters import Schema
 from gossamer.net.since import start_of
 from gossamer.node.retention import Retention
 
-BLOCK_SECONDS = 600  # so long may a micro-batch take before a full tap is cut off
+# The time that a micro-batch may take before a full tap is cut off.
+BLOCK_SECONDS = 600
+# The idle time of a sink's process, and of one that no other write can find again.
 IDLE_SECONDS, IDLE_ONCE_SECONDS = (
     30.0,
     2.0,
-)  # of a sink's process; of one that no other write can find again
+)
 
 _log = logging.getLogger(__name__)
 
@@ -29,12 +32,15 @@ Use = Literal["read", "readStream", "write", "writeStream"]
 READING: tuple[Use, ...] = ("read", "readStream")
 WRITING: tuple[Use, ...] = ("write", "writeStream")
 USES: dict[str, tuple[Use, ...]] = {
-    "join": READING + WRITING, "topic": READING + WRITING, "fabric": READING + WRITING, "keys": READING + WRITING,
-    "traceDir": READING + WRITING, "filter": READING, "since": READING, "failOnDataLoss": READING, "name": ("readStream",),
-    "maxRows": ("readStream",), "dataDir": ("readStream", *WRITING), "query": ("writeStream",), "retention": WRITING,
-    "idle": WRITING, "checkpointLocation": ("writeStream",), "queryName": ("writeStream",),
-}  # fmt: skip
-"""Where each option applies. The last two are Spark's own, which it hands on to the sink."""
+    **dict.fromkeys(("join", "topic", "fabric", "keys", "traceDir"), READING + WRITING),
+    **dict.fromkeys(("filter", "since", "failOnDataLoss"), READING),
+    **dict.fromkeys(("name", "maxRows"), ("readStream",)),
+    "dataDir": ("readStream", *WRITING),
+    "query": ("writeStream",),
+    **dict.fromkeys(("retention", "idle"), WRITING),
+    **dict.fromkeys(("checkpointLocation", "queryName"), ("writeStream",)),
+}
+"""The uses of each option. The last two are Spark's own options, which it hands on to the sink."""
 INSTEAD = {
     ("filter", "write"): "write df.where(...)",
     ("filter", "writeStream"): "write df.where(...)",
@@ -45,11 +51,14 @@ INSTEAD = {
 
 
 class SourceError(RuntimeError):
-    """Options that do not fit, or events that are lost; says what to do."""
+    """Options that do not fit, or events that are lost. The message gives a remedy."""
 
 
 class Options:
-    """What the user said, checked. Spark's options do not tell case apart. No ``use``: to read, one way or the other."""
+    """The user's options, checked.
+
+    Spark's options ignore case. Without ``use`` they are for reading in either way.
+    """
 
     def __init__(self, options: Any, use: Use | None = None) -> None:
         spelt = {name.lower(): name for name in USES}
@@ -69,7 +78,8 @@ class Options:
                 raise SourceError(f"option {needed!r} is missing: .option({needed!r}, ...)")
         self.join = [address.strip() for address in given["join"].split(",")]
         self.topic, self.filter = given["topic"], given.get("filter", "")
-        self.since = given.get("since", "")  # a batch: the beginning; a stream: now
+        # Without it a batch starts at the beginning, and a stream now.
+        self.since = given.get("since", "")
         self.data_dir, self.name = (
             given.get("datadir", ""),
             given.get("name", f"spark-{self.topic}"),
@@ -82,14 +92,16 @@ class Options:
         )
         self.rows_max = _number("maxRows", given["maxrows"], int, 1) if "maxrows" in given else 0
         self.fails = _flag("failOnDataLoss", given.get("failondataloss", "true"))
-        forgotten = use == "write" and not self.data_dir  # each such write has a process of its own
+        # Each such write has a process of its own.
+        forgotten = use == "write" and not self.data_dir
         self.idle = _number(
             "idle",
             given.get("idle", str(IDLE_ONCE_SECONDS if forgotten else IDLE_SECONDS)),
             float,
             0,
         )
-        try:  # said here, not when the rows are on their way
+        # The error comes here, and not when the rows are on their way.
+        try:
             start_of(self.since or None)
             if self.retention:
                 Retention.parse(self.retention)
@@ -120,7 +132,7 @@ class Options:
         return found | {"trace_dir": self.trace_dir}
 
     def lost(self, gap: Gap) -> None:
-        """Events are lost: that fails the query, unless it was asked not to."""
+        """Report lost events. This fails the query, unless the user asked to continue."""
         when = f", published until {gap.until.isoformat(timespec='seconds')}" if gap.until else ""
         self._missed(
             f"events of publisher {gap.publisher:016x} on {gap.topic!r} may be lost "
@@ -129,7 +141,9 @@ class Options:
         )
 
     def check_asked(self, unasked: int) -> None:
-        """Members died before they had said what they retain: their events may be missing."""
+        """Report members that died before they could be asked, because their events may be
+        missing.
+        """
         if unasked:
             died = "1 node died before it" if unasked == 1 else f"{unasked} nodes died before they"
             self._missed(
@@ -146,7 +160,11 @@ class Options:
         _log.warning("%s; going on without them (failOnDataLoss=false)", what)
 
     def check_schema(self, wanted: StructType, text: str) -> None:
-        """A schema given by hand (``.schema(...)``) may leave attributes out; one that the topic lacks would be NULL everywhere."""
+        """Check a schema given by hand (``.schema(...)``).
+
+        It may leave attributes out. An attribute that the topic does not have would be NULL
+        everywhere.
+        """
         schema = Schema.parse(text)
         known = {attribute.path: attribute for attribute in schema.attributes}
         for path, kind, nullable in _leaves(wanted, ()):

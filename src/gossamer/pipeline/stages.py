@@ -8,6 +8,7 @@ Each stage states the tables that it reads and writes, and everything else that 
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
@@ -497,10 +498,7 @@ def _asked(filters: DataFrame, topics: tuple[str, ...]) -> DataFrame:
 
 
 def _union(frames: list[DataFrame]) -> DataFrame:
-    whole = frames[0]
-    for more in frames[1:]:
-        whole = whole.unionByName(more)
-    return whole
+    return functools.reduce(DataFrame.unionByName, frames)
 
 
 def sim_workload(

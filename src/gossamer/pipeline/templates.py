@@ -230,16 +230,18 @@ def _agree(template: _Node, text: _Node) -> bool:
     """Whether the text is the template with a literal in each place."""
     if _place(template) is not None:
         return text.kind == "Literal" and '"value":null' not in text.parts
-    same = template.kind == text.kind and len(template.children) == len(text.children)
-    if same and template.kind in ("In", "UnresolvedFunction"):
-        same = len(template.children) == len(text.children)
-    elif same:
-        same = template.parts == text.parts
-    if same and template.kind == "UnresolvedFunction":
-        same = re.sub(r'"arguments":\[[^\]]*\]', "", template.parts) == re.sub(
-            r'"arguments":\[[^\]]*\]', "", text.parts
-        )
+    if template.kind != text.kind or len(template.children) != len(text.children):
+        return False
+    if template.kind == "UnresolvedFunction":
+        same = _without_arguments(template.parts) == _without_arguments(text.parts)
+    else:
+        same = template.kind == "In" or template.parts == text.parts
     return same and all(_agree(a, b) for a, b in zip(template.children, text.children, strict=True))
+
+
+def _without_arguments(parts: str) -> str:
+    """The parts of a function without its arguments, which are its children."""
+    return re.sub(r'"arguments":\[[^\]]*\]', "", parts)
 
 
 def _place(node: _Node) -> Place | None:

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
-from gossamer.pipeline import advertised
+from gossamer.pipeline import advertised, masters
 from gossamer.pipeline.formats import Raw, TraceInputError
 from gossamer.pipeline.job import cut
 from gossamer.pipeline.mapping import CENSORED, FILES, MICROS, NO_NEGATIVE, SESSION, Source
@@ -233,9 +233,7 @@ def _with_refusals(frame: DataFrame, conditions: Sequence[str], source: Source) 
 
 def _first(error: Exception) -> str:
     """Spark's error in one line, without its SQLSTATE code."""
-    said = next(
-        (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
-    )
+    said = masters.first_line(str(error), error)
     return re.sub(r"\s*SQLSTATE: \w+", "", said)[:200].rstrip("; ")
 
 

@@ -26,7 +26,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StringType, StructType
 
 from gossamer import trace
-from gossamer.pipeline import advertised, discards, following, groups, oracle
+from gossamer.pipeline import advertised, discards, following, groups, masters, oracle
 from gossamer.pipeline.job import HIDDEN, cut, is_hidden, read_lines
 from gossamer.pipeline.tables import parse_schema
 
@@ -504,11 +504,9 @@ def _failure(rows: DataFrame, texts: list[str]) -> str | None:
         )
         oracle.matches_by_text(_attributes(rows), filters).count()
     except Py4JJavaError as error:
-        return str(error.java_exception).strip().split("\n")[0]
+        return masters.first_line(str(error.java_exception), error)
     except PySparkException as error:
-        return next(
-            (line for line in str(error).splitlines() if line.strip()), type(error).__name__
-        )
+        return masters.first_line(str(error), error)
     return None
 
 

@@ -1,4 +1,4 @@
-"""A progress bar for commands that take longer than two seconds."""
+"""Progress bars for commands that take longer than two seconds."""
 
 from __future__ import annotations
 
