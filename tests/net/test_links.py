@@ -43,7 +43,8 @@ class Spy:
         self.core = node._core
         self.states: list[LinkState] = []
         self.refused: list[Past] = []
-        self.calls = 0  # into the machine, under way
+        # Calls into the machine that are under way.
+        self.calls = 0
         self._link, self._refused = node._core.link, node._core.refused
         node._core.link = self.link  # type: ignore[method-assign]
         node._core.refused = self.hand_back  # type: ignore[method-assign]
@@ -74,7 +75,10 @@ async def deaf(node: gossamer.Node) -> AsyncIterator[tuple[Any, Any]]:
 
 
 async def numbers(reader: asyncio.StreamReader, wanted: int) -> list[int]:
-    """Read until this many have come; their numbers, in the order of their coming."""
+    """Reads until ``wanted`` messages have come.
+
+    Returns their numbers, in the order of their arrival.
+    """
     unframer, found = wire.Unframer(), []
     while len(found) < wanted:
         for message in unframer.feed(await reader.read(1 << 16)):
