@@ -1,4 +1,7 @@
-"""The link contract on real sockets (machine.py): order, and event messages that a full queue hands back."""
+"""The link contract on real sockets (machine.py): order, and refused event messages.
+
+A full queue hands refused event messages back.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +32,16 @@ def batch(first: int) -> Batch:
 
 
 class Spy:
-    """Notes what a node's machine is told of one link, and by which call."""
+    """Notes the messages and states that a node's machine gets for one link, and the calls that
+    bring them.
+    """
 
     def __init__(self, node: gossamer.Node) -> None:
         self.core = node._core
         self.states: list[LinkState] = []
         self.refused: list[Batch] = []
-        self.calls = 0  # into the machine, under way
+        # Calls into the machine that are under way.
+        self.calls = 0
         self._link, self._refused = node._core.link, node._core.refused
         node._core.link = self.link  # type: ignore[method-assign]
         node._core.refused = self.hand_back  # type: ignore[method-assign]
@@ -66,7 +72,10 @@ async def deaf(node: gossamer.Node) -> AsyncIterator[tuple[Any, Any]]:
 
 
 async def batches(reader: asyncio.StreamReader, wanted: int) -> list[int]:
-    """Read until so many batches have come; their first numbers, in the order of their coming."""
+    """Reads until ``wanted`` batches have come.
+
+    Returns their first numbers, in the order of their arrival.
+    """
     unframer, found = wire.Unframer(), []
     while len(found) < wanted:
         for message in unframer.feed(await reader.read(1 << 16)):
@@ -105,8 +114,10 @@ def test_a_full_queue_hands_event_messages_back_and_they_go_when_it_is_ready(
     go(main())
 
 
-def test_what_was_refused_is_handed_back_after_all_effects_of_the_call() -> None:
-    """Also where they break the rule that nothing calls a machine from within its own effects."""
+def test_refused_messages_are_handed_back_after_all_effects_of_the_call() -> None:
+    """It holds also where the effects break the rule that nothing calls a machine from within
+    them.
+    """
 
     async def main() -> None:
         async with gossamer.Node() as node:
@@ -156,7 +167,7 @@ def test_control_messages_keep_their_order_and_what_is_behind_a_hangup_is_not_he
                     assert [one for one in heard if isinstance(one, kinds)] == [
                         one for one in said if isinstance(one, kinds)
                     ]
-                # A link that is closed in the middle of what was read says nothing more.
+                # A link that is closed in the middle of the bytes that were read says nothing more.
                 link, before = node._driver.links[PEER], len(heard)
 
                 def close(sender: Peer, message: Message, now: Micros) -> list[Effect]:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gossamer.filters import Event
 from gossamer.machine import SECOND, Deliver, Effect, Keep, LinkState, Micros, Peer, Send, Store
 from gossamer.node import Gap, NodeConfig, NodeCore, Retention, Route, TapError, Ticket, Wish
-from gossamer.node.history import Ask, Part, Past
+from gossamer.node.history import Archive, Ask, Part, Past
 from gossamer.node.progress import Progress
 from gossamer.node.retention import Retained
 from gossamer.overlay.batch import Batch, Report
@@ -736,6 +736,23 @@ def test_members_that_do_not_answer_and_that_died_unasked_are_counted() -> None:
     fabric.run(30)
     told = about(fabric, 1, made)
     assert (told["unasked"], told["owing"], fabric.numbers(1)) == (1, 0, [2])
+
+
+def test_a_member_that_does_not_answer_is_counted_and_told_and_what_it_has_comes_when_it_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fabric = Fabric(4, retention="1h")
+    fabric.publish(3, 1)
+    monkeypatch.setattr(Archive, "answer", lambda archive, ask: None)
+    made = fabric.enter(1, start=0)
+    fabric.run(20)
+    told = about(fabric, 1, made)
+    assert (told["behind"], told["unreached"], told["unasked"], told["owing"]) == (4, 4, 0, 0)
+    assert [gap.reason for gap in fabric.gaps(1)] == ["the publisher does not answer"] * 4
+    monkeypatch.undo()
+    fabric.run(20)
+    told = about(fabric, 1, made)
+    assert (told["behind"], told["unreached"], fabric.numbers(1)) == (0, 0, [1])
 
 
 def test_how_many_events_are_retained_after_an_id() -> None:

@@ -7,11 +7,12 @@ import pytest
 
 from gossamer.filters import Schema
 from gossamer.filters.packed import Packed
-from gossamer.machine import MILLISECOND, SECOND, LinkState, Micros, Note, Peer, Send
+from gossamer.machine import MILLISECOND, NEVER, SECOND, LinkState, Micros, Note, Peer, Send
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.direct.core import PATIENCE, Direct
 from gossamer.overlay.direct.messages import Portion, Taken, Wanted, Watch
 from gossamer.overlay.direct.plan import Payload
+from gossamer.overlay.direct.told import DIAL_AGAIN, Told
 from gossamer.trace import Rejected
 
 ME, OTHER = Peer(1), Peer(2)
@@ -108,3 +109,27 @@ def test_a_loop_that_is_always_a_little_late_still_cuts_off_who_is_silent(machin
         if cut(machine):
             break
     assert PATIENCE <= now <= PATIENCE + 4 * SECOND
+
+
+def test_a_change_of_filters_is_told_once_over_each_link_and_without_one_the_peer_is_dialled() -> (
+    None
+):
+    told = Told(7)
+    told.linked(OTHER, Micros(0))
+    assert told.watch(OTHER, Watch(5, 0, 0, 1), Micros(1)) is not None
+    assert told.watch(OTHER, Watch(5, 7, 0, 1), Micros(1)) is None
+    told.unlinked(OTHER, Micros(1))
+    told.subscribe(1, 5, "temp > 30", "", Micros(2))
+    # There is no link: the caller dials, and looks again.
+    assert [peer for peer, _ in told.wake(Micros(2))] == [OTHER]
+    assert told.deadline == 2 + DIAL_AGAIN
+    told.linked(OTHER, Micros(3))
+    [(_, first)] = told.wake(told.deadline)
+    assert told.deadline == NEVER
+    assert told.wake(Micros(60 * SECOND)) == []
+    told.unlinked(OTHER, Micros(61 * SECOND))
+    told.linked(OTHER, Micros(62 * SECOND))
+    assert told.wake(told.deadline) == [(OTHER, first)]
+    assert not told.laid
+    told.watch(OTHER, Watch(5, 7, first.version, 1), Micros(63 * SECOND))
+    assert told.laid == [1]

@@ -230,6 +230,7 @@ class Direct:
                     self.out.append(Note(Rejected(hex_peer(peer), "does not say what it wants")))
                     self._want(source.plan, peer, taker, _UNSAID, "", "")
                 ready = ready and _UNSAID in taker.wants
+                # It may not know this node as a member yet, and answers only members: so it is asked again.
                 if taker.asked_at == NEVER or taker.asked_at + AGAIN <= now:
                     taker.asked_at = now
                     self._say(peer, Watch(source.hash, taker.epoch, taker.have, taker.session), now)
@@ -441,6 +442,7 @@ class Direct:
     def link(self, peer: Peer, state: LinkState, now: Micros) -> None:
         if state is LinkState.DOWN or state is LinkState.CUT:
             self.links.pop(peer, None)
+            self.told.unlinked(peer, now)
             if state is LinkState.CUT:  # for cause: no receipt waits for it
                 self._give_up(peer, now, is_alive=True)
             return
