@@ -78,32 +78,6 @@ def test_links_fails_above_the_bound() -> None:
     assert links.count == 1
 
 
-def test_deliveries() -> None:
-    deliveries = check.Deliveries()
-    deliveries.handed(1, 5)
-    deliveries.handed(1, 6)
-    deliveries.handed(1, 6)
-    deliveries.handed(2, 7)
-    deliveries.judge({1: [5, 6], 3: [8]}, {1: [5, 6]})
-    found = (
-        deliveries.expected,
-        deliveries.delivered,
-        deliveries.missed,
-        deliveries.duplicate,
-        deliveries.spurious,
-    )
-    assert found == (3, 2, 1, 1, 1)
-    assert deliveries.count == 3
-
-
-def test_deliveries_after_a_crash_are_to_another_subscription() -> None:
-    deliveries = check.Deliveries()
-    deliveries.handed(1, 5, life=1)
-    deliveries.handed(1, 5, life=3)
-    deliveries.judge({}, {1: [5]})
-    assert deliveries.told() == []
-
-
 def test_leases() -> None:
     leases = check.LeaseValidity()
     leases.look([Gap(place(1), place(5), place(1), 1)], [place(1), place(5), place(7)])
@@ -114,14 +88,6 @@ def test_leases() -> None:
     assert leases.count == 1, "the gap across the ends"
     leases.look([Gap(place(5), place(1), place(5), 1)], [place(0)])
     assert leases.count == 2
-
-
-def test_tiles() -> None:
-    tiles = check.Tiles()
-    tiles.receipt(1, 3, 3)
-    assert not tiles.count
-    tiles.receipt(1, 3, 2)
-    assert tiles.count == 1
 
 
 def test_link_errors() -> None:

@@ -74,7 +74,7 @@ def deliver(run: SkipRun, rows: list[Row], seconds: float = 30) -> None:
         is not None
     )
     run.judge()
-    assert run.deliveries.told() + run.tiles.told() == []
+    assert run.judge() == []
 
 
 @pytest.mark.parametrize("pace", ["paper", "prompt"])
@@ -89,7 +89,7 @@ def test_becomes_perfect(k: int, count: int, pace: str) -> None:
     assert links.look(run.entries(), k) == check.link_bound(count, k)
     assert circle.told() + links.told() == []
     deliver(run, [row(10 * number) for number in range(count)] + [row(-5), row(15), row(10_000)])
-    assert run.deliveries.delivered == count
+    assert run.book.delivered == count
 
 
 def hops_soon(pace: str, k: int) -> tuple[float, int]:
@@ -179,7 +179,7 @@ def test_adjacent_entries_die_at_once() -> None:
         "level 0 is repaired from successor lists, long before the long links are"
     )
     deliver(run, [row(10 * number) for number in range(40)])
-    assert run.deliveries.delivered == 33
+    assert run.book.delivered == 33
     settle(run)
 
 
@@ -202,7 +202,7 @@ def test_polite_leave_is_repaired_at_once() -> None:
     circle.look(run.entries())
     assert circle.told() == []
     deliver(run, [row(70), row(60), row(80)])
-    assert run.deliveries.delivered == 2
+    assert run.book.delivered == 2
 
 
 def test_concurrent_joins_at_one_place() -> None:
@@ -253,7 +253,7 @@ def test_identical_filters_of_several_nodes_are_neighbours() -> None:
     run.boot_in_waves(12)
     settle(run)
     deliver(run, [row(5)])
-    assert run.deliveries.delivered == 10
+    assert run.book.delivered == 10
     assert run.events[0].matched == 10
 
 
@@ -263,7 +263,7 @@ def test_several_entries_at_one_node() -> None:
     settle(run)
     assert len(run.entries()) == 40
     deliver(run, [row(10 * number) for number in range(40)])
-    assert run.deliveries.delivered == 40
+    assert run.book.delivered == 40
 
 
 def test_many_entries_of_one_node_join_together() -> None:
@@ -288,7 +288,7 @@ def test_from_ranges_reach_a_long_stretch_in_parallel() -> None:
     run.boot_in_waves(100)
     settle(run)
     deliver(run, [row(90), row(99), row(-1)])
-    assert run.deliveries.delivered == 91 + 100
+    assert run.book.delivered == 91 + 100
     assert max(sent.hops for sent in run.events) <= 9
 
 
@@ -303,7 +303,7 @@ def test_every_kind_is_delivered_once() -> None:
     deliver(
         run, [("a", "t", 200), ("b", "x", 150), ("ab", "t", 261), ("c", "y", 99), ("a", None, None)]
     )
-    assert run.deliveries.delivered > 40
+    assert run.book.delivered > 40
 
 
 def test_a_node_with_hundreds_of_filters_keeps_its_places_few() -> None:
@@ -349,8 +349,8 @@ def test_lookup_over_entries_and_which_subscriptions_match() -> None:
     assert matching.left_off == 0
     assert matching.hops <= 8
     run.judge()
-    assert run.deliveries.spurious == 0, "a question is no event: nobody is handed anything"
-    assert run.deliveries.told() == []
+    assert run.book.spurious == 0, "a question is no event: nobody is handed anything"
+    assert run.judge(receipts=False) == []
 
 
 def test_a_lookup_from_outside_and_of_nothing() -> None:
@@ -394,8 +394,8 @@ def first_of_a_class(kind: type[SkipRun]) -> SkipRun:
 
 def test_the_first_subscription_of_a_class_waits_until_every_publisher_can_know_it() -> None:
     run = first_of_a_class(SkipRun)
-    assert run.deliveries.told() == []
-    assert run.deliveries.delivered == 11
+    assert run.judge(receipts=False) == []
+    assert run.book.delivered == 11
 
 
 class Hasty(SkipRun):
@@ -408,7 +408,7 @@ class Hasty(SkipRun):
 
 
 def test_the_oracle_sees_who_does_not_wait() -> None:
-    assert first_of_a_class(Hasty).deliveries.missed > 3
+    assert first_of_a_class(Hasty).book.missed > 3
 
 
 # ------------------------------------------------------------------ leases
@@ -449,7 +449,7 @@ def test_a_join_into_a_leased_gap_loses_nothing() -> None:
     run.look_at_leases()
     deliver(run, [row(55)] * 5)
     assert run.lease_checks.told() == []
-    assert run.deliveries.delivered == 5
+    assert run.book.delivered == 5
 
 
 class Reckless(SkipList):
@@ -473,7 +473,7 @@ def test_the_checkers_see_a_publisher_that_ignores_revocations() -> None:
     run.wait(2)
     run.judge()
     assert run.lease_checks.count
-    assert run.deliveries.missed == 1
+    assert run.book.missed == 1
 
 
 def begun_anew(*, in_epochs: bool) -> SkipRun:
@@ -498,11 +498,11 @@ def begun_anew(*, in_epochs: bool) -> SkipRun:
 
 
 def test_a_list_that_begins_anew_owes_nothing_to_old_leases() -> None:
-    assert begun_anew(in_epochs=True).deliveries.told() == []
+    assert begun_anew(in_epochs=True).judge(receipts=False) == []
 
 
 def test_the_oracle_sees_old_leases() -> None:
-    assert begun_anew(in_epochs=False).deliveries.missed == 1
+    assert begun_anew(in_epochs=False).book.missed == 1
 
 
 def test_a_lost_publisher_delays_a_join_no_longer_than_its_lease() -> None:
@@ -531,7 +531,7 @@ def test_only_missing_intervals_are_sent_again() -> None:
     assert run.until(lambda: sent.done is not None, 60, SECOND // 4) is not None
     assert sent.rounds >= 2
     run.judge()
-    assert run.deliveries.told() == []
+    assert run.judge(receipts=False) == []
     assert len(sent.took) >= 59
     copies = sum(node.received for node in run.live())
     assert copies < 2 * 60, "most of the stretch was not asked for again"
@@ -662,7 +662,7 @@ def test_events_that_look_in_the_same_places_cost_as_much_as_one() -> None:
         costs.append((run.traffic.of(Carry)[0], run.traffic.of(Report)[0]))
         assert [one.matched for one in sent] == [1] * (2 * many)
     run.judge()
-    assert run.deliveries.told() + run.tiles.told() == []
+    assert run.judge() == []
     assert costs[0] == costs[1]
 
 

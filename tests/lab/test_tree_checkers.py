@@ -76,11 +76,11 @@ def test_rings(run: TreeRun) -> None:
 
 
 def test_deliveries(run: TreeRun) -> None:
-    event = run.published[0]
-    key = (run.hosts[event.publisher].peer, event.sequence)
-    got = [user for user in run.users.values() if key in user.got]
-    got[0].twice += 1
-    assert deliveries(run) == ["1 hand-overs are duplicates"]
-    got[0].twice = 0
-    del got[0].got[key]
-    assert any("due hand-overs are missing" in text for text in deliveries(run))
+    event = run.book.history.events[0]
+    assert event.id is not None
+    place = next(place for place in run.book.history.places if event.index in place.got)
+    assert deliveries(run) == []
+    run.book.took(run.world.nodes[place.node], place, event.id, None, 0)
+    assert [text for text in deliveries(run) if "handed over again" in text] != []
+    del place.got[event.index]
+    assert any("missed at node" in text for text in deliveries(run))

@@ -70,7 +70,7 @@ def test_after_a_break_neighbours_make_up_what_was_lost_on_the_way() -> None:
         assert run.until(run.quiet, 30) is not None
     assert recovered > 0
     assert deliveries(run) == []
-    assert all(event.completed is not None for event in run.published)
+    assert all(event.completed is not None for event in run.book.history.events)
 
 
 def test_a_receipt_counts_every_subscription_once_whatever_breaks() -> None:
@@ -86,15 +86,8 @@ def test_a_receipt_counts_every_subscription_once_whatever_breaks() -> None:
             run.join(run.free_key())
     assert run.until(run.quiet, 120) is not None
     assert deliveries(run) == []
-    took = {}
-    for user in run.users.values():
-        for key in user.got:
-            took[key] = took.get(key, 0) + 1
-    stayed = [run.users[node.index] for node in run.up.values()]
-    for event in run.published:
-        key = (run.hosts[event.publisher].peer, event.sequence)
-        least = sum(
-            key in user.got and user.laid_at is not None and user.laid_at <= event.at
-            for user in stayed
-        )
-        assert least <= event.matched <= took.get(key, 0)
+    history = run.book.history
+    for event in history.events:
+        took = sum(event.index in place.got for place in history.places)
+        least = sum(history.is_due(event, place) for place in history.candidates(event))
+        assert least <= event.matched <= took

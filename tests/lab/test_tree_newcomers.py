@@ -11,8 +11,9 @@ from random import Random
 
 import pytest
 
+from gossamer.lab.tree.checkers import deliveries
 from gossamer.lab.tree.config import Setup
-from gossamer.lab.tree.run import TOPIC, TreeRun, User
+from gossamer.lab.tree.run import TreeRun
 from gossamer.sim.world import Node
 
 NOBODY, EVERYBODY = "temp > 200", "temp >= 0"
@@ -22,10 +23,8 @@ PACE = 0.04
 class Newcomers(TreeRun):
     text = NOBODY
 
-    def _add(self, key: int, contacts: tuple[object, ...]) -> Node:  # type: ignore[override]
-        node = super()._add(key, contacts)  # type: ignore[arg-type]
-        self.users[node.index] = User(self.text, self.world.clock.now)
-        return node
+    def draw_filter(self) -> str:
+        return self.text
 
     def publish_for(self, seconds: float, pace: float = PACE) -> None:
         for _ in range(int(seconds / pace)):
@@ -35,12 +34,9 @@ class Newcomers(TreeRun):
 
     def subscribe_anew(self, node: Node) -> None:
         """To everything, from now on."""
-        now, before, host = self.world.clock.now, self.users[node.index], self.machine(node)
-        host.unsubscribe(1, now)
-        after = self.users[node.index] = User(EVERYBODY, before.joined_at)
-        after.got = before.got
-        host.subscribe(1, TOPIC, EVERYBODY, now)
-        self.world.command(node)
+        self.book.ended(self.users[node.index])
+        self.machine(node).unsubscribe(1, self.world.clock.now)
+        self.subscribe(node, EVERYBODY)
 
 
 UNIFORM, WEIBULL = "uniform:1ms:10ms", "weibull"
@@ -65,9 +61,8 @@ def test_newcomers_side_by_side_miss_nothing_once_their_subscriptions_are_laid(
         run.publish_for(rng.random() * rng.choice([0.0, 0.1, 0.4, 1.0]))
     run.publish_for(6)
     assert run.until(lambda: not run.unfinished, 60) is not None
-    expected, _, missed, twice = run.due()
-    assert expected > 100
-    assert (missed, twice) == (0, 0)
+    assert deliveries(run) == []
+    assert run.book.expected > 100
 
 
 @pytest.mark.parametrize("seed", [1, 4, 7, 21, 34, 94, 113, 183, 184, 192])
@@ -92,9 +87,9 @@ def test_a_host_that_subscribes_while_another_comes_and_goes_misses_nothing(seed
         run.stop(key, leave=rng.random() < 0.5)
     run.publish_for(2, 0.02)
     run.wait(60)
-    expected, _, missed, twice = run.due()
-    assert expected > 100
-    assert (missed, twice) == (0, 0)
+    run.book.judge()
+    assert run.book.expected > 100
+    assert (run.book.missed, run.book.duplicate) == (0, 0)
 
 
 def test_a_neighbour_that_never_agrees_holds_a_subscription_up_for_a_while_only() -> None:
@@ -110,6 +105,6 @@ def test_a_neighbour_that_never_agrees_holds_a_subscription_up_for_a_while_only(
     )
     run.subscribe_anew(subscriber)
     run.wait(5)
-    assert run.users[subscriber.index].laid_at is None
+    assert run.users[subscriber.index].returned is None
     run.wait(10)
-    assert run.users[subscriber.index].laid_at is not None
+    assert run.users[subscriber.index].returned is not None

@@ -273,7 +273,7 @@ def test_lies_about_wants_and_portions_are_refused_or_harmless() -> None:
         Wanted(1, 1, 5, 3, 4, ()),
         Watch(7, 2**53, 2**53),
     ):
-        fabric._do(fabric.places[0], publisher.receive(Peer(2), lie, now))
+        fabric.carry_out(0, publisher.receive(Peer(2), lie, now))
     assert fabric.matched(fabric.publish(0, 50)) == 1
 
 

@@ -47,7 +47,7 @@ def test_open_batch_growth() -> None:
     t = core.publish("weather", {"temp": 5}, now)
     core.advertise("weather", "country STRING, city STRING, temp INT, wind INT", now)
     core.subscribe("weather", "wind > 5", now, route=Route.DIRECT)
-    fabric._arm(fabric.places[0])
+    fabric.poke(0)
     assert fabric.matched(t) == 1
 
 
@@ -61,7 +61,7 @@ def test_open_batch_growth_others(route) -> None:
     t = core.publish("weather", {"temp": 5}, now)
     core.advertise("weather", "country STRING, city STRING, temp INT, wind INT", now)
     core.subscribe("weather", "wind > 5", now, route=route)
-    fabric._arm(fabric.places[0])
+    fabric.poke(0)
     assert fabric.matched(t) == 1
 
 
@@ -118,12 +118,12 @@ def test_restored_group() -> None:
     assert fabric.matched(fabric.publish(2, 1000)) == 1
     fabric.got.clear()
     # what goes to node 3 is lost
-    fabric.severed = lambda a, b: {a.number, b.number} == {2, 3}
+    fabric.sever(lambda a, b: {a.number, b.number} == {2, 3})
     for t in range(20):
         fabric.publish(2, t)
     fabric.until(lambda: fabric.got.get((1, made[1])))
     fabric.crash(2)
-    fabric.severed = lambda a, b: False
+    fabric.sever(None)
     fabric.command(3, "unsubscribe", made[3])
     fabric.run(3)
     fabric.start(2, disk=True, incarnation=3, config=JOIN)
@@ -291,7 +291,7 @@ def test_held_columns_growth() -> None:
     record = core.local.topic("weather").packed.from_values([{"temp": 5}])
     [(p, _, _)] = publish_columns(core, "weather", record, Micros(fabric.now))
     core.seal_all(Micros(fabric.now))
-    fabric._arm(fabric.places[2])
+    fabric.poke(2)
     assert core.direct.machine._sources["weather"].held
     fabric.command(2, "advertise", "weather", "country STRING, city STRING, temp INT, wind INT")
     fabric.command(2, "subscribe", "weather", "wind > 5", route=Route.DIRECT)
@@ -318,7 +318,7 @@ def test_columns_that_wait_for_filters_are_those_that_were_published() -> None:
     )
     [(publication, _, _)] = together.publish_columns(core, "weather", record, Micros(fabric.now))
     core.seal_all(Micros(fabric.now))
-    fabric._arm(fabric.places[2])
+    fabric.poke(2)
     assert core.direct.machine._sources["weather"].held
     temp[:] = -1
     fabric.until(lambda: publication.matched is not None)
@@ -383,6 +383,8 @@ def test_storm(seed) -> None:
     """Packets are lost and messages late; subscriptions come and go; each in force gets what is published from then on, once."""
     from random import Random
 
+    from gossamer.trace import Dropped
+
     rng = Random(seed)
     fabric = Fabric(5)
     fabric.loss, fabric.jitter = 0.1, 100_000
@@ -415,7 +417,10 @@ def test_storm(seed) -> None:
     fabric.until(lambda: all(t.done for t in tickets), 120)
     got = Counter((key, t) for key, ts in fabric.got.items() for t in ts)
     assert max(got.values()) == 1
-    lost = [k for k in due if k not in got]
+    # Loss makes a member look as if it did not report. One that is cut off for that loses events, and says so.
+    told = {place.number for place in fabric.places
+            for note in place.notes if isinstance(note, Dropped) and "cut off" in note.reason}  # fmt: skip
+    lost = [k for k in due if k not in got and k[0][0] not in told]
     assert not lost, lost
 
 
@@ -427,9 +432,7 @@ def test_cut() -> None:
     fabric.core(3)._handlers[Portion] = lambda sender, message, now: None
     ticket = fabric.publish(0, 41)
     fabric.run(1)
-    fabric._do(
-        fabric.places[0], fabric.core(0).link(fabric.peer(3), LinkState.CUT, Micros(fabric.now))
-    )
+    fabric.carry_out(0, fabric.core(0).link(fabric.peer(3), LinkState.CUT, Micros(fabric.now)))
     assert fabric.matched(ticket) == 1
 
 

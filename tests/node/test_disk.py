@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
 import pytest
 from tests.node.test_follow import Fabric
@@ -16,42 +15,28 @@ from gossamer.node.durable import Tap
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.interest.config import InterestConfig
 from gossamer.trace import Unsubscribed
-from interestnet import Place
 
 ROUTES = [Route.DIRECT, Route.FLOOD, Route.TREE, Route.SKIPLIST]
 
 
 class Failing(Fabric):
-    """A full disk refuses everything that it was asked for; what nobody waits for is written when there is room again."""
+    """Disks that are full for a while: what somebody waits for is refused, the rest is written when there is room again."""
 
-    def __init__(self, nodes: int, **options: Any) -> None:
-        self.full: set[int] = set()
-        self.owed: dict[int, list[Store]] = {}
-        self.refused = 0
-        super().__init__(nodes, **options)
+    def fill(self, number: int) -> None:
+        self.world.fill_disk(self.places[number].node)
 
-    def _stored(self, place: Place, machine: Any, store: Store) -> None:
-        number = place.number
-        if place.machine is not machine or store not in self.pending[number]:
-            return  # of an earlier life, or refused with one before it
-        if number not in self.full:
-            for owed in self.owed.pop(number, []):
-                for record in owed.records:
-                    self._keep(place, record)
-            super()._stored(place, machine, store)
-            return
-        pending, self.pending[number] = self.pending[number], []
-        self.owed.setdefault(number, []).extend(one for one in pending if not one.is_awaited)
-        tokens = [one.token for one in pending if one.is_awaited]
-        self.refused += len(tokens)
-        if tokens:
-            self._do(place, machine.unstored(tokens, Micros(self.now)))
+    def drain(self) -> None:
+        for place in self.places:
+            self.world.drain_disk(place.node)
 
-    def down(self, number: int, *, silent: bool = False) -> None:
-        self.owed.pop(number, None)
-        if number in self.full:
-            self.pending[number] = []
-        super().down(number, silent=silent)
+    def is_full(self, number: int) -> bool:
+        return self.places[number].node.disk.full
+
+    def turn(self, number: int) -> None:
+        if self.is_full(number):
+            self.world.drain_disk(self.places[number].node)
+        else:
+            self.fill(number)
 
     def why_ended(self, number: int) -> dict[int, str]:
         """The subscriptions of a node that have ended, and why."""
@@ -66,7 +51,7 @@ def test_a_subscription_that_cannot_store_is_cut_off_and_nobody_waits_for_it(rou
     fabric.enter(2, ordered=True, route=route)
     [first] = fabric.publish(0, 1)
     assert first.matched == 2
-    fabric.full.add(1)
+    fabric.fill(1)
     started = fabric.now
     tickets = fabric.publish(0, 2, 3, 4)
     assert [ticket.matched for ticket in tickets] == [1, 1, 1]
@@ -85,7 +70,7 @@ def test_plain_subscriptions_and_relaying_of_a_node_with_a_full_disk_go_on(route
     durable = fabric.enter(1, name="x", route=route)
     plain = fabric.enter(1, route=route)
     fabric.enter(3, route=route)
-    fabric.full.add(1)
+    fabric.fill(1)
     assert [ticket.matched for ticket in fabric.publish(0, 1, 2, 3)] == [2, 2, 2]
     assert fabric.numbers(1) == fabric.numbers(3) == [1, 2, 3]
     assert fabric.why_ended(1) == {durable: DISK_FAILED}
@@ -98,9 +83,9 @@ def test_what_could_not_be_stored_is_caught_up_without_a_restart(route: Route) -
     made = fabric.enter(1, name="x", route=route)
     fabric.publish(0, 1, 2)
     fabric.ack(1, made, fabric.got[1][0])
-    fabric.full.add(1)
+    fabric.fill(1)
     fabric.publish(0, 3, 4)
-    fabric.full.clear()
+    fabric.drain()
     fabric.publish(0, 5)
     fabric.got.clear()
     fabric.enter(1, name="x", route=route)
@@ -116,10 +101,10 @@ def test_what_is_not_retained_meanwhile_is_told_as_a_gap() -> None:
     made = fabric.enter(1, name="x")
     fabric.publish(0, 1)
     fabric.ack(1, made, fabric.got[1][0])
-    fabric.full.add(1)
+    fabric.fill(1)
     for number in range(2, 12):
         fabric.publish(0, number)
-    fabric.full.clear()
+    fabric.drain()
     fabric.run(2)
     fabric.got.clear()
     fabric.enter(1, name="x")
@@ -135,7 +120,7 @@ def test_a_publisher_with_a_full_disk_is_refused_at_once_and_holds_nobody_up(rou
     fabric.enter(0, route=route)
     fabric.enter(1, ordered=True, route=route)
     fabric.publish(0, 1)
-    fabric.full.add(0)
+    fabric.fill(0)
     ticket = fabric.command(0, "publish", "t", {"n": 2})
     assert isinstance(ticket, Ticket)
     fabric.run(0.01)
@@ -145,7 +130,7 @@ def test_a_publisher_with_a_full_disk_is_refused_at_once_and_holds_nobody_up(rou
     assert (core.outbox.unsettled, core.outbox.bytes) == (0, 0)
     assert core.outbox.floor == (1, 3)
     assert [one.matched for one in fabric.publish(2, 3)] == [2]  # its own subscription goes on
-    fabric.full.clear()
+    fabric.drain()
     assert [one.matched for one in fabric.publish(0, 4)] == [2]
     fabric.run(1)
     assert fabric.numbers(0) == fabric.numbers(1) == [1, 3, 4]
@@ -156,14 +141,14 @@ def test_an_acknowledgement_that_is_not_stored_is_told_and_counts_for_nothing() 
     fabric = Failing(2, retention="1h")
     made = fabric.enter(1, name="x")
     fabric.publish(0, 1)
-    fabric.full.add(1)
+    fabric.fill(1)
     token = fabric.command(1, "ack", made, 1)
     fabric.run(0.01)
     core = fabric.core(1)
     assert core.follows.lost == [token]
     assert fabric.why_ended(1) == {made: DISK_FAILED}
     fabric.down(1)
-    fabric.full.clear()
+    fabric.drain()
     fabric.got.clear()
     fabric.up(1)
     fabric.enter(1, name="x")
@@ -173,13 +158,13 @@ def test_an_acknowledgement_that_is_not_stored_is_told_and_counts_for_nothing() 
 
 def test_a_durable_subscription_that_never_came_to_the_disk_leaves_nothing_behind() -> None:
     fabric = Failing(2, retention="1h")
-    fabric.full.add(1)
+    fabric.fill(1)
     made = fabric.command(1, "subscribe", "t", "", route=Route.FLOOD, wish=Wish(name="x"))
     fabric.run(1)
     assert fabric.why_ended(1) == {made: DISK_FAILED}
     assert not fabric.core(1).follows.taps
     fabric.publish(0, 1)
-    fabric.full.clear()
+    fabric.drain()
     fabric.enter(1, "n > 0", name="x")  # another filter: the name is free
     fabric.publish(0, 2)
     fabric.run(5)
@@ -210,7 +195,7 @@ def test_nothing_is_lost_and_nothing_comes_again_after_its_acknowledgement_whene
             assert what["n"] not in acked
             had.append(what["n"])
         if reader not in core.subscriptions:
-            if 1 not in fabric.full or rng.random() < 0.2:
+            if not fabric.is_full(1) or rng.random() < 0.2:
                 wish = Wish(name="x")
                 reader = fabric.command(1, "subscribe", "t", "", route=route, wish=wish)
             return
@@ -226,7 +211,7 @@ def test_nothing_is_lost_and_nothing_comes_again_after_its_acknowledgement_whene
     for n in range(60):
         draw = rng.random()
         if draw < 0.12 or n == 10:
-            fabric.full ^= {rng.choice([0, 1])}
+            fabric.turn(rng.choice([0, 1]))
         elif draw < 0.16:
             victim = rng.choice([0, 1])
             look()
@@ -243,7 +228,7 @@ def test_nothing_is_lost_and_nothing_comes_again_after_its_acknowledgement_whene
         tickets[n] = made
         fabric.run(rng.choice([0.0, 0.001, 0.01, 0.5]))
         look()
-    fabric.full.clear()
+    fabric.drain()
     for _ in range(10):
         fabric.run(5)
         look()

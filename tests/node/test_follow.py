@@ -9,15 +9,16 @@ import pytest
 from msgspec.structs import replace
 
 from gossamer.filters import Event
-from gossamer.machine import SECOND, Deliver, Effect, Keep, LinkState, Micros, Peer, Send, Store
+from gossamer.machine import SECOND, Deliver, Effect, LinkState, Micros, Peer, Send, Store
 from gossamer.node import Gap, NodeConfig, NodeCore, Retention, Route, TapError, Ticket, Wish
 from gossamer.node.history import Archive, Ask, Part, Past
 from gossamer.node.progress import Progress
 from gossamer.node.retention import Retained
 from gossamer.overlay.batch import Batch, Report
 from gossamer.overlay.interest.config import InterestConfig
+from gossamer.sim.world import Node
 from gossamer.trace import Delivered, Rejected
-from interestnet import Net, Place
+from worldnet import Net
 
 SCHEMA = "n INT"
 DISK = 500  # microseconds that a write takes
@@ -30,16 +31,15 @@ class Fabric(Net):
         self, nodes: int, *, retention: str = "", durable: bool = True, **config: Any
     ) -> None:
         faults = {
-            name: config.pop(name)
-            for name in ("seed", "loss", "jitter", "latency")
-            if name in config
+            name: config.pop(name) for name in ("seed", "loss", "jitter", "delay") if name in config
         }
         self.node_config = NodeConfig(trace=True, **config)
         self.got: dict[int, list[Event | Gap]] = {}  # by node
-        self.durable, self.torn = durable, Random(7)
+        self.durable = durable
         self.lives: list[int] = []
-        self.pending: dict[int, list[Store]] = {}
-        super().__init__(start=False, make=self._make, join=("node-0",), **faults)  # type: ignore[arg-type]
+        super().__init__(
+            start=False, make=self._core, join=("node-0",), disk_latency=DISK, **faults
+        )
         for number in range(nodes):
             self.add(number + 1)
             self.lives.append(0)
@@ -49,22 +49,16 @@ class Fabric(Net):
         self.command(0, "advertise", "t", SCHEMA, retention=self.retention)
         self.run(1)
 
-    def _make(self, peer: Peer, *, config: InterestConfig, **options: Any) -> NodeCore:
+    def _core(self, peer: Peer, *, config: InterestConfig, **options: Any) -> NodeCore:
         return NodeCore(peer, config=replace(self.node_config, interest=config), **options)
 
     def up(self, number: int) -> None:
         self.lives[number] += 1
-        self.pending[number] = []
         joins = tuple(f"node-{other}" for other in range(3) if other != number)
         config = InterestConfig(join=joins if len(self.lives) > 1 else ())
         self.start(number, incarnation=self.lives[number], disk=self.durable, config=config)
 
     def down(self, number: int, *, silent: bool = False) -> None:
-        place = self.places[number]
-        records = [record for store in self.pending[number] for record in store.records]
-        for record in records[: int(self.torn.random() * (len(records) + 1))]:
-            self._keep(place, record)
-        self.pending[number] = []
         self.crash(number, silent=silent)
 
     def core(self, number: int) -> NodeCore:
@@ -72,38 +66,12 @@ class Fabric(Net):
         assert isinstance(found, NodeCore)
         return found
 
-    def _do(self, place: Place, effects: list[Effect]) -> None:
-        plain: list[Effect] = []
-        for effect in effects:
-            if isinstance(effect, Deliver):
-                self.got.setdefault(place.number, []).extend(effect.events)
-                if self.core(place.number).subscriptions[
-                    effect.subscription
-                ].follow is None or not self._tap(place, effect):
-                    place.machine.taken(effect.subscription, len(effect.events), Micros(self.now))  # type: ignore[union-attr]
-            elif isinstance(effect, Store):
-                self.pending[place.number].append(effect)
-                self._at(self.now + DISK, self._stored, place, place.machine, effect)
-            else:
-                plain.append(effect)
-        super()._do(place, plain)
-
-    def _tap(self, place: Place, effect: Deliver) -> bool:
-        follow = self.core(place.number).subscriptions[effect.subscription].follow
-        return follow is not None and follow.tap is not None
-
-    def _keep(self, place: Place, record: Any) -> None:
-        if isinstance(record, Keep):
-            place.disk[record.key] = record.value
-        else:
-            place.disk.pop(record.key, None)
-
-    def _stored(self, place: Place, machine: Any, store: Store) -> None:
-        if place.machine is machine:
-            self.pending[place.number].remove(store)
-            for record in store.records:
-                self._keep(place, record)
-            self._do(place, machine.stored(store.token, Micros(self.now)))
+    def delivered(self, node: Node, effect: Deliver) -> None:
+        self.got.setdefault(node.index, []).extend(effect.events)
+        core = self.core(node.index)
+        follow = core.subscriptions[effect.subscription].follow
+        if follow is None or follow.tap is None:
+            core.taken(effect.subscription, len(effect.events), Micros(self.now))
 
     def enter(self, number: int, filter: str = "", route: Route = Route.FLOOD, **wish: Any) -> int:
         self.until(lambda: "t" in self.core(number).topics.schemas)
@@ -328,10 +296,10 @@ def test_a_node_that_was_taken_for_dead_catches_up() -> None:
     fabric.enter(1, name="x")
     fabric.publish(0, 1)
     cut = {1}
-    fabric.severed = lambda a, b: (a.number in cut) != (b.number in cut)
+    fabric.sever(lambda a, b: (a.number in cut) != (b.number in cut))
     fabric.run(40)
     fabric.publish(0, 2, 3)
-    fabric.severed = lambda a, b: False
+    fabric.sever(None)
     fabric.until(lambda: len(fabric.numbers(1)) >= 3)
     fabric.run(5)
     assert fabric.numbers(1) == [1, 2, 3]
@@ -356,9 +324,9 @@ def test_what_is_published_while_two_halves_find_each_other_again_is_not_lost(
             fabric.run(0.05)
 
     publish(5)
-    fabric.severed = lambda a, b: (a.number == 1) != (b.number == 1)
+    fabric.sever(lambda a, b: (a.number == 1) != (b.number == 1))
     publish(25)
-    fabric.severed = lambda a, b: False
+    fabric.sever(None)
     publish(6)
     fabric.run(20)
     assert sorted(fabric.numbers(1)) == list(range(published))
@@ -468,14 +436,14 @@ def test_peers_are_not_believed(bad: Past) -> None:
     progress = follow.publishers[1]
     progress.asked = {77: Micros(fabric.now)}
     progress.is_level = False
-    fabric._do(
-        fabric.places[1],
+    fabric.carry_out(
+        1,
         fabric.core(1).receive(Peer(1), replace(bad, number=made, serial=77), Micros(fabric.now)),
     )
     assert [note for note in fabric.places[1].notes if isinstance(note, Rejected)]
     assert not fabric.numbers(1)
     asked = Ask("t", 1, 1, (0, 0), 0, True, "no such thing")
-    fabric._do(fabric.places[0], fabric.core(0).receive(Peer(2), asked, Micros(fabric.now)))
+    fabric.carry_out(0, fabric.core(0).receive(Peer(2), asked, Micros(fabric.now)))
     assert [note for note in fabric.places[0].notes if isinstance(note, Rejected)]
 
 
@@ -516,7 +484,6 @@ def test_nothing_is_lost_or_acknowledged_twice_whatever_crashes(seed: int) -> No
         batch_events=4,
         window=64,
     )
-    fabric.torn = Random(seed)
     made, accepted, acked, taken = fabric.enter(1, name="x", ordered=ordered), [], [], 0
     tickets: list[tuple[int, Any]] = []
     for step in range(150):
@@ -533,7 +500,7 @@ def test_nothing_is_lost_or_acknowledged_twice_whatever_crashes(seed: int) -> No
             for event in events[: rng.randrange(1, 20)]:
                 fabric.command(1, "ack", made, event.offset)
                 fabric.run(0.002)
-                if not fabric.pending[1]:
+                if not fabric.places[1].node.disk.pending:
                     acked.append(event)
                 taken += 1
         elif act < 0.86 and fabric.places[1].machine is not None:
@@ -725,7 +692,7 @@ def test_members_that_do_not_answer_and_that_died_unasked_are_counted() -> None:
     fabric.publish(3, 1)
     fabric.publish(4, 2)
     mute = {4}
-    fabric.severed = lambda a, b: (a.number in mute) != (b.number in mute)
+    fabric.sever(lambda a, b: (a.number in mute) != (b.number in mute))
     fabric.down(3, silent=True)
     made = fabric.command(1, "subscribe", "t", "", wish=Wish(start=0))
     assert isinstance(made, int)

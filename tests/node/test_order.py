@@ -71,7 +71,7 @@ def test_an_ordered_subscription_is_in_order_over_all_its_lives_at_any_round_tri
     monkeypatch.setattr("tests.node.test_follow.DISK", 20 * MILLISECOND)
     rng, wanted = Random(f"{route} {round_trip} {kind}"), WISHES[kind]
     latency = round_trip * MILLISECOND // 2
-    fabric = Fabric(4, retention="1h", latency=latency, batch_events=4, window=4096)
+    fabric = Fabric(4, retention="1h", delay=latency, batch_events=4, window=4096)
     tickets: list[Ticket] = []
     handed: dict[int, tuple[int, int]] = {}  # the last of each publisher, over all lives
     came: dict[tuple[int, int, int], int] = {}
@@ -224,7 +224,7 @@ def test_a_question_is_repeated_only_after_twice_the_time_that_the_last_answer_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("gossamer.node.history.ANSWER_BYTES", 100)
-    fabric = Fabric(2, retention="1h", batch_events=8, window=512, latency=1500 * MILLISECOND)
+    fabric = Fabric(2, retention="1h", batch_events=8, window=512, delay=1500 * MILLISECOND)
     fabric.publish(0, *range(400))
     fabric.sent = []
     fabric.enter(1, start=0, ordered=True)

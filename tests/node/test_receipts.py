@@ -34,7 +34,7 @@ def together(fabric: Fabric, temps: range) -> list[Ticket]:
     parity = ("even", "odd")
     events = [{"temp": temp, "city": "b", "country": parity[temp % 2]} for temp in temps]
     tickets = [sender.publish("weather", event, now) for event in events]
-    fabric._arm(fabric.places[SENDER])
+    fabric.poke(SENDER)
     fabric.run(1)
     return tickets
 

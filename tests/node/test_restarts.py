@@ -37,7 +37,7 @@ class Busy(Fabric):
         if not self.places[number].paused:
             self.pause(number)
             at = self.now + int(self.draw.random() * 400_000)
-            self._at(at, lambda: self.places[number].paused and self.resume(number))
+            self.world.clock.call(at, lambda: self.resume(number))
 
 
 # In the first four a leaf of the tree once owed an answer for ever, and the subscription never came into force.

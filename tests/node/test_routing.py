@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from gossamer.machine import SECOND, Deliver, Effect, Keep, LinkState, Micros, Peer, Send, Store
+from gossamer.machine import SECOND, Deliver, LinkState, Micros, Peer, Send
 from gossamer.node import NodeConfig, NodeCore, Route, Ticket
 from gossamer.node.topics import Adverts, AdvertsTaken
 from gossamer.node.wire import Unframer, WireError
@@ -26,8 +26,9 @@ from gossamer.overlay.skiplist.messages import Carry, Gossip, Item, Join, Skipli
 from gossamer.overlay.skiplist.receipts import Hits
 from gossamer.overlay.skiplist.tiles import merge_tiles
 from gossamer.overlay.tree.messages import TreeMessage
+from gossamer.sim.world import Node
 from gossamer.trace import Rejected
-from interestnet import Net, Place
+from worldnet import Net
 
 WEATHER = "country STRING, city STRING, temp INT"
 OTHER = [Route.SKIPLIST, Route.TREE, Route.DIRECT]
@@ -43,42 +44,25 @@ class Fabric(Net):
         self.got: dict[
             tuple[int, int], list[int]
         ] = {}  # by node and subscription: the events' numbers
-        super().__init__(start=False, make=self._make, join=("node-0",))  # type: ignore[arg-type]
+        super().__init__(start=False, make=self._core, join=("node-0",))  # type: ignore[arg-type]
         for number in range(nodes):
             self.add(peers[number] if peers is not None else number + 1)
             self.start(number, config=InterestConfig(join=("node-0",) if number else ()))
         self.run(1)
         if advertise:
             self.core(0).advertise("weather", WEATHER, Micros(self.now))
-            self._arm(self.places[0])
+            self.poke(0)
             self.run(1)
 
-    def _make(self, peer: Peer, *, config: InterestConfig, **options: Any) -> NodeCore:
+    def _core(self, peer: Peer, *, config: InterestConfig, **options: Any) -> NodeCore:
         return NodeCore(peer, config=replace(self.node_config, interest=config), **options)
 
     def core(self, number: int) -> NodeCore:
         return self[number]  # type: ignore[return-value]
 
-    def _do(self, place: Place, effects: list[Effect]) -> None:
-        plain: list[Effect] = []
-        for effect in effects:
-            if isinstance(effect, Deliver):
-                got = self.got.setdefault((place.number, effect.subscription), [])
-                got += [event["temp"] for event in effect.events]
-            elif isinstance(effect, Store):
-                for record in effect.records:
-                    if isinstance(record, Keep):
-                        place.disk[record.key] = record.value
-                    else:
-                        place.disk.pop(record.key, None)
-                self._at(self.now + 1, self._stored, place, place.machine, effect.token)
-            else:
-                plain.append(effect)
-        super()._do(place, plain)
-
-    def _stored(self, place: Place, machine: Any, token: Any) -> None:
-        if place.machine is machine:
-            self._do(place, machine.stored(token, Micros(self.now)))
+    def delivered(self, node: Node, effect: Deliver) -> None:
+        got = self.got.setdefault((node.index, effect.subscription), [])
+        got += [event["temp"] for event in effect.events]
 
     def enter(self, number: int, filter: str, route: Route, **options: Any) -> int:
         """Subscribe, and wait until it is in force."""
@@ -163,7 +147,7 @@ def test_every_event_of_a_batch_has_its_own_count(route: Route) -> None:
         fabric.core(0).publish("weather", {"temp": temp, "city": city}, Micros(fabric.now))
         for temp, city in sent
     ]
-    fabric._arm(fabric.places[0])
+    fabric.poke(0)
     fabric.until(lambda: all(ticket.done for ticket in tickets))
     expected = [
         (temp in range(20)) + (temp in range(10, 30)) + (city == "b") for temp, city in sent
@@ -182,7 +166,7 @@ def test_a_consumer_that_is_behind_holds_back_what_walks_together(route: Route) 
     other = fabric.enter(2, "city = 'b' AND temp >= 0", route)
     events = [{"temp": 5 * (number % 2) - 1, "city": "b"} for number in range(10)]
     tickets = [fabric.core(0).publish("weather", event, Micros(fabric.now)) for event in events]
-    fabric._arm(fabric.places[0])
+    fabric.poke(0)
     fabric.run(1)
     assert fabric.got == {(1, slow): [-1, 4] * 5, (2, other): [4] * 5}
     assert not any(ticket.done for ticket in tickets)
@@ -517,7 +501,10 @@ def test_no_message_of_a_peer_raises_whatever_is_in_it(plane: int) -> None:
             sender = rng.choice(list(place.links))
             with contextlib.suppress(WireError):
                 [message] = Unframer().feed(len(data).to_bytes(4, "big") + data)
-                fabric._do(place, fabric[place.number].receive(sender, message, Micros(fabric.now)))
+                fabric.carry_out(
+                    place.number,
+                    fabric[place.number].receive(sender, message, Micros(fabric.now)),
+                )
     fabric.run(5)
 
 

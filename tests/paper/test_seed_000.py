@@ -11,7 +11,7 @@ from statistics import mean
 import pytest
 
 from gossamer.lab.connectivity import diameter, vertex_connectivity
-from gossamer.machine import SECOND, Message, Micros, Peer
+from gossamer.machine import SECOND, Micros, Peer
 from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.messages import (
     Ask,
@@ -26,7 +26,7 @@ from gossamer.overlay.interest.messages import (
     News,
 )
 from gossamer.overlay.interest.record import Record, ViewChange, read_stamp, topic_hash
-from interestnet import Line, Net, Place, befriend, sends, single, through_codec, told
+from worldnet import Net, Place, befriend, sends, single, through_codec, told
 
 NEWS = (Flip, Flips, News)
 AT_PEACE = {"suspect_after": 1000 * SECOND}  # for neighbours that exist only in a test
@@ -337,19 +337,16 @@ def test_figure_2_eight_processes_with_three_neighbours_each() -> None:
 def hops_of_a_change(net: Net, number: int) -> list[int]:
     """Over how many links a change came to each node that took it."""
     hops = {net.peer(number): 0}
-    arrive = net._arrive
 
-    def arriving(line: Line, sender: Place, message: Message) -> None:
-        to = line.other(sender)
-        had = net.knows(to.number, number)
-        arrive(line, sender, message)
-        if not had and net.knows(to.number, number):
-            hops[to.peer] = hops[sender.peer] + 1
+    def look(place: Place) -> None:
+        sender = net.world.handling_from
+        if place.peer not in hops and sender >= 0 and net.knows(place.number, number):
+            hops[place.peer] = hops[net.peer(sender)] + 1
 
-    net._arrive = arriving  # type: ignore[method-assign]
+    net.after = look
     net.subscribe(number, f"at-{net.now}")
     net.until(lambda: all_know(net, number), 5)
-    net._arrive = arrive  # type: ignore[method-assign]
+    net.after = lambda place: None
     assert len(hops) == len(net.places)
     return [count for peer, count in hops.items() if peer != net.peer(number)]
 

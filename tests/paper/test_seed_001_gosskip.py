@@ -249,7 +249,7 @@ def test_events_reach_contiguous_matches_and_end_by_local_knowledge() -> None:
         assert all(sent.done is not None for sent in run.events)
         assert [sent.matched for sent in run.events] == [9, 0, 1, 0, 1]
         run.judge()
-        assert run.deliveries.told() + run.tiles.told() == []
+        assert run.judge() == []
 
 
 def test_a_publisher_outside_the_overlay_contacts_a_peer() -> None:
@@ -312,7 +312,7 @@ def test_wildcards() -> None:
         run.wait(1)
     assert [sent.matched for sent in run.events] == [12, 6, 9, 3, 3]
     run.judge()
-    assert run.deliveries.told() + run.tiles.told() == []
+    assert run.judge() == []
 
 
 @pytest.mark.slow

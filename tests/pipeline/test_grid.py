@@ -25,6 +25,17 @@ from gossamer.lab.experiments import Found, cells
 from gossamer.pipeline import job
 from gossamer.pipeline.contracts import check_rows, check_schema
 from gossamer.pipeline.tables import GRID, MEASURES, NEWS, RECONFIGURATIONS, SPREADS
+from gossamer.sim.traces import Traces
+from gossamer.trace import (
+    Advertised,
+    Completed,
+    Delivered,
+    Published,
+    Record,
+    Subscribed,
+    Subscribing,
+    hex_peer,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -138,15 +149,60 @@ def test_one_run_a_task_the_longest_first(spark: SparkSession) -> None:
 def test_real_runs_fill_every_table(spark: SparkSession) -> None:
     wanted = cells(["tree"], [6], options={"key_bits": 8, "measure": "3s"})
     wanted += cells(["interest"], [6], [3], options={"changes": 2, "subscriptions": 2, "topics": 9})
+    wanted += cells(["skiplist"], [8], options={"events": 5})
+    wanted += cells(["flood"], [6], faults=["crash-restart"])
     results = grid.simulate(grid.configurations(spark, wanted), len(wanted)).persist()
-    made = grid.split(results)
+    made = grid.split(grid.judge(results))
     for table in (GRID, MEASURES, SPREADS, NEWS, RECONFIGURATIONS):
         check_schema(made[table.name], table)
         assert check_rows(made[table.name], table).rows
-    assert [row["status"] for row in made["grid"].collect()] == ["ok", "ok"]
-    # There are two changes and five other nodes.
-    assert made["news"].count() == 2 * 5
+    assert [row["status"] for row in made["grid"].collect()] == ["ok"] * 4
+    measured = {(row["run"], row["name"]): row["value"] for row in made["measures"].collect()}
+    for cell in wanted:
+        flags = cell.flags()
+        if cell.overlay != "interest":  # nobody publishes there
+            missed, expected = (measured[cell.run(), name] for name in ("missed", "expected"))
+            assert missed == 0
+            assert expected > 0, flags
+        else:
+            assert (cell.run(), "expected") not in measured
+    assert made["news"].count() == 2 * 5  # two changes, five others
     results.unpersist()
+
+
+def _traced(seed: int, matched: int, copies: int) -> Found:
+    """Traces of a node that publishes to itself; the event comes so many times."""
+    traces = Traces()
+    records: list[Record] = [
+        Advertised("t", "a INT"),
+        Subscribing(0, "t", "a > 0"),
+        Subscribed(0),
+        Published("t", 1, 1, {"a": 1}),
+        *[Delivered(0, hex_peer(7), 1, 1, 0)] * copies,
+        Completed(1, 1, matched),
+    ]
+    for record in records:
+        traces.add(7, 1, 0, record)
+    return Found(True, "d", [], {"seed": float(seed)}, traces=traces.files())
+
+
+def test_spark_judges_each_run_by_its_own_traces(spark: SparkSession) -> None:
+    """All runs have a node of the same name and the same filter, and say of themselves that they are good."""
+    copies = {0: 1, 1: 0, 2: 2}
+    wanted = cells(["tree"], [5], seeds=range(3))
+    results = grid.simulate(
+        grid.configurations(spark, wanted),
+        3,
+        lambda overlay, flags: _traced(flags["seed"], 1, copies[flags["seed"]]),
+    )
+    made = grid.split(grid.judge(results))
+    rows = {row["seed"]: (row["status"], row["error"]) for row in made["grid"].collect()}
+    assert rows[0] == ("ok", None)
+    assert rows[1][0] == rows[2][0] == "bad"
+    assert rows[1][1].startswith("Spark finds 1 missed, 0 duplicate, 0 spurious")
+    assert rows[2][1].startswith("Spark finds 0 missed, 1 duplicate, 0 spurious")
+    expected = made["measures"].where("name = 'expected'").collect()
+    assert [row["value"] for row in expected] == [1.0] * 3
 
 
 KILLED = """

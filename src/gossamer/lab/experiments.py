@@ -26,6 +26,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from gossamer.sim.traces import Traces
+
 OVERLAYS = ("flood", "interest", "skiplist", "tree")
 SIZE = {"flood": "nodes", "interest": "nodes", "skiplist": "entries", "tree": "hosts"}
 PARAMETER = {"flood": "degree", "interest": "k", "skiplist": "k", "tree": "arity"}
@@ -157,7 +159,7 @@ def cells(
 
 
 class Found(Struct):
-    """The results of a run."""
+    """The results of a run. Its deliveries are judged by somebody else, from the traces."""
 
     good: bool
     digest: str
@@ -166,11 +168,23 @@ class Found(Struct):
     spreads: dict[str, dict[int, int]] = {}
     news: list[dict[str, Any]] = []
     reconfigurations: list[dict[str, Any]] = []
+    traces: dict[str, bytes] = {}  # what users did and saw: files by their names
+
+
+JUDGED = ("expected", "delivered", "missed", "duplicate", "spurious")
+"""What a run says of its deliveries itself; left out where its traces are there to judge it by."""
 
 
 def execute(overlay: str, flags: Mapping[str, Any]) -> Found:
     """Run the simulation. Errors of the simulator are raised."""
-    return _RUNS[overlay](flags)
+    traces = Traces()
+    found = _RUNS[overlay](flags, traces)
+    found.traces = traces.files()
+    if found.traces:
+        found.measures = {
+            name: value for name, value in found.measures.items() if name not in JUDGED
+        }
+    return found
 
 
 def _numbers(found: Any, prefix: str = "") -> dict[str, float]:
@@ -212,10 +226,12 @@ def _flood_config(flags: Mapping[str, Any]) -> Any:
     )
 
 
-def _flood(flags: Mapping[str, Any]) -> Found:
-    from gossamer.sim import simulate
+def _flood(flags: Mapping[str, Any], traces: Traces) -> Found:
+    from gossamer.sim.run import Run
 
-    outcome = simulate(_flood_config(flags))
+    run = Run(_flood_config(flags))
+    run.world.traces = traces
+    outcome = run.go()
     fields = {name: getattr(outcome, name) for name in outcome.__struct_fields__}
     scalars = {name: value for name, value in fields.items() if isinstance(value, int | float)}
     hops, noise = (
@@ -235,7 +251,8 @@ def _interest_setup(flags: Mapping[str, Any]) -> Any:
     return Setup(**{name: value for name, value in flags.items() if name != "scenario"})
 
 
-def _interest(flags: Mapping[str, Any]) -> Found:
+def _interest(flags: Mapping[str, Any], traces: Traces) -> Found:
+    """Nobody publishes: there is nothing to judge but views, which its own checkers do."""
     from gossamer.lab.interest.experiments import experiment
     from gossamer.lab.interest.measure import measure
 
@@ -272,10 +289,10 @@ def _skiplist_setup(flags: Mapping[str, Any]) -> Any:
     return Setup(**flags)
 
 
-def _skiplist(flags: Mapping[str, Any]) -> Found:
+def _skiplist(flags: Mapping[str, Any], traces: Traces) -> Found:
     from gossamer.lab.skiplist.measure import measure
 
-    found = measure(_skiplist_setup(flags))
+    found = measure(_skiplist_setup(flags), traces=traces)
     spreads = {"hops": _whole(found.hops.histogram), "noise": _whole(found.noise_counts)}
     violations = found.violations or ([] if found.perfect else ["the list did not become perfect"])
     return Found(found.good, found.digest, violations, _numbers(found), spreads)
@@ -287,7 +304,7 @@ def _tree_setup(flags: Mapping[str, Any]) -> Any:
     return Setup(**flags)
 
 
-def _tree(flags: Mapping[str, Any]) -> Found:
+def _tree(flags: Mapping[str, Any], traces: Traces) -> Found:
     from gossamer.lab.tree.measure import Changes, measure
 
     each: list[dict[str, Any]] = []
@@ -298,7 +315,7 @@ def _tree(flags: Mapping[str, Any]) -> Found:
             for number, one in enumerate(changes.each)
         )
 
-    found = measure(_tree_setup(flags), told=told)
+    found = measure(_tree_setup(flags), told=told, traces=traces)
     areas = {
         f"area_{what}": _counted(one["area"] for one in each if one["what"] == what)
         for what in ("join", "leave")
@@ -316,6 +333,6 @@ _SETUPS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "skiplist": _skiplist_setup,
     "tree": _tree_setup,
 }
-_RUNS: Mapping[str, Callable[[Mapping[str, Any]], Found]] = {
+_RUNS: Mapping[str, Callable[[Mapping[str, Any], Traces], Found]] = {
     "flood": _flood, "interest": _interest, "skiplist": _skiplist, "tree": _tree,
 }  # fmt: skip

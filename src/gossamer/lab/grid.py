@@ -1,17 +1,18 @@
-"""A grid of simulations as a DataFrame of configurations: one run a row, one row a task, fanned out over Spark through Arrow.
+"""A grid of simulations as a DataFrame of configurations, fanned out over Spark (``pipeline/fanout.py``).
 
-A run that fails is a row with its error and the command that does it again; it never fails the job. A large grid is committed in
-**waves**: each is one Spark job whose results are written beside their place and renamed, so a grid that was killed goes on with
-what is missing, and one that grows runs what is new. When nothing is missing, the waves become the tables.
+A large grid is committed in **waves**: each is one Spark job whose results are written beside their place and renamed, so a grid
+that was killed goes on with what is missing, and one that grows runs what is new. When nothing is missing, the waves are judged
+and become the tables. The runs do not judge their own deliveries: each brings the traces of its nodes, and Spark reads the
+filters' text and the events, and says what was due (``pipeline/verify.py``).
 """
 
 from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
@@ -20,12 +21,11 @@ from pyspark.sql import functions as sf
 import gossamer
 from gossamer.lab.experiments import Cell, Found, execute
 from gossamer.lab.skiplist.workload import SAMPLE
+from gossamer.pipeline import verify
+from gossamer.pipeline.fanout import fan_out
 from gossamer.pipeline.job import WAVES, Stage, Step, literal
 from gossamer.pipeline.runs import latency_files
 from gossamer.pipeline.tables import GRID, MEASURES, NEWS, RECONFIGURATIONS, SPREADS, parse_schema
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 WAVE = 64
 """Runs that are committed together: what a killed grid loses at most."""
@@ -44,9 +44,14 @@ def _inner(table: Any) -> str:
 
 RESULTS = (
     f"{GRID.ddl}, measures ARRAY<STRUCT<{_inner(MEASURES)}>>, spreads ARRAY<STRUCT<{_inner(SPREADS)}>>, "
-    f"news ARRAY<STRUCT<{_inner(NEWS)}>>, reconfigurations ARRAY<STRUCT<{_inner(RECONFIGURATIONS)}>>"
+    f"news ARRAY<STRUCT<{_inner(NEWS)}>>, reconfigurations ARRAY<STRUCT<{_inner(RECONFIGURATIONS)}>>, "
+    "traces ARRAY<STRUCT<file: STRING, line: BIGINT, row: STRING>>"
 )
-"""A whole run in one row: what a task returns, before it is split into tables."""
+"""A whole run in one row: what a task returns, before it is judged and split into tables."""
+
+LISTS = (MEASURES, SPREADS, NEWS, RECONFIGURATIONS)
+JUDGED = ("expected", "delivered", "missed", "allowed", "duplicate", "spurious")
+"""Measures of the runs that leave traces: Spark counts them."""
 
 Execute = Callable[[str, Mapping[str, Any]], Found]
 
@@ -81,43 +86,21 @@ def _parameter(cell: Cell) -> str:
 
 def simulate(configured: DataFrame, runs: int, run: Execute = execute) -> DataFrame:
     """Configurations -> RESULTS, one run a task. ``run`` replaces the simulators in tests."""
-    schema = parse_schema(RESULTS)
-
-    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        arrow = to_arrow_schema(schema)
-        for batch in batches:
-            for row in batch.to_pylist():
-                yield pa.RecordBatch.from_pylist([_attempt(row, run)], schema=arrow)
-
-    return configured.repartitionByRange(max(1, runs), "place").mapInArrow(each, schema)
+    lists: dict[str, list[Any]] = {table.name: [] for table in LISTS} | {"traces": []}
+    return fan_out(
+        configured, RESULTS, max(1, runs), ("place",), lambda row: _result(row, run), lists
+    )
 
 
-def _attempt(row: dict[str, Any], run: Execute) -> dict[str, Any]:
-    """One run as a row of RESULTS, whatever happens."""
-    kept = {name: row[name] for name in _CONFIGURED}
-    try:
-        found = run(row["overlay"], msgspec.json.decode(row["flags"]))
-    except Exception as error:  # a failed run is a row, never a failed job
-        said = f"{type(error).__name__}: {error}".encode("utf-8", "backslashreplace").decode()
-        return {
-            **kept,
-            "status": "failed",
-            "error": said,
-            "measures": [],
-            "spreads": [],
-            "news": [],
-            "reconfigurations": [],
-        }
+def _result(row: dict[str, Any], run: Execute) -> dict[str, Any]:
+    """What a run has found, as columns."""
+    found = run(row["overlay"], msgspec.json.decode(row["flags"]))
     spreads = [
         {"name": name, "at": at, "count": count}
         for name, counts in sorted(found.spreads.items())
         for at, count in counts.items()
     ]
     return {
-        **kept,
         "status": "ok" if found.good else "bad",
         "error": None if found.good else "; ".join(found.violations[:5]) or "the run is not good",
         "digest": found.digest,
@@ -127,6 +110,11 @@ def _attempt(row: dict[str, Any], run: Execute) -> dict[str, Any]:
         "spreads": spreads,
         "news": found.news,
         "reconfigurations": found.reconfigurations,
+        "traces": [
+            {"file": name, "line": number, "row": line}
+            for name, content in sorted(found.traces.items())
+            for number, line in enumerate(content.decode().rstrip("\n").split("\n"), start=1)
+        ],
     }
 
 
@@ -229,10 +217,39 @@ def _results(spark: SparkSession, home: Path, wanted: list[int]) -> DataFrame:
 # ---------------------------------------------------------------------------------- tables
 
 
+def judge(results: DataFrame) -> DataFrame:
+    """RESULTS -> RESULTS, where the runs that brought traces have Spark's verdict on their deliveries."""
+    lines = results.select(
+        sf.col("run").cast("STRING").alias("fabric"), sf.explode("traces").alias("t")
+    )
+    if lines.isEmpty():
+        return results
+    verdicts = verify.verdicts(lines.select("fabric", "t.file", "t.line", "t.row"))
+    counted = verdicts.select(
+        sf.col("fabric").cast("BIGINT").alias("run"),
+        sf.expr("missed + duplicate + spurious + broken > 0").alias("wrong"),
+        sf.format_string(
+            "Spark finds %d missed, %d duplicate, %d spurious, and %d lines that cannot be read",
+            "missed", "duplicate", "spurious", "broken",
+        ).alias("says"),
+        sf.array(*(
+            sf.struct(sf.lit(name).alias("name"), sf.col(name).cast("DOUBLE").alias("value"))
+            for name in JUDGED
+        )).alias("judged"),
+    )  # fmt: skip
+    wrong = sf.coalesce(sf.col("wrong"), sf.lit(False)) & (sf.col("status") != "failed")
+    changed = {
+        "status": sf.when(wrong, "bad").otherwise(sf.col("status")),
+        "error": sf.when(wrong, sf.concat_ws("; ", "error", "says")).otherwise(sf.col("error")),
+        "measures": sf.concat("measures", sf.coalesce("judged", sf.array())),
+    }
+    return results.join(counted, on="run", how="left").withColumns(changed).select(*results.columns)
+
+
 def split(results: DataFrame) -> dict[str, DataFrame]:
     """RESULTS -> the rows of each table, by its name."""
     found = {"grid": results.select(*GRID.names)}
-    for table in (MEASURES, SPREADS, NEWS, RECONFIGURATIONS):
+    for table in LISTS:
         rows = results.select("run", sf.explode(table.name).alias("each")).select("run", "each.*")
         found[table.name] = rows.select(*table.names)
     return found
@@ -247,14 +264,15 @@ def stage(
     """The grid as a stage of a job. Its waves outlive it: another grid in the same folder takes up what it needs."""
 
     def make(step: Step) -> dict[str, DataFrame]:
-        return split(step.keep(run_waves(step.spark, cells, step.out, wave, on_wave, run)))
+        results = run_waves(step.spark, cells, step.out, wave, on_wave, run)
+        return split(step.keep(judge(results)))
 
     return Stage(
         "grid",
         make,
-        writes=(GRID, MEASURES, SPREADS, NEWS, RECONFIGURATIONS),
+        writes=(GRID, *LISTS),
         files=inputs(cells),
         settings=sorted(cell.run() for cell in cells),
         code=("gossamer.filters", "gossamer.machine", "gossamer.overlay", "gossamer.node", "gossamer.sim",
-              "gossamer.lab.experiments", "gossamer.lab.grid"),
+              "gossamer.lab.experiments", "gossamer.lab.grid", "gossamer.pipeline.verify", "gossamer.pipeline.oracle"),
     )  # fmt: skip

@@ -1,14 +1,13 @@
 """A grid of simulations, fanned out over Spark: one run a row, one row a task.
 
-A run that fails is a row with its error and the command that does it again; it never fails the job. This is the one place
-where Python runs inside Spark's tasks: a simulation is a Python program.
+A run that fails is a row with its error and the command that does it again (fanout.py).
 """
 
 from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from gossamer.pipeline.fanout import fan_out, utf8
 from gossamer.pipeline.tables import (
     DELIVERIES,
     LOADS,
@@ -23,12 +23,9 @@ from gossamer.pipeline.tables import (
     RUNS,
     SUBSCRIPTIONS,
     Table,
-    parse_schema,
 )
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from gossamer.sim import Outcome, Workload
 
 RUNS_MAX = 10_000
@@ -124,20 +121,15 @@ def simulate(
     configured: DataFrame, workload: Workload, runs: int, run: Simulate | None = None
 ) -> DataFrame:
     """Configurations -> RESULTS. ``run`` replaces the simulator in tests."""
-    schema = parse_schema(RESULTS)
     call = run or _simulate
-
-    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        arrow = to_arrow_schema(schema)
-        for batch in batches:
-            for row in batch.to_pylist():
-                yield pa.RecordBatch.from_pylist([_attempt(row, workload, call)], schema=arrow)
-
-    # One run a task, the largest first, so that no core waits for a long one at the end.
-    return configured.repartitionByRange(runs, sf.desc("nodes"), "run").mapInArrow(each, schema)
+    return fan_out(
+        configured,
+        RESULTS,
+        runs,
+        (sf.desc("nodes"), "run"),
+        lambda row: _plain(call(row, workload)),
+        {table.name: [] for table in LISTS},
+    )
 
 
 def runs(results: DataFrame) -> DataFrame:
@@ -176,20 +168,6 @@ def _simulate(row: dict[str, Any], workload: Workload) -> Outcome:
     return simulate(config, workload)
 
 
-def _attempt(row: dict[str, Any], workload: Workload, call: Simulate) -> dict[str, Any]:
-    """One run as a row of RESULTS, whatever happens."""
-    try:
-        return {**row, "status": "ok", **_plain(call(row, workload))}
-    except Exception as error:  # a failed run is a row, never a failed job
-        said = _utf8(f"{type(error).__name__}: {error}")
-        return {**row, "status": "failed", "error": said, **{table.name: [] for table in LISTS}}
-
-
-def _utf8(text: str) -> str:
-    """Text that Arrow takes: a lone surrogate becomes its escape."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
 def _plain(outcome: Outcome) -> dict[str, Any]:
     """An outcome of the simulator as columns."""
     return {
@@ -200,7 +178,7 @@ def _plain(outcome: Outcome) -> dict[str, Any]:
         "sim_duplicate": outcome.duplicate,
         "sim_spurious": outcome.spurious,
         "copies": outcome.copies,
-        "violations": [_utf8(str(violation)) for violation in outcome.violations],
+        "violations": [utf8(str(violation)) for violation in outcome.violations],
         "deliveries": [{"latency_us": each.at, **_fields(each)} for each in outcome.deliveries],
         **{
             name: list(map(_fields, getattr(outcome, name)))

@@ -47,6 +47,7 @@ _RECORD = (
 )
 _SUBSCRIPTION = ("node", "incarnation", "subscription")
 # This column stands beside the attributes, whose names have no dot.
+_WITHIN = ":"  # between the name of a fabric and that of a node in it
 _BROKEN = "gossamer.broken"
 
 
@@ -168,6 +169,16 @@ def verify(spark: SparkSession, trace_dir: Path, late_ms: float = LATE_MS) -> Ve
         )
     records = cut(parse(read_lines(spark, paths), [path for path in paths if _is_cut(path)]))
     nodes, broken, torn = _check_files(records, len(paths))
+    judged, handed, subscribed, published, unread, miscounted = _judge(records)
+    verdict = _verdict(judged, handed, subscribed, published, nodes, broken + unread, torn, late_ms)
+    return structs.replace(verdict, miscounted=miscounted)
+
+
+_Judged = tuple[DataFrame, DataFrame, DataFrame, DataFrame, int, int]
+
+
+def _judge(records: DataFrame) -> _Judged:
+    """(pairs with their verdicts, hand-overs, subscriptions, events, events that cannot be read, receipts that count wrongly)"""
     subscribed, published = cut(subscriptions(records)), cut(events(records))
     handed = cut(hand_overs(records, subscribed))
     read = {topic: cut(rows) for topic, rows in read_values(published, topics(records)).items()}
@@ -181,12 +192,44 @@ def verify(spark: SparkSession, trace_dir: Path, late_ms: float = LATE_MS) -> Ve
         due = due.withColumn("alive", sf.lit(True))
         judged = cut(oracle.judge(due, handed, ("event", *_SUBSCRIPTION, "alive")))
         judged.count()
-    broken += sum(
+    unread = sum(
         rows.where(f"values IS NULL OR values.`{_BROKEN}` IS NOT NULL").count()
         for rows in read.values()
     )
-    verdict = _verdict(judged, handed, subscribed, published, nodes, broken, torn, late_ms)
-    return structs.replace(verdict, miscounted=miscounted)
+    return judged, handed, subscribed, published, unread, miscounted
+
+
+def verdicts(lines: DataFrame) -> DataFrame:
+    """Judge many fabrics at once, such as the runs of a grid.
+
+    Lines (fabric, file, line, row) of their trace files -> (fabric, expected, delivered, missed, allowed, duplicate, spurious,
+    broken). Nodes of different fabrics may have the same name.
+    """
+    source = sf.concat_ws("/", "fabric", "file").alias("source")
+    parsed = parse(lines.select(source, "line", "row"), [])
+    fabric = sf.substring_index("source", "/", 1)
+
+    def named(peer: str) -> Column:
+        return sf.concat_ws(_WITHIN, fabric, peer)
+
+    publisher = sf.when(sf.col("record").isNotNull(), named("record.publisher"))
+    records = cut(
+        parsed.withColumn("node", named("node")).withColumn(
+            "record", sf.col("record").withField("publisher", publisher)
+        )
+    )
+    judged = _judge(records)[0]
+    kinds = oracle.counts()
+    counted = judged.groupBy(_fabric("node").alias("fabric")).agg(
+        *(kinds[name].alias(name) for name in kinds)
+    )
+    all_of_them = records.groupBy(fabric.alias("fabric")).agg(sf.count_if("broken").alias("broken"))
+    return all_of_them.join(counted, on="fabric", how="left").na.fill(0)
+
+
+def _fabric(node: str) -> Column:
+    """The fabric of a node: its name begins with that where there are several."""
+    return sf.regexp_extract(node, f"^([^{_WITHIN}]*){_WITHIN}", 1)
 
 
 def _is_cut(path: Path) -> bool:
@@ -486,7 +529,12 @@ def pairs(
         sf.col("ended_at").isNull() | (sf.col("ended_at") >= sf.col("published_at"))
     )
     return (
-        found.join(subscribed, on=["topic", "filter"], how="inner")
+        found.withColumn("fabric", _fabric("event"))
+        .join(
+            subscribed.withColumn("fabric", _fabric("node")),
+            on=["topic", "filter", "fabric"],
+            how="inner",
+        )
         .join(published.drop("topic", "values", "times"), on="event", how="inner")
         .where(allowed)
         .withColumn("publisher", sf.element_at(sf.split("event", "/"), 1))

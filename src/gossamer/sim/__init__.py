@@ -12,7 +12,10 @@
     scenario    what all runs have in common: time, faults, counts, and how a seed flies
     workload    filters and events, drawn or given
     users       who subscribes, publishes and takes
-    history     what they did and saw
+    history     what they did and saw, and what was due by that
+    book        where it is written down as it happens, and judged
+    hooks       who is told of which step
+    traces      trace files, as live nodes write them
     record      the same as rows, for others to judge by
     checkers    one property each
     run         whole nodes: from ``Config`` to ``Outcome``

@@ -1,13 +1,14 @@
 """What the users of the fabric did and saw, in order: the truth that checkers judge by.
 
 Order is a counter (``tick``) that goes up with each thing a user does or learns, so that two things in one microsecond still
-have an order. DESIGN.md, section 9: an event is *due* at a subscription that was there before the publication began and
-outlived the receipt; *allowed* where the two overlap; anything else handed over is *spurious*.
+have an order. An event is *due* at a subscription that was there before the publication began and outlived the receipt.
+It is *allowed* where the two overlap. Anything else that is handed over is *spurious*. This is the one definition of the
+simulator; the other one, made independently of it, is that of ``gossamer pipeline verify``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -72,21 +73,17 @@ class HandOver(Struct, frozen=True):
 
 
 class History:
-    def __init__(self, filters: int, matching: Callable[[int], list[int]]) -> None:
+    """``wanted`` says which filters an event passes, by the places of both in the workload."""
+
+    def __init__(self, wanted: Callable[[int], Collection[int]]) -> None:
         self.tick = 0
         self.events: list[Published] = []
         self.by_id: dict[EventId, Published] = {}
         self.newest: dict[
             tuple[int, int], int
-        ] = {}  # the last sequence number of a publisher's incarnation
+        ] = {}  # publisher, incarnation -> last sequence number
         self.places: list[Place] = []
-        self.by_filter: list[list[Place]] = [[] for _ in range(filters)]
-        self.handed = 0
-        self._matching = [dict.fromkeys(matching(filter)) for filter in range(filters)]
-        wanted: dict[int, list[int]] = {}
-        for filter, events in enumerate(self._matching):
-            for event in events:
-                wanted.setdefault(event, []).append(filter)
+        self.by_filter: dict[int, list[Place]] = {}
         self._wanted = wanted
 
     def next(self) -> int:
@@ -96,18 +93,15 @@ class History:
     def add_place(self, place: Place) -> None:
         place.index = len(self.places)
         self.places.append(place)
-        self.by_filter[place.filter].append(place)
+        self.by_filter.setdefault(place.filter, []).append(place)
 
     def matches(self, filter: int, event: int) -> bool:
-        return event in self._matching[filter]
+        return filter in self._wanted(event)
 
     def candidates(self, event: Published) -> Iterator[Place]:
         """Every place, past and present, whose filter matches the event."""
-        for filter in self._wanted.get(event.index, ()):
-            yield from self.by_filter[filter]
-
-    def matching(self, filter: int) -> Iterable[int]:
-        return self._matching[filter]
+        for filter in self._wanted(event.index):
+            yield from self.by_filter.get(filter, ())
 
     def is_due(self, event: Published, place: Place) -> bool:
         if place.returned is None or place.returned > event.began:

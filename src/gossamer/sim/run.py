@@ -14,9 +14,9 @@ from gossamer.node.core import NodeConfig, NodeCore
 from gossamer.overlay.flood import FloodConfig
 from gossamer.overlay.interest.config import InterestConfig
 from gossamer.sim import checkers as check
+from gossamer.sim.book import Book
 from gossamer.sim.config import Config
 from gossamer.sim.graph import neighbours
-from gossamer.sim.history import History
 from gossamer.sim.record import Delivery, Publication, Subscription, publications, subscriptions
 from gossamer.sim.scenario import address as named
 from gossamer.sim.scenario import draw_peers
@@ -142,14 +142,17 @@ class Run(Users):
         if workload is None:
             drawn = draw(config.seed, config.subscriptions, config.events)
             workload, shapes = drawn.workload, drawn.shapes
-        found, differences = matching(workload, shapes)
+        self.matching, differences = matching(workload, shapes)
         self._make = make
-        self.whole = check.Whole()
+        wanted: list[dict[int, None]] = [{} for _ in workload.events]
+        for filter, events in enumerate(self.matching):
+            for event in events:
+                wanted[event][filter] = None
         checkers = [
-            check.Once(), check.Wanted(), check.Intact(workload.events), self.whole, check.Receipts(), check.Floors(),
-            check.Tables(remembered), check.Converged(self.unquiet),
+            check.Intact(workload.events), check.Receipts(), check.Floors(), check.Tables(remembered),
+            check.Converged(self.unquiet),
         ]  # fmt: skip
-        super().__init__(config, workload, History(len(found), found.__getitem__), checkers)
+        super().__init__(config, workload, Book(wanted.__getitem__, checkers))
         self.violations += differences
         self._add_nodes()
 
@@ -177,18 +180,15 @@ class Run(Users):
         except BreachError as breach:
             self.violations.append(f"contract: {breach}")
         else:
-            for checker in self.checkers:
+            for checker in self.book.checkers:
                 checker.finish(self.history)
-        for checker in self.checkers:
+        for checker in self.book.checkers:
             self.violations += checker.told()
 
     def counted(self) -> dict[str, float]:
         return {
-            "expected": self.whole.due,
-            "delivered": self.delivered_once,
-            "missed": self.whole.count,
-            "duplicate": self.duplicates,
-            "spurious": self.spurious,
+            name: getattr(self.book, name)
+            for name in ("expected", "delivered", "missed", "duplicate", "spurious")
         }
 
     def _drive(self, progress: Callable[[float], None]) -> None:
@@ -214,22 +214,21 @@ class Run(Users):
         )
 
     def _outcome(self) -> Outcome:
-        world, deliveries = self.world, self.deliveries
+        world, book = self.world, self.book
+        deliveries = book.deliveries
         copies = sum(node.received for node in world.nodes)
         times = sorted(delivery.at for delivery in deliveries)
         hops = [delivery.hops for delivery in deliveries]
         start = self.started_at or 0
         return Outcome(
             config=self.setup,
-            expected=self.whole.due,
-            delivered=self.delivered_once,
-            missed=self.whole.count,
-            duplicate=self.duplicates,
-            spurious=self.spurious,
+            expected=book.expected,
+            delivered=book.delivered,
+            missed=book.missed,
+            duplicate=book.duplicate,
+            spurious=book.spurious,
             copies=copies,
-            copies_per_delivery=round(copies / self.delivered_once, 3)
-            if self.delivered_once
-            else 0.0,
+            copies_per_delivery=round(copies / book.delivered, 3) if book.delivered else 0.0,
             hops_mean=round(sum(hops) / len(hops), 3) if hops else 0.0,
             hops_max=max(hops, default=0),
             latency_ms_p50=rank(times, 50) / 1_000,
@@ -250,12 +249,12 @@ class Run(Users):
 
     def _loads(self) -> list[Load]:
         handed = [0] * len(self.world.nodes)
-        for delivery in self.deliveries:
+        for delivery in self.book.deliveries:
             handed[delivery.node] += 1
         wanted = [bytearray(len(self.workload.events)) for _ in self.world.nodes]
-        for filter in range(len(self.workload.filters)):
+        for filter, events in enumerate(self.matching):
             row = wanted[filter % len(wanted)]
-            for event in self.history.matching(filter):
+            for event in events:
                 row[event] = 1
         return [
             Load(

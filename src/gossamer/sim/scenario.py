@@ -11,7 +11,7 @@ become right again in a stated time. ``fly`` runs it, and says what became of it
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from random import Random
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -19,7 +19,6 @@ from msgspec import Struct
 
 from gossamer.machine import SECOND, Micros, Peer
 from gossamer.sim import latency
-from gossamer.sim.checkers import Findings
 from gossamer.sim.clock import duration
 from gossamer.sim.codec import WireCodec
 from gossamer.sim.config import Setup, to_toml
@@ -31,22 +30,6 @@ from gossamer.trace import Record
 
 S = TypeVar("S", bound=Setup)
 STEPS_MAX = 1 << 62
-
-
-class Hooks:
-    """For each step that checkers may be told of, the methods of those that want to be told of it."""
-
-    def __init__(self, kind: type[Findings], names: Iterable[str]) -> None:
-        self._kind = kind
-        self._told: dict[str, list[Callable[..., None]]] = {name: [] for name in names}
-
-    def add(self, checker: Findings) -> None:
-        for name, told in self._told.items():
-            if getattr(type(checker), name) is not getattr(self._kind, name):
-                told.append(getattr(checker, name))
-
-    def __getitem__(self, name: str) -> list[Callable[..., None]]:
-        return self._told[name]
 
 
 class Traffic:

@@ -9,21 +9,19 @@ simulator's probe: it writes the history and passes every step on to the checker
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
 from gossamer.machine import Deliver, Micros
 from gossamer.node.outbox import Publication, Ticket, WindowFullError
 from gossamer.node.planes import Route
 from gossamer.node.topics import TopicError
-from gossamer.sim.checkers import Checker
+from gossamer.sim.book import Book
 from gossamer.sim.clock import duration
 from gossamer.sim.codec import hops_of, plane_of
 from gossamer.sim.config import Config
-from gossamer.sim.history import HandOver, History, Place, Published
+from gossamer.sim.history import Place, Published
 from gossamer.sim.network import Packet
-from gossamer.sim.record import Delivery
-from gossamer.sim.scenario import Hooks, Scenario
+from gossamer.sim.scenario import Scenario
 from gossamer.sim.workload import Workload
 from gossamer.sim.world import AnyMachine, Node
 from gossamer.trace import Discarded, Member, Record, Unsubscribed, hex_peer
@@ -55,18 +53,12 @@ class Core(AnyMachine, Protocol):
 
 
 class Users(Scenario[Config]):
-    def __init__(
-        self, setup: Config, workload: Workload, history: History, checkers: Sequence[Checker]
-    ) -> None:
+    def __init__(self, setup: Config, workload: Workload, book: Book) -> None:
         super().__init__(setup)
-        self.workload, self.history, self.checkers = workload, history, checkers
-        self.deliveries: list[Delivery] = []
+        self.workload, self.book, self.history = workload, book, book.history
         self.started_at: int | None = None  # the first publication
         self.over_at = 0  # the last publication and the last fault
         self.published = 0
-        self.delivered_once = 0  # hand-overs that are neither duplicate nor spurious
-        self.duplicates = 0
-        self.spurious = 0
         # Which events came to a node; and the same, in this life, by plane.
         self.seen = [bytearray(len(workload.events)) for _ in range(setup.nodes)]
         self._met: list[dict[str, bytearray]] = [{} for _ in range(setup.nodes)]
@@ -83,9 +75,6 @@ class Users(Scenario[Config]):
         self._dead: dict[str, dict[int, tuple[int, int]]] = {}
         self._step = 0  # the tick at which the step under way began
         self._consumer = duration(setup.consumer)
-        self._hooks = Hooks(Checker, ("handed", "completed", "sent", "arrived"))
-        for checker in checkers:
-            self._hooks.add(checker)
 
     # ------------------------------------------------------------- what they do
 
@@ -341,7 +330,7 @@ class Users(Scenario[Config]):
             if event.accepted is None:
                 event.accepted = self.history.next()
             if publication.matched is not None:
-                for completed in self._hooks["completed"]:
+                for completed in self.book.hooks["completed"]:
                     completed(self.history, event, node.life)
                 event.closed, event.life = self.history.next(), node.life
                 if event.completed is None:
@@ -350,34 +339,16 @@ class Users(Scenario[Config]):
                     event.completed_us = self.world.clock.now
 
     def delivered(self, node: Node, effect: Deliver) -> None:
-        history, now = self.history, self.world.clock.now
-        tick = history.next()
-        place = self._live[node.index].get(effect.subscription)
-        was = place or self._gone[node.index].get(effect.subscription)
+        book, now = self.book, self.world.clock.now
+        tick, number = self.history.next(), effect.subscription
+        place = self._live[node.index].get(number)
+        was = place or self._gone[node.index].get(number)
         handling = self.world.handling
         hops = hops_of(handling.message) if handling is not None else 0
         for given in effect.events:
             id = (given.publisher, given.incarnation, given.sequence)
-            event = history.by_id.get(id)
-            hand = HandOver(node.index, effect.subscription, id, given.values, event, place)
-            self.world.digest.update(_HANDED.pack(now, node.index, effect.subscription, *id))
-            for handed in self._hooks["handed"]:
-                handed(history, hand)
-            history.handed += 1
-            if event is None or place is None or not history.matches(place.filter, event.index):
-                self.spurious += 1
-            elif event.index in place.got:
-                self.duplicates += 1
-            elif not history.is_allowed(event, place):
-                self.spurious += 1
-            else:
-                self.delivered_once += 1
-            index, after = (event.index, now - event.at) if event is not None else (-1, 0)
-            filter, subscription = (was.filter, was.index) if was is not None else (-1, -1)
-            handed_over = Delivery(index, filter, node.index, after, hops, subscription, tick)
-            self.deliveries.append(handed_over)
-            if event is not None and place is not None:
-                place.got[event.index] = place.got.get(event.index, 0) + 1
+            self.world.digest.update(_HANDED.pack(now, node.index, number, *id))
+            book.handed(node, number, id, given.values, place, was, now, hops, tick)
         if place is not None:
             self._take(node, place, len(effect.events))
 
@@ -433,7 +404,7 @@ class Users(Scenario[Config]):
             for event in known:
                 if event.closed is not None and event.life != node.life:
                     event.closed = None  # it had no time to forget this one before it crashed
-        for sent in self._hooks["sent"]:
+        for sent in self.book.hooks["sent"]:
             sent(self.history, node, packet)
 
     def arrived(self, node: Node, packet: Packet) -> None:
@@ -446,7 +417,7 @@ class Users(Scenario[Config]):
         seen = self.seen[node.index]
         for event in events:
             met[event] = seen[event] = 1
-        for arrived in self._hooks["arrived"]:
+        for arrived in self.book.hooks["arrived"]:
             arrived(self.history, node, packet)
 
     def started(self, node: Node) -> None:
@@ -461,6 +432,7 @@ class Users(Scenario[Config]):
     def crashed(self, node: Node) -> None:
         for place in list(self._live[node.index].values()):
             self._end(place)
+            self.world.record(node, Unsubscribed(place.number, "crashed"))
         self._gone[node.index].clear()  # the next life gives the same numbers again
         self._unsealed[node.index].clear()
         for event in self.history.events:

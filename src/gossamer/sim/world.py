@@ -38,6 +38,7 @@ from gossamer.sim.latency import Latency
 from gossamer.sim.network import EventId, Link, Network, Packet
 from gossamer.sim.rules import Clog, Cut, Narrow
 from gossamer.sim.switchboard import Switchboard
+from gossamer.sim.traces import Traces
 from gossamer.trace import Digest, Record, Rejected
 
 GOODBYE = 10_000  # between the word and the deed
@@ -107,6 +108,7 @@ class Probe:
     def arrived(self, node: Node, packet: Packet) -> None: ...
     def called(self, node: Node) -> None: ...
     def started(self, node: Node) -> None: ...
+    def leaving(self, node: Node) -> None: ...
     def crashed(self, node: Node) -> None: ...
     def resumed(self, node: Node) -> None: ...
     def linked(self, node: Node, peer: Peer, state: LinkState) -> None: ...
@@ -147,6 +149,7 @@ class World:
         self.counts = self.network.counts
         self.messages = 0
         self.bytes = 0
+        self.traces: Traces | None = None  # set it, and the run leaves traces
         self.handling: Packet | None = None  # the packet whose effects are being carried out
         self.handling_from = -1  # the node that it came from
         self.switchboard = Switchboard(self.network, self._life)
@@ -221,6 +224,7 @@ class World:
             return
         self.network.count("leave")
         life = node.life
+        self._probe.leaving(node)
         node.machine.leave(self.clock.now)  # type: ignore[attr-defined]
         self.command(node)
         self._go(node, life, self.clock.now + GOODBYE_MAX)
@@ -315,6 +319,11 @@ class World:
 
     def widen(self, narrow: Narrow) -> None:
         self.network.widen(narrow)
+
+    def record(self, node: Node, record: Record) -> None:
+        """What goes into the traces: a node's own notes, and what users of bare machines do and see."""
+        if self.traces is not None:
+            self.traces.add(node.peer, node.incarnation + 1, self.clock.now, record)
 
     # ----------------------------------------------------------------- driving
 
@@ -449,6 +458,7 @@ class World:
             elif kind is Note:
                 record = effect.record  # type: ignore[union-attr]
                 self.digest.add(self.clock.now, node.peer, record)
+                self.record(node, record)
                 self._probe.noted(node, record)
                 if type(record) is Rejected and record.cut:
                     peer = Peer(int(record.peer, 16))

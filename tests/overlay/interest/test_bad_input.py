@@ -43,7 +43,7 @@ from gossamer.overlay.interest.record import (
     topic_hash,
 )
 from gossamer.trace import Dropped, Rejected
-from interestnet import Net, befriend, sends, single, through_codec, told
+from worldnet import Net, befriend, sends, single, through_codec, told
 
 pytestmark = pytest.mark.slow  # all of it together takes seconds
 

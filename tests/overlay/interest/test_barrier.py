@@ -7,7 +7,7 @@ import pytest
 from gossamer.machine import SECOND, LinkState, Micros, Peer, Send
 from gossamer.overlay.interest.barrier import PATIENCE, WAVES_MAX
 from gossamer.overlay.interest.messages import Barrier, Gone, News, Reached
-from interestnet import Net, Place, befriend, sends, single
+from worldnet import Net, Place, befriend, sends, single
 
 
 class Checked(Net):
@@ -23,13 +23,14 @@ class Checked(Net):
     def barrier(self, number: int) -> int:
         barrier = self.command(number, "barrier")
         self.asked[number, barrier] = (self[number].record.life, self[number].record.version)
+        self.look(self.places[number])  # alone, it is reached at once
         return barrier
 
     def look(self, place: Place) -> None:
         machine = place.machine
         for barrier in machine.barriers_done if machine is not None else ():
             key = (place.number, barrier)
-            if key not in self.reached:
+            if key in self.asked and key not in self.reached:
                 self.reached[key] = self.now
                 for other in self.machines:
                     if other.me in machine.view.members or other.me not in self.young:

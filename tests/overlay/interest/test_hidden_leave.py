@@ -13,7 +13,7 @@ from gossamer.machine import MILLISECOND, Effect, LinkState, Message, Micros, Se
 from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.messages import Gone, News
 from gossamer.overlay.interest.record import Record, ViewChange, topic_hash
-from interestnet import interest, single, through_codec, told
+from worldnet import interest, single, through_codec, told
 
 TOPICS = "abc"
 

@@ -8,7 +8,7 @@ from gossamer.lab.connectivity import vertex_connectivity
 from gossamer.machine import SECOND, Dial, Hangup, LinkState, Micros, Peer
 from gossamer.overlay.interest.messages import Greet, News, Want
 from gossamer.overlay.interest.record import Record
-from interestnet import Net, befriend, sends, single
+from worldnet import Net, befriend, sends, single
 
 pytestmark = pytest.mark.slow  # all of it together takes seconds
 

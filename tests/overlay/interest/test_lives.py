@@ -18,7 +18,7 @@ from gossamer.overlay.interest.record import (
     topic_hash,
 )
 from gossamer.trace import Conflict
-from interestnet import Net, befriend, sends, single, told
+from worldnet import Net, befriend, sends, single, told
 
 
 def test_a_restart_without_memory_is_not_shadowed_by_its_old_life() -> None:

@@ -11,7 +11,7 @@ from gossamer.machine import Micros, Peer
 from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.messages import NameAsk, Probe
 from gossamer.overlay.interest.record import Record
-from interestnet import Net, befriend, single
+from worldnet import Net, befriend, single
 
 
 def tables(machine: Interest) -> Counter[str]:

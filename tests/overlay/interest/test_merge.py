@@ -16,7 +16,7 @@ from gossamer.overlay.interest.messages import Ask, Diff, Flip, News
 from gossamer.overlay.interest.names import Names
 from gossamer.overlay.interest.own import Own
 from gossamer.overlay.interest.record import Known, Record, make_stamp
-from interestnet import sends, single
+from worldnet import sends, single
 
 pytestmark = pytest.mark.slow  # all of it together takes seconds
 

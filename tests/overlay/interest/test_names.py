@@ -6,7 +6,7 @@ from gossamer.machine import Micros, Peer
 from gossamer.overlay.interest.messages import NameAsk, NameTell
 from gossamer.overlay.interest.names import ASKED_MAX, Names
 from gossamer.overlay.interest.record import topic_hash
-from interestnet import Net, befriend, sends, single
+from worldnet import Net, befriend, sends, single
 
 
 def two_bits(name: str) -> bytes:

@@ -22,7 +22,7 @@ from gossamer.overlay.interest.messages import (
     Suspicion,
 )
 from gossamer.overlay.interest.record import Record, topic_hash
-from interestnet import Net, befriend, sends, single, through_codec, told
+from worldnet import Net, befriend, sends, single, through_codec, told
 
 ONE, TWO = Peer(11), Peer(12)
 NEWS = (Flip, Flips, News)

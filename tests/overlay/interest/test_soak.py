@@ -12,7 +12,7 @@ import pytest
 from gossamer.lab.connectivity import vertex_connectivity
 from gossamer.machine import SECOND, Peer
 from gossamer.overlay.interest.record import Record, topic_hash
-from interestnet import Net, Place, interest
+from worldnet import Net, Place, interest
 
 NODES, K = 10, 3
 

@@ -23,7 +23,7 @@ from gossamer.overlay.interest.messages import (
 from gossamer.overlay.interest.record import TOPICS_MAX, Known, Record, pack_entries, read_entries
 from gossamer.overlay.interest.sync import ASKED_MAX
 from gossamer.overlay.interest.view import TOMBS_MAX, View
-from interestnet import Net, befriend, sends, single, through_codec, told
+from worldnet import Net, befriend, sends, single, through_codec, told
 
 
 def members(count: int, topics: int = 3) -> list[Record]:

@@ -23,8 +23,9 @@ from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.messages import Beat, Vouch
 from gossamer.overlay.interest.messages import Probe as ProbeMessage
 from gossamer.overlay.interest.record import Pool
+from gossamer.sim.hooks import Hooks
 from gossamer.sim.network import Packet
-from gossamer.sim.scenario import Hooks, Scenario, Traffic, address, draw_peers
+from gossamer.sim.scenario import Scenario, Traffic, address, draw_peers
 from gossamer.sim.world import AnyMachine, Node
 
 HOOKS = ("started", "crashed", "resumed", "linked", "commanded", "changed", "sending", "receiving")

@@ -3,15 +3,13 @@
 circle      level 0 is the sorted circle of all entries, in both directions
 perfection  level l spans exactly k**l entries, for every entry, in both directions; and no other level has a link
 links       no entry has more than 2 * ceil(log_k N) links
-deliveries  every due event was handed over once, nothing else was
 leases      no publisher relies on a gap that has an entry whose join is complete
-tiles       a receipt counts exactly the subscriptions that took the event
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from gossamer.overlay.skiplist.entry import Entry, Link
@@ -90,50 +88,6 @@ class Links(Findings):
         return most
 
 
-class Deliveries(Findings):
-    """Compares what was handed over with an oracle that knows filters and events and nothing of the overlay."""
-
-    name = "deliveries"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.expected = self.delivered = self.missed = self.duplicate = self.spurious = 0
-        self._handed: dict[
-            tuple[int, int, int], int
-        ] = {}  # (event, subscription, life of its node) -> times
-
-    def handed(self, event: int, subscription: int, life: int = 0) -> None:
-        """A node that crashed and came back has a new subscription, which knows nothing of what the old one had."""
-        key = (event, subscription, life)
-        self._handed[key] = self._handed.get(key, 0) + 1
-
-    def judge(
-        self, due: Mapping[int, Iterable[int]], allowed: Mapping[int, Iterable[int]] | None = None
-    ) -> None:
-        """``due``: event -> subscriptions that must have it; ``allowed``: those that may, because they overlapped."""
-        wanted = {
-            (event, subscription) for event, several in due.items() for subscription in several
-        }
-        maybe = {
-            (event, one) for event, several in (allowed or {}).items() for one in several
-        } | wanted
-        got = {(event, subscription) for event, subscription, _ in self._handed}
-        self.expected = len(wanted)
-        self.delivered = len(wanted & got)
-        for event, subscription in sorted(wanted - got):
-            self.missed += 1
-            self.fail(f"event {event} did not come to subscription {subscription}")
-        for (event, subscription, _), times in self._handed.items():
-            if times > 1:
-                self.duplicate += times - 1
-                self.fail(f"event {event} came {times} times to subscription {subscription}")
-            if (event, subscription) not in maybe:
-                self.spurious += 1
-                self.fail(
-                    f"event {event} came to subscription {subscription}, which does not want it"
-                )
-
-
 class LeaseValidity(Findings):
     name = "leases"
 
@@ -145,16 +99,6 @@ class LeaseValidity(Findings):
             following = ordered[after % len(ordered)] if ordered else gap.left
             if between(gap.left, following, gap.right):
                 self.fail(f"{_show_place(following)} is in a gap that a publisher relies on")
-
-
-class Tiles(Findings):
-    name = "tiles"
-
-    def receipt(self, event: int, matched: int, took: int) -> None:
-        if matched != took:
-            self.fail(
-                f"the receipt of event {event} says {matched}, and {took} subscriptions took it"
-            )
 
 
 def link_errors(entries: Sequence[Entry], k: int) -> dict[int, float]:

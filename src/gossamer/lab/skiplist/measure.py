@@ -22,6 +22,7 @@ from gossamer.lab.skiplist.workload import SCHEMA, make
 from gossamer.machine import SECOND
 from gossamer.overlay.skiplist.core import SkipList
 from gossamer.sim.clock import duration
+from gossamer.sim.traces import Traces
 from gossamer.sim.world import BreachError, Node
 
 Progress = Callable[[float], None]
@@ -98,19 +99,23 @@ class Measured(Struct, kw_only=True):
         return not self.violations and self.perfect
 
 
-def measure(setup: Setup, progress: Progress = lambda _: None) -> Measured:
+def measure(
+    setup: Setup, progress: Progress = lambda _: None, traces: Traces | None = None
+) -> Measured:
+    """``traces`` is given what the nodes' users did and saw; a model has none."""
     if setup.entries > FULL_MAX:
         from gossamer.lab.skiplist.model import measure_model
 
         return measure_model(setup)
     with rare_collections():
-        return _Measuring(setup, progress).go()
+        return _Measuring(setup, progress, traces).go()
 
 
 class _Measuring:
-    def __init__(self, setup: Setup, progress: Progress) -> None:
+    def __init__(self, setup: Setup, progress: Progress, traces: Traces | None) -> None:
         self.setup, self.progress = setup, progress
         self.run = SkipRun(setup, make(setup))
+        self.run.world.traces = traces
         self.period = duration(setup.period)
         self.violations: list[str] = []
         self.found = Measured(
@@ -130,8 +135,7 @@ class _Measuring:
         except BreachError as breach:
             self.violations.append(f"contract: {breach}")
         run, found = self.run, self.found
-        for finding in (run.deliveries, run.tiles, run.lease_checks):
-            self.violations += finding.told()
+        self.violations += run.lease_checks.told()
         found.violations = self.violations
         found.messages, found.digest = run.world.messages, run.world.digest.hexdigest()
         found.virtual_s = run.world.clock.now / SECOND
@@ -196,7 +200,7 @@ class _Measuring:
         """Wait until every receipt is complete."""
         run = self.run
         done = run.until(
-            lambda: not any(sent.done is None for sent in run.events if sent.due),
+            lambda: not any(map(run.is_open, run.events)),
             SETTLE_S,
             self.period,
         )
@@ -207,7 +211,7 @@ class _Measuring:
 
     def _count(self, events: list[Sent]) -> None:
         run, found = self.run, self.found
-        run.judge()
+        self.violations += run.judge()
         found.events = len(events)
         found.hops = Hops.of([sent.hops for sent in events])
         noise = [cast(SkipList, node.machine).noise for node in run.live()]
@@ -217,7 +221,7 @@ class _Measuring:
         found.compared_per_event = round(compared / max(1, len(events)), 2)
         found.resent = sum(max(0, sent.rounds - 1) for sent in events)
         for field in ("expected", "delivered", "missed", "duplicate", "spurious"):
-            setattr(found, field, getattr(run.deliveries, field))
+            setattr(found, field, getattr(run.book, field))
         by_class: dict[str, list[int]] = {}
         for sent in events:
             for cls, hops in zip(sent.classes, sent.by_class, strict=False):  # no receipt: no hops

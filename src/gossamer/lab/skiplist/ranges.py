@@ -156,7 +156,7 @@ def _one(setup: Setup, ranges: str, wide: bool, churn: float) -> Compared:
     _publish(run, churn)
     run.judge(receipts=False)
     done = [sent for sent in run.events if sent.done is not None]
-    verdict = run.deliveries
+    verdict = run.book
     return Compared(
         ranges=ranges,
         width="N/2" if wide else "10",

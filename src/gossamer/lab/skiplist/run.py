@@ -1,9 +1,8 @@
 """Lists in the simulator: nodes that start, subscriptions that are placed and go, events, and what is counted.
 
-``SkipRun`` is the simulator's probe. Node n has the subscriptions from n * per_node on. Nodes start in waves, each as large as what
-is there already, so a newcomer finds a list with long links; contacts are drawn from all members, as an interest view would
-give them. What is due follows DESIGN.md section 9: every entry of a subscription had joined before the event was published, and
-the subscription outlived the receipt.
+Node n has the subscriptions from n * per_node on. Nodes start in waves, each as large as what is there already, so a newcomer
+finds a list with long links. Contacts are drawn from all members, as an interest view would give them. A subscription is in
+force when every entry of it has joined, and ends when its node says goodbye.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from gossamer.filters.place import Class
 from gossamer.lab.skiplist import checkers as check
 from gossamer.lab.skiplist.config import Setup
 from gossamer.lab.skiplist.directory import Directory
-from gossamer.lab.skiplist.workload import Oracle, Row, Workload
+from gossamer.lab.skiplist.workload import SCHEMA, TOPIC, Oracle, Row, Workload
 from gossamer.machine import Deliver, Message, Micros, Peer
 from gossamer.overlay.skiplist.core import SkipList
 from gossamer.overlay.skiplist.entry import Entry
@@ -27,7 +26,10 @@ from gossamer.overlay.skiplist.messages import Carry, SkiplistMessage
 from gossamer.overlay.skiplist.places import Classes, Places
 from gossamer.overlay.skiplist.receipts import Arrival, Found, Receipt
 from gossamer.overlay.skiplist.subscriber import Subscriber
+from gossamer.sim.book import BareBook
+from gossamer.sim.checkers import Receipts
 from gossamer.sim.clock import duration
+from gossamer.sim.history import Place, Published
 from gossamer.sim.network import EventId, Packet
 from gossamer.sim.scenario import Scenario, Traffic, address, draw_peers
 from gossamer.sim.world import Node
@@ -57,22 +59,22 @@ class Sent:
         "by_class",
         "classes",
         "done",
-        "due",
+        "event",
         "hops",
         "matched",
         "number",
-        "publisher",
         "rounds",
         "row",
         "took",
+        "wanted",
     )
 
-    def __init__(self, number: int, row: Row, publisher: int, now: Micros) -> None:
-        self.number, self.row, self.publisher, self.began = number, row, publisher, now
+    def __init__(self, event: Published, row: Row, wanted: dict[int, None], now: Micros) -> None:
+        self.event, self.number, self.row, self.began = event, event.index, row, now
+        self.wanted = wanted  # subscriptions whose filters it passes
         self.done: Micros | None = None  # when its receipt was complete
         self.matched = self.hops = self.rounds = 0
         self.took: list[int] = []  # subscriptions
-        self.due: list[int] = []
         self.classes: list[Class] = []  # that it looked in
         self.by_class: tuple[int, ...] = ()  # hops, in each of them
 
@@ -90,20 +92,19 @@ class SkipRun(Scenario[Setup]):
         self.workload, self._kind = workload, kind
         self.directory = Directory(duration(setup.announce))
         self.oracle = Oracle(workload.filters)
-        self.deliveries, self.tiles, self.lease_checks = (
-            check.Deliveries(),
-            check.Tiles(),
-            check.LeaseValidity(),
-        )
+        self.lease_checks = check.LeaseValidity()
         self.events: list[Sent] = []
+        self.book = BareBook(
+            self.world, TOPIC, SCHEMA.text, lambda number: self.events[number].wanted
+        )
+        self.places: dict[int, Place] = {}  # subscriptions that there are, by number
         self.subscribers: dict[int, Subscriber] = {}  # of nodes that are up
         # Nodes with an entry whose place is found: those that a view would list.
         self.members: list[Peer] = []
         self.epoch = 0
-        self.joined: dict[int, Micros] = {}  # subscriptions whose entries have all joined
         self.join_hops: list[int] = []
         self.found: list[Found] = []
-        self._published: dict[tuple[int, int, int], Sent] = {}  # (node, life, sequence)
+        self._open: dict[tuple[int, int, int], Sent] = {}  # (node, incarnation, sequence)
         self._member_at: dict[Peer, int] = {}
         self._up: dict[int, Micros] = {}  # nodes that are up, and since when
         peers = draw_peers(setup.nodes, Random(f"peers {setup.seed}"))
@@ -163,17 +164,16 @@ class SkipRun(Scenario[Setup]):
 
     def subscribe(self, node: Node, number: int, *, command: bool = True) -> None:
         self._look_up_classes(node.index)
-        self.subscribers[node.index].subscribe(
-            number, self.workload.filters[number], self.world.clock.now
-        )
+        filter = self.workload.filters[number]
+        self.places[number] = self.book.subscribing(node, number, number, filter.text)
+        self.subscribers[node.index].subscribe(number, filter, self.world.clock.now)
         self._changed(node)
         if command:
             self.world.command(node)
 
     def unsubscribe(self, node: Node, number: int) -> None:
         self.subscribers[node.index].unsubscribe(number, self.world.clock.now)
-        self.joined.pop(number, None)
-        self._ended(number)
+        self.book.ended(self.places.pop(number))
         if not self.subscribers[node.index].filters:
             self._forget_member(node.peer)
         self._changed(node)
@@ -191,7 +191,7 @@ class SkipRun(Scenario[Setup]):
         elif fresh:
             self.world.clock.push(at, self._confirmed, node, node.life, fresh)
         for number in subscriber.ready():
-            self.joined[number] = now
+            self.book.subscribed(self.places[number])
 
     def _confirmed(self, node: Node, life: int, classes: list[Class]) -> None:
         if node.index in self._up and node.life == life:
@@ -209,23 +209,27 @@ class SkipRun(Scenario[Setup]):
         self._look_up_classes(node.index)
         return self.subscribers[node.index].classes.intervals(row)
 
-    def _ended(self, number: int) -> None:
-        """Nothing whose receipt is not complete is due to this subscription any longer."""
-        for sent in self._published.values():
-            if number in sent.due:
-                sent.due.remove(number)
+    @property
+    def joined(self) -> dict[int, Place]:
+        """Subscriptions that are in force: all their entries have joined."""
+        return {n: place for n, place in self.places.items() if place.returned is not None}
+
+    def leaving(self, node: Node) -> None:
+        """Its users unsubscribe first."""
+        for number in self.subscribers[node.index].filters:
+            if number in self.places:
+                self.book.ended(self.places.pop(number))
 
     def crashed(self, node: Node) -> None:
         self._up.pop(node.index, None)
         self._forget_member(node.peer)
         self.directory.announce(node.index, (), self.world.clock.now)
         for number in self.subscribers.pop(node.index).filters:
-            self.joined.pop(number, None)
-            self._ended(number)
-        for key in [key for key in self._published if key[0] == node.index]:
-            self._published.pop(
-                key
-            ).due.clear()  # its publisher is gone: there will be no receipt to outlive
+            if number in self.places:
+                self.book.ended(self.places.pop(number))
+        for key in [key for key in self._open if key[0] == node.index]:
+            del self._open[key]
+        self.book.lost(node)
 
     def _forget_member(self, peer: Peer) -> None:
         place = self._member_at.pop(peer, None)
@@ -263,27 +267,20 @@ class SkipRun(Scenario[Setup]):
         now, machine = self.world.clock.now, cast(SkipList, node.machine)
         found, events = [], []
         for sequence, row in enumerate(rows, machine.next_sequence):
-            sent = Sent(len(self.events), row, node.index, now)
-            sent.due = [
-                number
-                for number in self.oracle.wants(row)
-                if number in self.joined and self._is_entered(number)
-            ]
+            values = dict(zip(SCHEMA.names, row, strict=True))
+            event = self.book.publishing(node, machine.incarnation, sequence, values)
+            sent = Sent(event, row, dict.fromkeys(self.oracle.wants(row)), now)
             self.events.append(sent)
             looked = self.intervals(node, row)
             sent.classes = [cls for cls, _, _ in looked]
             events.append(
                 (sequence, [(low, high) for _, low, high in looked], _pack((sent.number, *row)))
             )
-            self._published[node.index, machine.incarnation, sequence] = sent
+            self._open[node.index, machine.incarnation, sequence] = sent
             found.append(sent)
         machine.publish_all(events, now)
         self.world.command(node)
         return found
-
-    def _is_entered(self, number: int) -> bool:
-        machine = self.world.nodes[number // self.setup.per_node].machine
-        return machine is not None and bool(cast(SkipList, machine).entries)
 
     def _take(self, node: Node, arrival: Arrival) -> list[int]:
         return [self._take_one(node, arrival, payload) for payload in arrival.payloads]
@@ -291,9 +288,11 @@ class SkipRun(Scenario[Setup]):
     def _take_one(self, node: Node, arrival: Arrival, payload: bytes) -> int:
         number, *row = _unpack(payload)
         sent = self.events[number]
-        took = self.subscribers[node.index].matching(tuple(row))
+        matching = self.subscribers[node.index].matching(tuple(row))
+        took = [each for each in matching if each in self.places]
+        assert sent.event.id is not None
         for subscription in took:
-            self.deliveries.handed(number, subscription, node.life)
+            self.book.took(node, self.places[subscription], sent.event.id, row, arrival.hops)
         sent.took += took
         if arrival.hops > sent.hops:
             sent.hops = arrival.hops
@@ -314,24 +313,24 @@ class SkipRun(Scenario[Setup]):
                     self.join_hops.append(what.hops)
             elif isinstance(what, Receipt):
                 machine = cast(SkipList, node.machine)
-                sent = self._published.pop((node.index, machine.incarnation, what.sequence))
+                sent = self._open.pop((node.index, machine.incarnation, what.sequence))
+                self.book.completed(node, sent.event, what.matched)
                 sent.done, sent.matched, sent.rounds = now, what.matched, what.rounds
                 sent.hops, sent.by_class = max(sent.hops, what.hops), what.by_interval
-                # Who said goodbye meanwhile has not outlived the receipt.
-                sent.due = [
-                    number for number in sent.due if number in sent.took or self._is_entered(number)
-                ]
             elif isinstance(what, Found):
                 self.found.append(what)
 
-    def judge(self, *, receipts: bool = True) -> None:
-        """Compare what was handed over with the oracle; ``receipts``: and with what the receipts say."""
-        allowed = {sent.number: self.oracle.wants(sent.row) for sent in self.events}
-        self.deliveries.judge({sent.number: sent.due for sent in self.events}, allowed)
-        if receipts:
-            for sent in self.events:
-                if sent.done is not None:
-                    self.tiles.receipt(sent.number, sent.matched, len(sent.took))
+    def judge(self, *, receipts: bool = True) -> list[str]:
+        """What is wrong with the hand-overs; ``receipts``: and with what the receipts say."""
+        return self.book.judge(*([Receipts()] if receipts else []))
+
+    def is_open(self, sent: Sent) -> bool:
+        """Whether its receipt is still to come, and somebody counts on it."""
+        return not sent.event.lost and sent.done is None and self.is_due(sent)
+
+    def is_due(self, sent: Sent) -> bool:
+        history = self.book.history
+        return any(history.is_due(sent.event, place) for place in history.candidates(sent.event))
 
     # ------------------------------------------------------------------------- looks
 

@@ -121,12 +121,12 @@ class Flown(SkipRun):
             self._trouble()
             self._calm()
         finally:
-            for finding in (self.deliveries, self.lease_checks):
-                self.violations += finding.told()
+            self.violations += [*self.book.once.told(), *self.book.wanted.told()]
+            self.violations += [*self.book.whole.told(), *self.lease_checks.told()]
 
     def counted(self) -> dict[str, float]:
         """``settled_s``: from the end of all faults to the perfect list; -1: never."""
-        found = self.deliveries
+        found = self.book
         return {"expected": found.expected, "missed": found.missed, "settled_s": self.settled_s}
 
     def _trouble(self) -> None:
@@ -183,8 +183,7 @@ class Flown(SkipRun):
                 f"receipts: some are not complete {RECEIPTS_S:g} s after the list was perfect"
             )
         if not is_gentle(self.setup):
-            for sent in self.events:
-                sent.due = [number for number in sent.due if number in sent.took]
+            self.book.whole.since = self.book.history.tick
         rng = Random(f"late {self.setup.seed}")
         rows = self.workload.rows or make(Setup(entries=max(2, self.setup.entries), events=5)).rows
         for _ in range(LATE_EVENTS):
@@ -197,7 +196,7 @@ class Flown(SkipRun):
         self.judge(receipts=False)
 
     def _no_receipt_missing(self) -> bool:
-        return all(sent.done is not None or not sent.due for sent in self.events)
+        return not any(map(self.is_open, self.events))
 
 
 def skiplist(seed: int) -> Flown:

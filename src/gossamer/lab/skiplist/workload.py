@@ -27,6 +27,7 @@ from gossamer.filters.tree import In
 from gossamer.lab.skiplist.config import Setup
 from gossamer.sim.config import ConfigError
 
+TOPIC = "files"
 SCHEMA = Schema.parse("name STRING, type STRING, size BIGINT")
 TYPES = ("dsc", "orig.gz", "orig.xz", "debian.xz", "diff.gz", "asc", "native.xz")
 SAMPLE = "sample"  # as a trace: the one that comes with the package

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from gossamer.lab.tree.run import TreeRun, truth
 from gossamer.overlay.tree.arcs import Cover
+from gossamer.sim.checkers import Receipts
 
 
 def mutual(edges: Mapping[int, list[int]]) -> list[str]:
@@ -139,14 +140,5 @@ def _arc(run: TreeRun, key: int) -> tuple[int, int]:
 
 
 def deliveries(run: TreeRun) -> list[str]:
-    """Delivered is published, matching and alive."""
-    expected, _, missed, duplicate = run.due()
-    spurious = run.spurious()
-    found = []
-    if missed:
-        found.append(f"{missed} of {expected} due hand-overs are missing")
-    if duplicate:
-        found.append(f"{duplicate} hand-overs are duplicates")
-    if spurious:
-        found.append(f"{spurious} hand-overs of events from before their host joined")
-    return found
+    """Whatever is due was delivered, once, and nothing else; and receipts count those that took the event."""
+    return run.book.judge(Receipts())

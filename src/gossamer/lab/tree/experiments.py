@@ -149,7 +149,7 @@ def root_failure(setup: Setup, progress: Progress = lambda _: None) -> RootFailu
     links = _links(before)
     return RootFailure(
         hosts=setup.hosts, contacted=len(run.contacts), links_changed=len(links.keys() ^ after.keys()),
-        seconds=seconds, missed=run.due()[2], rendezvous_rejoining=len(new),
+        seconds=seconds, missed=run.book.missed, rendezvous_rejoining=len(new),
         rendezvous_links_changed=sum(old.get(key) != parent for key, parent in new.items()),
         rendezvous_degree_max=max((list(new.values()).count(key) for key in new), default=0),
         digest=run.world.digest.hexdigest(), violations=violations,

@@ -26,6 +26,7 @@ from gossamer.overlay.tree.arcs import Host
 from gossamer.overlay.tree.reference import ReferenceTree, make_tree
 from gossamer.overlay.tree.ring import Members
 from gossamer.sim.clock import duration
+from gossamer.sim.traces import Traces
 from gossamer.sim.world import Node
 
 GROWN_MAX = 300
@@ -94,11 +95,16 @@ Told = Callable[["Changes"], None]
 
 
 def measure(
-    setup: Setup, progress: Progress = lambda _: None, told: Told = lambda _: None
+    setup: Setup,
+    progress: Progress = lambda _: None,
+    told: Told = lambda _: None,
+    traces: Traces | None = None,
 ) -> Measured:
-    """``told`` is given what joins and leaves have changed, one by one; of a steady state there is none to tell."""
+    """``told`` is given what joins and leaves have changed, one by one, and ``traces`` what the users of the hosts did and saw.
+    A steady state has neither.
+    """
     return (
-        simulated(setup, progress, told)
+        simulated(setup, progress, told, traces)
         if setup.hosts <= SIMULATED_MAX
         else at_steady_state(setup, progress)
     )
@@ -199,9 +205,12 @@ def _links(tree: steady.Tree) -> dict[tuple[int, int], None]:
     }
 
 
-def grow(setup: Setup, progress: Progress = lambda _: None) -> TreeRun:
+def grow(
+    setup: Setup, progress: Progress = lambda _: None, traces: Traces | None = None
+) -> TreeRun:
     """A fabric of the set size, at rest."""
     run = TreeRun(setup)
+    run.world.traces = traces
     if setup.hosts <= GROWN_MAX:
         for number in range(setup.hosts):
             run.join(run.free_key())
@@ -216,10 +225,8 @@ def grow(setup: Setup, progress: Progress = lambda _: None) -> TreeRun:
     return run
 
 
-def simulated(
-    setup: Setup, progress: Progress = lambda _: None, told: Told = lambda _: None
-) -> Measured:
-    run = grow(setup, progress)
+def simulated(setup: Setup, progress: Progress, told: Told, traces: Traces | None) -> Measured:
+    run = grow(setup, progress, traces)
     run.until(lambda: not ring(run), setup.seconds_max)
     violations = [] if run.quiet() else ["the network did not come to rest after it had grown"]
     violations += at_rest(run)[:5] if not violations else []
@@ -238,7 +245,6 @@ def simulated(
         run.until(lambda: not ring(run), setup.seconds_max)
         violations += ring(run)[:5]
     violations += [*run.watch.complaints[:5], *deliveries(run)]
-    expected, delivered, missed, duplicate = run.due()
     edges, depths = run.edges(), _depths(run.neighbours())
     degree = _histogram([len(near) for near in edges.values()])
     now = _lookups(run)
@@ -252,8 +258,8 @@ def simulated(
         announced_mean=round(fmean(changes.announced or [0]), 3), links_max=max(changes.links, default=0),
         area_join=Spread.of(changes.joins), area_leave=Spread.of(changes.leaves),
         copies_per_delivery=round((run.copies - copies) / max(1, run.handed_over - handed), 3),
-        expected=expected, delivered=delivered, missed=missed, duplicate=duplicate, spurious=run.spurious(),
-        replaced=replaced, messages=run.world.messages, invariants_looked=run.watch.looked,
+        expected=run.book.expected, delivered=run.book.delivered, missed=run.book.missed, duplicate=run.book.duplicate,
+        spurious=run.book.spurious, replaced=replaced, messages=run.world.messages, invariants_looked=run.watch.looked,
         seconds_quiet=quiet if quiet is not None else -1.0,
         digest=run.world.digest.hexdigest(), violations=violations,
     )  # fmt: skip

@@ -1,13 +1,14 @@
 """Hosts, subscribers and publishers of a tree in the simulator.
 
-``TreeRun`` is the simulator's probe. It starts, stops and replaces hosts, feeds their rings (the ideal one is one object for
-all; views are told of every change with a delay of their own; Chord needs no feeding), subscribes and publishes, counts, and
-knows what was due: an event is due at a host whose subscription was laid before it was published, that it matches, and that
-stays to the end.
+``TreeRun`` starts, stops and replaces hosts, feeds their rings (the ideal one is one object for all; views are told of every
+change with a delay of their own; Chord needs no feeding), subscribes, publishes and counts. A subscription is in force when it
+has been laid, and ends when its host leaves or fails.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from random import Random
 from typing import cast
 
@@ -27,7 +28,9 @@ from gossamer.overlay.tree.links import Links
 from gossamer.overlay.tree.messages import Announce, Attach, Notice
 from gossamer.overlay.tree.reference import ReferenceTree, make_tree
 from gossamer.overlay.tree.ring import IdealRing, Members, Ring, ViewRing, reckon
+from gossamer.sim.book import BareBook
 from gossamer.sim.clock import duration
+from gossamer.sim.history import Place, Published
 from gossamer.sim.network import Packet
 from gossamer.sim.scenario import Scenario
 from gossamer.sim.world import Node
@@ -48,29 +51,19 @@ MIX = (
     "temp <> 5",
 )
 CITIES = ("Geneva", "Bern", "Basel", "Gap")
+INCARNATION = 1  # a host that comes back is a new one
+
+Row = tuple[str, int]
 
 
-class User:
-    """What happens at one host."""
-
-    __slots__ = ("filter", "got", "joined_at", "laid_at", "matches", "twice")
-
-    def __init__(self, text: str, now: int) -> None:
-        self.joined_at = now
-        self.filter = text
-        self.matches = Filter.parse(text, SCHEMA).matches_row
-        self.laid_at: int | None = None
-        self.got: dict[tuple[int, int], None] = {}  # publisher, sequence
-        self.twice = 0
+@cache
+def _matcher(text: str) -> Callable[[Row], bool | None]:
+    return Filter.parse(text, SCHEMA).matches_row
 
 
-class Published(msgspec.Struct):
-    publisher: int  # index
-    sequence: int
-    at: int
-    row: tuple[str, int]
-    completed: int | None = None
-    matched: int = 0
+def passes(text: str, row: Row) -> bool:
+    """Whether a row passes a filter."""
+    return bool(_matcher(text)(row))
 
 
 class TreeRun(Scenario[Setup]):
@@ -83,9 +76,11 @@ class TreeRun(Scenario[Setup]):
         self.tree: ReferenceTree = make_tree(self.config)
         self.truth = Members(setup.key_bits)
         self.up: dict[int, Node] = {}  # by key
-        self.users: dict[int, User] = {}  # by index
         self.hosts: dict[int, Host] = {}  # by index, the dead included
-        self.published: list[Published] = []
+        self.users: dict[int, Place] = {}  # the latest subscription of each host, by index
+        self.texts: dict[str, int] = {}  # filters, and the order in which they came up
+        self.rows: list[Row] = []  # of the events
+        self.book = BareBook(self.world, TOPIC, SCHEMA.text, self._wanted)
         self.copies = 0
         self.contacts: dict[int, None] | None = (
             None  # hosts that neighbours have contacted, while somebody watches
@@ -97,7 +92,8 @@ class TreeRun(Scenario[Setup]):
         self._make_host = make_host
         self._chord_contacts: dict[int, tuple[Host, ...]] = {}
         self._sequences: dict[int, int] = {}
-        self._open: dict[tuple[int, int], Published] = {}
+        self._open: dict[tuple[int, int], Published] = {}  # (index, sequence)
+        self._text: dict[int, str] = {}  # by index
         self._leaving: dict[int, Node] = {}  # by key: they have said so and are still there
 
     # -------------------------------------------------------------------- hosts
@@ -149,10 +145,12 @@ class TreeRun(Scenario[Setup]):
         self._chord_contacts[index] = contacts
         self.truth.add(me)
         node = self.up[key] = self.world.add_node(peer, me.address)
-        self.users[index] = User(
-            MIX[self.below(len(MIX))] if self.setup.filters == "mix" else "", self.world.clock.now
-        )
+        self._text[index] = self.draw_filter()
         return node
+
+    def draw_filter(self) -> str:
+        """What a new host subscribes to."""
+        return MIX[self.below(len(MIX))] if self.setup.filters == "mix" else ""
 
     def start_all(self, *groups: list[int]) -> None:
         """Fabrics that have formed: all at once, with rings that are right (Chord with its lists and fingers filled in)."""
@@ -172,6 +170,7 @@ class TreeRun(Scenario[Setup]):
         node = self.up.pop(key)
         me = self.truth.remove(key)
         assert me is not None
+        self.book.ended(self.users[node.index])  # its users unsubscribe first
         if leave:
             self.machine(node).leave(self.world.clock.now)
             self.world.command(node)
@@ -228,36 +227,53 @@ class TreeRun(Scenario[Setup]):
     # -------------------------------------------------------------------- users
 
     def _subscribe(self, node: Node) -> None:
-        self.machine(node).subscribe(1, TOPIC, self.users[node.index].filter, self.world.clock.now)
+        self.subscribe(node, self._text[node.index])
+
+    def subscribe(self, node: Node, text: str) -> None:
+        filter = self.texts.setdefault(text, len(self.texts))
+        self.users[node.index] = self.book.subscribing(node, filter, 1, text)
+        self.machine(node).subscribe(1, TOPIC, text, self.world.clock.now)
         self.world.command(node)
+
+    def unsubscribe(self, node: Node) -> None:
+        self.book.ended(self.users[node.index])
+        self.machine(node).unsubscribe(1, self.world.clock.now)
+        self.world.command(node)
+
+    def crashed(self, node: Node) -> None:
+        self.book.lost(node)
+
+    def _wanted(self, event: int) -> dict[int, None]:
+        """The filters that an event passes, of those that have come up."""
+        return {
+            number: None for text, number in self.texts.items() if passes(text, self.rows[event])
+        }
 
     def publish(self, node: Node) -> None:
         sequence = self._sequences.get(node.index, 0)
         self._sequences[node.index] = sequence + 1
         row = (CITIES[self.below(len(CITIES))], self.below(40))
-        event = Published(node.index, sequence, self.world.clock.now, row)
-        self.published.append(event)
+        self.rows.append(row)
+        values = dict(zip(SCHEMA.names, row, strict=True))
+        event = self.book.publishing(node, INCARNATION, sequence, values)
         self._open[node.index, sequence] = event
         floor = min(each for index, each in self._open if index == node.index)
         rows = msgspec.msgpack.encode([row])
         self.machine(node).publish(
-            Batch(TOPIC, node.peer, 1, sequence, 1, floor, 0, 0, rows), self.world.clock.now
+            Batch(TOPIC, node.peer, INCARNATION, sequence, 1, floor, 0, 0, rows),
+            self.world.clock.now,
         )
         self.world.command(node)
 
     def delivered(self, node: Node, effect: Deliver) -> None:
         for batch in effect.events:
-            user = self.users[node.index]
-            (row,) = msgspec.msgpack.decode(batch.rows)
-            took = 1 if user.matches(tuple(row)) else 0
+            place = self.users[node.index]
+            id = (batch.publisher, batch.incarnation, batch.first)
+            row = tuple(msgspec.msgpack.decode(batch.rows)[0])
+            took = place.ended is None and passes(list(self.texts)[place.filter], row)
             if took:
-                key = (batch.publisher, batch.first)
-                if key in user.got:
-                    user.twice += 1
-                user.got[key] = None
-            self.machine(node).took(
-                (batch.publisher, batch.incarnation, batch.first), (took,), self.world.clock.now
-            )
+                self.book.took(node, place, id, row, batch.hops)
+            self.machine(node).took(id, (int(took),), self.world.clock.now)
 
     def called(self, node: Node) -> None:
         host = node.machine
@@ -269,10 +285,10 @@ class TreeRun(Scenario[Setup]):
         if tree_host.finished:
             for receipt in tree_host.finished:
                 event = self._open.pop((node.index, receipt.first))
-                event.completed, event.matched = self.world.clock.now, sum(receipt.matched)
+                self.book.completed(node, event, sum(receipt.matched))
             tree_host.finished.clear()
         if tree_host.routes.laid and tree_host.take_laid():
-            self.users[node.index].laid_at = self.world.clock.now
+            self.book.subscribed(self.users[node.index])
 
     def sent(self, node: Node, packet: Packet) -> None:
         self.copies += len(packet.ids)
@@ -327,7 +343,7 @@ class TreeRun(Scenario[Setup]):
         return (
             not self._open
             and all(self.machine(node).routes.quiet for node in self.up.values())
-            and all(self.users[node.index].laid_at is not None for node in self.up.values())
+            and all(self.users[node.index].returned is not None for node in self.up.values())
             and self.agreed()
         )
 
@@ -339,42 +355,6 @@ class TreeRun(Scenario[Setup]):
             return False
         return self.neighbours() == truth(self.tree, self.truth)
 
-    def due(self) -> tuple[int, int, int, int]:
-        """Expected, delivered of these, missed and duplicate, over hosts that are up."""
-        expected = delivered = 0
-        for event in self.published:
-            publisher = self.hosts[event.publisher].peer
-            if event.completed is None and self.world.nodes[event.publisher].machine is None:
-                continue  # its publisher is gone: nobody promised it
-            for node in self.up.values():
-                user = self.users[node.index]
-                if (
-                    user.laid_at is not None
-                    and user.laid_at <= event.at
-                    and user.matches(event.row)
-                ):
-                    expected += 1
-                    delivered += (publisher, event.sequence) in user.got
-        return (
-            expected,
-            delivered,
-            expected - delivered,
-            sum(user.twice for user in self.users.values()),
-        )
-
-    def spurious(self) -> int:
-        """Hand-overs of events whose receipts were complete before their host joined."""
-        done = {
-            (self.hosts[e.publisher].peer, e.sequence): e.completed
-            for e in self.published
-            if e.completed is not None
-        }
-        return sum(
-            done.get(key, user.joined_at) < user.joined_at
-            for user in self.users.values()
-            for key in user.got
-        )
-
     @property
     def unfinished(self) -> int:
         """Receipts that are not complete."""
@@ -382,7 +362,7 @@ class TreeRun(Scenario[Setup]):
 
     @property
     def handed_over(self) -> int:
-        return sum(len(user.got) for user in self.users.values())
+        return self.book.delivered + self.book.spurious
 
 
 def fill(chord: Chord, members: Members) -> None:
@@ -410,4 +390,4 @@ def truth(tree: ReferenceTree, members: Members) -> dict[int, tuple[int | None, 
     return found
 
 
-__all__ = ["TreeRun", "User", "truth"]
+__all__ = ["TreeRun", "truth"]

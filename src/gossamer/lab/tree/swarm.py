@@ -68,14 +68,8 @@ class Flown(TreeRun):
                 self.violations += assumed(self.setup.seed)[1]
 
     def counted(self) -> dict[str, float]:
-        expected, delivered, missed, duplicate = self.due()
-        return {
-            "expected": expected,
-            "delivered": delivered,
-            "missed": missed,
-            "duplicate": duplicate,
-            "spurious": self.spurious(),
-        }
+        names = ("expected", "delivered", "missed", "duplicate", "spurious")
+        return {name: getattr(self.book, name) for name in names}
 
     def _trouble(self) -> None:
         setup = self.setup
