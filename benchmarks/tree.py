@@ -193,7 +193,7 @@ def main() -> int:
         "--measure",
         "20s",
     )
-    report.judge("churn", "10 % of messages lost, 1 % of hosts replaced each second",
+    report.judge("churn", "10 % of packets lost, 1 % of hosts replaced each second",
         (*churn, "--seed", "1"), ONCE,
                  ("expected", "delivered", "replaced", "copies_per_delivery",
                      "seconds_quiet"))  # fmt: skip

@@ -163,7 +163,9 @@ def text_column(offsets: list[int], data: bytes, *, utf8: bool = True) -> Any:
         st.binary(max_size=80),
         st.text(max_size=60).map(lambda text: text.encode("utf-8", "surrogatepass")),
         st.text(max_size=40).map(
-            lambda text: ("plain ASCII, more than 32 bytes, " + text).encode("utf-8", "surrogatepass")
+            lambda text: ("ASCII of more than 32 bytes, " * 2 + text).encode(
+                "utf-8", "surrogatepass"
+            )
         ),
     ),
     st.data(),

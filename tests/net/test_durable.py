@@ -325,7 +325,7 @@ def test_an_ordered_named_subscription_prints_what_waited_for_its_turn_when_it_w
             finally:
                 again.kill()
                 again.communicate()
-            # What was printed last may not have been acknowledged when the first one was stopped.
+            # The last printed event may not have been acknowledged when the first one was stopped.
             again_printed = [value for value in before if value in after]
             assert again_printed == before[len(before) - len(again_printed) :]
             values = [*before, *(value for value in after if value not in again_printed)]

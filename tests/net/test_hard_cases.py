@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import gossamer
-from gossamer.machine import MILLISECOND, SECOND, Micros
+from gossamer.machine import SECOND, Micros
 from gossamer.node import wire
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.flood import FloodConfig
@@ -95,9 +95,7 @@ def test_the_window_holds_over_many_topics() -> None:
 
 
 def test_a_member_that_does_not_report_is_cut_off() -> None:
-    config = gossamer.NodeConfig(
-        flood=FloodConfig(patience=Micros(SECOND), resend=Micros(200 * MILLISECOND))
-    )
+    config = gossamer.NodeConfig(flood=FloodConfig(patience=Micros(SECOND)))
 
     async def main() -> None:
         async with gossamer.Node(config=config) as a:

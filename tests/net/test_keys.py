@@ -287,7 +287,7 @@ def test_a_node_that_does_not_belong_is_told_why(fabric: Fabric, tmp_path: Path,
             if who == "plain":
                 with pytest.raises(
                     gossamer.JoinError,
-                    match=r": garbage \(the peer speaks TLS: it has keys, and wants",
+                    match=r": garbage \(the peer speaks TLS: it has keys, and this",
                 ):
                     await gossamer.Node(join=[gate.address], join_timeout=1).start()
             elif who == "tls to plain":

@@ -1,4 +1,7 @@
-"""The link contract on real sockets (machine.py): order, and event messages that a full queue hands back."""
+"""The link contract on real sockets (machine.py): order, and refused event messages.
+
+A full queue hands refused event messages back.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ import gossamer
 from gossamer.machine import Effect, LinkState, Message, Micros, Peer, Send
 from gossamer.net import connection
 from gossamer.node import wire
-from gossamer.overlay.batch import Batch, Leave, Report
+from gossamer.node.history import Part, Past
+from gossamer.overlay.batch import Leave, Report
 from gossamer.trace import Dropped
 from livenet import HELLO, go, until
 
@@ -24,17 +28,21 @@ ROWS = b"\x91\x91\x01" + bytes(200_000)
 CAPACITY = 4 << 20
 
 
-def batch(first: int) -> Batch:
-    return Batch("t", 7, 1, first, 1, 0, 0, 0, ROWS)
+def told(number: int) -> Past:
+    """An event message that no delivery engine keeps a book of: it goes back as it is."""
+    part = Part(1, number, 1, (), ROWS)
+    return Past("t", 1, number, (part,), (0, 0), True, (0, 0), 0, (0, 0), (0, 0), 0)
 
 
 class Spy:
-    """Notes what a node's machine is told of one link, and by which call."""
+    """Notes the messages and states that a node's machine gets for one link, and the calls that
+    bring them.
+    """
 
     def __init__(self, node: gossamer.Node) -> None:
         self.core = node._core
         self.states: list[LinkState] = []
-        self.refused: list[Batch] = []
+        self.refused: list[Past] = []
         self.calls = 0  # into the machine, under way
         self._link, self._refused = node._core.link, node._core.refused
         node._core.link = self.link  # type: ignore[method-assign]
@@ -48,7 +56,7 @@ class Spy:
     def hand_back(self, peer: Peer, message: Message, now: Micros) -> list[Effect]:
         assert not self.calls, "a call of the machine from within a call of the machine"
         assert peer == PEER
-        assert isinstance(message, Batch)
+        assert isinstance(message, Past)
         assert self.states[-1] is LinkState.FULL
         self.refused.append(message)
         return self._refused(peer, message, now)
@@ -65,13 +73,13 @@ async def deaf(node: gossamer.Node) -> AsyncIterator[tuple[Any, Any]]:
     writer.close()
 
 
-async def batches(reader: asyncio.StreamReader, wanted: int) -> list[int]:
-    """Read until so many batches have come; their first numbers, in the order of their coming."""
+async def numbers(reader: asyncio.StreamReader, wanted: int) -> list[int]:
+    """Read until this many have come; their numbers, in the order of their coming."""
     unframer, found = wire.Unframer(), []
     while len(found) < wanted:
         for message in unframer.feed(await reader.read(1 << 16)):
-            if isinstance(message, Batch):
-                found.append(message.first)
+            if isinstance(message, Past):
+                found.append(message.serial)
     return found
 
 
@@ -92,21 +100,23 @@ def test_a_full_queue_hands_event_messages_back_and_they_go_when_it_is_ready(
                 )
                 sent = 0
                 while len(spy.refused) < 20:
-                    node._driver.perform([Send((PEER,), batch(sent))])
+                    node._driver.perform([Send((PEER,), told(sent))])
                     sent += 1
                     await asyncio.sleep(0)
-                assert [one.first for one in spy.refused] == list(range(sent - 20, sent))
+                assert [one.serial for one in spy.refused] == list(range(sent - 20, sent))
                 assert spy.states == [LinkState.UP, LinkState.FULL]
                 assert node.status()["counters"]["refused_messages"] == 20
-                assert await batches(reader, sent) == list(range(sent))
+                assert await numbers(reader, sent) == list(range(sent))
                 assert LinkState.READY in spy.states
                 assert not dropped
 
     go(main())
 
 
-def test_what_was_refused_is_handed_back_after_all_effects_of_the_call() -> None:
-    """Also where they break the rule that nothing calls a machine from within its own effects."""
+def test_refused_messages_are_handed_back_after_all_effects_of_the_call() -> None:
+    """It holds also where the effects break the rule that nothing calls a machine from within
+    them.
+    """
 
     async def main() -> None:
         async with gossamer.Node() as node:
@@ -126,9 +136,9 @@ def test_what_was_refused_is_handed_back_after_all_effects_of_the_call() -> None
 
                 link.send = note  # type: ignore[method-assign]
                 to = (PEER,)
-                node._driver.perform([Send(to, batch(1)), Send(to, batch(2)), Send(to, Leave())])
+                node._driver.perform([Send(to, told(1)), Send(to, told(2)), Send(to, Leave())])
                 assert written == ["0 refused", "0 refused", "control"]
-                assert [one.first for one in spy.refused] == [1, 2]
+                assert [one.serial for one in spy.refused] == [1, 2]
                 assert spy.states == [LinkState.UP, LinkState.FULL]
 
     go(main())
@@ -147,16 +157,16 @@ def test_control_messages_keep_their_order_and_what_is_behind_a_hangup_is_not_he
                 node._core.receive = receive  # type: ignore[method-assign]
                 said: list[Message] = []
                 for number in range(40):
-                    said += Report(1, 1, number, 0, True), Leave((number,)), batch(number)
+                    said += Report(1, 1, number, 0, True), Leave((number,)), told(number)
                     if not number % 3:
                         said.append(Report(1, 1, 1_000 + number, 0, True))
                 writer.write(b"".join(wire.encode(message) for message in said))
                 await until(lambda: len(heard) == len(said))
-                for kinds in ((Report, Leave), (Batch,)):
+                for kinds in ((Report, Leave), (Past,)):
                     assert [one for one in heard if isinstance(one, kinds)] == [
                         one for one in said if isinstance(one, kinds)
                     ]
-                # A link that is closed in the middle of what was read says nothing more.
+                # A link that is closed in the middle of the bytes that were read says nothing more.
                 link, before = node._driver.links[PEER], len(heard)
 
                 def close(sender: Peer, message: Message, now: Micros) -> list[Effect]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.node.test_follow import Fabric
 
+from gossamer.machine import Dial, Effect, LinkState, Micros, Peer, Send
 from gossamer.node import Route
-from gossamer.node.missed import Missed
+from gossamer.node.missed import PATIENCE, Debts, Heard, Missed
+from gossamer.overlay.batch import Left
 from gossamer.trace import Rejected
 
 
@@ -60,3 +62,36 @@ def test_a_relay_passes_the_word_on_to_those_behind_it_once() -> None:
     assert sorted(passed) == [0, 1, 2]  # each to the one other neighbour that it did not hear it of
     [gap] = fabric.gaps(2)
     assert (gap.publisher, gap.after, gap.before) == (77, (1, 4), (1, 7))
+
+
+def test_a_debt_is_told_once_over_each_link_and_what_was_added_follows() -> None:
+    out: list[Effect] = []
+    debts = Debts(out, lambda peer: "node-2")
+    peer = Peer(2)
+
+    def told() -> list[Missed]:
+        debts.wake(Micros(clock))
+        said = [effect.message for effect in out if isinstance(effect, Send)]
+        out.clear()
+        return said  # type: ignore[return-value]
+
+    clock = 0
+    debts.owe([Left(peer, "t", 1, 1, 5, 9, False)], Micros(clock))
+    debts.wake(Micros(clock))
+    assert out == [Dial("node-2", peer)]
+    out.clear()
+    for clock in (10, 20):
+        debts.link(peer, LinkState.UP, Micros(clock))
+        assert told() == [Missed("t", 1, 1, 5, 9, False)]
+        assert told() == []
+        assert debts.deadline == clock + PATIENCE
+        debts.link(peer, LinkState.DOWN, Micros(clock + 5))
+    clock = 30
+    debts.link(peer, LinkState.UP, Micros(clock))
+    assert len(told()) == 1
+    debts.owe([Left(peer, "t", 1, 1, 10, 12, False)], Micros(clock))
+    assert told() == [Missed("t", 1, 1, 5, 12, False)]
+    assert debts.heard(peer, Heard("t", 1, 1, 5, 9)) == []
+    assert debts.deadline == 0
+    assert told() == [Missed("t", 1, 1, 10, 12, False)]
+    assert debts.heard(peer, Heard("t", 1, 1, 10, 12)) == [LinkState.UP]

@@ -17,7 +17,6 @@ from gossamer.filters import loops
 from gossamer.filters.packed import COLUMNS_MARK, is_columns
 from gossamer.node import history, missed, wire
 from gossamer.node.topics import Advert, Adverts, AdvertsTaken
-from gossamer.overlay import batch as batches
 from gossamer.overlay.batch import Batch, Busy, Leave, Report
 from gossamer.overlay.direct import messages as direct
 from gossamer.overlay.interest import messages as interest
@@ -108,10 +107,6 @@ MESSAGES = [
     direct.Portion("weather", 7, 1, 10, 0, 9, (0, 2), "workers", b"\x92\x91\x01\x91\x02"),
     direct.Taken(1, 10, 0, (1, 0)),
     direct.Holding(1, 10, 0),
-    direct.Check(3, ((1, 10, 0), (1, 11, 0))),
-    direct.Lacking(3, ((1, 10, 0),)),
-    batches.Inquiry(7, 1, 10, 0),
-    batches.Lost(7, 1, 10, 0),
     missed.Missed("weather", 7, 1, 10, 12, True),
     missed.Heard("weather", 7, 1, 10, 12),
 ]  # fmt: skip

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.machine import LinkState, Micros, Peer
-from gossamer.overlay import flood
-from gossamer.overlay.batch import Batch
+from gossamer.machine import Effect, LinkState, Micros, Peer
+from gossamer.overlay.batch import Batch, Report
+from gossamer.overlay.delivery.lives import LIVES_A_LINK, LIVES_MAX
 from gossamer.overlay.flood import Flood, FloodConfig
 from gossamer.overlay.shares import Shares
 
@@ -70,24 +70,31 @@ def test_bounds_hold_whatever_happens(steps: list[tuple[int, int, str]]) -> None
         assert all(value == str(key) for key, value in table.items())
 
 
-def test_who_invents_publishers_makes_a_node_forget_nobody_else() -> None:
+def test_a_peer_that_invents_publishers_makes_a_node_forget_nobody_else() -> None:
     """The hole that was known to be open: 65,536 invented publishers, and a batch would be handed over twice."""
-    node = Flood(Peer(1), FloodConfig())
+    handed: list[Batch] = []
+
+    def arrive(batch: Batch, now: Micros, *_: object) -> tuple[int, ...]:
+        handed.append(batch)
+        return ()
+
+    out: list[Effect] = []
+    node = Flood(Peer(1), FloodConfig(), arrive, lambda *_: None, lambda *_: None, out)
+    engine = node.engine
     honest, liar = Peer(2), Peer(3)
     for peer in (honest, liar):
         node.link(peer, LinkState.UP, Micros(0))
     real = Batch("t", 2, 1, 1, 1, 1, 0, 1, b"\x91\x91\x01")
-    assert any(
-        type(effect).__name__ == "Deliver" for effect in node.receive(honest, real, Micros(0))
-    )
-    node.took((2, 1, 1), (), Micros(0))
-    for publisher in range(flood.ORIGINS_MAX + 1000):
+    node.receive(honest, real, Micros(0))
+    assert handed == [real]
+    for publisher in range(LIVES_MAX + 1000):
         key = (1000 + publisher, 1, 1)
         node.receive(liar, Batch("t", *key, 1, 1, 0, 1, b"\x91\x91\x01"), Micros(0))
-        node.took(key, (), Micros(0))
-        node.receive(honest, flood.Report(*key, 0, True), Micros(0))
-    assert len(node._origins) <= flood.ORIGINS_A_LINK + 1
-    again = node.receive(liar, real, Micros(1))
-    assert not any(type(effect).__name__ == "Deliver" for effect in again)
-    assert sum(node._waves_by.values()) == node.remembered
-    assert node._bytes_by[liar] == 0
+        node.receive(honest, Report(*key, 0, True), Micros(0))
+        out.clear()
+    assert len(engine.lives) <= LIVES_A_LINK + 1
+    handed.clear()
+    node.receive(liar, real, Micros(1))
+    assert handed == []
+    assert sum(engine.batches_by.values()) == engine.remembered
+    assert engine.bytes_by[liar] == 0

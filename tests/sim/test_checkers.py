@@ -13,7 +13,7 @@ from gossamer.machine import Deliver, Effect, LinkState, Message, Micros, Peer, 
 from gossamer.node.core import NodeCore
 from gossamer.node.local import Local, Subscription
 from gossamer.overlay.batch import Batch, Report
-from gossamer.overlay.flood import Flood
+from gossamer.overlay.delivery.lives import Lives
 from gossamer.sim import Config, Outcome
 from gossamer.sim.run import Run, make_core, matching
 from gossamer.sim.workload import Shape, Workload, draw
@@ -188,11 +188,11 @@ class RaisesTheFloor(LowersTheFloor):
         return batch.first
 
 
-class _Hoarder(Flood):
-    def _origin(self, key: Any, floor: int, link: int) -> Any:
-        return super()._origin(
-            key, floor if key[0] == self.me else 0, link
-        )  # what it sends is right; what it keeps is not
+class _Hoarder(Lives[Any]):
+    def use(self, publisher: int, incarnation: int, floor: int, link: int) -> Any:
+        # What it sends is right; what it keeps is not.
+        kept = floor if publisher == self._me else 0
+        return super().use(publisher, incarnation, kept, link)
 
 
 class Hoards(NodeCore):
@@ -200,7 +200,7 @@ class Hoards(NodeCore):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.flood.__class__ = _Hoarder
+        self.flood.engine.lives.__class__ = _Hoarder
 
 
 class NeverReports(Mutant):

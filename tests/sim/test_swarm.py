@@ -53,7 +53,7 @@ def test_the_draws_cover_the_ground() -> None:
     )
     assert len(kinds) == 7
     assert {config.nodes for config in drawn} >= set(range(2, 41))
-    for name in ("loss", "delay", "breaks", "churn", "durable"):
+    for name in ("loss", "delay", "breaks", "refuse", "churn", "durable"):
         share = sum(bool(getattr(config, name)) for config in drawn) / len(drawn)
         assert 0.2 < share < 0.6, name
     assert sum(config.burst > 1 for config in drawn) > 80

@@ -328,19 +328,19 @@ class Authority:
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         return builder.sign(self._key, None)
 
-    def find(self, who: str) -> list[Issued]:
+    def find(self, wanted: str) -> list[Issued]:
         """The certificates of a name, a node's id or a serial number.
 
         Ids and serial numbers are hexadecimal.
         """
-        found = [one for one in self.issued if who in (one.name, one.peer, one.serial)]
+        found = [one for one in self.issued if wanted in (one.name, one.peer, one.serial)]
         if not found:
             raise KeysError(
-                f"nothing was issued here for {who!r}; see: gossamer keys show {self.directory}"
+                f"nothing was issued here for {wanted!r}; see: gossamer keys show {self.directory}"
             )
         return found
 
-    def revoke(self, who: str) -> list[Issued]:
+    def revoke(self, wanted: str) -> list[Issued]:
         """Puts a node's certificates on the list of revoked certificates, and returns the new
         ones.
         """
@@ -348,7 +348,7 @@ class Authority:
         now = _now().timestamp()
         fresh = [
             one
-            for one in self.find(who)
+            for one in self.find(wanted)
             if int(one.serial, 16) not in serials and one.not_after > now
         ]
         if fresh:

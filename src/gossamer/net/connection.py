@@ -1,15 +1,17 @@
 """One TCP connection between two nodes: frames in, frames out, two lanes.
 
-Frames that are ready in one turn of the event loop leave in one write. Control frames go ahead of event frames: while the
-socket takes no more, both wait here, and control goes first when it does again. Event frames beyond ``EVENT_QUEUE_BYTES``
-are refused, and go back to the machine; control frames beyond ``CONTROL_QUEUE_BYTES`` mean that the peer has stalled, and
-end the connection.
+Frames that are ready in one turn of the event loop leave in one write. Control frames go ahead of
+event frames. While the socket takes no more, both wait here, and control frames go first when it
+does again. Event frames beyond ``EVENT_QUEUE_BYTES`` are refused and go back to the machine.
+Control frames beyond ``CONTROL_QUEUE_BYTES`` mean that the peer has stalled, and end the
+connection.
 
-A slow link is no silent peer. Where bytes wait, the connection looks now and then at how many have reached the peer's system. If
-it is enough of them, that is a sign of life, and the machine is told that the link moves.
+A slow link is not a silent peer. While bytes wait, the connection looks now and then at the number
+of bytes that have reached the peer's system. If there are enough of them, that is a sign of life,
+and the machine is told that the link moves.
 
-Where there are keys, all of it goes through TLS (tls.py), and a peer is who its certificate says: nothing is said to it before that
-is known, and a Hello in another's name ends the connection.
+With keys everything goes through TLS (tls.py), and a peer has the identity of its certificate.
+Nothing is said to it before that is known, and a Hello in another node's name ends the connection.
 """
 
 from __future__ import annotations
@@ -52,56 +54,78 @@ EVENT_QUEUE_BYTES = 16 << 20
 EVENT_QUEUE_LOW = 4 << 20
 CONTROL_QUEUE_BYTES = 16 << 20
 SOCKET_HIGH_WATER = 1 << 20
-HELLO_SECONDS = (
-    5.0  # a connection that has not said hello by then, and shown its certificate, is closed
-)
-PING_SECONDS = 5.0  # a link that has been silent for this long is asked
-SILENCE_SECONDS = 10.0  # and given up after this
-DOUBT_SECONDS = 1.0  # before that it is asked once more, and what lies in the socket is read
-DIRECT_BYTES = (
-    16 << 10
-)  # so much is written at once; more is left to the event loop, which writes at the end of its turn
-DRIBBLE_BYTES = 16 << 10  # a sign of life is a whole message, or so much of one
-MOVING_BYTES = 16 << 10  # likewise of what has left for the peer in ``PING_SECONDS``
-SHARED_WEIGHT = 4  # so many bytes that lie in shared memory count as one that comes by the socket
-SIOCOUTQ = 0x5411  # of Linux: what a socket still holds
-LINGER_SECONDS = 2.0  # what a closed connection still has to write gets this long
+# A connection that has not said hello by then, and shown its certificate, is closed.
+HELLO_SECONDS = 5.0
+# A link that has been silent for this long gets a Ping.
+PING_SECONDS = 5.0
+# A link that has been silent for this long is given up.
+SILENCE_SECONDS = 10.0
+# Before a link is given up it gets one more Ping, and the bytes in the socket are read.
+DOUBT_SECONDS = 1.0
+# The most bytes that are written at once. The event loop writes more than this at the end of its
+# turn.
+DIRECT_BYTES = 16 << 10
+# A sign of life is a whole message, or this number of bytes of one.
+DRIBBLE_BYTES = 16 << 10
+# A sign of life is also this number of bytes that have left for the peer in ``PING_SECONDS``.
+MOVING_BYTES = 16 << 10
+# This number of bytes in shared memory counts as one byte that comes by the socket.
+SHARED_WEIGHT = 4
+# A request number of Linux: the bytes that a socket still holds.
+SIOCOUTQ = 0x5411
+# A closed connection gets this long to write its queues.
+LINGER_SECONDS = 2.0
 
 _PING, _PONG = encode(Ping()), encode(Pong())
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The protocol object. ``dialled`` is the address that we called, or None if the peer called us; ``expected`` is whom we
-    called, or None for whoever is there. Somebody else hears nothing of us, not even who we are.
+    """The protocol object of a connection.
+
+    ``dialled`` is the address that this node called, or None if the peer called this node.
+    ``expected`` is the peer that this node called, or None for any peer at the address. Another
+    peer hears nothing of this node, not even its name.
     """
 
     def __init__(self, driver: Driver, dialled: str | None, expected: Peer | None = None) -> None:
         self.driver, self.dialled, self.expected = driver, dialled, expected
         self.loop = driver.loop
-        self.hello: Hello | None = None  # the peer's
+        # The peer's Hello.
+        self.hello: Hello | None = None
         self.peer = Peer(0)
         self.closed = False
         self.reason = ""
-        self.settled: asyncio.Future[None] = (
-            self.loop.create_future()
-        )  # the peer has said hello, or will not
-        self.address = ""  # of the other end, without the port
-        self.identity: Identity | None = None  # as its certificate says
-        self.rejected = 0  # messages that the machine would not have
-        self.unanswered = 0  # Pings
+        # It is done when the peer has said hello, or will not.
+        self.settled: asyncio.Future[None] = self.loop.create_future()
+        # The address of the other end, without the port.
+        self.address = ""
+        # The identity in the peer's certificate.
+        self.identity: Identity | None = None
+        # The number of messages that the machine rejected.
+        self.rejected = 0
+        # The number of Pings without an answer.
+        self.unanswered = 0
         self.bytes_in = 0
         self.bytes_out = 0
-        self._written = 0  # bytes for the socket
-        self._seen = (0, 0, 0)  # bytes that had arrived, bytes in and messages in, at the last look
-        self._frames = 0  # messages in
+        # The bytes that were written to the socket.
+        self._written = 0
+        # At the last look: the bytes that had arrived, the bytes in and the messages in.
+        self._seen = (0, 0, 0)
+        # The number of messages in.
+        self._frames = 0
         self._transport: asyncio.Transport | None = None
-        self._direct = -1  # the socket's descriptor
+        # The socket's descriptor.
+        self._direct = -1
         self._tls: Session | None = None
-        self._is_here = False  # the other end is on this host
-        self._sharing: Sharing | None = None  # memory, with such a peer
+        # The other end is on this host.
+        self._is_here = False
+        # Memory that is shared with such a peer.
+        self._sharing: Sharing | None = None
         self._unframer = Unframer(stranger=True)
-        self._fills = False  # what is read has its place in the unframer
-        self._takes_pieces = False  # the transport writes several without joining them
+        # Bytes are read straight to their place in the unframer.
+        self._fills = False
+        # The transport writes several pieces without joining them.
+        self._takes_pieces = False
         self._control: deque[Frame] = deque()
         self._events: deque[Frame] = deque()
         self._control_bytes = 0
@@ -110,16 +134,17 @@ class Connection(asyncio.BufferedProtocol):
         self._full = self._doubted = False
         self._scheduled = False
         self._heard = self._window = self.loop.time()
-        self._heard_bytes = 0  # that had come by then
-        self._messages_in = self._bytes_before = 0  # of this window
+        # The bytes that had come by then.
+        self._heard_bytes = 0
+        # The messages of this window, and the bytes before it.
+        self._messages_in = self._bytes_before = 0
         self._timer: asyncio.TimerHandle | None = None
-
-    # ------------------------------------------------------------ from asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=SOCKET_HIGH_WATER)
-        # asyncio's own either joins them as well or (3.12, 3.13) never says that it has more than it should.
+        # asyncio's own transport either joins them as well, or (3.12, 3.13) never says that it has
+        # more than it should.
         self._takes_pieces = type(transport).__module__.startswith("uvloop")
         sock = transport.get_extra_info("socket")
         if sock is not None:
@@ -151,7 +176,11 @@ class Connection(asyncio.BufferedProtocol):
         self.received(nbytes if self._fills else self.driver.scratch[:nbytes])
 
     def received(self, data: memoryview | int) -> None:
-        """Bytes from the peer, which are somebody else's after this call; or how many of them were read to their place."""
+        """Takes bytes from the peer.
+
+        The buffer is used again after this call. A number says how many bytes were read straight to
+        their place.
+        """
         if self.closed:
             return
         size = data if isinstance(data, int) else len(data)
@@ -169,7 +198,7 @@ class Connection(asyncio.BufferedProtocol):
                 if not self.bytes_in and bytes(data[:2]) in (b"\x15\x03", b"\x16\x03"):
                     raise WireError(
                         "garbage",
-                        "the peer speaks TLS: it has keys, and wants this node to have some (--keys)",
+                        "the peer speaks TLS: it has keys, and this node needs keys too (--keys)",
                     )
                 self.bytes_in += size
                 messages = self._unframer.feed(data)
@@ -186,7 +215,10 @@ class Connection(asyncio.BufferedProtocol):
             self.driver.spin.arrived()
 
     def _unseal(self, tls: Session, data: memoryview) -> bytes:
-        """What the peer says, in the clear; the first word to it, once it is known who it is."""
+        """The peer's bytes in the clear.
+
+        The first message to the peer goes once its identity is known.
+        """
         assert self._transport is not None
         try:
             clear = tls.receive(data)
@@ -208,7 +240,10 @@ class Connection(asyncio.BufferedProtocol):
         return clear
 
     def _spend(self, messages: int, size: int) -> None:
-        """What a peer sends is counted: a dribble is no sign of life, and a flood ends the connection."""
+        """Counts the peer's messages and bytes.
+
+        A dribble is no sign of life, and a flood ends the connection.
+        """
         now, limits = self.loop.time(), self.driver.guard.limits
         if messages or self.bytes_in - self._heard_bytes >= DRIBBLE_BYTES:
             self._heard, self._heard_bytes = now, self.bytes_in
@@ -246,7 +281,10 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _volume(self) -> int:
-        """Bytes in, as limits count them: an honest peer of the same host leaves more in memory than any network carries."""
+        """The bytes in, as the limits count them.
+
+        An honest peer of the same host leaves more bytes in memory than any network carries.
+        """
         return self.bytes_in + (
             self._sharing.bytes_in // SHARED_WEIGHT if self._sharing is not None else 0
         )
@@ -258,7 +296,9 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def shared(self) -> tuple[int, int]:
-        """Bytes in and out that lay in memory which both ends see, and so did not come by the socket."""
+        """The bytes in and out that lay in memory which both ends see, and so did not come by
+        the socket.
+        """
         return (
             (self._sharing.bytes_in, self._sharing.bytes_out)
             if self._sharing is not None
@@ -272,7 +312,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def queued(self) -> int:
-        """Bytes that wait for the socket, both lanes."""
+        """The bytes in both lanes that wait for the socket."""
         return self._control_bytes + self._event_bytes
 
     def pause_writing(self) -> None:
@@ -281,8 +321,6 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._paused = False
         self._write()
-
-    # ---------------------------------------------------------------- messages
 
     def _greet(self, message: AnyMessage) -> None:
         if type(message) is not Hello:
@@ -331,17 +369,20 @@ class Connection(asyncio.BufferedProtocol):
                 if not self._shared(message):
                     return
             else:
-                # Control messages keep their order; only event messages may be taken before a report.
+                # Control messages keep their order. Only event messages may be taken before a
+                # report.
                 for report in reports:
                     driver.received(peer, report)
                 reports.clear()
                 driver.received(peer, message)
             if self.closed:
-                return  # the machine has been told that the link is down
+                # The machine has been told that the link is down.
+                return
         if self._sharing is not None and (owed := self._sharing.owed()):
             self.send(owed, is_event=False)
         if reports:
-            # Later than the rest, and told at once: publishers wait for them when their window is full.
+            # Reports come after the other messages, and the owner is told at once: publishers wait
+            # for them when their window is full.
             if len(reports) < len(messages):
                 self.loop.call_soon(self._report, reports)
             else:
@@ -350,11 +391,16 @@ class Connection(asyncio.BufferedProtocol):
         driver.settle_soon()
 
     def _shared(self, message: AnyMessage) -> bool:
-        """A message about memory, or one that lies there; False: the connection has ended."""
+        """Takes a message about memory, or one that lies there.
+
+        It returns False if the connection has ended.
+        """
         sharing = self._sharing
         try:
             if sharing is None and type(message) is Memory and self.driver.shares:
-                return True  # the other end thinks that we are on its host, which a forwarder there can bring about
+                # The other end believes that this node is on its host. A forwarder there can cause
+                # this.
+                return True
             if sharing is None:
                 raise WireError(
                     "wrong shape", f"a {type(message).__name__}, where no memory is shared"
@@ -370,7 +416,8 @@ class Connection(asyncio.BufferedProtocol):
         elif found is not None:
             self.driver.spin.bulk()
             self.driver.received(self.peer, cast(AnyMessage, found))
-        elif self._events and not self._paused:  # there may be room again
+        # There may be room again.
+        elif self._events and not self._paused:
             self._write()
         return not self.closed
 
@@ -382,12 +429,11 @@ class Connection(asyncio.BufferedProtocol):
             driver.tell()
             driver.settle_soon()
 
-    # ----------------------------------------------------------------- writing
-
     def send(self, frame: Frame, *, is_event: bool) -> bool:
-        """Queue a frame; returns False if the event queue has no room for it."""
+        """Queues a frame. Returns False if the event queue has no room for it."""
         if self.closed:
-            return True  # lost with the link, of which the machine is told
+            # The frame is lost with the link, and the machine is told of that.
+            return True
         if is_event:
             is_refused = self._event_bytes + len(frame) > EVENT_QUEUE_BYTES
             if not is_refused:
@@ -410,7 +456,10 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _write(self, *, last: bool = False) -> None:
-        """``last``: nobody will write after this, so nothing waits for room in memory."""
+        """Writes as much as the socket takes.
+
+        With ``last`` it is the last write, so nothing waits for room in memory.
+        """
         self._scheduled = False
         transport, tls, sharing = self._transport, self._tls, self._sharing
         if (
@@ -420,7 +469,8 @@ class Connection(asyncio.BufferedProtocol):
             or (tls is not None and not tls.established)
         ):
             return
-        waits = False  # for the peer to take what lies in memory
+        # The peer must take some bytes out of memory first.
+        waits = False
         while not self._paused and (self._control or (self._events and not waits)):
             pieces: list[Bytes] = []
             size = 0
@@ -457,7 +507,8 @@ class Connection(asyncio.BufferedProtocol):
                 try:
                     sent = os.write(self._direct, data)
                 except OSError:
-                    sent = 0  # full, or broken: the transport finds out which, and says so
+                    # The socket is full or broken. The transport finds out which, and reports it.
+                    sent = 0
                 if sent == size:
                     continue
                 data = data[sent:]
@@ -468,7 +519,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @staticmethod
     def _take(queue: deque[Frame], pieces: list[Bytes]) -> int:
-        """Move the first frame; its size."""
+        """Moves the first frame, and returns its size."""
         frame = queue.popleft()
         if isinstance(frame, bytes):
             pieces.append(frame)
@@ -477,17 +528,24 @@ class Connection(asyncio.BufferedProtocol):
         return len(frame)
 
     def ping(self, *, last: bool = False) -> None:
-        """Ask whether the peer is there, or, ``last``, whether it has read all that was sent before: see ``unanswered``."""
+        """Asks whether the peer is there.
+
+        With ``last`` it asks whether the peer has read everything that was sent before (see
+        ``unanswered``).
+        """
         self.unanswered += 1
         self.send(_PING, is_event=last)
 
     def flush(self) -> None:
-        """Write what waits now rather than at the end of this turn."""
+        """Writes the waiting frames now, and not at the end of this turn."""
         if self._scheduled and not self._paused:
             self._write()
 
     def close(self, reason: str, detail: str = "") -> None:
-        """End the connection, once. The link is down from now on; what is queued and can be written still goes."""
+        """Ends the connection, once.
+
+        The link is down from now on. Queued frames that can be written still go.
+        """
         if self.closed:
             return
         self.driver.count_close(self, reason, detail)
@@ -497,12 +555,12 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is not None:
             if self._paused or reason in MISCONDUCT:
-                transport.abort()  # who does not read would keep us waiting for ever
+                # Waiting for a peer that does not read could take for ever.
+                transport.abort()
             else:
                 if self._tls is not None and not transport.is_closing():
-                    with contextlib.suppress(
-                        RuntimeError
-                    ):  # uvloop: the handle may be gone before we are told
+                    # With uvloop the handle may be gone before this protocol is told.
+                    with contextlib.suppress(RuntimeError):
                         transport.write(self._tls.end())
                 transport.close()
                 self.loop.call_later(LINGER_SECONDS, transport.abort)
@@ -516,9 +574,10 @@ class Connection(asyncio.BufferedProtocol):
         self.driver.lost(self, reason)
 
     def _look(self) -> None:
-        """Where bytes wait, those that have reached the peer's system are a sign of life.
+        """Looks for signs of life in bytes that move.
 
-        So are those of a message that comes, and takes long.
+        While bytes wait, those that have reached the peer's system count. So do the bytes of a
+        message that takes long to come.
         """
         if self._transport is None or self.hello is None:
             return
@@ -533,7 +592,7 @@ class Connection(asyncio.BufferedProtocol):
             self.driver.moves(self)
 
     def _watch(self) -> None:
-        """Ask silent peers, give up dead ones."""
+        """Asks silent peers, and gives up dead ones."""
         if self.closed:
             return
         if not self._doubted:
@@ -541,8 +600,9 @@ class Connection(asyncio.BufferedProtocol):
         silent = self.loop.time() - self._heard
         is_mute = self.hello is None or silent > SILENCE_SECONDS
         if is_mute and not self._doubted:
-            # This process may have been too busy to read, or stopped, and the peer with it: timers come before sockets. Ask
-            # once more, read what is there, then judge.
+            # This process may have been too busy to read, or stopped, and the peer with it: timers
+            # come before sockets. So it asks once more and reads the waiting bytes before it
+            # decides.
             self._doubted = True
             if self.hello is not None:
                 self.ping()
@@ -553,7 +613,8 @@ class Connection(asyncio.BufferedProtocol):
             self.close("no hello", f"nothing for {HELLO_SECONDS:g} s")
             return
         if is_mute:
-            self._paused = True  # nobody reads: do not wait for what is queued
+            # The peer does not read, so the queued frames are not waited for.
+            self._paused = True
             if self.bytes_in > self._heard_bytes:
                 self.close("dribbles", f"no whole message for {silent:.0f} s, only parts of one")
             else:
@@ -565,7 +626,9 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _unsent(descriptor: int) -> int:
-    """Bytes that a socket holds and the other end has not confirmed; 0 where nobody says it."""
+    """The bytes that a socket holds and the other end has not confirmed; 0 if the system does
+    not say.
+    """
     if descriptor < 0 or sys.platform != "linux":
         return 0
     try:

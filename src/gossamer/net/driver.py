@@ -1,7 +1,8 @@
 """The asyncio driver: one shell for any machine.
 
-Bytes in, calls to the machine, effects out, one timer. It owns the links (one connection per peer), the clock, the counters and
-the trace; what to do with deliveries is the caller's. The machine never sees a socket.
+Bytes come in, the machine is called, its effects go out, and there is one timer. The driver owns
+the links (one connection for each peer), the clock, the counters and the trace. The caller decides
+about deliveries. The machine never sees a socket.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ from gossamer.net.tally import Tally
 from gossamer.node.rights import Identity, Rights
 from gossamer.node.wire import MAGIC, MISCONDUCT, VERSION, AnyMessage, Hello, framed
 
-SCRATCH_BYTES = 256 << 10  # what is read at once
-TIMER_TICK = (
-    2000  # microseconds: timers may fire a clock tick early, and uvloop's tick is a millisecond
-)
+# The most bytes that are read at once.
+SCRATCH_BYTES = 256 << 10
+# In microseconds. A timer may fire a clock tick early, and uvloop's tick is a millisecond.
+TIMER_TICK = 2000
 
 
 async def gone(connections: list[Connection]) -> None:
-    """Wait until closed connections have written what they had, within reason."""
+    """Waits until closed connections have written their queues, within reason."""
     loop = asyncio.get_running_loop()
     until = loop.time() + LINGER_SECONDS
     while loop.time() < until and any(c in c.driver.connections for c in connections):
@@ -77,65 +78,66 @@ class Driver:
         self.loop = asyncio.get_running_loop()
         self.machine, self.peer, self.incarnation = machine, peer, incarnation
         self.address = address
-        self._process = (
-            secrets.randbits(64) or 1
-        )  # tells this process from a copy of its data directory, or of its keys
+        # It tells this process from a copy of its data directory, or of its keys.
+        self._process = secrets.randbits(64) or 1
         self.links: dict[Peer, Connection] = {}
-        self.scratch = memoryview(
-            bytearray(SCRATCH_BYTES)
-        )  # what any connection has just read, until it has been looked at
-        self.connections: dict[Connection, None] = {}  # also those that have not said hello yet
+        # The bytes that a connection has just read, until they have been processed.
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        # It also has the connections that have not said hello yet.
+        self.connections: dict[Connection, None] = {}
         self.counters: Counter[str] = Counter()
         self.spin = Spin(self.loop, spin, self.counters)
-        self.shares = shares and memory.HERE  # memory, with nodes of the same host
+        # Whether it shares memory with nodes of the same host.
+        self.shares = shares and memory.HERE
         self.tally = Tally()
         self.last_problem = ""
         self.fabric, self.keys, self.rights = fabric, keys, rights
         self.guard = Guard(self, keys, limits or PeerLimits())
-        self.before: Callable[[], None] = lambda: None  # called before the machine is woken
+        # Called before the machine is woken.
+        self.before: Callable[[], None] = lambda: None
         self.dial: Callable[[str, Peer | None], None] = lambda address, peer: None
         self.changed: Callable[[Peer, LinkState], None] = lambda peer, state: None
-        self.renewed: Callable[[Identity], None] = lambda identity: (
-            None
-        )  # this node's own certificate is another
-        self.met_twin: Callable[[int], None] = lambda incarnation: (
-            None
-        )  # another process has this node's id
+        # Called when this node has another certificate.
+        self.renewed: Callable[[Identity], None] = lambda identity: None
+        # Called when another process has this node's id.
+        self.met_twin: Callable[[int], None] = lambda incarnation: None
         self.noted: Callable[[trace.Record], None] = lambda record: None
         # Called with the place, the reason and the details when a connection ended for a reason
-        # that somebody may have to do something about.
+        # that an operator may have to act on.
         self.ended: Callable[[str, str, str], None] = lambda where, reason, detail: None
         self.closing = False
-        self.closed_bytes_in = self.closed_bytes_out = 0  # of connections that are gone
+        # The bytes of connections that are gone.
+        self.closed_bytes_in = self.closed_bytes_out = 0
         self._deliver, self._after = deliver, after
         self._disk, self._writer = disk, writer
         if disk is not None:
             disk.lost = self._unstored
         self._performing = False
-        # What the machine is told when its effects have been carried out: the state of a link, or an
-        # event message that a full queue refused.
+        # The machine is told this when its effects have been carried out: the state of a link, or
+        # an event message that a full queue refused.
         self._answers: deque[tuple[Peer, LinkState | Message]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
-        self.soon = False  # a wake-up is due in this turn of the loop
-        self._settling = False  # and so is a look at the machine's deadline
-        self.tick = Micros(
-            0
-        )  # the time as of the last call to the machine: good enough for what needs no precision
-        # Not the loop's own clock: uvloop's stands still during a turn, and traces of several processes are compared by time.
+        # A wake-up is due in this turn of the loop.
+        self.soon = False
+        # A look at the machine's deadline is due, too.
+        self._settling = False
+        # The time of the last call to the machine, for uses that need no precision.
+        self.tick = Micros(0)
+        # This is not the loop's own clock. uvloop's clock stands still during a turn, and traces of
+        # several processes are compared by time.
         self._origin = time.monotonic_ns()
         self._unix_origin = time.time_ns() // 1000
-
-    # ------------------------------------------------------------------- clock
 
     def now(self) -> Micros:
         self.tick = now = Micros((time.monotonic_ns() - self._origin) // 1000)
         return now
 
-    # ----------------------------------------------------------------- machine
-
     def received(self, sender: Peer, message: AnyMessage) -> None:
-        """A message for the machine. ``arrived`` comes first and ``settle_soon`` last, once for all that came together."""
+        """Hands a message to the machine.
+
+        ``arrived`` comes first and ``settle_soon`` last, once for all messages that came together.
+        """
         self.perform(self.machine.receive(sender, message, self.tick))
 
     def arrived(self, messages: int) -> None:
@@ -143,7 +145,7 @@ class Driver:
         self.now()
 
     def perform(self, effects: list[Effect]) -> None:
-        """Carry out effects, then tell the machine what came of it: queues that are full, links that broke."""
+        """Carries out effects, and then tells the machine of full queues and broken links."""
         if not effects:
             return
         if self._performing:
@@ -161,7 +163,8 @@ class Driver:
         if isinstance(what, LinkState):
             self._carry_out(self.machine.link(peer, what, self.now()))
             self.changed(peer, what)
-        elif peer in self.links:  # else the machine has been told that the link is down
+        # Otherwise the machine has been told that the link is down.
+        elif peer in self.links:
             self.counters["refused_messages"] += 1
             self._carry_out(self.machine.refused(peer, what, self.now()))
 
@@ -180,22 +183,23 @@ class Driver:
                 self.dial(effect.address, effect.expected)  # type: ignore[union-attr]
             elif kind is Hangup:
                 link = self.links.get(effect.peer)  # type: ignore[union-attr]
-                if (
-                    link is not None
-                ):  # not from inside the machine's own effects: DOWN follows when they are carried out
+                # The link does not close inside of the machine's own effects. DOWN follows later.
+                if link is not None:
                     self.loop.call_soon(link.close, "unlinked")
 
     def settle(self) -> None:
-        """After calls to the machine: tell the owner, and set the timer by the machine's deadline."""
+        """Tells the owner about calls to the machine, and sets the timer by the machine's
+        deadline.
+        """
         self._after()
         self._plan(self.machine.deadline)
 
     def tell(self) -> None:
-        """Tell the owner what has come of calls to the machine, and leave the timer to ``settle_soon``."""
+        """Tells the owner about calls to the machine, and leaves the timer to ``settle_soon``."""
         self._after()
 
     def settle_soon(self) -> None:
-        """As ``settle``, once and a little later: whoever waits for what just came runs first."""
+        """As ``settle``, once and a little later. The consumers of the latest events run first."""
         if not self._settling:
             self._settling = True
             self.loop.call_soon(self._settle)
@@ -206,7 +210,10 @@ class Driver:
             self.settle()
 
     def _plan(self, deadline: Micros) -> None:
-        """Be awake at the deadline. A timer that is too early stays: most deadlines move away before they are reached."""
+        """Makes sure that the driver is awake at the deadline.
+
+        A timer that is too early stays, because most deadlines move away before they are reached.
+        """
         if deadline >= self._timer_at:
             return
         now = self.now()
@@ -226,7 +233,8 @@ class Driver:
             return
         deadline, now = self.machine.deadline, self.now()
         if deadline - now >= TIMER_TICK:
-            self._plan(deadline)  # it has moved since
+            # The deadline has moved since.
+            self._plan(deadline)
         else:
             self._wake(max(deadline, now))
 
@@ -235,7 +243,9 @@ class Driver:
             self._wake()
 
     def wake(self) -> None:
-        """Let the machine act now: what was published since the last turn goes out in this one."""
+        """Lets the machine act now: events that were published since the last turn go out in
+        this one.
+        """
         self._wake()
 
     def _wake(self, now: Micros | None = None) -> None:
@@ -252,7 +262,8 @@ class Driver:
 
     def _send(self, send: Send) -> None:
         message = send.message
-        frame = framed(message)  # once, however many recipients
+        # It is encoded once for all recipients.
+        frame = framed(message)
         is_event = type(message).is_event
         for peer in send.to:
             connection = self.links.get(peer)
@@ -262,7 +273,7 @@ class Driver:
                 self._answers.append((peer, message))
 
     def flush(self) -> None:
-        """Write now what would be written at the end of this turn."""
+        """Writes now the frames that would be written at the end of this turn."""
         for connection in self.links.values():
             connection.flush()
 
@@ -271,7 +282,8 @@ class Driver:
 
     def _store(self, store: Store) -> None:
         assert self._disk is not None, "a machine stores, but the node has no data directory"
-        self._flush_trace()  # what survives a kill must be in the trace too, or the verdict on it is wrong
+        # An event that survives a kill must be in the trace too, or the verdict on it is wrong.
+        self._flush_trace()
         self._disk.store(store, self._stored)
 
     def _unstored(self, tokens: list[Token]) -> None:
@@ -285,36 +297,41 @@ class Driver:
             self.settle()
 
     def _note(self, record: trace.Record) -> None:
+        # A record of any kind: ``type`` is quicker here than the checks that mypy follows.
+        about: Any = record
         kind = type(record)
         if kind is trace.Rejected:
             self.counters["rejected"] += 1
-            self.tally.reject(record.reason)  # type: ignore[union-attr]
-            self.last_problem = f"rejected from {record.peer}: {record.reason}"  # type: ignore[union-attr]
-            link = self.links.get(Peer(int(record.peer, 16)))  # type: ignore[union-attr]
+            self.tally.reject(about.reason)
+            self.last_problem = f"rejected from {about.peer}: {about.reason}"
+            link = self.links.get(Peer(int(about.peer, 16)))
             if link is not None:
                 link.rejected += 1
-                if record.cut or link.rejected > self.guard.limits.rejected:  # type: ignore[union-attr]
-                    # Not from inside the machine's own effects: the link goes down when they have been carried out.
+                if about.cut or link.rejected > self.guard.limits.rejected:
+                    # The link does not close inside of the machine's own effects, but after them.
                     self.loop.call_soon(
                         link.close,
-                        "does not report" if record.cut else "garbage",  # type: ignore[union-attr]
-                        record.reason,  # type: ignore[union-attr]
+                        "does not report" if about.cut else "garbage",
+                        about.reason,
                     )
         elif kind is trace.Dropped:
-            self.counters["dropped"] += record.count  # type: ignore[union-attr]
-            self.tally.drop(record.what, record.count, record.reason)  # type: ignore[union-attr]
-            self.last_problem = f"dropped {record.what}: {record.reason}"  # type: ignore[union-attr]
+            self.counters["dropped"] += about.count
+            self.tally.drop(about.what, about.count, about.reason)
+            self.last_problem = f"dropped {about.what}: {about.reason}"
         elif kind is trace.Conflict:
             self.counters["conflicts"] += 1
-            self.last_problem = "another process uses this node's identity: are its keys or its data directory used twice? stop one"
+            self.last_problem = (
+                "another process uses this node's identity: "
+                "are its keys or its data directory used twice? stop one"
+            )
         elif kind is trace.SchemaConflict:
             self.counters["schema_conflicts"] += 1
-            topic = record.topic  # type: ignore[union-attr]
+            topic = about.topic
             self.last_problem = f"topic {topic!r} was advertised with schemas that do not agree"
         elif kind is trace.Gapped:
             self.counters["gaps"] += 1
         elif kind is trace.Duplicate:
-            self.counters["duplicate_events_in"] += record.events  # type: ignore[union-attr]
+            self.counters["duplicate_events_in"] += about.events
         self.noted(record)
         if self._writer is not None:
             try:
@@ -330,18 +347,24 @@ class Driver:
                 self._stop_tracing(error)
 
     def _stop_tracing(self, error: OSError) -> None:
-        """A disk that takes no more trace must not stop the node: it goes on without, and says so."""
+        """Ends the trace. A disk that takes no more trace must not stop the node."""
         self._writer = None
         self.counters["traces_stopped"] += 1
         self.last_problem = f"the trace ends here, it cannot be written: {error.strerror or error}"
 
-    # ------------------------------------------------------------- connections
-
     def hello(self) -> Hello:
         return Hello(
-            MAGIC, VERSION, VERSION, self.peer, self.incarnation, self.address, self.fabric, self.guard.revocations(),
-            self._process, self.shares,
-        )  # fmt: skip
+            MAGIC,
+            VERSION,
+            VERSION,
+            self.peer,
+            self.incarnation,
+            self.address,
+            self.fabric,
+            self.guard.revocations(),
+            self._process,
+            self.shares,
+        )
 
     def opened(self, connection: Connection) -> bool:
         refusal = "leaving" if self.closing else self.guard.admit(connection)
@@ -352,7 +375,10 @@ class Driver:
         return True
 
     def recognise(self, connection: Connection, certificate: bytes) -> Identity | None:
-        """Who a peer is, by the certificate that it has shown; None, and the connection ends, if it is nobody to talk to."""
+        """The identity of a peer, by the certificate that it has shown.
+
+        None means that this node does not talk to it, and the connection ends.
+        """
         assert self.keys is not None
         identity = self.keys.prove(certificate)
         if identity is None:
@@ -368,7 +394,11 @@ class Driver:
         return None
 
     def greeted(self, connection: Connection) -> None:
-        """A peer has said who it is. One link a peer: of two, both sides keep the one that the smaller peer dialled."""
+        """A peer has said its name.
+
+        There is one link for each peer: of two, both sides keep the one that the smaller peer
+        dialled.
+        """
         peer = connection.peer
         self.guard.greeted(connection)
         assert connection.hello is not None
@@ -380,7 +410,8 @@ class Driver:
                 self.settle_soon()
                 connection.close(
                     "identity used twice",
-                    "are its keys or its data directory used twice? a node needs its own; stop one of the two",
+                    "are its keys or its data directory used twice? "
+                    "a node needs its own; stop one of the two",
                 )
             return
         if connection.hello.fabric != self.fabric:
@@ -393,9 +424,8 @@ class Driver:
         if other is not None:
             same_direction = (other.dialled is None) == (connection.dialled is None)
             ours_wins = (connection.dialled is not None) == (self.peer < peer)
-            if (
-                same_direction or ours_wins
-            ):  # same direction: the peer has come back, the old one is dead
+            # In the same direction, the peer has come back and the old link is dead.
+            if same_direction or ours_wins:
                 self.links.pop(peer)
                 self._link(peer, LinkState.DOWN, "replaced")
                 other.close("replaced", "a newer connection to the same peer")
@@ -407,7 +437,7 @@ class Driver:
         self.guard.tell(connection)
 
     def lost(self, connection: Connection, reason: str) -> None:
-        """The connection is of no more use, though its socket may linger."""
+        """The connection cannot be used any more, though its socket may linger."""
         self.counters[f"closed: {reason}"] += 1
         self.guard.closed(connection, reason)
         if connection.hello is not None and self.links.get(connection.peer) is connection:
@@ -417,7 +447,7 @@ class Driver:
             )
 
     def unplugged(self, connection: Connection) -> None:
-        """Its socket is gone."""
+        """The connection's socket is gone."""
         if self.connections.pop(connection, 0) is None:
             self.guard.unplugged(connection)
             self.closed_bytes_in += connection.traffic[0]
@@ -428,7 +458,7 @@ class Driver:
             self._link(connection.peer, state)
 
     def moves(self, connection: Connection) -> None:
-        """Bytes wait for its peer, and enough have left: it is slow, and not silent."""
+        """Bytes wait for the peer, and enough have left: the link is slow, and not silent."""
         if self.links.get(connection.peer) is connection and not self.closing:
             self.counters["slow_links"] += 1
             self.perform(self.machine.link(connection.peer, LinkState.MOVING, self.now()))
@@ -454,14 +484,10 @@ class Driver:
             self.last_problem = f"closed {where}: {reason} ({detail})"
             self.ended(where, reason, detail)
 
-    # ------------------------------------------------------------------ ending
-
     def close(self) -> None:
-        """Say nothing more to the machine; end every connection after what is queued."""
-        self.closing, self.soon = (
-            True,
-            False,
-        )  # nothing is due any more; callers that look at ``soon`` look further
+        """Says nothing more to the machine, and ends every connection after its queues."""
+        # From here on nothing is due. Callers of ``soon`` must see that.
+        self.closing, self.soon = True, False
         if self._timer is not None:
             self._timer.cancel()
         self.guard.close()

@@ -52,7 +52,7 @@ def _check_owner(path: Path, info: os.stat_result) -> None:
     if info.st_uid != os.geteuid():
         raise NotPrivateError(
             f"{path} belongs to another user (uid {info.st_uid}, and this process has uid "
-            f"{os.geteuid()}), and that user could read what is written there; "
+            f"{os.geteuid()}), and that user could read the files there; "
             "choose a folder that is yours, "
             "or one inside this one that does not exist yet"
         )

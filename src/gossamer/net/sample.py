@@ -46,7 +46,7 @@ def unready(node: Node) -> list[str]:
     if node._disk is not None and node._disk.failed is not None:
         problems.append(failed_disk(node._data_dir, node._disk.failed))
     if not node._interest.is_synced(node._driver.now()):
-        problems.append("joining: this node does not know yet what the fabric knows")
+        problems.append("joining: this node does not know yet all that the fabric knows")
     return problems
 
 

@@ -229,7 +229,7 @@ class Subscription:
         node._driver.wake()
 
     def status(self) -> dict[str, Any] | None:
-        """What ``gossamer status`` says of it; None: it has ended, or has not begun."""
+        """Its entry in ``gossamer status``. None means that it has ended, or has not begun."""
         known = self._node._core.subscriptions.get(self.number) if self.number else None
         return describe_subscription(known) if known is not None else None
 

@@ -45,8 +45,9 @@ from gossamer.node.rights import Rights
 from gossamer.node.routing import Routing
 from gossamer.node.topics import Adverts, AdvertsTaken, TopicError, Topics
 from gossamer.node.tree import TreePlane
-from gossamer.overlay.batch import NEIGHBOURS_MAX, Batch, Busy, Inquiry, Leave, Lost, Report
-from gossamer.overlay.direct.messages import DirectMessage
+from gossamer.overlay.batch import NEIGHBOURS_MAX, Batch, Busy, Leave, Report
+from gossamer.overlay.delivery.engine import Arrive, Complete
+from gossamer.overlay.direct.messages import DirectMessage, Portion
 from gossamer.overlay.flood import Flood, FloodConfig
 from gossamer.overlay.interest.config import InterestConfig
 from gossamer.overlay.interest.core import Interest, InterestError
@@ -54,8 +55,9 @@ from gossamer.overlay.interest.messages import InterestMessage
 from gossamer.overlay.interest.record import ViewChange
 from gossamer.overlay.refused import Refused
 from gossamer.overlay.skiplist.config import SkipConfig
-from gossamer.overlay.skiplist.messages import SkiplistMessage
+from gossamer.overlay.skiplist.messages import Carry, SkiplistMessage
 from gossamer.overlay.tree.config import TreeConfig
+from gossamer.overlay.tree.messages import Carry as TreeCarry
 from gossamer.overlay.tree.messages import TreeMessage
 from gossamer.trace import (
     Completed,
@@ -71,6 +73,14 @@ from gossamer.trace import (
 
 INCARNATION_KEY = "incarnation"
 PASSES_MAX = 8
+_EVENTS: dict[type[Message], Route] = {
+    Batch: Route.FLOOD,
+    Portion: Route.DIRECT,
+    Carry: Route.SKIPLIST,
+    TreeCarry: Route.TREE,
+}
+"""Which route's event messages these are. All others tell of the past."""
+
 DISK_FAILED = "the data directory failed"  # why a durable subscription ended
 OPEN_MAX = 4096  # events in open batches, all topics together: the window counts sealed events only
 
@@ -138,7 +148,6 @@ class NodeCore:
         self._out: list[Effect] = []
         self.topics = Topics(peer)
         self._out += self.topics.restore(restored or {})
-        self.flood = Flood(peer, config.flood, restarted=incarnation > 1)
         self.retained = Retained(durable=durable, total=config.retained, life=incarnation)
         self.outbox = Outbox(peer, incarnation, config, durable=durable, retained=self.retained)
         self.keeping = Keeping(self.outbox, self.topics, self._out, unix)
@@ -151,15 +160,21 @@ class NodeCore:
                 "restored": restored,
             }
             self.interest = Interest(peer, rng=rng, config=config.interest, **how)
-            self.flood.doubts = self.interest.suspects.__contains__
         self.local = Local(
             self.topics.schemas, self._out, buffer=config.buffer, tracing=config.trace,
             block=Micros(round(config.block * SECOND)),
             durable=config.durable, conflicts=self.topics.conflicts,
         )  # fmt: skip
         self.routing = Routing(
-            self.flood, self.interest, self.local, self._out, rng, tracing=config.trace
+            self.interest, self.local, self._out, rng, self._complete, tracing=config.trace
         )
+        self.flood = self.routing.flood = Flood(
+            peer, config.flood, *self._owner(Route.FLOOD),
+            self.routing.left_out, self._out, restarted=incarnation > 1,
+        )  # fmt: skip
+        if self.interest is not None:
+            self.flood.doubts = self.interest.suspects.__contains__
+        self.routing.debts.lacks = self.flood.engine.lacks
         self.routing.planes[Route.FLOOD] = FloodPlane(self.flood)
         self.follows = Follows(
             peer,
@@ -180,11 +195,12 @@ class NodeCore:
             Publication
         ] = []  # accepted or complete since the driver last looked; the driver clears it
         self._ticket, self._tracing = ticket, config.trace
+        self._has_completed = False
         self._heavy = (
             config.event_bytes // 4
         )  # an event that is estimated to be larger than this is measured
         self._batch_events, self._batch_bytes = config.batch_events, config.batch_bytes
-        self._refused = Refused()
+        self._refused = Refused()  # of what is told of the past
         self._judged = -1  # the version of the rights by which topics were judged last
         self.rights = self.local.rights = self.routing.rights = rights
         self._known, self._numbers = self.local.topics, 0
@@ -192,7 +208,7 @@ class NodeCore:
         self._handlers: dict[type[Message], Callable[[Peer, Any, Micros], None]] = {
             Adverts: self._receive_topics, AdvertsTaken: self._receive_topics
         }  # fmt: skip
-        for kind in (Batch, Report, Busy, Inquiry, Lost, Leave):
+        for kind in (Batch, Report, Busy, Leave):
             self._handlers[kind] = partial(self.routing.receive, Route.FLOOD)
         for kind in HistoryMessage.__args__:
             self._handlers[kind] = self.follows.receive
@@ -219,19 +235,23 @@ class NodeCore:
                 Note(Restored(incarnation, sum(batch.count for batch, _ in self._again)))
             )
 
+    def _owner(self, route: Route) -> tuple[Arrive, Complete]:
+        """What a route hands its batches over to, and pushes its receipts to."""
+        return partial(self.local.arrived, route), partial(self.routing.complete, route)
+
     def _compose(self, interest: Interest) -> None:
         """The planes that need members."""
         links, planes = lambda: list(interest.links), self.routing.planes
         self.direct = planes[Route.DIRECT] = DirectPlane(
-            interest, self.rng, self.topics.schemas, self.local
-        )
-        self.direct.machine.left = self.routing.left
+            interest, self.rng, self.topics.schemas, self.local, *self._owner(Route.DIRECT),
+            self.routing.left_out, self._out,
+        )  # fmt: skip
         self.lists = planes[Route.SKIPLIST] = Lists(
-            self.peer, self.incarnation, self.rng, self.config.skiplist, interest, schemas=self.topics.schemas, links=links,
-            arrived=lambda batch, numbers, now: self.local.arrived(Route.SKIPLIST, batch, now, numbers),
+            self.peer, self.incarnation, self.rng, self.config.skiplist, interest,
+            *self._owner(Route.SKIPLIST), self.routing.say, schemas=self.topics.schemas, links=links,
         )  # fmt: skip
         self.tree = planes[Route.TREE] = TreePlane(
-            self.config.tree, interest, links,
+            self.config.tree, interest, *self._owner(Route.TREE), self.routing.say, links,
             lambda peer: (peer in interest.links and interest.links[peer].is_wanted) or self.routing.is_used(peer),
         )  # fmt: skip
         for kinds, handler in (
@@ -402,7 +422,7 @@ class NodeCore:
 
     def leave(self, now: Micros) -> None:
         """Tell the neighbours that this node goes for good. With a view, say so first (``say_goodbye``)."""
-        links = tuple(self.flood.links)
+        links = tuple(self.flood.engine.outstanding.links)
         if links:
             # Neighbours that have all opened other links already need not wait for each other.
             alone = (
@@ -499,8 +519,7 @@ class NodeCore:
             PASSES_MAX
         ):  # the planes act on what changed in the view, and the view on what they ask of it
             self.routing.wake(now)
-            if self.routing.finished:
-                self._complete(now)
+            self._settled(now)
             if self.interest is None or (
                 self.interest.deadline > now and self.routing.deadline > now
             ):
@@ -508,9 +527,6 @@ class NodeCore:
             self.routing.interest_says(self.interest.wake(now), now)
         self.keeping.wake(now)
         return self._flush(now)
-
-    def refused(self, peer: Peer, message: Message, now: Micros) -> list[Effect]:
-        return self._refused.keep(peer, message)
 
     def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
         self._out += self._refused.link(peer, state)
@@ -522,6 +538,14 @@ class NodeCore:
         self.follows.link(peer, state, now)
         return self._flush(now)
 
+    def refused(self, peer: Peer, message: Message, now: Micros) -> list[Effect]:
+        route = _EVENTS.get(type(message))
+        if route is None:
+            self._out += self._refused.keep(peer, message)
+        else:
+            self.routing.planes[route].refused(peer, message, now)
+        return self._flush(now)
+
     def stored(self, token: Token, now: Micros) -> list[Effect]:
         ready = (
             self.outbox.stored(token) if token > 0 else None
@@ -529,13 +553,9 @@ class NodeCore:
         if ready is not None:
             batch, publication = ready
             self.routing.publish(batch, now)
-            if not any(
-                one.first == batch.first and one.incarnation == batch.incarnation
-                for one in self.routing.finished
-            ):
-                self.changed.append(
-                    publication
-                )  # accepted; if it is complete as well, that is told below
+            if publication.matched is None:
+                # It is accepted; if it is complete as well, that has been told.
+                self.changed.append(publication)
         elif token > 0 and self.topics.saved(token):
             pass
         elif token > 0 and self.follows.stored(token):
@@ -654,35 +674,29 @@ class NodeCore:
             self.follows.flush(now)
             if self.local.released:
                 self._report(now)
-        if self.routing.finished:
-            self._complete(now)
+        if self._has_completed:
+            self._settled(now)
         out = self._out.copy()
         self._out.clear()
         return out
 
-    def _complete(self, now: Micros) -> None:
-        finished, self.routing.finished = self.routing.finished, []
-        for receipt in finished:
-            publication, stores = self.outbox.complete(
-                receipt.incarnation, receipt.first, receipt.matched
-            )
-            self._out += stores
-            self.changed.append(publication)
-            if self.config.trace:
-                for index in range(publication.count):
-                    self._out.append(
-                        Note(
-                            Completed(
-                                receipt.first + index,
-                                receipt.incarnation,
-                                publication.took(index),
-                                publication.lost(index),
-                            )
-                        )
-                    )
-        if self.interest is not None:
+    def _complete(self, incarnation: int, first: int, counts: tuple[int, ...]) -> None:
+        """A receipt is complete."""
+        publication, stores = self.outbox.complete(incarnation, first, counts)
+        self._out += stores
+        self.changed.append(publication)
+        self._has_completed = True
+        if self._tracing:
+            for index in range(publication.count):
+                took, lost = publication.took(index), publication.lost(index)
+                self._out.append(Note(Completed(first + index, incarnation, took, lost)))
+
+    def _settled(self, now: Micros) -> None:
+        """Somebody may have waited for what was published before, and has its receipt now."""
+        has_completed, self._has_completed = self._has_completed, False
+        if has_completed and self.interest is not None:
             told = self.interest.settled(now)
-            if told or self.interest.barriers_done:  # somebody waited for what was published before
+            if told or self.interest.barriers_done:
                 self.routing.interest_says(told, now)
 
 

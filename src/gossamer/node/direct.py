@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -10,11 +9,12 @@ import msgspec
 
 from gossamer.filters import Filter, Schema
 from gossamer.filters.tree import TRUE
-from gossamer.machine import Effect, LinkState, Micros, Note, Peer
+from gossamer.machine import Effect, Micros, Note, Peer
 from gossamer.node.local import Local
-from gossamer.node.planes import BITS, Finished, Key, Route, Rows, is_end
+from gossamer.node.planes import BITS, Key, Plane, Route, Rows, is_end
 from gossamer.node.rights import Rights
 from gossamer.overlay.batch import Batch
+from gossamer.overlay.delivery.engine import Arrive, Complete, LeftOut
 from gossamer.overlay.direct.core import Direct
 from gossamer.overlay.direct.plan import Payload
 from gossamer.overlay.interest.core import Interest
@@ -51,28 +51,31 @@ class _Members:
         return int.from_bytes(self._interest.names.hash(topic), "big")
 
 
-class DirectPlane:
+class DirectPlane(Plane):
     def __init__(
-        self, interest: Interest, rng: Random, schemas: dict[str, Schema], local: Local
+        self,
+        interest: Interest,
+        rng: Random,
+        schemas: dict[str, Schema],
+        local: Local,
+        arrive: Arrive,
+        complete: Complete,
+        left_out: LeftOut,
+        out: list[Effect],
     ) -> None:
         epoch = 1 + int(
             rng.random() * EPOCHS
         )  # what an earlier life has told is not mistaken for this one's
         self.members = _Members(interest)
-        self.machine = Direct(interest.me, epoch, self.members, self._arrived)
+        self.machine = machine = Direct(
+            interest.me, epoch, self.members, arrive, complete, left_out, out
+        )
+        self.receive, self.wake, self.link = machine.receive, machine.wake, machine.link  # type: ignore[method-assign]
+        self.needs, self.renew = machine.needs, machine.renew  # type: ignore[method-assign]
+        self.refused = machine.refused  # type: ignore[method-assign]
         self._me, self._schemas, self._local = interest.me, schemas, local
+        self._complete, self._out = complete, out
         self._topics: dict[int, str] = {}  # by subscription
-
-    def _arrived(
-        self,
-        batch: Batch,
-        numbers: Sequence[int],
-        group: str,
-        part: int,
-        done: Mapping[int, int],
-        now: Micros,
-    ) -> tuple[int, ...] | None:
-        return self._local.arrived(Route.DIRECT, batch, now, numbers, group, part, done)
 
     @property
     def remembered(self) -> int:
@@ -88,18 +91,6 @@ class DirectPlane:
     def deadline(self) -> Micros:
         return self.machine.deadline
 
-    def receive(self, sender: Peer, message: Any, now: Micros) -> list[Effect]:
-        self.machine.receive(sender, message, now)
-        return self._flush()
-
-    def wake(self, now: Micros) -> list[Effect]:
-        self.machine.wake(now)
-        return self._flush()
-
-    def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
-        self.machine.link(peer, state, now)
-        return self._flush()
-
     def changed(self, change: ViewChange, now: Micros) -> None:
         before, after = change.before, change.after
         if change.peer == self._me:
@@ -112,20 +103,6 @@ class DirectPlane:
             or (after is not None and before.address != after.address)
         ):
             self.machine.view_changed(now)
-
-    def known(self, barrier: int, now: Micros) -> bool:
-        return False
-
-    def needs(self, peer: Peer) -> bool:
-        return self.machine.needs(peer)
-
-    def under_way(self, now: Micros) -> Sequence[Hashable]:
-        return ()  # a portion that was taken has been reported
-
-    def renew(self, now: Micros) -> None:
-        self.machine.renew(now)
-
-    def leave(self, now: Micros) -> None: ...
 
     # -------------------------------------------------------------------- commands
 
@@ -150,29 +127,17 @@ class DirectPlane:
         """Somebody here has advertised the topic, and will perhaps publish on it."""
         self.machine.expect(topic, self._local.topic(topic).packed, now)
 
-    def publish(self, batch: Batch, now: Micros, rows: Rows = None) -> list[Effect]:
+    def publish(self, batch: Batch, now: Micros, rows: Rows = None) -> None:
         packed = self._local.topic(batch.topic).packed
         try:
             payload = Payload(batch, packed, rows)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             # Of an earlier life, when the topic had another schema: nobody takes them.
-            self.machine.finished.append((batch.incarnation, batch.first, (0,) * batch.count))
-            return [Note(Dropped("event", batch.count, f"events on {batch.topic!r}: {error}"))]
+            reason = f"events on {batch.topic!r}: {error}"
+            self._out.append(Note(Dropped("event", batch.count, reason)))
+            self._complete(batch.incarnation, batch.first, (0,) * batch.count)
+            return
         self.machine.publish(batch, payload, packed, now)
-        return self._flush()
 
-    def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> list[Effect]:
+    def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> None:
         self.machine.took((key[0], key[1], key[2], key[3]), matched, now)
-        return self._flush()
-
-    def take_finished(self) -> list[Finished]:
-        if not self.machine.finished:
-            return []
-        found = [Finished(*one) for one in self.machine.finished]
-        self.machine.finished.clear()
-        return found
-
-    def _flush(self) -> list[Effect]:
-        out = self.machine.out.copy()
-        self.machine.out.clear()
-        return out

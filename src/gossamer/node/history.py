@@ -87,7 +87,7 @@ class Past(Message, frozen=True, array_like=True, tag=91):
     floor: _Id
     # The last event that the publisher has published on the topic. (0, 0): none.
     newest: _Id
-    # The number of retained events of the topic after ``through``, whatever the filter wants.
+    # The number of retained events of the topic after ``through``, whatever the filter is.
     left: Annotated[int, Meta(ge=0)]
 
 
@@ -135,9 +135,18 @@ class Archive:
             through, done = settled, True
         left = 0 if done else self._retained.count(ask.topic, through)
         return Past(
-            ask.topic, ask.number, ask.serial, tuple(parts), through, done, trimmed, at, floor,
-            self._retained.newest(ask.topic), left,
-        )  # fmt: skip
+            ask.topic,
+            ask.number,
+            ask.serial,
+            tuple(parts),
+            through,
+            done,
+            trimmed,
+            at,
+            floor,
+            self._retained.newest(ask.topic),
+            left,
+        )
 
     def _read(self, ask: Ask, parts: list[Part], end: Id) -> tuple[Id, bool]:
         """Collects the retained events up to ``end``.

@@ -22,9 +22,10 @@ from gossamer.filters.packed import Packed
 from gossamer.filters.place import Class
 from gossamer.machine import NEVER, Deliver, Effect, LinkState, Micros, Note, Peer
 from gossamer.node.outbox import ROUND_BITS
-from gossamer.node.planes import BITS, Finished, Key, Route, RouteError, Rows
+from gossamer.node.planes import BITS, Key, Plane, Route, RouteError, Rows
 from gossamer.node.rights import Rights
 from gossamer.overlay.batch import Batch
+from gossamer.overlay.delivery.engine import Arrive, Complete
 from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.record import Record, ViewChange, read_stamp
 from gossamer.overlay.skiplist.config import FEW, SkipConfig
@@ -44,7 +45,6 @@ _Announced = dict[bytes, Annotated[tuple[Class, ...], Meta(max_length=CLASSES_MA
 _encoder = msgspec.msgpack.Encoder()
 _announced_decoder = msgspec.msgpack.Decoder(_Announced)
 
-Arrived = Callable[[Batch, Sequence[int], Micros], "tuple[int, ...] | None"]
 _BIT = BITS[Route.SKIPLIST]
 
 
@@ -87,21 +87,18 @@ class _Members:
         return self._one.is_known
 
 
-class Lists:
-    def __init__(self, me: Peer, incarnation: int, rng: Random, config: SkipConfig, interest: Interest, *,
-                 schemas: dict[str, Schema], links: Callable[[], list[Peer]], arrived: Arrived) -> None:  # fmt: skip
+class Lists(Plane):
+    def __init__(self, me: Peer, incarnation: int, rng: Random, config: SkipConfig, interest: Interest,
+                 arrive: Arrive, complete: Complete, say: Callable[[list[Effect], Micros], None], *,
+                 schemas: dict[str, Schema], links: Callable[[], list[Peer]]) -> None:  # fmt: skip
         self.rights: Rights | None = None
         self.found: dict[int, Found] = {}  # answers to look-ups, for the driver to take
         self.hops: dict[
             int, int
         ] = {}  # to the farthest end of the walks of our events, and how many of them
         self._me, self._incarnation, self._rng, self._config = me, incarnation, rng, config
-        self._interest, self._schemas, self._links, self._arrived = (
-            interest,
-            schemas,
-            links,
-            arrived,
-        )
+        self._interest, self._schemas, self._links = interest, schemas, links
+        self._arrive, self._complete, self._say_effects = arrive, complete, say
         self._lists: dict[bytes, _List] = {}
         self._names: dict[bytes, str] = {}  # of topics whose schema is known
         self._of: dict[int, _List] = {}  # by subscription
@@ -115,7 +112,6 @@ class Lists:
         ] = {}  # by incarnation and first sequence number of the batch
         self._first: dict[tuple[int, int], int] = {}  # of the batch that an event is in
         self._deferred: dict[Key, _List] = {}  # arrivals that our owner has not taken yet
-        self._finished: list[Finished] = []
         self._laid: list[int] = []
         self._heap: list[tuple[Micros, bytes]] = []
         self._questions: dict[tuple[bytes, int], int] = {}
@@ -161,27 +157,26 @@ class Lists:
             heapq.heappop(heap)
         return NEVER
 
-    def receive(self, sender: Peer, message: Any, now: Micros) -> list[Effect]:
+    def receive(self, sender: Peer, message: Any, now: Micros) -> None:
         one = self._list(message.topic.to_bytes(8, "big"), now)
-        if (
-            one is None
-        ):  # a topic that is not known here (yet): the sender asks again, or somebody else
-            return []
-        return self._run(one, now, lambda machine: machine.receive(sender, message, now))
+        # A topic that is not known here (yet): the sender asks again, or asks another node.
+        if one is not None:
+            self._run(one, now, lambda machine: machine.receive(sender, message, now))
 
-    def wake(self, now: Micros) -> list[Effect]:
-        effects: list[Effect] = []
+    def wake(self, now: Micros) -> None:
         while self.deadline <= now:
             one = self._lists[heapq.heappop(self._heap)[1]]
             one.armed = NEVER
-            effects += self._run(one, now, lambda machine: machine.wake(now))
-        return effects
+            self._run(one, now, lambda machine: machine.wake(now))
 
-    def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
-        effects: list[Effect] = []
+    def link(self, peer: Peer, state: LinkState, now: Micros) -> None:
         for one in list(self._lists.values()):
-            effects += self._run(one, now, lambda machine: machine.link(peer, state, now))
-        return effects
+            self._run(one, now, lambda machine: machine.link(peer, state, now))
+
+    def refused(self, peer: Peer, message: Any, now: Micros) -> None:
+        one = self._lists.get(message.topic.to_bytes(8, "big"))
+        if one is not None:
+            self._run(one, now, lambda machine: machine.refused(peer, message, now))
 
     def changed(self, change: ViewChange, now: Micros) -> None:
         before, after = change.before, change.after
@@ -273,15 +268,16 @@ class Lists:
     def knows(self, topic: str) -> bool:
         return self._interest.names.hash(topic) in self._names
 
-    def publish(self, batch: Batch, now: Micros, rows: Rows = None) -> list[Effect]:
+    def publish(self, batch: Batch, now: Micros, rows: Rows = None) -> None:
         one = self._by_name(batch.topic, now)
         try:
             known = rows if rows is not None else one.rows.decode(batch.rows)
-        except (
-            msgspec.DecodeError
-        ) as error:  # of an earlier life, when the topic had another schema: nobody takes them
-            self._finished.append(Finished(batch.incarnation, batch.first, (0,) * batch.count))
-            return [Note(Dropped("event", batch.count, f"events on {batch.topic!r}: {error}"))]
+        except msgspec.DecodeError as error:
+            # Of an earlier life, when the topic had another schema: nobody takes them.
+            reason = f"events on {batch.topic!r}: {error}"
+            self._say_effects([Note(Dropped("event", batch.count, reason))], now)
+            self._complete(batch.incarnation, batch.first, (0,) * batch.count)
+            return
         self._pending[batch.incarnation, batch.first] = _Pending(len(known))
         again = batch.round >> ROUND_BITS
 
@@ -296,18 +292,12 @@ class Lists:
             )
             return machine.wake(now)
 
-        return self._run(one, now, start)
+        self._run(one, now, start)
 
-    def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> list[Effect]:
+    def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> None:
         """The owner has taken events whose counts it did not know at once."""
         one = self._deferred.pop(key)
-        return self._run(
-            one, now, lambda machine: machine.took((key[0], key[1], key[2]), matched, now)
-        )
-
-    def take_finished(self) -> list[Finished]:
-        finished, self._finished = self._finished, []
-        return finished
+        self._run(one, now, lambda machine: machine.took((key[0], key[1], key[2]), matched, now))
 
     def lookup(self, topic: str, row: tuple[Any, ...] | None, now: Micros) -> int:
         """Which subscriptions want this event; without one, which are there? ``found`` will have the answer under this number."""
@@ -402,9 +392,7 @@ class Lists:
         """Of a topic whose schema is known."""
         return self._names.get(hash)
 
-    def _run(
-        self, one: _List, now: Micros, call: Callable[[SkipList], list[Effect]]
-    ) -> list[Effect]:
+    def _run(self, one: _List, now: Micros, call: Callable[[SkipList], list[Effect]]) -> None:
         """Call a list, take what is for us of what it says, and pass the rest on."""
         self._now = now
         passed: list[Effect] = []
@@ -413,8 +401,8 @@ class Lists:
                 self._heard(one, effect.events[0], now)
             else:
                 passed.append(effect)
+        self._say_effects(passed, now)
         self._arm(one)
-        return passed
 
     def _arm(self, one: _List) -> None:
         at = one.machine.deadline
@@ -445,7 +433,7 @@ class Lists:
         pending.left -= 1
         if not pending.left:
             del self._pending[incarnation, first]
-            self._finished.append(Finished(incarnation, first, tuple(pending.matched)))
+            self._complete(incarnation, first, tuple(pending.matched))
 
     def _match(self, one: _List, arrival: Arrival) -> tuple[int, ...] | None:
         """Events have come to one of our entries: how many subscriptions take each; None: ``took`` will say."""
@@ -454,7 +442,7 @@ class Lists:
             one.name, arrival.publisher, arrival.incarnation, numbers[0], len(numbers), arrival.floor, 0, arrival.hops,
             _joined(arrival.payloads),
         )  # fmt: skip
-        matched = self._arrived(batch, numbers, self._now)
+        matched = self._arrive(batch, self._now, numbers)
         if matched is None:
             self._deferred[arrival.key] = one
         return matched

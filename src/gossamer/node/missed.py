@@ -38,8 +38,8 @@ from gossamer.machine import (
 from gossamer.overlay.batch import TOPIC_LENGTH_MAX, Count, Left, Uint64
 from gossamer.trace import Dropped, Rejected, hex_peer
 
-AGAIN = Micros(500 * MILLISECOND)
-AGAIN_MAX = Micros(4 * SECOND)
+DIAL_AGAIN = Micros(500 * MILLISECOND)
+DIAL_AGAIN_MAX = Micros(4 * SECOND)
 PATIENCE = Micros(15 * SECOND)  # with a link on which nothing moves
 DEBTS_MAX = 65_536  # of all peers together
 DEBTS_A_PEER = 1024  # what topics and publishers it has missed events of
@@ -74,11 +74,12 @@ MissedMessage = Missed | Heard
 class _Debt:
     """What one peer has to hear of."""
 
-    __slots__ = ("at", "is_full", "is_held", "ranges", "sign", "wait")
+    __slots__ = ("at", "is_full", "is_held", "ranges", "sign", "told", "wait")
 
     def __init__(self) -> None:
         self.ranges: dict[_Of, tuple[int, int, bool]] = {}  # first, last, spreads
-        self.at, self.wait = NEVER, AGAIN
+        self.told: dict[_Of, tuple[int, int, bool]] = {}  # those that went over the present link
+        self.at, self.wait = NEVER, DIAL_AGAIN
         self.is_held = False  # a link is up, of which the planes do not know
         self.is_full = False  # its queue
         self.sign = Micros(0)
@@ -130,7 +131,7 @@ class Debts:
         self._tell_at(debt, now)
 
     def _tell_at(self, debt: _Debt, now: Micros) -> None:
-        debt.wait, debt.at = AGAIN, now
+        debt.wait, debt.at = DIAL_AGAIN, now
         self.deadline = min(self.deadline, now)
 
     def forgive(self, peer: Peer) -> list[LinkState]:
@@ -157,6 +158,7 @@ class Debts:
         was_held = debt.is_held
         if state is LinkState.UP:
             debt.is_held, debt.is_full = True, False
+            debt.told.clear()
             debt.sign = now
             self._tell_at(debt, now)
             return False
@@ -178,6 +180,7 @@ class Debts:
             return []
         if known[1] > message.last:  # more has come to it by now, which is told next
             debt.ranges[of] = (message.last + 1, *known[1:])
+            debt.at = self.deadline = Micros(0)
             return []
         del debt.ranges[of]
         self._count -= 1
@@ -209,17 +212,20 @@ class Debts:
         for peer, debt in list(self._debts.items()):
             if debt.at > now:
                 continue
-            debt.at = Micros(now + debt.wait)
-            debt.wait = Micros(min(2 * debt.wait, AGAIN_MAX))
             if peer not in self.links:
                 debt.sign = now
+                debt.at = Micros(now + debt.wait)
+                debt.wait = Micros(min(2 * debt.wait, DIAL_AGAIN_MAX))
                 if address := self._address(peer):
                     self._out.append(Dial(address, peer))
             elif now - debt.sign >= PATIENCE:
                 debt.sign = now
+                debt.at = Micros(now + PATIENCE)
                 self._out.append(Note(Rejected(hex_peer(peer), "does not report", cut=True)))
             else:
-                for (topic, publisher, incarnation), (first, last, spreads) in debt.ranges.items():
-                    word = Missed(topic, publisher, incarnation, first, last, spreads)
-                    self._out.append(Send((peer,), word))
+                debt.at = Micros(debt.sign + PATIENCE)
+                for of, (first, last, spreads) in debt.ranges.items():
+                    if debt.told.get(of) != (first, last, spreads):
+                        debt.told[of] = (first, last, spreads)
+                        self._out.append(Send((peer,), Missed(*of, first, last, spreads)))
         self.deadline = min([debt.at for debt in self._debts.values()], default=NEVER)

@@ -12,9 +12,9 @@ import msgspec
 from msgspec import structs
 
 from gossamer.node.local import Local
-from gossamer.node.planes import Finished
 from gossamer.overlay.batch import BATCH_EVENTS_MAX, COLUMN_ROWS, Batch, spread
 
+Counts = tuple[int, ...]
 RELAYED_MAX = BATCH_EVENTS_MAX // COLUMN_ROWS
 
 
@@ -51,23 +51,23 @@ class Pieces:
             self._wholes[batch.incarnation, first] = batch
         return tuple(found)
 
-    def whole(self, one: Finished) -> Finished:
-        """A piece's receipt as one of its batch, for whose other events it says zero."""
-        batch = self._wholes.get((one.incarnation, one.first))
+    def whole(self, incarnation: int, first: int, counts: Counts) -> tuple[int, Counts]:
+        """A piece's receipt as one of its batch, for whose other events it says zero: the batch's
+        first number, and the counts."""
+        batch = self._wholes.get((incarnation, first))
         if batch is None:
-            return one
-        start = one.first - batch.first
+            return first, counts
+        start = first - batch.first
         count = min(RELAYED_MAX, batch.count - start)
-        counts = (
+        return batch.first, (
             *(0,) * start,
-            *spread(one.matched or (0,), count),
+            *spread(counts or (0,), count),
             *(0,) * (batch.count - start - count),
         )
-        return Finished(one.incarnation, batch.first, counts)
 
-    def forget(self, one: Finished) -> None:
+    def forget(self, incarnation: int, first: int) -> None:
         """A batch's receipt is complete."""
-        batch = self._wholes.get((one.incarnation, one.first))
+        batch = self._wholes.get((incarnation, first))
         if batch is not None:
             for start in range(0, batch.count, RELAYED_MAX):
-                self._wholes.pop((batch.incarnation, batch.first + start), None)
+                self._wholes.pop((incarnation, batch.first + start), None)

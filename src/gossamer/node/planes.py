@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from enum import StrEnum
-from typing import Any, Protocol
-
-from msgspec import Struct
+from typing import Any
 
 from gossamer.filters import Filter
-from gossamer.machine import Effect, LinkState, Micros, Peer
+from gossamer.machine import NEVER, LinkState, Micros, Peer
 from gossamer.overlay.batch import Batch
 from gossamer.overlay.direct.messages import GROUP_LENGTH_MAX
 from gossamer.overlay.flood import Flood
@@ -35,14 +33,6 @@ Key = tuple[int, ...]
 
 
 Rows = list[tuple[Any, ...]] | None
-
-
-class Finished(Struct, frozen=True):
-    """A plane's part of a receipt: everybody whom it serves has reported."""
-
-    incarnation: int
-    first: int
-    matched: tuple[int, ...]  # of each event; a single number: of each of them
 
 
 def is_end(change: ViewChange) -> bool:
@@ -72,45 +62,56 @@ def check_group(group: str, route: Route, *, alone: bool) -> None:
         )
 
 
-class Plane(Protocol):
-    """What carries batches. Methods that return nothing have their effects in the next ``wake``, which ``deadline`` asks for."""
+class Plane:
+    """What carries batches by one route. Effects go to the node's list, at once.
+
+    A plane hands a batch over by calling the node (``Arrive``), and pushes its part of a receipt when
+    that is complete (``Complete``); both are given to it when it is made.
+    """
 
     @property
-    def deadline(self) -> Micros: ...
+    def deadline(self) -> Micros:
+        return NEVER
 
-    def receive(self, sender: Peer, message: Any, now: Micros) -> list[Effect]: ...
-    def wake(self, now: Micros) -> list[Effect]: ...
-    def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]: ...
+    def receive(self, sender: Peer, message: Any, now: Micros) -> None: ...
+    def wake(self, now: Micros) -> None: ...
+    def link(self, peer: Peer, state: LinkState, now: Micros) -> None: ...
+
+    def refused(self, peer: Peer, message: Any, now: Micros) -> None:
+        """The full queue to a peer did not take this event message."""
 
     def subscribe(self, number: int, topic: str, filter: Filter, group: str, now: Micros) -> None:
         """Its number is in ``take_laid`` once every batch that is published by this route from then on finds it."""
 
     def unsubscribe(self, number: int, now: Micros) -> None: ...
-    def take_laid(self) -> list[int]: ...
+
+    def take_laid(self) -> list[int]:
+        return []
 
     def knows(self, topic: str) -> bool:
         """Whether it can carry this topic's events: a node that starts again may have some before it has heard of their topic."""
+        return True
 
-    def publish(self, batch: Batch, now: Micros, rows: Rows = None) -> list[Effect]:
-        """``Deliver(0, (batch,))`` hands batches over, here and at other nodes; ``took`` answers that.
+    def publish(self, batch: Batch, now: Micros, rows: Rows = None) -> None:
+        """``rows``: the batch's, decoded, where they are at hand."""
 
-        ``rows``: the batch's, decoded, where they are at hand.
-        """
-
-    def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> list[Effect]: ...
-    def take_finished(self) -> list[Finished]: ...
+    def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> None:
+        """What ``Arrive`` could not say at once."""
 
     def changed(self, change: ViewChange, now: Micros) -> None:
         """A member came, went, or wants something else."""
 
     def known(self, barrier: int, now: Micros) -> bool:
         """A barrier was reached; returns whether it was asked for by this plane."""
+        return False
 
     def needs(self, peer: Peer) -> bool:
         """Whether the link to this peer should stay."""
+        return False
 
     def under_way(self, now: Micros) -> Sequence[Hashable]:
-        """What others wait for this node to report: who leaves should do that first."""
+        """What others wait for this node to report: a node that leaves should do that first."""
+        return ()
 
     def renew(self, now: Micros) -> None:
         """Others had taken this node for dead: lay all subscriptions again, each to be in ``take_laid`` once more."""
@@ -119,53 +120,29 @@ class Plane(Protocol):
         """This node goes for good: others may prepare."""
 
 
-class FloodPlane:
+class FloodPlane(Plane):
     """``route = flood``: nothing is laid, because everybody gets everything."""
 
     def __init__(self, flood: Flood) -> None:
         self._flood = flood
-        self.receive, self.wake, self.link = flood.receive, flood.wake, flood.link
+        self.receive, self.wake, self.link = flood.receive, flood.engine.wake, flood.link  # type: ignore[method-assign]
 
     @property
     def deadline(self) -> Micros:
-        return self._flood.deadline
+        return self._flood.engine.deadline
 
-    def subscribe(self, number: int, topic: str, filter: Filter, group: str, now: Micros) -> None:
-        """In force as it is."""
+    def refused(self, peer: Peer, message: Any, now: Micros) -> None:
+        self._flood.engine.refused(peer, message)
 
-    def unsubscribe(self, number: int, now: Micros) -> None: ...
-    def leave(self, now: Micros) -> None: ...
-    def renew(self, now: Micros) -> None: ...
+    def publish(self, batch: Batch, now: Micros, rows: Rows = None) -> None:
+        self._flood.engine.publish(batch, now)
+
+    def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> None:
+        self._flood.engine.took((key[0], key[1], key[2]), matched, now)
 
     def changed(self, change: ViewChange, now: Micros) -> None:
         if is_end(change):
             self._flood.gone(change.peer)
 
-    def publish(self, batch: Batch, now: Micros, rows: Rows = None) -> list[Effect]:
-        return self._flood.publish(batch, now)
-
-    def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> list[Effect]:
-        return self._flood.took((key[0], key[1], key[2]), matched, now)
-
-    def known(self, barrier: int, now: Micros) -> bool:
-        return False
-
-    def knows(self, topic: str) -> bool:
-        return True
-
-    def take_laid(self) -> list[int]:
-        return []
-
-    def take_finished(self) -> list[Finished]:
-        finished = self._flood.finished
-        if not finished:
-            return []
-        found = [Finished(one.incarnation, one.first, one.matched) for one in finished]
-        finished.clear()
-        return found
-
-    def needs(self, peer: Peer) -> bool:
-        return False  # whatever links there are will do
-
     def under_way(self, now: Micros) -> Sequence[Hashable]:
-        return self._flood.under_way()
+        return self._flood.engine.under_way()

@@ -36,12 +36,13 @@ from gossamer.node.local import Local, Subscription
 from gossamer.node.missed import Debts, Heard, Missed
 from gossamer.node.moves import Moves
 from gossamer.node.pieces import Pieces
-from gossamer.node.planes import BITS, Finished, Plane, Route, Rows, check_group, is_end
+from gossamer.node.planes import BITS, Plane, Route, Rows, check_group, is_end
 from gossamer.node.reach import LINKED, Reach
 from gossamer.node.retention import Id
 from gossamer.node.rights import Rights
 from gossamer.node.tree import TreePlane
-from gossamer.overlay.batch import Batch, Leave, added
+from gossamer.overlay.batch import Batch, Leave, Left, added
+from gossamer.overlay.delivery.engine import Complete
 from gossamer.overlay.flood import Flood
 from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.record import ViewChange, read_stamp
@@ -75,38 +76,31 @@ class _Entering:
 
 
 class Routing:
-    """For the owner to take: ``finished`` has receipts, ``entered`` subscriptions that are in force, ``lapsed`` those that were and
-    are not, until they are again, and ``view_changes`` news.
+    """For the owner to take: ``entered`` has subscriptions that are in force, ``lapsed`` those that were and
+    are not, until they are again, and ``view_changes`` news. ``completed`` is called with each receipt.
     """
 
     def __init__(
         self,
-        flood: Flood,
         interest: Interest | None,
         local: Local,
         out: list[Effect],
         rng: Random,
+        completed: Complete,
         *,
         tracing: bool,
     ) -> None:
         self.planes: dict[Route, Plane] = {}
         self.rights: Rights | None = None
         self._judged = 0  # the version of the rights that ``_uses`` was made by
-        self.finished: list[Finished] = []
+        self.completed = completed
         self.entered: list[int] = []
         self.lapsed: list[int] = []
         self.view_changes: list[ViewChange] = []
         self.debts = Debts(out, self._address)
-        self.debts.lacks = flood.lacks
-        self.left = flood.left  # every plane that gives up live members has it
         self.missed: Callable[[Missed, Micros], None] = lambda message, now: None  # the owner's
-        self._flood, self._interest, self._local, self._out, self._tracing = (
-            flood,
-            interest,
-            local,
-            out,
-            tracing,
-        )
+        self.flood: Flood  # the owner sets it
+        self._interest, self._local, self._out, self._tracing = interest, local, out, tracing
         self._rng = rng
         self._receipts: dict[tuple[int, int], _Receipt] = {}  # in the order of publishing
         self._published = 0
@@ -142,7 +136,7 @@ class Routing:
         """``rows``: the batch's, decoded, where they are at hand."""
         if self.voided and (batch.incarnation, batch.first) <= self.voided.get(batch.topic, (0, 0)):
             # The topic's schema was replaced after this was accepted, so nobody can read it.
-            self.finished.append(Finished(batch.incarnation, batch.first, (0,) * batch.count))
+            self.completed(batch.incarnation, batch.first, (0,) * batch.count)
             return
         is_early = not self._synced and not self._is_synced(now)
         routes = self._routes(batch.topic) if not is_early else []
@@ -159,7 +153,7 @@ class Routing:
             self._early_at = min(self._early_at, Micros(now + EARLY_AGAIN))
             return
         if not routes:
-            self.finished.append(Finished(batch.incarnation, batch.first, (0,) * batch.count))
+            self.completed(batch.incarnation, batch.first, (0,) * batch.count)
             return
         self._published += 1
         relayed = self._pieces.cut(batch) if routes != [Route.DIRECT] else ()
@@ -170,7 +164,10 @@ class Routing:
         ]
         self._receipts[batch.incarnation, batch.first] = _Receipt(len(parts), self._published)
         for route, one in parts:
-            self.absorb(route, self.planes[route].publish(one, now, rows), now)
+            self.planes[route].publish(one, now, rows)
+        if self._entering or self.moves:
+            for route in routes:
+                self._settle(route, now)
 
     def _is_settled(self, mark: int) -> bool:
         """Whether all that was published up to this count has its receipts."""
@@ -390,7 +387,9 @@ class Routing:
     def receive(self, route: Route, sender: Peer, message: Any, now: Micros) -> None:
         if route is not Route.FLOOD:
             self.use(sender, now)
-        self.absorb(route, self.planes[route].receive(sender, message, now), now)
+        self.planes[route].receive(sender, message, now)
+        if self._entering or self.moves:
+            self._settle(route, now)
 
     def wake(self, now: Micros) -> None:
         self._now = now
@@ -404,7 +403,9 @@ class Routing:
             self._out += self._reach.wake(now)
         for route, plane in self.planes.items():
             if plane.deadline <= now:
-                self.absorb(route, plane.wake(now), now)
+                plane.wake(now)
+                if self._entering or self.moves:
+                    self._settle(route, now)
         if self.debts.deadline <= now:
             self.debts.wake(now)
 
@@ -429,14 +430,16 @@ class Routing:
         if self.debts.link(peer, state, now):
             self._tell(peer, [state], now)
         elif state is LinkState.UP:
-            self._flood.hold(peer, now)
+            self.flood.hold(peer, now)
         elif state is LinkState.DOWN or state is LinkState.CUT:
-            self.absorb(Route.FLOOD, self._flood.link(peer, state, now), now)
+            self.flood.link(peer, state, now)
 
     def _tell(self, peer: Peer, states: list[LinkState], now: Micros) -> None:
         for state in states:
             for route, plane in self.planes.items():
-                self.absorb(route, plane.link(peer, state, now), now)
+                plane.link(peer, state, now)
+                if self._entering or self.moves:
+                    self._settle(route, now)
 
     def hear(self, sender: Peer, message: Missed | Heard, now: Micros) -> None:
         """Events were completed without this node, or a peer has heard of those without it."""
@@ -446,6 +449,10 @@ class Routing:
         else:
             assert type(message) is Heard
             self._tell(sender, self.debts.heard(sender, message), now)
+
+    def left_out(self, left: Left, now: Micros) -> None:
+        """Events were completed without a peer that may be alive: it has to hear of that."""
+        self.debts.owe((left,), now)
 
     def _address(self, peer: Peer) -> str | None:
         known = self._interest.view.members.get(peer) if self._interest is not None else None
@@ -459,50 +466,36 @@ class Routing:
         """What slow consumers held back may be reported."""
         released, self._local.released = self._local.released, []
         for route, key, matched in released:
-            self.absorb(route, self.planes[route].took(key, matched, now), now)
+            self.planes[route].took(key, matched, now)
+            if self._entering or self.moves:
+                self._settle(route, now)
 
-    def absorb(self, route: Route, effects: list[Effect], now: Micros) -> None:
-        """Take what a plane says: its deliveries are ours to match, the rest is passed on."""
-        plane = self.planes[route]
+    def say(self, effects: list[Effect], now: Micros) -> None:
+        """Pass on what a plane's machine says, and note which links it uses."""
         for effect in effects:
             kind = type(effect)
-            if kind is Deliver:
-                for batch in effect.events:  # type: ignore[union-attr]
-                    self._arrived(route, batch, now)
-            elif kind is not Dial or effect.address:  # type: ignore[union-attr]  # who has none cannot be dialled
-                if kind is Send and route is not Route.FLOOD:
-                    for peer in effect.to:  # type: ignore[union-attr]
-                        self.use(peer, now)
-                elif kind is Hangup:
-                    self._part(effect.peer)  # type: ignore[union-attr]
-                self._out.append(effect)
-        if self.left:
-            self.debts.owe(self.left, now)
-            self.left.clear()
-        for one in plane.take_finished():
-            if self._pieces and route is not Route.DIRECT:
-                one = self._pieces.whole(one)
-            receipt = self._receipts[one.incarnation, one.first]
-            receipt.routes -= 1
-            both = receipt.matched and one.matched
-            receipt.matched = (
-                added(receipt.matched, one.matched) if both else receipt.matched or one.matched
-            )
-            if not receipt.routes:
-                del self._receipts[one.incarnation, one.first]
-                self._pieces.forget(one)
-                self.finished.append(Finished(one.incarnation, one.first, receipt.matched))
-        if self._entering or self.moves:
-            self._settle(route, now)
+            if kind is Send:
+                for peer in effect.to:  # type: ignore[union-attr]
+                    self.use(peer, now)
+            elif kind is Hangup:
+                self._part(effect.peer)  # type: ignore[union-attr]
+            elif kind is Dial and not effect.address:  # type: ignore[union-attr]
+                continue  # a node without an address cannot be dialled
+            self._out.append(effect)
 
-    def _arrived(self, route: Route, batch: Batch, now: Micros) -> None:
-        matched = self._local.arrived(route, batch, now)
-        if matched is not None:
-            effects = self.planes[route].took(
-                (batch.publisher, batch.incarnation, batch.first), matched, now
-            )
-            if effects:  # what has finished, whoever absorbs the delivery looks for
-                self.absorb(route, effects, now)
+    def complete(self, route: Route, incarnation: int, first: int, counts: tuple[int, ...]) -> None:
+        """A route's part of a receipt: everybody whom it serves has reported."""
+        if self._pieces and route is not Route.DIRECT:
+            first, counts = self._pieces.whole(incarnation, first, counts)
+        receipt = self._receipts[incarnation, first]
+        receipt.routes -= 1
+        both = receipt.matched and counts
+        receipt.matched = added(receipt.matched, counts) if both else receipt.matched or counts
+        if not receipt.routes:
+            del self._receipts[incarnation, first]
+            if self._pieces:
+                self._pieces.forget(incarnation, first)
+            self.completed(incarnation, first, receipt.matched)
 
     # ---------------------------------------------------------------------- the view
 
@@ -527,7 +520,7 @@ class Routing:
 
     def _part(self, peer: Peer) -> None:
         """A link is about to be closed on purpose: flood need not wait for it to come back."""
-        self._flood.unlink(peer)
+        self.flood.unlink(peer)
         self._out.append(Send((peer,), Leave()))
 
     def is_used(self, peer: Peer) -> bool:

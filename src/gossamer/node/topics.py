@@ -1,23 +1,24 @@
-"""Topics: their names and schemas, and how every node comes to know them.
+"""Topics: their names and schemas, and how every node learns them.
 
-An advertisement goes to every neighbour and on from there. A new link begins with all that a node
-knows, a bounded part at a time: the far end answers each part, in order. So a node knows what its
-neighbours have heard of. A node with a data directory stores what it knows; when it restarts it knows
-that again at once, even alone.
+An advertisement goes to every neighbour and on from there. A new link begins with all topics that a
+node knows, a bounded part at a time. The far end answers each part, in order, so a node knows which
+topics its neighbours have heard of. A node with a data directory stores the topics that it knows.
+When it restarts it knows them again at once, even alone.
 
-A schema may grow: nullable attributes can be added at the end, and the longest schema is
-everybody's. Two schemas of one topic are a conflict if neither is the other grown. Nodes pass both
-on, each with the node that advertised it, until every node knows of the conflict. From then on
-nobody can publish or subscribe on the topic, and nobody takes its events. A conflict ends when
-somebody replaces the schema. Each schema has an epoch, and a replacement has the next one; a greater
-epoch wins everywhere, also at a node that was away and comes back with a schema on its disk.
+A schema may grow: nullable attributes can be added at the end, and the longest schema holds for all
+nodes. Two schemas of one topic are a conflict if neither extends the other. Nodes pass both on,
+each with the node that advertised it, until every node knows of the conflict. From then on no node
+can publish or subscribe on the topic, and no node takes its events. A conflict ends when a node
+replaces the schema. Each schema has an epoch, and a replacement has the next one. A greater epoch
+wins everywhere, also at a node that was away and comes back with a schema on its disk.
 
 A topic's retention (retention.py) may be added later. An advertisement that does not mention
 retention agrees with any.
 
-Messages:
+There are two messages:
+
     Adverts        topics with their schemas
-    AdvertsTaken   the sender has heard the oldest Adverts that it had not answered
+    AdvertsTaken   says that the sender has heard the oldest Adverts that it had not answered
 """
 
 from __future__ import annotations
@@ -47,14 +48,20 @@ from gossamer.trace import Advertised, Dropped, Rejected, SchemaConflict, hex_pe
 TOPICS_MAX = 4096
 TOPIC_LENGTH_MAX = 255
 SCHEMA_LENGTH_MAX = 16_384
-SCHEMAS_LENGTH_MAX = 16 << 20  # of all topics together
+# Characters of all topics together.
+SCHEMAS_LENGTH_MAX = 16 << 20
 ADVERTS_A_MESSAGE = 64
-CHARACTERS_ON_THE_WAY = 256 << 10  # for each link, that the far end has not answered
-PARTS_ON_THE_WAY = 64  # and messages
-UNPROVED_MAX = 256  # advertisements whose advertiser nobody has proved yet
+# Characters for each link that the far end has not answered.
+CHARACTERS_ON_THE_WAY = 256 << 10
+# Messages for each link that the far end has not answered.
+PARTS_ON_THE_WAY = 64
+# The most advertisements whose advertiser is not proved yet.
+UNPROVED_MAX = 256
 EPOCH_MAX = 2**53
-RIVALS_MAX = 4  # schemas of one topic that a node keeps while they are in conflict
-SHOWN_LENGTH = 200  # characters of a schema that an error shows
+# The most schemas of one topic that a node keeps while they are in conflict.
+RIVALS_MAX = 4
+# Characters of a schema that an error shows.
+SHOWN_LENGTH = 200
 _KEY = "topic/"
 
 Name = Annotated[str, Meta(min_length=1, max_length=TOPIC_LENGTH_MAX)]
@@ -69,12 +76,13 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class Advert(Struct, frozen=True, array_like=True):
-    """All that a node says of one topic."""
+    """Everything that a node says of one topic."""
 
     topic: Name
     schema: SchemaText
     epoch: _Epoch
-    origin: _Origin  # the node that advertised it
+    # The node that advertised it.
+    origin: _Origin
     retention: tuple[_Seconds, _Bytes] | None = None
     # Other schemas of the topic, with their advertisers, which are in conflict with the first.
     rivals: Annotated[tuple[tuple[SchemaText, _Origin], ...], Meta(max_length=RIVALS_MAX)] = ()
@@ -93,10 +101,14 @@ class TopicError(ValueError):
 
 
 class SchemaConflictError(TopicError):
-    """A topic is advertised with schemas that do not agree: not everybody could read its events."""
+    """A topic is advertised with schemas that do not agree, so not every node could read its
+    events.
+    """
 
     def __init__(self, topic: str, schemas: Iterable[tuple[str, Peer]]) -> None:
-        """``schemas``: each with the node that advertised it; this node's own comes first."""
+        """``schemas`` has each schema with the node that advertised it. This node's own comes
+        first.
+        """
         self.topic = topic
         self.schemas = tuple((text, hex_peer(origin)) for text, origin in schemas)
         said = " and ".join(f"({_shown(text)}) by node {origin}" for text, origin in self.schemas)
@@ -108,10 +120,11 @@ class SchemaConflictError(TopicError):
 
 
 class _Head(Struct, frozen=True):
-    """What a node knows of a topic's schema beside the schema."""
+    """A node's knowledge of a topic's schema, beside the schema."""
 
     epoch: int
-    origin: int  # the node that advertised it
+    # The node that advertised it.
+    origin: int
 
 
 class _Stored(Struct, frozen=True, array_like=True):
@@ -131,13 +144,18 @@ _Pool = dict[str, tuple[Schema, int]]
 
 
 class _Neighbour:
-    """What the far end of a link is still to be told, and the parts that it has not answered, oldest first."""
+    """The topics that the far end of a link has still to be told, and the parts that it has not
+    answered.
+
+    The oldest part comes first.
+    """
 
     __slots__ = ("characters", "parts", "topics")
 
     def __init__(self, topics: Iterable[str]) -> None:
         self.topics = dict.fromkeys(topics)
-        self.parts: deque[int] = deque()  # the characters of each
+        # The characters of each part.
+        self.parts: deque[int] = deque()
         self.characters = 0
 
 
@@ -149,24 +167,24 @@ class Topics:
 
     def __init__(self, me: Peer = Peer(0)) -> None:  # noqa: B008
         self.schemas: dict[str, Schema] = {}
-        self.retentions: dict[str, Retention] = {}  # of topics that have one
-        # The schemas of topics that are in conflict: of very many the first few by their texts, so
-        # that all nodes keep the same ones.
+        # Of topics that have one.
+        self.retentions: dict[str, Retention] = {}
+        # The schemas of topics that are in conflict. Of very many it has the first few by their
+        # texts, so that all nodes keep the same ones.
         self.conflicts: dict[str, _Pool] = {}
-        self.introduced = False  # some neighbour has told what it knows
-        self.changed: list[
-            str
-        ] = []  # topics that are new, or have another schema, for the owner to take
-        self.replaced: list[
-            str
-        ] = []  # those of them whose events of before cannot be read any more
-        # Says whether an advertiser, or the neighbour that passes its word on, may set a topic's
-        # schema. None: that is not known yet.
+        # A neighbour has told its topics.
+        self.introduced = False
+        # Topics that are new, or have another schema. The owner takes them.
+        self.changed: list[str] = []
+        # Those of them whose older events cannot be read any more.
+        self.replaced: list[str] = []
+        # Says whether an advertiser, or the neighbour that passes its advertisement on, may set a
+        # topic's schema. None means that this is not known yet.
         self.trusts: Trusts | None = None
         self._me = me
         self._heads: dict[str, _Head] = {}
         self._neighbours: dict[Peer, _Neighbour] = {}
-        # What a neighbour said of a topic, while it is not known whether it may.
+        # Advertisements of neighbours while it is not known whether the advertiser may make them.
         self._unproved: dict[tuple[Peer, str], Advert] = {}
         self._unsaved: dict[str, None] = {}
         self._saving: dict[Token, None] = {}
@@ -175,18 +193,18 @@ class Topics:
 
     @property
     def unconfirmed(self) -> bool:
-        """Some neighbour, or this node's own disk, may not have some topic yet."""
+        """Whether some neighbour, or this node's own disk, may not have some topic yet."""
         return bool(self._saving) or any(
             neighbour.topics or neighbour.parts for neighbour in self._neighbours.values()
         )
 
     @property
     def has_unproved(self) -> bool:
-        """Some advertisement waits for the proof of its advertiser."""
+        """Whether some advertisement waits for the proof of its advertiser."""
         return bool(self._unproved)
 
     def check(self, topic: str) -> None:
-        """Raises SchemaConflictError for a topic that is in conflict."""
+        """Raises a SchemaConflictError for a topic that is in conflict."""
         if topic in self.conflicts:
             raise SchemaConflictError(topic, self.rivals(topic))
 
@@ -198,8 +216,6 @@ class Topics:
             found.setdefault(other, origin)
         return [(text, Peer(origin)) for text, origin in found.items()]
 
-    # -------------------------------------------------------------------- commands
-
     def advertise(
         self,
         topic: str,
@@ -209,7 +225,7 @@ class Topics:
         *,
         replace: bool = False,
     ) -> list[Effect]:
-        """``replace``: this schema, and this retention if there is one, hold from now on."""
+        """With ``replace`` this schema, and this retention if there is one, hold from now on."""
         if not 1 <= len(topic) <= TOPIC_LENGTH_MAX:
             raise TopicError(
                 f"a topic's name has 1 to {TOPIC_LENGTH_MAX} characters, not {len(topic)}"
@@ -219,7 +235,8 @@ class Topics:
             raise TopicError(f"{topic!r} is no name for a topic: it holds half a character")
         if len(schema.text) > SCHEMA_LENGTH_MAX:
             raise TopicError(
-                f"the schema of {topic!r} has {len(schema.text)} characters; at most {SCHEMA_LENGTH_MAX} are allowed"
+                f"the schema of {topic!r} has {len(schema.text)} characters; "
+                f"at most {SCHEMA_LENGTH_MAX} are allowed"
             )
         known = self.schemas.get(topic)
         mine: _Pool = {schema.text: (schema, self._me)}
@@ -272,10 +289,8 @@ class Topics:
         mine: _Pool = {schema.text: (schema, self._me)}
         return self._settle(topic, epoch + 1, mine, None, retention)
 
-    # -------------------------------------------------------------------- disk
-
     def restore(self, kept: Mapping[str, bytes]) -> list[Effect]:
-        """What this node knew in an earlier life."""
+        """Takes the topics that this node knew in an earlier life."""
         for key, value in kept.items():
             if not key.startswith(_KEY):
                 continue
@@ -284,7 +299,7 @@ class Topics:
                 stored = _stored_decoder.decode(value)
                 schema = Schema.parse(stored.schema)
             except (msgspec.DecodeError, SchemaError) as error:
-                reason = f"what the data directory has of topic {topic!r} cannot be read: {error}"
+                reason = f"the data directory's record of topic {topic!r} cannot be read: {error}"
                 self._out.append(Note(Dropped("topic", 1, reason)))
                 continue
             rule = Retention(stored.seconds, stored.bytes) if stored.bytes else None
@@ -294,9 +309,9 @@ class Topics:
         return self._flush()
 
     def records(self) -> tuple[Keep, ...]:
-        """What has changed since this was last asked.
+        """The records that have changed since the last call.
 
-        It must be on disk before events that need it.
+        They must be on disk before events that need them.
         """
         if not self._unsaved:
             return ()
@@ -314,10 +329,8 @@ class Topics:
         self._saving[token] = None
 
     def saved(self, token: Token) -> bool:
-        """Whether this Store was one of ours."""
+        """Whether this Store was one of topics."""
         return self._saving.pop(token, self) is None
-
-    # -------------------------------------------------------------------- inputs
 
     def receive(self, sender: Peer, message: Adverts | AdvertsTaken, now: Micros) -> list[Effect]:
         if type(message) is Adverts:
@@ -331,14 +344,15 @@ class Topics:
             neighbour = self._neighbours[peer] = _Neighbour(self.schemas)
             if self.schemas:
                 self._send(peer)
-            else:  # nothing, but said: a newcomer waits for it
+            else:
+                # The empty message matters: a newcomer waits for it.
                 self._post(peer, neighbour, ())
         elif state in (LinkState.DOWN, LinkState.CUT):
             self._neighbours.pop(peer, None)
         return self._flush()
 
     def proved(self) -> list[Effect]:
-        """More is known of who may publish what: look again at what waits for that."""
+        """More is known about permissions, so waiting advertisements are looked at again."""
         unproved, self._unproved = self._unproved, {}
         for (sender, _), advert in unproved.items():
             self._hear_or_keep(sender, advert)
@@ -367,18 +381,22 @@ class Topics:
         self._unproved[sender, advert.topic] = advert
         if len(self._unproved) > UNPROVED_MAX:
             del self._unproved[next(iter(self._unproved))]
-            about = f"more than {UNPROVED_MAX} advertisements without a proof of who made them"
+            about = f"more than {UNPROVED_MAX} advertisements with an unproved advertiser"
             self._out.append(Note(Dropped("topic", 1, about)))
 
     def _hear(self, sender: Peer, advert: Advert) -> bool:
-        """A neighbour tells of a topic. False: it is not known yet whether it may."""
+        """A neighbour tells of a topic.
+
+        False means that it is not known yet whether it may.
+        """
         topic, epoch = advert.topic, advert.epoch
         told = {advert.schema: advert.origin} | dict(advert.rivals)
         retention = Retention(*advert.retention) if advert.retention is not None else None
         known, head = self.schemas.get(topic), self._heads.get(topic)
         is_news = True
         if known is not None and head is not None:
-            if epoch < head.epoch:  # the neighbour has not heard of the replacement
+            # The neighbour has not heard of the replacement.
+            if epoch < head.epoch:
                 self._remind(sender, topic)
                 return True
             is_alone = len(told) == 1 and topic not in self.conflicts
@@ -415,9 +433,9 @@ class Topics:
         return pool
 
     def _may(self, sender: Peer, topic: str, epoch: int, pool: _Pool) -> bool:
-        """Take those out of the pool that are not their advertisers' to say.
+        """Takes schemas out of the pool that their advertisers may not set.
 
-        False: that is not known of one of them yet, so the pool must be told again.
+        False means that this is not known of one of them yet, so the pool must be looked at again.
         """
         if self.trusts is None:
             return True
@@ -443,19 +461,17 @@ class Topics:
         told: _Pool,
         retention: Retention | None,
     ) -> bool:
-        """False: there is no room."""
+        """Takes a neighbour's schemas. False means that there is no room."""
         head = self._heads.get(topic)
         if head is None or epoch > head.epoch:
             return self._settle(topic, epoch, told, sender, retention)
         mine = self._pool(topic)
-        # Of one schema that both know, the advertiser that was heard of first stays.
+        # If both know a schema, the advertiser that was heard of first stays.
         if not self._settle(topic, epoch, mine | told | mine, sender):
             return False
         if set(self.conflicts.get(topic) or (self.schemas[topic].text,)) - set(told):
             self._remind(sender, topic)
         return True
-
-    # -------------------------------------------------------------------- what is known
 
     def _pool(self, topic: str) -> _Pool:
         """All that this node knows of a topic's schema, its own first."""
@@ -470,9 +486,9 @@ class Topics:
         sender: Peer | None,
         retention: Retention | None = None,
     ) -> bool:
-        """These are a topic's schemas at this epoch, this node's own first.
+        """Sets a topic's schemas at this epoch, this node's own first.
 
-        ``retention`` counts where the topic or its epoch is new. False: there is no room.
+        ``retention`` counts if the topic or its epoch is new. False means that there is no room.
         """
         known, head = self.schemas.get(topic), self._heads.get(topic)
         first, _ = next(iter(pool.values()))
@@ -523,7 +539,7 @@ class Topics:
         return True
 
     def _retain(self, topic: str, retention: Retention, sender: Peer | None) -> bool:
-        """Take a topic's retention; False if it has another."""
+        """Takes a topic's retention. False means that it has another one."""
         known = self.retentions.get(topic)
         if known is None:
             self.retentions[topic] = retention
@@ -531,24 +547,22 @@ class Topics:
             self._tell(topic, sender)
         return known is None or known == retention
 
-    # -------------------------------------------------------------------- to the neighbours
-
     def _tell(self, topic: str, sender: Peer | None) -> None:
-        """Something about this topic is new, to all neighbours but the one that said it."""
+        """Tells news of this topic to all neighbours but the one that said it."""
         for peer, neighbour in self._neighbours.items():
             if peer != sender:
                 neighbour.topics[topic] = None
                 self._send(peer)
 
     def _remind(self, peer: Peer, topic: str) -> None:
-        """This neighbour lacks something of the topic."""
+        """Tells the topic to a neighbour that lacks news of it."""
         neighbour = self._neighbours.get(peer)
         if neighbour is not None:
             neighbour.topics[topic] = None
             self._send(peer)
 
     def _send(self, peer: Peer) -> None:
-        """Tell as much as may be on the way; the rest follows when a part is answered."""
+        """Sends as much as may be on the way. The rest follows when a part is answered."""
         neighbour = self._neighbours[peer]
         while (
             neighbour.topics
@@ -594,7 +608,7 @@ class Topics:
 
 
 def _agree(one: Schema, other: Schema) -> bool:
-    """Whether they are the same schema, or one is the other grown."""
+    """Whether they are the same schema, or one extends the other."""
     return one == other or one.extends(other) or other.extends(one)
 
 

@@ -12,10 +12,11 @@ from typing import Any
 from msgspec import Struct
 
 from gossamer.filters import Filter, Schema
-from gossamer.machine import NEVER, Effect, LinkState, Micros, Peer
-from gossamer.node.planes import BITS, Finished, Key, Route, Rows
+from gossamer.machine import NEVER, Deliver, Effect, LinkState, Micros, Peer
+from gossamer.node.planes import BITS, Key, Plane, Route, Rows
 from gossamer.node.rights import Rights
 from gossamer.overlay.batch import Batch
+from gossamer.overlay.delivery.engine import Arrive, Complete
 from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.record import ROUTES_ALL, Record, ViewChange
 from gossamer.overlay.tree.arcs import Host
@@ -47,17 +48,21 @@ def _host(record: Record) -> Host:
     return Host(record.peer, record.peer, record.address)
 
 
-class TreePlane:
+class TreePlane(Plane):
     def __init__(
         self,
         config: TreeConfig,
         interest: Interest,
+        arrive: Arrive,
+        complete: Complete,
+        say: Callable[[list[Effect], Micros], None],
         links: Callable[[], list[Peer]],
         needed: _Needed,
     ) -> None:
         """``links``: those that are up. ``needed``: whether somebody else uses a link, so that it is not closed when idle."""
         self.host: TreeHost | None = None
         self.rights: Rights | None = None
+        self._arrive, self._complete, self._say = arrive, complete, say
         self._config, self._interest, self._links, self._needed = config, interest, links, needed
         self._content = SchemaContent()
         self._hosts: dict[int, Host] = {}  # by peer, as the ring has them
@@ -95,16 +100,46 @@ class TreePlane:
     def deadline(self) -> Micros:
         return NEVER if self.host is None else self.host.deadline
 
-    def receive(self, sender: Peer, message: Any, now: Micros) -> list[Effect]:
-        if self.host is None and not self._interest.is_synced(now):
-            return []  # who knows few members takes their keys for its own, and would answer for them; it is sent again
-        return self.start(now).receive(sender, message, now)
+    def receive(self, sender: Peer, message: Any, now: Micros) -> None:
+        # A node that knows few members takes their keys for its own, and would answer for them. The
+        # message is sent again.
+        if self.host is not None or self._interest.is_synced(now):
+            self._run(self.start(now).receive(sender, message, now), now)
 
-    def wake(self, now: Micros) -> list[Effect]:
-        return [] if self.host is None else self.host.wake(now)
+    def wake(self, now: Micros) -> None:
+        if self.host is not None:
+            self._run(self.host.wake(now), now)
 
-    def link(self, peer: Peer, state: LinkState, now: Micros) -> list[Effect]:
-        return [] if self.host is None else self.host.link(peer, state, now)
+    def link(self, peer: Peer, state: LinkState, now: Micros) -> None:
+        if self.host is not None:
+            self._run(self.host.link(peer, state, now), now)
+
+    def refused(self, peer: Peer, message: Any, now: Micros) -> None:
+        if self.host is not None:
+            self._run(self.host.refused(peer, message, now), now)
+
+    def _run(self, effects: list[Effect], now: Micros) -> None:
+        """Hand over what the host delivers, push its receipts, and pass the rest on."""
+        assert self.host is not None
+        while effects:
+            passed: list[Effect] = []
+            later: list[Effect] = []
+            for effect in effects:
+                if type(effect) is not Deliver:
+                    passed.append(effect)
+                    continue
+                [batch] = effect.events
+                counts = self._arrive(batch, now)
+                if counts is not None:
+                    id = (batch.publisher, batch.incarnation, batch.first)
+                    self.host.took(id, counts, now)
+                    later += self.host.wake(now)
+            self._say(passed, now)
+            effects = later
+        finished = self.host.finished
+        while finished:
+            one = finished.pop(0)
+            self._complete(one.incarnation, one.first, one.matched)
 
     def changed(self, change: ViewChange, now: Micros) -> None:
         after = change.after
@@ -139,9 +174,6 @@ class TreePlane:
         else:
             self._hosts[me.peer] = me
             self._ring.learn(self.host.me)
-
-    def known(self, barrier: int, now: Micros) -> bool:
-        return False
 
     def needs(self, peer: Peer) -> bool:
         return self.host is not None and self.host.hood.needs(peer)
@@ -215,22 +247,12 @@ class TreePlane:
     def take_laid(self) -> list[int]:
         return [] if self.host is None else self.host.take_laid()
 
-    def knows(self, topic: str) -> bool:
-        return True  # what is not known passes everything
-
-    def publish(self, batch: Batch, now: Micros, rows: Rows = None) -> list[Effect]:
+    def publish(self, batch: Batch, now: Micros, rows: Rows = None) -> None:
         host = self.start(now)
         host.publish(batch, now)
-        return host.wake(now)
+        self._run(host.wake(now), now)
 
-    def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> list[Effect]:
+    def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> None:
         host = self.start(now)
         host.took((key[0], key[1], key[2]), matched, now)
-        return host.wake(now)
-
-    def take_finished(self) -> list[Finished]:
-        if self.host is None or not self.host.finished:
-            return []
-        found = [Finished(one.incarnation, one.first, one.matched) for one in self.host.finished]
-        self.host.finished.clear()
-        return found
+        self._run(host.wake(now), now)

@@ -31,9 +31,7 @@ from gossamer.overlay.batch import (
     BATCH_BYTES_MAX,
     Batch,
     Busy,
-    Inquiry,
     Leave,
-    Lost,
     Report,
     Uint64,
 )
@@ -175,8 +173,6 @@ AnyMessage = (
     | Batch
     | Report
     | Busy
-    | Inquiry
-    | Lost
     | Leave
     | Adverts
     | AdvertsTaken

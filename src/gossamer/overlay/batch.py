@@ -141,26 +141,6 @@ class Report(Message, frozen=True, array_like=True, tag=11):
     dropped: Annotated[tuple[Matched, ...], Meta(max_length=BATCH_EVENTS_MAX)] = ()
 
 
-class Inquiry(Message, frozen=True, array_like=True, tag=14):
-    """What has become of this batch? It comes behind it, so a batch that is not there then is lost."""
-
-    is_event: ClassVar[bool] = True
-
-    publisher: Uint64
-    incarnation: Count
-    first: Count
-    round: Count
-
-
-class Lost(Message, frozen=True, array_like=True, tag=15):
-    """The answer to an inquiry: this round of the batch is not here."""
-
-    publisher: Uint64
-    incarnation: Count
-    first: Count
-    round: Count
-
-
 class Left(NamedTuple):
     """Events of one topic that were completed without a live member, which has to hear of it."""
 

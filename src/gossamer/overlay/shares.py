@@ -61,6 +61,8 @@ class Shares(Generic[K, V]):
         value, by = found
         if by == GONE and link != GONE and len(self._by_link.get(link, ())) < self._share:
             del self._by_link[GONE][key]
+            if not self._by_link[GONE]:
+                del self._by_link[GONE]
             self._put(key, value, link)
         else:
             self._by_link[by].move_to_end(key)
@@ -71,13 +73,13 @@ class Shares(Generic[K, V]):
         entries.
         """
         assert key not in self._entries
-        mine = self._by_link.get(link)
         has_room = True
-        if mine is not None and len(mine) >= self._share:
-            has_room = self._push_out(mine)
+        if len(self._by_link.get(link, ())) >= self._share:
+            has_room = self._push_out(link)
         elif len(self._entries) >= self._maximum:
-            largest = max(self._by_link.values(), key=len)
-            has_room = self._push_out(self._by_link.get(GONE, largest)) or self._push_out(largest)
+            has_room = self._push_out(GONE) or self._push_out(
+                max(self._by_link, key=lambda each: len(self._by_link[each]))
+            )
         if has_room or always:
             self._put(key, value, link)
         return has_room or always
@@ -93,10 +95,13 @@ class Shares(Generic[K, V]):
         self._entries[key] = (value, link)
         self._by_link.setdefault(link, OrderedDict())[key] = None
 
-    def _push_out(self, share: OrderedDict[K, None]) -> bool:
+    def _push_out(self, link: int) -> bool:
+        share: OrderedDict[K, None] = self._by_link.get(link, OrderedDict())
         for place, key in enumerate(share):
             if self._may_go(key, self._entries[key][0]):
                 del share[key]
+                if not share:
+                    del self._by_link[link]
                 del self._entries[key]
                 self.evicted += 1
                 return True

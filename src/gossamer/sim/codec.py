@@ -5,8 +5,8 @@ from __future__ import annotations
 from gossamer.machine import Message
 from gossamer.node.history import Past
 from gossamer.node.wire import Unframer, encode
-from gossamer.overlay.batch import Batch, Inquiry
-from gossamer.overlay.direct.messages import Check, Portion
+from gossamer.overlay.batch import Batch
+from gossamer.overlay.direct.messages import Portion
 from gossamer.overlay.skiplist.messages import FIND, Carry
 from gossamer.overlay.tree.messages import Carry as Branch
 from gossamer.sim.network import EventId
@@ -31,8 +31,8 @@ class WireCodec:
                 if message.kind == FIND
                 else ((message.publisher, message.incarnation, message.sequence),)
             )
-        if isinstance(message, Past | Check | Inquiry):
-            return ()  # events of long ago, which come once; or none
+        if isinstance(message, Past):
+            return ()  # events of long ago, which come once
         if isinstance(message, Portion):
             return tuple(
                 (message.publisher, message.incarnation, message.first + place)
@@ -56,9 +56,7 @@ def floor_of(message: Message) -> int | None:
 
 def plane_of(message: Message) -> str:
     """Which plane of a node a message with events belongs to, by its attribute there."""
-    return {Branch: "tree", Carry: "lists", Portion: "direct", Check: "direct"}.get(
-        type(message), "flood"
-    )
+    return {Branch: "tree", Carry: "lists", Portion: "direct"}.get(type(message), "flood")
 
 
 def hops_of(message: Message) -> int:

@@ -106,6 +106,8 @@ def draw_config(seed: int) -> Config:
         config = msgspec.structs.replace(config, faults=(*faults, gone))
     if dice.chance(0.3):
         config = msgspec.structs.replace(config, late=dice.time(20, 3_000))
+    if dice.chance(0.4):
+        config = msgspec.structs.replace(config, refuse=dice.share(0.2))
     return config
 
 

@@ -5,10 +5,11 @@ change (told.py). It matches a batch against all of them (plan.py) and sends eac
 many subscriptions took each event. The receipt is complete when all have. What was meant for one of a group, and its node did not
 take or is dead, goes to another.
 
-A publisher waits for the answer until the node is no longer a member, or has said nothing for long though its link is up
-(``PATIENCE``). Then the node is cut off, and ``left`` says which events were completed without it. A portion is sent again over a
-new link, and when its node says that it lacks it: the publisher asks (``Check``) behind its portions, so that what waits in a
-queue, or for a slow consumer, is not sent twice.
+A publisher waits for the answer until the node is no longer a member, or has said nothing for long
+though its link is up (overlay/delivery/outstanding.py). Then the node is cut off, and ``left_out``
+hears which events were completed without it. A portion is sent once over a link, and again over a new
+link, or when its node had no room for it. So what waits in a queue, or for a slow consumer, is not
+sent twice.
 
 A batch waits while the filters of some node are not known. So a subscription is found by every batch from the moment at which every
 live node knows that this node takes the topic this way, and every publisher that watches has its filter.
@@ -16,9 +17,8 @@ live node knows that this node takes the topic this way, and every publisher tha
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 from gossamer.filters import loops
 from gossamer.filters.packed import Packed
@@ -43,32 +43,25 @@ from gossamer.overlay.batch import (
     bounded_all,
     joined,
 )
-from gossamer.overlay.direct.flight import Flight, Outstanding, Part, Source, Taker
+from gossamer.overlay.delivery.engine import Arrive, Complete, LeftOut
+from gossamer.overlay.delivery.outstanding import PATIENCE, Outstanding, Part
+from gossamer.overlay.direct.flight import Flight, Source, Taker
 from gossamer.overlay.direct.messages import (
-    CHECK_MAX,
-    Check,
     DirectMessage,
     Holding,
-    Lacking,
     Portion,
-    PortionId,
     Taken,
     Unwatch,
     Wanted,
     Watch,
 )
 from gossamer.overlay.direct.plan import Payload, Plan
-from gossamer.overlay.direct.received import Arrive, Key, Received
+from gossamer.overlay.direct.received import BatchPart, Received
 from gossamer.overlay.direct.told import Told
 from gossamer.trace import Rejected, hex_peer
 
 AGAIN = Micros(250 * MILLISECOND)
-CHECK_AFTER = Micros(SECOND)  # a portion without an answer is asked for
-CHECK_MAX_AFTER = Micros(4 * SECOND)
-# A link on which bytes move has the last question still in its queue, most likely.
-MOVING_LASTS = Micros(6 * SECOND)
-# With a link on which nothing moves, and without a word about a portion, while this node was awake itself.
-PATIENCE = Micros(15 * SECOND)
+DIAL_AGAIN = Micros(SECOND)  # a node that owes an answer and has no link
 IDLE = Micros(60 * SECOND)  # a topic on which nothing is published: nobody is watched for it
 EXPECTED_MAX = 256  # topics for which others are watched though nothing has been published
 WANTS_MAX = 2_000_000  # filters of others that are kept; who tells more gets everything
@@ -95,24 +88,31 @@ class Members(Protocol):
 
 
 class Direct:
-    """The machine. ``finished``: (incarnation, first, matched) of our batches, as ``added`` has it; ``told.laid``: what is laid."""
+    """The machine. Its effects go to ``out``. ``told.laid``: what is laid."""
 
-    def __init__(self, me: Peer, epoch: int, members: Members, arrive: Arrive) -> None:
+    def __init__(
+        self,
+        me: Peer,
+        epoch: int,
+        members: Members,
+        arrive: Arrive,
+        complete: Complete,
+        left_out: LeftOut,
+        out: list[Effect],
+    ) -> None:
         self.me, self.members = me, members
         self.told = Told(epoch)
-        self.finished: list[tuple[int, int, tuple[int, ...]]] = []
-        self.left: list[Left] = []  # what was completed without live members; the owner's
-        self.links: dict[Peer, bool] = {}  # False: its queue is full
-        self.resent = 0
-        self.out: list[Effect] = []
-        self._received = Received(arrive, self.out)
+        self._complete, self._left_out = complete, left_out
+        self.out = out
+        self.outstanding = Outstanding(out, _key, lambda key: Holding(*key[1:]))
+        self.links = self.outstanding.links
+        self._received = Received(me, arrive, out, self.outstanding)
         self._sources: dict[str, Source] = {}
         self._by_hash: dict[int, Source] = {}
         self._flights: dict[tuple[int, int], Flight] = {}
-        self._to: dict[Peer, Outstanding] = {}
-        self._checks = 0
+        self._own: dict[tuple[int, int, int], Part] = {}  # of ours, while our owner has them
         self._dialled: dict[Peer, Micros] = {}
-        self._timers: list[tuple[Micros, Peer]] = []
+        self._dial_at: Micros = NEVER  # when to dial nodes that owe an answer and have no link
         self._view = 0  # counts changes of the view
         self._look_at: Micros = (
             NEVER  # whether a batch need not wait any longer, and whom to ask again
@@ -120,22 +120,14 @@ class Direct:
         self._idle_at: Micros = NEVER
         self._wants = self._characters = 0  # filters of others that are kept, and their texts
         self._sessions = 0
-        self._overslept = Micros(0)  # by how much wake-ups came far too late, together
 
     # ------------------------------------------------------------------ what is known
 
     @property
     def deadline(self) -> Micros:
-        return Micros(0) if self.out else self._due
-
-    @property
-    def _due(self) -> Micros:
-        timers, to = self._timers, self._to
-        # Of what has long been answered: nobody need wake up for it.
-        while timers and ((known := to.get(timers[0][1])) is None or known.at != timers[0][0]):
-            heapq.heappop(timers)
-        timer = timers[0][0] if timers else NEVER
-        return min(timer, self._look_at, self._idle_at, self.told.deadline)
+        return min(
+            self._dial_at, self._look_at, self._idle_at, self.told.deadline, self.outstanding.deadline
+        )  # fmt: skip
 
     @property
     def remembered(self) -> int:
@@ -147,12 +139,16 @@ class Direct:
         """Filters of others that are known here."""
         return self._wants
 
+    @property
+    def resent(self) -> int:
+        return self.outstanding.sent_again
+
     def needs(self, peer: Peer) -> bool:
-        return peer in self._to
+        return self.outstanding.waits_for(peer)
 
     def _awake(self, now: Micros) -> Micros:
         """A clock for others' silence: it stands while this node is too busy to hear them."""
-        return Micros(now - self._overslept)
+        return Micros(now - self.outstanding.overslept)
 
     # ------------------------------------------------------------------ subscribing
 
@@ -230,6 +226,7 @@ class Direct:
                     self.out.append(Note(Rejected(hex_peer(peer), "does not say what it wants")))
                     self._want(source.plan, peer, taker, _UNSAID, "", "")
                 ready = ready and _UNSAID in taker.wants
+                # It may not know this node as a member yet, and answers only members: so it is asked again.
                 if taker.asked_at == NEVER or taker.asked_at + AGAIN <= now:
                     taker.asked_at = now
                     self._say(peer, Watch(source.hash, taker.epoch, taker.have, taker.session), now)
@@ -274,94 +271,40 @@ class Direct:
         message = Portion(
             batch.topic, self.me, batch.incarnation, batch.first, number, batch.floor, offsets, group, rows, whole
         )  # fmt: skip
-        part = flight.waiting[peer, number] = Part(peer, message, self._awake(now))
+        key = (batch.incarnation, batch.first, number)
+        part = Part(peer, key, message, message.places, flight)
+        flight.waiting += 1
         if peer == self.me:
+            self._own[key] = part
             matched = self._received.hand_over(self.me, message, 0, now)
             if matched is not None:
-                self._answered(flight, part, matched, now)
-            return
-        outstanding = self._to.get(peer)
-        if outstanding is None:
-            outstanding = self._to[peer] = Outstanding()
-            self._look_after(peer, outstanding, CHECK_AFTER, now)
-        outstanding.parts[message.id] = part
-        self._try(part, now)
+                self._answered(self._own.pop(key), matched, now)
+        elif not self.outstanding.send(part, now):
+            self._dial(peer, now)
+            self._dial_at = min(self._dial_at, Micros(now + DIAL_AGAIN))
 
-    def _try(self, part: Part, now: Micros) -> None:
-        """Send a portion, or see to a link."""
-        if self.links.get(part.peer):
-            part.attempts += 1
-            part.said_at, part.number = now, self._checks
-            self.resent += part.attempts > 1
-            self.out.append(Send((part.peer,), part.message))
-        elif part.peer not in self.links:
-            self._dial(part.peer, now)
-
-    def _look_after(self, peer: Peer, outstanding: Outstanding, wait: Micros, now: Micros) -> None:
-        outstanding.wait, outstanding.at = wait, Micros(now + wait)
-        heapq.heappush(self._timers, (outstanding.at, peer))
-
-    def _check(self, peer: Peer, outstanding: Outstanding, now: Micros) -> None:
-        """What has become of the portions on their way to a peer?"""
-        wait, link = CHECK_AFTER, self.links.get(peer)
-        overdue: list[PortionId] = []
-        is_mute = False
-        for id, part in list(outstanding.parts.items()):
-            if not link:  # there is none, or its queue is full: the peer may not have got it
-                part.sign = self._awake(now)
-            elif self._awake(now) - part.sign >= PATIENCE:
-                part.sign, is_mute = self._awake(now), True
-            if link is None or not part.attempts:
-                self._try(part, now)
-            elif link and now - part.said_at >= min(outstanding.wait, CHECK_MAX_AFTER):
-                overdue.append(id)
-        if is_mute:
-            self.out.append(Note(Rejected(hex_peer(peer), "does not report", cut=True)))
-        elif overdue:
-            wait = Micros(min(outstanding.wait * 2, CHECK_MAX_AFTER))
-            self._checks += 1
-            for start in range(0, len(overdue), CHECK_MAX):
-                some = tuple(overdue[start : start + CHECK_MAX])
-                self.out.append(Send((peer,), Check(self._checks, some)))
-        self._look_after(peer, outstanding, wait, now)
-
-    def _lacking(self, sender: Peer, message: Lacking, now: Micros) -> None:
-        outstanding = self._to.get(sender)
-        for id in message.portions:
-            part = outstanding.parts.get(id) if outstanding is not None else None
-            if part is not None:
-                part.sign = self._awake(now)
-                # What was sent after that question is not meant.
-                if part.number < message.number:
-                    self._try(part, now)
-
-    def _answered(self, flight: Flight, part: Part, matched: tuple[int, ...], now: Micros) -> None:
-        message = part.message
-        key = (part.peer, message.part)
-        if flight.waiting.pop(key, None) is None:
-            return
-        outstanding = self._to.get(part.peer)
-        if outstanding is not None:
-            outstanding.parts.pop(message.id, None)
-            if not outstanding.parts:
-                del self._to[part.peer]
+    def _answered(self, part: Part, matched: tuple[int, ...], now: Micros) -> None:
+        """The part's node has answered, or it is given up."""
+        flight: Flight = part.of
+        flight.waiting -= 1
         if matched:
             flight.most += max(matched)
-            if len(matched) == 1 and type(part.offsets) is range:
+            if len(matched) == 1 and type(part.region) is range:
                 flight.each += matched[0]  # of the whole batch
             else:
                 flight.total = flight.total or [0] * flight.batch.count
-                loops.tally(flight.total, part.offsets, matched)
-        if message.group:
-            taken = matched if len(matched) != 1 else matched * len(part.offsets)
+                loops.tally(flight.total, part.region, matched)
+        group = part.message.group  # type: ignore[attr-defined]
+        if group:
+            taken = matched if len(matched) != 1 else matched * len(part.region)
             # A member that has discarded an event does not have it, so another one is asked.
             left = [
                 offset
-                for at, offset in enumerate(part.offsets)
+                for at, offset in enumerate(part.region)
                 if not taken or not taken[at] % DISCARDED
             ]
             if left:
-                self._choose_again(flight, part.peer, message.group, left, now)
+                self._choose_again(flight, part.peer, group, left, now)
         self._maybe_finish(flight)
 
     def _choose_again(
@@ -394,7 +337,7 @@ class Direct:
             total = added(told, (flight.each,)) if told and flight.each else told or (flight.each,)
             if flight.most > MATCHED_MAX:
                 total = bounded_all(total)
-            self.finished.append((batch.incarnation, batch.first, total))
+            self._complete(batch.incarnation, batch.first, total)
 
     # ----------------------------------------------------------------------- inputs
 
@@ -402,12 +345,10 @@ class Direct:
         kind = type(message)
         if kind is Portion:
             self._received.portion(sender, message, now)  # type: ignore[arg-type]
-        elif kind is Taken or kind is Holding:
-            self._reply(sender, message, now)  # type: ignore[arg-type]
-        elif kind is Check:
-            self._received.check(sender, message)  # type: ignore[arg-type]
-        elif kind is Lacking:
-            self._lacking(sender, message, now)  # type: ignore[arg-type]
+        elif kind is Taken:
+            self._taken(sender, message, now)  # type: ignore[arg-type]
+        elif kind is Holding:
+            self._holding(sender, message, now)  # type: ignore[arg-type]
         elif kind is Watch:
             if (
                 self.members.address(sender) is not None
@@ -421,49 +362,39 @@ class Direct:
             self._wanted(sender, message, now)  # type: ignore[arg-type]
 
     def wake(self, now: Micros) -> None:
-        late = now - self._due
-        if late > AGAIN:  # less is how loops are
-            self._overslept = Micros(self._overslept + late)
+        self.outstanding.woken(self.deadline, now)
         if self.told.deadline <= now:
             for peer, message in self.told.wake(now):
                 self._say(peer, message, now)
-        timers = self._timers
-        while timers and timers[0][0] <= now:
-            at, peer = heapq.heappop(timers)
-            outstanding = self._to.get(peer)
-            if outstanding is not None and outstanding.at == at:
-                self._check(peer, outstanding, now)
+        self.outstanding.wake(now)
+        if self._dial_at <= now:
+            unlinked = self.outstanding.unlinked
+            self._dial_at = Micros(now + DIAL_AGAIN) if unlinked else NEVER
+            for peer in unlinked:
+                self._dial(peer, now)
         if self._look_at <= now:
             self._look(now)
         if self._idle_at <= now:
             self._drop_idle(now)
 
     def link(self, peer: Peer, state: LinkState, now: Micros) -> None:
-        if state is LinkState.DOWN or state is LinkState.CUT:
-            self.links.pop(peer, None)
-            if state is LinkState.CUT:  # for cause: no receipt waits for it
-                self._give_up(peer, now, is_alive=True)
-            return
-        outstanding = self._to.get(peer)
-        if state is LinkState.MOVING:
-            if outstanding is not None:
-                for part in outstanding.parts.values():
-                    part.sign = self._awake(now)
-                self._look_after(peer, outstanding, MOVING_LASTS, now)
-            return
-        self.links[peer] = state is not LinkState.FULL
         if state is LinkState.UP:
             self._dialled.pop(peer, None)
+        if self.outstanding.link(peer, state, now):
+            self._dial_at = now
+        if state is LinkState.UP:
             self.told.linked(peer, now)
             for source in self._sources.values():
                 taker = source.takers.get(peer)
                 if taker is not None and not taker.is_ready:
                     taker.asked_at, self._look_at = NEVER, now
-        if state is not LinkState.FULL and outstanding is not None:
-            for part in list(outstanding.parts.values()):
-                if state is LinkState.UP or not part.attempts:
-                    part.sign = self._awake(now)
-                    self._try(part, now)
+        elif state is LinkState.DOWN or state is LinkState.CUT:
+            self.told.unlinked(peer, now)
+        if state is LinkState.CUT:  # for cause: no receipt waits for it
+            self._give_up(peer, now, is_alive=True)
+
+    def refused(self, peer: Peer, message: DirectMessage, now: Micros) -> None:
+        self.outstanding.refused(peer, message)
 
     def view_changed(self, now: Micros) -> None:
         """Somebody came, or takes topics by other ways than before."""
@@ -484,45 +415,41 @@ class Direct:
         self.view_changed(now)
 
     def _give_up(self, peer: Peer, now: Micros, *, is_alive: bool = False) -> None:
-        outstanding = self._to.pop(peer, None)
-        for part in outstanding.parts.values() if outstanding is not None else ():
-            message = part.message
-            flight = self._flights.get((message.incarnation, message.first))
+        for part in self.outstanding.give_up(peer):
+            message = cast(Portion, part.message)
             if is_alive and not message.group:
-                ends = message.first + part.offsets[0], message.first + part.offsets[-1]
-                self.left.append(
-                    Left(peer, message.topic, self.me, message.incarnation, *ends, False)
-                )
-            if flight is not None:
-                self._answered(flight, part, (), now)
+                ends = message.first + part.region[0], message.first + part.region[-1]
+                left = Left(peer, message.topic, self.me, message.incarnation, *ends, False)
+                self._left_out(left, now)
+            self._answered(part, (), now)
 
-    def took(self, key: Key, matched: tuple[int, ...], now: Micros) -> None:
+    def took(self, key: BatchPart, matched: tuple[int, ...], now: Micros) -> None:
         """The owner has taken a portion whose count it did not know at once."""
-        publisher, incarnation, first, number = key
-        if publisher == self.me:
-            flight = self._flights.get((incarnation, first))
-            part = flight.waiting.get((self.me, number)) if flight is not None else None
-            if flight is not None and part is not None:
-                self._answered(flight, part, matched, now)
+        if key[0] == self.me:
+            part = self._own.pop(key[1:], None)
+            if part is not None:
+                self._answered(part, matched, now)
             return
         self._received.took(key, matched)
 
     # ------------------------------------------------------------------ publishers' side
 
-    def _reply(self, sender: Peer, message: Taken | Holding, now: Micros) -> None:
-        flight = self._flights.get((message.incarnation, message.first))
-        part = flight.waiting.get((sender, message.part)) if flight is not None else None
-        if flight is None or part is None:
+    def _taken(self, sender: Peer, message: Taken, now: Micros) -> None:
+        part = self.outstanding.find(sender, _key(message))
+        if part is None:
             return  # late or repeated: counted already
-        if type(message) is Holding:
-            part.sign, part.said_at = self._awake(now), now
-            return
-        assert type(message) is Taken
         matched = joined(message.matched, message.dropped)
-        if matched is None or (len(matched) > 1 and len(matched) != len(part.offsets)):
+        if matched is None or (len(matched) > 1 and len(matched) != len(part.region)):
             self.out.append(Note(Rejected(hex_peer(sender), "report for another number of events")))
             return
-        self._answered(flight, part, matched, now)
+        self.outstanding.close(part)
+        self._answered(part, matched, now)
+
+    def _holding(self, sender: Peer, message: Holding, now: Micros) -> None:
+        if message.is_kept:
+            self.outstanding.heard(sender, _key(message), now)
+        else:
+            self.outstanding.put_off(sender, _key(message), now)
 
     def _wanted(self, sender: Peer, message: Wanted, now: Micros) -> None:
         source = self._by_hash.get(message.topic)
@@ -628,3 +555,8 @@ class Direct:
         if address and now - self._dialled.get(peer, Micros(-AGAIN)) >= AGAIN:
             self._dialled[peer] = now
             self.out.append(Dial(address, peer))
+
+
+def _key(message: Any) -> tuple[int, int, int]:
+    """Which portion of ours a message is, or is about."""
+    return message.incarnation, message.first, message.part

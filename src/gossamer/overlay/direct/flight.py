@@ -7,7 +7,6 @@ from collections import deque
 from gossamer.filters.packed import Packed
 from gossamer.machine import NEVER, Micros, Peer
 from gossamer.overlay.batch import Batch
-from gossamer.overlay.direct.messages import Portion, PortionId
 from gossamer.overlay.direct.plan import Payload, Plan
 
 
@@ -41,28 +40,6 @@ class Source:
         self.used = Micros(0)
 
 
-class Part:
-    __slots__ = ("attempts", "message", "number", "offsets", "peer", "said_at", "sign")
-
-    def __init__(self, peer: Peer, message: Portion, sign: Micros) -> None:
-        self.peer, self.message, self.offsets = peer, message, message.places
-        self.attempts = 0
-        self.sign = sign  # of its peer, by the clock that stands while this node sleeps
-        self.said_at = Micros(0)  # it was sent, or its peer said that it is there
-        self.number = 0  # of the last question before it was sent
-
-
-class Outstanding:
-    """Portions on their way to one peer, without an answer."""
-
-    __slots__ = ("at", "parts", "wait")
-
-    def __init__(self) -> None:
-        self.parts: dict[PortionId, Part] = {}
-        self.at = NEVER  # when to look what has become of them
-        self.wait = Micros(0)
-
-
 class Flight:
     """A batch of ours on its way."""
 
@@ -82,7 +59,7 @@ class Flight:
     def __init__(self, source: Source, batch: Batch, payload: Payload) -> None:
         self.source, self.batch, self.payload = source, batch, payload
         self.sending = 0  # more portions are about to go: it is not done, though none waits
-        self.waiting: dict[tuple[Peer, int], Part] = {}
+        self.waiting = 0  # portions without an answer
         self.parts: dict[Peer, int] = {}  # how many each node was sent
         self.each = 0  # so many nodes' subscriptions took all events alike;
         self.total: list[int] = []  # and how many each event, once somebody has told them apart

@@ -5,9 +5,7 @@ Wanted    the next part of it, in the order in which it changed
 Unwatch   I need not be told any more
 Portion   events of a batch for the receiver, or for one of a group at the receiver
 Taken     how many subscriptions took each
-Holding   the portion is here and not taken yet
-Check     are these portions there? It comes behind them, so what is not there then is lost
-Lacking   these are not
+Holding   the portion is here and not taken yet; or there is no room for it yet
 """
 
 from __future__ import annotations
@@ -31,7 +29,6 @@ FILTER_TEXT_MAX = 65_536
 GROUP_LENGTH_MAX = 255
 CHANGES_MAX = 1024  # in one message
 CHANGES_CHARACTERS = 256 << 10  # beyond it another message begins
-CHECK_MAX = 1024  # portions in one question
 
 GroupName = Annotated[str, Meta(max_length=GROUP_LENGTH_MAX)]
 Want = tuple[Count, Annotated[str, Meta(max_length=FILTER_TEXT_MAX)] | None, GroupName]
@@ -89,10 +86,6 @@ class Portion(Message, frozen=True, array_like=True, tag=84):
         """The offsets of its events."""
         return self.offsets or range(self.count)
 
-    @property
-    def id(self) -> PortionId:
-        return self.incarnation, self.first, self.part
-
 
 class Taken(Message, frozen=True, array_like=True, tag=85):
     incarnation: Count
@@ -111,28 +104,11 @@ class Holding(Message, frozen=True, array_like=True, tag=86):
     incarnation: Count
     first: Count
     part: Count
+    # False: there was no room for the portion, and it is to be sent again later.
+    is_kept: bool = True
 
 
-PortionId = tuple[Count, Count, Count]
-"""Of one publisher: incarnation, first, part."""
-PortionIds = Annotated[tuple[PortionId, ...], Meta(max_length=CHECK_MAX)]
-
-
-class Check(Message, frozen=True, array_like=True, tag=87):
-    """Each that is there is answered with Taken or Holding."""
-
-    is_event: ClassVar[bool] = True
-
-    number: Count  # the publisher's, for the answer to say
-    portions: PortionIds
-
-
-class Lacking(Message, frozen=True, array_like=True, tag=88):
-    number: Count
-    portions: PortionIds
-
-
-DirectMessage = Watch | Wanted | Unwatch | Portion | Taken | Holding | Check | Lacking
+DirectMessage = Watch | Wanted | Unwatch | Portion | Taken | Holding
 
 
 def brief(matched: tuple[int, ...]) -> tuple[int, ...]:

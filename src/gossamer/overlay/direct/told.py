@@ -21,7 +21,7 @@ from gossamer.overlay.direct.messages import (
     Watch,
 )
 
-AGAIN = Micros(250 * MILLISECOND)
+DIAL_AGAIN = Micros(250 * MILLISECOND)  # to a publisher that is to be told and has no link
 WANTS_MAX = 65_536  # different filters that a node tells of a topic; with more, it takes all events and looks for itself
 WATCHED_MAX = 65_536  # topics of which somebody is told
 
@@ -29,10 +29,11 @@ _Wish = tuple[str, str]  # text and group
 
 
 class Watcher:
-    __slots__ = ("has", "sent_at", "session")
+    __slots__ = ("has", "is_told", "session")
 
     def __init__(self, has: int, session: int) -> None:
-        self.has, self.sent_at, self.session = has, NEVER, session
+        self.has, self.session = has, session
+        self.is_told = False  # over the present link, and its answer is on the way
 
 
 class Topic:
@@ -114,6 +115,7 @@ class Told:
         self._versions = count(1)
         self._of: dict[int, int] = {}  # topic by subscription
         self._behind: dict[int, None] = {}  # topics of which somebody may lack something
+        self._linked: dict[Peer, None] = {}
 
     def subscribe(
         self, number: int, hash: int, text: str, group: str, now: Micros
@@ -184,11 +186,11 @@ class Told:
         watcher.session = message.session
         watcher.has = message.have if known else 0
         if known and watcher.has == topic.version:
-            watcher.sent_at = NEVER
+            watcher.is_told = False
             topic.forget_gone()
             self.laid += topic.laid()
             return None
-        return self._tell(message.topic, topic, watcher, now)
+        return self._tell(message.topic, topic, watcher)
 
     def unwatch(self, sender: Peer, message: Unwatch) -> None:
         topic = self.topics.get(message.topic)
@@ -203,7 +205,7 @@ class Told:
             watcher = topic.watchers.get(peer)
             if watcher is not None and anew and topic.version:
                 watcher.has = watcher.session = 0
-                watcher.sent_at = NEVER
+                watcher.is_told = False
                 self._behind[hash], self.deadline = None, now
             elif watcher is not None:
                 del topic.watchers[peer]
@@ -211,14 +213,23 @@ class Told:
 
     def linked(self, peer: Peer, now: Micros) -> None:
         """There is a link to somebody: what it lacks need not wait."""
+        self._linked[peer] = None
+        self._lost(peer, now)
+
+    def unlinked(self, peer: Peer, now: Micros) -> None:
+        """The link is down: what was told, or its answer, may be lost, and is told again over the next one."""
+        self._linked.pop(peer, None)
+        self._lost(peer, now)
+
+    def _lost(self, peer: Peer, now: Micros) -> None:
         for hash in self._behind:
             topic = self.topics.get(hash)
             watcher = topic.watchers.get(peer) if topic is not None else None
             if watcher is not None:
-                watcher.sent_at, self.deadline = NEVER, now
+                watcher.is_told, self.deadline = False, now
 
     def wake(self, now: Micros) -> list[tuple[Peer, Wanted]]:
-        """Tell those who watch what they lack, and tell it again until they say that they have it."""
+        """What those who watch lack, once for each link. A peer without a link is to be dialled."""
         found: list[tuple[Peer, Wanted]] = []
         self.deadline = NEVER
         for hash in list(self._behind):
@@ -232,15 +243,16 @@ class Told:
                 del self._behind[hash]
                 continue
             for peer, watcher in lacking:
-                if watcher.sent_at == NEVER or watcher.sent_at + AGAIN <= now:
-                    found.append((peer, self._tell(hash, topic, watcher, now)))
-                self.deadline = min(self.deadline, Micros(watcher.sent_at + AGAIN))
+                if not watcher.is_told:
+                    found.append((peer, self._tell(hash, topic, watcher)))
+                if peer not in self._linked:
+                    watcher.is_told = False
+                    self.deadline = Micros(now + DIAL_AGAIN)
         return found
 
-    def _tell(self, hash: int, topic: Topic, watcher: Watcher, now: Micros) -> Wanted:
-        watcher.sent_at = now
+    def _tell(self, hash: int, topic: Topic, watcher: Watcher) -> Wanted:
+        watcher.is_told = True
         self._behind[hash] = None
-        self.deadline = min(self.deadline, Micros(now + AGAIN))
         version, changes = topic.after(watcher.has)
         return Wanted(
             hash, self.epoch, watcher.has, version, topic.version, changes, watcher.session

@@ -1,17 +1,21 @@
-"""Barriers: when does every live node know what I want?
+"""Barriers: they are reached when every live node knows this node's interest.
 
-A wave with feedback over the overlay: each node passes the question on, waits until it has the origin's record itself and all to
-whom it passed the question have answered, and answers with the sum of the members it stands for (64 bits each, spread, modulo
-2**64). A node that is asked twice answers the second time with nothing to add. The barrier is reached when the sum is that of
-the origin's view: every member has answered, each once. If not (somebody crashed or joined in between, or a link broke), the
-origin asks again. Nobody is asked twice in one wave: a question and its answer get through, or the link goes down, and then the
-node that waits goes on without that neighbour.
+A barrier is a wave with feedback over the overlay. Each node passes the question on. It waits until
+it has the origin's record itself, and until all nodes that it asked have answered. Then it answers
+with the sum of the members that it stands for (64 bits each, spread, modulo 2**64). A node that is
+asked twice adds nothing the second time. The barrier is reached when the sum is that of the
+origin's view, because then every member has answered, each once. Otherwise a node crashed or joined
+in between, or a link broke, and the origin asks again. No node is asked twice in one wave: a
+question and its answer get through, or the link goes down, and then the waiting node goes on
+without that neighbour.
 
-A barrier may also ask that everybody is *settled*: that what a node had published before it had the record has its receipts. After
-that, nothing is under way to where the origin was reachable before.
+A barrier may also ask that every node is *settled*: everything that a node had published before it
+had the record must have its receipts. After that, nothing is under way to the places where the
+origin could be reached before.
 
-An origin has one wave of each kind under way. Whoever asks in the meantime shares it, if it can answer for it, or else the
-next one: a node that makes a thousand subscriptions at once asks the fabric twice, not a thousand times.
+An origin has one wave of each kind under way. A later barrier shares it if the wave can answer for
+it, and otherwise shares the next one. So a node that makes a thousand subscriptions at once asks
+the fabric twice, and not a thousand times.
 """
 
 from __future__ import annotations
@@ -24,10 +28,12 @@ from gossamer.overlay.interest.messages import Barrier, Reached
 from gossamer.overlay.interest.view import View
 
 # A neighbour that lives and does not answer for this long is not waited for in this wave. It may be
-# stuck, or lie; or one of those behind it is.
+# stuck or lie, or a node behind it may.
 PATIENCE = Micros(30 * SECOND)
-RETRY = Micros(50 * MILLISECOND)  # before another wave, when the sum was not that of the view
-WAVES_MAX = 1024  # waves of others that are remembered; the oldest go first
+# Before another wave, when the sum was not that of the view.
+RETRY = Micros(50 * MILLISECOND)
+# The waves of others that are remembered. The oldest go first.
+WAVES_MAX = 1024
 _MASK = 2**64 - 1
 
 Key = tuple[Peer, int]
@@ -42,7 +48,8 @@ class _Wave:
         self.barrier, self.parent, self.waiting = barrier, parent, waiting
         self.give_up_at = Micros(now + PATIENCE)
         self.is_answered = False
-        self.mark: int | None = None  # what this node had published when it had the record
+        # The count of this node's publications when it had the record.
+        self.mark: int | None = None
         self.total = 0
 
 
@@ -50,24 +57,31 @@ class _Line:
     """Own barriers of one kind that wait, and the wave that is under way."""
 
     def __init__(self) -> None:
-        self.asked: dict[int, tuple[int, int]] = {}  # the version that all must have
-        self.start_at: Micros = NEVER  # of the next wave
+        # For each barrier, the version that all nodes must have.
+        self.asked: dict[int, tuple[int, int]] = {}
+        # The start of the next wave.
+        self.start_at: Micros = NEVER
         self.own: _Wave | None = None
-        self.served: list[int] = []  # those that were asked for before it started
+        # The barriers that were asked for before it started.
+        self.served: list[int] = []
 
 
 class Barriers:
     def __init__(self, me: Peer, view: View, links: Links) -> None:
-        self.mark: Callable[[], int] = lambda: 0  # counts what this node has published
-        self.is_settled: Callable[[int], bool] = lambda mark: (
-            True
-        )  # whether all up to there has its receipts
-        self.done: list[int] = []  # numbers of barriers that were reached
+        # Counts this node's publications.
+        self.mark: Callable[[], int] = lambda: 0
+        # Whether all publications up to a count have their receipts.
+        self.is_settled: Callable[[int], bool] = lambda mark: True
+        # The numbers of barriers that were reached.
+        self.done: list[int] = []
         self._me, self._view, self._links = me, view, links
         self._numbers = 0
-        self._waves: dict[Key, _Wave] = {}  # oldest first
-        self._active: dict[Key, _Wave] = {}  # those of them that are not answered yet
-        self._lines = {False: _Line(), True: _Line()}  # by whether all must be settled
+        # The oldest come first.
+        self._waves: dict[Key, _Wave] = {}
+        # The waves that are not answered yet.
+        self._active: dict[Key, _Wave] = {}
+        # By whether all nodes must be settled.
+        self._lines = {False: _Line(), True: _Line()}
 
     @property
     def deadline(self) -> Micros:
@@ -84,7 +98,10 @@ class Barriers:
 
     @property
     def waits_for(self) -> list[Peer]:
-        """The neighbours that have not answered this node's own waves, for themselves or for those behind them."""
+        """The neighbours that have not answered this node's own waves.
+
+        They may be waiting for nodes behind them.
+        """
         waiting: dict[Peer, None] = {}
         for line in self._lines.values():
             if line.own is not None:
@@ -92,7 +109,7 @@ class Barriers:
         return sorted(waiting)
 
     def ask(self, life: int, version: int, now: Micros, *, settled: bool = False) -> int:
-        """Begin a barrier on this node's own record; returns its number."""
+        """Begins a barrier on this node's own record, and returns its number."""
         self._numbers += 1
         line = self._lines[settled]
         line.asked[self._numbers] = (life, version)
@@ -116,14 +133,15 @@ class Barriers:
         effects: list[Effect] = []
         wave = self._waves.get(key)
         if wave is not None and wave.barrier.life < message.life:
-            effects += self._evict(
-                key, now
-            )  # of the origin's earlier life, which counted as this one does
+            # It is of an earlier life of the origin, which counted its waves as this life does.
+            effects += self._evict(key, now)
         elif wave is not None:
             return [Send((sender,), Reached(message.origin, message.number, 0))]
         if message.origin == self._me:
-            return []  # of an earlier life
-        if len(self._waves) >= WAVES_MAX:  # nobody can push out ours
+            # The wave is of an earlier life.
+            return []
+        # Other nodes cannot push out this node's own waves.
+        if len(self._waves) >= WAVES_MAX:
             effects += self._evict(next(key for key in self._waves if key[0] != self._me), now)
         others = {
             peer: None for peer in self._neighbours() if peer != sender and peer != message.origin
@@ -140,7 +158,8 @@ class Barriers:
             return []
         known = self._view.members.get(Peer(barrier.origin))
         if known is None or known.order[:2] < (barrier.life, barrier.version):
-            return []  # its news is still on the way here
+            # The news is still on its way.
+            return []
         if barrier.settled:
             if wave.mark is None:
                 wave.mark = self.mark()
@@ -156,14 +175,15 @@ class Barriers:
         return []
 
     def _came_back(self, wave: _Wave, answer: int, now: Micros) -> None:
-        """A wave of ours has all its answers."""
+        """Ends a wave of this node that has all its answers."""
         barrier = wave.barrier
         line = self._lines[barrier.settled]
         del self._waves[self._me, barrier.number]
         line.own = None
         is_reached = answer == self._view.total
         if is_reached:
-            # That all have a record is true whoever asks; that they are settled, only of what was asked for before.
+            # All nodes have the record, whenever a barrier was asked for. But they are settled only
+            # for barriers that were asked for before.
             served = line.served if barrier.settled else list(line.asked)
             for number in [n for n in served if line.asked[n] <= (barrier.life, barrier.version)]:
                 del line.asked[number]
@@ -172,7 +192,7 @@ class Barriers:
             line.start_at = Micros(now if is_reached else now + RETRY)
 
     def changed(self, peer: Peer, now: Micros) -> list[Effect]:
-        """The record of a peer is new here: waves of that origin may go on."""
+        """The record of a peer is new here, so waves of that origin may go on."""
         effects: list[Effect] = []
         for (origin, _), wave in list(self._active.items()):
             if origin == peer:
@@ -180,17 +200,18 @@ class Barriers:
         return effects
 
     def settled(self, now: Micros) -> list[Effect]:
-        """Receipts are complete: waves that waited for them may go on."""
+        """Receipts are complete, so waves that waited for them may go on."""
         effects: list[Effect] = []
         for wave in [wave for wave in self._active.values() if wave.mark is not None]:
             effects += self._maybe_answer(wave, now)
         return effects
 
     def closed(self, peer: Peer, now: Micros) -> list[Effect]:
-        """A link is down, or its peer is dead: nobody answers over it. What is missing shows in the sum."""
+        """A link is down, or its peer is dead: no answer comes over it. The sum shows the gap."""
         effects: list[Effect] = []
         for key, wave in list(self._active.items()):
-            if wave.parent == peer:  # it does not hear the answer
+            # It would not hear the answer.
+            if wave.parent == peer:
                 del self._waves[key], self._active[key]
             elif wave.waiting.pop(peer, 0) is None:
                 effects += self._maybe_answer(wave, now)
@@ -202,18 +223,22 @@ class Barriers:
             if wave.give_up_at <= now:
                 effects += self._evict(key, now)
         for settled, line in self._lines.items():
-            while line.start_at <= now:  # again at once, where nobody else is there to be asked
+            # It starts again at once if there is no neighbour to ask.
+            while line.start_at <= now:
                 line.start_at = NEVER
                 if line.asked:
                     effects += self._start(line, settled, now)
         return effects
 
     def _evict(self, key: Key, now: Micros) -> list[Effect]:
-        """Somebody does not answer, or there are too many waves; the origin starts another one, by then with other links."""
+        """Gives up a wave, because a neighbour does not answer or there are too many waves.
+
+        The origin starts another wave, by then with other links.
+        """
         wave = self._waves.pop(key)
         self._active.pop(key, None)
         if wave.parent is not None and not wave.is_answered:
-            # Its sum will be wrong, and the origin need not wait to know it.
+            # Its sum will be wrong, and the origin need not wait to learn it.
             return [Send((wave.parent,), Reached(wave.barrier.origin, wave.barrier.number, 0))]
         if key[0] == self._me:
             for line in self._lines.values():
@@ -222,12 +247,13 @@ class Barriers:
         return []
 
     def _neighbours(self) -> list[Peer]:
-        """Whom to ask: the link to a node that was declared dead may still be up."""
+        """The neighbours to ask. The link to a node that was declared dead may still be up."""
         return [peer for peer in self._links.carriers() if peer in self._view.members]
 
     def _start(self, line: _Line, settled: bool, now: Micros) -> list[Effect]:
         life, version = max(line.asked.values())
-        self._numbers += 1  # waves and barriers share the numbers
+        # Waves and barriers share the numbers.
+        self._numbers += 1
         barrier = Barrier(self._me, self._numbers, life, version, settled)
         key = (self._me, self._numbers)
         wave = self._waves[key] = self._active[key] = line.own = _Wave(

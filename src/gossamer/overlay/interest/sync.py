@@ -1,9 +1,11 @@
-"""Making two views equal: digest first, then what differs, in bounded messages.
+"""Making two views equal: digests first, then the differences, in bounded messages.
 
-On a new link (claim 6) and whenever signs of life keep showing another digest, one end sends the digests of the parts of its view
-(``Buckets``); the other answers with what it has in the parts that differ (``Have``: who, life, version); the first sends what the
-other lacks and asks for what it lacks itself. A newcomer that knows only itself is sent everything at once. The cost is that of
-the difference, and a whole view is never repeated. What is learnt this way is news, and goes on as news; what was known is not.
+This happens on a new link (claim 6), and when signs of life keep showing another digest. One end
+sends the digests of the parts of its view (``Buckets``). The other end answers with its entries of
+the parts that differ (``Have``: peer, life, version). The first end sends the records that the
+other end lacks, and asks for those that it lacks itself. A newcomer that knows only itself is sent
+everything at once. The cost is that of the difference, and a whole view is never repeated. A record
+that is new to the receiver goes on as news, and a known record does not.
 """
 
 from __future__ import annotations
@@ -27,11 +29,10 @@ from gossamer.overlay.interest.messages import (
 from gossamer.overlay.interest.record import Record, pack_entries, read_entries
 from gossamer.overlay.interest.view import View
 
-QUIET = Micros(
-    300 * MILLISECOND
-)  # a view that changed later than this differs because news is on its way
-# A record that a neighbour was asked for and has not sent may be asked for again after this: the
-# neighbour lives, and may not have it any longer, or be busy.
+# A view that changed later than this differs because news is on its way.
+QUIET = Micros(300 * MILLISECOND)
+# A record that a neighbour was asked for and has not sent may be asked for again after this. The
+# neighbour lives. It may not have the record any longer, or be busy.
 ASK_AGAIN = Micros(1 * SECOND)
 ENTRIES_A_MESSAGE = 4096
 ASKED_MAX = 65_536
@@ -39,22 +40,27 @@ ASKED_MAX = 65_536
 
 class Sync:
     def __init__(self, me: Peer, view: View) -> None:
-        self.started = 0  # exchanges
-        self.equal = False  # at some time a neighbour has known exactly what we know
-        self.sure = False  # and that was one whose view was the fabric's, so ours is
+        # The number of exchanges that this node started.
+        self.started = 0
+        # A neighbour has once had exactly the same view.
+        self.equal = False
+        # That neighbour's view was the fabric's, and so is this one.
+        self.sure = False
         self._me, self._view = me, view
-        # Records on their way to us, and when and from whom they were asked for; oldest first.
+        # Records on their way to this node, with the time of the question and the peer that was
+        # asked. The oldest come first.
         self._asked: dict[Peer, tuple[Micros, Peer]] = {}
 
     def greeted(self, peer: Peer, digest: int, members: int, sure: bool) -> list[Effect]:
-        """A new link: its far end has said what it knows."""
+        """A new link: its far end has sent the digest of its view."""
         view = self._view
         if digest == view.digest:
             self.equal, self.sure = True, self.sure or sure
             return []
         if len(view.members) <= 1:
             return []
-        if members <= 1:  # a newcomer; the sign of life tells it when it has all of it
+        # It is a newcomer. The sign of life tells it when it has everything.
+        if members <= 1:
             whole = self._send(
                 peer, [known.record for other, known in view.members.items() if other != peer], []
             )
@@ -69,7 +75,8 @@ class Sync:
             self.equal, self.sure = True, self.sure or sure
             return []
         link.differs += 1
-        first = self._me < peer  # one end is enough, but it may not have noticed
+        # One end is enough, but it may not have noticed.
+        first = self._me < peer
         if (first and (now - view.changed_at > QUIET or link.differs >= 3)) or link.differs >= 5:
             link.differs = 0
             return self.start(peer)
@@ -81,7 +88,7 @@ class Sync:
         return [Send((peer,), Buckets(struct.pack(f">{len(digests)}Q", *digests)))]
 
     def buckets(self, peer: Peer, message: Buckets) -> list[Effect] | None:
-        """None: the message is malformed."""
+        """Answers digests. None means that the message is malformed."""
         parts, rest = divmod(len(message.digests), 8)
         if rest or not 0 < parts <= BUCKETS_MAX or parts & parts - 1:
             return None
@@ -93,7 +100,8 @@ class Sync:
             if a != b
         ]
         effects: list[Effect] = []
-        each = max(1, ENTRIES_A_MESSAGE * parts // max(1, len(view.members)))  # parts a message
+        # The parts for each message.
+        each = max(1, ENTRIES_A_MESSAGE * parts // max(1, len(view.members)))
         for start in range(0, len(differing), each):
             some = bytes(differing[start : start + each])
             effects.append(
@@ -127,7 +135,7 @@ class Sync:
         return self._send(peer, records, gone) + self.want(peer, wanted, now)
 
     def offer(self, peer: Peer, message: Offer, now: Micros) -> list[Effect] | None:
-        """Records that the sender has: ask for those that are news."""
+        """The sender has these records. This node asks for those that are news."""
         if len(message.entries) % HAVE_ENTRY:
             return None
         view, members = self._view, self._view.members
@@ -142,7 +150,11 @@ class Sync:
         return self.want(peer, wanted, now)
 
     def want(self, peer: Peer, wanted: list[Peer], now: Micros) -> list[Effect]:
-        """Ask for records, but not twice at a time; of this node itself as well: what others hold of it may want an answer."""
+        """Asks for records, but not twice at a time.
+
+        It also asks for records of this node itself, because a claim about this node may need an
+        answer.
+        """
         asked = self._asked
         never = (Micros(-ASK_AGAIN), peer)
         ask = [other for other in wanted if asked.get(other, never)[0] + ASK_AGAIN <= now]
@@ -158,7 +170,9 @@ class Sync:
         ]
 
     def closed(self, peer: Peer) -> None:
-        """A link is down: what was asked for over it does not come, and may be asked for elsewhere."""
+        """A link is down. Records that were asked for over it do not come, and may be asked for
+        elsewhere.
+        """
         self._asked = {other: asked for other, asked in self._asked.items() if asked[1] != peer}
 
     def came(self, peer: Peer) -> None:

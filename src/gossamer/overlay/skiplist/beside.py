@@ -10,7 +10,9 @@ from gossamer.overlay.skiplist.marks import Marks
 from gossamer.overlay.skiplist.messages import Beat, Gossip, Item
 from gossamer.overlay.skiplist.position import Position
 
-TELL_AGAIN = 8  # beats after which the successors are told again, changed or not: a message may have been lost
+# Beats after which the successors are told again, changed or not: a neighbour that did not agree yet
+# that we are neighbours has taken no notice of what it was told.
+TELL_AGAIN = 8
 
 
 class Beside:

@@ -3,6 +3,9 @@
 A join walks to the entry at whose right it belongs; that one takes it in at once and answers. It is complete when the right
 neighbour agrees as well and nobody relies on the old gap (leases.py). An old entry sends such a join now and then, through some
 other member: whoever would take it in elsewhere is from another circle, and the two grow together like a zip.
+
+A join goes over several links, and nobody tells a newcomer that one of them broke on the way. So it asks again after a while,
+as does an entry that asks members whether they are in the list.
 """
 
 from __future__ import annotations

@@ -1,0 +1,570 @@
+"""The delivery engine: batches down the overlay, reports back up. Every overlay with relays runs on it.
+
+A batch leaves its publisher with a region that is to be answered for. A node that gets it takes from
+the region what it answers for already in this round, hands the batch to its owner once, and sends
+parts of the rest on, as its router aims them. When all parts have been answered for and the owner has
+taken the batch, the node reports to the sender: a tile of the region, and how many subscriptions took
+each event there. At the publisher the tiles cover the whole, and the receipt is complete.
+
+What is missing is asked for again, by the publisher and by nobody else. A part whose link breaks is
+a hole: no tile covers it. When nothing is under way any more, the publisher begins another round for
+exactly the missing region, after a pause, or at once when a link comes up.
+
+    once       A batch is handed over once. Its id is remembered until the publisher's floor has passed
+               it, and what comes from below the floor is answered and not handed over (lives.py).
+    counted    A node counts in one branch of a round: regions that it answers for do not overlap.
+               A tile and its counts travel together, so what is asked again has not been counted.
+    bounded    What one link brings has a limit, and what is over it is answered with an empty tile.
+    patience   A peer that owes an answer says that it is busy; one that is silent is cut off
+               (outstanding.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from gossamer.machine import (
+    MILLISECOND,
+    NEVER,
+    SECOND,
+    Effect,
+    LinkState,
+    Message,
+    Micros,
+    Note,
+    Peer,
+    Send,
+)
+from gossamer.overlay.batch import HOPS_MAX, WINDOW_MAX, Batch, Left, added, bounded_all
+from gossamer.overlay.delivery.lives import Life, Lives
+from gossamer.overlay.delivery.outstanding import PATIENCE, Outstanding, Part
+from gossamer.overlay.delivery.region import Cover, Id, Region, Router, Tile
+from gossamer.trace import Dropped, Duplicate, Rejected, hex_peer
+
+BATCHES_A_LINK = 262_144
+"""Batches that are remembered of those that one link has brought."""
+
+BYTES_A_LINK = 256 << 20
+"""Bytes of those among them that are under way."""
+
+NOBODY = -1
+"""The parent of a branch whose sender is gone."""
+
+Counts = tuple[int, ...]
+
+
+class Arrive(Protocol):
+    """Hands a batch to the owner of an overlay, once.
+
+    Returns how many subscriptions took each event: one number for each event, or a single one for
+    all of them, or none if nobody took any. None instead of a tuple: ``took`` will say it.
+
+    The rest is for batches that are split among nodes. ``numbers`` are the sequence numbers of its
+    events, ``group`` is the group that it is meant for, ``part`` the number of the part, and ``done``
+    says of some events that they were taken before, and how often.
+    """
+
+    def __call__(
+        self,
+        batch: Batch,
+        now: Micros,
+        numbers: Sequence[int] | None = None,
+        group: str = "",
+        part: int | None = None,
+        done: Mapping[int, int] | None = None,
+    ) -> Counts | None: ...
+
+
+LeftOut = Callable[[Left, Micros], None]
+"""Events were completed without a peer that may be alive."""
+
+Complete = Callable[[int, int, Counts], None]
+"""A receipt is complete: incarnation, first sequence number, and how many took each event."""
+
+
+class Pace(Struct, frozen=True, kw_only=True):
+    again: Micros = Micros(500 * MILLISECOND)
+    """The first pause before the publisher asks for what is missing. It doubles each time."""
+
+    again_max: Micros = Micros(2 * SECOND)
+    """A longer pause only delays recovery."""
+
+    patience: Micros = PATIENCE
+    """Longest silence of a peer that owes an answer."""
+
+
+class Branch:
+    """A region that this node answers for to one peer, in one round of a batch."""
+
+    __slots__ = ("counts", "cover", "heard", "here", "key", "parent", "parts", "region", "wave")
+
+    def __init__(self, wave: Wave, parent: int, region: Region, cover: Cover) -> None:
+        self.wave, self.parent, self.region, self.cover = wave, parent, region, cover
+        self.key: Hashable = None
+        # The tile of this node itself; None if it is not in the region, or has been counted.
+        self.here: Tile | None = None
+        self.counts: Counts = ()
+        self.parts: dict[tuple[Peer, Hashable], Part] = {}
+        # Peers that have answered: one whose link breaks and comes back is not asked a second time.
+        self.heard: dict[Peer, None] = {}
+
+
+class Wave:
+    """A batch at this node."""
+
+    __slots__ = (
+        "again_at",
+        "answered",
+        "batch",
+        "branches",
+        "by",
+        "count",
+        "id",
+        "is_orphaned",
+        "is_taken",
+        "life",
+        "missing",
+        "own",
+        "round",
+        "rounds",
+        "size",
+        "total",
+    )
+
+    def __init__(self, batch: Batch, life: Life[Wave], by: int) -> None:
+        self.id: Id = (batch.publisher, batch.incarnation, batch.first)
+        self.batch: Batch | None = batch
+        """None while nothing is under way: only what a late question needs is kept."""
+        self.count, self.round = batch.count, batch.round
+        self.life = life
+        # The link that brought it first, and its bytes.
+        self.by, self.size = by, len(batch.rows)
+        self.branches: list[Branch] = []
+        # What this node answers for, or has answered for, in this round.
+        self.answered: Region = None
+        # A peer that waited for this node in this round is gone: what it would have heard is missing.
+        self.is_orphaned = False
+        self.is_taken = False
+        # How many of the owner's subscriptions took each event.
+        self.own: Counts = ()
+        # Of a batch of our own: what no tile covers yet, and the sum of what the tiles brought.
+        self.missing: Region = None
+        self.total: Counts = ()
+        self.rounds = 0
+        self.again_at = NEVER
+
+
+class Engine:
+    def __init__(
+        self,
+        me: Peer,
+        router: Router,
+        arrive: Arrive,
+        complete: Complete,
+        out: list[Effect],
+        pace: Pace,
+        key: Callable[[Message], Hashable],
+    ) -> None:
+        """``key``: of the part that a message is: its id, its round, and the name of its region."""
+        self.me, self.pace = me, pace
+        self._router, self._arrive, self._complete, self._out = router, arrive, complete, out
+        self.lives: Lives[Wave] = Lives(me, self._forgotten)
+        self.outstanding = Outstanding(out, key, self._busy, patience=pace.patience)
+        self._active: dict[Id, Wave] = {}
+        # Batches of ours that wait for another round.
+        self._incomplete: dict[Id, Wave] = {}
+        self._branches: dict[Hashable, Branch] = {}
+        self.batches_by: Counter[int] = Counter()
+        self.bytes_by: Counter[int] = Counter()
+
+    # ------------------------------------------------------------------ what is known
+
+    @property
+    def deadline(self) -> Micros:
+        again = NEVER
+        for wave in self._incomplete.values():
+            again = min(again, wave.again_at)
+        return min(again, self.outstanding.deadline)
+
+    @property
+    def remembered(self) -> int:
+        """Batches in the once-only table."""
+        return self.lives.remembered
+
+    def under_way(self) -> list[Id]:
+        """Batches that this node still has to report, or to complete."""
+        return list(self._active)
+
+    # --------------------------------------------------------------------- the origin
+
+    def publish(self, batch: Batch, now: Micros) -> None:
+        assert batch.publisher == self.me
+        life = self.lives.use(self.me, batch.incarnation, batch.floor, self.me)
+        assert life is not None, "an own publication needs no room of others"
+        assert (batch.first,) not in life.batches
+        wave = self._add(life, batch, self.me)
+        wave.missing = self._router.everything
+        self._begin(wave, batch, self.me, wave.missing, now)
+        self._hand_over(wave, batch, now)
+
+    def _another_round(self, wave: Wave, now: Micros) -> None:
+        """Ask for exactly what is missing."""
+        self._incomplete.pop(wave.id, None)
+        batch = wave.batch
+        assert batch is not None
+        wave.rounds += 1
+        # The floor of today, else a batch that waits for long would leave the window.
+        floor = min(batch.first, wave.life.floor)
+        again = Batch(
+            batch.topic, batch.publisher, batch.incarnation, batch.first, batch.count, floor,
+            wave.round + 1, 0, batch.rows,
+        )  # fmt: skip
+        self._new_round(wave, again, now)
+        self._settle(self._begin(wave, again, self.me, wave.missing, now), now)
+
+    def _collect(self, wave: Wave, branch: Branch, tile: Tile, now: Micros) -> None:
+        """A round of ours is over."""
+        router, before = self._router, wave.missing
+        left = router.minus(before, tile)
+        if left != before and branch.counts:
+            wave.total = (
+                bounded_all(added(wave.total, branch.counts)) if wave.total else branch.counts
+            )
+        wave.missing = left
+        if not left:
+            self._over(wave)
+            self._complete(wave.id[1], wave.id[2], wave.total or (0,) * wave.count)
+            return
+        pause = min(self.pace.again << min(wave.rounds, 16), self.pace.again_max)
+        wave.again_at = Micros(now + pause)
+        self._incomplete[wave.id] = wave
+
+    # ------------------------------------------------------------------------- inputs
+
+    def carry(self, sender: Peer, batch: Batch, region: Region, now: Micros) -> None:
+        """A batch has come, for this region."""
+        router = self._router
+        if batch.floor > batch.first or batch.first + batch.count - batch.floor > WINDOW_MAX:
+            self.reject(sender, "batch outside its publisher's window")
+            return
+        if batch.hops >= HOPS_MAX:
+            self.reject(sender, "batch has gone too far")
+            return
+        if batch.publisher == self.me:
+            # Our own comes back by another way. Of an earlier life: the wave need not pass here.
+            self._repeated(sender, batch, region, router.elsewhere(region))
+            return
+        link = self.outstanding.links.get(sender)
+        if link is None:
+            return
+        life = self.lives.use(batch.publisher, batch.incarnation, batch.floor, sender)
+        if life is None:
+            self._refuse(
+                sender,
+                batch,
+                region,
+                "more publishers with events under way than one link may bring",
+            )
+            return
+        wave = life.batches.get((batch.first,))
+        if wave is None:
+            if batch.first < life.floor:
+                self._repeated(sender, batch, region, router.elsewhere(region))
+            elif (
+                self.batches_by[sender] >= BATCHES_A_LINK
+                or self.bytes_by[sender] + len(batch.rows) > BYTES_A_LINK
+            ):
+                self._refuse(
+                    sender, batch, region, "more batches under way than one link may bring"
+                )
+            else:
+                wave = self._add(life, batch, sender)
+                self._begin(wave, batch, sender, region, now)
+                self._hand_over(wave, batch, now)
+            return
+        if batch.count != wave.count:
+            self.reject(sender, "batch with another number of events than before")
+            return
+        if batch.round < wave.round:
+            self._repeated(sender, batch, region, router.nothing(region))
+            return
+        if batch.round > wave.round:
+            self._new_round(wave, batch, now)
+        remaining = region if wave.answered is None else router.minus(region, wave.answered)
+        if remaining:
+            self._out.append(Note(Duplicate(hex_peer(sender), batch.count)))
+            self._settle(self._begin(wave, batch, sender, region, now, remaining), now)
+            return
+        answer = router.nothing if wave.is_orphaned else router.elsewhere
+        self._repeated(sender, batch, region, answer(region))
+
+    def report(self, sender: Peer, key: Hashable, tile: Tile, counts: Counts, now: Micros) -> None:
+        """A peer has answered for a part. ``counts`` is empty if nobody took anything."""
+        part = self.outstanding.find(sender, key)
+        if part is None:
+            # Late or repeated: it was counted, or it is asked for again.
+            return
+        branch: Branch = part.of
+        if counts and len(counts) != branch.wave.count:
+            self.reject(sender, "report for another number of events")
+            return
+        self.outstanding.close(part)
+        del branch.parts[part.peer, part.key]
+        branch.heard[sender] = None
+        branch.cover.add(tile, part.region)
+        self._count(branch, counts)
+        self._settle(branch, now)
+
+    def busy(self, sender: Peer, key: Hashable, now: Micros) -> None:
+        self.outstanding.heard(sender, key, now)
+
+    def took(self, id: Id, counts: Counts, now: Micros) -> None:
+        """The owner has taken the batch, and this is how many of its subscriptions took each event."""
+        life = self.lives.get(id[0], id[1])
+        wave = life.batches.get((id[2],)) if life is not None else None
+        if wave is not None and not wave.is_taken:
+            self._taken(wave, counts, now)
+
+    def refused(self, peer: Peer, message: Message) -> None:
+        self.outstanding.refused(peer, message)
+
+    def link(self, peer: Peer, state: LinkState, now: Micros) -> None:
+        lost = self.outstanding.link(peer, state, now)
+        if state is LinkState.UP:
+            self._came(peer, now)
+        elif state is LinkState.DOWN or state is LinkState.CUT:
+            self.lives.closed(peer)
+            for branch in list(self._branches.values()):
+                if branch.parent == peer:
+                    # A parent that came back could be waited for by those that it waits for.
+                    branch.parent, branch.wave.is_orphaned = NOBODY, True
+                    self.outstanding.owed.pop(branch.key, None)
+            self._lose(lost, for_cause=state is LinkState.CUT, now=now)
+
+    def hold(self, peer: Peer, now: Micros) -> None:
+        """There is a link, and nothing may go over it before ``link`` says that it is up."""
+        self.outstanding.hold(peer)
+        self._came(peer, now)
+
+    def lacks(self, publisher: int, incarnation: int, first: int, last: int) -> bool:
+        """Whether some of these events may not have come here."""
+        life = self.lives.get(publisher, incarnation)
+        while first <= last:
+            wave = life.batches.get((first,)) if life is not None else None
+            if wave is None:
+                return True
+            first += wave.count
+        return False
+
+    def wake(self, now: Micros) -> None:
+        self.outstanding.woken(self.deadline, now)
+        if self.outstanding.deadline <= now:
+            self._lose(self.outstanding.wake(now), for_cause=True, now=now)
+        for wave in list(self._incomplete.values()):
+            if wave.again_at <= now:
+                self._another_round(wave, now)
+
+    def _came(self, peer: Peer, now: Micros) -> None:
+        for wave in list(self._incomplete.values()):
+            # It waited for a link, or for a better time.
+            self._another_round(wave, now)
+        for branch in list(self._branches.values()):
+            batch = branch.wave.batch
+            assert batch is not None
+            if peer == branch.parent or peer in branch.heard or (peer, branch.key) in branch.parts:
+                continue
+            region = self._router.joins(batch, branch.region, peer)
+            if region is not None and not any(part.peer == peer for part in branch.parts.values()):
+                self._send(branch, [(peer, region)], now)
+
+    def _lose(self, parts: list[Part], *, for_cause: bool, now: Micros) -> None:
+        for part in parts:
+            branch: Branch = part.of
+            self.outstanding.close(part)
+            if branch.parts.pop((part.peer, part.key), None) is not None:
+                if for_cause and branch.wave.batch is not None:
+                    self._router.leaves_out(branch.wave.batch, part.peer, now)
+                branch.cover.lose(part.region, for_cause=for_cause)
+                self._settle(branch, now)
+
+    # ----------------------------------------------------------------------- branches
+
+    def _begin(
+        self,
+        wave: Wave,
+        batch: Batch,
+        parent: int,
+        asked: Region,
+        now: Micros,
+        remaining: Region | None = None,
+    ) -> Branch:
+        """Answer for a region to a peer. ``remaining``: what is left of it for this branch."""
+        router, region = self._router, asked if remaining is None else remaining
+        if wave.batch is None:
+            wave.life.under_way += 1
+            self.bytes_by[wave.by] += wave.size
+        wave.batch, wave.again_at = batch, NEVER
+        wave.answered = region if wave.answered is None else router.plus(wave.answered, region)
+        self._active[wave.id] = wave
+        branch = Branch(wave, parent, asked, router.cover(region))
+        branch.key = (*wave.id, batch.round, router.name(asked), parent)
+        wave.branches.append(branch)
+        self._branches[branch.key] = branch
+        aim = router.aim(batch, region, Peer(parent) if parent != self.me else None, now)
+        branch.here = aim.here
+        if aim.known is not None:
+            branch.cover.add(aim.known, region)
+        if wave.is_taken:
+            self._count_own(branch)
+        if parent != self.me:
+            self.outstanding.owe(branch.key, Peer(parent), now)
+        if aim.parts:
+            self._send(branch, aim.parts, now)
+        return branch
+
+    def _send(self, branch: Branch, parts: Sequence[tuple[Peer, Region]], now: Micros) -> None:
+        router, wave = self._router, branch.wave
+        batch = wave.batch
+        assert batch is not None
+        onward = Batch(
+            batch.topic, batch.publisher, batch.incarnation, batch.first, batch.count, batch.floor,
+            batch.round, batch.hops + 1, batch.rows,
+        )  # fmt: skip
+        alike: list[Part] = []
+        for peer, region in parts:
+            if alike and alike[0].region is not region:
+                self.outstanding.send_alike(alike, now)
+                alike = []
+            message = alike[0].message if alike else router.carry(onward, region)
+            key = (*wave.id, batch.round, router.name(region))
+            part = branch.parts[peer, key] = Part(peer, key, message, region, branch)
+            alike.append(part)
+        self.outstanding.send_alike(alike, now)
+
+    def _hand_over(self, wave: Wave, batch: Batch, now: Micros) -> None:
+        counts = self._arrive(batch, now)
+        if counts is not None:
+            self._taken(wave, counts, now)
+            return
+        for branch in list(wave.branches):
+            self._settle(branch, now)
+
+    def _taken(self, wave: Wave, counts: Counts, now: Micros) -> None:
+        if len(counts) == 1 and wave.count > 1:
+            counts = counts * wave.count
+        wave.is_taken, wave.own = True, counts
+        for branch in list(wave.branches):
+            self._count_own(branch)
+            self._settle(branch, now)
+
+    def _count_own(self, branch: Branch) -> None:
+        """What this node adds to a branch whose region it is in."""
+        if branch.here is not None:
+            branch.cover.add(branch.here, branch.region)
+            branch.here = None
+            self._count(branch, branch.wave.own)
+
+    @staticmethod
+    def _count(branch: Branch, counts: Counts) -> None:
+        if counts:
+            branch.counts = bounded_all(added(branch.counts, counts)) if branch.counts else counts
+
+    def _settle(self, branch: Branch, now: Micros) -> None:
+        """Report the branch if nothing is missing at this node any more."""
+        wave = branch.wave
+        if branch.parts or branch.here is not None or branch not in wave.branches:
+            return
+        self._end(branch)
+        tile = branch.cover.tile(now)
+        if branch.parent == self.me:
+            self._collect(wave, branch, tile, now)
+            return
+        self._answer(branch, tile)
+        if not wave.branches:
+            self._over(wave)
+
+    def _end(self, branch: Branch) -> None:
+        branch.wave.branches.remove(branch)
+        del self._branches[branch.key]
+        self.outstanding.owed.pop(branch.key, None)
+
+    def _answer(self, branch: Branch, tile: Tile) -> None:
+        if branch.parent != NOBODY:
+            wave = branch.wave
+            self._say(
+                Peer(branch.parent),
+                self._router.report(wave.id, wave.round, branch.region, tile, branch.counts),
+            )
+
+    def _new_round(self, wave: Wave, batch: Batch, now: Micros) -> None:
+        """What is under way belongs to an earlier round. A peer that waits for it gets what there is."""
+        for branch in list(wave.branches):
+            for part in branch.parts.values():
+                self.outstanding.close(part)
+                branch.cover.lose(part.region, for_cause=False)
+            if branch.here is not None:
+                branch.cover.lose(branch.here, for_cause=False)
+            self._end(branch)
+            if branch.parent != self.me:
+                self._answer(branch, branch.cover.tile(now))
+        wave.round, wave.answered, wave.is_orphaned = batch.round, None, False
+        if wave.batch is not None:
+            wave.batch = batch
+
+    def _over(self, wave: Wave) -> None:
+        """Nothing is under way any more."""
+        if self._active.pop(wave.id, None) is None:
+            return
+        self._incomplete.pop(wave.id, None)
+        wave.batch = None
+        wave.life.under_way -= 1
+        self.bytes_by[wave.by] -= wave.size
+
+    # ------------------------------------------------------------------------- tables
+
+    def _add(self, life: Life[Wave], batch: Batch, by: int) -> Wave:
+        wave = life.add((batch.first,), Wave(batch, life, by))
+        self.batches_by[by] += 1
+        life.under_way += 1
+        self.bytes_by[by] += wave.size
+        return wave
+
+    def _forgotten(self, wave: Wave) -> None:
+        for branch in list(wave.branches):
+            for part in branch.parts.values():
+                self.outstanding.close(part)
+            self._end(branch)
+        self._over(wave)
+        self.batches_by[wave.by] -= 1
+        if not self.batches_by[wave.by]:
+            del self.batches_by[wave.by]
+            self.bytes_by.pop(wave.by, None)
+
+    # ----------------------------------------------------------------------- messages
+
+    def _busy(self, key: Hashable) -> Message:
+        branch = self._branches[key]
+        return self._router.busy(branch.wave.id, branch.wave.round, branch.region)
+
+    def _repeated(self, sender: Peer, batch: Batch, region: Region, tile: Tile) -> None:
+        self._out.append(Note(Duplicate(hex_peer(sender), batch.count)))
+        self._answer_at_once(sender, batch, region, tile)
+
+    def _refuse(self, sender: Peer, batch: Batch, region: Region, reason: str) -> None:
+        """There is no room for it: the publisher will ask again."""
+        self._out.append(Note(Dropped("batch", 1, reason)))
+        self._answer_at_once(sender, batch, region, self._router.nothing(region))
+
+    def _answer_at_once(self, sender: Peer, batch: Batch, region: Region, tile: Tile) -> None:
+        id = (batch.publisher, batch.incarnation, batch.first)
+        self._say(sender, self._router.report(id, batch.round, region, tile, ()))
+
+    def _say(self, peer: Peer, message: Message) -> None:
+        self._out.append(Send((peer,), message))
+
+    def reject(self, sender: Peer, reason: str) -> None:
+        self._out.append(Note(Rejected(hex_peer(sender), reason)))

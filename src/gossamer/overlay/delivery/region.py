@@ -1,0 +1,87 @@
+"""What the engine asks of an overlay: a router, and the algebra of its regions.
+
+A *region* is what a branch of the distribution answers for: everybody behind a link (flood), keys
+(tree), positions (skip list). A *tile* is a part of a region that somebody has answered for. The
+engine never looks into either. It asks the router.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from gossamer.machine import Message, Micros, Peer
+from gossamer.overlay.batch import Batch
+
+Id = tuple[int, int, int]
+"""A batch: publisher, incarnation, first sequence number."""
+
+Region = Any
+Tile = Any
+
+
+class Aim(NamedTuple):
+    """Where a batch goes for a region."""
+
+    # The peers, and the part of the region that each is to answer for.
+    parts: Sequence[tuple[Peer, Region]]
+    # The tile of this node itself; None if it is not in the region, and its count belongs elsewhere.
+    here: Tile | None
+    # A tile that the router answers for at once, because it knows that nobody there wants the batch.
+    known: Tile | None = None
+
+
+class Cover(Protocol):
+    """What has been answered for of one region, as answers come in."""
+
+    def add(self, tile: Tile, region: Region) -> None:
+        """Of this part this tile was answered for. A tile counts only where it is in the part."""
+
+    def lose(self, region: Region, *, for_cause: bool) -> None:
+        """Nobody will answer for this part: a link broke. ``for_cause``: its peer was cut off."""
+
+    def tile(self, now: Micros) -> Tile:
+        """What may be reported, now that nobody is waited for."""
+
+
+class Router(Protocol):
+    everything: Region
+
+    # ------------------------------------------------------------------ the algebra
+
+    def minus(self, one: Region, other: Region) -> Region:
+        """What is in the first and not in the second. An empty region is false."""
+
+    def plus(self, one: Region, other: Region) -> Region: ...
+
+    def cover(self, region: Region) -> Cover: ...
+
+    def elsewhere(self, region: Region) -> Tile:
+        """The answer of a node to a part that it answers for to another peer in the same round, or
+        that was complete long ago: there is nothing to add here."""
+
+    def nothing(self, region: Region) -> Tile:
+        """The answer that no part of the region has been reached."""
+
+    def name(self, region: Region) -> Hashable:
+        """Tells parts apart that one peer is asked for in one round."""
+
+    # --------------------------------------------------------------------- the ways
+
+    def aim(self, batch: Batch, region: Region, sender: Peer | None, now: Micros) -> Aim: ...
+
+    def joins(self, batch: Batch, region: Region, peer: Peer) -> Region | None:
+        """A link has come up while the region is under way: the part that its peer gets as well."""
+
+    def leaves_out(self, batch: Batch, peer: Peer, now: Micros) -> None:
+        """The peer was cut off, or is about to be, and the batch goes on without it."""
+
+    # ----------------------------------------------------------------- the messages
+
+    def carry(self, batch: Batch, region: Region) -> Message: ...
+
+    def report(
+        self, id: Id, round: int, region: Region, tile: Tile, counts: tuple[int, ...]
+    ) -> Message: ...
+
+    def busy(self, id: Id, round: int, region: Region) -> Message: ...

@@ -1,0 +1,173 @@
+"""The delivery engine over a made-up overlay: random regions, links that break, refusals, restarts."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from tests.overlay.delivery.made_up import MILLI, Net
+
+from gossamer.machine import Message, Micros, Note, Peer, Send
+from gossamer.overlay.batch import Batch
+from gossamer.overlay.delivery.engine import Branch, Engine, Wave
+from gossamer.overlay.delivery.outstanding import Part
+
+SECONDS = 1_000 * MILLI
+
+
+def batch(publisher: int, first: int, count: int, floor: int, life: int = 1) -> Batch:
+    return Batch("t", publisher, life, first, count, floor, 0, 0, b"rows")
+
+
+def live(net: Net, *, publishers: int, batches: int, cuts: int, crashes: int) -> list[Batch]:
+    """Publish, and break things meanwhile; returns what was published."""
+    rng = Random(net.rng.random())
+    published: list[Batch] = []
+    firsts = [1] * publishers
+    for _ in range(batches):
+        node = int(rng.random() * publishers)
+
+        def publish(node: int = node) -> None:
+            floors = [
+                one.first
+                for one in published
+                if one.publisher == node and (node, 1, one.first) not in net.receipts
+            ]
+            count = 1 + int(rng.random() * 4)
+            one = batch(node, firsts[node], count, min(floors, default=firsts[node]))
+            firsts[node] += count
+            published.append(one)
+            net.publish(node, one)
+
+        net.at(int(rng.random() * 5 * SECONDS), publish)
+    for _ in range(cuts):
+        a, b = sorted(net.edges)[int(rng.random() * len(net.edges))]
+        net.at(int(rng.random() * 6 * SECONDS), lambda a=a, b=b: net.cut(a, b))
+    for _ in range(crashes):
+        node = publishers + int(rng.random() * (net.nodes - publishers))
+        net.at(
+            int(rng.random() * 6 * SECONDS), lambda node=node: net.alive[node] and net.crash(node)
+        )
+    net.run(120 * SECONDS)
+    return published
+
+
+def check(net: Net, published: list[Batch]) -> None:
+    assert net.rejected == []
+    assert net.repeats == []
+    for one in published:
+        id = (one.publisher, one.incarnation, one.first)
+        assert net.receipts.get(id) == net.due(one), (id, "a receipt is exact and complete")
+        for node in range(net.nodes):
+            if net.life[node] == 1 and any(
+                net.wants(node, one.first + place) for place in range(one.count)
+            ):
+                assert id in net.handed[node], "every due event arrives"
+    for engine in net.engines:
+        outstanding = engine.outstanding
+        assert engine.under_way() == []
+        assert not outstanding.owed
+        assert not outstanding._waiting
+        assert not any(link.parts or link.kept for link in outstanding.links.values())
+        assert not any(engine.bytes_by.values())
+        assert sum(engine.batches_by.values()) == engine.remembered
+        for life in engine.lives._lives.values():
+            assert life.under_way == 0
+            assert all(key[0] >= life.floor for key in life.batches)
+            assert sorted(life.keys) == sorted(life.batches)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_event_arrives_once_and_every_receipt_is_exact(seed: int) -> None:
+    net = Net(seed, nodes=3 + seed % 8)
+    check(net, live(net, publishers=2, batches=20, cuts=0, crashes=0))
+    assert net.lost == 0
+
+
+@pytest.mark.parametrize("seed", range(100, 160))
+def test_links_that_break_lose_nothing(seed: int) -> None:
+    net = Net(seed, nodes=3 + seed % 8, strays=(seed % 3) * 0.1)
+    check(net, live(net, publishers=2, batches=20, cuts=1 + seed % 20, crashes=0))
+
+
+@pytest.mark.parametrize("seed", range(200, 260))
+def test_nodes_that_restart_are_counted_once(seed: int) -> None:
+    net = Net(seed, nodes=4 + seed % 8, strays=(seed % 3) * 0.1)
+    check(net, live(net, publishers=2, batches=20, cuts=seed % 10, crashes=1 + seed % 5))
+
+
+def test_the_faults_happen() -> None:
+    refusals = lost = restarts = 0
+    for seed in range(300, 310):
+        net = Net(seed, nodes=8, room=1)
+        check(net, live(net, publishers=2, batches=60, cuts=10, crashes=2))
+        refusals, lost = refusals + net.refusals, lost + net.lost
+        restarts += sum(net.life) - net.nodes
+    assert refusals > 20
+    assert lost > 20
+    assert restarts > 5
+
+
+class CountsWithoutTiles(Engine):
+    """Adds what a round has counted, whether its tile was missing or not."""
+
+    def _collect(self, wave: Wave, branch: Branch, tile: Any, now: Micros) -> None:
+        if tile and branch.counts:
+            wave.total = tuple(2 * count for count in branch.counts)
+        super()._collect(wave, branch, tile, now)
+
+
+class ForgetsTheRound(Engine):
+    """Answers again for what it has answered for."""
+
+    def carry(self, sender: Peer, batch: Batch, region: Any, now: Micros) -> None:
+        life = self.lives.get(batch.publisher, batch.incarnation)
+        wave = life.batches.get((batch.first,)) if life is not None else None
+        if wave is not None:
+            wave.answered = None
+        super().carry(sender, batch, region, now)
+
+
+class IgnoresRefusals(Engine):
+    def refused(self, peer: Peer, message: Message) -> None: ...
+
+
+class IgnoresBreaks(Engine):
+    def _lose(self, parts: list[Part], *, for_cause: bool, now: Micros) -> None: ...
+
+
+class HandsOverTwice(Engine):
+    def _begin(self, wave: Wave, batch: Batch, *args: Any, **kwargs: Any) -> Branch:
+        branch = super()._begin(wave, batch, *args, **kwargs)
+        if batch.round and batch.publisher != self.me:
+            self._arrive(batch, Micros(0))
+        return branch
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [CountsWithoutTiles, ForgetsTheRound, IgnoresRefusals, IgnoresBreaks, HandsOverTwice],
+)
+def test_a_broken_engine_is_caught(kind: type[Engine]) -> None:
+    caught = 0
+    for seed in range(400, 410):
+        net = Net(seed, nodes=8, strays=0.2, room=1, kind=kind)
+        try:
+            check(net, live(net, publishers=2, batches=30, cuts=20, crashes=2))
+        except (AssertionError, KeyError):
+            caught += 1
+    assert caught
+
+
+def test_nothing_below_the_floor_is_remembered() -> None:
+    net = Net(5, nodes=5)
+    for first in range(1, 201, 2):
+        net.publish(0, batch(0, first, 2, max(1, first - 10)))
+        net.run(net.now + 4 * SECONDS)
+    assert len(net.receipts) == 100
+    assert [engine.remembered for engine in net.engines] == [6] * 5
+    late = batch(0, 1, 2, 1)
+    net.engines[1].carry(Peer(0), late, 0b10, Micros(net.now))
+    assert [type(effect) for effect in net.outs[1]] == [Note, Send]
+    assert len(net.handed[1]) == 100, "what is below the floor is answered and not handed over"
