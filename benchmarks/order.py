@@ -1,11 +1,12 @@
 """Ordered and durable subscriptions: events a second.
 
-    python benchmarks/order.py                        # five rounds of each kind: about half a minute
+    python benchmarks/order.py                 # five rounds of each kind: about half a minute
     python benchmarks/order.py --rounds 1 --events 50000
 
-A publisher and a subscriber are two nodes of one process. The publisher publishes batches of 1,000 events; the
-subscriber takes them as lists. A durable subscription acknowledges each list, on a disk in the system's temporary
-folder. The order is checked where it is asked for. Figures are medians over the rounds, and a round runs every kind.
+A publisher and a subscriber are two nodes of one process. The publisher publishes batches of 1,000
+events, and the subscriber takes them as lists. A durable subscription acknowledges each list, on a
+disk in the system's temporary folder. The order is checked where it is asked for. Figures are
+medians over the rounds, and a round runs every kind.
 """
 
 from __future__ import annotations

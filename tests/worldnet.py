@@ -103,7 +103,7 @@ class Late:
 
 
 class Eyes(Probe):
-    """What the world tells the net."""
+    """The world tells the net of each step through this probe."""
 
     def __init__(self, net: Net) -> None:
         self._net = net

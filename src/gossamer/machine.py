@@ -23,7 +23,7 @@ The link contract. A link behaves like the TCP connection that it is:
   arrives after the next UP is of the new link. Between links there is no order.
 - A full queue refuses event messages. The machine is told FULL, and each message that was refused is handed back to it by
   ``refused``, after the effects of the call that sent the message have been carried out. READY follows when there is room.
-- A Send to a peer without a link is lost. Whoever sends has been told that the link is down, or will be told when it is up.
+- A Send to a peer without a link is lost. The machine has been told that the link is down, and is told when it is up.
 
 So nothing above a link numbers, acknowledges or repeats a control message to survive the link: protocols react to DOWN and UP.
 A time-out is for a peer that lives and does not answer.

@@ -160,18 +160,20 @@ def test_real_runs_fill_every_table(spark: SparkSession) -> None:
     measured = {(row["run"], row["name"]): row["value"] for row in made["measures"].collect()}
     for cell in wanted:
         flags = cell.flags()
-        if cell.overlay != "interest":  # nobody publishes there
+        # No node publishes there.
+        if cell.overlay != "interest":
             missed, expected = (measured[cell.run(), name] for name in ("missed", "expected"))
             assert missed == 0
             assert expected > 0, flags
         else:
             assert (cell.run(), "expected") not in measured
-    assert made["news"].count() == 2 * 5  # two changes, five others
+    # There are two changes and five other nodes.
+    assert made["news"].count() == 2 * 5
     results.unpersist()
 
 
 def _traced(seed: int, matched: int, copies: int) -> Found:
-    """Traces of a node that publishes to itself; the event comes so many times."""
+    """Traces of a node that publishes to itself, and takes the event ``copies`` times."""
     traces = Traces()
     records: list[Record] = [
         Advertised("t", "a INT"),
@@ -187,7 +189,9 @@ def _traced(seed: int, matched: int, copies: int) -> Found:
 
 
 def test_spark_judges_each_run_by_its_own_traces(spark: SparkSession) -> None:
-    """All runs have a node of the same name and the same filter, and say of themselves that they are good."""
+    """All runs have a node of the same name and the same filter, and all report themselves as
+    good.
+    """
     copies = {0: 1, 1: 0, 2: 2}
     wanted = cells(["tree"], [5], seeds=range(3))
     results = grid.simulate(

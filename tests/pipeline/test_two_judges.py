@@ -1,4 +1,6 @@
-"""Two definitions of what was due, made independently: the simulator's own in Python, and Spark's over the traces. They agree."""
+"""Two independent definitions of due events agree: the simulator's own in Python, and Spark's over
+the traces.
+"""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def cells(
 
 
 class Found(Struct):
-    """The results of a run. Its deliveries are judged by somebody else, from the traces."""
+    """The results of a run. Spark judges its deliveries, from the traces."""
 
     good: bool
     digest: str
@@ -168,11 +168,12 @@ class Found(Struct):
     spreads: dict[str, dict[int, int]] = {}
     news: list[dict[str, Any]] = []
     reconfigurations: list[dict[str, Any]] = []
-    traces: dict[str, bytes] = {}  # what users did and saw: files by their names
+    traces: dict[str, bytes] = {}
+    """The actions and observations of users: trace files by their names."""
 
 
 JUDGED = ("expected", "delivered", "missed", "duplicate", "spurious")
-"""What a run says of its deliveries itself; left out where its traces are there to judge it by."""
+"""The run's own counts of its deliveries. They are left out if it has traces for a judge."""
 
 
 def execute(overlay: str, flags: Mapping[str, Any]) -> Found:
@@ -252,7 +253,7 @@ def _interest_setup(flags: Mapping[str, Any]) -> Any:
 
 
 def _interest(flags: Mapping[str, Any], traces: Traces) -> Found:
-    """Nobody publishes: there is nothing to judge but views, which its own checkers do."""
+    """No node publishes, so only views can be judged, and the run's own checkers judge them."""
     from gossamer.lab.interest.experiments import experiment
     from gossamer.lab.interest.measure import measure
 

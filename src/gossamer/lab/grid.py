@@ -93,7 +93,7 @@ def simulate(configured: DataFrame, runs: int, run: Execute = execute) -> DataFr
 
 
 def _result(row: dict[str, Any], run: Execute) -> dict[str, Any]:
-    """What a run has found, as columns."""
+    """The results of a run, as columns."""
     found = run(row["overlay"], msgspec.json.decode(row["flags"]))
     spreads = [
         {"name": name, "at": at, "count": count}

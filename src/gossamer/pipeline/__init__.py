@@ -13,6 +13,7 @@
     prefixes    LIKE patterns, joined by the text before their first wildcard
     simple      filters with a few equalities and one range; spans finds their events by sorting
     oracle      events x filters -> expected, by Spark's reading; and the verdict on hand-overs
+    fanout      simulations in Spark tasks: one configuration is one row and one task
     runs        a grid of simulations, one in each Spark task -> runs, ..., deliveries, loads
     metrics     runs judged by the oracle
     charts      bars and lines; drawing has shapes as SVG and PNG; pages the parts of a page

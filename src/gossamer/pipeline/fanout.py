@@ -1,7 +1,8 @@
-"""Simulations fanned out over Spark: a configuration a row, one row a task, and each result a row again.
+"""Fans simulations out over Spark: each configuration is one row and one task, and each result a
+row.
 
-A run that fails is a row with its error; it never fails the job. This is the one place where Python runs inside Spark's tasks:
-a simulation is a Python program.
+A run that fails is a row with its error, and never fails the job. Only here does Python run inside
+Spark's tasks, because a simulation is a Python program.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ def fan_out(
     run: Callable[[Row], Row],
     lists: Mapping[str, Any],
 ) -> DataFrame:
-    """Configurations -> ``results`` (DDL), one run a task, in this order, so that no core waits for a long run at the end.
+    """Run the configurations, one in each task, and return ``results`` (DDL).
 
-    ``run`` makes the columns of a result; those of the configuration are kept. ``lists``: the columns of a run that has failed,
-    beside its status and its error.
+    ``order`` lets the longest runs begin first, so that no core waits for a long run at the end.
+    ``run`` makes the columns of a result, and the columns of the configuration are kept. ``lists``
+    are the columns of a failed run, beside its status and its error.
     """
     schema = parse_schema(results)
 
@@ -46,7 +48,8 @@ def fan_out(
     def attempt(row: Row) -> Row:
         try:
             return {**row, "status": "ok", **run(row)}
-        except Exception as error:  # a failed run is a row, never a failed job
+        # A failed run is a row, and never a failed job.
+        except Exception as error:
             said = utf8(f"{type(error).__name__}: {error}")
             return {**row, "status": "failed", "error": said, **lists}
 
@@ -54,5 +57,5 @@ def fan_out(
 
 
 def utf8(text: str) -> str:
-    """Text that Arrow takes: a lone surrogate becomes its escape."""
+    """Text that Arrow takes. A lone surrogate becomes its escape."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

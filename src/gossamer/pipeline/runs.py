@@ -1,6 +1,6 @@
-"""A grid of simulations, fanned out over Spark: one run a row, one row a task.
+"""A grid of simulations, fanned out over Spark: each run is one row, and each row one task.
 
-A run that fails is a row with its error and the command that does it again (fanout.py).
+A run that fails is a row with its error and the command that repeats it (fanout.py).
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _CONFIGURED = (
 )
 CONFIGURATIONS = ", ".join(f"{c.name} {c.type}" for c in RUNS.columns if c.name in _CONFIGURED)
 _NUMBERED = ("delivery", "subscription")
-"""Of each, the ordinal is its place in the run's list."""
+"""Tables in which the ordinal of a row is its place in the run's list."""
 
 
 def _list(table: Table) -> str:
-    """The rows of one run, as a column."""
+    """The rows of one run as one column."""
     numbered = table.key[1] if table.key[1] in _NUMBERED else None
     inner = ", ".join(
         f"{c.name}: {c.type}" for c in table.columns if c.name not in ("run", numbered)
@@ -58,11 +58,11 @@ def _list(table: Table) -> str:
 
 LISTS = (SUBSCRIPTIONS, PUBLICATIONS, DELIVERIES, LOADS)
 RESULTS = ", ".join([RUNS.ddl, *map(_list, LISTS)])
-"""A whole run in one row: what a task returns, before it is split into tables."""
+"""A whole run in one row. A task returns it, and then it is split into tables."""
 
 
 def latency_files(latencies: Iterable[str]) -> tuple[Path, ...]:
-    """The matrices that these models of latency read: other round trips, other runs."""
+    """The matrices that these models of latency read. Other round trips give other runs."""
     return tuple(
         Path(one.removeprefix("matrix:"))
         for one in sorted(set(latencies))
@@ -71,7 +71,7 @@ def latency_files(latencies: Iterable[str]) -> tuple[Path, ...]:
 
 
 class Grid(Struct, frozen=True):
-    """Every combination of these is a run."""
+    """Every combination of these values is a run."""
 
     overlays: tuple[str, ...] = ("flood",)
     nodes: tuple[int, ...] = (20, 40, 80)
@@ -84,13 +84,17 @@ class Grid(Struct, frozen=True):
 
 
 Simulate = Callable[[dict[str, Any], "Workload"], "Outcome"]
-"""A configuration (a row of the grid) and the workload -> what came of it."""
+"""Takes a configuration (a row of the grid) and the workload, and returns the outcome."""
 
 
 def configurations(
     spark: SparkSession, grid: Grid, workload: Workload, command: Sequence[str]
 ) -> DataFrame:
-    """One row a run. ``command`` is the pipeline's own command line without the grid; replay commands are made from it."""
+    """The configurations, one row for each run.
+
+    ``command`` is the pipeline's own command line without the grid. Replay commands are made from
+    it.
+    """
     rows = []
     for run, (overlay, nodes, seed) in enumerate(
         itertools.product(grid.overlays, grid.nodes, grid.seeds)
@@ -120,7 +124,7 @@ def configurations(
 def simulate(
     configured: DataFrame, workload: Workload, runs: int, run: Simulate | None = None
 ) -> DataFrame:
-    """Configurations -> RESULTS. ``run`` replaces the simulator in tests."""
+    """Run the configurations, and return RESULTS. ``run`` replaces the simulator in tests."""
     call = run or _simulate
     return fan_out(
         configured,

@@ -47,7 +47,8 @@ _RECORD = (
 )
 _SUBSCRIPTION = ("node", "incarnation", "subscription")
 # This column stands beside the attributes, whose names have no dot.
-_WITHIN = ":"  # between the name of a fabric and that of a node in it
+# The separator between the name of a fabric and the name of a node in it.
+_WITHIN = ":"
 _BROKEN = "gossamer.broken"
 
 
@@ -178,7 +179,11 @@ _Judged = tuple[DataFrame, DataFrame, DataFrame, DataFrame, int, int]
 
 
 def _judge(records: DataFrame) -> _Judged:
-    """(pairs with their verdicts, hand-overs, subscriptions, events, events that cannot be read, receipts that count wrongly)"""
+    """Judge the records of trace files.
+
+    The result is: pairs with their verdicts, hand-overs, subscriptions, events, the number of
+    events that cannot be read, and the number of receipts that count wrongly.
+    """
     subscribed, published = cut(subscriptions(records)), cut(events(records))
     handed = cut(hand_overs(records, subscribed))
     read = {topic: cut(rows) for topic, rows in read_values(published, topics(records)).items()}
@@ -202,8 +207,9 @@ def _judge(records: DataFrame) -> _Judged:
 def verdicts(lines: DataFrame) -> DataFrame:
     """Judge many fabrics at once, such as the runs of a grid.
 
-    Lines (fabric, file, line, row) of their trace files -> (fabric, expected, delivered, missed, allowed, duplicate, spurious,
-    broken). Nodes of different fabrics may have the same name.
+    ``lines`` are (fabric, file, line, row) of their trace files. The result has (fabric, expected,
+    delivered, missed, allowed, duplicate, spurious, broken). Nodes of different fabrics may have
+    the same name.
     """
     source = sf.concat_ws("/", "fabric", "file").alias("source")
     parsed = parse(lines.select(source, "line", "row"), [])
@@ -228,7 +234,7 @@ def verdicts(lines: DataFrame) -> DataFrame:
 
 
 def _fabric(node: str) -> Column:
-    """The fabric of a node: its name begins with that where there are several."""
+    """The fabric of a node. If there are several, the name of the node begins with it."""
     return sf.regexp_extract(node, f"^([^{_WITHIN}]*){_WITHIN}", 1)
 
 

@@ -14,7 +14,7 @@
     users       who subscribes, publishes and takes
     history     what they did and saw, and what was due by that
     book        where it is written down as it happens, and judged
-    hooks       who is told of which step
+    hooks       the steps that checkers are told of
     traces      trace files, as live nodes write them
     record      the same as rows, for others to judge by
     checkers    one property each

@@ -1,4 +1,4 @@
-"""What users do and see, written down as it happens.
+"""A book in which the steps of the users of a run are written down as they happen.
 
 A book holds the history by which the checkers judge, tallies the hand-overs, and tells the checkers of each step. Whole nodes
 note themselves what goes into a trace. Of a bare overlay machine the book writes the same records, so that any run can
@@ -90,7 +90,7 @@ class Book:
         return event
 
     def judge(self, *more: Checker) -> list[str]:
-        """What is wrong with the run so far, by the checkers of hand-overs and ``more``. May be asked again."""
+        """The faults of the run so far, by the checkers of hand-overs and ``more``. The book may be judged again."""
         self.whole.violations.clear()
         self.whole.count = self.whole.due = 0
         judges = [self.once, self.wanted, self.whole, *more]

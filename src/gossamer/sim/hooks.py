@@ -1,4 +1,4 @@
-"""Who is told of which step: checkers are told only of those that they have a method for."""
+"""The steps of a run that checkers are told of: each checker only hears of those that it has a method for."""
 
 from __future__ import annotations
 

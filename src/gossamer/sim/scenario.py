@@ -1,6 +1,6 @@
 """One run: a configuration, the machines that it puts into a world, their users, the faults, and the probes that look on.
 
-``Scenario`` is what all runs have in common. A subclass says which machine runs at a node (``make``) and how its messages
+``Scenario`` is the base of all runs. A subclass says which machine runs at a node (``make``) and how its messages
 travel (``codec``), adds the nodes, and lets users act. Whole nodes (run.py) and the bare overlays of the laboratory are such
 subclasses; measures, experiments and the swarm drive them.
 
@@ -55,7 +55,7 @@ class Traffic:
 
 
 class Flight(Struct, frozen=True):
-    """What became of one seed of the swarm."""
+    """The result of one seed of the swarm."""
 
     seed: int
     overlay: str
@@ -63,7 +63,7 @@ class Flight(Struct, frozen=True):
     violations: list[str]
     digest: str
     messages: int
-    counted: dict[str, float]  # what this kind of run counts
+    counted: dict[str, float]  # the figures of this kind of run
     fired: dict[str, int]
     toml: str  # the drawn configuration
 
@@ -73,7 +73,7 @@ class Flight(Struct, frozen=True):
 
 
 class Scenario(Probe, ABC, Generic[S]):
-    """What all runs have in common. It is the probe of its world."""
+    """The base of all runs. A run is the probe of its world."""
 
     codec: ClassVar[Callable[[], Codec]] = WireCodec
     header: ClassVar[int] = 0
@@ -103,7 +103,7 @@ class Scenario(Probe, ABC, Generic[S]):
         self._befall()
 
     def _befall(self) -> None:
-        """What may happen to any message, until ``calm``."""
+        """Put the rules of the configuration into the network, where they stay until ``calm``."""
         setup = self.setup
         late, chance = duration(setup.late), self.world.rng
         rules: tuple[tuple[float, Rule], ...] = (
@@ -201,7 +201,7 @@ class Flown(Protocol):
         """Trouble, and then calm."""
 
     def counted(self) -> dict[str, float]:
-        """What is told of a seed that was flown."""
+        """The figures that the swarm prints of the seed."""
 
 
 def fly(scenario: Flown) -> Flight:
