@@ -385,8 +385,8 @@ class Routing:
         return least
 
     def receive(self, route: Route, sender: Peer, message: Any, now: Micros) -> None:
-        if route is not Route.FLOOD:
-            self.use(sender, now)
+        if route is not Route.FLOOD and self._interest is not None:
+            self._used[sender] = now
         self.planes[route].receive(sender, message, now)
         if self._entering or self.moves:
             self._settle(route, now)

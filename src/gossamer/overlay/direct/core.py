@@ -206,7 +206,10 @@ class Direct:
     def _is_ready(self, source: Source, now: Micros) -> bool:
         """Whether the filters of all who take the topic are known; who is not known is asked."""
         view = (self._view, self.members.version)
-        if source.seen != view:
+        if source.seen == view:
+            if source.is_known:
+                return True
+        else:
             wanted = dict.fromkeys(self.members.takers(source.name))
             wanted.pop(self.me, None)
             self._forget(source, [peer for peer in source.takers if peer not in wanted], tell=True)
@@ -215,7 +218,7 @@ class Direct:
                     self._sessions += 1
                     source.takers[peer] = Taker(self._sessions, self._awake(now))
             source.seen = view
-        ready = True
+        ready = source.is_known = True
         for peer, taker in source.takers.items():
             if not taker.is_ready:
                 if peer not in self.links:
@@ -225,6 +228,7 @@ class Direct:
                     taker.since = self._awake(now)
                     self.out.append(Note(Rejected(hex_peer(peer), "does not say what it wants")))
                     self._want(source.plan, peer, taker, _UNSAID, "", "")
+                source.is_known = False
                 ready = ready and _UNSAID in taker.wants
                 # It may not know this node as a member yet, and answers only members: so it is asked again.
                 if taker.asked_at == NEVER or taker.asked_at + AGAIN <= now:
@@ -457,6 +461,7 @@ class Direct:
         if source is None or taker is None:
             self.out.append(Send((sender,), Unwatch(message.topic, message.session)))
             return
+        source.is_known = False
         is_late = message.session != taker.session
         if (
             not is_late

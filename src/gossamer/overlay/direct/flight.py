@@ -37,6 +37,7 @@ class Source:
         self.plan: Plan | None = None
         self.held: deque[Flight] = deque()  # until all filters are known
         self.seen = (-1, 0)  # the view as of which ``takers`` are the right ones
+        self.is_known = False  # the filters of all takers are known, as of that view
         self.used = Micros(0)
 
 
