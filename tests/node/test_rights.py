@@ -83,8 +83,8 @@ def test_events_wait_for_their_publishers_certificate() -> None:
     assert delivered(core.receive(NEXT, batch(FAR), Micros(10))) == []
     assert core.deadline < 1_000_000
     core.receive(NEXT, Greet(record(NEXT, certificate(NEXT)), 0, 2, True), Micros(20))
-    core.receive(NEXT, News(records=(record(FAR, certificate(FAR)),)), Micros(30))
-    effects = core.wake(Micros(40_000))
+    effects = core.receive(NEXT, News(records=(record(FAR, certificate(FAR)),)), Micros(30))
+    effects += core.wake(Micros(40_000))
     assert delivered(effects) == [7]
     reports = [
         effect.message
@@ -105,10 +105,9 @@ def test_events_of_a_publisher_that_nobody_proves_are_delivered_to_nobody_and_an
         seen += core.wake(Micros(now))
     assert delivered(seen) == []
     assert any("nobody has proved" in reason for reason in rejected(seen))
-    assert [e.message.matched for e in seen if type(e) is Send and type(e.message) is Report] == [
-        ()
-    ]
-    assert core.local.unproved_at > now
+    reports = [e.message for e in seen if type(e) is Send and type(e.message) is Report]
+    assert [(report.matched, report.whole) for report in reports] == [((), False)]
+    assert core.flood.remembered == 0
 
 
 def test_events_with_the_ids_of_those_that_wait_for_proof_are_refused() -> None:
@@ -149,9 +148,14 @@ def test_events_with_the_ids_of_those_that_wait_for_proof_are_refused() -> None:
 def test_what_waits_for_proof_is_bounded() -> None:
     core = subscribed(node())
     rows = msgspec.msgpack.encode([[7]]) + bytes(1 << 20)
+    declined = 0
     for first in range(1, 41):
-        core.receive(NEXT, Batch("secret", FAR, 1, first, 1, 1, 0, 1, rows), Micros(10))
-    assert core.local._unproved_bytes <= 16 << 20
+        effects = core.receive(NEXT, Batch("secret", FAR, 1, first, 1, 1, 0, 1, rows), Micros(10))
+        declined += sum(type(e) is Send and type(e.message) is Report for e in effects)
+    assert declined == 39
+    assert core.gate is not None
+    assert core.gate._bytes <= 2 << 20
+    assert core.flood.remembered == 0
 
 
 def test_a_publisher_without_permission_is_refused_by_its_neighbour_and_ignored_by_all() -> None:
@@ -388,5 +392,4 @@ def test_events_wait_for_the_certificate_that_replaces_a_revoked_one() -> None:
     core.rights.changed()
     assert delivered(core.receive(NEXT, batch(FAR), Micros(10))) == []
     renewed = Record(FAR, 256, 2, "", certificate=new)
-    core.receive(NEXT, News(records=(renewed,)), Micros(30))
-    assert delivered(core.wake(Micros(40_000))) == [7]
+    assert delivered(core.receive(NEXT, News(records=(renewed,)), Micros(30))) == [7]

@@ -33,6 +33,7 @@ from gossamer.machine import (
 from gossamer.node.direct import DirectPlane
 from gossamer.node.follow import Wish
 from gossamer.node.follows import Follows
+from gossamer.node.gate import Gate
 from gossamer.node.history import Archive, HistoryMessage
 from gossamer.node.keeping import Keeping
 from gossamer.node.lists import Lists
@@ -205,6 +206,8 @@ class NodeCore:
         self._refused = Refused()  # of what is told of the past
         self._judged = -1  # the version of the rights by which topics were judged last
         self.rights = self.local.rights = self.routing.rights = rights
+        # Only where there are keys.
+        self.gate: Gate | None = None
         self._known, self._numbers = self.local.topics, 0
         self._conflicts = self.topics.conflicts
         self._handlers: dict[type[Message], Callable[[Peer, Any, Micros], None]] = {
@@ -224,6 +227,8 @@ class NodeCore:
                 self.direct.members.rights = self.tree.rights = rights
                 self.interest.certify(rights.me.certificate, Micros(0))
                 self.topics.trusts = rights.may_advertise
+                self.gate = Gate(rights, proof, self._out)
+                self.flood.engine.proof = proof
         if durable:
             # Stores are kept in order, so no publication of this incarnation is on disk without this record.
             self._out.append(
@@ -475,6 +480,8 @@ class NodeCore:
             return Micros(0)
         deadline = min(self.routing.deadline, self.local.deadline)
         deadline = min(deadline, self.keeping.deadline, self.follows.deadline)
+        if self.gate is not None:
+            deadline = min(deadline, self.gate.deadline)
         return min(deadline, self.interest.deadline) if self.interest is not None else deadline
 
     def receive(self, sender: Peer, message: Message, now: Micros) -> list[Effect]:
@@ -493,7 +500,10 @@ class NodeCore:
             if self.interest is not None and type(message).is_event:
                 # Signs of life may wait behind it, where the link is slow.
                 self.interest.heard(sender, now)
-            handler(sender, message, now)
+            if self.gate is None:
+                handler(sender, message, now)
+            else:
+                self._pass_gate(self.gate, sender, message, now)
         return self._flush(now)
 
     def wake(self, now: Micros) -> list[Effect]:
@@ -596,12 +606,32 @@ class NodeCore:
         self._prove(now)
 
     def _prove(self, now: Micros) -> None:
-        """Advertisements wait for the proof of who made them: look again when more is proved."""
-        if self.topics.has_unproved and self.rights is not None:
-            if self.rights.version != self._judged:
+        """Takes up what waited for the proof of a node, if more nodes are proved by now."""
+        rights = self.rights
+        if rights is None:
+            return
+        if rights.version != self._judged:
+            self._judged = rights.version
+            if self.topics.has_unproved:
                 self._out += self.topics.proved()
                 self._learn(now)
-            self._judged = self.rights.version
+            if self.gate is not None:
+                for one in self.gate.proved():
+                    self._pass_gate(self.gate, one.sender, one.message, now)
+        if self.gate is not None and self.gate.deadline <= now:
+            for one in self.gate.expired(now):
+                self._decline(one.sender, one.message, now)
+
+    def _pass_gate(self, gate: Gate, sender: Peer, message: Message, now: Micros) -> None:
+        admitted = gate.admits(sender, message, now)
+        if admitted:
+            self._handlers[type(message)](sender, message, now)
+        elif admitted is None:
+            self._decline(sender, message, now)
+
+    def _decline(self, sender: Peer, message: Message, now: Micros) -> None:
+        """Tells the sender of a relayed message that this node does not take it."""
+        self.routing.planes[_EVENTS[type(message)]].decline(sender, message, now)
 
     def _name(self, topic: int) -> str | None:
         """A topic's name by its hash."""

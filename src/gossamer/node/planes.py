@@ -80,6 +80,9 @@ class Plane:
     def refused(self, peer: Peer, message: Any, now: Micros) -> None:
         """The full queue to a peer did not take this event message."""
 
+    def decline(self, sender: Peer, message: Any, now: Micros) -> None:
+        """This node does not take the batch of this relayed message, and says so to the sender."""
+
     def subscribe(self, number: int, topic: str, filter: Filter, group: str, now: Micros) -> None:
         """Its number is in ``take_laid`` once every batch that is published by this route from then on finds it."""
 
@@ -133,6 +136,10 @@ class FloodPlane(Plane):
 
     def refused(self, peer: Peer, message: Any, now: Micros) -> None:
         self._flood.engine.refused(peer, message)
+
+    def decline(self, sender: Peer, message: Any, now: Micros) -> None:
+        if type(message) is Batch:
+            self._flood.engine.decline(sender, message, True)
 
     def publish(self, batch: Batch, now: Micros, rows: Rows = None) -> None:
         self._flood.engine.publish(batch, now)

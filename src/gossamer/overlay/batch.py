@@ -7,14 +7,19 @@ subscribers; relays do not look inside. The bounds are checked when a message is
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from itertools import repeat
 from operator import add, sub
 from typing import Annotated, ClassVar, NamedTuple
 
-from msgspec import Meta
+import msgspec
+from msgspec import Meta, structs
 
 from gossamer.filters.packed import is_columns
 from gossamer.machine import Message, Peer
+from gossamer.overlay.proof import BATCH, SIGNATURE_MAX, Proof
+
+_encoder = msgspec.msgpack.Encoder()
 
 COLUMN_ROWS = (
     8  # events in columns that count as one where limits count events: that is about what they cost
@@ -61,6 +66,23 @@ class Batch(Message, frozen=True, array_like=True, tag=10):
     rows: Annotated[
         bytes, Meta(max_length=BATCH_BYTES_MAX)
     ]  # opaque here: only who subscribes decodes it; see packed.Bytes
+    # The publisher's, over ``said``; empty without keys, and on route direct, where the link proves it.
+    signature: Annotated[bytes, Meta(max_length=SIGNATURE_MAX)] = b""
+
+    def said(self) -> bytes:
+        """The bytes that the publisher signs: everything but the hops, which relays count."""
+        rows = blake2b(self.rows, digest_size=32).digest()
+        head = (
+            self.topic, self.publisher, self.incarnation, self.first, self.count, self.floor,
+            self.round, rows,
+        )  # fmt: skip
+        return _encoder.encode(head)
+
+    def signed(self, proof: Proof) -> Batch:
+        """This batch with this node's signature; the batch itself where there are no keys."""
+        if not proof.is_on:
+            return self
+        return structs.replace(self, signature=proof.sign(BATCH, self.said()))
 
     @property
     def is_columns(self) -> bool:

@@ -43,6 +43,7 @@ from gossamer.overlay.batch import HOPS_MAX, WINDOW_MAX, Batch, Left, added, bou
 from gossamer.overlay.delivery.lives import Life, Lives
 from gossamer.overlay.delivery.outstanding import PATIENCE, Outstanding, Part
 from gossamer.overlay.delivery.region import Cover, Id, Region, Router, Tile
+from gossamer.overlay.proof import UNSIGNED, Proof
 from gossamer.trace import Dropped, Duplicate, Rejected, hex_peer
 
 BATCHES_A_LINK = 262_144
@@ -171,6 +172,9 @@ class Engine:
     ) -> None:
         """``key``: of the part that a message is: its id, its round, and the name of its region."""
         self.me, self.pace = me, pace
+        # Signs this node's own batches; the owner sets it where there are keys. Batches of other
+        # nodes are proved before they come here (node/gate.py).
+        self.proof: Proof = UNSIGNED
         self._router, self._arrive, self._complete, self._out = router, arrive, complete, out
         self.lives: Lives[Wave] = Lives(me, self._forgotten)
         self.outstanding = Outstanding(out, key, self._busy, patience=pace.patience)
@@ -206,6 +210,7 @@ class Engine:
         life = self.lives.use(self.me, batch.incarnation, batch.floor, self.me)
         assert life is not None, "an own publication needs no room of others"
         assert (batch.first,) not in life.batches
+        batch = batch.signed(self.proof)
         wave = self._add(life, batch, self.me)
         wave.missing = self._router.everything
         self._begin(wave, batch, self.me, wave.missing, now)
@@ -222,7 +227,7 @@ class Engine:
         again = Batch(
             batch.topic, batch.publisher, batch.incarnation, batch.first, batch.count, floor,
             wave.round + 1, 0, batch.rows,
-        )  # fmt: skip
+        ).signed(self.proof)  # fmt: skip
         self._new_round(wave, again, now)
         self._settle(self._begin(wave, again, self.me, wave.missing, now), now)
 
@@ -301,6 +306,10 @@ class Engine:
             return
         answer = router.nothing if wave.is_orphaned else router.elsewhere
         self._repeated(sender, batch, region, answer(region))
+
+    def decline(self, sender: Peer, batch: Batch, region: Region) -> None:
+        """The node does not take this batch. The publisher asks again for what is missing."""
+        self._answer_at_once(sender, batch, region, self._router.nothing(region))
 
     def report(self, sender: Peer, key: Hashable, tile: Tile, counts: Counts, now: Micros) -> None:
         """A peer has answered for a part. ``counts`` is empty if nobody took anything."""
@@ -432,7 +441,7 @@ class Engine:
         assert batch is not None
         onward = Batch(
             batch.topic, batch.publisher, batch.incarnation, batch.first, batch.count, batch.floor,
-            batch.round, batch.hops + 1, batch.rows,
+            batch.round, batch.hops + 1, batch.rows, batch.signature,
         )  # fmt: skip
         alike: list[Part] = []
         for peer, region in parts:
