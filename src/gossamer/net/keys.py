@@ -25,6 +25,7 @@ import re
 import ssl
 import stat
 import time
+from collections import OrderedDict
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,8 @@ REVOKED = "revoked.crl"
 ISSUED = "issued.jsonl"
 NODES = "nodes"
 SCHEME = "gossamer"
+# Keys that are kept open, to judge the next signature sooner.
+OPENED_MAX = 4096
 GENERATION = re.compile(r"[0-9]{1,18}")
 
 
@@ -59,6 +62,13 @@ def crypto() -> Any:
             f"keys need the package cryptography ({error}): pip install 'gossamer[tls]'"
         ) from None
     return x509
+
+
+def raw_key(public_key: Any) -> bytes:
+    """The 32 bytes of an Ed25519 key; empty for a key of another kind, which signs nothing here."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    return public_key.public_bytes_raw() if isinstance(public_key, Ed25519PublicKey) else b""
 
 
 def peer_of(public_key: Any) -> Peer:
@@ -116,6 +126,7 @@ def read_identity(certificate: x509.Certificate) -> Identity:
         _permissions(uris, "subscribe"),
         certificate.public_bytes(Encoding.DER),
         _generation(uris),
+        raw_key(certificate.public_key()),
     )
 
 
@@ -306,6 +317,23 @@ class Keys:
     def rights(self) -> Rights:
         return Rights(self.identity, self.prove, self.valid, self.over)
 
+    def proof(self, rights: Rights, fabric: str = "") -> Signatures:
+        """The signatures of this node, and of the nodes whose keys ``rights`` knows."""
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+        path = self.directory / KEY
+        try:
+            key = load_pem_private_key(path.read_bytes(), None)
+        except (OSError, ValueError, TypeError) as error:
+            raise KeysError(f"cannot open {path}: {error}") from None
+        if not isinstance(key, Ed25519PrivateKey):
+            raise KeysError(
+                f"{path} is no Ed25519 key, so this node cannot sign; make another one with: "
+                "gossamer keys issue"
+            )
+        return Signatures(key, rights, fabric)
+
     def valid(self, identity: Identity) -> bool:
         return not self.refusal(identity)
 
@@ -329,6 +357,52 @@ class Keys:
                 write_public(self.directory / REVOKED, pem_list(revoked.der))
                 self._seen = self._times()
         return True
+
+
+class Signatures:
+    """Ed25519 signatures, made with this node's key and judged by the keys of the others.
+
+    The name of the fabric is signed too. So nothing that a node has signed in one fabric counts in
+    another one of the same authority.
+    """
+
+    is_on = True
+
+    def __init__(self, key: Any, rights: Rights, fabric: str) -> None:
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+        self._sign, self._rights = key.sign, rights
+        self._open, self._invalid = Ed25519PublicKey.from_public_bytes, InvalidSignature
+        self._fabric = blake2b(fabric.encode(), digest_size=16).digest()
+        # Keys that were opened. The one that was used longest ago comes first.
+        self._opened: OrderedDict[bytes, Any] = OrderedDict()
+
+    def sign(self, kind: bytes, content: bytes) -> bytes:
+        signature: bytes = self._sign(self._framed(kind, content))
+        return signature
+
+    def proves(self, peer: Peer, kind: bytes, content: bytes, signature: bytes) -> bool | None:
+        raw = self._rights.key(peer)
+        if raw is None:
+            return None
+        if not raw:
+            return False
+        key = self._opened.pop(raw, None)
+        try:
+            if key is None:
+                key = self._open(raw)
+            self._opened[raw] = key
+            if len(self._opened) > OPENED_MAX:
+                del self._opened[next(iter(self._opened))]
+            key.verify(signature, self._framed(kind, content))
+        except (self._invalid, ValueError):
+            return False
+        return True
+
+    def _framed(self, kind: bytes, content: bytes) -> bytes:
+        """The bytes that are signed. No two statements have the same ones."""
+        return b"gossamer\0" + kind + b"\0" + self._fabric + content
 
 
 def _no_password() -> str:

@@ -70,8 +70,10 @@ from gossamer.node.core import INCARNATION_KEY
 from gossamer.node.follow import Wish
 from gossamer.node.outbox import Outbox
 from gossamer.node.retention import Retention
+from gossamer.node.rights import Rights
 from gossamer.overlay.interest.config import InterestConfig
 from gossamer.overlay.interest.core import Interest
+from gossamer.overlay.proof import UNSIGNED, Proof
 
 JOIN_SECONDS = 10.0
 TOPIC_SECONDS = 10.0
@@ -221,7 +223,12 @@ class Node:
         loop = asyncio.get_running_loop()
         kept = None
         keys = self._keys
-        mine, rights = (keys.identity.peer, keys.rights()) if keys is not None else (None, None)
+        mine: Peer | None = None
+        rights: Rights | None = None
+        proof: Proof = UNSIGNED
+        if keys is not None:
+            mine, rights = keys.identity.peer, keys.rights()
+            proof = keys.proof(rights, self._fabric)
         peer, incarnation = Peer(secrets.randbits(64)) if mine is None else mine, 1
         if self._data_dir is not None:
             self._disk = Disk(self._data_dir, self._disk_failed, self._disk_works_again)
@@ -238,6 +245,7 @@ class Node:
             durable=self._disk is not None,
             ticket=Receipt,
             rights=rights,
+            proof=proof,
             # The driver's clock starts at 0 a moment later.
             unix=time.time_ns() // 1000,
         )

@@ -53,6 +53,7 @@ from gossamer.overlay.interest.config import InterestConfig
 from gossamer.overlay.interest.core import Interest, InterestError
 from gossamer.overlay.interest.messages import InterestMessage
 from gossamer.overlay.interest.record import ViewChange
+from gossamer.overlay.proof import UNSIGNED, Proof
 from gossamer.overlay.refused import Refused
 from gossamer.overlay.skiplist.config import SkipConfig
 from gossamer.overlay.skiplist.messages import Carry, SkiplistMessage
@@ -140,10 +141,11 @@ class NodeCore:
         ticket: Callable[[Publication, int], Ticket] = Ticket,
         address: str = "",
         rights: Rights | None = None,
+        proof: Proof = UNSIGNED,
         unix: int = 0,
     ) -> None:
         """``unix``: the time of day at ``now`` = 0, in microseconds."""
-        self.peer, self.incarnation, self.rng = peer, incarnation, rng
+        self.peer, self.incarnation, self.rng, self.proof = peer, incarnation, rng, proof
         self.config = config = config or NodeConfig()
         self._out: list[Effect] = []
         self.topics = Topics(peer)

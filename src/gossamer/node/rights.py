@@ -62,6 +62,8 @@ class Identity(Struct, frozen=True):
     certificate: bytes = b""
     # The authority raises this number with each certificate of a key. Older certificates have none.
     generation: int = 0
+    # The public key, by which the node's signatures are judged.
+    key: bytes = b""
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -105,6 +107,10 @@ class Rights:
         self.version = 0
         # Batches, interests and entries of nodes without the permission.
         self.refused = 0
+        # Certificates for the id of another node, with another key.
+        self.doubled = 0
+        # The key of each node that a certificate was seen of, also of one that has expired.
+        self._keys: OrderedDict[Peer, bytes] = OrderedDict({me.peer: me.key})
         self._proved: OrderedDict[Peer, Identity] = OrderedDict({me.peer: me})
         self._verdicts: dict[tuple[Peer, str, bool], bool] = {}
 
@@ -120,7 +126,7 @@ class Rights:
         if known is not None and known.certificate == certificate:
             return True
         identity = self._prove(certificate) if 0 < len(certificate) <= CERTIFICATE_MAX else None
-        if identity is None or identity.peer != peer:
+        if identity is None or identity.peer != peer or not self._learn_key(identity):
             return False
         if self._over(identity):
             return True
@@ -134,6 +140,28 @@ class Rights:
                     oldest = next(iter(self._proved))
                 del self._proved[oldest]
         return True
+
+    def _learn_key(self, identity: Identity) -> bool:
+        """Whether the id belongs to this key. An id is a short hash, so two keys may share one."""
+        peer = identity.peer
+        known = self._keys.setdefault(peer, identity.key)
+        if known != identity.key:
+            self.doubled += 1
+            return False
+        if len(self._keys) > PROVED_MAX:
+            oldest = next(iter(self._keys))
+            if oldest == self.me.peer:
+                self._keys.move_to_end(oldest)
+                oldest = next(iter(self._keys))
+            del self._keys[oldest]
+        return True
+
+    def key(self, peer: Peer) -> bytes | None:
+        """The public key of a node, or None if no certificate of it was seen.
+
+        A node signs with its key whether its certificate counts now or not.
+        """
+        return self._keys.get(peer)
 
     def renew(self, me: Identity) -> bool:
         """Takes another certificate of this node, and says whether it differs."""
