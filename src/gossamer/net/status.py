@@ -108,6 +108,7 @@ def describe_subscription(subscription: Subscription) -> dict[str, Any]:
         "route": subscription.route.value,
         "group": subscription.group,
         "in_force": subscription.in_force,
+        "state": subscription.state.value,
         "backlog": subscription.backlog,
         **(follow.about() if follow is not None else {}),
     }

@@ -26,6 +26,7 @@ from gossamer.filters.gather import Gather
 from gossamer.filters.packed import Columns, Listed, Packed, private
 from gossamer.machine import MILLISECOND, NEVER, SECOND, Deliver, Effect, Micros, Note, Peer, Token
 from gossamer.node.ledger import Id, Ledger
+from gossamer.node.life import LIFE, State, Step, after
 from gossamer.node.matcher import INDEX_FROM, Matcher
 from gossamer.node.outbox import VALUE_BYTES
 from gossamer.node.planes import Key, Route
@@ -128,7 +129,6 @@ class Subscription:
         "follow",
         "group",
         "held",
-        "in_force",
         "is_auto",
         "ledger",
         "mask",
@@ -138,6 +138,7 @@ class Subscription:
         "route",
         "seen",
         "source",
+        "state",
         "topic",
         "was_in_force",
     )
@@ -160,27 +161,43 @@ class Subscription:
             source,
         )
         self.route, self.group = route, group
-        self.is_auto = False  # its route is for this node to choose
-        self.seen: Seen | None = (
-            None  # while it moves from one route to another, and an event may come by both
-        )
-        self.in_force = self.was_in_force = (
-            False  # every publication from now on finds it; and whether that was so before
-        )
-        self.mask: Callable[[Any], Any] | None = None  # the same over columns, once it is needed
-        self.follow: Follow | None = None  # if it is durable, ordered, or wants the past
-        self.by_columns = False  # whether the last events that it got were columns
-        self.backlog = 0  # events handed over that the consumer has not taken; durable: stored and not acknowledged
-        self.passed = 0  # events that the consumer has taken
-        self.ledger: Ledger | None = None  # where the order, or a trace, asks for one
+        # Whether this node chooses the route.
+        self.is_auto = False
+        # While the subscription moves to another route, an event may come by both.
+        self.seen: Seen | None = None
+        self.state = State.WANTED
+        # Whether it has been in force, now or before.
+        self.was_in_force = False
+        # The filter over columns, once it is needed.
+        self.mask: Callable[[Any], Any] | None = None
+        # Set if the subscription is durable, ordered, or wants the past.
+        self.follow: Follow | None = None
+        # Whether the latest events were columns.
+        self.by_columns = False
+        # Events that were handed over and that the consumer has not taken. Of a durable
+        # subscription: events that are stored and not acknowledged.
+        self.backlog = 0
+        # Events that the consumer has taken.
+        self.passed = 0
+        # Set if the order, or a trace, needs it.
+        self.ledger: Ledger | None = None
         self.blocked_at = NEVER
-        # Batches whose report waits for this consumer. Each with the place of its first event among
-        # all that were handed over, and with the places of its own events in the batch.
+        # Batches whose report waits for this consumer. Each has the place of its first event among
+        # all events that were handed over, and the places of its own events in the batch.
         self.held: dict[tuple[Route, Key], tuple[int, Sequence[int]]] = {}
+
+    def step(self, step: Step) -> None:
+        self.state = after(LIFE, self.state, step)
+
+    @property
+    def in_force(self) -> bool:
+        return self.state is State.IN_FORCE or self.state is State.MOVING
 
     @property
     def matches(self) -> Callable[[tuple[Any, ...]], bool]:
-        """Whether a row passes. Compiled when it is first asked: an index that many are in asks none of them."""
+        """Whether a row passes. The function is compiled when it is first asked for, because an
+        index over many subscriptions asks none of them.
+        """
         return self.filter.matches_row
 
 

@@ -1,54 +1,46 @@
 """A subscription moves from one route to another, and neither loses nor doubles an event.
 
-quiet       what was published before has its receipts: from now on, every event that comes is remembered (``Seen``)
-entering    the new place is laid, and every live node knows of it; events may come by both routes, and count once
-leaving     what was published before everybody knew has its receipts: nothing is under way by the old route alone
-forgetting  the old place is gone; when what was published by both has its receipts, nothing need be remembered
+``life.py`` has the table of the stages (``MOVE``). This module does what each stage needs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum, auto
 
 from gossamer.machine import Micros
+from gossamer.node.life import MOVE, Stage, State, Step, after
 from gossamer.node.local import Local, Subscription
 from gossamer.node.planes import BITS, Plane, Route
 from gossamer.node.seen import Seen
 from gossamer.overlay.interest.core import Interest
 
-
-class _Stage(Enum):
-    QUIET = auto()
-    ENTERING = auto()
-    LEAVING = auto()
-    FORGETTING = auto()
+# In these stages the new place has been asked for, and the old one holds.
+_ENTERING = (Stage.ENTERING, Stage.PLACED, Stage.ANNOUNCED)
 
 
 class _Move:
-    __slots__ = ("barrier", "is_known", "is_laid", "new", "old", "stage", "subscription")
+    __slots__ = ("barrier", "new", "old", "stage", "subscription")
 
-    def __init__(self, subscription: Subscription, new: Route, barrier: int) -> None:
-        self.subscription, self.old, self.new, self.barrier = (
-            subscription,
-            subscription.route,
-            new,
-            barrier,
-        )
-        self.stage = _Stage.QUIET
-        self.is_laid = self.is_known = False
+    def __init__(self, subscription: Subscription, new: Route) -> None:
+        self.subscription, self.old, self.new = subscription, subscription.route, new
+        self.barrier = 0
+        self.stage = Stage.QUIET
+
+    def step(self, step: Step) -> None:
+        self.stage = after(MOVE, self.stage, step)
 
 
 class Moves:
     def __init__(self, interest: Interest, local: Local, planes: Mapping[Route, Plane]) -> None:
         self.done = 0
-        self.refused = 0  # the new route had no room
-        self.arrived: list[
-            int
-        ] = []  # subscriptions whose route is the new one, which is laid; for the owner to take
+        # Moves that ended because the new route had no room.
+        self.refused = 0
+        # Subscriptions whose route is now the new one, which is laid. The owner takes them.
+        self.arrived: list[int] = []
         self._interest, self._local, self._planes = interest, local, planes
-        self._moves: dict[int, _Move] = {}  # by subscription
-        self._barriers: dict[int, int] = {}  # barrier -> subscription
+        self._moves: dict[int, _Move] = {}
+        # The subscription that waits for each barrier.
+        self._barriers: dict[int, int] = {}
 
     def __contains__(self, number: int) -> bool:
         return number in self._moves
@@ -58,51 +50,55 @@ class Moves:
 
     def begin(self, subscription: Subscription, new: Route, now: Micros) -> None:
         assert subscription.number not in self._moves
+        subscription.step(Step.MOVE)
         subscription.seen = Seen()
-        move = self._moves[subscription.number] = _Move(subscription, new, 0)
-        self._ask(move, now, settled=True)
+        move = self._moves[subscription.number] = _Move(subscription, new)
+        self._ask(move, now)
 
     def known(self, barrier: int, now: Micros) -> bool:
-        """A barrier was reached; returns whether it was asked for here."""
+        """A barrier was reached. Returns whether a move asked for it."""
         number = self._barriers.pop(barrier, None)
         if number is None:
             return False
         move = self._moves.get(number)
         if move is not None and move.barrier == barrier:
-            if move.stage is _Stage.QUIET:
-                self._enter(move, now)
-            elif move.stage is _Stage.ENTERING:
-                move.is_known = True
+            if move.stage in _ENTERING:
+                move.step(Step.KNOW)
                 self._maybe_leave(move, now)
-            elif move.stage is _Stage.LEAVING:
-                self._leave(move.subscription, move.old, now)
-                move.stage = _Stage.FORGETTING
-                self._ask(move, now, settled=True)
+            elif move.stage is Stage.QUIET:
+                self._enter(move, now)
             else:
-                self._end(move)
+                if move.stage is Stage.LEAVING:
+                    self._leave(move.subscription, move.old, now)
+                move.step(Step.SETTLE)
+                if move.stage is Stage.OVER:
+                    self._end(move)
+                else:
+                    self._ask(move, now)
         return True
 
     def laid(self, number: int, route: Route, now: Micros) -> None:
         move = self._moves.get(number)
-        if move is not None and move.stage is _Stage.ENTERING and move.new is route:
-            move.is_laid = True
+        if move is not None and move.new is route and Step.LAY in MOVE[move.stage]:
+            move.step(Step.LAY)
             self._maybe_leave(move, now)
 
     def abandon(self, subscription: Subscription, now: Micros) -> None:
-        """It is gone: so is what it had beside its route's own place."""
+        """The subscription has ended. The place that it had beside its route's own place goes."""
         move = self._moves.pop(subscription.number, None)
         if move is not None:
-            if move.stage is _Stage.ENTERING:
+            if move.stage in _ENTERING:
                 self._leave(subscription, move.new, now)
-            elif move.stage is _Stage.LEAVING:
+            elif move.stage is Stage.LEAVING:
                 self._leave(subscription, move.old, now)
+            move.step(Step.END)
 
     def renew(self, now: Micros) -> None:
-        """Others had taken this node for dead: places are laid again, and what had been known is not."""
+        """The others had taken this node for dead. Places are laid again, and announced again."""
         for move in self._moves.values():
-            if move.stage is _Stage.ENTERING:
-                move.is_laid, move.is_known = move.new is Route.FLOOD, False
-            self._ask(move, now, settled=move.stage is not _Stage.ENTERING)
+            move.step(Step.RENEW)
+            self._maybe_flood(move)
+            self._ask(move, now)
 
     def _enter(self, move: _Move, now: Micros) -> None:
         subscription = move.subscription
@@ -117,20 +113,28 @@ class Moves:
                 self._interest.unsubscribe(topic, now, BITS[route], subscription.source)
                 raise
         except ValueError:
-            self.refused += 1  # it stays where it is
+            # The subscription stays where it is.
+            self.refused += 1
             subscription.is_auto = False
+            move.step(Step.REFUSE)
             self._end(move)
             return
         self._local.listen(subscription, route)
-        move.stage, move.is_laid = _Stage.ENTERING, route is Route.FLOOD
+        move.step(Step.SETTLE)
+        self._maybe_flood(move)
         self._ask(move, now)
 
+    @staticmethod
+    def _maybe_flood(move: _Move) -> None:
+        """Route flood needs no place, so a place there is always ready."""
+        if move.new is Route.FLOOD and move.stage is Stage.ENTERING:
+            move.step(Step.LAY)
+
     def _maybe_leave(self, move: _Move, now: Micros) -> None:
-        if move.is_laid and move.is_known:
+        if move.stage is Stage.LEAVING:
             move.subscription.route = move.new
             self.arrived.append(move.subscription.number)
-            move.stage = _Stage.LEAVING
-            self._ask(move, now, settled=True)
+            self._ask(move, now)
 
     def _leave(self, subscription: Subscription, route: Route, now: Micros) -> None:
         self._planes[route].unsubscribe(subscription.number, now)
@@ -138,11 +142,17 @@ class Moves:
         self._local.ignore(subscription, route)
 
     def _end(self, move: _Move) -> None:
-        move.subscription.seen = None
-        del self._moves[move.subscription.number]
+        subscription = move.subscription
+        subscription.seen = None
+        del self._moves[subscription.number]
         self.done += 1
+        # A subscription that has lapsed meanwhile comes into force by its own steps.
+        if subscription.state is State.MOVING:
+            subscription.step(Step.ARRIVE)
 
-    def _ask(self, move: _Move, now: Micros, *, settled: bool = False) -> None:
+    def _ask(self, move: _Move, now: Micros) -> None:
+        """Ask for the barrier that the stage waits for."""
         self._barriers.pop(move.barrier, None)
+        settled = move.stage not in _ENTERING
         move.barrier = self._interest.barrier(now, settled=settled)
         self._barriers[move.barrier] = move.subscription.number

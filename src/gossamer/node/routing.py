@@ -1,14 +1,17 @@
-"""Every route at once: publish by those in use, sum their reports, say when a subscription is in force, and share the links.
+"""All routes of a node: publications, receipts, the lives of subscriptions, and shared links.
 
-*In force*: every publication from then on finds it. That is when its plane has laid it and every live node knows of its route (a
-barrier of the interest plane). So a batch goes by the routes that its publisher's view has for the topic, and where nobody wants
-it, nowhere. A node that joins neither publishes nor subscribes before it knows what the fabric knows.
+A subscription is in force when every publication from then on finds it. ``life.py`` has the table
+of its states, and this module takes the steps: a plane has laid the subscription, or a barrier of
+the interest plane says that every live node knows of its route. So a batch goes by the routes that
+its publisher's view has for the topic. If no node wants the topic, the batch goes nowhere. A node
+that joins neither publishes nor subscribes before it knows the fabric.
 
-*auto*: while at most ``DIRECT_MAX`` nodes want a topic, "direct"; beyond that "skiplist" for filters with an ordered part, "tree"
-for others; and "flood" where links that those need cannot be opened (reach.py). When that changes, subscriptions move (moves.py).
+Route *auto* means: "direct" while at most ``DIRECT_MAX`` nodes want a topic; beyond that "skiplist"
+for filters with an ordered part and "tree" for others; and "flood" if this node cannot be dialled
+(reach.py). When the choice changes, subscriptions move (moves.py).
 
-Links: the interest plane knows all of them, and proposes to close those that neither end wants for the overlay. What another plane
-needs, or has used lately, stays.
+The interest plane knows all links. It proposes to close those that neither end wants for the
+overlay. A link that another plane needs, or has used lately, stays.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from gossamer.machine import (
     Peer,
     Send,
 )
+from gossamer.node.life import LIFE, State, Step
 from gossamer.node.local import Local, Subscription
 from gossamer.node.missed import Debts, Heard, Missed
 from gossamer.node.moves import Moves
@@ -48,10 +52,13 @@ from gossamer.overlay.interest.core import Interest
 from gossamer.overlay.interest.record import ViewChange, read_stamp
 from gossamer.trace import Dropped, Member, Subscribed, Unsubscribed, hex_peer
 
-DIRECT_MAX = 64  # nodes that want a topic
-DIRECT_AGAIN = 48  # and so few must be left before a subscription goes back
+# While at most this number of nodes want a topic, route auto means direct.
+DIRECT_MAX = 64
+# A subscription goes back to route direct when only this number of nodes want the topic.
+DIRECT_AGAIN = 48
 AUTO_EVERY = Micros(2 * SECOND)
-LINK_IDLE = Micros(15 * SECOND)  # more than any plane waits for an answer
+# This is longer than any plane waits for an answer.
+LINK_IDLE = Micros(15 * SECOND)
 EARLY_AGAIN = Micros(SECOND // 4)
 
 
@@ -65,19 +72,10 @@ class _Receipt:
         self.matched: tuple[int, ...] = ()
 
 
-class _Entering:
-    """A subscription that is not yet in force."""
-
-    __slots__ = ("barrier", "is_known", "is_laid", "subscription")
-
-    def __init__(self, subscription: Subscription, barrier: int) -> None:
-        self.subscription, self.barrier = subscription, barrier
-        self.is_known, self.is_laid = False, subscription.route is Route.FLOOD
-
-
 class Routing:
-    """For the owner to take: ``entered`` has subscriptions that are in force, ``lapsed`` those that were and
-    are not, until they are again, and ``view_changes`` news. ``completed`` is called with each receipt.
+    """``entered`` has the subscriptions that came into force, ``lapsed`` those that were in force and
+    are not, and ``view_changes`` the news; the owner takes them. ``completed`` is called with each
+    receipt.
     """
 
     def __init__(
@@ -92,35 +90,48 @@ class Routing:
     ) -> None:
         self.planes: dict[Route, Plane] = {}
         self.rights: Rights | None = None
-        self._judged = 0  # the version of the rights that ``_uses`` was made by
+        # The version of the rights that ``_uses`` was made by.
+        self._judged = 0
         self.completed = completed
         self.entered: list[int] = []
         self.lapsed: list[int] = []
         self.view_changes: list[ViewChange] = []
         self.debts = Debts(out, self._address)
-        self.missed: Callable[[Missed, Micros], None] = lambda message, now: None  # the owner's
-        self.flood: Flood  # the owner sets it
+        # The owner sets these.
+        self.missed: Callable[[Missed, Micros], None] = lambda message, now: None
+        self.heard: Callable[[ViewChange, Micros], None] = lambda change, now: None
+        self.flood: Flood
         self._interest, self._local, self._out, self._tracing = interest, local, out, tracing
         self._rng = rng
-        self._receipts: dict[tuple[int, int], _Receipt] = {}  # in the order of publishing
+        # In the order of publishing.
+        self._receipts: dict[tuple[int, int], _Receipt] = {}
         self._published = 0
-        self._now = Micros(0)  # as of the last wake
-        self._entering: dict[int, _Entering] = {}
-        self._barriers: dict[
-            int, list[int]
-        ] = {}  # asked for here, and the subscriptions that wait for each
-        self._uses: dict[str, list[Route]] = {}  # topic -> routes, as of the view now
-        self._used: dict[Peer, Micros] = {}  # links, and when a plane last used them
+        # The time of the last wake.
+        self._now = Micros(0)
+        # The subscriptions that have asked for a place and are not in force.
+        self._entering: dict[int, Subscription] = {}
+        # The subscriptions that wait for each barrier.
+        self._barriers: dict[int, list[int]] = {}
+        # The routes in use on each topic, in the present view.
+        self._uses: dict[str, list[Route]] = {}
+        # The time when a plane last used each link.
+        self._used: dict[Peer, Micros] = {}
         self._synced = interest is None
-        self.voided: Mapping[str, Id] = {}  # by topic: events up to here can be read no longer
-        self.conflicts: Mapping[str, object] = {}  # topics whose schemas do not agree
-        self.life = 0  # this node's incarnation
-        # Published before the fabric, or by an earlier life, before the topic was known.
+        # For each topic, the last event that can be read no longer.
+        self.voided: Mapping[str, Id] = {}
+        # Topics whose schemas do not agree.
+        self.conflicts: Mapping[str, object] = {}
+        # This node's incarnation.
+        self.life = 0
+        # Batches that were published before this node knew the fabric, or that an earlier life
+        # published and whose topic is not known yet.
         self._early: list[tuple[Batch, Rows]] = []
+        # Subscriptions that wait until this node knows the fabric.
+        self._waiting: dict[int, Subscription] = {}
         self._pieces = Pieces(local)
-        self._waiting: dict[int, Subscription] = {}  # and subscriptions
         self._early_at: Micros = NEVER
-        self._auto_at: Micros = NEVER  # when to look whether subscriptions should move
+        # The time of the next look whether subscriptions should move.
+        self._auto_at: Micros = NEVER
         self._autos: dict[int, Subscription] = {}
         self.moves: Moves | None = None
         self._reach: Reach | None = None
@@ -128,21 +139,20 @@ class Routing:
             self._reach = Reach(interest, local)
             self.moves = Moves(interest, local, self.planes)
             interest.publishes(lambda: self._published, self._is_settled)
-        self.heard: Callable[[ViewChange, Micros], None] = lambda change, now: None  # the owner's
 
     # -------------------------------------------------------------------- publishing
 
     def publish(self, batch: Batch, now: Micros, rows: Rows = None) -> None:
-        """``rows``: the batch's, decoded, where they are at hand."""
+        """``rows`` are the batch's rows, decoded, if the caller has them."""
         if self.voided and (batch.incarnation, batch.first) <= self.voided.get(batch.topic, (0, 0)):
-            # The topic's schema was replaced after this was accepted, so nobody can read it.
+            # The topic's schema was replaced after this batch was accepted, so nobody can read it.
             self.completed(batch.incarnation, batch.first, (0,) * batch.count)
             return
         is_early = not self._synced and not self._is_synced(now)
         routes = self._routes(batch.topic) if not is_early else []
         if batch.incarnation < self.life and batch.topic in self.conflicts:
-            # An earlier life accepted this, and others would refuse it: it waits for the end of
-            # the conflict. Whoever publishes in this life is told of the conflict by an error.
+            # An earlier life accepted this batch, and the others would refuse it, so it waits for
+            # the end of the conflict. A publication of this life gets an error instead.
             is_early = True
         for route in routes:
             is_early = (
@@ -197,13 +207,13 @@ class Routing:
         return routes
 
     def is_direct(self, topic: str) -> bool:
-        """Whether what is published on a topic goes to its subscribers without a relay."""
+        """Whether events on a topic go to their subscribers without a relay."""
         return self._synced and self._routes(topic) == [Route.DIRECT]
 
     # ----------------------------------------------------------------- subscriptions
 
     def choose(self, topic: str, filter: Filter, group: str, present: Route | None = None) -> Route:
-        """The route that suits a subscription, as far as the view tells."""
+        """The route that suits a subscription in the present view."""
         if self._interest is None or self._reach is None:
             return Route.FLOOD
         if not self._reach.is_dialled and not group:
@@ -217,26 +227,25 @@ class Routing:
         )
 
     def move(self, subscription: Subscription, route: Route, now: Micros) -> bool:
-        """Take another route, once the subscription is in force; returns whether that has begun."""
+        """Let a subscription that is in force take another route. Returns whether that has begun."""
         if (
             self.moves is None
-            or not subscription.in_force
+            or subscription.state is not State.IN_FORCE
             or subscription.route is route
-            or subscription.number in self.moves
         ):
             return False
         self.moves.begin(subscription, route, now)
         return True
 
     def check(self, group: str, route: Route, *, alone: bool = False) -> None:
-        """RouteError where a subscription cannot be."""
+        """Raises RouteError if a subscription cannot take this route."""
         if self._reach is not None:
             self._reach.check(route, group)
         if group:
             check_group(group, route if self._interest is not None else Route.FLOOD, alone=alone)
 
     def stay(self, subscription: Subscription) -> None:
-        """Its route is no longer for this node to choose."""
+        """The program has chosen the route, so this node no longer does."""
         subscription.is_auto = False
         self._autos.pop(subscription.number, None)
 
@@ -249,17 +258,21 @@ class Routing:
                 self._auto_at = Micros(now + AUTO_EVERY)
 
     def enter(self, subscription: Subscription, now: Micros) -> None:
-        """Place a subscription; its number is in ``entered`` when it is in force. Raises InterestError if there is no room."""
+        """Place a subscription. Its number is in ``entered`` when it is in force.
+
+        Raises InterestError if there is no room.
+        """
         interest = self._interest
         topic, number = subscription.topic.name, subscription.number
         if not self._synced and not self._is_synced(now):
-            self._waiting[number] = subscription  # whom would it be laid for?
+            self._waiting[number] = subscription
             self._early_at = min(self._early_at, Micros(now + EARLY_AGAIN))
             return
         if subscription.route is Route.AUTO:
             subscription.is_auto = interest is not None
             subscription.route = self.choose(topic, subscription.filter, subscription.group)
-            if number in self._local.subscriptions:  # it was put off
+            # If the subscription was put off, it listens already.
+            if number in self._local.subscriptions:
                 self._local.ignore(subscription, Route.AUTO)
                 self._local.listen(subscription, subscription.route)
         route = subscription.route
@@ -278,23 +291,27 @@ class Routing:
             raise
         if subscription.is_auto:
             self._autos[number] = subscription
+        if route is Route.FLOOD:
+            self._step(subscription, Step.LAY)
         if interest is None:
-            self._in_force(subscription)
+            # Nobody has to know of it.
+            self._step(subscription, Step.KNOW)
             return
         if route is Route.DIRECT and self._reach is not None:
             self._reach.look(now)
         barrier = interest.barrier(now)
-        self._entering[number] = _Entering(subscription, barrier)
+        self._entering[number] = subscription
         self._barriers[barrier] = [number]
         self._settle(route, now)
 
     def waits_for(self, number: int) -> str:
-        """What keeps a subscription from being in force, or a barrier from being reached, for people to read."""
-        interest, entering = self._interest, self._entering.get(number)
+        """A text that says why a subscription is not in force, or why a barrier is not reached."""
+        interest = self._interest
+        subscription = self._entering.get(number)
         if number in self._waiting:
             return "this node is still joining: it does not know yet what the fabric knows"
         reasons: list[str] = []
-        if interest is not None and (entering is None or not entering.is_known):
+        if interest is not None and (subscription is None or Step.KNOW in LIFE[subscription.state]):
             peers = ", ".join(map(hex_peer, interest.unanswered))
             members = f"{len(interest.view.members)} members"
             reasons.append(
@@ -306,14 +323,16 @@ class Routing:
                 reasons.append(
                     f"suspected to be dead: {', '.join(map(hex_peer, interest.suspects))}"
                 )
-        if entering is not None and not entering.is_laid:
-            route = entering.subscription.route
+        if subscription is not None and Step.LAY in LIFE[subscription.state]:
+            route = subscription.route
             plane = self.planes[route]
             detail = plane.waits_for(number) if isinstance(plane, TreePlane) else ""
             reasons.append(detail or f"its place on route {route.value!r} is not ready")
         return "; ".join(reasons)
 
     def abandon(self, subscription: Subscription, now: Micros) -> None:
+        """The subscription has ended."""
+        subscription.step(Step.END)
         if self._waiting.pop(subscription.number, None) is not None:
             return
         self._entering.pop(subscription.number, None)
@@ -327,7 +346,7 @@ class Routing:
             self._uses.pop(topic, None)
 
     def _renew(self, interest: Interest, now: Micros) -> None:
-        """Others had taken this node for dead, and forgotten its places: they are laid again, and count from then on."""
+        """The others had taken this node for dead, and forgotten its places: they are laid again."""
         for plane in self.planes.values():
             plane.renew(now)
         barrier = interest.barrier(now)
@@ -336,38 +355,45 @@ class Routing:
             if number not in self._waiting:
                 if subscription.in_force:
                     self.lapsed.append(number)
-                subscription.in_force = False
-                self._entering[number] = _Entering(subscription, barrier)
+                subscription.step(Step.RENEW)
+                if subscription.route is Route.FLOOD:
+                    subscription.step(Step.LAY)
+                self._entering[number] = subscription
         self._barriers = {barrier: list(self._entering)}
         if self.moves is not None:
             self.moves.renew(now)
 
-    def _in_force(self, subscription: Subscription) -> None:
+    def _step(self, subscription: Subscription, step: Step) -> None:
+        """Take one of the two steps that lead into force, unless the subscription has taken it."""
+        if step not in LIFE[subscription.state]:
+            return
+        subscription.step(step)
+        if subscription.state is not State.IN_FORCE:
+            return
+        number = subscription.number
+        self._entering.pop(number, None)
         if self._tracing and not subscription.was_in_force:
-            self._out.append(Note(Subscribed(subscription.number)))
-        subscription.in_force = subscription.was_in_force = True
-        self.entered.append(subscription.number)
+            self._out.append(Note(Subscribed(number)))
+        subscription.was_in_force = True
+        self.entered.append(number)
+        if self.moves is not None and number in self.moves:
+            # The subscription had lapsed while it moved, and its move goes on.
+            subscription.step(Step.MOVE)
 
     def _settle(self, route: Route, now: Micros) -> None:
         for number in self.planes[route].take_laid():
             if self.moves:
                 self.moves.laid(number, route, now)
-            entering = self._entering.get(number)
-            if entering is not None and entering.subscription.route is route:
-                entering.is_laid = True
-                self._maybe_in_force(number, entering)
+            subscription = self._entering.get(number)
+            if subscription is not None and subscription.route is route:
+                self._step(subscription, Step.LAY)
         arrived = self.moves.arrived if self.moves is not None else []
-        while arrived:  # what its old route would have said need not be waited for
+        while arrived:
             number = arrived.pop()
-            entering = self._entering.get(number)
-            if entering is not None:
-                entering.is_laid = True
-                self._maybe_in_force(number, entering)
-
-    def _maybe_in_force(self, number: int, entering: _Entering) -> None:
-        if entering.is_laid and entering.is_known:
-            del self._entering[number]
-            self._in_force(entering.subscription)
+            # The place on its old route need not be waited for.
+            subscription = self._entering.get(number)
+            if subscription is not None:
+                self._step(subscription, Step.LAY)
 
     # ------------------------------------------------------------------------ inputs
 
@@ -410,7 +436,10 @@ class Routing:
             self.debts.wake(now)
 
     def withdraw(self, now: Micros) -> None:
-        """Nobody can dial this node: its subscriptions may need another route, even those that were to have a certain one."""
+        """Nobody can dial this node, so its subscriptions may need another route.
+
+        That holds also for those whose route the program has chosen.
+        """
         assert self._reach is not None
         self._reach.withdraw(now)
         for number, subscription in self._local.subscriptions.items():
@@ -451,7 +480,7 @@ class Routing:
             self._tell(sender, self.debts.heard(sender, message), now)
 
     def left_out(self, left: Left, now: Micros) -> None:
-        """Events were completed without a peer that may be alive: it has to hear of that."""
+        """Events were completed without a peer that may be alive, and it has to hear of that."""
         self.debts.owe((left,), now)
 
     def _address(self, peer: Peer) -> str | None:
@@ -463,7 +492,7 @@ class Routing:
             plane.leave(now)
 
     def report(self, now: Micros) -> None:
-        """What slow consumers held back may be reported."""
+        """Reports that slow consumers held back may go."""
         released, self._local.released = self._local.released, []
         for route, key, matched in released:
             self.planes[route].took(key, matched, now)
@@ -471,7 +500,7 @@ class Routing:
                 self._settle(route, now)
 
     def say(self, effects: list[Effect], now: Micros) -> None:
-        """Pass on what a plane's machine says, and note which links it uses."""
+        """Pass on the effects of a plane's machine, and note which links it uses."""
         for effect in effects:
             kind = type(effect)
             if kind is Send:
@@ -479,12 +508,13 @@ class Routing:
                     self.use(peer, now)
             elif kind is Hangup:
                 self._part(effect.peer)  # type: ignore[union-attr]
+            # A node without an address cannot be dialled.
             elif kind is Dial and not effect.address:  # type: ignore[union-attr]
-                continue  # a node without an address cannot be dialled
+                continue
             self._out.append(effect)
 
     def complete(self, route: Route, incarnation: int, first: int, counts: tuple[int, ...]) -> None:
-        """A route's part of a receipt: everybody whom it serves has reported."""
+        """A route's part of a receipt is complete: all nodes that it serves have reported."""
         if self._pieces and route is not Route.DIRECT:
             first, counts = self._pieces.whole(incarnation, first, counts)
         receipt = self._receipts[incarnation, first]
@@ -500,7 +530,7 @@ class Routing:
     # ---------------------------------------------------------------------- the view
 
     def interest_says(self, effects: list[Effect], now: Micros) -> None:
-        """Changes of the view are news to the planes and the owner; links that it would close may be needed by others."""
+        """Tell the planes and the owner of changes of the view, and keep links that planes need."""
         interest = self._interest
         assert interest is not None
         for effect in effects:
@@ -519,25 +549,23 @@ class Routing:
             self._is_synced(now)
 
     def _part(self, peer: Peer) -> None:
-        """A link is about to be closed on purpose: flood need not wait for it to come back."""
+        """A link is about to be closed on purpose, so flood need not wait for it to come back."""
         self.flood.unlink(peer)
         self._out.append(Send((peer,), Leave()))
 
     def is_used(self, peer: Peer) -> bool:
-        """Whether some plane but the tree, which asks, wants the link to stay, or has used it lately."""
+        """Whether a plane other than the tree, which asks, needs the link or has used it lately."""
         used = self._used.get(peer)
         return (used is not None and self._now - used < LINK_IDLE) or any(
             plane.needs(peer) for route, plane in self.planes.items() if route is not Route.TREE
         )
 
     def use(self, peer: Peer, now: Micros) -> None:
-        if (
-            self._interest is not None and peer in self._interest.links
-        ):  # else there is nothing to keep
+        if self._interest is not None and peer in self._interest.links:
             self._used[peer] = now
 
     def needs(self, peer: Peer, now: Micros) -> bool:
-        """Whether some plane but the interest plane wants the link to this peer to stay."""
+        """Whether a plane other than the interest plane wants the link to this peer to stay."""
         used = self._used.get(peer)
         if (
             peer in self.debts
@@ -553,11 +581,11 @@ class Routing:
             self.heard(change, now)
             if self._reach is not None:
                 self._reach.look(now)
-            if change.is_told:  # what is wanted, or where somebody is
+            # The change concerns the topics that a node wants, or its address.
+            if change.is_told:
                 self._uses.clear()
-                if (
-                    self._autos and self._auto_at == NEVER
-                ):  # drawn: those of many nodes need not all move at once
+                # The time is drawn, so that subscriptions of many nodes do not move all at once.
+                if self._autos and self._auto_at == NEVER:
                     self._auto_at = Micros(now + 1 + int(AUTO_EVERY * self._rng.random()))
             for plane in self.planes.values():
                 plane.changed(change, now)
@@ -577,7 +605,9 @@ class Routing:
                 )
 
     def _known(self, interest: Interest, now: Micros) -> None:
-        """Barriers that were asked for here or by a plane; others are the owner's."""
+        """Barriers were reached that this module or a plane asked for, and others that are the
+        owner's.
+        """
         others: list[int] = []
         for barrier in interest.barriers_done:
             numbers = self._barriers.pop(barrier, None)
@@ -589,20 +619,19 @@ class Routing:
                     others.append(barrier)
                 continue
             for number in numbers:
-                entering = self._entering.get(number)
-                if entering is not None and entering.barrier == barrier:
-                    entering.is_known = True
-                    self._maybe_in_force(number, entering)
+                subscription = self._entering.get(number)
+                if subscription is not None:
+                    self._step(subscription, Step.KNOW)
+        # Moves go on by barriers.
         if self._reach is not None:
-            self._reach.look(now)  # moves go on by barriers
-        interest.barriers_done[:] = (
-            others  # those that came while we looked are seen at the next call
-        )
+            self._reach.look(now)
+        # Barriers that came meanwhile are seen at the next call.
+        interest.barriers_done[:] = others
         for route in self.planes if self._entering or self.moves else ():
             self._settle(route, now)
 
     def _do_early(self, now: Micros) -> None:
-        """The fabric is known: do what was put off."""
+        """This node knows the fabric now: publish and subscribe everything that was put off."""
         self._early_at = NEVER
         waiting, self._waiting = self._waiting, {}
         for subscription in waiting.values():
