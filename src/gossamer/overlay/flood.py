@@ -59,9 +59,8 @@ class _Whole:
     def add(self, tile: bool, region: bool) -> None:
         self._is_whole = self._is_whole and tile
 
-    def lose(self, region: bool, *, for_cause: bool) -> None:
-        # A peer that was cut off is not waited for, nor is there another round for it.
-        self._is_whole = self._is_whole and for_cause
+    def lose(self, region: bool) -> None:
+        self._is_whole = False
 
     def tile(self, now: Micros) -> bool:
         return self._is_whole and not self._flood.is_incomplete(now)
@@ -197,9 +196,11 @@ class Flood:
         # Else the round would be called whole without what lies behind this link.
         return True
 
-    def leaves_out(self, batch: Batch, peer: Peer, now: Micros) -> None:
+    def leaves_out(self, batch: Batch, peer: Peer, now: Micros) -> bool:
         id = (batch.publisher, batch.incarnation, batch.first)
         self._left_out(Left(peer, batch.topic, *id, batch.first + batch.count - 1, True), now)
+        # A peer that was cut off is not waited for, nor is there another round for it.
+        return True
 
     def carry(self, batch: Batch, region: bool) -> Batch:
         return batch

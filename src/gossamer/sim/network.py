@@ -445,7 +445,13 @@ class Network:
             return
         one, other = pair.ends
         if one.up and other.up and not pair.reset:
-            return  # mended before either end noticed: the connection has survived
+            # Mended before either end noticed: the connection has survived. A barrier may have gone
+            # while it was broken, and what that held has not come in yet.
+            for end in pair.ends:
+                if end.stalled_at != NEVER and self.passes(end.sender, end.to):
+                    at = self._clock.now + self._latency.delay(end.base, self._rng)
+                    self._clock.push(at, self._drain, end, end.stalls)
+            return
         for end in pair.ends:
             if end.up:
                 self._close(end)

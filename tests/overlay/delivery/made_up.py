@@ -51,7 +51,7 @@ class Union:
     def add(self, tile: int, region: int) -> None:
         self.bits |= tile & region
 
-    def lose(self, region: int, *, for_cause: bool) -> None: ...
+    def lose(self, region: int) -> None: ...
 
     def tile(self, now: Micros) -> int:
         return self.bits
@@ -61,7 +61,8 @@ class BitRouter:
     """Sends along shortest ways over the links that are up, as far as this node knows them.
 
     ``strays``: how often it draws another neighbour instead, and how often it asks two for the same
-    node, so that regions meet in strange ways.
+    node, so that regions meet in strange ways. ``calls``: how often a publisher asks a node without a
+    link in a later round.
     """
 
     def __init__(self, net: Net, me: int) -> None:
@@ -91,6 +92,17 @@ class BitRouter:
         up = [int(peer) for peer in net.engines[me].outstanding.links]
         parts: dict[int, int] = {}
         rest = region & ~(1 << me)
+        without = 0
+        for node in net.cut_off[me]:
+            self.leaves_out(batch, Peer(node), now)
+            without |= rest & 1 << node
+        rest &= ~without
+        if sender is None and batch.round:
+            for node in range(net.nodes):
+                if rest >> node & 1 and node not in up and net.rng.random() < net.calls:
+                    parts[node] = 1 << node
+                    rest &= ~(1 << node)
+                    net.dial(me, node)
         known = rest & net.silent if net.rng.random() < 0.5 else 0
         rest &= ~known
         hop = net.first_hops(me, up)
@@ -104,12 +116,15 @@ class BitRouter:
                     if sender is None or one != int(sender):
                         parts[one] = parts.get(one, 0) | 1 << node
         here = 1 << me if region >> me & 1 else None
-        return Aim([(Peer(to), part) for to, part in parts.items()], here, known or None)
+        return Aim([(Peer(to), part) for to, part in parts.items()], here, known | without or None)
 
     def joins(self, batch: Batch, region: int, peer: Peer) -> int | None:
         return None
 
-    def leaves_out(self, batch: Batch, peer: Peer, now: Micros) -> None: ...
+    def leaves_out(self, batch: Batch, peer: Peer, now: Micros) -> int:
+        self.net.cut_off[self.me][int(peer)] = None
+        self.net.left_out.append((int(peer), (batch.publisher, batch.incarnation, batch.first)))
+        return 1 << int(peer)
 
     def carry(self, batch: Batch, region: int) -> Carried:
         return Carried(batch, region)
@@ -145,11 +160,18 @@ class Net:
         *,
         nodes: int,
         strays: float = 0.0,
+        calls: float = 0.0,
+        mute: int | None = None,
         room: int = 4,
         kind: type[Engine] = Engine,
     ) -> None:
         self.rng = rng = Random(seed)
         self.nodes, self.strays, self.room = nodes, strays, room
+        self.calls, self.mute = calls, mute
+        # For each node those that it has cut off, and who was told of which batches.
+        self.cut_off: list[dict[int, None]] = [{} for _ in range(nodes)]
+        self.left_out: list[tuple[int, Id]] = []
+        self.dialled = self.failures = 0
         self.everybody = (1 << nodes) - 1
         # Nodes whose owners want nothing, which everybody knows.
         self.silent = sum(1 << node for node in range(nodes) if rng.random() < 0.3)
@@ -273,6 +295,9 @@ class Net:
                     for to in effect.to:
                         self._send(node, int(to), effect.message)
                 elif isinstance(effect, Note) and isinstance(effect.record, Rejected):
+                    if effect.record.cut and self.mute is not None:
+                        self._hang_up(node, int(effect.record.peer, 16))
+                        continue
                     self.rejected.append(effect.record.reason)
         deadline = self.engines[node].deadline
         if deadline < 1 << 60 and (self.armed[node] <= self.now or deadline < self.armed[node]):
@@ -308,6 +333,8 @@ class Net:
             return
         _, message = wire.queue.popleft()
         engine, now = self.engines[to], Micros(self.now)
+        if to == self.mute:
+            return
         if type(message) is Carried:
             engine.carry(Peer(node), message.batch, message.region, now)
         elif type(message) is Told:
@@ -329,6 +356,33 @@ class Net:
             if Peer(other) in self.engines[one].outstanding.links:
                 self._tell(one, other, LinkState.DOWN)
             self._tell(one, other, LinkState.UP)
+
+    def _hang_up(self, node: int, to: int) -> None:
+        """A node cuts off a peer, for good."""
+        self.wires.pop((node, to), None)
+        self.wires.pop((to, node), None)
+        self._tell(node, to, LinkState.CUT)
+        self._tell(to, node, LinkState.DOWN)
+
+    def dial(self, node: int, to: int) -> None:
+        """A node without a link to another one asks for it: there is one after a while, or none."""
+        life = self.life[node]
+
+        def answer() -> None:
+            if not self.alive[node] or self.life[node] != life:
+                return
+            if self.alive[to] and self.rng.random() < 0.6:
+                self.dialled += 1
+                a, b = sorted((node, to))
+                # It breaks like the others when one of its ends crashes.
+                self.edges.add((a, b))
+                self.join(a, b)
+            elif Peer(to) not in self.engines[node].outstanding.links:
+                self.failures += 1
+                self.engines[node].failed(Peer(to), Micros(self.now))
+                self.flush(node)
+
+        self.at(self.now + int(self.rng.random() * 1_000 * MILLI), answer)
 
     def cut(self, a: int, b: int) -> None:
         """The connection breaks: a tail of each direction is lost, and each end notices at its own time."""

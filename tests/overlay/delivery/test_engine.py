@@ -97,6 +97,32 @@ def test_nodes_that_restart_are_counted_once(seed: int) -> None:
     check(net, live(net, publishers=2, batches=20, cuts=seed % 10, crashes=1 + seed % 5))
 
 
+@pytest.mark.parametrize("seed", range(260, 300))
+def test_a_publisher_may_ask_nodes_that_it_has_no_link_to(seed: int) -> None:
+    net = Net(seed, nodes=4 + seed % 8, strays=(seed % 3) * 0.1, calls=0.5)
+    check(net, live(net, publishers=2, batches=20, cuts=10, crashes=seed % 3))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_receipt_is_complete_without_a_node_that_is_silent_and_it_is_to_be_told(
+    seed: int,
+) -> None:
+    """Behind the silent node there is another one, which has another link as well."""
+    mute = 2 + seed % 3
+    net = Net(seed, nodes=6, mute=mute, calls=0.5)
+    net.silent &= ~(1 << mute)
+    for first in (1, 2, 3):
+        net.publish(0, batch(0, first, 1, 1))
+    net.run(120 * SECONDS)
+    for first in (1, 2, 3):
+        id = (0, 1, first)
+        others = sum(net.wants(node, first) for node in range(net.nodes) if node != mute)
+        assert net.receipts[id] == (others,)
+        assert (mute, id) in net.left_out
+    assert [node for node in range(6) if mute in net.cut_off[node]]
+    assert not any(engine.under_way() for engine in net.engines if engine.me != mute)
+
+
 def test_the_faults_happen() -> None:
     refusals = lost = restarts = 0
     for seed in range(300, 310):
@@ -107,6 +133,13 @@ def test_the_faults_happen() -> None:
     assert refusals > 20
     assert lost > 20
     assert restarts > 5
+    dialled = failures = 0
+    for seed in range(260, 270):
+        net = Net(seed, nodes=8, calls=0.5)
+        check(net, live(net, publishers=2, batches=20, cuts=10, crashes=2))
+        dialled, failures = dialled + net.dialled, failures + net.failures
+    assert dialled > 5
+    assert failures > 5
 
 
 class CountsWithoutTiles(Engine):
@@ -137,6 +170,10 @@ class IgnoresBreaks(Engine):
     def _lose(self, parts: list[Part], *, for_cause: bool, now: Micros) -> None: ...
 
 
+class WaitsForEver(Engine):
+    def failed(self, peer: Peer, now: Micros) -> None: ...
+
+
 class HandsOverTwice(Engine):
     def _begin(self, wave: Wave, batch: Batch, *args: Any, **kwargs: Any) -> Branch:
         branch = super()._begin(wave, batch, *args, **kwargs)
@@ -147,12 +184,19 @@ class HandsOverTwice(Engine):
 
 @pytest.mark.parametrize(
     "kind",
-    [CountsWithoutTiles, ForgetsTheRound, IgnoresRefusals, IgnoresBreaks, HandsOverTwice],
+    [
+        CountsWithoutTiles,
+        ForgetsTheRound,
+        IgnoresRefusals,
+        IgnoresBreaks,
+        WaitsForEver,
+        HandsOverTwice,
+    ],
 )
 def test_a_broken_engine_is_caught(kind: type[Engine]) -> None:
     caught = 0
     for seed in range(400, 410):
-        net = Net(seed, nodes=8, strays=0.2, room=1, kind=kind)
+        net = Net(seed, nodes=8, strays=0.2, calls=0.3, room=1, kind=kind)
         try:
             check(net, live(net, publishers=2, batches=30, cuts=20, crashes=2))
         except (AssertionError, KeyError):

@@ -354,6 +354,10 @@ class Engine:
                     self.outstanding.owed.pop(branch.key, None)
             self._lose(lost, for_cause=state is LinkState.CUT, now=now)
 
+    def failed(self, peer: Peer, now: Micros) -> None:
+        """There is no link to this peer, and none can be had: nobody waits for it any more."""
+        self._lose(self.outstanding.give_up(peer), for_cause=False, now=now)
+
     def hold(self, peer: Peer, now: Micros) -> None:
         """There is a link, and nothing may go over it before ``link`` says that it is up."""
         self.outstanding.hold(peer)
@@ -394,11 +398,16 @@ class Engine:
         for part in parts:
             branch: Branch = part.of
             self.outstanding.close(part)
-            if branch.parts.pop((part.peer, part.key), None) is not None:
-                if for_cause and branch.wave.batch is not None:
-                    self._router.leaves_out(branch.wave.batch, part.peer, now)
-                branch.cover.lose(part.region, for_cause=for_cause)
-                self._settle(branch, now)
+            if branch.parts.pop((part.peer, part.key), None) is None:
+                continue
+            instead: Tile | None = None
+            if for_cause and branch.wave.batch is not None:
+                instead = self._router.leaves_out(branch.wave.batch, part.peer, now)
+            if instead is None:
+                branch.cover.lose(part.region)
+            else:
+                branch.cover.add(instead, part.region)
+            self._settle(branch, now)
 
     # ----------------------------------------------------------------------- branches
 
@@ -514,9 +523,9 @@ class Engine:
         for branch in list(wave.branches):
             for part in branch.parts.values():
                 self.outstanding.close(part)
-                branch.cover.lose(part.region, for_cause=False)
+                branch.cover.lose(part.region)
             if branch.here is not None:
-                branch.cover.lose(branch.here, for_cause=False)
+                branch.cover.lose(branch.here)
             self._end(branch)
             if branch.parent != self.me:
                 self._answer(branch, branch.cover.tile(now))

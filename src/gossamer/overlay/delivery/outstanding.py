@@ -121,14 +121,17 @@ class Outstanding:
         return True
 
     def send_alike(self, parts: list[Part], now: Micros) -> None:
-        """Send parts with one message over links that are up: it is encoded once."""
+        """Send parts with one message, which is encoded once. Parts without a link wait for one."""
         if not self._waiting and not self.owed:
             self._look_at = Micros(now + self.sign_every)
         self._waiting += len(parts)
         to: list[Peer] = []
         for part in parts:
             part.sign = Micros(now - self.overslept)
-            link = self.links[part.peer]
+            link = self.links.get(part.peer)
+            if link is None:
+                self.unlinked.setdefault(part.peer, {})[part.key] = part
+                continue
             link.parts[part.key] = part
             if link.is_open:
                 to.append(part.peer)

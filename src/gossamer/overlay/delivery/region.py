@@ -23,7 +23,9 @@ Tile = Any
 class Aim(NamedTuple):
     """Where a batch goes for a region."""
 
-    # The peers, and the part of the region that each is to answer for.
+    # The peers, and the part of the region that each is to answer for. A peer without a link may be
+    # among them. Its part waits for the link, and the router's owner dials the peer and tells the
+    # engine (``Engine.failed``) when no link can be had.
     parts: Sequence[tuple[Peer, Region]]
     # The tile of this node itself; None if it is not in the region, and its count belongs elsewhere.
     here: Tile | None
@@ -37,8 +39,8 @@ class Cover(Protocol):
     def add(self, tile: Tile, region: Region) -> None:
         """Of this part this tile was answered for. A tile counts only where it is in the part."""
 
-    def lose(self, region: Region, *, for_cause: bool) -> None:
-        """Nobody will answer for this part: a link broke. ``for_cause``: its peer was cut off."""
+    def lose(self, region: Region) -> None:
+        """Nobody will answer for this part, because a link broke or a new round has begun."""
 
     def tile(self, now: Micros) -> Tile:
         """What may be reported, now that nobody is waited for."""
@@ -73,8 +75,11 @@ class Router(Protocol):
     def joins(self, batch: Batch, region: Region, peer: Peer) -> Region | None:
         """A link has come up while the region is under way: the part that its peer gets as well."""
 
-    def leaves_out(self, batch: Batch, peer: Peer, now: Micros) -> None:
-        """The peer was cut off, or is about to be, and the batch goes on without it."""
+    def leaves_out(self, batch: Batch, peer: Peer, now: Micros) -> Tile | None:
+        """The peer was cut off, or is about to be, and the batch goes on without it.
+
+        Returns the tile that counts as answered in the peer's stead; None if the part is lost.
+        """
 
     # ----------------------------------------------------------------- the messages
 
